@@ -674,7 +674,199 @@ static inline uint64_t dlpi_now_ns(void) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
-   IMPL-QUEUES-SECTION */
+   Futexes and the heavy barrier first, then lanes, then bundles. */
+
+#define DLPI_SLEEP_MAX_NS 100000000u /* every sleep ends by then: a waker can die before it wakes */
+
+/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper that
+   has not slept yet sees another value than it expects. */
+#ifndef DLPIPE_NO_FUTEX
+#include <linux/futex.h>
+
+static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
+                           int shared) {
+    uint64_t until = dlpi_now_ns() + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
+    struct timespec t;
+    t.tv_sec = (time_t)(until / 1000000000u);
+    t.tv_nsec = (long)(until % 1000000000u);
+    int op = shared ? FUTEX_WAIT_BITSET : FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG;
+    int saved = errno;
+    long r = syscall(SYS_futex, word, op, expect, &t, NULL, bits);
+    int timed_out = r != 0 && errno == ETIMEDOUT;
+    errno = saved;
+    return timed_out;
+}
+
+static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
+    int op = shared ? FUTEX_WAKE_BITSET : FUTEX_WAKE_BITSET | FUTEX_PRIVATE_FLAG;
+    int saved = errno;
+    (void)syscall(SYS_futex, word, op, n, NULL, NULL, bits);
+    errno = saved;
+}
+
+#else /* DLPIPE_NO_FUTEX */
+
+/* A parking lot: threads that wait stand in a list of their word's bucket, each with a condition
+   variable on its stack. Other processes cannot see it: they look again after short sleeps. */
+#define DLPI_PARK_BUCKETS 64u
+
+typedef struct dlpi_parked {
+    struct dlpi_parked *next;
+    uint32_t *word;
+    uint32_t bits;
+    int woken;
+    pthread_cond_t cond;
+} dlpi_parked;
+
+static struct {
+    pthread_mutex_t lock;
+    dlpi_parked *first;
+} dlpi_park_lot[DLPI_PARK_BUCKETS];
+static pthread_once_t dlpi_park_once = PTHREAD_ONCE_INIT;
+
+static void dlpi_park_begin(void) {
+    for (uint32_t i = 0; i < DLPI_PARK_BUCKETS; i++)
+        pthread_mutex_init(&dlpi_park_lot[i].lock, NULL);
+}
+
+static uint32_t dlpi_park_bucket(const uint32_t *word) {
+    return (uint32_t)(((uintptr_t)word * UINT64_C(0x9E3779B97F4A7C15)) >> 58);
+}
+
+static int dlpi_nap(const uint32_t *word, uint32_t expect, uint64_t timeout_ns) {
+    uint64_t begin = dlpi_now_ns(), nap = 50000;
+    while (DLPI_LOAD_SEQ(word) == expect) { /* W1, any change of the word */
+        uint64_t gone = dlpi_now_ns() - begin;
+        if (gone >= timeout_ns)
+            return 1;
+        if (nap > timeout_ns - gone)
+            nap = timeout_ns - gone;
+        struct timespec t = {(time_t)(nap / 1000000000u), (long)(nap % 1000000000u)};
+        nanosleep(&t, NULL);
+        if (nap < 1000000)
+            nap *= 2;
+    }
+    return 0;
+}
+
+static int dlpi_park(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns) {
+    pthread_mutex_t *lock = &dlpi_park_lot[dlpi_park_bucket(word)].lock;
+    dlpi_parked **list = &dlpi_park_lot[dlpi_park_bucket(word)].first;
+    dlpi_parked me = {NULL, word, bits, 0, PTHREAD_COND_INITIALIZER};
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t at = (uint64_t)t.tv_nsec +
+                  (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
+    t.tv_sec += (time_t)(at / 1000000000u);
+    t.tv_nsec = (long)(at % 1000000000u);
+    int timed_out = 0;
+    pthread_mutex_lock(lock);
+    if (DLPI_LOAD_SEQ(word) == expect) { /* W1, under the lock that a waker takes after its change */
+        me.next = *list;
+        *list = &me;
+        while (!me.woken && !timed_out)
+            timed_out = pthread_cond_timedwait(&me.cond, lock, &t) == ETIMEDOUT;
+        if (!me.woken) {
+            while (*list != &me)
+                list = &(*list)->next;
+            *list = me.next;
+        }
+        timed_out = !me.woken;
+    }
+    pthread_mutex_unlock(lock);
+    pthread_cond_destroy(&me.cond);
+    return timed_out;
+}
+
+static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
+                           int shared) {
+    if (shared)
+        return dlpi_nap(word, expect, timeout_ns);
+    pthread_once(&dlpi_park_once, dlpi_park_begin);
+    return dlpi_park(word, expect, bits, timeout_ns);
+}
+
+static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
+    if (shared)
+        return;
+    pthread_once(&dlpi_park_once, dlpi_park_begin);
+    uint32_t bucket = dlpi_park_bucket(word);
+    pthread_mutex_lock(&dlpi_park_lot[bucket].lock);
+    dlpi_parked **at = &dlpi_park_lot[bucket].first;
+    while (*at && n > 0) {
+        dlpi_parked *sleeper = *at;
+        if (sleeper->word == word && (sleeper->bits & bits)) {
+            *at = sleeper->next;
+            sleeper->woken = 1;
+            pthread_cond_signal(&sleeper->cond);
+            n--;
+        } else {
+            at = &sleeper->next;
+        }
+    }
+    pthread_mutex_unlock(&dlpi_park_lot[bucket].lock);
+}
+#endif /* DLPIPE_NO_FUTEX */
+
+#if defined(__linux__)
+/* Read a small file into buf, terminated. Returns its length, or -1. */
+static int dlpi_read_small(const char *path, char *buf, size_t size) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read(fd, buf, size - 1);
+    close(fd);
+    if (n < 0)
+        return -1;
+    buf[n] = 0;
+    return (int)n;
+}
+
+/* Cores that the cgroup v2 quotas of this process and of its parents allow, rounded up. */
+static int dlpi_cgroup_cpus(int most) {
+    char text[1024], path[1200];
+    if (dlpi_read_small("/proc/self/cgroup", text, sizeof text) < 0)
+        return most;
+    char *own = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
+    if (!own)
+        return most;
+    own = strchr(own, '/');
+    if (!own)
+        return most;
+    own[strcspn(own, "\n")] = 0;
+    for (;;) {
+        char quota[64];
+        unsigned long long max, period;
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", own);
+        if (dlpi_read_small(path, quota, sizeof quota) > 0 &&
+            sscanf(quota, "%llu %llu", &max, &period) == 2 && period > 0) {
+            unsigned long long cpus = (max + period - 1) / period;
+            if (cpus < (unsigned long long)most)
+                most = cpus > 0 ? (int)cpus : 1;
+        }
+        char *slash = strrchr(own, '/');
+        if (!slash)
+            return most;
+        *slash = 0;
+    }
+}
+#endif
+
+/* Cores that this process may use: its affinity mask, and its cgroup's quota where it can be read. */
+static int dlpi_cpu_count(void) {
+#if defined(__linux__)
+    cpu_set_t set;
+    int n = 0;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        n = CPU_COUNT(&set);
+    if (n < 1)
+        n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return dlpi_cgroup_cpus(n > 0 ? n : 1);
+#else
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+#endif
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
