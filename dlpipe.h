@@ -19,6 +19,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define DLPIPE_VERSION_MAJOR 0
 #define DLPIPE_VERSION_MINOR 1
@@ -107,8 +108,582 @@ DLPDEF const char *dlp_code_hint(int code);
 DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 
 /* ---------------------------------------------------------------------------------------------
+   >>atomics    THE ONE SHIM OVER THE COMPILER'S ATOMICS
+   Here, before the queues, whose fast paths are inline in every file that includes this header.
+   Each use carries a label and names its partner. A checker may define these before inclusion. */
+#ifndef DLPI_LOAD_RLX
+#define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define DLPI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define DLPI_STORE_RLX(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define DLPI_STORE_REL(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define DLPI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_XCHG_SEQ(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_ADD_SEQ(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_ADD_RLX(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
+#define DLPI_OR_SEQ(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_AND_SEQ(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
+/* Strong compare-and-swap; *e gets the value found on failure. */
+#define DLPI_CAS_SEQ(p, e, v) \
+    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+#define DLPI_CAS_ACQ(p, e, v) \
+    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
+#endif
+
+/* Keep the compiler from moving memory accesses across; no instruction. Only where the other side
+   issues a heavy barrier (see dlpi_await), or for a crash to see stores in program order. */
+#ifndef DLPI_KEEP_ORDER
+#define DLPI_KEEP_ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+#endif
+
+#define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
+#define DLPI_UNUSED(x) ((void)(x))
+#define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
+#define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* ---------------------------------------------------------------------------------------------
    >>queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
-   QUEUES-PUBLIC-SECTION */
+   A lane carries records of one size from one producer to one consumer; a bundle is a lane per
+   producer with one consumer. Both live in memory that the caller gives, of DLP_QUEUE_ALIGN
+   alignment, which may be a mapping shared by processes (shared = 1); in it are only offsets, never
+   pointers. Who uses a queue attaches to it and gets a handle: an ordinary struct in memory of his
+   own, used by one thread at a time. A successor (of a thread, or of a process that died) attaches
+   again and goes on where the published counters are: records not yet published are lost with the
+   producer, and records taken by the consumer since its counter was last published come again.
+
+     static unsigned char mem[...] aligned to DLP_QUEUE_ALIGN, dlp_spsc_bytes(8, 1024) long
+     dlp_spsc_init(mem, sizeof mem, 8, 1024, 0);
+     producer: dlp_spsc_tx tx; dlp_spsc_attach_tx(&tx, mem, sizeof mem);
+               dlp_spsc_push(&tx, &value, DLP_FOREVER);
+     consumer: dlp_spsc_rx rx; dlp_spsc_attach_rx(&rx, mem, sizeof mem);
+               dlp_spsc_pop(&rx, &value, DLP_FOREVER);
+
+   try_ never waits. Calls with timeout_ms wait: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all.
+   A waiter spins, then yields if there are more peers than cores, then sleeps; spin_ns and yields of
+   the handle say how long and may be changed between calls. A producer that sleeps is woken when
+   half of the ring is free. Every sleep ends after 100 ms at most, to look again.
+   Memory that others write is not trusted: counters out of range make a call return
+   DLP_ERR_CORRUPT, and no address is ever computed from them.
+   DLPIPE_NO_FUTEX, DLPIPE_NO_MEMBARRIER [impl]: portable fall-backs. */
+
+#define DLP_QUEUE_ALIGN 128          /* alignment of the memory of a queue */
+#define DLP_QUEUE_MAX_RECORD 1048576 /* record bytes */
+#define DLP_QUEUE_MAX_CAPACITY (UINT64_C(1) << 32)
+#define DLP_MPSC_MAX_PRODUCERS 4096
+
+/* A lane as it lies in memory, followed by its slots. Blocks of 128 bytes, one writer each. For
+   looking; use the calls below. Counters run free and wrap at 2^64. */
+typedef struct dlp_spsc {
+    uint64_t magic;             /* written last by init; read-only from then on */
+    uint32_t version, layout;
+    uint32_t record_bytes, shared;
+    uint64_t capacity;          /* records, a power of two */
+    uint64_t slots_offset;      /* from the lane's beginning */
+    uint64_t total_bytes;
+    unsigned char pad0[80];
+    uint64_t tail;              /* records pushed; written by the producer */
+    unsigned char pad1[120];
+    uint64_t head;              /* records taken, published from time to time; by the consumer */
+    unsigned char pad2[120];
+    uint32_t producer_bell;     /* futex word: the producer sleeps */
+    unsigned char pad3[124];
+    uint32_t consumer_bell;     /* futex word: the consumer sleeps (a bundle has its own) */
+    unsigned char pad4[124];
+} dlp_spsc;
+
+/* Producer's handle. Private to one thread at a time. */
+typedef struct dlp_spsc_tx {
+    uint64_t tail;              /* next record's number */
+    uint64_t head_seen;         /* the consumer's counter when last read */
+    uint64_t capacity;
+    unsigned char *slots;
+    dlp_spsc *lane;
+    uint32_t *bell;             /* of the consumer */
+    uint64_t reserved;
+    uint32_t record_bytes, shared;
+    uint32_t spin_ns, yields;   /* before sleeping; may be changed */
+    unsigned char pad[184];     /* two handles side by side share no line */
+} dlp_spsc_tx;
+
+/* Consumer's handle. Private to one thread at a time. */
+typedef struct dlp_spsc_rx {
+    uint64_t head;              /* next record's number */
+    uint64_t tail_seen;         /* the producer's counter when last read */
+    uint64_t published;         /* what lane->head says */
+    uint64_t publish_every;
+    uint64_t capacity;
+    unsigned char *slots;
+    dlp_spsc *lane;
+    uint64_t peeked;
+    uint32_t record_bytes, shared;
+    uint32_t spin_ns, yields;
+    unsigned char pad[176];
+} dlp_spsc_rx;
+
+/* A bundle as it lies in memory, followed by ready words, owner words and lanes. */
+typedef struct dlp_mpsc {
+    uint64_t magic;
+    uint32_t version, layout;
+    uint32_t record_bytes, shared;
+    uint64_t capacity;          /* records of each lane */
+    uint32_t producers, ready_words;
+    uint64_t ready_offset, owners_offset, lanes_offset, lane_bytes, total_bytes;
+    unsigned char pad0[48];
+    uint32_t consumer_bell;
+    unsigned char pad1[124];
+} dlp_mpsc;
+
+/* A producer's handle of a bundle: a lane's, and where to say that the lane is ready. */
+typedef struct dlp_mpsc_tx {
+    dlp_spsc_tx lane;
+    uint64_t *ready;            /* NULL: 16 producers or fewer */
+    uint64_t ready_bit;
+    uint32_t *owner;
+} dlp_mpsc_tx;
+
+/* The consumer's handle of a bundle. */
+typedef struct dlp_mpsc_rx {
+    dlp_spsc_rx *at;            /* lane in turn */
+    uint32_t left;              /* records it may still give in this turn */
+    uint32_t quantum;           /* records of a turn: 64; may be changed, 1 or more */
+    uint32_t turn;              /* its number */
+    uint32_t producers, ready_words, word;
+    uint64_t bits;              /* lanes of ready word `word` still to visit */
+    uint64_t finds;
+    dlp_spsc_rx *lanes;
+    dlp_mpsc *bundle;
+    uint32_t shared, spin_ns, yields;
+    unsigned char pad[128];
+} dlp_mpsc_rx;
+
+/* Bytes that a lane takes. record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: a power
+   of two, 1..DLP_QUEUE_MAX_CAPACITY. Returns 0 if either is out of range. Any thread. */
+DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity);
+
+/* Make an empty lane in mem. mem: borrowed, aligned to DLP_QUEUE_ALIGN; shared: 1 if more than one
+   process will use it. Returns DLP_OK, DLP_ERR_ARG (also if bytes are too few). Before anybody
+   attaches. Does not wait or allocate. */
+DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
+                         int shared);
+
+/* Become the producer (the consumer) of the lane in mem. bytes: what is mapped there. Returns DLP_OK,
+   DLP_ERR_ARG, DLP_ERR_CORRUPT if what lies there is no lane of this version and layout that fits
+   in bytes. One of each at a time. Makes system calls; does not allocate. */
+DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes);
+DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes);
+
+/* Wait until a record can be pushed (popped). Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT.
+   Sleeps when it has to. Source: event counts (Reed, Kanodia 1979). */
+DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms);
+DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms);
+
+/* Push n records, in pieces as room comes. Returns how many were pushed: n, or fewer when the time
+   was up; DLP_ERR_CORRUPT. Waits. */
+DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n,
+                                   int timeout_ms);
+
+/* Pop 1 to max records. Returns how many; 0 when the time was up; DLP_ERR_CORRUPT. Waits. */
+DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, int timeout_ms);
+
+/* The same for bundles. producers: 1..DLP_MPSC_MAX_PRODUCERS; capacity: of each producer's lane. */
+DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_t producers);
+DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
+                         uint32_t producers, int shared);
+
+/* Become producer number `producer`, or, with DLP_NONE, any that nobody has claimed. The first form
+   takes the place from its owner, who must be gone. Returns the number;
+   DLP_ERR_ARG, DLP_ERR_CORRUPT, DLP_ERR_BUSY when all are claimed. Any thread. */
+DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer);
+/* Give the place back for others to claim. What was pushed stays. */
+DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx);
+
+/* Become the consumer. lanes: [n_lanes] borrowed as long as rx is used; n_lanes at least the number
+   of producers, else DLP_ERR_ARG. */
+DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
+                              uint64_t bytes);
+DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms);
+DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms);
+DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n,
+                                   int timeout_ms);
+DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, int timeout_ms);
+
+/* For the inline calls below. */
+DLPDEF void dlpi_bell_ring(uint32_t *bell, uint32_t shared);
+DLPDEF void dlpi_spsc_room_bell(dlp_spsc_rx *rx);
+DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
+
+/* ---- the calls on the fast path, inline in every file that includes this header ----
+
+   Labelled atomics of a lane:
+     label  where                       access         partner and what it carries
+     T1     lane->tail, producer        store release  T2: the records below it are written
+     T2     lane->tail, consumer        load acquire   T1
+     H1     lane->head, consumer        store release  H2: the slots below it are read, may be reused
+     H2     lane->head, producer        load acquire   H1
+     B1     a bell, waker               load relaxed   B3: ordered behind T1 or H1, see dlpi_await
+     B2     a bell, waker               rmw seq_cst    B3: takes the sleeper bit, then wakes
+     B3     a bell, sleeper             rmw seq_cst    B1, B2: before it looks again by T2 or H2
+   Why full, empty and wrap are right:
+   1 tail and head run free over 2^64 and only ever grow; tail - head, modulo 2^64, is the number of
+     records in the ring, 0..capacity, whatever the counters' values. A power-of-two capacity divides
+     2^64, so that a counter's low bits go on in step over the wrap.
+   2 The producer alone writes tail and slots in [head + capacity .. ), the consumer alone writes head.
+   3 head_seen is an old head: head_seen <= head <= tail. tail - head_seen == capacity may be a false
+     "full", never a false "room"; full is reported only after H2 has looked again.
+   4 tail_seen likewise: "empty" is reported only after T2 has looked again.
+   5 T1 -> T2: what the consumer reads in [head, tail_seen) was written before that tail.
+   6 H1 -> H2: a slot that the producer writes again was read before that head.
+   7 The consumer publishes head after an eighth of the ring, and always before it reports empty; the
+     producer publishes tail in every call. So neither waits for what the other keeps to itself:
+     of a full ring, an eighth at the latest is given back while the consumer goes on, and a consumer
+     that stops in between has said so when it was empty, or calls dlp_spsc_publish.
+   8 A counter read from memory is used only if tail - head <= capacity, and slots are addressed by the
+     private counter alone.
+   Progress: the try_ calls, reserve, commit, peek and release are wait-free, but for the one system
+   call that wakes a sleeper. The producer's and consumer's crash between any two instructions leaves
+   the lane as it was before the call or after it. */
+
+/* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
+static inline int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
+    uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* H2 <- H1 */
+    uint64_t used = tx->tail - head;
+    if (DLPI_UNLIKELY(used > tx->capacity))
+        return DLP_ERR_CORRUPT;
+    tx->head_seen = head;
+    return (int64_t)(tx->capacity - used);
+}
+
+/* Records that fit, as many as are known of if that is `want` at least. */
+static inline int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
+    uint64_t room = tx->capacity - (tx->tail - tx->head_seen);
+    return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
+}
+
+/* Publish n records that are written. One store, and one look at the bell. */
+static inline void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
+    tx->tail += n;
+    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
+    DLPI_KEEP_ORDER();
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->bell) != 0)) /* B1 <- B3 */
+        dlpi_bell_ring(tx->bell, tx->shared);
+}
+
+/* Publish the consumer's counter now, which it else does after an eighth of the ring or when it finds
+   the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
+static inline void dlp_spsc_publish(dlp_spsc_rx *rx) {
+    rx->published = rx->head;
+    DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
+    DLPI_KEEP_ORDER();
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_bell) != 0)) /* B1 <- B3 */
+        dlpi_spsc_room_bell(rx);
+}
+
+/* Read the producer's counter again; publish ours if there is nothing. Returns how many records there
+   are, or DLP_ERR_CORRUPT. */
+static inline int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
+    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
+    uint64_t stock = tail - rx->head;
+    if (DLPI_UNLIKELY(stock > rx->capacity))
+        return DLP_ERR_CORRUPT;
+    rx->tail_seen = tail;
+    if (stock == 0 && rx->published != rx->head)
+        dlp_spsc_publish(rx);
+    return (int64_t)stock;
+}
+
+static inline int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
+    uint64_t stock = rx->tail_seen - rx->head;
+    return DLPI_LIKELY(stock >= want) ? (int64_t)stock : dlpi_spsc_look_rx(rx);
+}
+
+/* Give n slots back. */
+static inline void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
+    rx->head += n;
+    if (DLPI_UNLIKELY(rx->head - rx->published >= rx->publish_every))
+        dlp_spsc_publish(rx);
+}
+
+/* Copy one record; the common sizes become a few moves. */
+static inline void dlpi_copy_record(void *to, const void *from, uint32_t bytes) {
+    if (bytes == 8)
+        memcpy(to, from, 8);
+    else if (bytes == 64)
+        memcpy(to, from, 64);
+    else if (bytes == 16)
+        memcpy(to, from, 16);
+    else if (bytes == 32)
+        memcpy(to, from, 32);
+    else
+        memcpy(to, from, bytes);
+}
+
+static inline unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
+                                       uint32_t record_bytes) {
+    return slots + (number & (capacity - 1)) * record_bytes;
+}
+
+/* Copy n records into the ring, or (out) from it, in one piece or two. */
+static inline void dlpi_copy_in(unsigned char *slots, uint64_t capacity, uint64_t number,
+                                uint32_t record_bytes, const void *records, uint64_t n) {
+    uint64_t first = capacity - (number & (capacity - 1));
+    if (first > n)
+        first = n;
+    memcpy(dlpi_slot(slots, capacity, number, record_bytes), records, first * record_bytes);
+    if (first < n)
+        memcpy(slots, (const unsigned char *)records + first * record_bytes,
+               (n - first) * record_bytes);
+}
+
+static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, uint64_t number,
+                                 uint32_t record_bytes, void *records, uint64_t n) {
+    uint64_t at = number & (capacity - 1), first = capacity - at;
+    if (first > n)
+        first = n;
+    memcpy(records, slots + at * record_bytes, first * record_bytes);
+    if (first < n)
+        memcpy((unsigned char *)records + first * record_bytes, slots, (n - first) * record_bytes);
+}
+
+/* Lend room for up to n records, one behind the other in memory. *records: where to write them, valid
+   until commit or abort; a lane's records cannot be refused, only not committed. Returns how many (fewer
+   than n at the ring's end too), 0 if the lane is full, DLP_ERR_CORRUPT. Wait-free. */
+static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
+    int64_t room = dlpi_spsc_room(tx, n);
+    uint64_t at = tx->tail & (tx->capacity - 1);
+    uint64_t most = tx->capacity - at < n ? tx->capacity - at : n;
+    if (DLPI_UNLIKELY(room <= 0))
+        return room;
+    if ((uint64_t)room < most)
+        most = (uint64_t)room;
+    tx->reserved = most;
+    *records = tx->slots + at * tx->record_bytes;
+    return (int64_t)most;
+}
+
+/* Publish the first n of the records reserved; the others are given up. Returns DLP_OK, DLP_ERR_ARG if
+   fewer were reserved. Wait-free, but for waking. */
+static inline int dlp_spsc_commit(dlp_spsc_tx *tx, uint64_t n) {
+    if (DLPI_UNLIKELY(n > tx->reserved))
+        return DLP_ERR_ARG;
+    tx->reserved = 0;
+    if (n > 0)
+        dlpi_spsc_publish_tx(tx, n);
+    return DLP_OK;
+}
+
+/* Give up what was reserved. */
+static inline void dlp_spsc_abort(dlp_spsc_tx *tx) {
+    tx->reserved = 0;
+}
+
+/* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT. Wait-free, but for waking. */
+static inline int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
+    int64_t room = dlpi_spsc_room(tx, 1);
+    if (DLPI_UNLIKELY(room <= 0))
+        return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
+    dlpi_copy_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
+                     tx->record_bytes);
+    dlpi_spsc_publish_tx(tx, 1);
+    return DLP_OK;
+}
+
+/* Push copies of up to n records. Returns how many, 0 if the lane is full, DLP_ERR_CORRUPT. One store
+   publishes them all. Wait-free, but for waking. */
+static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n) {
+    int64_t room = dlpi_spsc_room(tx, n);
+    if (DLPI_UNLIKELY(room <= 0 || n == 0))
+        return n == 0 ? 0 : room;
+    if ((uint64_t)room < n)
+        n = (uint64_t)room;
+    dlpi_copy_in(tx->slots, tx->capacity, tx->tail, tx->record_bytes, records, n);
+    dlpi_spsc_publish_tx(tx, n);
+    return (int64_t)n;
+}
+
+/* Lend up to n records, one behind the other in memory, until release. Returns how many (fewer than n
+   at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in memory that the
+   producer can still write: between processes that do not trust each other copy, check, use. Wait-free. */
+static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **records) {
+    int64_t stock = dlpi_spsc_stock(rx, n);
+    uint64_t at = rx->head & (rx->capacity - 1);
+    uint64_t most = rx->capacity - at < n ? rx->capacity - at : n;
+    if (DLPI_UNLIKELY(stock <= 0))
+        return stock;
+    if ((uint64_t)stock < most)
+        most = (uint64_t)stock;
+    rx->peeked = most;
+    *records = rx->slots + at * rx->record_bytes;
+    return (int64_t)most;
+}
+
+/* Give the first n of the peeked records back; the others are not taken. Returns DLP_OK, DLP_ERR_ARG if
+   fewer were peeked. Wait-free, but for waking. */
+static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
+    if (DLPI_UNLIKELY(n > rx->peeked))
+        return DLP_ERR_ARG;
+    rx->peeked = 0;
+    dlpi_spsc_take(rx, n);
+    return DLP_OK;
+}
+
+/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
+static inline int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
+    int64_t stock = dlpi_spsc_stock(rx, 1);
+    if (DLPI_UNLIKELY(stock <= 0))
+        return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
+    dlpi_copy_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
+                     rx->record_bytes);
+    dlpi_spsc_take(rx, 1);
+    return DLP_OK;
+}
+
+/* Pop up to max records. Returns how many, 0 if the lane is empty, DLP_ERR_CORRUPT. Wait-free, but for
+   waking. */
+static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max) {
+    int64_t stock = dlpi_spsc_stock(rx, max);
+    if (DLPI_UNLIKELY(stock <= 0 || max == 0))
+        return max == 0 ? 0 : stock;
+    if ((uint64_t)stock < max)
+        max = (uint64_t)stock;
+    dlpi_copy_out(rx->slots, rx->capacity, rx->head, rx->record_bytes, records, max);
+    dlpi_spsc_take(rx, max);
+    return (int64_t)max;
+}
+
+/* Push (pop) one record, waiting for room (for a record). Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT. */
+static inline int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
+    int r = dlp_spsc_try_push(tx, record);
+    if (DLPI_LIKELY(r != DLP_FULL))
+        return r;
+    r = dlp_spsc_wait_tx(tx, timeout_ms);
+    return r == DLP_OK ? dlp_spsc_try_push(tx, record) : r;
+}
+
+static inline int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
+    int r = dlp_spsc_try_pop(rx, record);
+    if (DLPI_LIKELY(r != DLP_EMPTY))
+        return r;
+    r = dlp_spsc_wait_rx(rx, timeout_ms);
+    return r == DLP_OK ? dlp_spsc_try_pop(rx, record) : r;
+}
+
+/* Bundles. Labelled atomics beyond those of the lanes:
+     label  where                       access         partner
+     R1     a ready word, producer      load relaxed   R3: the bit is set already, nothing to do
+     R2     a ready word, producer      rmw seq_cst    R3: behind T1
+     R3     a ready word, consumer      rmw seq_cst    R2: cleared before the lanes are drained
+     O1     an owner word               rmw seq_cst    O1: one claimer wins
+   Ready bits are hints that save the consumer from looking at idle lanes. R1 may see a bit that R3
+   is just clearing while T1 is on its way, and the hint is then lost; therefore every 64th search
+   looks at all lanes, and so does every search that would else report empty. Hence empty is reported
+   only after T2 found each lane empty, and a lane waits at most 64 turns.
+   Order is kept per producer, not among producers. No producer waits for another. Progress as for
+   lanes; a search takes as many steps as there are producers, at most. */
+
+static inline void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
+    if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* R1 <- R3 */
+        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* R2 -> R3 */
+}
+
+/* These are dlp_spsc_ calls on the producer's own lane. */
+static inline int dlp_mpsc_try_push(dlp_mpsc_tx *tx, const void *record) {
+    int r = dlp_spsc_try_push(&tx->lane, record);
+    dlpi_mpsc_say_ready(tx);
+    return r;
+}
+
+static inline int64_t dlp_mpsc_try_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n) {
+    int64_t done = dlp_spsc_try_push_burst(&tx->lane, records, n);
+    dlpi_mpsc_say_ready(tx);
+    return done;
+}
+
+static inline int64_t dlp_mpsc_reserve(dlp_mpsc_tx *tx, uint64_t n, void **records) {
+    return dlp_spsc_reserve(&tx->lane, n, records);
+}
+
+static inline int dlp_mpsc_commit(dlp_mpsc_tx *tx, uint64_t n) {
+    int r = dlp_spsc_commit(&tx->lane, n);
+    dlpi_mpsc_say_ready(tx);
+    return r;
+}
+
+static inline void dlp_mpsc_abort(dlp_mpsc_tx *tx) {
+    dlp_spsc_abort(&tx->lane);
+}
+
+static inline int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_ms) {
+    int r = dlp_mpsc_try_push(tx, record);
+    if (DLPI_LIKELY(r != DLP_FULL))
+        return r;
+    r = dlp_mpsc_wait_tx(tx, timeout_ms);
+    return r == DLP_OK ? dlp_mpsc_try_push(tx, record) : r;
+}
+
+/* Have a lane with records in turn. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
+static inline int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
+    if (DLPI_LIKELY(rx->left > 0 && rx->at->tail_seen != rx->at->head))
+        return DLP_OK;
+    return dlpi_mpsc_find(rx);
+}
+
+/* Pop one record of some producer, in turns of `quantum` records. *producer (may be NULL): whose.
+   Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
+static inline int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
+    int r = dlpi_mpsc_turn(rx);
+    if (DLPI_UNLIKELY(r != DLP_OK))
+        return r;
+    rx->left--;
+    if (producer)
+        *producer = rx->turn;
+    return dlp_spsc_try_pop(rx->at, record);
+}
+
+/* Lend up to n records of one producer until dlp_mpsc_release. As dlp_spsc_peek. */
+static inline int64_t dlp_mpsc_peek(dlp_mpsc_rx *rx, uint64_t n, const void **records,
+                                    uint32_t *producer) {
+    int r = dlpi_mpsc_turn(rx);
+    if (DLPI_UNLIKELY(r != DLP_OK))
+        return r == DLP_EMPTY ? 0 : r;
+    if (producer)
+        *producer = rx->turn;
+    return dlp_spsc_peek(rx->at, n < rx->left ? n : rx->left, records);
+}
+
+static inline int dlp_mpsc_release(dlp_mpsc_rx *rx, uint64_t n) {
+    int r = dlp_spsc_release(rx->at, n);
+    if (r == DLP_OK)
+        rx->left -= (uint32_t)n;
+    return r;
+}
+
+/* Pop up to max records, of several producers if need be. Returns how many, 0: empty; DLP_ERR_CORRUPT. */
+static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max) {
+    unsigned char *to = (unsigned char *)records;
+    uint64_t done = 0;
+    while (done < max) {
+        int r = dlpi_mpsc_turn(rx);
+        if (r != DLP_OK)
+            return done > 0 || r == DLP_EMPTY ? (int64_t)done : r;
+        uint64_t n = max - done < rx->left ? max - done : rx->left;
+        uint64_t stock = rx->at->tail_seen - rx->at->head;
+        n = n < stock ? n : stock;
+        dlpi_copy_out(rx->at->slots, rx->at->capacity, rx->at->head, rx->at->record_bytes,
+                      to + done * rx->at->record_bytes, n);
+        dlpi_spsc_take(rx->at, n);
+        rx->left -= (uint32_t)n;
+        done += n;
+    }
+    return (int64_t)done;
+}
+
+static inline int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
+    int r = dlp_mpsc_try_pop(rx, record, producer);
+    if (DLPI_LIKELY(r != DLP_EMPTY))
+        return r;
+    r = dlp_mpsc_wait_rx(rx, timeout_ms);
+    return r == DLP_OK ? dlp_mpsc_try_pop(rx, record, producer) : r;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>order      HASHES, KEYED PERMUTATIONS
@@ -627,32 +1202,8 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 #endif
 #endif
 
-#define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
-#define DLPI_UNUSED(x) ((void)(x))
-#define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
-#define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
-
 /* ---------------------------------------------------------------------------------------------
-   >>impl-atomics    THE ONE SHIM OVER THE COMPILER'S ATOMICS
-   Each use carries a label and names its partner. A checker may define these before inclusion. */
-#ifndef DLPI_LOAD_RLX
-#define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
-#define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
-#define DLPI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-#define DLPI_STORE_RLX(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
-#define DLPI_STORE_REL(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define DLPI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_XCHG_SEQ(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_ADD_SEQ(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_ADD_RLX(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
-#define DLPI_OR_SEQ(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_AND_SEQ(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
-/* Strong compare-and-swap; *e gets the value found on failure. */
-#define DLPI_CAS_SEQ(p, e, v) \
-    __atomic_compare_exchange_n((p), (e), (v), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
-#define DLPI_CAS_ACQ(p, e, v) \
-    __atomic_compare_exchange_n((p), (e), (v), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
-#endif
+   >>impl-clock      PAUSE, TIME */
 
 static inline void dlpi_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -866,6 +1417,561 @@ static int dlpi_cpu_count(void) {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (int)n : 1;
 #endif
+}
+
+/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to sleep ---- */
+
+#ifndef DLPIPE_NO_MEMBARRIER
+#include <linux/membarrier.h>
+
+static int dlpi_membarrier(int command) {
+    int saved = errno;
+    long r = syscall(SYS_membarrier, command, 0, 0);
+    errno = saved;
+    return r == 0;
+}
+
+/* Let this process take part. Returns 0 where the kernel or a filter refuses. */
+static int dlpi_heavy_register(int shared) {
+    return dlpi_membarrier(shared ? MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED
+                                  : MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+}
+
+static int dlpi_heavy_barrier(int shared) {
+    return dlpi_membarrier(shared ? MEMBARRIER_CMD_GLOBAL_EXPEDITED
+                                  : MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+}
+#else
+static int dlpi_heavy_register(int shared) {
+    DLPI_UNUSED(shared);
+    return 0;
+}
+
+static int dlpi_heavy_barrier(int shared) {
+    DLPI_UNUSED(shared);
+    return 0;
+}
+#endif
+
+/* ---- bells: an event count for one sleeper ----
+   A bell is a futex word. DLPI_BELL_SLEEPER: its owner sleeps or is about to. DLPI_BELL_RMW: some
+   participant has no heavy barrier; it is set once and stays, and makes every waker come to
+   dlpi_bell_ring, whose read-modify-write (B2) then is the order.
+   Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is unchanged.
+   Waker:   T1 or H1; B1.
+   With the barrier: either B1 comes before it in the waker's program, and then so does T1, which the
+   barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
+   Without: B2 and B3 are one order. If B2 is later it sees the bit. If B3 is later it reads what B2
+   wrote, or later, and the second look sees T1, which came before B2.
+   A participant that sets DLPI_BELL_RMW while others run may miss a wake-up until they have seen the
+   bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100 ms. */
+#define DLPI_BELL_SLEEPER 1u
+#define DLPI_BELL_RMW 2u
+
+static void dlpi_bell_join(uint32_t *bell, int shared) {
+    if (!dlpi_heavy_register(shared))
+        DLPI_OR_SEQ(bell, DLPI_BELL_RMW); /* -> B1 */
+}
+
+DLPDEF void dlpi_bell_ring(uint32_t *bell, uint32_t shared) {
+    if (DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER) /* B2 <- B3 */
+        dlpi_futex_wake(bell, 1, ~0u, (int)shared);
+}
+
+/* Wake a producer that sleeps on a full lane, once half of it is free. */
+DLPDEF void dlpi_spsc_room_bell(dlp_spsc_rx *rx) {
+    uint32_t *bell = &rx->lane->producer_bell;
+    if (!(DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)) /* B2 <- B3 */
+        return;
+    uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* T2 <- T1 */
+    if (used <= rx->capacity / 2 || used > rx->capacity)
+        dlpi_bell_ring(bell, rx->shared);
+}
+
+/* One who waits: on which bell, how patiently, and for what. */
+typedef struct dlpi_waiter {
+    uint32_t *bell;
+    uint32_t shared, spin_ns, yields;
+    int (*look)(void *handle); /* not 0: it has come, or an error has */
+    void *handle;
+} dlpi_waiter;
+
+static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until) {
+    uint64_t end = until - begin < w->spin_ns ? until : begin + w->spin_ns;
+    if (w->spin_ns > 0) {
+        for (uint32_t i = 1;; i++) {
+            if (w->look(w->handle))
+                return 1;
+            if (i % 16 == 0 && dlpi_now_ns() >= end)
+                break;
+            dlpi_pause();
+        }
+    }
+    for (uint32_t i = 0; i < w->yields; i++) {
+        if (w->look(w->handle))
+            return 1;
+        sched_yield();
+    }
+    return w->look(w->handle);
+}
+
+static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
+    for (;;) {
+        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER; /* B3 -> B1, B2 */
+        if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
+            DLPI_OR_SEQ(w->bell, DLPI_BELL_RMW); /* -> B1 */
+            set |= DLPI_BELL_RMW;
+        }
+        int come = w->look(w->handle);
+        uint64_t now = come ? 0 : dlpi_now_ns();
+        if (come || now >= until) {
+            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+            return come ? DLP_OK : DLP_TIMEOUT;
+        }
+        uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
+        dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
+    }
+}
+
+/* Wait until look says so. Returns DLP_OK or DLP_TIMEOUT. */
+static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
+    if (w->look(w->handle))
+        return DLP_OK;
+    if (timeout_ms == DLP_NOWAIT)
+        return DLP_TIMEOUT;
+    uint64_t begin = dlpi_now_ns(), until = UINT64_MAX;
+    if (timeout_ms > 0)
+        until = begin + (uint64_t)timeout_ms * 1000000u;
+    if (dlpi_await_awake(w, begin, until))
+        return DLP_OK;
+    return dlpi_await_asleep(w, until);
+}
+
+/* How patiently to wait where this many threads take part: on spare cores a spin about as long as a
+   wake-up takes; else make way soon, but a few times before paying for sleep. */
+static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
+    static uint32_t cpus;
+    uint32_t n = DLPI_LOAD_RLX(&cpus); /* C1, any value read twice is the same */
+    if (n == 0) {
+        n = (uint32_t)dlpi_cpu_count();
+        DLPI_STORE_RLX(&cpus, n); /* C1 */
+    }
+    *spin_ns = peers <= n ? 10000 : 1000;
+    *yields = peers <= n ? 0 : 50;
+}
+
+/* ---- lanes: layout, attach, wait ---- */
+
+#define DLPI_SPSC_MAGIC UINT64_C(0x31656e616c706c64) /* "dlplane1" */
+#define DLPI_MPSC_MAGIC UINT64_C(0x316c646e62706c64) /* "dlpbndl1" */
+#define DLPI_QUEUE_VERSION 1u
+/* Sizes and places that sharers must agree on, in one number. */
+#define DLPI_QUEUE_LAYOUT \
+    ((uint32_t)(sizeof(dlp_spsc) << 16 ^ sizeof(dlp_mpsc) << 4 ^ DLPI_LINE ^ sizeof(size_t) << 28))
+
+_Static_assert(sizeof(dlp_spsc) == 5 * DLPI_LINE, "lane header");
+_Static_assert(offsetof(dlp_spsc, tail) == DLPI_LINE, "one writer per block");
+_Static_assert(offsetof(dlp_spsc, head) == 2 * DLPI_LINE, "one writer per block");
+_Static_assert(offsetof(dlp_spsc, producer_bell) == 3 * DLPI_LINE, "waiters' own block");
+_Static_assert(offsetof(dlp_spsc, consumer_bell) == 4 * DLPI_LINE, "waiters' own block");
+_Static_assert(sizeof(dlp_mpsc) == 2 * DLPI_LINE, "bundle header");
+_Static_assert(offsetof(dlp_mpsc, consumer_bell) == DLPI_LINE, "waiter's own block");
+_Static_assert(sizeof(dlp_spsc_tx) == 256 && sizeof(dlp_spsc_rx) == 256, "handles are padded");
+
+static uint64_t dlpi_line_up(uint64_t bytes) {
+    return (bytes + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+}
+
+static int dlpi_queue_mem_ok(const void *mem) {
+    return mem && (uintptr_t)mem % DLP_QUEUE_ALIGN == 0;
+}
+
+DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity) {
+    if (record_bytes == 0 || record_bytes % 8 || record_bytes > DLP_QUEUE_MAX_RECORD ||
+        capacity == 0 || (capacity & (capacity - 1)) || capacity > DLP_QUEUE_MAX_CAPACITY)
+        return 0;
+    return dlpi_line_up(sizeof(dlp_spsc) + record_bytes * capacity);
+}
+
+DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
+                         int shared) {
+    uint64_t need = dlp_spsc_bytes(record_bytes, capacity);
+    if (!dlpi_queue_mem_ok(mem) || need == 0 || need > bytes || need > SIZE_MAX)
+        return DLP_ERR_ARG;
+    dlp_spsc *lane = (dlp_spsc *)mem;
+    memset(lane, 0, sizeof *lane);
+    lane->version = DLPI_QUEUE_VERSION;
+    lane->layout = DLPI_QUEUE_LAYOUT;
+    lane->record_bytes = record_bytes;
+    lane->shared = shared != 0;
+    lane->capacity = capacity;
+    lane->slots_offset = sizeof(dlp_spsc);
+    lane->total_bytes = need;
+    DLPI_STORE_REL(&lane->magic, DLPI_SPSC_MAGIC); /* M1 -> M2 */
+    return DLP_OK;
+}
+
+/* The header as read once, checked against the bytes there are. */
+static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy) {
+    if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* M2 <- M1 */
+        return DLP_ERR_CORRUPT;
+    copy->version = DLPI_LOAD_RLX(&lane->version); /* M3, six words that init wrote before M1 */
+    copy->layout = DLPI_LOAD_RLX(&lane->layout);
+    copy->record_bytes = DLPI_LOAD_RLX(&lane->record_bytes);
+    copy->shared = DLPI_LOAD_RLX(&lane->shared);
+    copy->capacity = DLPI_LOAD_RLX(&lane->capacity);
+    copy->slots_offset = DLPI_LOAD_RLX(&lane->slots_offset);
+    copy->total_bytes = DLPI_LOAD_RLX(&lane->total_bytes);
+    uint64_t need = dlp_spsc_bytes(copy->record_bytes, copy->capacity);
+    if (copy->version != DLPI_QUEUE_VERSION || copy->layout != DLPI_QUEUE_LAYOUT ||
+        copy->shared > 1 || need == 0 || need > bytes || copy->total_bytes != need ||
+        copy->slots_offset != sizeof *lane)
+        return DLP_ERR_CORRUPT;
+    copy->head = DLPI_LOAD_ACQ(&lane->head); /* H2 <- H1, before tail: head never passes tail */
+    copy->tail = DLPI_LOAD_ACQ(&lane->tail); /* T2 <- T1 */
+    return DLP_OK;
+}
+
+DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
+    dlp_spsc copy;
+    if (!tx || !dlpi_queue_mem_ok(mem))
+        return DLP_ERR_ARG;
+    dlp_spsc *lane = (dlp_spsc *)mem;
+    if (dlpi_spsc_check(lane, bytes, &copy) != DLP_OK || copy.tail - copy.head > copy.capacity)
+        return DLP_ERR_CORRUPT;
+    memset(tx, 0, sizeof *tx);
+    tx->tail = copy.tail;
+    tx->head_seen = copy.head;
+    tx->capacity = copy.capacity;
+    tx->slots = (unsigned char *)mem + copy.slots_offset;
+    tx->lane = lane;
+    tx->bell = &lane->consumer_bell;
+    tx->record_bytes = copy.record_bytes;
+    tx->shared = copy.shared;
+    dlpi_wait_policy(2, &tx->spin_ns, &tx->yields);
+    dlpi_bell_join(&lane->consumer_bell, (int)copy.shared);
+    dlpi_bell_join(&lane->producer_bell, (int)copy.shared);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
+    dlp_spsc copy;
+    if (!rx || !dlpi_queue_mem_ok(mem))
+        return DLP_ERR_ARG;
+    dlp_spsc *lane = (dlp_spsc *)mem;
+    if (dlpi_spsc_check(lane, bytes, &copy) != DLP_OK || copy.tail - copy.head > copy.capacity)
+        return DLP_ERR_CORRUPT;
+    memset(rx, 0, sizeof *rx);
+    rx->head = rx->published = copy.head;
+    rx->tail_seen = copy.tail;
+    rx->publish_every = copy.capacity >= 8 ? copy.capacity / 8 : 1;
+    rx->capacity = copy.capacity;
+    rx->slots = (unsigned char *)mem + copy.slots_offset;
+    rx->lane = lane;
+    rx->record_bytes = copy.record_bytes;
+    rx->shared = copy.shared;
+    dlpi_wait_policy(2, &rx->spin_ns, &rx->yields);
+    dlpi_bell_join(&lane->consumer_bell, (int)copy.shared);
+    dlpi_bell_join(&lane->producer_bell, (int)copy.shared);
+    return DLP_OK;
+}
+
+static int dlpi_spsc_has_room(void *handle) {
+    return dlpi_spsc_room((dlp_spsc_tx *)handle, 1) != 0;
+}
+
+static int dlpi_spsc_has_stock(void *handle) {
+    return dlpi_spsc_stock((dlp_spsc_rx *)handle, 1) != 0;
+}
+
+DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms) {
+    dlpi_waiter w = {&tx->lane->producer_bell, tx->shared, tx->spin_ns, tx->yields,
+                     dlpi_spsc_has_room, tx};
+    int r = dlpi_await(&w, timeout_ms);
+    return r == DLP_OK && dlpi_spsc_room(tx, 1) < 0 ? DLP_ERR_CORRUPT : r;
+}
+
+DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms) {
+    dlpi_waiter w = {&rx->lane->consumer_bell, rx->shared, rx->spin_ns, rx->yields,
+                     dlpi_spsc_has_stock, rx};
+    int r = dlpi_await(&w, timeout_ms);
+    return r == DLP_OK && dlpi_spsc_stock(rx, 1) < 0 ? DLP_ERR_CORRUPT : r;
+}
+
+/* What is left of timeout_ms since begin, as a time-out again. */
+static int dlpi_time_left(int timeout_ms, uint64_t *begin) {
+    if (timeout_ms <= 0)
+        return timeout_ms;
+    uint64_t now = dlpi_now_ns();
+    if (*begin == 0)
+        *begin = now;
+    uint64_t gone = (now - *begin) / 1000000u;
+    return gone < (uint64_t)timeout_ms ? timeout_ms - (int)gone : DLP_NOWAIT;
+}
+
+DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n,
+                                   int timeout_ms) {
+    const unsigned char *from = (const unsigned char *)records;
+    uint64_t done = 0, begin = 0;
+    for (;;) {
+        int64_t k = dlp_spsc_try_push_burst(tx, from + done * tx->record_bytes, n - done);
+        if (k < 0)
+            return k;
+        done += (uint64_t)k;
+        if (done == n)
+            return (int64_t)done;
+        int r = dlp_spsc_wait_tx(tx, dlpi_time_left(timeout_ms, &begin));
+        if (r != DLP_OK)
+            return r < 0 ? r : (int64_t)done;
+    }
+}
+
+DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, int timeout_ms) {
+    int64_t n = dlp_spsc_try_pop_burst(rx, records, max);
+    if (n != 0 || max == 0)
+        return n;
+    int r = dlp_spsc_wait_rx(rx, timeout_ms);
+    if (r != DLP_OK)
+        return r < 0 ? r : 0;
+    return dlp_spsc_try_pop_burst(rx, records, max);
+}
+
+/* ---- bundles ---- */
+
+#define DLPI_MPSC_SCAN 16u      /* up to so many producers the consumer just looks at their tails */
+#define DLPI_MPSC_QUANTUM 64u
+#define DLPI_MPSC_SWEEP 64u     /* every so many searches all lanes are looked at */
+
+/* Offsets and sizes of a bundle; all 0 if a parameter is out of range. */
+static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity, uint32_t producers) {
+    dlp_mpsc plan;
+    memset(&plan, 0, sizeof plan);
+    uint64_t lane = dlp_spsc_bytes(record_bytes, capacity);
+    if (lane == 0 || producers == 0 || producers > DLP_MPSC_MAX_PRODUCERS)
+        return plan;
+    plan.version = DLPI_QUEUE_VERSION;
+    plan.layout = DLPI_QUEUE_LAYOUT;
+    plan.record_bytes = record_bytes;
+    plan.capacity = capacity;
+    plan.producers = producers;
+    plan.ready_words = producers > DLPI_MPSC_SCAN ? (producers + 63) / 64 : 0;
+    plan.ready_offset = sizeof(dlp_mpsc);
+    plan.owners_offset = plan.ready_offset + plan.ready_words * (uint64_t)DLPI_LINE;
+    plan.lanes_offset = plan.owners_offset + dlpi_line_up(producers * sizeof(uint32_t));
+    plan.lane_bytes = lane;
+    plan.total_bytes = plan.lanes_offset + lane * producers;
+    return plan;
+}
+
+DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_t producers) {
+    return dlpi_mpsc_plan(record_bytes, capacity, producers).total_bytes;
+}
+
+static void *dlpi_at(void *mem, uint64_t offset) {
+    return (unsigned char *)mem + offset;
+}
+
+DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
+                         uint32_t producers, int shared) {
+    dlp_mpsc plan = dlpi_mpsc_plan(record_bytes, capacity, producers);
+    if (!dlpi_queue_mem_ok(mem) || plan.total_bytes == 0 || plan.total_bytes > bytes ||
+        plan.total_bytes > SIZE_MAX)
+        return DLP_ERR_ARG;
+    plan.shared = shared != 0;
+    memset(mem, 0, (size_t)plan.lanes_offset);
+    memcpy(mem, &plan, sizeof plan);
+    for (uint32_t i = 0; i < producers; i++) {
+        void *lane = dlpi_at(mem, plan.lanes_offset + i * plan.lane_bytes);
+        int r = dlp_spsc_init(lane, plan.lane_bytes, record_bytes, capacity, shared);
+        if (r != DLP_OK)
+            return r;
+    }
+    DLPI_STORE_REL(&((dlp_mpsc *)mem)->magic, DLPI_MPSC_MAGIC); /* M1 -> M2 */
+    return DLP_OK;
+}
+
+/* Check what lies in memory against what its few free parameters make of it. */
+static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *copy) {
+    if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* M2 <- M1 */
+        return DLP_ERR_CORRUPT;
+    dlp_mpsc found = *bundle;
+    *copy = dlpi_mpsc_plan(found.record_bytes, found.capacity, found.producers);
+    if (copy->total_bytes == 0 || copy->total_bytes > bytes || found.shared > 1)
+        return DLP_ERR_CORRUPT;
+    copy->shared = found.shared;
+    copy->magic = found.magic;
+    return memcmp(copy, &found, offsetof(dlp_mpsc, pad0)) == 0 ? DLP_OK : DLP_ERR_CORRUPT;
+}
+
+static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
+    for (uint32_t i = 0; i < producers; i++) {
+        uint32_t free_owner = 0;
+        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* O1 */
+            return (int)i;
+    }
+    return DLP_ERR_BUSY;
+}
+
+DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer) {
+    dlp_mpsc copy;
+    if (!tx || !dlpi_queue_mem_ok(mem) || producer < DLP_NONE)
+        return DLP_ERR_ARG;
+    dlp_mpsc *bundle = (dlp_mpsc *)mem;
+    if (dlpi_mpsc_check(bundle, bytes, &copy) != DLP_OK)
+        return DLP_ERR_CORRUPT;
+    uint32_t *owners = (uint32_t *)dlpi_at(mem, copy.owners_offset);
+    if (producer >= (int)copy.producers)
+        return DLP_ERR_ARG;
+    int mine = producer == DLP_NONE ? dlpi_mpsc_claim(owners, copy.producers) : producer;
+    if (mine < 0)
+        return mine;
+    DLPI_STORE_SEQ(&owners[mine], 1u); /* O1 */
+    memset(tx, 0, sizeof *tx);
+    uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
+    int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
+    if (r != DLP_OK || tx->lane.record_bytes != copy.record_bytes)
+        return DLP_ERR_CORRUPT;
+    tx->lane.bell = &bundle->consumer_bell;
+    tx->lane.shared = copy.shared;
+    tx->owner = &owners[mine];
+    if (copy.ready_words) {
+        uint64_t word = copy.ready_offset + (uint64_t)(mine / 64) * DLPI_LINE;
+        tx->ready = (uint64_t *)dlpi_at(mem, word);
+        tx->ready_bit = UINT64_C(1) << (mine % 64);
+    }
+    dlpi_wait_policy(copy.producers + 1, &tx->lane.spin_ns, &tx->lane.yields);
+    dlpi_bell_join(&bundle->consumer_bell, (int)copy.shared);
+    return mine;
+}
+
+DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) {
+    DLPI_STORE_SEQ(tx->owner, 0u); /* O1 */
+}
+
+DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
+                              uint64_t bytes) {
+    dlp_mpsc copy;
+    if (!rx || !lanes || !dlpi_queue_mem_ok(mem))
+        return DLP_ERR_ARG;
+    if (dlpi_mpsc_check((dlp_mpsc *)mem, bytes, &copy) != DLP_OK)
+        return DLP_ERR_CORRUPT;
+    if (n_lanes < copy.producers)
+        return DLP_ERR_ARG;
+    for (uint32_t i = 0; i < copy.producers; i++) {
+        void *lane = dlpi_at(mem, copy.lanes_offset + i * copy.lane_bytes);
+        int r = dlp_spsc_attach_rx(&lanes[i], lane, copy.lane_bytes);
+        if (r != DLP_OK || lanes[i].record_bytes != copy.record_bytes)
+            return DLP_ERR_CORRUPT;
+    }
+    memset(rx, 0, sizeof *rx);
+    rx->bundle = (dlp_mpsc *)mem;
+    rx->lanes = rx->at = lanes;
+    rx->quantum = DLPI_MPSC_QUANTUM;
+    rx->producers = copy.producers;
+    rx->ready_words = copy.ready_words;
+    rx->shared = copy.shared;
+    dlpi_wait_policy(copy.producers + 1, &rx->spin_ns, &rx->yields);
+    dlpi_bell_join(&rx->bundle->consumer_bell, (int)copy.shared);
+    return DLP_OK;
+}
+
+/* Give lane i its turn if it has records. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
+static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
+    int64_t stock = dlpi_spsc_stock(&rx->lanes[i], 1);
+    if (stock <= 0)
+        return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
+    rx->at = &rx->lanes[i];
+    rx->turn = i;
+    rx->left = rx->quantum > 0 ? rx->quantum : 1;
+    return DLP_OK;
+}
+
+/* Look at all lanes, from the one behind that in turn on. */
+static int dlpi_mpsc_sweep(dlp_mpsc_rx *rx) {
+    uint32_t i = rx->turn;
+    for (uint32_t k = 0; k < rx->producers; k++) {
+        i = i + 1 < rx->producers ? i + 1 : 0;
+        int r = dlpi_mpsc_try_turn(rx, i);
+        if (r != DLP_EMPTY)
+            return r;
+    }
+    return DLP_EMPTY;
+}
+
+static uint64_t *dlpi_mpsc_ready_word(dlp_mpsc_rx *rx, uint32_t word) {
+    return (uint64_t *)dlpi_at(rx->bundle, sizeof(dlp_mpsc) + word * (uint64_t)DLPI_LINE);
+}
+
+/* Go through the lanes whose bits are set. */
+static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
+    for (uint32_t k = 0; k <= rx->ready_words; k++) {
+        while (rx->bits) {
+            uint32_t i = rx->word * 64 + (uint32_t)__builtin_ctzll(rx->bits);
+            rx->bits &= rx->bits - 1;
+            int r = i < rx->producers ? dlpi_mpsc_try_turn(rx, i) : DLP_EMPTY;
+            if (r != DLP_EMPTY)
+                return r;
+        }
+        rx->word = rx->word + 1 < rx->ready_words ? rx->word + 1 : 0;
+        uint64_t *ready = dlpi_mpsc_ready_word(rx, rx->word);
+        if (DLPI_LOAD_RLX(ready) != 0)              /* R3, not worth a write if clear */
+            rx->bits = DLPI_XCHG_SEQ(ready, (uint64_t)0); /* R3 <- R2 */
+    }
+    return DLP_EMPTY;
+}
+
+DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
+    if (rx->ready_words == 0)
+        return dlpi_mpsc_sweep(rx);
+    if (rx->left == 0) /* its turn is over, but it may have more */
+        DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64); /* R2 */
+    rx->left = 0;
+    int r = DLP_EMPTY;
+    if (++rx->finds % DLPI_MPSC_SWEEP != 0)
+        r = dlpi_mpsc_follow(rx);
+    return r == DLP_EMPTY ? dlpi_mpsc_sweep(rx) : r;
+}
+
+static int dlpi_mpsc_has_stock(void *handle) {
+    return dlpi_mpsc_turn((dlp_mpsc_rx *)handle) != DLP_EMPTY;
+}
+
+DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms) {
+    return dlp_spsc_wait_tx(&tx->lane, timeout_ms);
+}
+
+DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms) {
+    dlpi_waiter w = {&rx->bundle->consumer_bell, rx->shared, rx->spin_ns, rx->yields,
+                     dlpi_mpsc_has_stock, rx};
+    int r = dlpi_await(&w, timeout_ms);
+    return r == DLP_OK ? dlpi_mpsc_turn(rx) : r;
+}
+
+DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n,
+                                   int timeout_ms) {
+    const unsigned char *from = (const unsigned char *)records;
+    uint64_t done = 0, begin = 0;
+    for (;;) {
+        int64_t k = dlp_mpsc_try_push_burst(tx, from + done * tx->lane.record_bytes, n - done);
+        if (k < 0)
+            return k;
+        done += (uint64_t)k;
+        if (done == n)
+            return (int64_t)done;
+        int r = dlp_mpsc_wait_tx(tx, dlpi_time_left(timeout_ms, &begin));
+        if (r != DLP_OK)
+            return r < 0 ? r : (int64_t)done;
+    }
+}
+
+DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, int timeout_ms) {
+    int64_t n = dlp_mpsc_try_pop_burst(rx, records, max);
+    if (n != 0 || max == 0)
+        return n;
+    int r = dlp_mpsc_wait_rx(rx, timeout_ms);
+    if (r != DLP_OK)
+        return r < 0 ? r : 0;
+    return dlp_mpsc_try_pop_burst(rx, records, max);
 }
 
 /* ---------------------------------------------------------------------------------------------
