@@ -403,15 +403,16 @@ static inline void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
         dlp_spsc_publish(rx);
 }
 
-/* Copy one record; the common sizes become a few moves. */
-static inline void dlpi_copy_record(void *to, const void *from, uint32_t bytes) {
+/* Copy one record; the common sizes become a few moves. Where the compiler sees how large the caller's
+   object `own` is, only the sizes that fit remain, and it has nothing to warn about. */
+static inline void dlpi_copy_record(void *to, const void *from, uint32_t bytes, const void *own) {
     if (bytes == 8)
         memcpy(to, from, 8);
-    else if (bytes == 64)
+    else if (bytes == 64 && __builtin_object_size(own, 0) >= 64)
         memcpy(to, from, 64);
-    else if (bytes == 16)
+    else if (bytes == 16 && __builtin_object_size(own, 0) >= 16)
         memcpy(to, from, 16);
-    else if (bytes == 32)
+    else if (bytes == 32 && __builtin_object_size(own, 0) >= 32)
         memcpy(to, from, 32);
     else
         memcpy(to, from, bytes);
@@ -482,7 +483,7 @@ static inline int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     if (DLPI_UNLIKELY(room <= 0))
         return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
     dlpi_copy_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
-                     tx->record_bytes);
+                     tx->record_bytes, record);
     dlpi_spsc_publish_tx(tx, 1);
     return DLP_OK;
 }
@@ -532,7 +533,7 @@ static inline int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
     if (DLPI_UNLIKELY(stock <= 0))
         return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
     dlpi_copy_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
-                     rx->record_bytes);
+                     rx->record_bytes, record);
     dlpi_spsc_take(rx, 1);
     return DLP_OK;
 }
@@ -1232,7 +1233,8 @@ static inline uint64_t dlpi_now_ns(void) {
 /* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper that
    has not slept yet sees another value than it expects. */
 #ifndef DLPIPE_NO_FUTEX
-#include <linux/futex.h>
+/* The kernel's numbers (futex(2)), so that no kernel header is needed. */
+enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
 
 static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
                            int shared) {
@@ -1240,7 +1242,7 @@ static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint6
     struct timespec t;
     t.tv_sec = (time_t)(until / 1000000000u);
     t.tv_nsec = (long)(until % 1000000000u);
-    int op = shared ? FUTEX_WAIT_BITSET : FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG;
+    int op = DLPI_FUTEX_WAIT_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
     int saved = errno;
     long r = syscall(SYS_futex, word, op, expect, &t, NULL, bits);
     int timed_out = r != 0 && errno == ETIMEDOUT;
@@ -1249,7 +1251,7 @@ static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint6
 }
 
 static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
-    int op = shared ? FUTEX_WAKE_BITSET : FUTEX_WAKE_BITSET | FUTEX_PRIVATE_FLAG;
+    int op = DLPI_FUTEX_WAKE_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
     int saved = errno;
     (void)syscall(SYS_futex, word, op, n, NULL, NULL, bits);
     errno = saved;
@@ -1422,7 +1424,13 @@ static int dlpi_cpu_count(void) {
 /* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to sleep ---- */
 
 #ifndef DLPIPE_NO_MEMBARRIER
-#include <linux/membarrier.h>
+/* The kernel's numbers (membarrier(2)). */
+enum {
+    DLPI_MB_GLOBAL = 1 << 1,
+    DLPI_MB_REGISTER_GLOBAL = 1 << 2,
+    DLPI_MB_PRIVATE = 1 << 3,
+    DLPI_MB_REGISTER_PRIVATE = 1 << 4
+};
 
 static int dlpi_membarrier(int command) {
     int saved = errno;
@@ -1433,13 +1441,11 @@ static int dlpi_membarrier(int command) {
 
 /* Let this process take part. Returns 0 where the kernel or a filter refuses. */
 static int dlpi_heavy_register(int shared) {
-    return dlpi_membarrier(shared ? MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED
-                                  : MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+    return dlpi_membarrier(shared ? DLPI_MB_REGISTER_GLOBAL : DLPI_MB_REGISTER_PRIVATE);
 }
 
 static int dlpi_heavy_barrier(int shared) {
-    return dlpi_membarrier(shared ? MEMBARRIER_CMD_GLOBAL_EXPEDITED
-                                  : MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    return dlpi_membarrier(shared ? DLPI_MB_GLOBAL : DLPI_MB_PRIVATE);
 }
 #else
 static int dlpi_heavy_register(int shared) {
