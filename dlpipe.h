@@ -122,7 +122,7 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
 
 #define DLP_PERMUTATION_TABLE 1024 /* smaller permutations are tables */
-#define DLP_PERMUTATION_ROUNDS 8
+#define DLP_PERMUTATION_ROUNDS 10 /* at most */
 
 /* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest. After init it
    is read-only, holds no pointer and may be copied and shared. */
@@ -812,23 +812,34 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
    Feistel networks on few values are poor; hence 8 rounds where a pair of numbers is not much against the square of n,
    6 above, and tables of exact, keyed shuffles below 1,024. */
 
-static inline uint32_t dlpi_round_hash(uint32_t half, const uint32_t key[2]) {
+/* 64 bits whose upper word's low 24 bits and whose lower word's high bits are the round's hash of a half. */
+static inline uint64_t dlpi_round_hash(uint32_t half, const uint32_t key[2]) {
     uint64_t z = (uint64_t)(half ^ key[0]) * 0x85ebca6bu;
-    z = (uint64_t)((uint32_t)(z ^ (z >> 32)) ^ key[1]) * 0xc2b2ae35u;
-    return (uint32_t)(z ^ (z >> 32));
+    return (uint64_t)((uint32_t)z ^ (uint32_t)(z >> 32) ^ key[1]) * 0xc2b2ae35u;
 }
 
+/* What a round adds to left: 0..left_values-1. */
 static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right, const uint32_t key[2]) {
-    return (uint32_t)((uint64_t)dlpi_round_hash(right, key) * p->left_values >> 32);
+    return (uint32_t)((uint64_t)(uint32_t)dlpi_round_hash(right, key) * p->left_values >> 32);
+}
+
+/* What a round adds to right, to be cut to right_bits. */
+static inline uint32_t dlpi_round_right(uint32_t left, const uint32_t key[2]) {
+    return (uint32_t)(dlpi_round_hash(left, key) >> 24);
+}
+
+/* x, or x - a where x >= a: without a branch, for it would be mispredicted half the time. */
+static inline uint32_t dlpi_wrap(uint32_t x, uint32_t a) {
+    uint32_t less = x - a;
+    return x < a ? x : less;
 }
 
 static inline uint64_t dlpi_permutation_step(const dlp_permutation *p, uint64_t x) {
     uint32_t a = p->left_values, mask = (1u << p->right_bits) - 1;
     uint32_t left = (uint32_t)(x >> p->right_bits), right = (uint32_t)x & mask;
     for (uint32_t i = 0; i < p->rounds; i += 2) {
-        left += dlpi_round_left(p, right, &p->key[2 * i]);
-        left = left >= a ? left - a : left;
-        right = (right + dlpi_round_hash(left, &p->key[2 * i + 2])) & mask;
+        left = dlpi_wrap(left + dlpi_round_left(p, right, &p->key[2 * i]), a);
+        right = (right + dlpi_round_right(left, &p->key[2 * i + 2])) & mask;
     }
     return (uint64_t)left << p->right_bits | right;
 }
@@ -837,9 +848,8 @@ static inline uint64_t dlpi_permutation_unstep(const dlp_permutation *p, uint64_
     uint32_t a = p->left_values, mask = (1u << p->right_bits) - 1;
     uint32_t left = (uint32_t)(x >> p->right_bits), right = (uint32_t)x & mask;
     for (uint32_t i = p->rounds; i > 0; i -= 2) {
-        right = (right - dlpi_round_hash(left, &p->key[2 * i - 2])) & mask;
-        left += a - dlpi_round_left(p, right, &p->key[2 * i - 4]);
-        left = left >= a ? left - a : left;
+        right = (right - dlpi_round_right(left, &p->key[2 * i - 2])) & mask;
+        left = dlpi_wrap(left + a - dlpi_round_left(p, right, &p->key[2 * i - 4]), a);
     }
     return (uint64_t)left << p->right_bits | right;
 }
@@ -869,7 +879,7 @@ DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, u
         log2_n++;
     p->right_bits = (log2_n + 1) / 2;
     p->left_values = (uint32_t)((n - 1) >> p->right_bits) + 1;
-    p->rounds = n < (uint64_t)1 << 20 ? 8 : 6;
+    p->rounds = log2_n < 12 ? 10 : log2_n < 15 ? 8 : 6;
     for (uint32_t i = 0; i < p->rounds; i++) {
         uint64_t word = dlpi_absorb(key, i);
         p->key[2 * i] = (uint32_t)word;
@@ -910,12 +920,11 @@ DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value) {
 #ifdef DLPI_ORDER_AVX2
 #define DLPI_AVX2 __attribute__((target("avx2")))
 
-/* dlpi_round_hash of four halves, in the low words of four lanes; the high words of the result are not clean. */
+/* dlpi_round_hash of four halves, each in the low word of a lane. */
 DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m256i key1) {
     __m256i z = _mm256_mul_epu32(_mm256_xor_si256(half, key0), _mm256_set1_epi64x(0x85ebca6b));
-    z = _mm256_xor_si256(_mm256_xor_si256(z, _mm256_srli_epi64(z, 32)), key1);
-    z = _mm256_mul_epu32(z, _mm256_set1_epi64x(0xc2b2ae35));
-    return _mm256_xor_si256(z, _mm256_srli_epi64(z, 32));
+    z = _mm256_xor_si256(_mm256_xor_si256(z, key1), _mm256_srli_epi64(z, 32));
+    return _mm256_mul_epu32(z, _mm256_set1_epi64x(0xc2b2ae35));
 }
 
 /* dlpi_permutation_step of the 16 numbers from x on, four vectors of four lanes so that multiplications overlap. */
@@ -938,7 +947,7 @@ DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, u
             __m256i h = _mm256_mul_epu32(dlpi_round_hash4(right[v], key0, key1), a);
             __m256i sum = _mm256_add_epi32(left[v], _mm256_srli_epi64(h, 32));
             left[v] = _mm256_min_epu32(sum, _mm256_sub_epi32(sum, a));
-            h = dlpi_round_hash4(left[v], key2, key3);
+            h = _mm256_srli_epi64(dlpi_round_hash4(left[v], key2, key3), 24);
             right[v] = _mm256_and_si256(_mm256_add_epi32(right[v], h), mask);
         }
     }
