@@ -2576,7 +2576,1213 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-pictures   TRACE, TIMELINE, WORDS
-   IMPL-PICTURES-SECTION */
+   Nothing here runs on a hot path: it reads what stats and trace give, may allocate for the length
+   of a call, and writes files. No figure is printed with %f: the decimal point would follow the
+   caller's locale, and neither JSON nor SVG may. */
+
+#include <sys/stat.h>
+
+/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the trainer. */
+typedef struct dlpi_lane {
+    char name[32];
+    int group;
+    const dlp_trace_event *events;
+    int n;
+} dlpi_lane;
+
+/* A number as text, by value, to stand in an argument list. */
+typedef struct dlpi_num {
+    char s[40];
+} dlpi_num;
+
+/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 1.23 million. */
+static dlpi_num dlpi_num_of(double v) {
+    dlpi_num r;
+    const char *unit = "";
+    if (!(v > 0)) {
+        v = 0;
+    }
+    if (v >= 1e15) {
+        v = 1e15;
+    }
+    if (v >= 1e6) {
+        v /= 1e6;
+        unit = " million";
+    }
+    uint64_t q = v < 9.995 ? 100 : v < 99.95 ? 10 : 1;
+    uint64_t x = (uint64_t)(v * (double)q + 0.5);
+    if (q == 1) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 "%s", x, unit);
+    } else if (q == 10) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%u%s", x / 10, (unsigned)(x % 10), unit);
+    } else {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%02u%s", x / 100, (unsigned)(x % 100), unit);
+    }
+    return r;
+}
+
+/* A share as a percentage without its sign: 0, 0.4, 12, 99.6, 100. */
+static dlpi_num dlpi_num_percent(double share) {
+    dlpi_num r;
+    double p = share > 1 ? 100 : share > 0 ? share * 100 : 0;
+    uint64_t x = (uint64_t)(p * 10 + 0.5);
+    if (x == 0 || x == 1000 || (x >= 100 && x < 990)) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64, (x + 5) / 10);
+    } else {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%" PRIu64, x / 10, x % 10);
+    }
+    return r;
+}
+
+static dlpi_num dlpi_num_bytes(double v) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+    for (; v >= 1024 && u < 4; u++) {
+        v /= 1024;
+    }
+    dlpi_num n = dlpi_num_of(v), r;
+    if (u == 0) {
+        snprintf(n.s, sizeof n.s, "%d", (int)(v + 0.5));
+    }
+    snprintf(r.s, sizeof r.s, "%.24s %s", n.s, units[u]);
+    return r;
+}
+
+/* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
+static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
+    const char *name = reference >= 1000000000u ? "s" : reference >= 1000000u ? "ms" : reference >= 1000u ? "us" : "ns";
+    uint64_t unit = *name == 's' ? 1000000000u : *name == 'm' ? 1000000u : *name == 'u' ? 1000u : 1u;
+    uint64_t q = unit;
+    int decimals = 0;
+    dlpi_num r;
+    for (; q > resolution && q > 1; q /= 10) {
+        decimals++;
+    }
+    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q;
+    if (decimals == 0) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 " %s", v, name);
+    } else {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%0*" PRIu64 " %s", v / scale, decimals, v % scale, name);
+    }
+    return r;
+}
+
+/* A duration with about three digits. */
+static dlpi_num dlpi_num_ns(uint64_t ns) {
+    return dlpi_num_time(ns, ns, ns / 100);
+}
+
+/* ---- a file that is whole or not there ---- */
+
+typedef struct dlpi_out {
+    int fd;
+    int errnum;         /* first failure; nothing is written after it */
+    size_t n;
+    char *temporary;    /* renamed at the end; NULL: written in place */
+    const char *path;
+    char buf[8192];
+} dlpi_out;
+
+static void dlpi_out_flush(dlpi_out *o) {
+    size_t done = 0;
+    while (done < o->n && o->errnum == 0) {
+        ssize_t k = write(o->fd, o->buf + done, o->n - done);
+        if (k > 0) {
+            done += (size_t)k;
+        } else if (k == 0 || errno != EINTR) {
+            o->errnum = k == 0 ? EIO : errno;
+        }
+    }
+    o->n = 0;
+}
+
+static void dlpi_out_bytes(dlpi_out *o, const char *s, size_t n) {
+    if (n > sizeof o->buf - o->n) {
+        dlpi_out_flush(o);
+    }
+    memcpy(o->buf + o->n, s, n);
+    o->n += n;
+}
+
+/* Print at most 1023 bytes: strings of unknown length go through dlpi_out_escaped. */
+__attribute__((format(printf, 2, 3)))
+static void dlpi_out_print(dlpi_out *o, const char *format, ...) {
+    char line[1024];
+    va_list a;
+    va_start(a, format);
+    int n = vsnprintf(line, sizeof line, format, a);
+    va_end(a);
+    if (n < 0 || (size_t)n >= sizeof line) {
+        o->errnum = o->errnum ? o->errnum : EOVERFLOW;
+        return;
+    }
+    dlpi_out_bytes(o, line, (size_t)n);
+}
+
+/* A regular or new file is written beside itself and renamed, so that a failure leaves what was there.
+   Anything else (a device, a pipe, a link such as /dev/stdout) is written in place: renaming over it
+   would put a file where the device was. */
+static int dlpi_out_open(dlpi_out *o, const char *path) {
+    struct stat st;
+    o->errnum = 0;
+    o->n = 0;
+    o->path = path;
+    o->temporary = NULL;
+    bool in_place = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    if (in_place) {
+        o->fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+        return o->fd < 0 ? DLP_ERR_SYSTEM : DLP_OK;
+    }
+    size_t n = strlen(path);
+    if ((o->temporary = malloc(n + 5)) == NULL) {
+        return DLP_ERR_MEMORY;
+    }
+    memcpy(o->temporary, path, n);
+    memcpy(o->temporary + n, ".tmp", 5);
+    /* A leftover is replaced; a link planted there is not followed. */
+    if (unlink(o->temporary) == 0 || errno == ENOENT) {
+        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } else {
+        o->fd = -1;
+    }
+    if (o->fd < 0) {
+        int e = errno;
+        free(o->temporary);
+        errno = e;
+        return DLP_ERR_SYSTEM;
+    }
+    return DLP_OK;
+}
+
+static int dlpi_out_close(dlpi_out *o) {
+    dlpi_out_flush(o);
+    if (close(o->fd) != 0 && o->errnum == 0) {
+        o->errnum = errno;
+    }
+    if (o->temporary != NULL) {
+        if (o->errnum == 0 && rename(o->temporary, o->path) != 0) {
+            o->errnum = errno;
+        }
+        if (o->errnum != 0) {
+            unlink(o->temporary);
+        }
+        free(o->temporary);
+    }
+    if (o->errnum != 0) {
+        errno = o->errnum;
+        return DLP_ERR_SYSTEM;
+    }
+    return DLP_OK;
+}
+
+/* Step over one character and return its code point; 0xFFFD for whatever is not well-formed UTF-8, and
+   for characters that no picture should carry: controls, marks that turn the writing direction, and
+   what XML forbids. */
+static uint32_t dlpi_utf8_next(const char **s, const char *end) {
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    uint32_t c = (unsigned char)*(*s)++;
+    int more = c < 0x80 ? 0 : c >= 0xf0 && c < 0xf8 ? 3 : c >= 0xe0 ? 2 : 1;
+    if (c >= 0x80 && (c < 0xc2 || c >= 0xf8)) {
+        return 0xfffd;
+    }
+    c &= more == 3 ? 7u : more == 2 ? 15u : more == 1 ? 31u : 127u;
+    for (int i = 0; i < more; i++) {
+        if (*s == end || ((unsigned char)**s & 0xc0) != 0x80) {
+            return 0xfffd;
+        }
+        c = c << 6 | ((unsigned char)*(*s)++ & 0x3f);
+    }
+    bool bad = c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) || (c & 0xfffe) == 0xfffe ||
+               c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200e && c <= 0x200f) ||
+               (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+    return bad ? 0xfffd : c;
+}
+
+/* Width of a text in units that no common sans-serif font exceeds at 0.66 em each. */
+static int dlpi_text_units(const char *s, size_t n) {
+    int units = 0;
+    for (const char *end = s + n; s != end;) {
+        units += dlpi_utf8_next(&s, end) < 0x250 ? 1 : 2;
+    }
+    return units;
+}
+
+static void dlpi_out_char(dlpi_out *o, uint32_t c, bool json) {
+    char b[8];
+    if (json && (c == '"' || c == '\\')) {
+        dlpi_out_print(o, "\\%c", (int)c);
+    } else if (!json && (c == '<' || c == '>' || c == '&' || c == '"' || c == '\'')) {
+        dlpi_out_print(o, "&#%d;", (int)c);
+    } else if (c < 0x80) {
+        b[0] = (char)c;
+        dlpi_out_bytes(o, b, 1);
+    } else {
+        int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+        b[0] = (char)((more == 1 ? 0xc0u : more == 2 ? 0xe0u : 0xf0u) | c >> (6 * more));
+        for (int i = 1; i <= more; i++) {
+            b[i] = (char)(0x80u | (c >> (6 * (more - i)) & 0x3f));
+        }
+        dlpi_out_bytes(o, b, (size_t)more + 1);
+    }
+}
+
+/* Write a name of at most `max` bytes, cut to `units` of width, as JSON or XML text. */
+static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, bool json) {
+    size_t n = strnlen(s, max);
+    const char *end = s + n;
+    bool cut = dlpi_text_units(s, n) > units;
+    int used = 0;
+    while (s != end) {
+        uint32_t c = dlpi_utf8_next(&s, end);
+        used += c < 0x250 ? 1 : 2;
+        if (cut && used > units - 2) {
+            dlpi_out_char(o, 0x2026, json);
+            return;
+        }
+        dlpi_out_char(o, c, json);
+    }
+}
+
+/* ---- Chrome trace-event JSON: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
+
+static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
+    static const char *const kinds[] = {"other", "work", "wait", "step", "epoch", "starved", "blocked"};
+    const char *kind = kinds[e->kind < 7 ? e->kind : 0];
+    uint64_t dur = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0;
+    dlpi_out_print(o, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64 ".%03u,\"cat\":\"%s\",",
+                   tid, e->begin_ns / 1000, (unsigned)(e->begin_ns % 1000), dur / 1000, (unsigned)(dur % 1000), kind);
+    if (e->kind == DLP_TRACE_WORK || e->kind == DLP_TRACE_STEP) {
+        dlpi_out_print(o, "\"name\":\"%s %" PRIu64 "\"", e->kind == DLP_TRACE_WORK ? "batch" : "step", e->sequence);
+    } else if (e->kind == DLP_TRACE_EPOCH) {
+        dlpi_out_print(o, "\"name\":\"epoch %" PRIu32 "\"", e->epoch);
+    } else {
+        dlpi_out_print(o, "\"name\":\"%s\"", kind);
+    }
+    dlpi_out_print(o, ",\"args\":{\"sequence\":%" PRIu64 ",\"epoch\":%" PRIu32 ",\"items\":%u}}", e->sequence, e->epoch,
+                   (unsigned)e->items);
+}
+
+static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
+    dlpi_out_print(o, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe %d.%d.%d\"},\"traceEvents\":[\n"
+                   "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
+                   DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
+    for (int i = 0; i < n_lanes; i++) {
+        dlpi_out_print(o, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"", i + 1);
+        dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, INT_MAX, true);
+        dlpi_out_print(o, "\"}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}",
+                       i + 1, i);
+        for (int k = 0; k < lanes[i].n; k++) {
+            dlpi_json_event(o, i + 1, &lanes[i].events[k]);
+        }
+    }
+    dlpi_out_print(o, "\n]}\n");
+}
+
+static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const char *path) {
+    dlpi_out o;
+    int rc = dlpi_out_open(&o, path);
+    if (rc != DLP_OK) {
+        return rc;
+    }
+    dlpi_json_write(&o, lanes, n_lanes);
+    return dlpi_out_close(&o);
+}
+
+/* ---- the timeline: one SVG ---- */
+
+enum {
+    DLPI_SVG_LEFT = 160,      /* px: lane names */
+    DLPI_SVG_PLOT = 1000,
+    DLPI_SVG_WIDTH = 1200,
+    DLPI_SVG_TOP = 84,        /* title, window, legend */
+    DLPI_SVG_AXIS = 20,
+    DLPI_SVG_HEADING = 19,
+    DLPI_SVG_GAP = 7,
+    DLPI_SVG_LANES = 512,     /* drawn at most */
+    DLPI_SVG_EVENTS = 16000,  /* aimed at in the window */
+    DLPI_SVG_RECTS = 40000,   /* never more */
+    DLPI_SVG_COLOURS = 6
+};
+
+/* What is drawn: a window of time, and how large. */
+typedef struct dlpi_view {
+    uint64_t t0, t1;
+    uint64_t least_ns;   /* what is narrower is merged with its neighbours */
+    double scale;        /* hundredths of a pixel per ns */
+    int pitch, bar, font;
+    int per_group;       /* lanes drawn of each group */
+    int height;
+    int epochs;          /* epoch borders inside */
+    const char *which;   /* words for the choice of the window */
+} dlpi_view;
+
+static int dlpi_u64_compare(const void *a, const void *b) {
+    uint64_t x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return x < y ? -1 : x > y;
+}
+
+static const char *dlpi_group_name(const dlp_stats *s, int group) {
+    if (group < 0) {
+        return "trainer";
+    }
+    return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages ? s->stages[group].name : "stage";
+}
+
+/* Lanes from i on that belong to one group. */
+static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
+    int k = i;
+    while (k < n_lanes && lanes[k].group == lanes[i].group) {
+        k++;
+    }
+    return k - i;
+}
+
+/* Choose the newest stretch of time in which every lane has records and no more of them than can be
+   told apart. One lane whose ring reaches back far less than the others' (tiny items) does not decide:
+   then the middle lane does, and that lane begins late. */
+static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+    uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
+    int limit = DLPI_SVG_EVENTS / (n_lanes + 1), m = 0;
+    if (starts == NULL) {
+        return DLP_ERR_MEMORY;
+    }
+    limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
+    v->t0 = v->t1 = 0;
+    for (int i = 0; i < n_lanes; i++) {
+        int shown = lanes[i].group < 0 ? 80 : limit, n = lanes[i].n;
+        if (n > 0) {
+            const dlp_trace_event *e = lanes[i].events;
+            starts[m++] = e[n > shown ? n - shown : 0].begin_ns;
+            oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
+            v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
+        }
+    }
+    v->which = "all that is recorded";
+    if (m > 0) {
+        qsort(starts, (size_t)m, sizeof *starts, dlpi_u64_compare);
+        uint64_t last = starts[m - 1], middle = starts[m / 2];
+        bool most = last >= v->t1 || (v->t1 > middle && (v->t1 - last) < (v->t1 - middle) / 8);
+        v->t0 = most ? middle : last;
+        v->t0 = v->t0 < v->t1 ? v->t0 : oldest < v->t1 ? oldest : v->t1;
+        if (v->t0 > oldest) {
+            v->which = most ? "the newest stretch that most lanes have recorded" : "the newest stretch that all lanes have recorded";
+        }
+    }
+    free(starts);
+    return DLP_OK;
+}
+
+/* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap in x. */
+static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
+    t = t < v->t0 ? v->t0 : t > v->t1 ? v->t1 : t;
+    return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
+}
+
+static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+    static const struct { int lanes, pitch; } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
+    int groups = 0, drawn = 0, s = 0;
+    for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) {
+        groups++;
+    }
+    v->per_group = groups > 0 ? DLPI_SVG_LANES / groups : 0;
+    v->per_group = v->per_group < 1 ? 1 : v->per_group;
+    for (int i = 0, n; i < n_lanes; i += n) {
+        n = dlpi_group_size(lanes, n_lanes, i);
+        drawn += n < v->per_group ? n : v->per_group;
+    }
+    while (drawn > sizes[s].lanes) {
+        s++;
+    }
+    v->pitch = sizes[s].pitch;
+    v->bar = v->pitch - (v->pitch >= 11 ? 3 : 1);
+    v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
+    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) + drawn * v->pitch + 24;
+    if (v->t1 > v->t0) {
+        uint64_t length = v->t1 - v->t0;
+        /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
+        int most = DLPI_SVG_RECTS / 2 / (drawn + 1);
+        v->scale = DLPI_SVG_PLOT * 100.0 / (double)length;
+        v->least_ns = length / (uint64_t)(most > 2000 ? 2000 : most < 20 ? 20 : most) + 1;
+    }
+}
+
+static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const char *s, int units) {
+    dlpi_out_print(o, "<text class=\"%s\" x=\"%d\" y=\"%d\">", kind, x, y);
+    dlpi_out_escaped(o, s, 512, units, false);
+    dlpi_out_print(o, "</text>\n");
+}
+
+static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
+    dlpi_out_print(o, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+                   "font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
+                   DLPI_SVG_WIDTH, v->height, DLPI_SVG_WIDTH, v->height);
+    /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which neighbours differ
+       in lightness too. */
+    dlpi_out_print(o, ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{fill:#cc79a7}\n"
+                   ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+                   ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:5 3}\n");
+    dlpi_out_print(o, "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}.sub,.tick,.key{font-size:11px}\n"
+                   ".sub,.tick{fill:#555}.tick,.num0,.num1{text-anchor:middle}.head{font-size:12px;font-weight:bold}\n"
+                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:10px;pointer-events:none}.num0{fill:#fff}\n"
+                   "</style>\n", v->font);
+    dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n", DLPI_SVG_WIDTH, v->height);
+}
+
+/* Time that a lane spent in each kind, inside the window. */
+static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t sum[7]) {
+    uint64_t seen = v->t0;
+    for (int i = 0; i < lane->n; i++) {
+        uint64_t b = lane->events[i].begin_ns, e = lane->events[i].end_ns;
+        b = b < seen ? seen : b;
+        e = e > v->t1 ? v->t1 : e;
+        if (e > b && lane->events[i].kind < 7) {
+            sum[lane->events[i].kind] += e - b;
+            seen = e;
+        }
+    }
+}
+
+static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+    char line[400];
+    uint64_t length = v->t1 - v->t0, sum[7] = {0};
+    int at = 0;
+    if (n_lanes > 0 && lanes[0].group < 0) {
+        dlpi_lane_sums(&lanes[0], v, sum);
+    }
+    uint64_t trainer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
+    if (s != NULL && s->items > 0 && s->elapsed_ns > 0) {
+        double run = (double)s->wait_ns + (double)s->step_ns;
+        at = snprintf(line, sizeof line, "%s items/s; the trainer waited %s %% of the run",
+                      dlpi_num_of((double)s->items * 1e9 / (double)s->elapsed_ns).s,
+                      dlpi_num_percent(run > 0 ? (double)s->wait_ns / run : 0).s);
+    } else {
+        at = snprintf(line, sizeof line, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
+    }
+    if (trainer > 0) {
+        snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window", at > 8 ? ", " : "; the trainer waited ",
+                 dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)trainer).s);
+    }
+    dlpi_svg_text(o, "title", 16, 27, line, 104);
+    if (length == 0) {
+        return;
+    }
+    at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.", dlpi_num_ns(length).s,
+                  dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
+    if (s != NULL) {
+        snprintf(line + at, sizeof line - (size_t)at, " batch_size %u, prefetch_factor %u, %u worker%s.", (unsigned)s->batch_size,
+                 (unsigned)s->prefetch_factor, (unsigned)s->n_workers, s->n_workers == 1 ? "" : "s");
+    }
+    dlpi_svg_text(o, "sub", 16, 46, line, 158);
+}
+
+static void dlpi_svg_legend(dlpi_out *o) {
+    static const struct { const char *kind, *text; int y, height; } keys[] = {
+        {NULL, "work and steps, a colour and number per batch", 0, 0}, {"s", "starved: no input", 10, 4},
+        {"b", "blocked: no free cell", 0, 4}, {"q", "the trainer waits", 0, 14}, {"e", "between epochs", 0, 14}};
+    int x = 16, y = 56;
+    for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
+        if (keys[i].kind == NULL) {
+            for (int c = 0; c < DLPI_SVG_COLOURS; c++, x += 10) {
+                dlpi_out_print(o, "<rect class=\"w%d\" x=\"%d\" y=\"%d\" width=\"9\" height=\"14\"/>\n", c, x, y);
+            }
+        } else {
+            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
+            dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n", keys[i].kind, x,
+                           y + keys[i].y, keys[i].height);
+            x += 18;
+        }
+        dlpi_svg_text(o, "key", x + 5, y + 11, keys[i].text, 60);
+        x += 5 + (int)strlen(keys[i].text) * 7 + 18;
+    }
+}
+
+/* 1, 2 or 5 times a power of ten ns, so that at most ten fit. */
+static uint64_t dlpi_tick_step(uint64_t length) {
+    uint64_t step = 1;
+    for (int i = 0; length / step > 10; i++) {
+        step = i % 3 == 1 ? step / 2 * 5 : step * 2;
+    }
+    return step;
+}
+
+static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
+    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
+    for (uint64_t t = 0; t <= length && length > 0; t += step) {
+        int x = dlpi_view_x(v, v->t0 + t);
+        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 30);
+        if (length - t < step) {
+            break;
+        }
+    }
+}
+
+static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
+    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
+    dlpi_out_print(o, "<path class=\"grid\" d=\"");
+    for (uint64_t t = 0;; t += step) {
+        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, v->t0 + t) / 100, y, height);
+        if (length - t < step) {
+            break;
+        }
+    }
+    dlpi_out_print(o, "\"/>\n");
+}
+
+/* Neighbouring stretches that are drawn as one rect. */
+typedef struct dlpi_run {
+    uint64_t begin, end;
+    uint64_t sum[7];          /* ns of each kind */
+    uint64_t low, high;       /* batches worked on */
+    uint64_t sequence, longest;
+    uint64_t items;
+    uint32_t epoch;
+    int n;                    /* stretches; 0: none open */
+} dlpi_run;
+
+static int dlpi_run_kind(const dlpi_run *r) {
+    int best = 1;
+    for (int k = 2; k < 7; k++) {
+        best = r->sum[k] > r->sum[best] ? k : best;
+    }
+    return best;
+}
+
+static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int kind) {
+    static const char *const words[] = {"", "work", "waiting", "step", "between epochs", "starved", "blocked"};
+    uint64_t length = r->end - r->begin;
+    bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
+    dlpi_out_print(o, "<title>");
+    dlpi_out_escaped(o, lane->name, sizeof lane->name, 32, false);
+    dlpi_out_print(o, ": ");
+    if (r->n > 1) {
+        dlpi_out_print(o, "%d stretches, %s %% ", r->n, dlpi_num_percent((double)r->sum[kind] / (double)length).s);
+    }
+    dlpi_out_print(o, "%s", words[kind]);
+    if (on_batch && r->low == r->high) {
+        dlpi_out_print(o, ", batch %" PRIu64 " of epoch %" PRIu32, r->sequence, r->epoch);
+    } else if (on_batch) {
+        dlpi_out_print(o, ", batches %" PRIu64 " to %" PRIu64, r->low, r->high);
+    }
+    if (r->items > 0 && on_batch) {
+        dlpi_out_print(o, ", %" PRIu64 " item%s", r->items, r->items == 1 ? "" : "s");
+    }
+    dlpi_out_print(o, ", %s, at %s</title>", dlpi_num_ns(length).s,
+                   dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
+}
+
+static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int y) {
+    static const char *const kinds[] = {"", "w", "q", "w", "e", "s", "b"};
+    int kind = dlpi_run_kind(r), a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
+    int thin = v->bar * 3 / 10 < 1 ? 1 : v->bar * 3 / 10, h = v->bar;
+    char number[24];
+    if (w <= 0) {
+        return;
+    }
+    w -= w > 300 ? 50 : 0;   /* a hair of white between neighbours */
+    if (kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED) {
+        y += kind == DLP_TRACE_STARVED ? h - thin : 0;
+        h = thin;
+    }
+    dlpi_out_print(o, "<rect class=\"%s", kinds[kind]);
+    int colour = (int)(r->sequence % DLPI_SVG_COLOURS);
+    bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
+    if (on_batch) {
+        dlpi_out_print(o, "%d", colour);
+    }
+    dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100, a % 100, y, w / 100, w % 100, h);
+    dlpi_run_title(o, v, lane, r, kind);
+    dlpi_out_print(o, "</rect>\n");
+    int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
+    if (on_batch && r->n == 1 && v->bar >= 12 && w > digits * 660 + 300) {
+        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", (a + w / 2) / 100, y + h / 2 + 4, number, 24);
+    }
+}
+
+static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, uint64_t end) {
+    if (r->n == 0) {
+        memset(r, 0, sizeof *r);
+        r->begin = begin;
+        r->low = UINT64_MAX;
+    }
+    r->n++;
+    r->end = end;
+    r->sum[e->kind] += end - begin;
+    if (e->kind != DLP_TRACE_WORK && e->kind != DLP_TRACE_STEP) {
+        return;
+    }
+    r->items += e->items;
+    r->low = e->sequence < r->low ? e->sequence : r->low;
+    r->high = e->sequence > r->high ? e->sequence : r->high;
+    if (end - begin > r->longest) {
+        r->longest = end - begin;
+        r->sequence = e->sequence;
+        r->epoch = e->epoch;
+    }
+}
+
+/* Draw what of a lane lies in the window. Events are not trusted to be in order: each begins no
+   earlier than the last one ended. */
+static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    dlpi_run r;
+    uint64_t seen = v->t0;
+    r.n = 0;
+    for (int i = 0; i < lane->n; i++) {
+        const dlp_trace_event *e = &lane->events[i];
+        uint64_t b = e->begin_ns < seen ? seen : e->begin_ns, end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
+        if (e->kind < 1 || e->kind > 6 || end <= b) {
+            continue;
+        }
+        bool wide = end - b >= v->least_ns;
+        if (r.n > 0 && (wide || b - r.end >= v->least_ns || r.end - r.begin >= v->least_ns)) {
+            dlpi_run_draw(o, v, lane, &r, y);
+            r.n = 0;
+        }
+        dlpi_run_add(&r, e, b, end);
+        seen = end;
+    }
+    if (r.n > 0) {
+        dlpi_run_draw(o, v, lane, &r, y);
+    }
+}
+
+static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
+    uint64_t sum[7] = {0};
+    int silent = 0;
+    double whole = (double)(v->t1 - v->t0) * n;
+    for (int i = 0; i < n; i++) {
+        dlpi_lane_sums(&lanes[i], v, sum);
+        silent += lanes[i].n == 0;
+    }
+    dlpi_out_print(o, "<text class=\"head\" x=\"16\" y=\"%d\">", y + 14);
+    dlpi_out_escaped(o, dlpi_group_name(s, lanes[0].group), 32, 24, false);
+    dlpi_out_print(o, "<tspan font-weight=\"normal\" fill=\"#555\">");
+    if (lanes[0].group < 0) {
+        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window", dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
+                       dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s);
+    } else {
+        dlpi_out_print(o, ": %d worker%s, at work %s %%, starved %s %%, blocked %s %%", n, n == 1 ? "" : "s",
+                       dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s, dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
+                       dlpi_num_percent((double)sum[DLP_TRACE_BLOCKED] / whole).s);
+    }
+    if (silent > 0 && n > 1) {
+        dlpi_out_print(o, "; %d recorded nothing", silent);
+    }
+    if (n > v->per_group) {
+        dlpi_out_print(o, "; the first %d are drawn", v->per_group);
+    }
+    dlpi_out_print(o, "</tspan></text>\n");
+}
+
+/* One group: heading, tracks, grid, lanes. Returns the y below it. */
+static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
+    int drawn = n < v->per_group ? n : v->per_group;
+    int every = (v->font + 1 + v->pitch) / v->pitch;
+    int units = (DLPI_SVG_LEFT - 16) * 100 / (66 * v->font);
+    every = v->pitch >= 11 ? 1 : every;
+    dlpi_svg_heading(o, v, lanes, n, s, y);
+    y += DLPI_SVG_HEADING;
+    for (int i = 0; i < drawn; i++) {
+        const dlpi_lane *lane = &lanes[i];
+        int top = y + i * v->pitch, a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : DLPI_SVG_LEFT * 100;
+        int w = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100 - a;
+        if (lane->n > 0 && w > 0) {
+            dlpi_out_print(o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n", a / 100, a % 100, top,
+                           w / 100, w % 100, v->bar);
+        }
+    }
+    dlpi_svg_grid(o, v, y, drawn * v->pitch);
+    for (int i = 0; i < drawn; i++) {
+        int top = y + i * v->pitch;
+        if (i % every == 0) {
+            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8, top + v->bar / 2 + v->font * 4 / 10);
+            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, units, false);
+            dlpi_out_print(o, "</text>\n");
+        }
+        dlpi_svg_lane(o, v, &lanes[i], top);
+    }
+    return y + drawn * v->pitch + DLPI_SVG_GAP;
+}
+
+/* Draw one epoch border and, if it has room, its words. *last: x of the last words. */
+static void dlpi_svg_border(dlpi_out *o, const dlpi_view *v, uint64_t t, uint32_t epoch, int bottom, int *last) {
+    int x = dlpi_view_x(v, t) / 100;
+    char words[40];
+    if (t < v->t0 || t > v->t1 || x < *last + 90) {
+        return;
+    }
+    dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dV%d\"/>\n", x, DLPI_SVG_TOP + DLPI_SVG_AXIS, bottom);
+    snprintf(words, sizeof words, "epoch %" PRIu32, epoch);
+    dlpi_svg_text(o, "tick", x, bottom + 12, words, 20);
+    *last = x;
+}
+
+/* Borders are where the trainer's steps change epoch; the end of the last one has no step after it. */
+static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, const dlpi_lane *trainer, int bottom) {
+    int last = -100;
+    bool known = false;
+    uint32_t epoch = 0;
+    uint64_t border = UINT64_MAX;
+    for (int i = 0; i < trainer->n; i++) {
+        const dlp_trace_event *e = &trainer->events[i];
+        if (e->kind == DLP_TRACE_EPOCH) {
+            border = e->begin_ns;
+        } else if (e->kind == DLP_TRACE_STEP) {
+            if (known && e->epoch != epoch) {
+                dlpi_svg_border(o, v, border != UINT64_MAX ? border : e->begin_ns, e->epoch, bottom, &last);
+            }
+            known = true;
+            epoch = e->epoch;
+            border = UINT64_MAX;
+        }
+    }
+}
+
+static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+    dlpi_view v;
+    memset(&v, 0, sizeof v);
+    int rc = dlpi_view_window(&v, lanes, n_lanes), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
+    if (rc != DLP_OK) {
+        return rc;
+    }
+    dlpi_view_layout(&v, lanes, n_lanes);
+    if (v.t1 == v.t0) {
+        v.height = DLPI_SVG_TOP;
+    }
+    dlpi_svg_style(o, &v);
+    dlpi_svg_header(o, &v, lanes, n_lanes, s);
+    if (v.t1 > v.t0) {
+        dlpi_svg_legend(o);
+        dlpi_svg_ticks(o, &v, y - 4);
+        for (int i = 0, n; i < n_lanes; i += n) {
+            n = dlpi_group_size(lanes, n_lanes, i);
+            y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
+        }
+        dlpi_svg_ticks(o, &v, y + 10);
+        if (n_lanes > 0 && lanes[0].group < 0) {
+            dlpi_svg_borders(o, &v, &lanes[0], y + 14);
+        }
+    }
+    dlpi_out_print(o, "</svg>\n");
+    return DLP_OK;
+}
+
+static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s, const char *path) {
+    dlpi_out o;
+    int rc = dlpi_out_open(&o, path);
+    if (rc != DLP_OK) {
+        return rc;
+    }
+    rc = dlpi_svg_write(&o, lanes, n_lanes, s);
+    if (rc != DLP_OK) {
+        o.errnum = ENOMEM;
+    }
+    int closed = dlpi_out_close(&o);
+    return rc != DLP_OK ? rc : closed;
+}
+
+/* ---- words ---- */
+
+/* Text built by several calls, cut like snprintf's. */
+typedef struct dlpi_text {
+    char *buf;
+    size_t size, len;
+} dlpi_text;
+
+__attribute__((format(printf, 2, 3)))
+static void dlpi_text_add(dlpi_text *t, const char *format, ...) {
+    size_t room = t->len < t->size ? t->size - t->len : 0;
+    va_list a;
+    va_start(a, format);
+    int n = vsnprintf(room > 0 ? t->buf + t->len : NULL, room, format, a);
+    va_end(a);
+    t->len += n > 0 ? (size_t)n : 0;
+}
+
+/* What limits: a stage, or one of the names below. */
+enum { DLPI_LIMIT_TRAINER = -1, DLPI_LIMIT_CORES = -2, DLPI_LIMIT_PREFETCH = -3, DLPI_LIMIT_UNKNOWN = -4 };
+
+typedef struct dlpi_verdict {
+    int limiting_stage;      /* or DLPI_LIMIT_* */
+    int next_limit;          /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
+    double rate;             /* items/s now */
+    double rate_plus_one;    /* items/s that one more worker of limiting_stage would give (moved out of the
+                                caller, if it is inline); rate where no worker helps */
+} dlpi_verdict;
+
+/* dlp_stats as shares of the time the caller spent in next and in its steps. */
+typedef struct dlpi_load {
+    double ns;                       /* that time */
+    double rows;                     /* per batch */
+    double rate;
+    double wait;                     /* share of the caller, inline stages included */
+    double caller;                   /* share of the caller in steps and inline stages */
+    double cores;                    /* share of the process's cores */
+    double util[DLP_MAX_STAGES];     /* busy share of the workers that can have work at once; 0 if inline */
+    double useful[DLP_MAX_STAGES];   /* workers that can have work at once */
+    int busiest;                     /* stage with the largest util, -1: none has workers */
+    int heaviest;                    /* inline stage with the most time, -1: none has any */
+    int n;
+} dlpi_load;
+
+static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
+    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH || g->kind == DLP_STAGE_TRANSFER;
+}
+
+static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
+    memset(l, 0, sizeof *l);
+    l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
+    l->ns = (double)s->wait_ns + (double)s->step_ns;
+    l->busiest = l->heaviest = -1;
+    if (s->batches == 0 || !(l->ns > 0)) {
+        return;
+    }
+    l->rows = (double)s->items / (double)s->batches;
+    l->rate = (double)s->items * 1e9 / l->ns;
+    l->wait = (double)s->wait_ns / l->ns;
+    l->caller = (double)s->step_ns / l->ns;
+    double cpu_ns = 0;
+    bool device = false;
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        cpu_ns += (double)g->cpu_ns;
+        device = device || g->kind == DLP_STAGE_TRANSFER;
+        if (g->workers <= 0) {
+            l->caller += (double)g->busy_ns / l->ns;
+            if (g->busy_ns > 0 && (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
+                l->heaviest = i;
+            }
+            continue;
+        }
+        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->rows);
+        l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
+        l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
+        if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) {
+            l->busiest = i;
+        }
+    }
+    /* A step on the host keeps a core busy; one behind a transfer stage keeps the device busy. */
+    l->cores = (cpu_ns + (device ? 0 : (double)s->step_ns)) / (l->ns * (s->cpus > 0 ? s->cpus : 1));
+    l->caller = l->caller > 1 ? 1 : l->caller;
+}
+
+/* Lower *rate to a bound and remember whose it is. */
+static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
+    if (bound < v->rate_plus_one) {
+        v->rate_plus_one = bound;
+        v->next_limit = whose;
+    }
+}
+
+/* Predict one more worker: in proportion, until the next limit is as busy as this one is now. */
+static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
+    int i = v->limiting_stage;
+    const dlp_stage_stats *g = &s->stages[i];
+    double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, caller = l->caller;
+    if (g->workers > 0) {
+        double now = g->workers, more = l->useful[i] < now ? now : now + 1;
+        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->rows);
+        v->rate_plus_one = l->rate * more / now;
+        dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
+    } else {
+        double share = (double)g->busy_ns / l->ns;
+        caller -= share < caller ? share : caller;
+        v->rate_plus_one = share > 0 ? l->rate / share : l->rate;
+    }
+    for (int k = 0; k < l->n; k++) {
+        if (k != i && l->util[k] > 0) {
+            dlpi_verdict_bound(v, l->rate * reach / l->util[k], k);
+        }
+    }
+    if (caller > 0) {
+        dlpi_verdict_bound(v, l->rate * reach / caller, DLPI_LIMIT_TRAINER);
+    }
+    if (l->cores > 0) {
+        dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES);
+    }
+    v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
+}
+
+/* Find the limit. The caller is it when it hardly waits. Otherwise the cores, if they are full; a stage,
+   if its workers hardly rest; and if everybody waits at times, there are too few batches in flight. */
+static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
+    dlpi_load l;
+    dlpi_load_of(&l, s);
+    dlpi_verdict v = {DLPI_LIMIT_UNKNOWN, DLPI_LIMIT_UNKNOWN, l.rate, l.rate};
+    if (s->batches == 0 || s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) {
+        return v;
+    }
+    double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
+    if (l.caller >= 0.9) {
+        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_TRAINER;
+    } else if (l.cores >= 0.9) {
+        v.limiting_stage = DLPI_LIMIT_CORES;
+    } else if (l.busiest >= 0 && l.util[l.busiest] >= 0.8) {
+        v.limiting_stage = l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
+    } else {
+        v.limiting_stage = l.busiest >= 0 ? DLPI_LIMIT_PREFETCH : l.heaviest >= 0 ? l.heaviest : DLPI_LIMIT_UNKNOWN;
+    }
+    v.next_limit = v.limiting_stage;
+    if (v.limiting_stage >= 0) {
+        dlpi_verdict_predict(&v, &l, s);
+    }
+    return v;
+}
+
+static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
+    dlpi_num r;
+    const char *const names[] = {"the trainer", "the cores", "prefetch_factor", "not known"};
+    if (limit < 0) {
+        snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
+    } else {
+        snprintf(r.s, sizeof r.s, "'%.31s'", s->stages[limit].name);
+    }
+    return r;
+}
+
+/* The desc field that gives a stage more workers. */
+static const char *dlpi_stage_field(const dlp_stage_stats *g) {
+    switch (g->kind) {
+    case DLP_STAGE_SAMPLER: return "sampler.threaded";
+    case DLP_STAGE_BATCH: return "batch_workers";
+    case DLP_STAGE_TRANSFER: return "transfer_threaded";
+    case DLP_STAGE_FETCH: return "num_workers";
+    default: return "workers.num_workers";
+    }
+}
+
+static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l, const dlpi_verdict *v) {
+    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    dlpi_text_add(t, "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of its time; steps take %s %%.\n",
+                  g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s, dlpi_num_percent((double)s->step_ns / l->ns).s);
+    if (v->rate_plus_one < v->rate * 1.05) {
+        dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
+                      v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
+    } else {
+        dlpi_text_add(t, "Change: set %s = 1; that should give about %s items/s; then the limit is %s.\n", dlpi_stage_field(g),
+                      dlpi_num_of(v->rate_plus_one).s,
+                      v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
+    }
+}
+
+static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l, const dlpi_verdict *v) {
+    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    int w = g->workers;
+    bool batches = dlpi_stage_takes_batches(g);
+    dlpi_text_add(t, "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% of the time.\n", g->name, w,
+                  w == 1 ? " is" : "s are", dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
+    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER || g->kind == DLP_STAGE_REPEAT) {
+        dlpi_text_add(t, g->kind == DLP_STAGE_TRANSFER
+                      ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give the device register_memory, or raise device_buffers.\n"
+                      : "Change: it has one thread: make the sampler's own function cheaper.\n");
+    } else if (batches && w >= (int)s->prefetch_factor) {
+        dlpi_text_add(t, "Change: raise prefetch_factor above %u, and %s with it: each batch in flight has a worker already.\n",
+                      (unsigned)s->prefetch_factor, dlpi_stage_field(g));
+    } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
+        dlpi_text_add(t, "Change: raise prefetch_factor above %u, then %s: every item in flight has a worker already.\n",
+                      (unsigned)s->prefetch_factor, dlpi_stage_field(g));
+    } else if (v->rate_plus_one < v->rate * 1.02) {
+        dlpi_text_add(t, "Change: make it cheaper; one more worker would give nothing, for %s would be the limit.\n",
+                      dlpi_limit_name(s, v->next_limit).s);
+    } else {
+        dlpi_text_add(t, "Change: raise %s; %d should give about %s items/s", dlpi_stage_field(g), w + 1,
+                      dlpi_num_of(v->rate_plus_one).s);
+        dlpi_text_add(t, v->next_limit == v->limiting_stage ? ".\n" : "; then the limit is %s.\n",
+                      dlpi_limit_name(s, v->next_limit).s);
+    }
+}
+
+static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    const dlp_stage_stats *g = &s->stages[l->busiest];
+    dlpi_text_add(t, "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the workers of '%.31s' are only %s %% busy.\n",
+                  (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
+                  dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
+    double need = l->rows > 0 ? g->workers / l->rows : 0;
+    uint64_t more = 2 * (uint64_t)s->prefetch_factor;
+    while (more < 4096 && (double)more < need + 1) {
+        more *= 2;
+    }
+    dlpi_text_add(t, "Change: raise prefetch_factor, for instance to %" PRIu64 "; each batch more takes about %s.\n", more > 4096 ? 4096 : more,
+                  dlpi_num_bytes((double)s->bytes / (double)s->batches).s);
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *k = &s->stages[i];
+        if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
+            dlpi_text_add(t, "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow items hold up the order; more batches in flight hide them, or unordered = 1.\n",
+                          k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s);
+        }
+    }
+}
+
+static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    dlpi_text_add(t, "Limit: the cores: workers and trainer keep %s of %u busy; more workers would give nothing.\n",
+                  dlpi_num_of(l->cores * s->cpus).s, (unsigned)s->cpus);
+    if (l->busiest >= 0) {
+        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores.\n", s->stages[l->busiest].name);
+    }
+}
+
+static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    dlpi_text_add(t, "Limit: the trainer: it waits for batches only %s %% of the time.\n",
+                  dlpi_num_percent(l->wait).s);
+    dlpi_text_add(t, "Change: nothing in the pipe; steps take %s", dlpi_num_ns(s->step_ns / s->batches).s);
+    if (l->busiest >= 0) {
+        dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy", s->stages[l->busiest].name,
+                      dlpi_num_percent(l->util[l->busiest]).s);
+    }
+    dlpi_text_add(t, ".\n");
+}
+
+/* Figures and facts that hold whatever the limit is. */
+static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    dlpi_text_add(t, "Measured: %s items/s in %s batches/s", dlpi_num_of(l->rate).s, dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->p50_ns > 0) {
+            dlpi_text_add(t, "; '%.31s' takes p50 %s, p99 %s", g->name, dlpi_num_ns(g->p50_ns).s, dlpi_num_ns(g->p99_ns).s);
+        }
+    }
+    dlpi_text_add(t, ".\n");
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers > 0 && g->workers - l->useful[i] >= 1) {
+            dlpi_text_add(t, "Idle: %d of the %d workers of '%.31s' never have work: only prefetch_factor%s = %s %s are in flight.\n",
+                          (int)(g->workers - l->useful[i]), g->workers, g->name, dlpi_stage_takes_batches(g) ? "" : " x batch_size",
+                          dlpi_num_of(l->useful[i]).s, dlpi_stage_takes_batches(g) ? "batches" : "items");
+        }
+    }
+}
+
+static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) {
+    for (int i = 0; i < n_stages; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->retried + g->replaced + g->left_out > 0) {
+            dlpi_text_add(t, "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64 " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
+                          g->name, g->retried, g->replaced, g->left_out);
+        }
+    }
+}
+
+static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
+    if (s->plan_bytes > 0) {
+        dlpi_text_add(t, "Memory: %s are planned, with %u batch slots (prefetch_factor %u + max_held %u).\n",
+                      dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots, (unsigned)s->prefetch_factor, (unsigned)s->max_held);
+    }
+}
+
+DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
+    dlpi_text t = {buf, size, 0};
+    dlpi_load l;
+    if (s == NULL || (buf == NULL && size > 0)) {
+        return DLP_ERR_ARG;
+    }
+    dlpi_verdict v = dlpi_verdict_of(s);
+    dlpi_load_of(&l, s);
+    if (v.limiting_stage >= 0) {
+        (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage : dlpi_explain_inline)(&t, s, &l, &v);
+    } else if (v.limiting_stage == DLPI_LIMIT_TRAINER) {
+        dlpi_explain_trainer(&t, s, &l);
+    } else if (v.limiting_stage == DLPI_LIMIT_CORES) {
+        dlpi_explain_cores(&t, s, &l);
+    } else if (v.limiting_stage == DLPI_LIMIT_PREFETCH) {
+        dlpi_explain_prefetch(&t, s, &l);
+    } else if (s->batches == 0) {
+        dlpi_text_add(&t, "Limit: not known: no batch has been delivered yet, %s after the start.\n", dlpi_num_ns(s->elapsed_ns).s);
+    } else {
+        dlpi_text_add(&t, "Limit: not known yet: %" PRIu64 " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
+                      s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
+    }
+    if (l.rate > 0) {
+        dlpi_explain_rest(&t, s, &l);
+    }
+    dlpi_explain_errors(&t, s, l.n);
+    dlpi_explain_memory(&t, s);
+    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+}
+
+/* ---- of a pipe ---- */
+
+static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
+    for (int i = 0; i < n; i++) {
+        free((void *)lanes[i].events);
+    }
+    free(lanes);
+}
+
+/* Copy one lane's events. Their number is not known beforehand: ask again with more room until some is left. */
+static int dlpi_lane_take(dlp_pipe *p, int i, dlpi_lane *lane) {
+    for (int room = 256;; room *= 4) {
+        dlp_trace_event *events = malloc((size_t)room * sizeof *events);
+        if (events == NULL) {
+            return DLP_ERR_MEMORY;
+        }
+        int n = dlp_pipe_trace(p, i, events, room, lane->name);
+        if (n >= 0 && (n < room || room >= 1 << 22)) {
+            lane->events = events;
+            lane->n = n;
+            return DLP_OK;
+        }
+        free(events);
+        if (n < 0) {
+            return n;
+        }
+    }
+}
+
+static int dlpi_lanes_take(dlp_pipe *p, dlpi_lane **out, int *n_out) {
+    int n = dlp_pipe_trace_lanes(p), rc = DLP_OK;
+    if (n < 0) {
+        return n;
+    }
+    dlpi_lane *lanes = calloc((size_t)n + 1, sizeof *lanes);
+    if (lanes == NULL) {
+        return DLP_ERR_MEMORY;
+    }
+    for (int i = 0; i < n && rc == DLP_OK; i++) {
+        dlp_worker_stats w;
+        lanes[i].group = i == 0 || dlp_pipe_worker_stats(p, (uint32_t)(i - 1), &w) != DLP_OK ? -1 : w.stage;
+        rc = dlpi_lane_take(p, i, &lanes[i]);
+    }
+    if (rc != DLP_OK) {
+        dlpi_lanes_free(lanes, n);
+        return rc;
+    }
+    *out = lanes;
+    *n_out = n;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
+    dlp_stats s;
+    int rc = dlp_pipe_stats(p, &s);
+    return rc < 0 ? rc : dlp_stats_explain(&s, buf, size);
+}
+
+DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
+    dlpi_lane *lanes;
+    int n, rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_lanes_take(p, &lanes, &n);
+    if (rc != DLP_OK) {
+        return rc;
+    }
+    rc = dlpi_lanes_write_trace(lanes, n, path);
+    dlpi_lanes_free(lanes, n);
+    return rc;
+}
+
+DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
+    dlp_stats s;
+    dlpi_lane *lanes;
+    int n, rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlp_pipe_stats(p, &s);
+    if (rc == DLP_OK) {
+        rc = dlpi_lanes_take(p, &lanes, &n);
+    }
+    if (rc != DLP_OK) {
+        return rc;
+    }
+    rc = dlpi_lanes_write_timeline(lanes, n, &s, path);
+    dlpi_lanes_free(lanes, n);
+    return rc;
+}
 
 #ifdef DLPI_ASKED_GNU_SOURCE
 #undef DLPI_ASKED_GNU_SOURCE
