@@ -18,7 +18,7 @@ LIBS := -lpthread -lm
 HEADERS := $(wildcard dlpipe*.h)
 COMMON := $(wildcard tests/*.h)
 UNITS := $(filter-out bench_%,$(patsubst tests/%.c,%,$(wildcard tests/*.c)))
-SCRIPTS := $(patsubst tests/%.sh,%,$(wildcard tests/test_*.sh))
+SCRIPTS := $(patsubst tests/%.sh,%,$(wildcard tests/*_selftest.sh))
 CASES := $(addprefix compile/,$(shell sh tests/compile/matrix list))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 ALL := $(UNITS) $(SCRIPTS) $(CASES) $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS))
@@ -34,7 +34,7 @@ else
 WANTED := $(ALL)
 endif
 
-.PHONY: help run test programs deps deps-bench bench lint sanitize clean examples
+.PHONY: help run test programs examples sanitize sanitized-programs lint bench deps deps-bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -44,7 +44,7 @@ help:
 	@echo 'make examples       compile the example programs into build/examples'
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
-	@echo 'make bench          all benchmarks: bench-queue bench-loader bench-order'
+	@echo 'make bench          all benchmarks: $(addprefix bench-,$(BENCHES))'
 	@echo 'make deps           install what the whole suite and the linters want (Debian)'
 	@echo 'make deps-bench     install the peers that the benchmarks compare with (Debian)'
 	@echo 'make clean          remove build/'
@@ -86,6 +86,71 @@ test:
 	       else x=$(B)/tests/$$t; echo "$$t [ -x $$x ] || { cat $$x.log; exit 1; }; $$x"; fi ;; \
 	    esac; done >$(B)/list
 	@STRICT=$(STRICT) sh tests/run $(B)/list
+
+# ---- sanitizers ----------------------------------------------------------------------------------
+
+# Each unit test in each of four builds, with SHORT=1 (tests may do less of the same).
+SANITIZED := gcc-thread clang-thread gcc-address clang-address
+SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(UNITS)))
+ifdef TESTS
+SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(filter $(UNITS),$(WANTED))))
+endif
+SAN_thread := -fsanitize=thread
+SAN_address := -fsanitize=address,undefined -fno-sanitize-recover=all
+SAN_FLAGS := -std=c11 -O1 -g -fno-omit-frame-pointer
+# The thread sanitizer cannot live with a widely randomised address space.
+FIXED := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
+
+define sanitized
+$(B)/san/$(1)/%: tests/%.c $$(HEADERS) $$(COMMON) Makefile
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	@! command -v $$(word 1,$(2)) >/dev/null || \
+	    $$(word 1,$(2)) $$(SAN_FLAGS) $$(SAN_$$(word 2,$(2))) -o $$@ $$< $$(LIBS) >$$@.log 2>&1 || true
+endef
+$(foreach s,$(SANITIZED),$(eval $(call sanitized,$(s),$(subst -, ,$(s)))))
+
+sanitized-programs: $(addprefix $(B)/san/,$(SANITIZED_TESTS))
+
+sanitize:
+	@mkdir -p $(B)/san
+	@$(MAKE) --no-print-directory -k -j$(JOBS) sanitized-programs
+	@for t in $(SANITIZED_TESTS); do \
+	    x=$(B)/san/$$t; cc=$${t%%-*}; \
+	    echo "$$t command -v $$cc >/dev/null || { echo skipped: $$cc is not installed; exit 77; };" \
+	        "[ -x $$x ] || { cat $$x.log; exit 1; }; $(FIXED) $$x"; \
+	done >$(B)/list.sanitize
+	@SHORT=1 STRICT=$(STRICT) KEEP=$(B)/log/sanitize \
+	    TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	    sh tests/run $(B)/list.sanitize
+
+# ---- lint ----------------------------------------------------------------------------------------
+
+lint:
+	@sh tests/lint.sh
+
+# ---- benchmarks ----------------------------------------------------------------------------------
+
+# tests/bench_NAME.mk has the rule for bench-NAME; it leaves build/bench/NAME.jsonl.
+BENCHES := $(patsubst tests/bench_%.mk,%,$(wildcard tests/bench_*.mk))
+include $(wildcard tests/bench_*.mk)
+
+bench:
+	@for b in $(BENCHES); do $(MAKE) --no-print-directory bench-$$b || exit; done
+
+# ---- packages ------------------------------------------------------------------------------------
+
+PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy cppcheck musl-tools \
+            gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
+            librsvg2-bin libxml2-utils spin dataset-fashion-mnist
+BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
+                  libconcurrentqueue-dev python3-torch pkg-config
+
+deps:
+	@sh tests/deps $(PACKAGES)
+
+deps-bench:
+	@sh tests/deps $(BENCH_PACKAGES)
 
 clean:
 	rm -rf $(B)
