@@ -21,12 +21,13 @@ UNITS := $(filter-out bench_%,$(patsubst tests/%.c,%,$(wildcard tests/*.c)))
 SCRIPTS := $(patsubst tests/%.sh,%,$(wildcard tests/*_selftest.sh))
 CASES := $(addprefix compile/,$(shell sh tests/compile/matrix list))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
-ALL := $(UNITS) $(SCRIPTS) $(CASES) $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS))
+ALL := $(strip $(UNITS) $(SCRIPTS) $(CASES) $(addprefix musl/,$(UNITS)) \
+                $(addprefix aarch64/,$(UNITS)))
 
 # TESTS="queue_spsc order" or "compile/*" selects.
 ifdef TESTS
 WANTED := $(filter $(subst *,%,$(TESTS)),$(ALL))
-UNKNOWN := $(foreach t,$(TESTS),$(if $(filter $(subst *,%,$(t)),$(ALL)),,$(t)))
+UNKNOWN := $(strip $(foreach t,$(TESTS),$(if $(filter $(subst *,%,$(t)),$(ALL)),,$(t))))
 ifneq ($(UNKNOWN),)
 $(error no such test: $(UNKNOWN); there are: $(ALL))
 endif
@@ -86,6 +87,19 @@ test:
 	       else x=$(B)/tests/$$t; echo "$$t [ -x $$x ] || { cat $$x.log; exit 1; }; $$x"; fi ;; \
 	    esac; done >$(B)/list
 	@STRICT=$(STRICT) sh tests/run $(B)/list
+
+# ---- examples ------------------------------------------------------------------------------------
+
+$(B)/examples/%: examples/%.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	$(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS)
+
+examples: $(addprefix $(B)/examples/,$(EXAMPLES))
+
+# DATA=DIR: where the four IDX files are. RUN_FLAGS="-e 1 -w 2": one epoch, two workers.
+run: $(B)/examples/fashion_mnist
+	@DATA="$(DATA)" sh examples/get_fashion_mnist.sh $(B)/data
+	@$(B)/examples/fashion_mnist -o $(B) $(RUN_FLAGS) $(B)/data
 
 # ---- sanitizers ----------------------------------------------------------------------------------
 
