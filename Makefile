@@ -18,7 +18,7 @@ LIBS := -lpthread -lm
 HEADERS := $(wildcard dlpipe*.h)
 COMMON := $(wildcard tests/*.h)
 UNITS := $(filter-out bench_%,$(patsubst tests/%.c,%,$(wildcard tests/*.c)))
-SCRIPTS := $(patsubst tests/%.sh,%,$(wildcard tests/*_selftest.sh))
+SCRIPTS := $(filter-out lint,$(patsubst tests/%.sh,%,$(wildcard tests/*.sh)))
 CASES := $(addprefix compile/,$(shell sh tests/compile/matrix list))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 ALL := $(strip $(UNITS) $(SCRIPTS) $(CASES) $(addprefix musl/,$(UNITS)) \
@@ -86,7 +86,7 @@ test:
 	    *) if [ -f tests/$$t.sh ]; then echo "$$t sh tests/$$t.sh"; \
 	       else x=$(B)/tests/$$t; echo "$$t [ -x $$x ] || { cat $$x.log; exit 1; }; $$x"; fi ;; \
 	    esac; done >$(B)/list
-	@STRICT=$(STRICT) sh tests/run $(B)/list
+	@CC="$(CC)" STRICT=$(STRICT) sh tests/run $(B)/list
 
 # ---- examples ------------------------------------------------------------------------------------
 

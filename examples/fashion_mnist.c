@@ -419,7 +419,7 @@ static void say_progress(progress *pr, dlp_pipe *pipe, const options *opt, const
                          bool force) {
     uint64_t now = now_ns(), passed = now - pr->said_ns;
     dlp_stats stats;
-    if (!force && passed < (pr->tty ? 100 : 5000) * (uint64_t)1000000) return;
+    if (!force && passed < (pr->tty ? 100 : 2000) * (uint64_t)1000000) return;
     if (passed == 0 || dlp_pipe_stats(pipe, &stats) != DLP_OK) return;
     printf("%sepoch %d of %d  step %4d of %d  %6.0f items/s  trainer waited %2.0f %%  loss %.3f",
            pr->open ? "\r" : "", (int)batch->epoch + 1, opt->epochs, (int)batch->in_epoch + 1,
@@ -441,7 +441,7 @@ static int train_all(network *net, dlp_pipe *pipe, const options *opt, double *l
     dlp_batch *batch;
     int code;
     while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
-        float rate = 0.06f * (1.0f - (float)((double)batch->sequence / steps));
+        float rate = 0.03f * (1.0f - (float)((double)batch->sequence / steps));
         float loss = train(net, batch->fields[0].data, batch->fields[1].data, (int)batch->count,
                            rate);
         pr.loss = batch->sequence ? 0.98f * pr.loss + 0.02f * loss : loss;

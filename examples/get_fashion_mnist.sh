@@ -1,7 +1,7 @@
 #!/bin/sh
 # Put the four Fashion-MNIST files, unpacked, into the directory $1: from $DATA if that is set, else
 # from the installed Debian package, else from the package downloaded into $1 (nothing is installed
-# and root is not needed).
+# and root is not needed; OFFLINE=1 leaves this out).
 set -u
 
 to=$1
@@ -27,6 +27,7 @@ unpack() { # a file appears under its name only when it is whole
 }
 
 download() { # leave the package's directory in $found
+    [ "${OFFLINE:-0}" != 1 ] || return 1
     command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1 || return 1
     echo "fetching the Debian package $package (31 MB) into $to" >&2
     rm -rf "$to/package"
@@ -45,7 +46,7 @@ download() { # leave the package's directory in $found
 
 mkdir -p "$to" || exit 1
 if [ -n "${DATA:-}" ]; then
-    has "$DATA" || { echo "DATA=$DATA: must hold, gzip'ed or not: $files" >&2; exit 1; }
+    has "$DATA" || { echo "DATA=$DATA: must hold, gzip'ed or not:" $files >&2; exit 1; }
     unpack "$DATA"
     exit
 fi
