@@ -49,7 +49,8 @@ expect partner dlpipe_a.h "${body}x = DLPI_LOAD_ACQ(&a); /* A7 */\n"
 
 expect clean dlpipe_a.h "$body/* in region */\nstruct a {\n    uint64_t b; /* *c */\n};\nint *p;\n"
 expect pointer dlpipe_a.h "$body/* in region */\nstruct a {\n    char *p;\n};\n"
-expect pointer dlpipe_a.h "${body}typedef struct a { /* in region */\n    int b;\n    char *p;\n} a;\n"
+typedef='typedef struct a { /* in region */\n    int b;\n    char *p;\n} a;\n'
+expect pointer dlpipe_a.h "$body$typedef"
 nested='struct a {\n  struct { int b; } c;\n  int (*f)(void);\n};\n'
 expect pointer dlpipe_a.h "$body/* in region */\n$nested"
 
