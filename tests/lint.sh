@@ -161,10 +161,11 @@ STRICT_C='-std=c11 -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wsha
 
 # Left out of bugprone-*: parameters that could be swapped (a matter of taste), identifiers with
 # two underscores (feature-test macros), narrowing (the compilers' -Wconversion is stricter),
-# assignments in conditions and macro parentheses (false alarms on initialisers and X-macros).
+# assignments in conditions and macro parentheses (false alarms on initialisers and X-macros), casts
+# of vector intrinsics' arguments.
 TIDY='-*,bugprone-*,clang-analyzer-*,misc-redundant-expression,misc-misplaced-const
  -bugprone-easily-swappable-parameters,-bugprone-reserved-identifier,-bugprone-narrowing-conversions
- -bugprone-assignment-in-if-condition,-bugprone-macro-parentheses
+ -bugprone-assignment-in-if-condition,-bugprone-macro-parentheses,-bugprone-misplaced-widening-cast
  -bugprone-implicit-widening-of-multiplication-result
  -clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling'
 
@@ -201,13 +202,14 @@ echo "rules: $(echo "$files" | wc -l) files"
 
 for cc in gcc clang; do # tests and examples are as clean as the header
     command -v $cc >/dev/null 2>&1 || { echo "$cc: not installed, left out"; continue; }
+    noisy=0
     for f in tests/*.c examples/*.c; do
         [ -f "$f" ] || continue
-        case $f in tests/bench_*) continue ;; esac
         # shellcheck disable=SC2086
-        $cc $STRICT_C -Werror -O1 -c -o build/lint.o "$f" || bad=1
+        $cc $STRICT_C -Werror -O1 -c -o build/lint.o "$f" || noisy=$((noisy + 1))
     done
-    echo "$cc: tests and examples compile in silence"
+    echo "$cc: $noisy of the tests and examples do not compile in silence"
+    [ $noisy -eq 0 ] || bad=1
 done
 
 if command -v cppcheck >/dev/null 2>&1; then
