@@ -23,10 +23,10 @@ expect() {
     printf 'expected %s of:\n%b\ngot code %s and:\n%s\n\n' "$1" "$3" $code "$said"
 }
 
-head='/* dlpipe.h\n   >>use  how\n   >>contents\n   >>use   how\n   >>impl-atomics   shim\n'
-head="$head   >>impl-queues  lanes\n*/\n/* ---\n   >>impl-atomics   shim */\n"
+head='/* dlpipe.h\n   >>use  how\n   >>contents\n   >>use   how\n   >>atomics   shim\n'
+head="$head   >>queues  lanes\n*/\n/* ---\n   >>atomics   shim */\n"
 shim='#define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)\n'
-body="$head$shim/* ---\n   >>impl-queues  lanes */\n"
+body="$head$shim/* ---\n   >>queues  lanes */\n"
 pair='DLPI_STORE_REL(&a, 1); /* R1 -> A1 */\nx = DLPI_LOAD_ACQ(&a); /* A1 <- R1 */\n'
 
 expect clean dlpipe_a.h "$body$pair"
@@ -42,6 +42,7 @@ expect atomics dlpipe_a.h "${body}void dlpi_pause(void) {\n}\nvoid g(void) { __a
 
 expect label dlpipe_a.h "${body}x = DLPI_LOAD_ACQ(&a);\n"
 expect label dlpipe_a.h "${body}x = DLPI_CAS_SEQ(&a, &e, 1); /* the claim */\n"
+expect label dlpipe_a.h "${body}DLPI_KEEP_ORDER();\n"
 expect label dlpipe_a.h "$body/* A1 <- R1, R1 */\ny = 0;\nx = DLPI_LOAD_ACQ(&a);\n"
 expect clean dlpipe_a.h "$body/* R1 */\n$pair/* A1 <- R1 */\nx = DLPI_LOAD_ACQ(&a);\n"
 expect clean dlpipe_a.h "${body}n = DLPI_LOAD_RLX(&a);\n"
@@ -56,7 +57,7 @@ expect pointer dlpipe_a.h "$body/* in region */\n$nested"
 
 expect anchor dlpipe_a.h "$body/* ---\n   >>impl-core  parts */\n"
 expect anchor dlpipe_a.h "$head"
-expect anchor dlpipe_a.h "$body/* ---\n   >>impl-queues  again */\n"
+expect anchor dlpipe_a.h "$body/* ---\n   >>queues  again */\n"
 expect anchor dlpipe_a.h "/*\n   >>contents\n   >>b\n   >>a\n*/\n/*\n   >>a */\n/*\n   >>b */\n"
 expect anchor dlpipe_a.h "/*\n   >>a  no table */\n"
 expect clean dlpipe_a.h "${body}x = a\n    >> b;\n"
