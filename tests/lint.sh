@@ -5,7 +5,7 @@
 #   tests/lint.sh rules FILE..  the rules alone (tests/lint_selftest.sh shows each one fail)
 #
 # The rules, by the name that a finding carries:
-#   atomics   raw __atomic, __sync, _Atomic, fences, volatile or assembler outside >>impl-atomics
+#   atomics   raw __atomic, __sync, _Atomic, fences, volatile or assembler outside >>atomics
 #             and dlpi_pause ("volatile sig_atomic_t" may be used outside the headers)
 #   label     an ordered DLPI_* atomic names its label in a comment on its line or the one before
 #   partner   a label that is named only once has no partner
@@ -40,7 +40,7 @@ c_rules() {
     FNR == 1 { in_comment = shim = in_pause = region = marked = 0; quote = before = "" }
     { split_line($0) }
 
-    />>[a-z]/ && remark ~ />>/ { shim = (remark ~ />>impl-atomics/) }
+    />>[a-z]/ && remark ~ />>/ { shim = (remark ~ />>(impl-)?atomics/) }
     code ~ /dlpi_pause\(void\) *\{/ { in_pause = 1 }
     in_pause && /^}/ { in_pause = 0 }
 
@@ -54,7 +54,7 @@ c_rules() {
     }
 
     # Labels: one or more capitals and a number, such as R1.
-    !shim && code !~ /^ *#/ && code ~ /DLPI_[A-Z0-9]+_(ACQ|REL|ACQREL|SEQ)[ (]/ {
+    !shim && code !~ /^ *#/ && code ~ /DLPI_([A-Z0-9]+_(ACQ|REL|ACQREL|SEQ)|KEEP_ORDER)[ (]/ {
         said = before " " remark
         if (said !~ /(^|[^A-Za-z0-9_])[A-Z]+[0-9]+/)
             say("label", "an ordered atomic without a label")
