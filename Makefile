@@ -35,7 +35,7 @@ else
 WANTED := $(ALL)
 endif
 
-.PHONY: help run test programs examples sanitize sanitized-programs lint bench deps deps-bench clean
+.PHONY: help run test programs examples sanitize sanitized-programs soak lint bench deps deps-bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -44,6 +44,7 @@ help:
 	@echo '                    TESTS="queue_spsc compile/*" selects, STRICT=1 forbids skips'
 	@echo 'make examples       compile the example programs into build/examples'
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
+	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to half an hour each'
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
 	@echo 'make bench          all benchmarks: $(addprefix bench-,$(BENCHES))'
 	@echo 'make deps           install what the whole suite and the linters want (Debian)'
@@ -68,7 +69,7 @@ $(B)/musl/%: tests/%.c $(HEADERS) $(COMMON)
 $(B)/aarch64/%: tests/%.c $(HEADERS) $(COMMON)
 	@sh tests/compile/matrix build aarch64 $* || true
 
-$(B)/compile/%: $(HEADERS) tests/compile/matrix $(wildcard tests/compile/*.c tests/compile/*.cc)
+$(B)/compile/%: $(HEADERS) README.md tests/compile/matrix $(wildcard tests/compile/*.c tests/compile/*.cc)
 	@mkdir -p $(@D)
 	@sh tests/compile/matrix run $* >$@.log 2>&1; echo $$? >$@
 
@@ -137,6 +138,9 @@ sanitize:
 	@SHORT=1 STRICT=$(STRICT) KEEP=$(B)/log/sanitize \
 	    TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	    sh tests/run $(B)/list.sanitize
+
+soak:
+	@SOAK=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory test TESTS="$(or $(TESTS),$(UNITS))"
 
 # ---- lint ----------------------------------------------------------------------------------------
 
