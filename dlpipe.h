@@ -27,7 +27,7 @@
 
 /* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
 #ifdef DLPIPE_STATIC
-#define DLPDEF static
+#define DLPDEF static __attribute__((unused))
 #elif defined(__cplusplus)
 #define DLPDEF extern "C"
 #else
