@@ -343,6 +343,11 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
    call that wakes a sleeper. The producer's and consumer's crash between any two instructions leaves
    the lane as it was before the call or after it. */
 
+static inline unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
+                                       uint32_t record_bytes) {
+    return slots + (number & (capacity - 1)) * record_bytes;
+}
+
 /* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
 static inline int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
     uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* H2 <- H1 */
@@ -386,6 +391,9 @@ static inline int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
     if (DLPI_UNLIKELY(stock > rx->capacity))
         return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
+#ifdef XQ_PFE
+    if (stock == 0) __builtin_prefetch(dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes));
+#endif
     if (stock == 0 && rx->published != rx->head)
         dlp_spsc_publish(rx);
     return (int64_t)stock;
@@ -416,11 +424,6 @@ static inline void dlpi_copy_record(void *to, const void *from, uint32_t bytes, 
         memcpy(to, from, 32);
     else
         memcpy(to, from, bytes);
-}
-
-static inline unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
-                                       uint32_t record_bytes) {
-    return slots + (number & (capacity - 1)) * record_bytes;
 }
 
 /* Copy n records into the ring, or (out) from it, in one piece or two. */
@@ -485,6 +488,10 @@ static inline int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     dlpi_copy_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
                      tx->record_bytes, record);
     dlpi_spsc_publish_tx(tx, 1);
+#ifdef XQ_PFW
+    if (tx->record_bytes >= 64)
+        __asm__ __volatile__("prefetchw (%0)" :: "r"(dlpi_slot(tx->slots, tx->capacity, tx->tail + XQ_PFW, tx->record_bytes)));
+#endif
     return DLP_OK;
 }
 
