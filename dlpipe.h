@@ -728,7 +728,7 @@ static inline uint64_t dlpi_now_ns(void) {
    absorbed right after the seed. And nothing here may ever change a number, or every saved state
    and published run changes with it; tests/order.c pins them. */
 
-/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
+/* DLPIPE_NO_SIMD, DLPIPE_NO_INT128 [impl]: plain C only. Slower, same numbers. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
 #define DLPI_ORDER_AVX2
 #include <immintrin.h>
@@ -737,6 +737,7 @@ static inline uint64_t dlpi_now_ns(void) {
 #define DLPI_GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio, so that 0 is no fixed point */
 #define DLPI_MAX_ITEMS ((uint64_t)1 << 48)
 
+/* These numbers are part of every order. */
 enum {
     DLPI_DOMAIN_PERMUTATION = 1,
     DLPI_DOMAIN_DRAW,
@@ -772,7 +773,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 
 /* The high half of a * b; the low half goes to *low. */
 static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
-#ifdef __SIZEOF_INT128__
+#if defined(__SIZEOF_INT128__) && !defined(DLPIPE_NO_INT128)
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
     *low = (uint64_t)product;
