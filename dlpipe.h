@@ -695,47 +695,53 @@ static inline int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer
 
 /* ---------------------------------------------------------------------------------------------
    >>order      HASHES, KEYED PERMUTATIONS
-   Everything here is a pure function of its arguments: the same numbers on every machine and compiler, for
-   ever. A better algorithm will get a new name. */
+   Everything here is a pure function of its arguments: the same numbers on every machine and
+   compiler, for ever. A better algorithm will get a new name. */
 
 /* Mix four numbers into 64 well-mixed bits.
    seed, a, b, c: any values; their order matters - returns the hash - any thread, never waits
-   source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of SplitMix64
-   in Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014). */
+   source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of
+   SplitMix64: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014). */
 DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
 
 #define DLP_PERMUTATION_TABLE 1024 /* smaller permutations are tables */
 #define DLP_PERMUTATION_ROUNDS 10 /* at most */
 
-/* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest. After init it
-   is read-only, holds no pointer and may be copied and shared. */
+/* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest.
+   After init it is read-only, holds no pointer and may be copied and shared. */
 typedef struct dlp_permutation {
-    uint64_t n, seed, epoch;                      /* as given to init */
-    uint32_t right_bits;                          /* a number is left << right_bits | right */
-    uint32_t left_values;                         /* left is 0..left_values-1 */
-    uint32_t rounds;                              /* 0: table */
-    uint32_t simd;                                /* which code runs a block; never which numbers */
-    uint32_t key[2 * DLP_PERMUTATION_ROUNDS];     /* two of each round */
-    uint16_t table[DLP_PERMUTATION_TABLE];        /* n < DLP_PERMUTATION_TABLE: all images */
+    uint64_t n, seed, epoch;                  /* as given to init */
+    uint32_t right_bits;                      /* a number is left << right_bits | right */
+    uint32_t left_values;                     /* left is 0..left_values-1 */
+    uint32_t rounds;                          /* 0: table */
+    uint32_t simd;                            /* which code runs a block; never which numbers */
+    uint32_t key[2 * DLP_PERMUTATION_ROUNDS]; /* two of each round */
+    uint16_t table[DLP_PERMUTATION_TABLE];    /* n < DLP_PERMUTATION_TABLE: all images */
 } dlp_permutation;
 
 /* Choose the permutation of 0..n-1 that belongs to (n, seed, epoch).
-   p: written whole; n: 1..2^48; seed, epoch: any values - returns 0, or DLP_ERR_ARG with p untouched - any
-   thread - never waits; well under a microsecond, some microseconds below DLP_PERMUTATION_TABLE numbers
-   source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b (Black, Rogaway,
-   Ciphers with Arbitrary Finite Domains, CT-RSA 2002) with cycle walking. */
+   p: written whole; n: 1..2^48; seed, epoch: any values - returns 0, or DLP_ERR_ARG with p
+   untouched - any thread - never waits or allocates; some microseconds below DLP_PERMUTATION_TABLE
+   numbers, else a tenth of one
+   source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b
+   with cycle walking (Black, Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002). */
 DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch);
 
-/* Return the number at a position, UINT64_MAX for a position of n or more. Any thread, never waits. */
+/* Return the number at a position.
+   position: 0..n-1 - returns UINT64_MAX for others - any thread - never waits. */
 DLPDEF uint64_t dlp_permutation_at(const dlp_permutation *p, uint64_t position);
 
-/* Return the position of a number, UINT64_MAX for a value of n or more. Any thread, never waits; looks through
-   the table below DLP_PERMUTATION_TABLE numbers. */
+/* Return the position of a number: the inverse of dlp_permutation_at.
+   value: 0..n-1 - returns UINT64_MAX for others - any thread - never waits; below
+   DLP_PERMUTATION_TABLE numbers looks through the table. */
 DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value);
 
-/* Write the numbers at positions first .. first+count-1: as dlp_permutation_at, several times as fast.
-   out: [count] - any thread, never waits. */
-DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count, uint64_t *out);
+/* Write the numbers at positions first .. first+count-1: as dlp_permutation_at, several times as
+   fast where the processor has AVX2.
+   first, count: any; UINT64_MAX is written for positions of n or more; out: [count], borrowed - any
+   thread - never waits. */
+DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count,
+                                  uint64_t *out);
 
 /* ---------------------------------------------------------------------------------------------
    >>dataset    FIELDS, DATASETS, ITEMS */
@@ -2064,22 +2070,24 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
-   Two rules. Numbers drawn for different uses never share keys: each use has a domain word, absorbed right after the
-   seed. And nothing here may ever change a number, or every saved state and published run changes with it;
-   tests/order.c pins them. */
+   Two rules. Numbers drawn for different uses never share keys: each use has a domain word,
+   absorbed right after the seed. And nothing here may ever change a number, or every saved state
+   and published run changes with it; tests/order.c pins them. */
 
-/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
+/* DLPIPE_NO_SIMD, DLPIPE_NO_INT128 [impl]: plain C only. Slower, same numbers. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
 #define DLPI_ORDER_AVX2
 #include <immintrin.h>
 #endif
 
-#define DLPI_GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio: keeps 0 from being a fixed point */
+#define DLPI_GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio, so that 0 is no fixed point */
 #define DLPI_MAX_ITEMS ((uint64_t)1 << 48)
 
+/* These numbers are part of every order. */
 enum {
     DLPI_DOMAIN_PERMUTATION = 1,
     DLPI_DOMAIN_DRAW,
+    DLPI_DOMAIN_WEIGHTED,
     DLPI_DOMAIN_REPLACEMENT,
     DLPI_DOMAIN_ITEM,
     DLPI_DOMAIN_PARAMS
@@ -2111,7 +2119,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 
 /* The high half of a * b; the low half goes to *low. */
 static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
-#ifdef __SIZEOF_INT128__
+#if defined(__SIZEOF_INT128__) && !defined(DLPIPE_NO_INT128)
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
     *low = (uint64_t)product;
@@ -2125,8 +2133,9 @@ static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
 #endif
 }
 
-/* A range that numbers are drawn from, without bias: of the 2^64 random words the first `reject` of each residue's
-   share are drawn again, so that every value has equally many (Lemire, ACM TOMACS 29/1, 2019). */
+/* A range 0..n-1 that numbers are drawn from without bias: the high half of random * n, where a
+   random word whose low half is below `reject` = 2^64 mod n is drawn again, so that equally many
+   words lead to every value (Lemire, ACM TOMACS 29/1, 2019). */
 typedef struct dlpi_range {
     uint64_t n, reject;
 } dlpi_range;
@@ -2147,25 +2156,30 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
 
 /* --- Keyed permutation -----------------------------------------------------------------------
 
-   A number below n is written as (left, right): right has a power of two of values, 2^right_bits, about the square
-   root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a keyed hash of right to left (mod a)
-   and of left to right (mod 2^right_bits). Each is undone by the subtraction, so all together is a bijection of
-   a * 2^right_bits >= n numbers. Results from n up are put through again until they fall below n, which always ends
-   (the cycle comes back to where it began, which is below n) and is a bijection of 0..n-1. Fewer than
-   2^right_bits numbers lie above n, one in 32 at the most, also just above a power of two; splitting takes no
-   division; and the additions, not exclusive ors, give odd permutations as often as even ones.
+   A number below n is written as (left, right): right has a power of two of values, 2^right_bits,
+   about the square root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a
+   keyed hash of right to left (mod a) and of left to right (mod 2^right_bits). Each is undone by
+   the subtraction, so all together is a bijection of a * 2^right_bits >= n numbers. Results from n
+   up are put through again until they fall below n, which always ends (the cycle comes back to
+   where it began, which is below n) and is a bijection of 0..n-1. Fewer than 2^right_bits numbers
+   lie above n, one in 32 at the most, also just above a power of two; splitting takes no division;
+   and the additions, not exclusive ors, give odd permutations as often as even ones.
 
-   Feistel networks on few values are poor; hence 8 rounds where a pair of numbers is not much against the square of n,
-   6 above, and tables of exact, keyed shuffles below 1,024. */
+   Few rounds on few values can be told from a random permutation by counting pairs of positions
+   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/order.c counts): hence 10 rounds
+   below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
+   DLP_PERMUTATION_TABLE, where even that would not do. */
 
-/* 64 bits whose upper word's low 24 bits and whose lower word's high bits are the round's hash of a half. */
+/* A product whose bits 24..47 and bits 0..31 (of those the high ones more) are well mixed; the two
+   kinds of rounds take what they need of it. */
 static inline uint64_t dlpi_round_hash(uint32_t half, const uint32_t key[2]) {
     uint64_t z = (uint64_t)(half ^ key[0]) * 0x85ebca6bu;
     return (uint64_t)((uint32_t)z ^ (uint32_t)(z >> 32) ^ key[1]) * 0xc2b2ae35u;
 }
 
 /* What a round adds to left: 0..left_values-1. */
-static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right, const uint32_t key[2]) {
+static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right,
+                                       const uint32_t key[2]) {
     return (uint32_t)((uint64_t)(uint32_t)dlpi_round_hash(right, key) * p->left_values >> 32);
 }
 
@@ -2273,8 +2287,10 @@ DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m
     return _mm256_mul_epu32(z, _mm256_set1_epi64x(0xc2b2ae35));
 }
 
-/* dlpi_permutation_step of the 16 numbers from x on, four vectors of four lanes so that multiplications overlap. */
-DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x, uint64_t *out) {
+/* dlpi_permutation_step of the 16 numbers from x on: four vectors of four lanes, so that
+   multiplications overlap. */
+DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x,
+                                                     uint64_t *out) {
     const __m128i shift = _mm_cvtsi32_si128((int)p->right_bits);
     const __m256i a = _mm256_set1_epi64x(p->left_values);
     const __m256i mask = _mm256_set1_epi64x((1ll << p->right_bits) - 1);
@@ -2302,8 +2318,8 @@ DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, u
                             _mm256_or_si256(_mm256_sll_epi64(left[v], shift), right[v]));
 }
 
-DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first, uint32_t count,
-                                                      uint64_t *out) {
+DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first,
+                                                      uint32_t count, uint64_t *out) {
     uint32_t done = 0;
     for (; count - done >= 16; done += 16) {
         dlpi_permutation_step16(p, first + done, out + done);
@@ -2315,7 +2331,8 @@ DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, 
 }
 #endif
 
-DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count, uint64_t *out) {
+DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count,
+                                  uint64_t *out) {
     uint64_t inside = first < p->n ? p->n - first : 0;
     uint32_t valid = inside < count ? (uint32_t)inside : count, done = 0;
 #ifdef DLPI_ORDER_AVX2
@@ -2330,11 +2347,12 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
 
 /* --- Weights ---------------------------------------------------------------------------------
 
-   Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i] units. A draw picks a
-   bucket, then a unit in it; units below `own` are the bucket's item's, the others its alias's. Every quantity is
-   exact, so frequencies are exactly weight / total. Built by a sweep with two cursors and one residue, so without
-   memory beside the table (Huebschle-Schneider, Sanders, Parallel Weighted Random Sampling, ESA 2019). Entry 0 of the
-   table holds the total. */
+   Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i]
+   units. A draw picks a bucket, then a unit in it; units below `own` are the bucket's item's, the
+   others its alias's. Every quantity is exact, so frequencies are exactly weight / total. Built by
+   a sweep with two cursors and one residue, so without memory beside the table
+   (Huebschle-Schneider, Sanders, Parallel Weighted Random Sampling, ESA 2019). Entry 0 of the table
+   holds the total. */
 typedef struct dlpi_alias {
     uint64_t own, alias;
 } dlpi_alias;
@@ -2344,7 +2362,8 @@ static inline uint64_t dlpi_order_domain(const dlp_sampler_desc *d, uint64_t n_i
 }
 
 /* The next item from i on whose n * weight is above total (heavy) or not; n if there is none. */
-static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i, int heavy) {
+static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i,
+                                int heavy) {
     for (; i < n; i++) {
         uint64_t low, high = dlpi_multiply(n, weights[i], &low);
         if ((high != 0 || low > total) == heavy)
@@ -2353,10 +2372,11 @@ static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t to
     return i;
 }
 
-/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once the heavy item has
-   no more than a bucket left, its own, with units of the next heavy one on top. What is left of the heavy item is
-   high:low. Units and space are equal at every turn, so a light item is there while the residue is above a bucket,
-   and lights left at the end fill theirs exactly. */
+/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once
+   the heavy item has no more than a bucket left, its own, with units of the next heavy one on top.
+   What is left of the heavy item is high:low. Units and space are equal at every turn, so a light
+   item is there while the residue is above a bucket, and lights left at the end fill theirs
+   exactly. */
 static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total, dlpi_alias *t) {
     uint64_t light = dlpi_alias_next(weights, n, total, 0, 0);
     uint64_t heavy = dlpi_alias_next(weights, n, total, 0, 1);
@@ -2429,15 +2449,17 @@ static int dlpi_order_fault(dlp_error *err, const char *field, const char *forma
 
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
-        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64, d->n_subset);
+        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
+                                d->n_subset);
     if (!d->subset)
         return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48", d->n_subset);
+        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
+                                d->n_subset);
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
             return dlpi_order_fault(err, "sampler.subset",
-                                    "subset[%" PRIu64 "] is %" PRIu64 ", must be below n_items = %" PRIu64, i,
+                                    "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
                                     d->subset[i], n_items);
     return DLP_OK;
 }
@@ -2448,34 +2470,40 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     if (d->order != DLP_ORDER_WEIGHTED) {
         if (!d->weights)
             return DLP_OK;
-        return dlpi_order_fault(err, "sampler.weights", "weights need order DLP_ORDER_WEIGHTED, order is %d",
+        return dlpi_order_fault(err, "sampler.weights",
+                                "weights need order DLP_ORDER_WEIGHTED, order is %d",
                                 (int)d->order);
     }
     if (!d->weights)
-        return dlpi_order_fault(err, "sampler.weights", "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
+        return dlpi_order_fault(err, "sampler.weights",
+                                "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
             return dlpi_order_fault(err, "sampler.weights",
-                                    "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63", i, d->weights[i]);
+                                    "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63",
+                                    i, d->weights[i]);
         total += d->weights[i];
     }
     if (total == 0)
-        return dlpi_order_fault(err, "sampler.weights", "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
+        return dlpi_order_fault(err, "sampler.weights",
+                                "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
     return DLP_OK;
 }
 
-/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG with err filled. */
+/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     uint64_t draws = d->samples_per_epoch;
     bool one_each = d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48", n_items);
+        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+                                n_items);
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_BATCHES)
         return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
                                 (int)DLP_ORDER_BATCHES);
     if (d->threaded < 0 || d->threaded > 1)
-        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1", (int)d->threaded);
+        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
+                                (int)d->threaded);
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK)
         return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK)
@@ -2483,13 +2511,15 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (draws > DLPI_MAX_ITEMS)
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
-    if (draws && (d->order == DLP_ORDER_BATCHES || (one_each && draws != dlpi_order_domain(d, n_items))))
+    if (draws &&
+        (d->order == DLP_ORDER_BATCHES || (one_each && draws != dlpi_order_domain(d, n_items))))
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", order %d takes each item once: leave it 0", draws,
+                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
                                 (int)d->order);
     if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
-        return dlpi_order_fault(err, "sampler.function", "function and order DLP_ORDER_FUNCTION go together: function"
-                                " is %s, order is %d", d->function ? "set" : "NULL", (int)d->order);
+        return dlpi_order_fault(err, "sampler.function",
+                                "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
+                                d->function ? "set" : "NULL", (int)d->order);
     return DLP_OK;
 }
 
@@ -2502,7 +2532,8 @@ static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64
     return dlpi_absorb(dlp_hash(lane[0], lane[1], lane[2], lane[3]), n);
 }
 
-/* A number that differs where subset, weights, samples or function_id do: part of a saved state's fingerprint. */
+/* A number that differs where subset, weights, samples or function_id do, for a saved state's
+   fingerprint. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
     h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
@@ -2513,22 +2544,23 @@ static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_ite
 
 /* One worker's view of the order; it is process-local and holds pointers. */
 typedef struct dlpi_order {
-    int32_t kind;                 /* DLP_ORDER_* */
-    int32_t ready;                /* 1: key[] and permutation are those of `epoch` */
+    int32_t kind;  /* DLP_ORDER_* */
+    int32_t ready; /* 1: key[] and permutation are those of `epoch` */
     uint64_t n_items;
-    uint64_t domain;              /* items of the subset, or all */
-    uint64_t samples;             /* positions of an epoch, 0: not known */
+    uint64_t domain;  /* items of the subset, or all */
+    uint64_t samples; /* positions of an epoch, 0: not known */
     uint64_t seed, epoch;
-    uint64_t key[3];              /* REPLACEMENT, WEIGHTED: of this epoch */
-    dlpi_range buckets, units;    /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
-    const uint64_t *subset;       /* or NULL */
-    const dlpi_alias *alias;      /* or NULL */
+    uint64_t key[3];           /* REPLACEMENT, WEIGHTED: of this epoch */
+    dlpi_range buckets, units; /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
+    const uint64_t *subset;    /* or NULL */
+    const dlpi_alias *alias;   /* or NULL */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
     dlp_permutation permutation;
 } dlpi_order;
 
-static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items, const void *table) {
+static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
+                            const void *table) {
     const dlpi_alias *t = (const dlpi_alias *)table;
     memset(o, 0, sizeof *o);
     o->kind = d->order;
@@ -2547,15 +2579,16 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
 }
 
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
+    uint64_t domain = o->kind == DLP_ORDER_WEIGHTED ? DLPI_DOMAIN_WEIGHTED : DLPI_DOMAIN_DRAW;
     if (o->kind == DLP_ORDER_SHUFFLED)
         dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
     for (uint64_t i = 0; i < 3; i++)
-        o->key[i] = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_DRAW, o->seed, epoch), i);
+        o->key[i] = dlpi_absorb(dlpi_hash_in(domain, o->seed, epoch), i);
     o->epoch = epoch;
     o->ready = 1;
 }
 
-/* Two keyed rounds: with one, the draws of two epochs would be the same sequence at an offset. */
+/* Two keyed rounds: with one, epochs could draw from one sequence in another order. */
 static inline uint64_t dlpi_order_random(const dlpi_order *o, uint64_t position) {
     return dlpi_absorb(dlpi_absorb(o->key[0], position), o->key[1]);
 }
@@ -2568,9 +2601,10 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
-/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result that is out of range
-   comes out as n_items or more: the caller checks. */
-static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count, uint64_t *out) {
+/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
+   that is out of range comes out as n_items or more: the caller checks. */
+static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                             uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch))
         dlpi_order_begin(o, epoch);
     switch (o->kind) {
@@ -2598,13 +2632,15 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
 }
 
-/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at a keyed position of
-   the epoch, or, for draws with replacement, one more draw, at a position behind any epoch's end. Copies the view, for
-   the epoch need not be the one that it is at. */
-static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position, uint32_t k) {
+/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at
+   a keyed position of the epoch, or, for draws with replacement, one more draw, at a position
+   behind any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
+static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
+                                       uint32_t k) {
     dlpi_order view = *o;
     uint64_t index = 0, behind = (uint64_t)1 << 63;
-    uint64_t random = dlpi_absorb(dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
+    uint64_t random = dlpi_absorb(
+        dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
     bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
     uint64_t positions = o->samples ? o->samples : o->domain;
     uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
