@@ -6597,7 +6597,7 @@ typedef struct dlpi_num {
     char s[40];
 } dlpi_num;
 
-/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 1.23 million. */
+/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 56,789, 1.23 million. */
 static dlpi_num dlpi_num_of(double v) {
     dlpi_num r;
     const char *unit = "";
@@ -6613,7 +6613,9 @@ static dlpi_num dlpi_num_of(double v) {
     }
     uint64_t q = v < 9.995 ? 100 : v < 99.95 ? 10 : 1;
     uint64_t x = (uint64_t)(v * (double)q + 0.5);
-    if (q == 1) {
+    if (q == 1 && x >= 10000 && x < 1000000) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ",%03u%s", x / 1000, (unsigned)(x % 1000), unit);
+    } else if (q == 1) {
         snprintf(r.s, sizeof r.s, "%" PRIu64 "%s", x, unit);
     } else if (q == 10) {
         snprintf(r.s, sizeof r.s, "%" PRIu64 ".%u%s", x / 10, (unsigned)(x % 10), unit);
@@ -6653,19 +6655,19 @@ static dlpi_num dlpi_num_bytes(double v) {
 /* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
 static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
     const char *name = reference >= 1000000000u ? "s" : reference >= 1000000u ? "ms" : reference >= 1000u ? "us" : "ns";
-    uint64_t unit = *name == 's' ? 1000000000u : *name == 'm' ? 1000000u : *name == 'u' ? 1000u : 1u;
-    uint64_t q = unit;
+    uint64_t unit = *name == 's' ? 1000000000u : *name == 'm' ? 1000000u : *name == 'u' ? 1000u : 1u, q = unit;
+    char fraction[12] = ".000000000";
     int decimals = 0;
     dlpi_num r;
     for (; q > resolution && q > 1; q /= 10) {
         decimals++;
     }
-    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q;
-    if (decimals == 0) {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 " %s", v, name);
-    } else {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%0*" PRIu64 " %s", v / scale, decimals, v % scale, name);
+    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q, rest = v % scale;
+    fraction[decimals > 0 ? decimals + 1 : 0] = 0;
+    for (int i = decimals; i > 0; i--, rest /= 10) {
+        fraction[i] = (char)('0' + rest % 10);
     }
+    snprintf(r.s, sizeof r.s, "%" PRIu64 "%s %s", v / scale, fraction, name);
     return r;
 }
 
@@ -6898,8 +6900,10 @@ enum {
     DLPI_SVG_WIDTH = 1200,
     DLPI_SVG_TOP = 84,        /* title, window, legend */
     DLPI_SVG_AXIS = 20,
-    DLPI_SVG_HEADING = 19,
-    DLPI_SVG_GAP = 7,
+    DLPI_SVG_HEADING = 22,
+    DLPI_SVG_GAP = 6,
+    DLPI_SVG_BORDERS = 200,   /* epoch borders drawn at most */
+    DLPI_SVG_BORDER = 14,     /* the line of epoch numbers */
     DLPI_SVG_LANES = 512,     /* drawn at most */
     DLPI_SVG_EVENTS = 16000,  /* aimed at in the window */
     DLPI_SVG_RECTS = 40000,   /* never more */
@@ -6912,9 +6916,11 @@ typedef struct dlpi_view {
     uint64_t least_ns;   /* what is narrower is merged with its neighbours */
     double scale;        /* hundredths of a pixel per ns */
     int pitch, bar, font;
+    int trainer_pitch;
     int per_group;       /* lanes drawn of each group */
     int height;
-    int epochs;          /* epoch borders inside */
+    int n_borders;
+    struct { int x; uint32_t epoch; } borders[DLPI_SVG_BORDERS];
     const char *which;   /* words for the choice of the window */
 } dlpi_view;
 
@@ -6941,6 +6947,16 @@ static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
     return k - i;
 }
 
+static int dlpi_view_pitch(const dlpi_view *v, const dlpi_lane *lane) {
+    return lane->group < 0 ? v->trainer_pitch : v->pitch;
+}
+
+/* Height of a lane's stretches; the rest of its pitch is white. */
+static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
+    int pitch = dlpi_view_pitch(v, lane);
+    return pitch - (pitch >= 11 ? 3 : 1);
+}
+
 /* Choose the newest stretch of time in which every lane has records and no more of them than can be
    told apart. One lane whose ring reaches back far less than the others' (tiny items) does not decide:
    then the middle lane does, and that lane begins late. */
@@ -6953,7 +6969,7 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
-        int shown = lanes[i].group < 0 ? 80 : limit, n = lanes[i].n;
+        int shown = lanes[i].group < 0 ? 64 : limit, n = lanes[i].n;
         if (n > 0) {
             const dlp_trace_event *e = lanes[i].events;
             starts[m++] = e[n > shown ? n - shown : 0].begin_ns;
@@ -6982,9 +6998,39 @@ static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
     return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
 }
 
+static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
+    int x = dlpi_view_x(v, t) / 100, n = v->n_borders;
+    if (t > v->t0 && t < v->t1 && n < DLPI_SVG_BORDERS && (n == 0 || x >= v->borders[n - 1].x + 4)) {
+        v->borders[n].x = x;
+        v->borders[n].epoch = epoch;
+        v->n_borders++;
+    }
+}
+
+/* Borders are where the trainer's steps change epoch: at the border's own event if there is one between
+   the two steps, else where the second begins. */
+static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *trainer) {
+    bool known = false;
+    uint32_t epoch = 0;
+    uint64_t border = UINT64_MAX;
+    for (int i = 0; i < trainer->n; i++) {
+        const dlp_trace_event *e = &trainer->events[i];
+        if (e->kind == DLP_TRACE_EPOCH) {
+            border = e->begin_ns;
+        } else if (e->kind == DLP_TRACE_STEP) {
+            if (known && e->epoch != epoch) {
+                dlpi_view_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
+            }
+            known = true;
+            epoch = e->epoch;
+            border = UINT64_MAX;
+        }
+    }
+}
+
 static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     static const struct { int lanes, pitch; } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
-    int groups = 0, drawn = 0, s = 0;
+    int groups = 0, drawn = 0, trainers = 0, s = 0;
     for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) {
         groups++;
     }
@@ -6992,20 +7038,28 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     v->per_group = v->per_group < 1 ? 1 : v->per_group;
     for (int i = 0, n; i < n_lanes; i += n) {
         n = dlpi_group_size(lanes, n_lanes, i);
-        drawn += n < v->per_group ? n : v->per_group;
+        n = n < v->per_group ? n : v->per_group;
+        drawn += n;
+        trainers += lanes[i].group < 0 ? n : 0;
     }
     while (drawn > sizes[s].lanes) {
         s++;
     }
     v->pitch = sizes[s].pitch;
-    v->bar = v->pitch - (v->pitch >= 11 ? 3 : 1);
+    v->trainer_pitch = v->pitch > 22 ? v->pitch : 22;
     v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
-    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) + drawn * v->pitch + 24;
+    if (v->t1 > v->t0) {
+        v->scale = DLPI_SVG_PLOT * 100.0 / (double)(v->t1 - v->t0);
+        if (n_lanes > 0 && lanes[0].group < 0) {
+            dlpi_view_borders(v, &lanes[0]);
+        }
+    }
+    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) + (drawn - trainers) * v->pitch +
+                trainers * v->trainer_pitch + (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
         /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
         int most = DLPI_SVG_RECTS / 2 / (drawn + 1);
-        v->scale = DLPI_SVG_PLOT * 100.0 / (double)length;
         v->least_ns = length / (uint64_t)(most > 2000 ? 2000 : most < 20 ? 20 : most) + 1;
     }
 }
@@ -7025,9 +7079,9 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
     dlpi_out_print(o, ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{fill:#cc79a7}\n"
                    ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
                    ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:5 3}\n");
-    dlpi_out_print(o, "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}.sub,.tick,.key{font-size:11px}\n"
-                   ".sub,.tick{fill:#555}.tick,.num0,.num1{text-anchor:middle}.head{font-size:12px;font-weight:bold}\n"
-                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:10px;pointer-events:none}.num0{fill:#fff}\n"
+    dlpi_out_print(o, "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
+                   ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-anchor:middle}.head{font-size:12px;font-weight:bold}\n"
+                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:9px;pointer-events:none}.num0{fill:#fff}\n"
                    "</style>\n", v->font);
     dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n", DLPI_SVG_WIDTH, v->height);
 }
@@ -7113,7 +7167,7 @@ static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
     uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
     for (uint64_t t = 0; t <= length && length > 0; t += step) {
         int x = dlpi_view_x(v, v->t0 + t);
-        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 30);
+        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
         if (length - t < step) {
             break;
         }
@@ -7174,10 +7228,20 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
                    dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
 }
 
+/* Whether no epoch border crosses these pixels. */
+static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
+    for (int i = 0; i < v->n_borders; i++) {
+        if (v->borders[i].x + 1 >= x && v->borders[i].x <= end) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int y) {
     static const char *const kinds[] = {"", "w", "q", "w", "e", "s", "b"};
     int kind = dlpi_run_kind(r), a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
-    int thin = v->bar * 3 / 10 < 1 ? 1 : v->bar * 3 / 10, h = v->bar;
+    int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
     char number[24];
     if (w <= 0) {
         return;
@@ -7197,8 +7261,9 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     dlpi_run_title(o, v, lane, r, kind);
     dlpi_out_print(o, "</rect>\n");
     int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
-    if (on_batch && r->n == 1 && v->bar >= 12 && w > digits * 660 + 300) {
-        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", (a + w / 2) / 100, y + h / 2 + 4, number, 24);
+    int x = (a + w / 2) / 100, half = digits * 3;
+    if (on_batch && r->n == 1 && h >= 11 && w > digits * 600 + 250 && dlpi_view_clear(v, x - half, x + half)) {
+        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
     }
 }
 
@@ -7268,6 +7333,9 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
                        dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s, dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_BLOCKED] / whole).s);
     }
+    if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
+        dlpi_out_print(o, "; without workers, that is where items are fetched");
+    }
     if (silent > 0 && n > 1) {
         dlpi_out_print(o, "; %d recorded nothing", silent);
     }
@@ -7277,68 +7345,54 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
-/* One group: heading, tracks, grid, lanes. Returns the y below it. */
+/* What a lane has recorded is on grey ground; what its ring has forgotten is white. */
+static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX, end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
+    if (a < end) {
+        dlpi_out_print(o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n", a / 100, a % 100, y,
+                       (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
+    }
+}
+
+/* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
 static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
-    int drawn = n < v->per_group ? n : v->per_group;
-    int every = (v->font + 1 + v->pitch) / v->pitch;
-    int units = (DLPI_SVG_LEFT - 16) * 100 / (66 * v->font);
-    every = v->pitch >= 11 ? 1 : every;
+    int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes), bar = dlpi_view_bar(v, lanes);
+    int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
     for (int i = 0; i < drawn; i++) {
-        const dlpi_lane *lane = &lanes[i];
-        int top = y + i * v->pitch, a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : DLPI_SVG_LEFT * 100;
-        int w = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100 - a;
-        if (lane->n > 0 && w > 0) {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n", a / 100, a % 100, top,
-                           w / 100, w % 100, v->bar);
-        }
+        dlpi_svg_track(o, v, &lanes[i], y + i * pitch);
     }
-    dlpi_svg_grid(o, v, y, drawn * v->pitch);
+    dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
-        int top = y + i * v->pitch;
+        int top = y + i * pitch;
         if (i % every == 0) {
-            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8, top + v->bar / 2 + v->font * 4 / 10);
-            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, units, false);
+            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8, top + bar / 2 + font * 4 / 10);
+            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, (DLPI_SVG_LEFT - 16) * 100 / (66 * font), false);
             dlpi_out_print(o, "</text>\n");
         }
         dlpi_svg_lane(o, v, &lanes[i], top);
     }
-    return y + drawn * v->pitch + DLPI_SVG_GAP;
-}
-
-/* Draw one epoch border and, if it has room, its words. *last: x of the last words. */
-static void dlpi_svg_border(dlpi_out *o, const dlpi_view *v, uint64_t t, uint32_t epoch, int bottom, int *last) {
-    int x = dlpi_view_x(v, t) / 100;
-    char words[40];
-    if (t < v->t0 || t > v->t1 || x < *last + 90) {
-        return;
+    for (int i = 0; i < v->n_borders; i++) {
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2, drawn * pitch + 2);
     }
-    dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dV%d\"/>\n", x, DLPI_SVG_TOP + DLPI_SVG_AXIS, bottom);
-    snprintf(words, sizeof words, "epoch %" PRIu32, epoch);
-    dlpi_svg_text(o, "tick", x, bottom + 12, words, 20);
-    *last = x;
+    return y + drawn * pitch + DLPI_SVG_GAP;
 }
 
-/* Borders are where the trainer's steps change epoch; the end of the last one has no step after it. */
-static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, const dlpi_lane *trainer, int bottom) {
-    int last = -100;
-    bool known = false;
-    uint32_t epoch = 0;
-    uint64_t border = UINT64_MAX;
-    for (int i = 0; i < trainer->n; i++) {
-        const dlp_trace_event *e = &trainer->events[i];
-        if (e->kind == DLP_TRACE_EPOCH) {
-            border = e->begin_ns;
-        } else if (e->kind == DLP_TRACE_STEP) {
-            if (known && e->epoch != epoch) {
-                dlpi_svg_border(o, v, border != UINT64_MAX ? border : e->begin_ns, e->epoch, bottom, &last);
-            }
-            known = true;
-            epoch = e->epoch;
-            border = UINT64_MAX;
+/* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
+static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
+    int last = -1000;
+    for (int i = 0; i < v->n_borders; i++) {
+        char words[40];
+        int x = v->borders[i].x;
+        if (x < last + 140) {
+            continue;
         }
+        snprintf(words, sizeof words, "epoch %" PRIu32, v->borders[i].epoch);
+        last = x;
+        dlpi_svg_text(o, "epoch", x > DLPI_SVG_WIDTH - 60 ? DLPI_SVG_WIDTH - 60 : x, y + 6, words, 16);
     }
+    return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
 
 static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
@@ -7361,10 +7415,8 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, cons
             n = dlpi_group_size(lanes, n_lanes, i);
             y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
         }
+        y = dlpi_svg_epochs(o, &v, y);
         dlpi_svg_ticks(o, &v, y + 10);
-        if (n_lanes > 0 && lanes[0].group < 0) {
-            dlpi_svg_borders(o, &v, &lanes[0], y + 14);
-        }
     }
     dlpi_out_print(o, "</svg>\n");
     return DLP_OK;
@@ -7516,11 +7568,12 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
         return v;
     }
     double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
-    if (l.caller >= 0.9) {
+    double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
+    if (l.caller >= 0.95 || (l.caller >= 0.9 && l.caller >= busiest)) {
         v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_TRAINER;
     } else if (l.cores >= 0.9) {
         v.limiting_stage = DLPI_LIMIT_CORES;
-    } else if (l.busiest >= 0 && l.util[l.busiest] >= 0.8) {
+    } else if (busiest >= 0.8) {
         v.limiting_stage = l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
     } else {
         v.limiting_stage = l.busiest >= 0 ? DLPI_LIMIT_PREFETCH : l.heaviest >= 0 ? l.heaviest : DLPI_LIMIT_UNKNOWN;
@@ -7601,7 +7654,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
                   (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
                   dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
     double need = l->rows > 0 ? g->workers / l->rows : 0;
-    uint64_t more = 2 * (uint64_t)s->prefetch_factor;
+    uint64_t more = 2 * (uint64_t)s->prefetch_factor + (s->prefetch_factor == 0);
     while (more < 4096 && (double)more < need + 1) {
         more *= 2;
     }
@@ -7637,7 +7690,7 @@ static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_lo
 
 /* Figures and facts that hold whatever the limit is. */
 static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Measured: %s items/s in %s batches/s", dlpi_num_of(l->rate).s, dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
+    dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s, dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->p50_ns > 0) {
