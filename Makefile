@@ -30,13 +30,14 @@ WANTED := $(filter $(subst *,%,$(TESTS)),$(ALL))
 UNKNOWN := $(strip $(foreach t,$(TESTS), \
              $(if $(filter $(subst *,%,$(t)),$(ALL)),,$(t))))
 ifneq ($(UNKNOWN),)
-$(error no such test: $(UNKNOWN); there are: $(ALL))
+$(error no such test: $(UNKNOWN); there are: $(UNITS) $(SCRIPTS) compile/*)
 endif
 else
 WANTED := $(ALL)
 endif
 
-.PHONY: help run test programs examples sanitize sanitized-programs soak lint bench deps deps-bench clean
+.PHONY: help run test programs examples sanitize sanitized-programs soak lint bench
+.PHONY: deps deps-bench clean
 .DEFAULT_GOAL := help
 
 help:
