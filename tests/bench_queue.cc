@@ -801,11 +801,13 @@ void emit_series(const std::string &bench, const Contender &peer, const char *re
     snprintf(text, sizeof text,
              "{\"bench\":\"%s\",\"peer\":\"%s\",%s\"peer_version\":\"%s\",\"regime\":\"%s\","
              "\"unit\":\"op/s\",\"ours\":%.4g,\"theirs\":%.4g,\"ratio\":%.3g,\"ratio_min\":%.3g,"
-             "\"ratio_max\":%.3g,\"rounds\":%zu}",
+             "\"ratio_max\":%.3g,\"ours_best\":%.4g,\"theirs_best\":%.4g,\"rounds\":%zu}",
              bench.c_str(), peer.name.c_str(), variant.c_str(), peer.version.c_str(), regime,
              median(s.ours), median(s.theirs), median(s.ratio),
              *std::min_element(s.ratio.begin(), s.ratio.end()),
-             *std::max_element(s.ratio.begin(), s.ratio.end()), s.ratio.size());
+             *std::max_element(s.ratio.begin(), s.ratio.end()),
+             *std::max_element(s.ours.begin(), s.ours.end()),
+             *std::max_element(s.theirs.begin(), s.theirs.end()), s.ratio.size());
     emit(text);
     fprintf(stderr, "  %-22s %-11s %-4s ours %8.2f ns  theirs %8.2f ns  ratio %5.2f [%.2f %.2f] n=%zu\n",
             bench.c_str(), (peer.name + (peer.variant.empty() ? "" : "*")).c_str(), regime,
