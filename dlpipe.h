@@ -1565,6 +1565,11 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
         }
         uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
         dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
+        if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
+            if (DLPI_LOAD_RLX(w->bell) & DLPI_BELL_SLEEPER) /* B3, own bit, if no waker took it */
+                DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+            return DLP_OK;
+        }
     }
 }
 
@@ -1829,7 +1834,8 @@ DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
 static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *copy) {
     if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* M2 <- M1 */
         return DLP_ERR_CORRUPT;
-    dlp_mpsc found = *bundle;
+    dlp_mpsc found;
+    memcpy(&found, bundle, offsetof(dlp_mpsc, pad0)); /* what init wrote before M1 */
     *copy = dlpi_mpsc_plan(found.record_bytes, found.capacity, found.producers);
     if (copy->total_bytes == 0 || copy->total_bytes > bytes || found.shared > 1)
         return DLP_ERR_CORRUPT;

@@ -211,16 +211,22 @@ template <class Rec, bool MP> struct Rte {
     static const bool shareable = true;
     alignas(128) unsigned char mem[sizeof(rte_ring) + 2 * CAPACITY * sizeof(Rec) + 256];
     rte_ring *ring() { return reinterpret_cast<rte_ring *>(mem); }
-    Rte(unsigned, bool) {
-        unsigned flags = RING_F_SC_DEQ | RING_F_EXACT_SZ | (MP ? 0u : unsigned(RING_F_SP_ENQ));
+    bool rts;
+    Rte(unsigned producers, bool) : rts(producers + 1 > cores.size()) {
+        /* Several producers on fewer cores: the mode that DPDK has for them (relaxed tail sync). */
+        unsigned many = producers + 1 > cores.size() ? unsigned(RING_F_MP_RTS_ENQ) : 0u;
+        unsigned flags = RING_F_SC_DEQ | RING_F_EXACT_SZ | (MP ? many : unsigned(RING_F_SP_ENQ));
         if (rte_ring_init(ring(), "bench", CAPACITY, flags) != 0)
             abort();
     }
     struct Tx {
         rte_ring *r;
-        Tx(Rte &q, unsigned) : r(q.ring()) {}
+        bool rts;
+        Tx(Rte &q, unsigned) : r(q.ring()), rts(q.rts) {}
         bool push(const Rec &x) {
             void *in = const_cast<Rec *>(&x);
+            if (MP && rts)
+                return rte_ring_mp_rts_enqueue_bulk_elem(r, in, sizeof(Rec), 1, NULL) == 1;
             return MP ? rte_ring_mp_enqueue_elem(r, in, sizeof(Rec)) == 0
                       : rte_ring_sp_enqueue_elem(r, in, sizeof(Rec)) == 0;
         }
@@ -962,7 +968,7 @@ Scenario mpsc(const char *name, unsigned producers) {
     s.missing.push_back({"ck_ring", NO_CK});
 #endif
 #ifdef BENCH_DPDK
-    s.peers.push_back(contender<RteMpsc, Rec8, SINGLE>(RTE_TEXT.c_str()));
+    s.peers.push_back(contender<RteMpsc, Rec8, SINGLE>(RTE_TEXT.c_str(), producers > 1 ? "RTS" : ""));
 #else
     s.missing.push_back({"rte_ring", NO_DPDK});
 #endif
