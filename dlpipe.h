@@ -140,6 +140,9 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 #define DLPI_UNUSED(x) ((void)(x))
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define DLPI_INLINE static inline __attribute__((always_inline))
+/* A word of a record, whatever type the user sees there. */
+typedef uint64_t __attribute__((may_alias)) dlpi_word;
 
 /* ---------------------------------------------------------------------------------------------
    >>queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
@@ -343,13 +346,13 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
    call that wakes a sleeper. The producer's and consumer's crash between any two instructions leaves
    the lane as it was before the call or after it. */
 
-static inline unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
+DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
                                        uint32_t record_bytes) {
     return slots + (number & (capacity - 1)) * record_bytes;
 }
 
 /* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
-static inline int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
+DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
     uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* H2 <- H1 */
     uint64_t used = tx->tail - head;
     if (DLPI_UNLIKELY(used > tx->capacity))
@@ -359,13 +362,13 @@ static inline int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
 }
 
 /* Records that fit, as many as are known of if that is `want` at least. */
-static inline int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
+DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
     uint64_t room = tx->capacity - (tx->tail - tx->head_seen);
     return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
 }
 
 /* Publish n records that are written. One store, and one look at the bell. */
-static inline void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
+DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
     tx->tail += n;
     DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
     DLPI_KEEP_ORDER();
@@ -375,7 +378,7 @@ static inline void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
 
 /* Publish the consumer's counter now, which it else does after an eighth of the ring or when it finds
    the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
-static inline void dlp_spsc_publish(dlp_spsc_rx *rx) {
+DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
     rx->published = rx->head;
     DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
     DLPI_KEEP_ORDER();
@@ -385,45 +388,68 @@ static inline void dlp_spsc_publish(dlp_spsc_rx *rx) {
 
 /* Read the producer's counter again; publish ours if there is nothing. Returns how many records there
    are, or DLP_ERR_CORRUPT. */
-static inline int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
+DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
     uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
     uint64_t stock = tail - rx->head;
     if (DLPI_UNLIKELY(stock > rx->capacity))
         return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
-#ifdef XQ_PFE
-    if (stock == 0) __builtin_prefetch(dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes));
-#endif
     if (stock == 0 && rx->published != rx->head)
         dlp_spsc_publish(rx);
     return (int64_t)stock;
 }
 
-static inline int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
+DLPI_INLINE int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
     uint64_t stock = rx->tail_seen - rx->head;
     return DLPI_LIKELY(stock >= want) ? (int64_t)stock : dlpi_spsc_look_rx(rx);
 }
 
 /* Give n slots back. */
-static inline void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
+DLPI_INLINE void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
     rx->head += n;
     if (DLPI_UNLIKELY(rx->head - rx->published >= rx->publish_every))
         dlp_spsc_publish(rx);
 }
 
-/* Copy one record; the common sizes become a few moves. Where the compiler sees how large the caller's
-   object `own` is, only the sizes that fit remain, and it has nothing to warn about. */
-static inline void dlpi_copy_record(void *to, const void *from, uint32_t bytes, const void *own) {
+/* Copy a record into its slot, word by word: the caller has often just written it field by field, and
+   a wider load would wait until those stores have left the store buffer, behind all earlier records on
+   their way to the other core. Where the compiler sees how large the caller's object is, only the sizes
+   that fit remain, and it has nothing to warn about. */
+DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint32_t words) {
+    dlpi_word *to = (dlpi_word *)slot;
+    for (uint32_t i = 0; i < words; i++) {
+        uint64_t word;
+        memcpy(&word, (const unsigned char *)record + i * 8, 8);
+        DLPI_STORE_RLX(to + i, word); /* D1 -> D2 */
+    }
+}
+
+DLPI_INLINE void dlpi_put_record(void *slot, const void *record, uint32_t bytes) {
     if (bytes == 8)
-        memcpy(to, from, 8);
-    else if (bytes == 64 && __builtin_object_size(own, 0) >= 64)
-        memcpy(to, from, 64);
-    else if (bytes == 16 && __builtin_object_size(own, 0) >= 16)
-        memcpy(to, from, 16);
-    else if (bytes == 32 && __builtin_object_size(own, 0) >= 32)
-        memcpy(to, from, 32);
+        dlpi_put_words(slot, record, 1);
+    else if (bytes == 64 && __builtin_object_size(record, 0) >= 64)
+        dlpi_put_words(slot, record, 8);
+    else if (bytes == 16 && __builtin_object_size(record, 0) >= 16)
+        dlpi_put_words(slot, record, 2);
+    else if (bytes == 32 && __builtin_object_size(record, 0) >= 32)
+        dlpi_put_words(slot, record, 4);
+    else if (bytes <= 128 || __builtin_object_size(record, 0) <= 128)
+        dlpi_put_words(slot, record, bytes / 8);
     else
-        memcpy(to, from, bytes);
+        memcpy(slot, record, bytes);
+}
+
+DLPI_INLINE void dlpi_get_record(void *record, const void *slot, uint32_t bytes) {
+    if (bytes == 8)
+        memcpy(record, slot, 8);
+    else if (bytes == 64 && __builtin_object_size(record, 0) >= 64)
+        memcpy(record, slot, 64);
+    else if (bytes == 16 && __builtin_object_size(record, 0) >= 16)
+        memcpy(record, slot, 16);
+    else if (bytes == 32 && __builtin_object_size(record, 0) >= 32)
+        memcpy(record, slot, 32);
+    else
+        memcpy(record, slot, bytes);
 }
 
 /* Copy n records into the ring, or (out) from it, in one piece or two. */
@@ -481,17 +507,13 @@ static inline void dlp_spsc_abort(dlp_spsc_tx *tx) {
 }
 
 /* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT. Wait-free, but for waking. */
-static inline int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
+DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     int64_t room = dlpi_spsc_room(tx, 1);
     if (DLPI_UNLIKELY(room <= 0))
         return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
-    dlpi_copy_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
-                     tx->record_bytes, record);
+    dlpi_put_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
+                    tx->record_bytes);
     dlpi_spsc_publish_tx(tx, 1);
-#ifdef XQ_PFW
-    if (tx->record_bytes >= 64)
-        __asm__ __volatile__("prefetchw (%0)" :: "r"(dlpi_slot(tx->slots, tx->capacity, tx->tail + XQ_PFW, tx->record_bytes)));
-#endif
     return DLP_OK;
 }
 
@@ -535,12 +557,12 @@ static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
 }
 
 /* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
-static inline int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
+DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
     int64_t stock = dlpi_spsc_stock(rx, 1);
     if (DLPI_UNLIKELY(stock <= 0))
         return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
-    dlpi_copy_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
-                     rx->record_bytes, record);
+    dlpi_get_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
+                    rx->record_bytes);
     dlpi_spsc_take(rx, 1);
     return DLP_OK;
 }
@@ -559,7 +581,7 @@ static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uin
 }
 
 /* Push (pop) one record, waiting for room (for a record). Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT. */
-static inline int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
+DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_spsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL))
         return r;
@@ -567,7 +589,7 @@ static inline int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout
     return r == DLP_OK ? dlp_spsc_try_push(tx, record) : r;
 }
 
-static inline int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
+DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
     int r = dlp_spsc_try_pop(rx, record);
     if (DLPI_LIKELY(r != DLP_EMPTY))
         return r;
@@ -588,13 +610,13 @@ static inline int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
    Order is kept per producer, not among producers. No producer waits for another. Progress as for
    lanes; a search takes as many steps as there are producers, at most. */
 
-static inline void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
+DLPI_INLINE void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
     if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* R1 <- R3 */
         DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* R2 -> R3 */
 }
 
 /* These are dlp_spsc_ calls on the producer's own lane. */
-static inline int dlp_mpsc_try_push(dlp_mpsc_tx *tx, const void *record) {
+DLPI_INLINE int dlp_mpsc_try_push(dlp_mpsc_tx *tx, const void *record) {
     int r = dlp_spsc_try_push(&tx->lane, record);
     dlpi_mpsc_say_ready(tx);
     return r;
@@ -620,7 +642,7 @@ static inline void dlp_mpsc_abort(dlp_mpsc_tx *tx) {
     dlp_spsc_abort(&tx->lane);
 }
 
-static inline int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_ms) {
+DLPI_INLINE int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_mpsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL))
         return r;
@@ -629,7 +651,7 @@ static inline int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout
 }
 
 /* Have a lane with records in turn. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
-static inline int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
+DLPI_INLINE int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
     if (DLPI_LIKELY(rx->left > 0 && rx->at->tail_seen != rx->at->head))
         return DLP_OK;
     return dlpi_mpsc_find(rx);
@@ -637,7 +659,7 @@ static inline int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
 
 /* Pop one record of some producer, in turns of `quantum` records. *producer (may be NULL): whose.
    Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
-static inline int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
+DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
     if (DLPI_UNLIKELY(r != DLP_OK))
         return r;
@@ -685,7 +707,7 @@ static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uin
     return (int64_t)done;
 }
 
-static inline int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
+DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
     int r = dlp_mpsc_try_pop(rx, record, producer);
     if (DLPI_LIKELY(r != DLP_EMPTY))
         return r;
@@ -1624,6 +1646,11 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
         }
         uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
         dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
+        if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
+            if (DLPI_LOAD_RLX(w->bell) & DLPI_BELL_SLEEPER) /* B3, own bit, if no waker took it */
+                DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+            return DLP_OK;
+        }
     }
 }
 
@@ -1888,7 +1915,8 @@ DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
 static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *copy) {
     if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* M2 <- M1 */
         return DLP_ERR_CORRUPT;
-    dlp_mpsc found = *bundle;
+    dlp_mpsc found;
+    memcpy(&found, bundle, offsetof(dlp_mpsc, pad0)); /* what init wrote before M1 */
     *copy = dlpi_mpsc_plan(found.record_bytes, found.capacity, found.producers);
     if (copy->total_bytes == 0 || copy->total_bytes > bytes || found.shared > 1)
         return DLP_ERR_CORRUPT;

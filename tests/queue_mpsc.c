@@ -108,7 +108,7 @@ static void pop__all_lanes_full__turns_of_a_quantum(void) {
             CHECK(dlp_mpsc_try_push(&b->tx[p], &i) == DLP_OK);
     b->rx.quantum = 32;
     uint64_t next[3] = {0, 0, 0}, out;
-    uint32_t p, last = 99, run = 0;
+    uint32_t p = 0, last = 99, run = 0;
     for (int i = 0; i < 3 * 256; i++) {
         CHECK(dlp_mpsc_try_pop(&b->rx, &out, &p) == DLP_OK);
         CHECK(out == next[p]++);
@@ -126,7 +126,7 @@ static void pop__many_lanes_full__no_lane_waits_long(void) {
         for (uint32_t p = 0; p < 100; p++)
             CHECK(dlp_mpsc_try_push(&b->tx[p], &i) == DLP_OK);
     b->rx.quantum = 16;
-    uint32_t seen[100] = {0}, p;
+    uint32_t seen[100] = {0}, p = 0;
     uint64_t out;
     for (uint32_t i = 0; i < 300 * 16; i++) {
         CHECK(dlp_mpsc_try_pop(&b->rx, &out, &p) == DLP_OK);
@@ -183,7 +183,7 @@ static void burst__several_lanes__gathered(void) {
     uint64_t in[16], out[400];
     void *room = in;
     const void *stock = out;
-    uint32_t p;
+    uint32_t p = 0;
     for (uint64_t i = 0; i < 16; i++)
         in[i] = i;
     for (uint32_t k = 0; k < 20; k++)

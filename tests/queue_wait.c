@@ -5,7 +5,8 @@
 #include <errno.h>
 #include <unistd.h>
 
-#if defined(__linux__)
+#if defined(__linux__) && !(defined(DLPIPE_NO_FUTEX) && defined(DLPIPE_NO_MEMBARRIER))
+#define COUNTS_SYSCALLS
 #include <sys/syscall.h>
 static long counted_syscall(long number, ...);
 #define syscall counted_syscall
@@ -15,7 +16,7 @@ static long counted_syscall(long number, ...);
 #include "../dlpipe.h"
 #include "queue_check.h"
 
-#if defined(__linux__)
+#ifdef COUNTS_SYSCALLS
 #undef syscall
 static int n_wakes, n_sleeps, n_barriers, refuse_membarrier;
 
@@ -76,7 +77,7 @@ static void until_asleep(uint32_t *bell) {
     uint64_t begin = dlpi_now_ns();
     while (!(DLPI_LOAD_SEQ(bell) & DLPI_BELL_SLEEPER)) {
         if (seconds_since(begin) > 5) {
-            CHECK(!"the sleeper never set its bit");
+            CHECK(seconds_since(begin) <= 5); /* the sleeper never set its bit */
             return;
         }
         usleep(200);
@@ -106,8 +107,8 @@ static void wait__nothing_comes__times_out_in_time(void) {
         CHECK(dlp_spsc_push(&q.tx, &value, 30) == DLP_TIMEOUT);
         CHECK(seconds_since(begin) >= 0.03 && seconds_since(begin) < 2);
         CHECK(dlp_spsc_push(&q.tx, &value, DLP_NOWAIT) == DLP_TIMEOUT);
-        CHECK(!(q.spsc->producer_bell & DLPI_BELL_SLEEPER));
-        CHECK(!(q.spsc->consumer_bell & DLPI_BELL_SLEEPER));
+        CHECK(!(DLPI_LOAD_SEQ(&q.spsc->producer_bell) & DLPI_BELL_SLEEPER));
+        CHECK(!(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) & DLPI_BELL_SLEEPER));
         lane_close(&q);
     }
 }
@@ -144,7 +145,7 @@ static void sleeper__record_comes__woken_at_once(void) {
         until_asleep(&q.spsc->consumer_bell);
         uint64_t begin = dlpi_now_ns();
         CHECK(dlp_spsc_push(&q.tx, &value, 1) == DLP_OK);
-        CHECK(!(q.spsc->consumer_bell & DLPI_BELL_SLEEPER));
+        CHECK(!(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) & DLPI_BELL_SLEEPER));
         pthread_join(thread, &ok);
         CHECK(ok);
         worst = seconds_since(begin) > worst ? seconds_since(begin) : worst;
@@ -198,9 +199,9 @@ static void producer_asleep__half_is_free__woken_then(void) {
         CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
     CHECK(q.spsc->head == 24);
     if (seconds_since(before) < 0.08) /* else it may have looked by itself */
-        CHECK(q.spsc->producer_bell & DLPI_BELL_SLEEPER);
+        CHECK(DLPI_LOAD_SEQ(&q.spsc->producer_bell) & DLPI_BELL_SLEEPER);
     CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
-    CHECK(!(q.spsc->producer_bell & DLPI_BELL_SLEEPER));
+    CHECK(!(DLPI_LOAD_SEQ(&q.spsc->producer_bell) & DLPI_BELL_SLEEPER));
     pthread_join(thread, &ok);
     CHECK(ok);
     lane_close(&q);
@@ -219,7 +220,7 @@ static void producer_asleep__tiny_ring__woken(void) {
         until_asleep(&q.spsc->producer_bell);
         for (uint64_t i = 0; i < (capacity + 1) / 2; i++)
             CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
-        CHECK(!(q.spsc->producer_bell & DLPI_BELL_SLEEPER));
+        CHECK(!(DLPI_LOAD_SEQ(&q.spsc->producer_bell) & DLPI_BELL_SLEEPER));
         pthread_join(thread, &ok);
         CHECK(ok);
         lane_close(&q);
@@ -244,6 +245,7 @@ static void sleeper__bell_never_rung__looks_after_100_ms(void) {
 }
 
 #if defined(__linux__) && !defined(DLPIPE_NO_FUTEX)
+#ifndef DLPIPE_NO_MEMBARRIER
 static void nobody_sleeps__push_and_pop__no_system_call(void) {
     uint64_t value = 1;
     lane q;
@@ -256,6 +258,7 @@ static void nobody_sleeps__push_and_pop__no_system_call(void) {
     CHECK(n_wakes == wakes && n_sleeps == sleeps && n_barriers == barriers);
     lane_close(&q);
 }
+#endif
 
 static void one_sleeper__many_pushes__one_wake(void) {
     uint64_t value = 77;
@@ -268,7 +271,8 @@ static void one_sleeper__many_pushes__one_wake(void) {
     int wakes = DLPI_LOAD_SEQ(&n_wakes);
     for (int i = 0; i < 1000; i++)
         CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
-    CHECK(DLPI_LOAD_SEQ(&n_wakes) == wakes + 1);
+    int n = DLPI_LOAD_SEQ(&n_wakes) - wakes; /* 0 if it was just between two sleeps */
+    CHECK(n <= 1);
     pthread_join(thread, &ok);
     CHECK(ok);
     lane_close(&q);
@@ -288,18 +292,18 @@ static void membarrier__refused__both_bells_say_rmw_and_work(void) {
     DLPI_STORE_SEQ(&refuse_membarrier, 1);
     lane q;
     lane_open(&q, 64, 0);
-    CHECK(q.spsc->consumer_bell == DLPI_BELL_RMW && q.spsc->producer_bell == DLPI_BELL_RMW);
+    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == DLPI_BELL_RMW && DLPI_LOAD_SEQ(&q.spsc->producer_bell) == DLPI_BELL_RMW);
     lane_close(&q);
     sleeper__record_comes__woken_at_once();
     producer_asleep__half_is_free__woken_then();
     DLPI_STORE_SEQ(&refuse_membarrier, 0);
     lane_open(&q, 64, 0);
 #ifndef DLPIPE_NO_MEMBARRIER
-    CHECK(q.spsc->consumer_bell == 0 && q.spsc->producer_bell == 0);
+    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == 0 && DLPI_LOAD_SEQ(&q.spsc->producer_bell) == 0);
     DLPI_STORE_SEQ(&refuse_membarrier, 1); /* from now on: found out when going to sleep */
     uint64_t value;
     CHECK(dlp_spsc_pop(&q.rx, &value, 5) == DLP_TIMEOUT);
-    CHECK(q.spsc->consumer_bell == DLPI_BELL_RMW && q.spsc->producer_bell == 0);
+    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == DLPI_BELL_RMW && DLPI_LOAD_SEQ(&q.spsc->producer_bell) == 0);
     DLPI_STORE_SEQ(&refuse_membarrier, 0);
 #endif
     lane_close(&q);
