@@ -462,9 +462,13 @@ static void params_hash__one_change__another_number(void) {
         CHECK(dlpi_order_params_hash(&e, ITEMS) != plain, "weight %llu", (ull)i);
         other_weights[i]--;
     }
-    other_weights[1] = weights[2];
-    other_weights[2] = weights[1];
-    CHECK(dlpi_order_params_hash(&e, ITEMS) != plain, "two weights changed places");
+    for (uint64_t i = 2; i < 12; i++) {
+        other_weights[1] = weights[i];
+        other_weights[i] = weights[1];
+        CHECK(dlpi_order_params_hash(&e, ITEMS) != plain || weights[i] == weights[1],
+              "weights 1 and %llu changed places", (ull)i);
+        other_weights[i] = weights[i];
+    }
     e = d;
     e.samples_per_epoch = ITEMS + 1;
     CHECK(dlpi_order_params_hash(&e, ITEMS) != plain, "samples_per_epoch");
