@@ -1146,9 +1146,9 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     v->per_group = v->per_group < 1 ? 1 : v->per_group;
     for (int i = 0, n; i < n_lanes; i += n) {
         n = dlpi_group_size(lanes, n_lanes, i);
-        n = n < v->per_group ? n : v->per_group;
-        drawn += n;
-        trainers += lanes[i].group < 0 ? n : 0;
+        int shown = n < v->per_group ? n : v->per_group;
+        drawn += shown;
+        trainers += lanes[i].group < 0 ? shown : 0;
     }
     while (drawn > sizes[s].lanes) {
         s++;

@@ -562,10 +562,10 @@ static box *svg_box(box **list, int *n, const xml_element *e) {
 
 /* Font, anchor and a generous width: no common sans-serif font is wider. */
 static void svg_text_box(const svg *g, box *b) {
-    double font = !strcmp(b->kind, "title") ? 16 : !strcmp(b->kind, "head") ? 12 : !strcmp(b->kind, "lane") ? g->lane_font : !strncmp(b->kind, "num", 3) ? 10 : 11;
+    double font = !strcmp(b->kind, "title") ? 16 : !strcmp(b->kind, "head") ? 12 : !strcmp(b->kind, "lane") ? g->lane_font : !strncmp(b->kind, "num", 3) ? 9 : 11;
     int units = dlpi_text_units(b->text, strlen(b->text));
     b->w = units * 0.66 * font;
-    bool middle = !strcmp(b->kind, "tick") || !strncmp(b->kind, "num", 3);
+    bool middle = !strcmp(b->kind, "tick") || !strcmp(b->kind, "epoch") || !strncmp(b->kind, "num", 3);
     b->x -= middle ? b->w / 2 : !strcmp(b->kind, "lane") ? b->w : 0;
     b->y -= font * 0.8;
     b->h = font;
@@ -688,6 +688,10 @@ static void svg_check_boxes(svg *g) {
             const box *b = &g->texts[k];
             CHECK(b->x >= a->x + a->w || a->x >= b->x + b->w, "texts overlap: '%s' and '%s'", a->text, b->text);
         }
+    }
+    if (g->n_texts > 0) {
+        double bottom = g->texts[g->n_texts - 1].y;
+        CHECK(g->n_texts < 5 || g->height - bottom < 40, "%.0f px of nothing at the bottom", g->height - bottom);
     }
     qsort(g->rects, (size_t)g->n_rects, sizeof(box), box_compare);
     for (int i = 0; i < g->n_rects; i++) {
@@ -943,8 +947,10 @@ static void timeline__64_lanes_of_100000_events__bounded(void) {
             t += length + rnd() % 3;
         }
         for (int i = 0; lanes != NULL && i < 65; i++) {
-            snprintf(lanes[i].name, 32, "a long worker name, number %d", i);
+            char name[64];
             lanes[i] = (dlpi_lane){.group = i ? 0 : -1, .events = events, .n = 100000};
+            snprintf(name, sizeof name, "%02d is a rather long worker name", i);
+            memcpy(lanes[i].name, name, 32);
         }
         CHECK(dlpi_lanes_write_timeline(lanes, 65, NULL, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
         svg g = svg_read(in_dir("t.svg"));
@@ -1043,7 +1049,7 @@ static void palette__neighbours__told_apart_by_everybody(void) {
     char *s = slurp(in_dir("t.svg"), &n);
     for (int i = 0; s != NULL && i < DLPI_SVG_COLOURS; i++) {
         for (int vision = 0; vision < 3; vision++) {
-            char a[16], b[16];
+            char a[32], b[32];
             double p[3], q[3], d = 0;
             snprintf(a, sizeof a, ".w%d{fill:#", i);
             snprintf(b, sizeof b, ".w%d{fill:#", (i + 1) % DLPI_SVG_COLOURS);
@@ -1329,6 +1335,48 @@ int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *n
     memcpy(name, l->name, 32);
     return n;
 }
+
+static void pipe__lanes_longer_than_the_first_guess__whole_files(void) {
+    dlp_pipe *p = (dlp_pipe *)&world;
+    char words[2048], same[2048];
+    simulate(&(sim){.workers = 3, .collates = 1, .prefetch = 2, .batch = 16, .batches = 3000, .item_ns = 1000, .collate_ns = 100, .step_ns = 3000, .cpus = 8});
+    CHECK(world.lanes[1].n > 2000, "%d", world.lanes[1].n);
+    CHECK(dlp_pipe_write_trace(p, in_dir("t.json")) == DLP_OK, "%s", strerror(errno));
+    json j = json_check(in_dir("t.json"), world.lanes);
+    int events = 0;
+    for (int i = 0; i < world.n_lanes; i++) {
+        events += world.lanes[i].n;
+    }
+    CHECK(!j.bad && j.wrong == 0 && j.events == events, "%d of %d events, %d wrong", j.events, events, j.wrong);
+    CHECK(dlp_pipe_write_timeline(p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    svg g = svg_read(in_dir("t.svg"));
+    svg_check_boxes(&g);
+    CHECK(svg_count_texts(&g, "head") == 3 && svg_count_texts(&g, "lane") == 5, "groups");
+    svg_free(&g);
+    CHECK(dlp_pipe_explain(p, words, sizeof words) == dlp_stats_explain(&world.stats, same, sizeof same) && strcmp(words, same) == 0, "%s", words);
+    CHECK(dlp_pipe_write_trace(NULL, "x") == DLP_ERR_ARG && dlp_pipe_write_timeline(p, NULL) == DLP_ERR_ARG, "NULL");
+    CHECK(alloc_live == 0, "%d live", alloc_live);
+}
+
+static void pipe__each_allocation_fails__memory_error_and_nothing_left(void) {
+    dlp_pipe *p = (dlp_pipe *)&world;
+    simulate(&samples[1].d);
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0;; k++) {
+            alloc_calls = 0;
+            alloc_fail_at = k;
+            int rc = i ? dlp_pipe_write_timeline(p, in_dir("m")) : dlp_pipe_write_trace(p, in_dir("m")), calls = alloc_calls;
+            alloc_fail_at = -1;
+            CHECK(alloc_live == 0, "%d live", alloc_live);
+            if (calls <= k) {
+                CHECK(rc == DLP_OK && k > 5, "%d after %d", rc, k);
+                break;
+            }
+            CHECK(rc == DLP_ERR_MEMORY && !exists(in_dir("m")) && !exists(in_dir("m.tmp")), "%d", rc);
+        }
+        unlink(in_dir("m"));
+    }
+}
 /* <<stubs */
 
 static void run(const char *name, void (*test)(void)) {
@@ -1365,6 +1413,8 @@ static void run_all(void) {
     RUN(explain__failed_items__counted);
     RUN(explain__small_buffers__cut_like_snprintf);
     RUN(explain__any_bytes__a_sentence);
+    RUN(pipe__lanes_longer_than_the_first_guess__whole_files); /* stubs */
+    RUN(pipe__each_allocation_fails__memory_error_and_nothing_left); /* stubs */
 }
 
 int main(int argc, char **argv) {
