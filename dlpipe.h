@@ -1014,6 +1014,7 @@ enum {
     DLPI_SVG_BORDER = 14,     /* the line of epoch numbers */
     DLPI_SVG_LANES = 512,     /* drawn at most */
     DLPI_SVG_EVENTS = 16000,  /* aimed at in the window */
+    DLPI_SVG_STEPS = 32,      /* of the trainer, aimed at */
     DLPI_SVG_RECTS = 40000,   /* never more */
     DLPI_SVG_COLOURS = 6
 };
@@ -1065,6 +1066,17 @@ static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
     return pitch - (pitch >= 11 ? 3 : 1);
 }
 
+/* The event with which the newest part of a lane begins that can be told apart: so many events of a
+   worker, so many steps of the trainer. */
+static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
+    int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
+    while (i > 0 && left > 0) {
+        i--;
+        left -= lane->group >= 0 || lane->events[i].kind == DLP_TRACE_STEP;
+    }
+    return i;
+}
+
 /* Choose the newest stretch of time in which every lane has records and no more of them than can be
    told apart. One lane whose ring reaches back far less than the others' (tiny items) does not decide:
    then the middle lane does, and that lane begins late. */
@@ -1077,10 +1089,10 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
-        int shown = lanes[i].group < 0 ? 64 : limit, n = lanes[i].n;
+        int n = lanes[i].n;
         if (n > 0) {
             const dlp_trace_event *e = lanes[i].events;
-            starts[m++] = e[n > shown ? n - shown : 0].begin_ns;
+            starts[m++] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
             oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
             v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
         }
@@ -1273,7 +1285,7 @@ static uint64_t dlpi_tick_step(uint64_t length) {
 
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
     uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
-    for (uint64_t t = 0; t <= length && length > 0; t += step) {
+    for (uint64_t t = 0;; t += step) {
         int x = dlpi_view_x(v, v->t0 + t);
         dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
         if (length - t < step) {

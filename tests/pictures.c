@@ -795,7 +795,7 @@ static void names__utf8__kept_or_replaced(void) {
         {"a", 'a', 1}, {"\xc3\xa9", 0xe9, 2}, {"\xe2\x82\xac", 0x20ac, 3}, {"\xf0\x9f\x98\x80", 0x1f600, 4},
         {"\xc0\x80", 0xfffd, 1}, {"\xc3", 0xfffd, 1}, {"\xe0\x80\x80", 0xfffd, 3}, {"\xed\xa0\x80", 0xfffd, 3},
         {"\xf5\x80\x80\x80", 0xfffd, 4}, {"\xff", 0xfffd, 1}, {"\x80", 0xfffd, 1}, {"\x01", 0xfffd, 1},
-        {"\x7f", 0xfffd, 1}, {"\xe2\x80\xae", 0xfffd, 3}, {"\xef\xbf\xbf", 0xfffd, 3}};
+        {"\x7f", 0xfffd, 1}, {"\xe2\x80\xae", 0xfffd, 3}, {"\xe0\x82\xa2", 0xfffd, 3}, {"\xef\xbf\xbf", 0xfffd, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *s = cases[i].s;
         uint32_t c = dlpi_utf8_next(&s, cases[i].s + strlen(cases[i].s));
@@ -899,9 +899,20 @@ static void timeline__samples__nothing_overlaps(void) {
     }
 }
 
+static void ticks__any_length__one_two_or_five(void) {
+    for (uint64_t length = 1; length < UINT64_MAX / 3; length += length / 2 + 1) {
+        uint64_t step = dlpi_tick_step(length), digit = step;
+        while (digit % 10 == 0) {
+            digit /= 10;
+        }
+        CHECK(digit == 1 || digit == 2 || digit == 5, "step %" PRIu64, step);
+        CHECK(length / step <= 10 && (length < 10 || length / step >= 4), "%" PRIu64 " in %" PRIu64, step, length);
+    }
+}
+
 static void timeline__every_duration__legible(void) {
     for (uint64_t ns = 1; ns < 20000000000u; ns *= 10) {
-        sim d = {.workers = 2, .prefetch = 2, .batch = 4, .batches = 80, .item_ns = ns, .step_ns = 3 * ns, .cpus = 4};
+        sim d = {.workers = 2, .prefetch = 2, .batch = 4, .batches = 2000, .item_ns = ns, .step_ns = 3 * ns, .cpus = 4};
         simulate(&d);
         CHECK(dlpi_lanes_write_timeline(world.lanes, world.n_lanes, &world.stats, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
         svg g = svg_read(in_dir("t.svg"));
@@ -935,20 +946,27 @@ static void timeline__nothing_recorded__says_so(void) {
 }
 
 static void timeline__64_lanes_of_100000_events__bounded(void) {
-    static dlp_trace_event events[100000];
+    static dlp_trace_event events[100000], sparse[150];
     random_state = 99;
     for (int pattern = 0; pattern < 2; pattern++) {
         dlpi_lane *lanes = calloc(65, sizeof *lanes);
         uint64_t t = 0;
         for (int i = 0; i < 100000; i++) {
-            /* pattern 1: wide and tiny in turn, with tiny gaps: the most rects that merging lets through */
-            uint64_t length = pattern == 0 ? 1000 : i > 99000 ? (i % 2 ? 4000 : 10) : 1;
+            uint64_t length = pattern == 0 ? 1000 : i % 2 ? 4000 : 10;
             events[i] = (dlp_trace_event){t, t + length, (uint64_t)i / 7, 0, i % 3 ? DLP_TRACE_WORK : DLP_TRACE_STARVED, 1};
             t += length + rnd() % 3;
         }
+        for (uint64_t i = 0; i < 150; i++) {
+            sparse[i] = (dlp_trace_event){t / 150 * i, t / 150 * (i + 1), i, 0, DLP_TRACE_WORK, 1};
+        }
+        /* Pattern 1: most lanes have few events, so the window holds all 100,000 of the others. */
         for (int i = 0; lanes != NULL && i < 65; i++) {
             char name[64];
             lanes[i] = (dlpi_lane){.group = i ? 0 : -1, .events = events, .n = 100000};
+            if (pattern == 1 && i < 40) {
+                lanes[i].events = sparse;
+                lanes[i].n = 150;
+            }
             snprintf(name, sizeof name, "%02d is a rather long worker name", i);
             memcpy(lanes[i].name, name, 32);
         }
@@ -1236,18 +1254,23 @@ static void explain__simulated_limits__named(void) {
                  0, "runs inline", "a worker would give nothing");
     expect_limit(&(sim){.workers = 32, .prefetch = 2, .batch = 16, .batches = 300, .item_ns = 1000000, .step_ns = 100000, .cpu = 0.01, .cpus = 8},
                  0, "every item in flight has a worker", "raise prefetch_factor above 2");
+    expect_limit(&(sim){.workers = 2, .prefetch = 4, .batch = 32, .batches = 300, .item_ns = 1000000, .step_ns = 12000000, .cpu = 0.1, .cpus = 8},
+                 0, "3 should give about", "then the limit is the trainer");
+    expect_limit(&(sim){.workers = 1, .prefetch = 4, .batch = 32, .batches = 300, .item_ns = 1000000, .step_ns = 12000000, .cpu = 1, .cpus = 1},
+                 DLPI_LIMIT_CORES, "Limit: the cores", "more workers would give nothing");
 }
 
 /* What explain says one more worker gives, against what one more worker then gives. */
 static void explain__one_more_worker__as_predicted(void) {
     int tried = 0;
     for (int workers = 1; workers <= 12; workers++) {
-        for (int kind = 0; kind < 4; kind++) {
+        for (int kind = 0; kind < 5; kind++) {
             sim d = {.workers = workers, .prefetch = 4, .batch = 32, .batches = 400, .item_ns = 1000000, .jitter = 50, .step_ns = 4000000, .cpu = 0.05, .cpus = 64};
             d.collates = kind == 1 ? 2 : 0;
             d.collate_ns = 10000000;
             d.skew = kind == 2 ? 4 : 0;
             d.batch = kind == 3 ? 100 : d.batch;
+            d.step_ns = kind == 4 ? 12000000 : d.step_ns;
             dlpi_verdict v = dlpi_verdict_of(simulate(&d));
             if (v.limiting_stage != 0) {
                 continue;
@@ -1394,6 +1417,7 @@ static void run_all(void) {
     RUN(trace_json__hostile_names__escaped);
     RUN(garbage__any_bytes__files_still_valid);
     RUN(timeline__samples__nothing_overlaps);
+    RUN(ticks__any_length__one_two_or_five);
     RUN(timeline__every_duration__legible);
     RUN(timeline__hostile_names__escaped_and_cut);
     RUN(timeline__nothing_recorded__says_so);
