@@ -993,8 +993,8 @@ static const char *const hostile[] = {"\"quoted\" \\back\\",
                                       "]]>--><!--",
                                       "no terminator in thirty-two bytes at all",
                                       "\xe2\x80\xaertl\xe2\x81\xa6",
-                                      "\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2"
-                                      "\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad",
+                                      ("\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97"
+                                      "\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe5\xad"),
                                       "' onload='x",
                                       ""};
 enum { HOSTILE = sizeof hostile / sizeof *hostile };
