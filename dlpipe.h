@@ -1208,7 +1208,10 @@ typedef struct dlp_skip {
 /* Copy the newest skips (at most max, of a ring of 64); *total: how many there were. Returns the number copied. */
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
-/* Say in words which stage limits throughput and what to change. Returns the length, as snprintf. */
+/* Say in words which stage limits throughput and what to change: lines, the first beginning "Limit: ".
+   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length - returns
+   the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any thread - does
+   not wait or allocate. */
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size);
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size);
 
@@ -1227,7 +1230,11 @@ typedef struct dlp_trace_event {
    returns their number, or negative. name: [32], may be NULL. */
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name);
-/* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG. */
+/* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG of the newest
+   stretch. path: borrowed; a new or regular file is written as path.tmp and renamed, anything else
+   (device, pipe, link) in place - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno, or
+   dlp_pipe_trace's error; after a failure the old file is there as it was - progress: allocates for the
+   length of the call and writes a file; keep it off the step path. */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 
@@ -6682,8 +6689,15 @@ static dlpi_num dlpi_num_bytes(double v) {
 
 /* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
 static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
-    const char *name = reference >= 1000000000u ? "s" : reference >= 1000000u ? "ms" : reference >= 1000u ? "us" : "ns";
-    uint64_t unit = *name == 's' ? 1000000000u : *name == 'm' ? 1000000u : *name == 'u' ? 1000u : 1u, q = unit;
+    const char *name = reference >= 1000000000u ? "s"
+                       : reference >= 1000000u  ? "ms"
+                       : reference >= 1000u     ? "us"
+                                                : "ns";
+    uint64_t unit = *name == 's'   ? 1000000000u
+                    : *name == 'm' ? 1000000u
+                    : *name == 'u' ? 1000u
+                                   : 1u,
+             q = unit;
     char fraction[12] = ".000000000";
     int decimals = 0;
     dlpi_num r;
@@ -6708,9 +6722,9 @@ static dlpi_num dlpi_num_ns(uint64_t ns) {
 
 typedef struct dlpi_out {
     int fd;
-    int errnum;         /* first failure; nothing is written after it */
+    int errnum; /* first failure; nothing is written after it */
     size_t n;
-    char *temporary;    /* renamed at the end; NULL: written in place */
+    char *temporary; /* renamed at the end; NULL: written in place */
     const char *path;
     char buf[8192];
 } dlpi_out;
@@ -6824,9 +6838,10 @@ static uint32_t dlpi_utf8_next(const char **s, const char *end) {
         }
         c = c << 6 | ((unsigned char)*(*s)++ & 0x3f);
     }
-    bool bad = c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) || (c & 0xfffe) == 0xfffe ||
-               c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200e && c <= 0x200f) ||
-               (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+    bool bad = c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ||
+               (c & 0xfffe) == 0xfffe || c < 0x20 || (c >= 0x7f && c < 0xa0) ||
+               (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+               (c >= 0x2066 && c <= 0x2069);
     return bad ? 0xfffd : c;
 }
 
@@ -6878,30 +6893,43 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
 /* ---- Chrome trace-event JSON: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
 
 static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
-    static const char *const kinds[] = {"other", "work", "wait", "step", "epoch", "starved", "blocked"};
+    static const char *const kinds[] = {"other", "work",    "wait",   "step",
+                                        "epoch", "starved", "blocked"};
     const char *kind = kinds[e->kind < 7 ? e->kind : 0];
     uint64_t dur = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0;
-    dlpi_out_print(o, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64 ".%03u,\"cat\":\"%s\",",
-                   tid, e->begin_ns / 1000, (unsigned)(e->begin_ns % 1000), dur / 1000, (unsigned)(dur % 1000), kind);
+    dlpi_out_print(o,
+                   ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64
+                   ".%03u,\"cat\":\"%s\",",
+                   tid, e->begin_ns / 1000, (unsigned)(e->begin_ns % 1000), dur / 1000,
+                   (unsigned)(dur % 1000), kind);
     if (e->kind == DLP_TRACE_WORK || e->kind == DLP_TRACE_STEP) {
-        dlpi_out_print(o, "\"name\":\"%s %" PRIu64 "\"", e->kind == DLP_TRACE_WORK ? "batch" : "step", e->sequence);
+        dlpi_out_print(o, "\"name\":\"%s %" PRIu64 "\"",
+                       e->kind == DLP_TRACE_WORK ? "batch" : "step", e->sequence);
     } else if (e->kind == DLP_TRACE_EPOCH) {
         dlpi_out_print(o, "\"name\":\"epoch %" PRIu32 "\"", e->epoch);
     } else {
         dlpi_out_print(o, "\"name\":\"%s\"", kind);
     }
-    dlpi_out_print(o, ",\"args\":{\"sequence\":%" PRIu64 ",\"epoch\":%" PRIu32 ",\"items\":%u}}", e->sequence, e->epoch,
-                   (unsigned)e->items);
+    dlpi_out_print(o, ",\"args\":{\"sequence\":%" PRIu64 ",\"epoch\":%" PRIu32 ",\"items\":%u}}",
+                   e->sequence, e->epoch, (unsigned)e->items);
 }
 
 static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
-    dlpi_out_print(o, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe %d.%d.%d\"},\"traceEvents\":[\n"
-                   "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
-                   DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
+    dlpi_out_print(
+        o,
+        "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe "
+        "%d.%d.%d\"},\"traceEvents\":[\n"
+        "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
+        DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
     for (int i = 0; i < n_lanes; i++) {
-        dlpi_out_print(o, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"", i + 1);
+        dlpi_out_print(
+            o,
+            ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"",
+            i + 1);
         dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, INT_MAX, true);
-        dlpi_out_print(o, "\"}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}",
+        dlpi_out_print(o,
+                       "\"}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\","
+                       "\"args\":{\"sort_index\":%d}}",
                        i + 1, i);
         for (int k = 0; k < lanes[i].n; k++) {
             dlpi_json_event(o, i + 1, &lanes[i].events[k]);
@@ -6923,33 +6951,37 @@ static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const cha
 /* ---- the timeline: one SVG ---- */
 
 enum {
-    DLPI_SVG_LEFT = 160,      /* px: lane names */
+    DLPI_SVG_LEFT = 160, /* px: lane names */
     DLPI_SVG_PLOT = 1000,
     DLPI_SVG_WIDTH = 1200,
-    DLPI_SVG_TOP = 84,        /* title, window, legend */
+    DLPI_SVG_TOP = 84, /* title, window, legend */
     DLPI_SVG_AXIS = 20,
     DLPI_SVG_HEADING = 22,
     DLPI_SVG_GAP = 6,
-    DLPI_SVG_BORDERS = 200,   /* epoch borders drawn at most */
-    DLPI_SVG_BORDER = 14,     /* the line of epoch numbers */
-    DLPI_SVG_LANES = 512,     /* drawn at most */
-    DLPI_SVG_EVENTS = 16000,  /* aimed at in the window */
-    DLPI_SVG_RECTS = 40000,   /* never more */
+    DLPI_SVG_BORDERS = 200,  /* epoch borders drawn at most */
+    DLPI_SVG_BORDER = 14,    /* the line of epoch numbers */
+    DLPI_SVG_LANES = 512,    /* drawn at most */
+    DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
+    DLPI_SVG_STEPS = 32,     /* of the trainer, aimed at */
+    DLPI_SVG_RECTS = 40000,  /* never more */
     DLPI_SVG_COLOURS = 6
 };
 
 /* What is drawn: a window of time, and how large. */
 typedef struct dlpi_view {
     uint64_t t0, t1;
-    uint64_t least_ns;   /* what is narrower is merged with its neighbours */
-    double scale;        /* hundredths of a pixel per ns */
+    uint64_t least_ns; /* what is narrower is merged with its neighbours */
+    double scale;      /* hundredths of a pixel per ns */
     int pitch, bar, font;
     int trainer_pitch;
-    int per_group;       /* lanes drawn of each group */
+    int per_group; /* lanes drawn of each group */
     int height;
     int n_borders;
-    struct { int x; uint32_t epoch; } borders[DLPI_SVG_BORDERS];
-    const char *which;   /* words for the choice of the window */
+    struct {
+        int x;
+        uint32_t epoch;
+    } borders[DLPI_SVG_BORDERS];
+    const char *which; /* words for the choice of the window */
 } dlpi_view;
 
 static int dlpi_u64_compare(const void *a, const void *b) {
@@ -6963,7 +6995,9 @@ static const char *dlpi_group_name(const dlp_stats *s, int group) {
     if (group < 0) {
         return "trainer";
     }
-    return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages ? s->stages[group].name : "stage";
+    return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages
+               ? s->stages[group].name
+               : "stage";
 }
 
 /* Lanes from i on that belong to one group. */
@@ -6985,6 +7019,17 @@ static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
     return pitch - (pitch >= 11 ? 3 : 1);
 }
 
+/* The event with which the newest part of a lane begins that can be told apart: so many events of a
+   worker, so many steps of the trainer. */
+static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
+    int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
+    while (i > 0 && left > 0) {
+        i--;
+        left -= lane->group >= 0 || lane->events[i].kind == DLP_TRACE_STEP;
+    }
+    return i;
+}
+
 /* Choose the newest stretch of time in which every lane has records and no more of them than can be
    told apart. One lane whose ring reaches back far less than the others' (tiny items) does not decide:
    then the middle lane does, and that lane begins late. */
@@ -6997,10 +7042,10 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
-        int shown = lanes[i].group < 0 ? 64 : limit, n = lanes[i].n;
+        int n = lanes[i].n;
         if (n > 0) {
             const dlp_trace_event *e = lanes[i].events;
-            starts[m++] = e[n > shown ? n - shown : 0].begin_ns;
+            starts[m++] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
             oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
             v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
         }
@@ -7013,7 +7058,8 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
         v->t0 = most ? middle : last;
         v->t0 = v->t0 < v->t1 ? v->t0 : oldest < v->t1 ? oldest : v->t1;
         if (v->t0 > oldest) {
-            v->which = most ? "the newest stretch that most lanes have recorded" : "the newest stretch that all lanes have recorded";
+            v->which = most ? "the newest stretch that most lanes have recorded"
+                            : "the newest stretch that all lanes have recorded";
         }
     }
     free(starts);
@@ -7028,7 +7074,8 @@ static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
 
 static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
     int x = dlpi_view_x(v, t) / 100, n = v->n_borders;
-    if (t > v->t0 && t < v->t1 && n < DLPI_SVG_BORDERS && (n == 0 || x >= v->borders[n - 1].x + 4)) {
+    if (t > v->t0 && t < v->t1 && n < DLPI_SVG_BORDERS &&
+        (n == 0 || x >= v->borders[n - 1].x + 4)) {
         v->borders[n].x = x;
         v->borders[n].epoch = epoch;
         v->n_borders++;
@@ -7057,7 +7104,9 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *trainer) {
 }
 
 static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
-    static const struct { int lanes, pitch; } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
+    static const struct {
+        int lanes, pitch;
+    } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
     int groups = 0, drawn = 0, trainers = 0, s = 0;
     for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) {
         groups++;
@@ -7066,9 +7115,9 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     v->per_group = v->per_group < 1 ? 1 : v->per_group;
     for (int i = 0, n; i < n_lanes; i += n) {
         n = dlpi_group_size(lanes, n_lanes, i);
-        n = n < v->per_group ? n : v->per_group;
-        drawn += n;
-        trainers += lanes[i].group < 0 ? n : 0;
+        int shown = n < v->per_group ? n : v->per_group;
+        drawn += shown;
+        trainers += lanes[i].group < 0 ? shown : 0;
     }
     while (drawn > sizes[s].lanes) {
         s++;
@@ -7082,8 +7131,9 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
             dlpi_view_borders(v, &lanes[0]);
         }
     }
-    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) + (drawn - trainers) * v->pitch +
-                trainers * v->trainer_pitch + (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
+    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
+                (drawn - trainers) * v->pitch + trainers * v->trainer_pitch +
+                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
         /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
@@ -7099,19 +7149,30 @@ static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const cha
 }
 
 static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
-    dlpi_out_print(o, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+    dlpi_out_print(o,
+                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                   "viewBox=\"0 0 %d %d\" "
                    "font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
                    DLPI_SVG_WIDTH, v->height, DLPI_SVG_WIDTH, v->height);
     /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which neighbours differ
        in lightness too. */
-    dlpi_out_print(o, ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{fill:#cc79a7}\n"
-                   ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
-                   ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:5 3}\n");
-    dlpi_out_print(o, "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
-                   ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-anchor:middle}.head{font-size:12px;font-weight:bold}\n"
-                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:9px;pointer-events:none}.num0{fill:#fff}\n"
-                   "</style>\n", v->font);
-    dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n", DLPI_SVG_WIDTH, v->height);
+    dlpi_out_print(
+        o,
+        ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
+        "fill:#cc79a7}\n"
+        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:"
+        "5 3}\n");
+    dlpi_out_print(o,
+                   "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
+                   ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-"
+                   "anchor:middle}.head{font-size:12px;font-weight:bold}\n"
+                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:9px;pointer-events:"
+                   "none}.num0{fill:#fff}\n"
+                   "</style>\n",
+                   v->font);
+    dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n",
+                   DLPI_SVG_WIDTH, v->height);
 }
 
 /* Time that a lane spent in each kind, inside the window. */
@@ -7128,7 +7189,8 @@ static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t s
     }
 }
 
-static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n_lanes,
+                            const dlp_stats *s) {
     char line[400];
     uint64_t length = v->t1 - v->t0, sum[7] = {0};
     int at = 0;
@@ -7145,36 +7207,47 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *la
         at = snprintf(line, sizeof line, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
     }
     if (trainer > 0) {
-        snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window", at > 8 ? ", " : "; the trainer waited ",
+        snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window",
+                 at > 8 ? ", " : "; the trainer waited ",
                  dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)trainer).s);
     }
     dlpi_svg_text(o, "title", 16, 27, line, 104);
     if (length == 0) {
         return;
     }
-    at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.", dlpi_num_ns(length).s,
-                  dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
+    at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.",
+                  dlpi_num_ns(length).s, dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
     if (s != NULL) {
-        snprintf(line + at, sizeof line - (size_t)at, " batch_size %u, prefetch_factor %u, %u worker%s.", (unsigned)s->batch_size,
-                 (unsigned)s->prefetch_factor, (unsigned)s->n_workers, s->n_workers == 1 ? "" : "s");
+        snprintf(line + at, sizeof line - (size_t)at,
+                 " batch_size %u, prefetch_factor %u, %u worker%s.", (unsigned)s->batch_size,
+                 (unsigned)s->prefetch_factor, (unsigned)s->n_workers,
+                 s->n_workers == 1 ? "" : "s");
     }
     dlpi_svg_text(o, "sub", 16, 46, line, 158);
 }
 
 static void dlpi_svg_legend(dlpi_out *o) {
-    static const struct { const char *kind, *text; int y, height; } keys[] = {
-        {NULL, "work and steps, a colour and number per batch", 0, 0}, {"s", "starved: no input", 10, 4},
-        {"b", "blocked: no free cell", 0, 4}, {"q", "the trainer waits", 0, 14}, {"e", "between epochs", 0, 14}};
+    static const struct {
+        const char *kind, *text;
+        int y, height;
+    } keys[] = {{NULL, "work and steps, a colour and number per batch", 0, 0},
+                {"s", "starved: no input", 10, 4},
+                {"b", "blocked: no free cell", 0, 4},
+                {"q", "the trainer waits", 0, 14},
+                {"e", "between epochs", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         if (keys[i].kind == NULL) {
             for (int c = 0; c < DLPI_SVG_COLOURS; c++, x += 10) {
-                dlpi_out_print(o, "<rect class=\"w%d\" x=\"%d\" y=\"%d\" width=\"9\" height=\"14\"/>\n", c, x, y);
+                dlpi_out_print(
+                    o, "<rect class=\"w%d\" x=\"%d\" y=\"%d\" width=\"9\" height=\"14\"/>\n", c, x,
+                    y);
             }
         } else {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
-            dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n", keys[i].kind, x,
-                           y + keys[i].y, keys[i].height);
+            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n",
+                           x, y);
+            dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n",
+                           keys[i].kind, x, y + keys[i].y, keys[i].height);
             x += 18;
         }
         dlpi_svg_text(o, "key", x + 5, y + 11, keys[i].text, 60);
@@ -7193,7 +7266,7 @@ static uint64_t dlpi_tick_step(uint64_t length) {
 
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
     uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
-    for (uint64_t t = 0; t <= length && length > 0; t += step) {
+    for (uint64_t t = 0;; t += step) {
         int x = dlpi_view_x(v, v->t0 + t);
         dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
         if (length - t < step) {
@@ -7217,12 +7290,12 @@ static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
 /* Neighbouring stretches that are drawn as one rect. */
 typedef struct dlpi_run {
     uint64_t begin, end;
-    uint64_t sum[7];          /* ns of each kind */
-    uint64_t low, high;       /* batches worked on */
+    uint64_t sum[7];    /* ns of each kind */
+    uint64_t low, high; /* batches worked on */
     uint64_t sequence, longest;
     uint64_t items;
     uint32_t epoch;
-    int n;                    /* stretches; 0: none open */
+    int n; /* stretches; 0: none open */
 } dlpi_run;
 
 static int dlpi_run_kind(const dlpi_run *r) {
@@ -7233,15 +7306,18 @@ static int dlpi_run_kind(const dlpi_run *r) {
     return best;
 }
 
-static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int kind) {
-    static const char *const words[] = {"", "work", "waiting", "step", "between epochs", "starved", "blocked"};
+static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane,
+                           const dlpi_run *r, int kind) {
+    static const char *const words[] = {"",        "work",   "waiting", "step", "between epochs",
+                                        "starved", "blocked"};
     uint64_t length = r->end - r->begin;
     bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
     dlpi_out_print(o, "<title>");
     dlpi_out_escaped(o, lane->name, sizeof lane->name, 32, false);
     dlpi_out_print(o, ": ");
     if (r->n > 1) {
-        dlpi_out_print(o, "%d stretches, %s %% ", r->n, dlpi_num_percent((double)r->sum[kind] / (double)length).s);
+        dlpi_out_print(o, "%d stretches, %s %% ", r->n,
+                       dlpi_num_percent((double)r->sum[kind] / (double)length).s);
     }
     dlpi_out_print(o, "%s", words[kind]);
     if (on_batch && r->low == r->high) {
@@ -7266,7 +7342,8 @@ static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
     return true;
 }
 
-static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int y) {
+static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r,
+                          int y) {
     static const char *const kinds[] = {"", "w", "q", "w", "e", "s", "b"};
     int kind = dlpi_run_kind(r), a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
     int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
@@ -7274,7 +7351,7 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     if (w <= 0) {
         return;
     }
-    w -= w > 300 ? 50 : 0;   /* a hair of white between neighbours */
+    w -= w > 300 ? 50 : 0; /* a hair of white between neighbours */
     if (kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED) {
         y += kind == DLP_TRACE_STARVED ? h - thin : 0;
         h = thin;
@@ -7285,12 +7362,14 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     if (on_batch) {
         dlpi_out_print(o, "%d", colour);
     }
-    dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100, a % 100, y, w / 100, w % 100, h);
+    dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100,
+                   a % 100, y, w / 100, w % 100, h);
     dlpi_run_title(o, v, lane, r, kind);
     dlpi_out_print(o, "</rect>\n");
     int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
     int x = (a + w / 2) / 100, half = digits * 3;
-    if (on_batch && r->n == 1 && h >= 11 && w > digits * 600 + 250 && dlpi_view_clear(v, x - half, x + half)) {
+    if (on_batch && r->n == 1 && h >= 11 && w > digits * 600 + 250 &&
+        dlpi_view_clear(v, x - half, x + half)) {
         dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
     }
 }
@@ -7325,7 +7404,8 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     r.n = 0;
     for (int i = 0; i < lane->n; i++) {
         const dlp_trace_event *e = &lane->events[i];
-        uint64_t b = e->begin_ns < seen ? seen : e->begin_ns, end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
+        uint64_t b = e->begin_ns < seen ? seen : e->begin_ns,
+                 end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
         if (e->kind < 1 || e->kind > 6 || end <= b) {
             continue;
         }
@@ -7342,7 +7422,8 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     }
 }
 
-static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
+static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
+                             const dlp_stats *s, int y) {
     uint64_t sum[7] = {0};
     int silent = 0;
     double whole = (double)(v->t1 - v->t0) * n;
@@ -7354,11 +7435,13 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_escaped(o, dlpi_group_name(s, lanes[0].group), 32, 24, false);
     dlpi_out_print(o, "<tspan font-weight=\"normal\" fill=\"#555\">");
     if (lanes[0].group < 0) {
-        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window", dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
+        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window",
+                       dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s);
     } else {
-        dlpi_out_print(o, ": %d worker%s, at work %s %%, starved %s %%, blocked %s %%", n, n == 1 ? "" : "s",
-                       dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s, dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
+        dlpi_out_print(o, ": %d worker%s, at work %s %%, starved %s %%, blocked %s %%", n,
+                       n == 1 ? "" : "s", dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s,
+                       dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_BLOCKED] / whole).s);
     }
     if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
@@ -7375,16 +7458,20 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
 
 /* What a lane has recorded is on grey ground; what its ring has forgotten is white. */
 static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
-    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX, end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
+    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX,
+        end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
     if (a < end) {
-        dlpi_out_print(o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n", a / 100, a % 100, y,
-                       (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
+        dlpi_out_print(
+            o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
+            a / 100, a % 100, y, (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
     }
 }
 
 /* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
-static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
-    int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes), bar = dlpi_view_bar(v, lanes);
+static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
+                          const dlp_stats *s, int y) {
+    int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes),
+        bar = dlpi_view_bar(v, lanes);
     int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
@@ -7395,14 +7482,17 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     for (int i = 0; i < drawn; i++) {
         int top = y + i * pitch;
         if (i % every == 0) {
-            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8, top + bar / 2 + font * 4 / 10);
-            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, (DLPI_SVG_LEFT - 16) * 100 / (66 * font), false);
+            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8,
+                           top + bar / 2 + font * 4 / 10);
+            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name,
+                             (DLPI_SVG_LEFT - 16) * 100 / (66 * font), false);
             dlpi_out_print(o, "</text>\n");
         }
         dlpi_svg_lane(o, v, &lanes[i], top);
     }
     for (int i = 0; i < v->n_borders; i++) {
-        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2, drawn * pitch + 2);
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
+                       drawn * pitch + 2);
     }
     return y + drawn * pitch + DLPI_SVG_GAP;
 }
@@ -7418,7 +7508,8 @@ static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
         }
         snprintf(words, sizeof words, "epoch %" PRIu32, v->borders[i].epoch);
         last = x;
-        dlpi_svg_text(o, "epoch", x > DLPI_SVG_WIDTH - 60 ? DLPI_SVG_WIDTH - 60 : x, y + 6, words, 16);
+        dlpi_svg_text(o, "epoch", x > DLPI_SVG_WIDTH - 60 ? DLPI_SVG_WIDTH - 60 : x, y + 6, words,
+                      16);
     }
     return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
@@ -7450,7 +7541,8 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, cons
     return DLP_OK;
 }
 
-static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s, const char *path) {
+static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s,
+                                     const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) {
@@ -7483,33 +7575,41 @@ static void dlpi_text_add(dlpi_text *t, const char *format, ...) {
 }
 
 /* What limits: a stage, or one of the names below. */
-enum { DLPI_LIMIT_TRAINER = -1, DLPI_LIMIT_CORES = -2, DLPI_LIMIT_PREFETCH = -3, DLPI_LIMIT_UNKNOWN = -4 };
+enum {
+    DLPI_LIMIT_TRAINER = -1,
+    DLPI_LIMIT_CORES = -2,
+    DLPI_LIMIT_PREFETCH = -3,
+    DLPI_LIMIT_UNKNOWN = -4
+};
 
 typedef struct dlpi_verdict {
-    int limiting_stage;      /* or DLPI_LIMIT_* */
-    int next_limit;          /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
-    double rate;             /* items/s now */
-    double rate_plus_one;    /* items/s that one more worker of limiting_stage would give (moved out of the
+    int limiting_stage; /* or DLPI_LIMIT_* */
+    int next_limit; /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
+    double rate;    /* items/s now */
+    double
+        rate_plus_one; /* items/s that one more worker of limiting_stage would give (moved out of the
                                 caller, if it is inline); rate where no worker helps */
 } dlpi_verdict;
 
 /* dlp_stats as shares of the time the caller spent in next and in its steps. */
 typedef struct dlpi_load {
-    double ns;                       /* that time */
-    double rows;                     /* per batch */
+    double ns;   /* that time */
+    double rows; /* per batch */
     double rate;
-    double wait;                     /* share of the caller, inline stages included */
-    double caller;                   /* share of the caller in steps and inline stages */
-    double cores;                    /* share of the process's cores */
-    double util[DLP_MAX_STAGES];     /* busy share of the workers that can have work at once; 0 if inline */
-    double useful[DLP_MAX_STAGES];   /* workers that can have work at once */
-    int busiest;                     /* stage with the largest util, -1: none has workers */
-    int heaviest;                    /* inline stage with the most time, -1: none has any */
+    double wait;   /* share of the caller, inline stages included */
+    double caller; /* share of the caller in steps and inline stages */
+    double cores;  /* share of the process's cores */
+    double util
+        [DLP_MAX_STAGES]; /* busy share of the workers that can have work at once; 0 if inline */
+    double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
+    int busiest;                   /* stage with the largest util, -1: none has workers */
+    int heaviest;                  /* inline stage with the most time, -1: none has any */
     int n;
 } dlpi_load;
 
 static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
-    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH || g->kind == DLP_STAGE_TRANSFER;
+    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH ||
+           g->kind == DLP_STAGE_TRANSFER;
 }
 
 static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
@@ -7532,7 +7632,8 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         device = device || g->kind == DLP_STAGE_TRANSFER;
         if (g->workers <= 0) {
             l->caller += (double)g->busy_ns / l->ns;
-            if (g->busy_ns > 0 && (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
+            if (g->busy_ns > 0 &&
+                (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
                 l->heaviest = i;
             }
             continue;
@@ -7602,9 +7703,12 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     } else if (l.cores >= 0.9) {
         v.limiting_stage = DLPI_LIMIT_CORES;
     } else if (busiest >= 0.8) {
-        v.limiting_stage = l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
+        v.limiting_stage =
+            l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
     } else {
-        v.limiting_stage = l.busiest >= 0 ? DLPI_LIMIT_PREFETCH : l.heaviest >= 0 ? l.heaviest : DLPI_LIMIT_UNKNOWN;
+        v.limiting_stage = l.busiest >= 0    ? DLPI_LIMIT_PREFETCH
+                           : l.heaviest >= 0 ? l.heaviest
+                                             : DLPI_LIMIT_UNKNOWN;
     }
     v.next_limit = v.limiting_stage;
     if (v.limiting_stage >= 0) {
@@ -7635,42 +7739,61 @@ static const char *dlpi_stage_field(const dlp_stage_stats *g) {
     }
 }
 
-static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l, const dlpi_verdict *v) {
+static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
+                                const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
-    dlpi_text_add(t, "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of its time; steps take %s %%.\n",
-                  g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s, dlpi_num_percent((double)s->step_ns / l->ns).s);
+    dlpi_text_add(t,
+                  "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of "
+                  "its time; steps take %s %%.\n",
+                  g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
+                  dlpi_num_percent((double)s->step_ns / l->ns).s);
     if (v->rate_plus_one < v->rate * 1.05) {
         dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
                       v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
     } else {
-        dlpi_text_add(t, "Change: set %s = 1; that should give about %s items/s; then the limit is %s.\n", dlpi_stage_field(g),
-                      dlpi_num_of(v->rate_plus_one).s,
-                      v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
+        dlpi_text_add(
+            t, "Change: set %s = 1; that should give about %s items/s; then the limit is %s.\n",
+            dlpi_stage_field(g), dlpi_num_of(v->rate_plus_one).s,
+            v->next_limit == v->limiting_stage ? "that worker"
+                                               : dlpi_limit_name(s, v->next_limit).s);
     }
 }
 
-static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l, const dlpi_verdict *v) {
+static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
+                               const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
     int w = g->workers;
     bool batches = dlpi_stage_takes_batches(g);
-    dlpi_text_add(t, "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% of the time.\n", g->name, w,
-                  w == 1 ? " is" : "s are", dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
-    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER || g->kind == DLP_STAGE_REPEAT) {
-        dlpi_text_add(t, g->kind == DLP_STAGE_TRANSFER
-                      ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give the device register_memory, or raise device_buffers.\n"
-                      : "Change: it has one thread: make the sampler's own function cheaper.\n");
+    dlpi_text_add(t,
+                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% "
+                  "of the time.\n",
+                  g->name, w, w == 1 ? " is" : "s are",
+                  dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
+    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER ||
+        g->kind == DLP_STAGE_REPEAT) {
+        dlpi_text_add(
+            t, g->kind == DLP_STAGE_TRANSFER
+                   ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give "
+                     "the device register_memory, or raise device_buffers.\n"
+                   : "Change: it has one thread: make the sampler's own function cheaper.\n");
     } else if (batches && w >= (int)s->prefetch_factor) {
-        dlpi_text_add(t, "Change: raise prefetch_factor above %u, and %s with it: each batch in flight has a worker already.\n",
+        dlpi_text_add(t,
+                      "Change: raise prefetch_factor above %u, and %s with it: each batch in "
+                      "flight has a worker already.\n",
                       (unsigned)s->prefetch_factor, dlpi_stage_field(g));
     } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
-        dlpi_text_add(t, "Change: raise prefetch_factor above %u, then %s: every item in flight has a worker already.\n",
+        dlpi_text_add(t,
+                      "Change: raise prefetch_factor above %u, then %s: every item in flight has a "
+                      "worker already.\n",
                       (unsigned)s->prefetch_factor, dlpi_stage_field(g));
     } else if (v->rate_plus_one < v->rate * 1.02) {
-        dlpi_text_add(t, "Change: make it cheaper; one more worker would give nothing, for %s would be the limit.\n",
+        dlpi_text_add(t,
+                      "Change: make it cheaper; one more worker would give nothing, for %s would "
+                      "be the limit.\n",
                       dlpi_limit_name(s, v->next_limit).s);
     } else {
-        dlpi_text_add(t, "Change: raise %s; %d should give about %s items/s", dlpi_stage_field(g), w + 1,
-                      dlpi_num_of(v->rate_plus_one).s);
+        dlpi_text_add(t, "Change: raise %s; %d should give about %s items/s", dlpi_stage_field(g),
+                      w + 1, dlpi_num_of(v->rate_plus_one).s);
         dlpi_text_add(t, v->next_limit == v->limiting_stage ? ".\n" : "; then the limit is %s.\n",
                       dlpi_limit_name(s, v->next_limit).s);
     }
@@ -7678,7 +7801,9 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     const dlp_stage_stats *g = &s->stages[l->busiest];
-    dlpi_text_add(t, "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the workers of '%.31s' are only %s %% busy.\n",
+    dlpi_text_add(t,
+                  "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the "
+                  "workers of '%.31s' are only %s %% busy.\n",
                   (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
                   dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
     double need = l->rows > 0 ? g->workers / l->rows : 0;
@@ -7686,52 +7811,67 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
     while (more < 4096 && (double)more < need + 1) {
         more *= 2;
     }
-    dlpi_text_add(t, "Change: raise prefetch_factor, for instance to %" PRIu64 "; each batch more takes about %s.\n", more > 4096 ? 4096 : more,
+    dlpi_text_add(t,
+                  "Change: raise prefetch_factor, for instance to %" PRIu64
+                  "; each batch more takes about %s.\n",
+                  more > 4096 ? 4096 : more,
                   dlpi_num_bytes((double)s->bytes / (double)s->batches).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
         if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
-            dlpi_text_add(t, "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow items hold up the order; more batches in flight hide them, or unordered = 1.\n",
+            dlpi_text_add(t,
+                          "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow items hold up "
+                          "the order; more batches in flight hide them, or unordered = 1.\n",
                           k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s);
         }
     }
 }
 
 static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Limit: the cores: workers and trainer keep %s of %u busy; more workers would give nothing.\n",
+    dlpi_text_add(t,
+                  "Limit: the cores: workers and trainer keep %s of %u busy; more workers would "
+                  "give nothing.\n",
                   dlpi_num_of(l->cores * s->cpus).s, (unsigned)s->cpus);
     if (l->busiest >= 0) {
-        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores.\n", s->stages[l->busiest].name);
+        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores.\n",
+                      s->stages[l->busiest].name);
     }
 }
 
 static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     dlpi_text_add(t, "Limit: the trainer: it waits for batches only %s %% of the time.\n",
                   dlpi_num_percent(l->wait).s);
-    dlpi_text_add(t, "Change: nothing in the pipe; steps take %s", dlpi_num_ns(s->step_ns / s->batches).s);
+    dlpi_text_add(t, "Change: nothing in the pipe; steps take %s",
+                  dlpi_num_ns(s->step_ns / s->batches).s);
     if (l->busiest >= 0) {
-        dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy", s->stages[l->busiest].name,
-                      dlpi_num_percent(l->util[l->busiest]).s);
+        dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy",
+                      s->stages[l->busiest].name, dlpi_num_percent(l->util[l->busiest]).s);
     }
     dlpi_text_add(t, ".\n");
 }
 
 /* Figures and facts that hold whatever the limit is. */
 static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s, dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
+    dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s,
+                  dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->p50_ns > 0) {
-            dlpi_text_add(t, "; '%.31s' takes p50 %s, p99 %s", g->name, dlpi_num_ns(g->p50_ns).s, dlpi_num_ns(g->p99_ns).s);
+            dlpi_text_add(t, "; '%.31s' takes p50 %s, p99 %s", g->name, dlpi_num_ns(g->p50_ns).s,
+                          dlpi_num_ns(g->p99_ns).s);
         }
     }
     dlpi_text_add(t, ".\n");
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->workers > 0 && g->workers - l->useful[i] >= 1) {
-            dlpi_text_add(t, "Idle: %d of the %d workers of '%.31s' never have work: only prefetch_factor%s = %s %s are in flight.\n",
-                          (int)(g->workers - l->useful[i]), g->workers, g->name, dlpi_stage_takes_batches(g) ? "" : " x batch_size",
-                          dlpi_num_of(l->useful[i]).s, dlpi_stage_takes_batches(g) ? "batches" : "items");
+            dlpi_text_add(t,
+                          "Idle: %d of the %d workers of '%.31s' never have work: only "
+                          "prefetch_factor%s = %s %s are in flight.\n",
+                          (int)(g->workers - l->useful[i]), g->workers, g->name,
+                          dlpi_stage_takes_batches(g) ? "" : " x batch_size",
+                          dlpi_num_of(l->useful[i]).s,
+                          dlpi_stage_takes_batches(g) ? "batches" : "items");
         }
     }
 }
@@ -7740,7 +7880,9 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
     for (int i = 0; i < n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->retried + g->replaced + g->left_out > 0) {
-            dlpi_text_add(t, "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64 " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
+            dlpi_text_add(t,
+                          "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64
+                          " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
                           g->name, g->retried, g->replaced, g->left_out);
         }
     }
@@ -7748,8 +7890,10 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
 
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
-        dlpi_text_add(t, "Memory: %s are planned, with %u batch slots (prefetch_factor %u + max_held %u).\n",
-                      dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots, (unsigned)s->prefetch_factor, (unsigned)s->max_held);
+        dlpi_text_add(
+            t, "Memory: %s are planned, with %u batch slots (prefetch_factor %u + max_held %u).\n",
+            dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots,
+            (unsigned)s->prefetch_factor, (unsigned)s->max_held);
     }
 }
 
@@ -7762,7 +7906,8 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_verdict v = dlpi_verdict_of(s);
     dlpi_load_of(&l, s);
     if (v.limiting_stage >= 0) {
-        (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage : dlpi_explain_inline)(&t, s, &l, &v);
+        (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
+                                                 : dlpi_explain_inline)(&t, s, &l, &v);
     } else if (v.limiting_stage == DLPI_LIMIT_TRAINER) {
         dlpi_explain_trainer(&t, s, &l);
     } else if (v.limiting_stage == DLPI_LIMIT_CORES) {
@@ -7770,9 +7915,13 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     } else if (v.limiting_stage == DLPI_LIMIT_PREFETCH) {
         dlpi_explain_prefetch(&t, s, &l);
     } else if (s->batches == 0) {
-        dlpi_text_add(&t, "Limit: not known: no batch has been delivered yet, %s after the start.\n", dlpi_num_ns(s->elapsed_ns).s);
+        dlpi_text_add(&t,
+                      "Limit: not known: no batch has been delivered yet, %s after the start.\n",
+                      dlpi_num_ns(s->elapsed_ns).s);
     } else {
-        dlpi_text_add(&t, "Limit: not known yet: %" PRIu64 " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
+        dlpi_text_add(&t,
+                      "Limit: not known yet: %" PRIu64
+                      " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
                       s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
     }
     if (l.rate > 0) {
@@ -7823,7 +7972,8 @@ static int dlpi_lanes_take(dlp_pipe *p, dlpi_lane **out, int *n_out) {
     }
     for (int i = 0; i < n && rc == DLP_OK; i++) {
         dlp_worker_stats w;
-        lanes[i].group = i == 0 || dlp_pipe_worker_stats(p, (uint32_t)(i - 1), &w) != DLP_OK ? -1 : w.stage;
+        lanes[i].group =
+            i == 0 || dlp_pipe_worker_stats(p, (uint32_t)(i - 1), &w) != DLP_OK ? -1 : w.stage;
         rc = dlpi_lane_take(p, i, &lanes[i]);
     }
     if (rc != DLP_OK) {
