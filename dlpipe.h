@@ -3366,11 +3366,15 @@ static int dlpi_feed_one(dlp_pipe *p) {
     return 1;
 }
 
-/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. */
+/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The caller
+   is the worker of an inline stage: a sampler's thread wakes it. */
 static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
-    if (st->w.num_workers == 0) return;
+    if (st->w.num_workers == 0) {
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        return;
+    }
     if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
     dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
