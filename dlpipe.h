@@ -2707,6 +2707,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    P1     slot.pub          feeder, after its fields   workers before a claim (P1)
    O1     own[u]            claiming worker (CAS)      other claimers (O1)
    D1     done[i]           worker, after its rows     completers, next stage (D1)
+   D2     scan              completer, after done      completers (D2)
    Y1     ready             completer of the last row  next stage, caller (Y1)
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
@@ -3444,11 +3445,15 @@ static int dlpi_feed_one(dlp_pipe *p) {
     return 1;
 }
 
-/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. */
+/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The caller
+   is the worker of an inline stage: a sampler's thread wakes it. */
 static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
-    if (st->w.num_workers == 0) return;
+    if (st->w.num_workers == 0) {
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        return;
+    }
     if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
     dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
@@ -3654,14 +3659,14 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
 
 /* Are all done words of this stage full for batch b? Starts at the hint, moves it. */
 static bool dlpi_all_done(dlpi_sst *sst, uint64_t b, uint32_t count) {
-    uint64_t hint = DLPI_LOAD_RLX(&sst->scan); /* a hint: full words stay full */
+    uint64_t hint = DLPI_LOAD_ACQ(&sst->scan); /* D2 <- D2: rows of the words it skips are ours to pass on */
     uint32_t i = (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
     uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     for (; i < words; i++) {
         uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
         if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
     }
-    if (i != from) DLPI_STORE_RLX(&sst->scan, b << 32 | i);
+    if (i != from) DLPI_STORE_REL(&sst->scan, b << 32 | i); /* D2 -> D2: full words stay full */
     return i == words;
 }
 
