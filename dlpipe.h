@@ -1380,17 +1380,17 @@ static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
    variable on its stack. Other processes cannot see it: they look again after short sleeps. */
 #define DLPI_PARK_BUCKETS 64u
 
-typedef struct dlpi_parked {
-    struct dlpi_parked *next;
+typedef struct dlpi_lot_waiter {
+    struct dlpi_lot_waiter *next;
     uint32_t *word;
     uint32_t bits;
     int woken;
     pthread_cond_t cond;
-} dlpi_parked;
+} dlpi_lot_waiter;
 
 static struct {
     pthread_mutex_t lock;
-    dlpi_parked *first;
+    dlpi_lot_waiter *first;
 } dlpi_park_lot[DLPI_PARK_BUCKETS];
 static pthread_once_t dlpi_park_once = PTHREAD_ONCE_INIT;
 
@@ -1403,7 +1403,7 @@ static uint32_t dlpi_park_bucket(const uint32_t *word) {
     return (uint32_t)(((uintptr_t)word * UINT64_C(0x9E3779B97F4A7C15)) >> 58);
 }
 
-static int dlpi_nap(const uint32_t *word, uint32_t expect, uint64_t timeout_ns) {
+static int dlpi_lot_nap(const uint32_t *word, uint32_t expect, uint64_t timeout_ns) {
     uint64_t begin = dlpi_now_ns(), nap = 50000;
     while (DLPI_LOAD_SEQ(word) == expect) { /* W1, any change of the word */
         uint64_t gone = dlpi_now_ns() - begin;
@@ -1419,10 +1419,10 @@ static int dlpi_nap(const uint32_t *word, uint32_t expect, uint64_t timeout_ns) 
     return 0;
 }
 
-static int dlpi_park(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns) {
+static int dlpi_lot_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns) {
     pthread_mutex_t *lock = &dlpi_park_lot[dlpi_park_bucket(word)].lock;
-    dlpi_parked **list = &dlpi_park_lot[dlpi_park_bucket(word)].first;
-    dlpi_parked me = {NULL, word, bits, 0, PTHREAD_COND_INITIALIZER};
+    dlpi_lot_waiter **list = &dlpi_park_lot[dlpi_park_bucket(word)].first;
+    dlpi_lot_waiter me = {NULL, word, bits, 0, PTHREAD_COND_INITIALIZER};
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     uint64_t at = (uint64_t)t.tv_nsec +
@@ -1451,9 +1451,9 @@ static int dlpi_park(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t ti
 static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
                            int shared) {
     if (shared)
-        return dlpi_nap(word, expect, timeout_ns);
+        return dlpi_lot_nap(word, expect, timeout_ns);
     pthread_once(&dlpi_park_once, dlpi_park_begin);
-    return dlpi_park(word, expect, bits, timeout_ns);
+    return dlpi_lot_wait(word, expect, bits, timeout_ns);
 }
 
 static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
@@ -1462,9 +1462,9 @@ static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
     pthread_once(&dlpi_park_once, dlpi_park_begin);
     uint32_t bucket = dlpi_park_bucket(word);
     pthread_mutex_lock(&dlpi_park_lot[bucket].lock);
-    dlpi_parked **at = &dlpi_park_lot[bucket].first;
+    dlpi_lot_waiter **at = &dlpi_park_lot[bucket].first;
     while (*at && n > 0) {
-        dlpi_parked *sleeper = *at;
+        dlpi_lot_waiter *sleeper = *at;
         if (sleeper->word == word && (sleeper->bits & bits)) {
             *at = sleeper->next;
             sleeper->woken = 1;
