@@ -1,4 +1,4 @@
-/* bench_loader: what a loader of dlpipe.h costs, beside PyTorch's DataLoader and a bare memcpy loop.
+/* bench_loader: what a loader of dlpipe.h costs, beside PyTorch's DataLoader and a memcpy loop.
 
    bench_loader [-o lines.jsonl] [-t bench_loader_torch.py] [scenario...]
    One JSON object per line on standard output and in the file; progress on standard error. Without
@@ -24,7 +24,7 @@
 #define MIB ((uint64_t)1 << 20)
 #define WAIT_MS 30000
 #define MAX_ROUNDS 16
-#define MAX_CONTENDERS 4
+#define MAX_CONTENDERS 5
 
 static FILE *lines_file;
 static const char *torch_script = "tests/bench_loader_torch.py";
@@ -40,7 +40,9 @@ static void say(const char *format, ...) {
     fflush(stderr);
 }
 
-static double seconds_now(void) { return (double)dlpi_now_ns() * 1e-9; }
+static double seconds_now(void) {
+    return (double)dlpi_now_ns() * 1e-9;
+}
 
 static void sleep_us(uint64_t us) {
     struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
@@ -83,9 +85,9 @@ static void *probe_echo(void *arg) {
     struct probe *p = arg;
     pin(p->cpu[1]);
     for (uint64_t i = 0; i < PROBE_WARM + PROBE_TRIPS * PROBE_CHUNKS; i++) {
-        while (DLPI_LOAD_ACQ(&p->ball) != 2 * i + 1) { /* pairs with probe_serve's store */
+        while (DLPI_LOAD_ACQ(&p->ball) != 2 * i + 1) { /* A1 <- R1 */
         }
-        DLPI_STORE_REL(&p->ball, 2 * i + 2); /* pairs with probe_serve's load */
+        DLPI_STORE_REL(&p->ball, 2 * i + 2); /* R2 -> A2 */
     }
     return NULL;
 }
@@ -98,11 +100,12 @@ static void *probe_serve(void *arg) {
         if (i >= PROBE_WARM && (i - PROBE_WARM) % PROBE_TRIPS == 0) {
             begin = (double)dlpi_now_ns();
         }
-        DLPI_STORE_REL(&p->ball, 2 * i + 1); /* pairs with probe_echo's load */
-        while (DLPI_LOAD_ACQ(&p->ball) != 2 * i + 2) { /* pairs with probe_echo's store */
+        DLPI_STORE_REL(&p->ball, 2 * i + 1); /* R1 -> A1 */
+        while (DLPI_LOAD_ACQ(&p->ball) != 2 * i + 2) { /* A2 <- R2 */
         }
         if (i >= PROBE_WARM && (i - PROBE_WARM) % PROBE_TRIPS == PROBE_TRIPS - 1) {
-            p->chunk_ns[(i - PROBE_WARM) / PROBE_TRIPS] = ((double)dlpi_now_ns() - begin) / PROBE_TRIPS;
+            p->chunk_ns[(i - PROBE_WARM) / PROBE_TRIPS] =
+                ((double)dlpi_now_ns() - begin) / PROBE_TRIPS;
         }
     }
     return NULL;
@@ -200,6 +203,7 @@ struct measure {
     const char *bench, *unit;
     bool lower_is_better;
     char extra[256]; /* more keys, each beginning with a comma */
+    double ideal;    /* the figure that nothing can beat; 0: not known */
 };
 
 static void put_line(const char *line) {
@@ -213,8 +217,8 @@ static void put_line(const char *line) {
 
 static void put_skipped(const char *bench, const char *peer, const char *why, const char *extra) {
     char line[768];
-    size_t n = (size_t)snprintf(line, sizeof line, "{\"bench\":\"%s\",\"peer\":\"%s\",\"skipped\":\"",
-                                bench, peer);
+    size_t n = (size_t)snprintf(line, sizeof line,
+                                "{\"bench\":\"%s\",\"peer\":\"%s\",\"skipped\":\"", bench, peer);
     for (; *why != '\0' && n < sizeof line - 320; why++) {
         if (*why == '"' || *why == '\\') {
             line[n++] = '\\';
@@ -253,14 +257,19 @@ static int put_regime(const struct measure *m, const struct series *s, int a, in
                  "\"theirs\":%.6g,\"ratio\":%.4g,\"ratio_min\":%.4g,\"ratio_max\":%.4g",
                  quantile(theirs, n, 0.5), middle, ratio[0], ratio[n - 1]);
     } else {
-        snprintf(figures, sizeof figures, "\"ours_min\":%.6g,\"ours_max\":%.6g", ours[0], ours[n - 1]);
+        snprintf(figures, sizeof figures, "\"ours_min\":%.6g,\"ours_max\":%.6g", ours[0],
+                 ours[n - 1]);
     }
-    char line[1024];
+    char line[1024], ideal[64] = "";
+    if (m->ideal > 0) {
+        snprintf(ideal, sizeof ideal, ",\"ideal\":%.6g,\"of_ideal\":%.3f", m->ideal,
+                 median / m->ideal);
+    }
     snprintf(line, sizeof line,
              "{\"bench\":\"%s\",%s\"regime\":\"%s\",\"unit\":\"%s\",\"ours\":%.6g,%s,"
-             "\"rounds\":%zu,\"rtt_ns\":%.0f%s}",
-             m->bench, peer, regime_name[regime], m->unit, median, figures, n, quantile(rtt, n, 0.5),
-             m->extra);
+             "\"rounds\":%zu,\"rtt_ns\":%.0f%s%s}",
+             m->bench, peer, regime_name[regime], m->unit, median, figures, n,
+             quantile(rtt, n, 0.5), ideal, m->extra);
     put_line(line);
     return (int)n;
 }
@@ -276,7 +285,8 @@ static void put(const struct measure *m, const struct series *s, int a, int b) {
         n = put_regime(m, s, a, b, MIXED);
     }
     if (n == 0) {
-        put_skipped(m->bench, b < 0 ? "none" : s->who[b].name, "no sample could be taken", m->extra);
+        put_skipped(m->bench, b < 0 ? "none" : s->who[b].name, "no sample could be taken",
+                    m->extra);
     }
 }
 
@@ -348,7 +358,7 @@ static void torch_begin(void) {
     }
 }
 
-/* Send a command and take up to n numbers of its answer. Returns false, and says why, on failure. */
+/* Send a command and take n numbers of its answer. Returns false, and says why, on failure. */
 static bool torch_ask(double *answer, int n, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static bool torch_ask(double *answer, int n, const char *format, ...) {
@@ -361,7 +371,8 @@ static bool torch_ask(double *answer, int n, const char *format, ...) {
     int length = vsnprintf(command, sizeof command - 1, format, args);
     va_end(args);
     command[length++] = '\n';
-    if (write(torch.in, command, (size_t)length) != length || !torch_line(line, sizeof line, 120000)) {
+    if (write(torch.in, command, (size_t)length) != length ||
+        !torch_line(line, sizeof line, 120000)) {
         torch_end("it ended, or did not answer within 120 s");
         return false;
     }
@@ -383,15 +394,15 @@ static bool torch_ask(double *answer, int n, const char *format, ...) {
 
 /* What a loader is to load, and how. */
 struct load {
-    const uint8_t *source;  /* [n_source][row_bytes] random bytes; NULL: rows hold their own index */
+    const uint8_t *source; /* [n_source][row_bytes] random bytes; NULL: rows hold their own index */
     uint64_t n_items, n_source, row_bytes;
     uint32_t batch;
     int workers, prefetch, dispatch, unordered;
-    bool zeroed;            /* the loader zeroes rows before fetch writes them */
+    bool zeroed; /* the loader zeroes rows before fetch writes them */
     dlp_item_fn fetch;
     int64_t epochs;
-    uint32_t stride;        /* batches between two looks at the clock */
-    double seconds;         /* length of a sample */
+    uint32_t stride;           /* batches between two looks at the clock */
+    double seconds;            /* length of a sample */
     uint64_t cost_ns, slow_ns; /* of an item, and of every twentieth */
 };
 
@@ -541,7 +552,9 @@ static double sample_rate(void *arg) {
     return rate;
 }
 
-static double sample_ns_per_item(void *arg) { return 1e9 / sample_rate(arg); }
+static double sample_ns_per_item(void *arg) {
+    return 1e9 / sample_rate(arg);
+}
 
 static bool row_is_right(const struct load *l, const dlp_batch *b, uint32_t row) {
     uint64_t index = b->index[row], got;
@@ -575,8 +588,8 @@ static void verify(const struct load *load, const char *title) {
     }
     free(mark);
     if (seen != l.n_items || wrong != 0) {
-        say("%s: %" PRIu64 " of %" PRIu64 " items, %" PRIu64 " of them wrong\n", title, seen, l.n_items,
-            wrong);
+        say("%s: %" PRIu64 " of %" PRIu64 " items, %" PRIu64 " of them wrong\n", title, seen,
+            l.n_items, wrong);
         failures++;
     }
 }
@@ -585,8 +598,8 @@ static void verify(const struct load *load, const char *title) {
 
 struct copier {
     const struct load *load;
-    uint64_t *order;  /* [n_items] a shuffle */
-    uint8_t *slots;   /* [n_slots][batch][row_bytes] */
+    uint64_t *order; /* [n_items] a shuffle */
+    uint8_t *slots;  /* [n_slots][batch][row_bytes] */
     uint64_t n_slots, at, batches;
 };
 
@@ -655,7 +668,8 @@ static void copier_verify(struct copier *c, const char *title) {
     const uint8_t *slot = c->slots + (c->batches - 1) % c->n_slots * l->batch * l->row_bytes;
     for (uint32_t row = 0; row < l->batch; row++) {
         uint64_t index = c->order[(from + row) % l->n_items];
-        if (memcmp(slot + row * l->row_bytes, l->source + index * l->row_bytes, l->row_bytes) != 0) {
+        if (memcmp(slot + row * l->row_bytes, l->source + index * l->row_bytes, l->row_bytes) !=
+            0) {
             say("%s: the memcpy loop copied wrong bytes\n", title);
             failures++;
             return;
@@ -665,17 +679,22 @@ static void copier_verify(struct copier *c, const char *title) {
 
 /* ---- small and large items ------------------------------------------------------------------- */
 
+/* How PyTorch's workers hand tensors over: 0 by file descriptor, its default; 1 by file name. */
+static const char *const sharing_name[] = {"file_descriptor", "file_system"};
+
 struct torch_rate {
     const struct load *load;
     uint64_t per_epoch;
+    int sharing;
 };
 
 static double sample_torch_rate(void *arg) {
     const struct torch_rate *t = arg;
     const struct load *l = t->load;
     double rate;
-    bool good = torch_ask(&rate, 1, "rate %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %d %d", l->n_source,
-                          l->row_bytes, t->per_epoch, l->batch, l->workers, l->prefetch);
+    bool good =
+        torch_ask(&rate, 1, "rate %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %d %d %d", l->n_source,
+                  l->row_bytes, t->per_epoch, l->batch, l->workers, l->prefetch, t->sharing);
     return good ? rate : NAN;
 }
 
@@ -709,14 +728,37 @@ static const char *libc_version(void) {
 #endif
 }
 
-/* The bench, measured: ours (contender 0), and if there is one the zeroing variant (contender 1),
-   beside the memcpy loop and torch. */
-static void copy_bench(const char *name, const char *unit, struct load *l, uint64_t torch_items,
-                       double wanted_memcpy, double wanted_torch, const char *zeroed_name) {
+/* Who takes part in a copying bench, by contender number. */
+enum { COPY_OURS, COPY_MEMCPY, COPY_ZEROED, COPY_TORCH };
+
+/* Lines of ours (or of its zeroing variant) beside the memcpy loop and both settings of PyTorch. */
+static void copy_lines(const char *name, const struct series *s, const struct load *l, int who,
+                       double wanted_memcpy, double wanted_torch) {
+    struct measure m = {.bench = name, .unit = "item/s"};
+    size_t keys =
+        (size_t)snprintf(m.extra, sizeof m.extra,
+                         ",\"prefetch\":%d,\"workers\":%d,\"batch\":%u,\"item_bytes\":%" PRIu64,
+                         l->prefetch, l->workers, l->batch, l->row_bytes);
+    char *rest = m.extra + keys;
+    snprintf(rest, sizeof m.extra - keys, ",\"wanted\":%g", wanted_memcpy);
+    put(&m, s, who, COPY_MEMCPY);
+    for (int i = 0; i < 2; i++) {
+        snprintf(rest, sizeof m.extra - keys, ",\"sharing\":\"%s\",\"wanted\":%g", sharing_name[i],
+                 wanted_torch);
+        if (COPY_TORCH + i < s->n_who) {
+            put(&m, s, who, COPY_TORCH + i);
+        } else {
+            put_skipped(name, "torch", torch_reason(), m.extra);
+        }
+    }
+}
+
+static void copy_bench(const char *name, const char *zeroed_name, struct load *l,
+                       uint64_t torch_items, double wanted_memcpy, double wanted_torch) {
     struct series s = {0};
     struct copier copier;
     struct load zeroed = *l;
-    struct torch_rate theirs = {l, torch_items};
+    struct torch_rate theirs[] = {{l, torch_items, 0}, {l, torch_items, 1}};
     char title[64];
     zeroed.zeroed = true;
     snprintf(title, sizeof title, "%s prefetch %d", name, l->prefetch);
@@ -726,58 +768,55 @@ static void copy_bench(const char *name, const char *unit, struct load *l, uint6
         return;
     }
     verify(l, title);
+    verify(&zeroed, zeroed_name);
     copier_verify(&copier, title);
-    bool with_torch = torch_verified(l);
     compete(&s, "ours", "", sample_rate, l);
     compete(&s, "memcpy", libc_version(), sample_memcpy, &copier);
-    int at_torch = s.n_who;
-    if (with_torch) {
-        compete(&s, "torch", torch.version, sample_torch_rate, &theirs);
-    }
-    int at_zeroed = s.n_who;
-    if (zeroed_name != NULL) {
-        verify(&zeroed, zeroed_name);
-        compete(&s, "zeroed", "", sample_rate, &zeroed);
+    compete(&s, "zeroed", "", sample_rate, &zeroed);
+    if (torch_verified(l)) {
+        compete(&s, "torch", torch.version, sample_torch_rate, &theirs[0]);
+        compete(&s, "torch", torch.version, sample_torch_rate, &theirs[1]);
     }
     run_rounds(&s, title, quick ? 5 : 7);
-    for (int z = 0; z <= (zeroed_name != NULL); z++) {
-        struct measure m = {z ? zeroed_name : name, unit, false, ""};
-        const int keys = snprintf(m.extra, sizeof m.extra,
-                                  ",\"prefetch\":%d,\"workers\":%d,\"batch\":%u,\"item_bytes\":%" PRIu64,
-                                  l->prefetch, l->workers, l->batch, l->row_bytes);
-        snprintf(m.extra + keys, sizeof m.extra - (size_t)keys, ",\"wanted\":%g", wanted_memcpy);
-        put(&m, &s, z ? at_zeroed : 0, 1);
-        snprintf(m.extra + keys, sizeof m.extra - (size_t)keys, ",\"wanted\":%g", wanted_torch);
-        if (with_torch) {
-            put(&m, &s, z ? at_zeroed : 0, at_torch);
-        } else {
-            put_skipped(m.bench, "torch", torch_reason(), m.extra);
-        }
-    }
+    copy_lines(name, &s, l, COPY_OURS, wanted_memcpy, wanted_torch);
+    copy_lines(zeroed_name, &s, l, COPY_ZEROED, wanted_memcpy, wanted_torch);
     copier_close(&copier);
 }
 
 static void bench_small(void) {
-    struct load l = {.n_items = 60000, .n_source = 60000, .row_bytes = 784, .batch = 64, .workers = 2,
-                     .fetch = fetch_copy, .stride = 32, .seconds = quick ? 0.15 : 0.4};
+    struct load l = {.n_items = 60000,
+                     .n_source = 60000,
+                     .row_bytes = 784,
+                     .batch = 64,
+                     .workers = 2,
+                     .fetch = fetch_copy,
+                     .stride = 32,
+                     .seconds = quick ? 0.15 : 0.4};
     uint8_t *source = random_bytes(l.n_source * l.row_bytes);
     l.source = source;
     for (int i = 0; source != NULL && i < 2; i++) {
         l.prefetch = i == 0 ? 2 : 16;
-        copy_bench("small_items", "item/s", &l, 60000, i == 0 ? 0.8 : 1.2, i == 0 ? 60 : 90,
-                   "small_items_zeroed");
+        copy_bench("small_items", "small_items_zeroed", &l, quick ? 30000 : 60000,
+                   i == 0 ? 0.8 : 1.2, i == 0 ? 60 : 90);
     }
     torch_ask(NULL, 0, "drop");
     free(source);
 }
 
 static void bench_large(void) {
-    struct load l = {.n_items = 256, .n_source = 256, .row_bytes = MIB, .batch = 16, .workers = 2,
-                     .prefetch = 2, .fetch = fetch_copy, .stride = 2, .seconds = quick ? 0.3 : 0.8};
+    struct load l = {.n_items = 256,
+                     .n_source = 256,
+                     .row_bytes = MIB,
+                     .batch = 16,
+                     .workers = 2,
+                     .prefetch = 2,
+                     .fetch = fetch_copy,
+                     .stride = 2,
+                     .seconds = quick ? 0.3 : 0.8};
     uint8_t *source = random_bytes(l.n_source * l.row_bytes);
     l.source = source;
     if (source != NULL) {
-        copy_bench("large_items", "item/s", &l, quick ? 512 : 1024, 1.05, 14, NULL);
+        copy_bench("large_items", "large_items_zeroed", &l, quick ? 512 : 1024, 1.05, 14);
     }
     torch_ask(NULL, 0, "drop");
     free(source);
@@ -789,13 +828,20 @@ static void bench_overhead(void) {
     static const int workers[] = {1, 2, 4, 16};
     for (int b1 = 0; b1 < 2; b1++) {
         for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
-            struct load l = {.n_items = 1000000, .row_bytes = 8, .batch = b1 ? 1 : 64,
-                             .workers = workers[i], .prefetch = 16, .fetch = fetch_nothing,
-                             .stride = b1 ? 512 : 64, .seconds = quick ? 0.1 : 0.4};
+            struct load l = {.n_items = 1000000,
+                             .row_bytes = 8,
+                             .batch = b1 ? 1 : 64,
+                             .workers = workers[i],
+                             .prefetch = 16,
+                             .fetch = fetch_nothing,
+                             .stride = b1 ? 512 : 64,
+                             .seconds = quick ? 0.1 : 0.4};
             struct series s = {0};
-            struct measure m = {b1 ? "overhead_ns_b1" : "overhead_ns_b64", "ns/item", true, ""};
-            snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"prefetch\":16,\"wanted\":%d", workers[i],
-                     b1 ? 50 : 15);
+            struct measure m = {.bench = b1 ? "overhead_ns_b1" : "overhead_ns_b64",
+                                .unit = "ns/item",
+                                .lower_is_better = true};
+            snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"prefetch\":16,\"wanted\":%d",
+                     workers[i], b1 ? 50 : 15);
             verify(&l, m.bench);
             compete(&s, "ours", "", sample_ns_per_item, &l);
             run_rounds(&s, m.bench, quick ? 5 : 7);
@@ -880,8 +926,14 @@ static uint64_t resident_bytes(void) {
 /* In a process of its own, so that no other scenario's memory is in the way: print the growth of
    memory while the consumer is slower than the workers. Sampled as the torch side does. */
 static int peak_main(int workers) {
-    struct load l = {.n_items = 64, .n_source = 64, .row_bytes = MIB, .batch = 16, .workers = workers,
-                     .prefetch = 2, .fetch = fetch_copy, .epochs = DLP_FOREVER};
+    struct load l = {.n_items = 64,
+                     .n_source = 64,
+                     .row_bytes = MIB,
+                     .batch = 16,
+                     .workers = workers,
+                     .prefetch = 2,
+                     .fetch = fetch_copy,
+                     .epochs = DLP_FOREVER};
     uint8_t *source = random_bytes(l.n_source * l.row_bytes);
     uint64_t top = 0;
     l.source = source;
@@ -939,18 +991,24 @@ static double sample_torch_peak(void *arg) {
 
 static void bench_peak(void) {
     static const int workers[] = {1, 2, 4, 8, 16, 64};
-    struct load l = {.n_items = 64, .n_source = 64, .row_bytes = MIB, .batch = 16, .workers = 2,
-                     .prefetch = 2, .fetch = fetch_copy};
+    struct load l = {.n_items = 64,
+                     .n_source = 64,
+                     .row_bytes = MIB,
+                     .batch = 16,
+                     .workers = 2,
+                     .prefetch = 2,
+                     .fetch = fetch_copy};
     uint8_t *source = random_bytes(l.n_source * l.row_bytes);
     l.source = source;
     for (size_t i = 0; source != NULL && i < sizeof workers / sizeof *workers; i++) {
-        /* Quick: torch fills its queues for a second in each of the small ones, and for seven here. */
+        /* Quick: torch fills its queues for a second in each of the small ones, and for seven here.
+         */
         bool with_torch = torch.pid > 0 && !(quick && workers[i] > 16);
         bool few = quick || workers[i] > 16;
         struct peak peak = {workers[i], 0};
         struct series s = {0};
         char name[32], why[300];
-        struct measure m = {name, "B", true, ""};
+        struct measure m = {.bench = name, .unit = "B", .lower_is_better = true};
         l.workers = workers[i];
         snprintf(name, sizeof name, "peak_bytes_w%d", workers[i]);
         snprintf(why, sizeof why, "%s", torch.pid > 0 ? "not in the quick form" : torch_reason());
@@ -961,8 +1019,8 @@ static void bench_peak(void) {
         }
         run_rounds(&s, name, quick ? 1 : few ? 3 : 5);
         snprintf(m.extra, sizeof m.extra,
-                 ",\"prefetch\":2,\"batch_bytes\":%" PRIu64 ",\"plan_bytes\":%" PRIu64 ",\"wanted\":%" PRIu64
-                 "%s",
+                 ",\"prefetch\":2,\"batch_bytes\":%" PRIu64 ",\"plan_bytes\":%" PRIu64
+                 ",\"wanted\":%" PRIu64 "%s",
                  16 * MIB, peak.plan_bytes, 3 * 16 * MIB + MIB,
                  few ? ",\"few_rounds\":\"memory hardly varies, and a sample is long\"" : "");
         put(&m, &s, 0, with_torch ? 1 : -1);
@@ -992,17 +1050,25 @@ static double sample_first(void *arg) {
 static double sample_torch_first(void *arg) {
     const struct load *l = arg;
     double ms;
-    bool good = torch_ask(&ms, 1, "first %" PRIu64 " %" PRIu64 " %d %u", l->n_items, l->cost_ns / 1000,
-                          l->workers, l->batch);
+    bool good = torch_ask(&ms, 1, "first %" PRIu64 " %" PRIu64 " %d %u", l->n_items,
+                          l->cost_ns / 1000, l->workers, l->batch);
     return good ? ms : NAN;
 }
 
 static void bench_first(void) {
-    struct load l = {.n_items = 16, .row_bytes = 8, .batch = 16, .workers = 16, .prefetch = 2,
-                     .fetch = fetch_sleep, .cost_ns = 5000000, .slow_ns = 5000000};
+    struct load l = {.n_items = 16,
+                     .row_bytes = 8,
+                     .batch = 16,
+                     .workers = 16,
+                     .prefetch = 2,
+                     .fetch = fetch_sleep,
+                     .cost_ns = 5000000,
+                     .slow_ns = 5000000};
     struct series s = {0};
-    struct measure m = {"first_batch_ms", "ms", true,
-                        ",\"workers\":16,\"batch\":16,\"item_ms\":5,\"wanted\":7"};
+    struct measure m = {.bench = "first_batch_ms",
+                        .unit = "ms",
+                        .lower_is_better = true,
+                        .extra = ",\"workers\":16,\"batch\":16,\"item_ms\":5,\"wanted\":7"};
     verify(&l, m.bench);
     compete(&s, "ours", "", sample_first, &l);
     if (torch.pid > 0) {
@@ -1023,7 +1089,7 @@ enum { BORDERS = 20 };
 
 struct gap {
     const struct load *load;
-    int persistent;   /* torch: workers outlive the epoch */
+    int persistent;            /* torch: workers outlive the epoch */
     double inside[MAX_ROUNDS]; /* microseconds, 95th percentile */
     int n;
 };
@@ -1065,8 +1131,8 @@ static double sample_torch_gap(void *arg) {
     struct gap *g = arg;
     const struct load *l = g->load;
     double answer[2];
-    if (!torch_ask(answer, 2, "gap %" PRIu64 " %" PRIu64 " %u %d %d %d %d", l->n_items, l->row_bytes,
-                   l->batch, l->workers, l->prefetch, g->persistent, BORDERS)) {
+    if (!torch_ask(answer, 2, "gap %" PRIu64 " %" PRIu64 " %u %d %d %d %d", l->n_items,
+                   l->row_bytes, l->batch, l->workers, l->prefetch, g->persistent, BORDERS)) {
         return NAN;
     }
     g->inside[g->n++] = answer[1];
@@ -1074,10 +1140,15 @@ static double sample_torch_gap(void *arg) {
 }
 
 static void bench_gap(void) {
-    struct load l = {.n_items = 6400, .n_source = 6400, .row_bytes = 784, .batch = 64, .workers = 2,
-                     .prefetch = 2, .fetch = fetch_copy};
+    struct load l = {.n_items = quick ? 3200 : 6400,
+                     .row_bytes = 784,
+                     .batch = 64,
+                     .workers = 2,
+                     .prefetch = 2,
+                     .fetch = fetch_copy};
     struct gap ours = {.load = &l}, theirs[2] = {{.load = &l}, {.load = &l, .persistent = 1}};
     struct series s = {0};
+    l.n_source = l.n_items;
     uint8_t *source = random_bytes(l.n_source * l.row_bytes);
     l.source = source;
     if (source == NULL) {
@@ -1092,9 +1163,10 @@ static void bench_gap(void) {
     run_rounds(&s, "epoch_gap", quick ? 5 : 7);
     double inside = quantile(ours.inside, (size_t)ours.n, 0.5);
     for (int i = 0; i < 2; i++) {
-        struct measure m = {"epoch_gap", "us", true, ""};
+        struct measure m = {.bench = "epoch_gap", .unit = "us", .lower_is_better = true};
         int keys = snprintf(m.extra, sizeof m.extra,
-                            ",\"persistent\":%d,\"borders\":%d,\"ours_inside_p95\":%.4g", i, BORDERS, inside);
+                            ",\"persistent\":%d,\"borders\":%d,\"ours_inside_p95\":%.4g", i,
+                            BORDERS, inside);
         if (with_torch) {
             snprintf(m.extra + keys, sizeof m.extra - (size_t)keys, ",\"theirs_inside_p95\":%.4g",
                      quantile(theirs[i].inside, (size_t)theirs[i].n, 0.5));
@@ -1104,8 +1176,9 @@ static void bench_gap(void) {
         }
     }
     if (!with_torch) {
-        struct measure m = {"epoch_gap", "us", true, ""};
-        snprintf(m.extra, sizeof m.extra, ",\"borders\":%d,\"ours_inside_p95\":%.4g", BORDERS, inside);
+        struct measure m = {.bench = "epoch_gap", .unit = "us", .lower_is_better = true};
+        snprintf(m.extra, sizeof m.extra, ",\"borders\":%d,\"ours_inside_p95\":%.4g", BORDERS,
+                 inside);
         put(&m, &s, 0, -1);
     }
     torch_ask(NULL, 0, "drop");
@@ -1115,35 +1188,38 @@ static void bench_gap(void) {
 /* ---- skewed costs ---------------------------------------------------------------------------- */
 
 static void skew_one(bool spin, int dispatch, int unordered, int prefetch) {
-    struct load l = {.n_items = 1280, .row_bytes = 8, .batch = 64, .prefetch = prefetch,
-                     .dispatch = dispatch, .unordered = unordered, .stride = 1};
+    struct load l = {.n_items = 1280,
+                     .row_bytes = 8,
+                     .batch = 64,
+                     .prefetch = prefetch,
+                     .dispatch = dispatch,
+                     .unordered = unordered,
+                     .stride = 1};
     l.workers = spin ? 2 : 16;
     l.cost_ns = spin ? 50000 : 1000000;
     l.slow_ns = 20 * l.cost_ns;
     l.fetch = spin ? fetch_spin : fetch_sleep;
-    l.seconds = spin ? (quick ? 0.2 : 0.6) : (quick ? 0.35 : 1.5);
+    l.seconds = spin ? (quick ? 0.12 : 0.6) : (quick ? 0.3 : 1.5);
     int parallel = spin && cpus_allowed() < l.workers ? cpus_allowed() : l.workers;
-    double ideal = parallel * 1e9 / (0.95 * (double)l.cost_ns + 0.05 * (double)l.slow_ns);
     char name[64];
     snprintf(name, sizeof name, "skew_%s_%s_%s_p%d", spin ? "spin" : "sleep",
-             dispatch == DLP_DISPATCH_CLAIM ? "claim" : "lanes", unordered ? "unordered" : "ordered",
-             prefetch);
-    struct measure m = {name, "item/s", false, ""};
+             dispatch == DLP_DISPATCH_CLAIM ? "claim" : "lanes",
+             unordered ? "unordered" : "ordered", prefetch);
+    struct measure m = {.bench = name, .unit = "item/s"};
     struct series s = {0};
     verify(&l, name);
     compete(&s, "ours", "", sample_rate, &l);
     run_rounds(&s, name, 5);
-    double sorted[MAX_ROUNDS];
-    memcpy(sorted, s.value[0], sizeof sorted);
-    snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"ideal\":%.5g,\"of_ideal\":%.3f%s", l.workers, ideal,
-             quantile(sorted, (size_t)s.n_rounds, 0.5) / ideal,
+    m.ideal = parallel * 1e9 / (0.95 * (double)l.cost_ns + 0.05 * (double)l.slow_ns);
+    snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"prefetch\":%d%s", l.workers, prefetch,
              !spin && !unordered && prefetch == 4 ? ",\"wanted_of_ideal\":0.9" : "");
     put(&m, &s, 0, -1);
 }
 
 static void bench_skew(void) {
     for (int i = 0; i < 16; i++) {
-        skew_one(i & 8, i & 4 ? DLP_DISPATCH_LANES : DLP_DISPATCH_CLAIM, (i & 2) != 0, i & 1 ? 4 : 2);
+        skew_one(i & 8, i & 4 ? DLP_DISPATCH_LANES : DLP_DISPATCH_CLAIM, (i & 2) != 0,
+                 i & 1 ? 4 : 2);
     }
 }
 
@@ -1173,11 +1249,16 @@ static double sample_idle(void *arg) {
 static void bench_idle(void) {
     static const int workers[] = {2, 16};
     for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
-        struct load l = {.n_items = 60000, .row_bytes = 8, .batch = 64, .workers = workers[i],
-                         .prefetch = 2, .fetch = fetch_index, .epochs = DLP_FOREVER,
-                         .seconds = quick ? 0.8 : 3};
+        struct load l = {.n_items = 60000,
+                         .row_bytes = 8,
+                         .batch = 64,
+                         .workers = workers[i],
+                         .prefetch = 2,
+                         .fetch = fetch_index,
+                         .epochs = DLP_FOREVER,
+                         .seconds = quick ? 0.6 : 3};
         struct series s = {0};
-        struct measure m = {"idle_cpu", "% of a core", true, ""};
+        struct measure m = {.bench = "idle_cpu", .unit = "% of a core", .lower_is_better = true};
         verify(&l, m.bench);
         compete(&s, "ours", "", sample_idle, &l);
         run_rounds(&s, m.bench, 5);
