@@ -19,6 +19,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define DLPIPE_VERSION_MAJOR 0
 #define DLPIPE_VERSION_MINOR 1
@@ -26,7 +27,7 @@
 
 /* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
 #ifdef DLPIPE_STATIC
-#define DLPDEF static
+#define DLPDEF static __attribute__((unused))
 #elif defined(__cplusplus)
 #define DLPDEF extern "C"
 #else
@@ -107,12 +108,627 @@ DLPDEF const char *dlp_code_hint(int code);
 DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 
 /* ---------------------------------------------------------------------------------------------
+   >>atomics    THE ONE SHIM OVER THE COMPILER'S ATOMICS
+   Here, before the queues, whose fast paths are inline in every file that includes this header.
+   Each use carries a label and names its partner. A checker may define these before inclusion. */
+#ifndef DLPI_LOAD_RLX
+#define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define DLPI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define DLPI_STORE_RLX(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define DLPI_STORE_REL(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define DLPI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_XCHG_SEQ(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_ADD_SEQ(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_ADD_RLX(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
+#define DLPI_OR_SEQ(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_AND_SEQ(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
+/* Strong compare-and-swap; *e gets the value found on failure. */
+#define DLPI_CAS_SEQ(p, e, v) \
+    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+#define DLPI_CAS_ACQ(p, e, v) \
+    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
+#endif
+
+/* Keep the compiler from moving memory accesses across; no instruction. Only where the other side
+   issues a heavy barrier (see dlpi_await), or for a crash to see stores in program order. */
+#ifndef DLPI_KEEP_ORDER
+#define DLPI_KEEP_ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+#endif
+
+#define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
+#define DLPI_UNUSED(x) ((void)(x))
+#define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
+#define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* ---------------------------------------------------------------------------------------------
    >>queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
-   QUEUES-PUBLIC-SECTION */
+   A lane carries records of one size from one producer to one consumer; a bundle is a lane per
+   producer with one consumer. Both live in memory that the caller gives, of DLP_QUEUE_ALIGN
+   alignment, which may be a mapping shared by processes (shared = 1); in it are only offsets, never
+   pointers. Who uses a queue attaches to it and gets a handle: an ordinary struct in memory of his
+   own, used by one thread at a time. A successor (of a thread, or of a process that died) attaches
+   again and goes on where the published counters are: records not yet published are lost with the
+   producer, and records taken by the consumer since its counter was last published come again.
+
+     static unsigned char mem[...] aligned to DLP_QUEUE_ALIGN, dlp_spsc_bytes(8, 1024) long
+     dlp_spsc_init(mem, sizeof mem, 8, 1024, 0);
+     producer: dlp_spsc_tx tx; dlp_spsc_attach_tx(&tx, mem, sizeof mem);
+               dlp_spsc_push(&tx, &value, DLP_FOREVER);
+     consumer: dlp_spsc_rx rx; dlp_spsc_attach_rx(&rx, mem, sizeof mem);
+               dlp_spsc_pop(&rx, &value, DLP_FOREVER);
+
+   try_ never waits. Calls with timeout_ms wait: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all.
+   A waiter spins, then yields if there are more peers than cores, then sleeps; spin_ns and yields of
+   the handle say how long and may be changed between calls. A producer that sleeps is woken when
+   half of the ring is free. Every sleep ends after 100 ms at most, to look again.
+   Memory that others write is not trusted: counters out of range make a call return
+   DLP_ERR_CORRUPT, and no address is ever computed from them.
+   DLPIPE_NO_FUTEX, DLPIPE_NO_MEMBARRIER [impl]: portable fall-backs. */
+
+#define DLP_QUEUE_ALIGN 128          /* alignment of the memory of a queue */
+#define DLP_QUEUE_MAX_RECORD 1048576 /* record bytes */
+#define DLP_QUEUE_MAX_CAPACITY (UINT64_C(1) << 32)
+#define DLP_MPSC_MAX_PRODUCERS 4096
+
+/* A lane as it lies in memory, followed by its slots. Blocks of 128 bytes, one writer each. For
+   looking; use the calls below. Counters run free and wrap at 2^64. */
+typedef struct dlp_spsc {
+    uint64_t magic;             /* written last by init; read-only from then on */
+    uint32_t version, layout;
+    uint32_t record_bytes, shared;
+    uint64_t capacity;          /* records, a power of two */
+    uint64_t slots_offset;      /* from the lane's beginning */
+    uint64_t total_bytes;
+    unsigned char pad0[80];
+    uint64_t tail;              /* records pushed; written by the producer */
+    unsigned char pad1[120];
+    uint64_t head;              /* records taken, published from time to time; by the consumer */
+    unsigned char pad2[120];
+    uint32_t producer_bell;     /* futex word: the producer sleeps */
+    unsigned char pad3[124];
+    uint32_t consumer_bell;     /* futex word: the consumer sleeps (a bundle has its own) */
+    unsigned char pad4[124];
+} dlp_spsc;
+
+/* Producer's handle. Private to one thread at a time. */
+typedef struct dlp_spsc_tx {
+    uint64_t tail;              /* next record's number */
+    uint64_t head_seen;         /* the consumer's counter when last read */
+    uint64_t capacity;
+    unsigned char *slots;
+    dlp_spsc *lane;
+    uint32_t *bell;             /* of the consumer */
+    uint64_t reserved;
+    uint32_t record_bytes, shared;
+    uint32_t spin_ns, yields;   /* before sleeping; may be changed */
+    unsigned char pad[184];     /* two handles side by side share no line */
+} dlp_spsc_tx;
+
+/* Consumer's handle. Private to one thread at a time. */
+typedef struct dlp_spsc_rx {
+    uint64_t head;              /* next record's number */
+    uint64_t tail_seen;         /* the producer's counter when last read */
+    uint64_t published;         /* what lane->head says */
+    uint64_t publish_every;
+    uint64_t capacity;
+    unsigned char *slots;
+    dlp_spsc *lane;
+    uint64_t peeked;
+    uint32_t record_bytes, shared;
+    uint32_t spin_ns, yields;
+    unsigned char pad[176];
+} dlp_spsc_rx;
+
+/* A bundle as it lies in memory, followed by ready words, owner words and lanes. */
+typedef struct dlp_mpsc {
+    uint64_t magic;
+    uint32_t version, layout;
+    uint32_t record_bytes, shared;
+    uint64_t capacity;          /* records of each lane */
+    uint32_t producers, ready_words;
+    uint64_t ready_offset, owners_offset, lanes_offset, lane_bytes, total_bytes;
+    unsigned char pad0[48];
+    uint32_t consumer_bell;
+    unsigned char pad1[124];
+} dlp_mpsc;
+
+/* A producer's handle of a bundle: a lane's, and where to say that the lane is ready. */
+typedef struct dlp_mpsc_tx {
+    dlp_spsc_tx lane;
+    uint64_t *ready;            /* NULL: 16 producers or fewer */
+    uint64_t ready_bit;
+    uint32_t *owner;
+} dlp_mpsc_tx;
+
+/* The consumer's handle of a bundle. */
+typedef struct dlp_mpsc_rx {
+    dlp_spsc_rx *at;            /* lane in turn */
+    uint32_t left;              /* records it may still give in this turn */
+    uint32_t quantum;           /* records of a turn: 64; may be changed, 1 or more */
+    uint32_t turn;              /* its number */
+    uint32_t producers, ready_words, word;
+    uint64_t bits;              /* lanes of ready word `word` still to visit */
+    uint64_t finds;
+    dlp_spsc_rx *lanes;
+    dlp_mpsc *bundle;
+    uint32_t shared, spin_ns, yields;
+    unsigned char pad[128];
+} dlp_mpsc_rx;
+
+/* Bytes that a lane takes. record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: a power
+   of two, 1..DLP_QUEUE_MAX_CAPACITY. Returns 0 if either is out of range. Any thread. */
+DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity);
+
+/* Make an empty lane in mem. mem: borrowed, aligned to DLP_QUEUE_ALIGN; shared: 1 if more than one
+   process will use it. Returns DLP_OK, DLP_ERR_ARG (also if bytes are too few). Before anybody
+   attaches. Does not wait or allocate. */
+DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
+                         int shared);
+
+/* Become the producer (the consumer) of the lane in mem. bytes: what is mapped there. Returns DLP_OK,
+   DLP_ERR_ARG, DLP_ERR_CORRUPT if what lies there is no lane of this version and layout that fits
+   in bytes. One of each at a time. Makes system calls; does not allocate. */
+DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes);
+DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes);
+
+/* Wait until a record can be pushed (popped). Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT.
+   Sleeps when it has to. Source: event counts (Reed, Kanodia 1979). */
+DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms);
+DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms);
+
+/* Push n records, in pieces as room comes. Returns how many were pushed: n, or fewer when the time
+   was up; DLP_ERR_CORRUPT. Waits. */
+DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n,
+                                   int timeout_ms);
+
+/* Pop 1 to max records. Returns how many; 0 when the time was up; DLP_ERR_CORRUPT. Waits. */
+DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, int timeout_ms);
+
+/* The same for bundles. producers: 1..DLP_MPSC_MAX_PRODUCERS; capacity: of each producer's lane. */
+DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_t producers);
+DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
+                         uint32_t producers, int shared);
+
+/* Become producer number `producer`, or, with DLP_NONE, any that nobody has claimed. The first form
+   takes the place from its owner, who must be gone. Returns the number;
+   DLP_ERR_ARG, DLP_ERR_CORRUPT, DLP_ERR_BUSY when all are claimed. Any thread. */
+DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer);
+/* Give the place back for others to claim. What was pushed stays. */
+DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx);
+
+/* Become the consumer. lanes: [n_lanes] borrowed as long as rx is used; n_lanes at least the number
+   of producers, else DLP_ERR_ARG. */
+DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
+                              uint64_t bytes);
+DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms);
+DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms);
+DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n,
+                                   int timeout_ms);
+DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, int timeout_ms);
+
+/* For the inline calls below. */
+DLPDEF void dlpi_bell_ring(uint32_t *bell, uint32_t shared);
+DLPDEF void dlpi_spsc_room_bell(dlp_spsc_rx *rx);
+DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
+
+/* ---- the calls on the fast path, inline in every file that includes this header ----
+
+   Labelled atomics of a lane:
+     label  where                       access         partner and what it carries
+     T1     lane->tail, producer        store release  T2: the records below it are written
+     T2     lane->tail, consumer        load acquire   T1
+     H1     lane->head, consumer        store release  H2: the slots below it are read, may be reused
+     H2     lane->head, producer        load acquire   H1
+     B1     a bell, waker               load relaxed   B3: ordered behind T1 or H1, see dlpi_await
+     B2     a bell, waker               rmw seq_cst    B3: takes the sleeper bit, then wakes
+     B3     a bell, sleeper             rmw seq_cst    B1, B2: before it looks again by T2 or H2
+   Why full, empty and wrap are right:
+   1 tail and head run free over 2^64 and only ever grow; tail - head, modulo 2^64, is the number of
+     records in the ring, 0..capacity, whatever the counters' values. A power-of-two capacity divides
+     2^64, so that a counter's low bits go on in step over the wrap.
+   2 The producer alone writes tail and slots in [head + capacity .. ), the consumer alone writes head.
+   3 head_seen is an old head: head_seen <= head <= tail. tail - head_seen == capacity may be a false
+     "full", never a false "room"; full is reported only after H2 has looked again.
+   4 tail_seen likewise: "empty" is reported only after T2 has looked again.
+   5 T1 -> T2: what the consumer reads in [head, tail_seen) was written before that tail.
+   6 H1 -> H2: a slot that the producer writes again was read before that head.
+   7 The consumer publishes head after an eighth of the ring, and always before it reports empty; the
+     producer publishes tail in every call. So neither waits for what the other keeps to itself:
+     of a full ring, an eighth at the latest is given back while the consumer goes on, and a consumer
+     that stops in between has said so when it was empty, or calls dlp_spsc_publish.
+   8 A counter read from memory is used only if tail - head <= capacity, and slots are addressed by the
+     private counter alone.
+   Progress: the try_ calls, reserve, commit, peek and release are wait-free, but for the one system
+   call that wakes a sleeper. The producer's and consumer's crash between any two instructions leaves
+   the lane as it was before the call or after it. */
+
+/* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
+static inline int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
+    uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* H2 <- H1 */
+    uint64_t used = tx->tail - head;
+    if (DLPI_UNLIKELY(used > tx->capacity))
+        return DLP_ERR_CORRUPT;
+    tx->head_seen = head;
+    return (int64_t)(tx->capacity - used);
+}
+
+/* Records that fit, as many as are known of if that is `want` at least. */
+static inline int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
+    uint64_t room = tx->capacity - (tx->tail - tx->head_seen);
+    return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
+}
+
+/* Publish n records that are written. One store, and one look at the bell. */
+static inline void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
+    tx->tail += n;
+    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
+    DLPI_KEEP_ORDER();
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->bell) != 0)) /* B1 <- B3 */
+        dlpi_bell_ring(tx->bell, tx->shared);
+}
+
+/* Publish the consumer's counter now, which it else does after an eighth of the ring or when it finds
+   the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
+static inline void dlp_spsc_publish(dlp_spsc_rx *rx) {
+    rx->published = rx->head;
+    DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
+    DLPI_KEEP_ORDER();
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_bell) != 0)) /* B1 <- B3 */
+        dlpi_spsc_room_bell(rx);
+}
+
+/* Read the producer's counter again; publish ours if there is nothing. Returns how many records there
+   are, or DLP_ERR_CORRUPT. */
+static inline int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
+    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
+    uint64_t stock = tail - rx->head;
+    if (DLPI_UNLIKELY(stock > rx->capacity))
+        return DLP_ERR_CORRUPT;
+    rx->tail_seen = tail;
+    if (stock == 0 && rx->published != rx->head)
+        dlp_spsc_publish(rx);
+    return (int64_t)stock;
+}
+
+static inline int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
+    uint64_t stock = rx->tail_seen - rx->head;
+    return DLPI_LIKELY(stock >= want) ? (int64_t)stock : dlpi_spsc_look_rx(rx);
+}
+
+/* Give n slots back. */
+static inline void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
+    rx->head += n;
+    if (DLPI_UNLIKELY(rx->head - rx->published >= rx->publish_every))
+        dlp_spsc_publish(rx);
+}
+
+/* Copy one record; the common sizes become a few moves. Where the compiler sees how large the caller's
+   object `own` is, only the sizes that fit remain, and it has nothing to warn about. */
+static inline void dlpi_copy_record(void *to, const void *from, uint32_t bytes, const void *own) {
+    if (bytes == 8)
+        memcpy(to, from, 8);
+    else if (bytes == 64 && __builtin_object_size(own, 0) >= 64)
+        memcpy(to, from, 64);
+    else if (bytes == 16 && __builtin_object_size(own, 0) >= 16)
+        memcpy(to, from, 16);
+    else if (bytes == 32 && __builtin_object_size(own, 0) >= 32)
+        memcpy(to, from, 32);
+    else
+        memcpy(to, from, bytes);
+}
+
+static inline unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
+                                       uint32_t record_bytes) {
+    return slots + (number & (capacity - 1)) * record_bytes;
+}
+
+/* Copy n records into the ring, or (out) from it, in one piece or two. */
+static inline void dlpi_copy_in(unsigned char *slots, uint64_t capacity, uint64_t number,
+                                uint32_t record_bytes, const void *records, uint64_t n) {
+    uint64_t first = capacity - (number & (capacity - 1));
+    if (first > n)
+        first = n;
+    memcpy(dlpi_slot(slots, capacity, number, record_bytes), records, first * record_bytes);
+    if (first < n)
+        memcpy(slots, (const unsigned char *)records + first * record_bytes,
+               (n - first) * record_bytes);
+}
+
+static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, uint64_t number,
+                                 uint32_t record_bytes, void *records, uint64_t n) {
+    uint64_t at = number & (capacity - 1), first = capacity - at;
+    if (first > n)
+        first = n;
+    memcpy(records, slots + at * record_bytes, first * record_bytes);
+    if (first < n)
+        memcpy((unsigned char *)records + first * record_bytes, slots, (n - first) * record_bytes);
+}
+
+/* Lend room for up to n records, one behind the other in memory. *records: where to write them, valid
+   until commit or abort; a lane's records cannot be refused, only not committed. Returns how many (fewer
+   than n at the ring's end too), 0 if the lane is full, DLP_ERR_CORRUPT. Wait-free. */
+static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
+    int64_t room = dlpi_spsc_room(tx, n);
+    uint64_t at = tx->tail & (tx->capacity - 1);
+    uint64_t most = tx->capacity - at < n ? tx->capacity - at : n;
+    if (DLPI_UNLIKELY(room <= 0))
+        return room;
+    if ((uint64_t)room < most)
+        most = (uint64_t)room;
+    tx->reserved = most;
+    *records = tx->slots + at * tx->record_bytes;
+    return (int64_t)most;
+}
+
+/* Publish the first n of the records reserved; the others are given up. Returns DLP_OK, DLP_ERR_ARG if
+   fewer were reserved. Wait-free, but for waking. */
+static inline int dlp_spsc_commit(dlp_spsc_tx *tx, uint64_t n) {
+    if (DLPI_UNLIKELY(n > tx->reserved))
+        return DLP_ERR_ARG;
+    tx->reserved = 0;
+    if (n > 0)
+        dlpi_spsc_publish_tx(tx, n);
+    return DLP_OK;
+}
+
+/* Give up what was reserved. */
+static inline void dlp_spsc_abort(dlp_spsc_tx *tx) {
+    tx->reserved = 0;
+}
+
+/* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT. Wait-free, but for waking. */
+static inline int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
+    int64_t room = dlpi_spsc_room(tx, 1);
+    if (DLPI_UNLIKELY(room <= 0))
+        return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
+    dlpi_copy_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
+                     tx->record_bytes, record);
+    dlpi_spsc_publish_tx(tx, 1);
+    return DLP_OK;
+}
+
+/* Push copies of up to n records. Returns how many, 0 if the lane is full, DLP_ERR_CORRUPT. One store
+   publishes them all. Wait-free, but for waking. */
+static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n) {
+    int64_t room = dlpi_spsc_room(tx, n);
+    if (DLPI_UNLIKELY(room <= 0 || n == 0))
+        return n == 0 ? 0 : room;
+    if ((uint64_t)room < n)
+        n = (uint64_t)room;
+    dlpi_copy_in(tx->slots, tx->capacity, tx->tail, tx->record_bytes, records, n);
+    dlpi_spsc_publish_tx(tx, n);
+    return (int64_t)n;
+}
+
+/* Lend up to n records, one behind the other in memory, until release. Returns how many (fewer than n
+   at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in memory that the
+   producer can still write: between processes that do not trust each other copy, check, use. Wait-free. */
+static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **records) {
+    int64_t stock = dlpi_spsc_stock(rx, n);
+    uint64_t at = rx->head & (rx->capacity - 1);
+    uint64_t most = rx->capacity - at < n ? rx->capacity - at : n;
+    if (DLPI_UNLIKELY(stock <= 0))
+        return stock;
+    if ((uint64_t)stock < most)
+        most = (uint64_t)stock;
+    rx->peeked = most;
+    *records = rx->slots + at * rx->record_bytes;
+    return (int64_t)most;
+}
+
+/* Give the first n of the peeked records back; the others are not taken. Returns DLP_OK, DLP_ERR_ARG if
+   fewer were peeked. Wait-free, but for waking. */
+static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
+    if (DLPI_UNLIKELY(n > rx->peeked))
+        return DLP_ERR_ARG;
+    rx->peeked = 0;
+    dlpi_spsc_take(rx, n);
+    return DLP_OK;
+}
+
+/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
+static inline int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
+    int64_t stock = dlpi_spsc_stock(rx, 1);
+    if (DLPI_UNLIKELY(stock <= 0))
+        return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
+    dlpi_copy_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
+                     rx->record_bytes, record);
+    dlpi_spsc_take(rx, 1);
+    return DLP_OK;
+}
+
+/* Pop up to max records. Returns how many, 0 if the lane is empty, DLP_ERR_CORRUPT. Wait-free, but for
+   waking. */
+static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max) {
+    int64_t stock = dlpi_spsc_stock(rx, max);
+    if (DLPI_UNLIKELY(stock <= 0 || max == 0))
+        return max == 0 ? 0 : stock;
+    if ((uint64_t)stock < max)
+        max = (uint64_t)stock;
+    dlpi_copy_out(rx->slots, rx->capacity, rx->head, rx->record_bytes, records, max);
+    dlpi_spsc_take(rx, max);
+    return (int64_t)max;
+}
+
+/* Push (pop) one record, waiting for room (for a record). Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT. */
+static inline int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
+    int r = dlp_spsc_try_push(tx, record);
+    if (DLPI_LIKELY(r != DLP_FULL))
+        return r;
+    r = dlp_spsc_wait_tx(tx, timeout_ms);
+    return r == DLP_OK ? dlp_spsc_try_push(tx, record) : r;
+}
+
+static inline int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
+    int r = dlp_spsc_try_pop(rx, record);
+    if (DLPI_LIKELY(r != DLP_EMPTY))
+        return r;
+    r = dlp_spsc_wait_rx(rx, timeout_ms);
+    return r == DLP_OK ? dlp_spsc_try_pop(rx, record) : r;
+}
+
+/* Bundles. Labelled atomics beyond those of the lanes:
+     label  where                       access         partner
+     R1     a ready word, producer      load relaxed   R3: the bit is set already, nothing to do
+     R2     a ready word, producer      rmw seq_cst    R3: behind T1
+     R3     a ready word, consumer      rmw seq_cst    R2: cleared before the lanes are drained
+     O1     an owner word               rmw seq_cst    O1: one claimer wins
+   Ready bits are hints that save the consumer from looking at idle lanes. R1 may see a bit that R3
+   is just clearing while T1 is on its way, and the hint is then lost; therefore every 64th search
+   looks at all lanes, and so does every search that would else report empty. Hence empty is reported
+   only after T2 found each lane empty, and a lane waits at most 64 turns.
+   Order is kept per producer, not among producers. No producer waits for another. Progress as for
+   lanes; a search takes as many steps as there are producers, at most. */
+
+static inline void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
+    if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* R1 <- R3 */
+        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* R2 -> R3 */
+}
+
+/* These are dlp_spsc_ calls on the producer's own lane. */
+static inline int dlp_mpsc_try_push(dlp_mpsc_tx *tx, const void *record) {
+    int r = dlp_spsc_try_push(&tx->lane, record);
+    dlpi_mpsc_say_ready(tx);
+    return r;
+}
+
+static inline int64_t dlp_mpsc_try_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n) {
+    int64_t done = dlp_spsc_try_push_burst(&tx->lane, records, n);
+    dlpi_mpsc_say_ready(tx);
+    return done;
+}
+
+static inline int64_t dlp_mpsc_reserve(dlp_mpsc_tx *tx, uint64_t n, void **records) {
+    return dlp_spsc_reserve(&tx->lane, n, records);
+}
+
+static inline int dlp_mpsc_commit(dlp_mpsc_tx *tx, uint64_t n) {
+    int r = dlp_spsc_commit(&tx->lane, n);
+    dlpi_mpsc_say_ready(tx);
+    return r;
+}
+
+static inline void dlp_mpsc_abort(dlp_mpsc_tx *tx) {
+    dlp_spsc_abort(&tx->lane);
+}
+
+static inline int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_ms) {
+    int r = dlp_mpsc_try_push(tx, record);
+    if (DLPI_LIKELY(r != DLP_FULL))
+        return r;
+    r = dlp_mpsc_wait_tx(tx, timeout_ms);
+    return r == DLP_OK ? dlp_mpsc_try_push(tx, record) : r;
+}
+
+/* Have a lane with records in turn. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
+static inline int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
+    if (DLPI_LIKELY(rx->left > 0 && rx->at->tail_seen != rx->at->head))
+        return DLP_OK;
+    return dlpi_mpsc_find(rx);
+}
+
+/* Pop one record of some producer, in turns of `quantum` records. *producer (may be NULL): whose.
+   Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
+static inline int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
+    int r = dlpi_mpsc_turn(rx);
+    if (DLPI_UNLIKELY(r != DLP_OK))
+        return r;
+    rx->left--;
+    if (producer)
+        *producer = rx->turn;
+    return dlp_spsc_try_pop(rx->at, record);
+}
+
+/* Lend up to n records of one producer until dlp_mpsc_release. As dlp_spsc_peek. */
+static inline int64_t dlp_mpsc_peek(dlp_mpsc_rx *rx, uint64_t n, const void **records,
+                                    uint32_t *producer) {
+    int r = dlpi_mpsc_turn(rx);
+    if (DLPI_UNLIKELY(r != DLP_OK))
+        return r == DLP_EMPTY ? 0 : r;
+    if (producer)
+        *producer = rx->turn;
+    return dlp_spsc_peek(rx->at, n < rx->left ? n : rx->left, records);
+}
+
+static inline int dlp_mpsc_release(dlp_mpsc_rx *rx, uint64_t n) {
+    int r = dlp_spsc_release(rx->at, n);
+    if (r == DLP_OK)
+        rx->left -= (uint32_t)n;
+    return r;
+}
+
+/* Pop up to max records, of several producers if need be. Returns how many, 0: empty; DLP_ERR_CORRUPT. */
+static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max) {
+    unsigned char *to = (unsigned char *)records;
+    uint64_t done = 0;
+    while (done < max) {
+        int r = dlpi_mpsc_turn(rx);
+        if (r != DLP_OK)
+            return done > 0 || r == DLP_EMPTY ? (int64_t)done : r;
+        uint64_t n = max - done < rx->left ? max - done : rx->left;
+        uint64_t stock = rx->at->tail_seen - rx->at->head;
+        n = n < stock ? n : stock;
+        dlpi_copy_out(rx->at->slots, rx->at->capacity, rx->at->head, rx->at->record_bytes,
+                      to + done * rx->at->record_bytes, n);
+        dlpi_spsc_take(rx->at, n);
+        rx->left -= (uint32_t)n;
+        done += n;
+    }
+    return (int64_t)done;
+}
+
+static inline int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
+    int r = dlp_mpsc_try_pop(rx, record, producer);
+    if (DLPI_LIKELY(r != DLP_EMPTY))
+        return r;
+    r = dlp_mpsc_wait_rx(rx, timeout_ms);
+    return r == DLP_OK ? dlp_mpsc_try_pop(rx, record, producer) : r;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>order      HASHES, KEYED PERMUTATIONS
-   ORDER-PUBLIC-SECTION */
+   Everything here is a pure function of its arguments: the same numbers on every machine and compiler, for
+   ever. A better algorithm will get a new name. */
+
+/* Mix four numbers into 64 well-mixed bits.
+   seed, a, b, c: any values; their order matters - returns the hash - any thread, never waits
+   source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of SplitMix64
+   in Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014). */
+DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
+
+#define DLP_PERMUTATION_TABLE 1024 /* smaller permutations are tables */
+#define DLP_PERMUTATION_ROUNDS 10 /* at most */
+
+/* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest. After init it
+   is read-only, holds no pointer and may be copied and shared. */
+typedef struct dlp_permutation {
+    uint64_t n, seed, epoch;                      /* as given to init */
+    uint32_t right_bits;                          /* a number is left << right_bits | right */
+    uint32_t left_values;                         /* left is 0..left_values-1 */
+    uint32_t rounds;                              /* 0: table */
+    uint32_t simd;                                /* which code runs a block; never which numbers */
+    uint32_t key[2 * DLP_PERMUTATION_ROUNDS];     /* two of each round */
+    uint16_t table[DLP_PERMUTATION_TABLE];        /* n < DLP_PERMUTATION_TABLE: all images */
+} dlp_permutation;
+
+/* Choose the permutation of 0..n-1 that belongs to (n, seed, epoch).
+   p: written whole; n: 1..2^48; seed, epoch: any values - returns 0, or DLP_ERR_ARG with p untouched - any
+   thread - never waits; well under a microsecond, some microseconds below DLP_PERMUTATION_TABLE numbers
+   source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b (Black, Rogaway,
+   Ciphers with Arbitrary Finite Domains, CT-RSA 2002) with cycle walking. */
+DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch);
+
+/* Return the number at a position, UINT64_MAX for a position of n or more. Any thread, never waits. */
+DLPDEF uint64_t dlp_permutation_at(const dlp_permutation *p, uint64_t position);
+
+/* Return the position of a number, UINT64_MAX for a value of n or more. Any thread, never waits; looks through
+   the table below DLP_PERMUTATION_TABLE numbers. */
+DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value);
+
+/* Write the numbers at positions first .. first+count-1: as dlp_permutation_at, several times as fast.
+   out: [count] - any thread, never waits. */
+DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count, uint64_t *out);
 
 /* ---------------------------------------------------------------------------------------------
    >>dataset    FIELDS, DATASETS, ITEMS */
@@ -627,32 +1243,8 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 #endif
 #endif
 
-#define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
-#define DLPI_UNUSED(x) ((void)(x))
-#define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
-#define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
-
 /* ---------------------------------------------------------------------------------------------
-   >>impl-atomics    THE ONE SHIM OVER THE COMPILER'S ATOMICS
-   Each use carries a label and names its partner. A checker may define these before inclusion. */
-#ifndef DLPI_LOAD_RLX
-#define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
-#define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
-#define DLPI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-#define DLPI_STORE_RLX(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
-#define DLPI_STORE_REL(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define DLPI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_XCHG_SEQ(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_ADD_SEQ(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_ADD_RLX(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
-#define DLPI_OR_SEQ(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_AND_SEQ(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
-/* Strong compare-and-swap; *e gets the value found on failure. */
-#define DLPI_CAS_SEQ(p, e, v) \
-    __atomic_compare_exchange_n((p), (e), (v), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
-#define DLPI_CAS_ACQ(p, e, v) \
-    __atomic_compare_exchange_n((p), (e), (v), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
-#endif
+   >>impl-clock      PAUSE, TIME */
 
 static inline void dlpi_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -674,11 +1266,1309 @@ static inline uint64_t dlpi_now_ns(void) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
-   IMPL-QUEUES-SECTION */
+   Futexes and the heavy barrier first, then lanes, then bundles. */
+
+#define DLPI_SLEEP_MAX_NS 100000000u /* every sleep ends by then: a waker can die before it wakes */
+
+/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper that
+   has not slept yet sees another value than it expects. */
+#ifndef DLPIPE_NO_FUTEX
+/* The kernel's numbers (futex(2)), so that no kernel header is needed. */
+enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
+
+static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
+                           int shared) {
+    uint64_t until = dlpi_now_ns() + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
+    struct timespec t;
+    t.tv_sec = (time_t)(until / 1000000000u);
+    t.tv_nsec = (long)(until % 1000000000u);
+    int op = DLPI_FUTEX_WAIT_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
+    int saved = errno;
+    long r = syscall(SYS_futex, word, op, expect, &t, NULL, bits);
+    int timed_out = r != 0 && errno == ETIMEDOUT;
+    errno = saved;
+    return timed_out;
+}
+
+static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
+    int op = DLPI_FUTEX_WAKE_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
+    int saved = errno;
+    (void)syscall(SYS_futex, word, op, n, NULL, NULL, bits);
+    errno = saved;
+}
+
+#else /* DLPIPE_NO_FUTEX */
+
+/* A parking lot: threads that wait stand in a list of their word's bucket, each with a condition
+   variable on its stack. Other processes cannot see it: they look again after short sleeps. */
+#define DLPI_PARK_BUCKETS 64u
+
+typedef struct dlpi_parked {
+    struct dlpi_parked *next;
+    uint32_t *word;
+    uint32_t bits;
+    int woken;
+    pthread_cond_t cond;
+} dlpi_parked;
+
+static struct {
+    pthread_mutex_t lock;
+    dlpi_parked *first;
+} dlpi_park_lot[DLPI_PARK_BUCKETS];
+static pthread_once_t dlpi_park_once = PTHREAD_ONCE_INIT;
+
+static void dlpi_park_begin(void) {
+    for (uint32_t i = 0; i < DLPI_PARK_BUCKETS; i++)
+        pthread_mutex_init(&dlpi_park_lot[i].lock, NULL);
+}
+
+static uint32_t dlpi_park_bucket(const uint32_t *word) {
+    return (uint32_t)(((uintptr_t)word * UINT64_C(0x9E3779B97F4A7C15)) >> 58);
+}
+
+static int dlpi_nap(const uint32_t *word, uint32_t expect, uint64_t timeout_ns) {
+    uint64_t begin = dlpi_now_ns(), nap = 50000;
+    while (DLPI_LOAD_SEQ(word) == expect) { /* W1, any change of the word */
+        uint64_t gone = dlpi_now_ns() - begin;
+        if (gone >= timeout_ns)
+            return 1;
+        if (nap > timeout_ns - gone)
+            nap = timeout_ns - gone;
+        struct timespec t = {(time_t)(nap / 1000000000u), (long)(nap % 1000000000u)};
+        nanosleep(&t, NULL);
+        if (nap < 1000000)
+            nap *= 2;
+    }
+    return 0;
+}
+
+static int dlpi_park(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns) {
+    pthread_mutex_t *lock = &dlpi_park_lot[dlpi_park_bucket(word)].lock;
+    dlpi_parked **list = &dlpi_park_lot[dlpi_park_bucket(word)].first;
+    dlpi_parked me = {NULL, word, bits, 0, PTHREAD_COND_INITIALIZER};
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t at = (uint64_t)t.tv_nsec +
+                  (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
+    t.tv_sec += (time_t)(at / 1000000000u);
+    t.tv_nsec = (long)(at % 1000000000u);
+    int timed_out = 0;
+    pthread_mutex_lock(lock);
+    if (DLPI_LOAD_SEQ(word) == expect) { /* W1, under the lock that a waker takes after its change */
+        me.next = *list;
+        *list = &me;
+        while (!me.woken && !timed_out)
+            timed_out = pthread_cond_timedwait(&me.cond, lock, &t) == ETIMEDOUT;
+        if (!me.woken) {
+            while (*list != &me)
+                list = &(*list)->next;
+            *list = me.next;
+        }
+        timed_out = !me.woken;
+    }
+    pthread_mutex_unlock(lock);
+    pthread_cond_destroy(&me.cond);
+    return timed_out;
+}
+
+static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
+                           int shared) {
+    if (shared)
+        return dlpi_nap(word, expect, timeout_ns);
+    pthread_once(&dlpi_park_once, dlpi_park_begin);
+    return dlpi_park(word, expect, bits, timeout_ns);
+}
+
+static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
+    if (shared)
+        return;
+    pthread_once(&dlpi_park_once, dlpi_park_begin);
+    uint32_t bucket = dlpi_park_bucket(word);
+    pthread_mutex_lock(&dlpi_park_lot[bucket].lock);
+    dlpi_parked **at = &dlpi_park_lot[bucket].first;
+    while (*at && n > 0) {
+        dlpi_parked *sleeper = *at;
+        if (sleeper->word == word && (sleeper->bits & bits)) {
+            *at = sleeper->next;
+            sleeper->woken = 1;
+            pthread_cond_signal(&sleeper->cond);
+            n--;
+        } else {
+            at = &sleeper->next;
+        }
+    }
+    pthread_mutex_unlock(&dlpi_park_lot[bucket].lock);
+}
+#endif /* DLPIPE_NO_FUTEX */
+
+#if defined(__linux__)
+/* Read a small file into buf, terminated. Returns its length, or -1. */
+static int dlpi_read_small(const char *path, char *buf, size_t size) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read(fd, buf, size - 1);
+    close(fd);
+    if (n < 0)
+        return -1;
+    buf[n] = 0;
+    return (int)n;
+}
+
+/* Cores that the cgroup v2 quotas of this process and of its parents allow, rounded up. */
+static int dlpi_cgroup_cpus(int most) {
+    char text[1024], path[1200];
+    if (dlpi_read_small("/proc/self/cgroup", text, sizeof text) < 0)
+        return most;
+    char *own = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
+    if (!own)
+        return most;
+    own = strchr(own, '/');
+    if (!own)
+        return most;
+    own[strcspn(own, "\n")] = 0;
+    for (;;) {
+        char quota[64];
+        unsigned long long max, period;
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", own);
+        if (dlpi_read_small(path, quota, sizeof quota) > 0 &&
+            sscanf(quota, "%llu %llu", &max, &period) == 2 && period > 0) {
+            unsigned long long cpus = (max + period - 1) / period;
+            if (cpus < (unsigned long long)most)
+                most = cpus > 0 ? (int)cpus : 1;
+        }
+        char *slash = strrchr(own, '/');
+        if (!slash)
+            return most;
+        *slash = 0;
+    }
+}
+#endif
+
+/* Cores that this process may use: its affinity mask, and its cgroup's quota where it can be read. */
+static int dlpi_cpu_count(void) {
+#if defined(__linux__)
+    cpu_set_t set;
+    int n = 0;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        n = CPU_COUNT(&set);
+    if (n < 1)
+        n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return dlpi_cgroup_cpus(n > 0 ? n : 1);
+#else
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+#endif
+}
+
+/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to sleep ---- */
+
+#ifndef DLPIPE_NO_MEMBARRIER
+/* The kernel's numbers (membarrier(2)). */
+enum {
+    DLPI_MB_GLOBAL = 1 << 1,
+    DLPI_MB_REGISTER_GLOBAL = 1 << 2,
+    DLPI_MB_PRIVATE = 1 << 3,
+    DLPI_MB_REGISTER_PRIVATE = 1 << 4
+};
+
+static int dlpi_membarrier(int command) {
+    int saved = errno;
+    long r = syscall(SYS_membarrier, command, 0, 0);
+    errno = saved;
+    return r == 0;
+}
+
+/* Let this process take part. Returns 0 where the kernel or a filter refuses. */
+static int dlpi_heavy_register(int shared) {
+    return dlpi_membarrier(shared ? DLPI_MB_REGISTER_GLOBAL : DLPI_MB_REGISTER_PRIVATE);
+}
+
+static int dlpi_heavy_barrier(int shared) {
+    return dlpi_membarrier(shared ? DLPI_MB_GLOBAL : DLPI_MB_PRIVATE);
+}
+#else
+static int dlpi_heavy_register(int shared) {
+    DLPI_UNUSED(shared);
+    return 0;
+}
+
+static int dlpi_heavy_barrier(int shared) {
+    DLPI_UNUSED(shared);
+    return 0;
+}
+#endif
+
+/* ---- bells: an event count for one sleeper ----
+   A bell is a futex word. DLPI_BELL_SLEEPER: its owner sleeps or is about to. DLPI_BELL_RMW: some
+   participant has no heavy barrier; it is set once and stays, and makes every waker come to
+   dlpi_bell_ring, whose read-modify-write (B2) then is the order.
+   Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is unchanged.
+   Waker:   T1 or H1; B1.
+   With the barrier: either B1 comes before it in the waker's program, and then so does T1, which the
+   barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
+   Without: B2 and B3 are one order. If B2 is later it sees the bit. If B3 is later it reads what B2
+   wrote, or later, and the second look sees T1, which came before B2.
+   A participant that sets DLPI_BELL_RMW while others run may miss a wake-up until they have seen the
+   bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100 ms. */
+#define DLPI_BELL_SLEEPER 1u
+#define DLPI_BELL_RMW 2u
+
+static void dlpi_bell_join(uint32_t *bell, int shared) {
+    if (!dlpi_heavy_register(shared))
+        DLPI_OR_SEQ(bell, DLPI_BELL_RMW); /* -> B1 */
+}
+
+DLPDEF void dlpi_bell_ring(uint32_t *bell, uint32_t shared) {
+    if (DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER) /* B2 <- B3 */
+        dlpi_futex_wake(bell, 1, ~0u, (int)shared);
+}
+
+/* Wake a producer that sleeps on a full lane, once half of it is free. */
+DLPDEF void dlpi_spsc_room_bell(dlp_spsc_rx *rx) {
+    uint32_t *bell = &rx->lane->producer_bell;
+    if (!(DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)) /* B2 <- B3 */
+        return;
+    uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* T2 <- T1 */
+    if (used <= rx->capacity / 2 || used > rx->capacity)
+        dlpi_bell_ring(bell, rx->shared);
+}
+
+/* One who waits: on which bell, how patiently, and for what. */
+typedef struct dlpi_waiter {
+    uint32_t *bell;
+    uint32_t shared, spin_ns, yields;
+    int (*look)(void *handle); /* not 0: it has come, or an error has */
+    void *handle;
+} dlpi_waiter;
+
+static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until) {
+    uint64_t end = until - begin < w->spin_ns ? until : begin + w->spin_ns;
+    if (w->spin_ns > 0) {
+        for (uint32_t i = 1;; i++) {
+            if (w->look(w->handle))
+                return 1;
+            if (i % 16 == 0 && dlpi_now_ns() >= end)
+                break;
+            dlpi_pause();
+        }
+    }
+    for (uint32_t i = 0; i < w->yields; i++) {
+        if (w->look(w->handle))
+            return 1;
+        sched_yield();
+    }
+    return w->look(w->handle);
+}
+
+static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
+    for (;;) {
+        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER; /* B3 -> B1, B2 */
+        if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
+            DLPI_OR_SEQ(w->bell, DLPI_BELL_RMW); /* -> B1 */
+            set |= DLPI_BELL_RMW;
+        }
+        int come = w->look(w->handle);
+        uint64_t now = come ? 0 : dlpi_now_ns();
+        if (come || now >= until) {
+            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+            return come ? DLP_OK : DLP_TIMEOUT;
+        }
+        uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
+        dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
+    }
+}
+
+/* Wait until look says so. Returns DLP_OK or DLP_TIMEOUT. */
+static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
+    if (w->look(w->handle))
+        return DLP_OK;
+    if (timeout_ms == DLP_NOWAIT)
+        return DLP_TIMEOUT;
+    uint64_t begin = dlpi_now_ns(), until = UINT64_MAX;
+    if (timeout_ms > 0)
+        until = begin + (uint64_t)timeout_ms * 1000000u;
+    if (dlpi_await_awake(w, begin, until))
+        return DLP_OK;
+    return dlpi_await_asleep(w, until);
+}
+
+/* How patiently to wait where this many threads take part: on spare cores a spin about as long as a
+   wake-up takes; else make way soon, but a few times before paying for sleep. */
+static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
+    static uint32_t cpus;
+    uint32_t n = DLPI_LOAD_RLX(&cpus); /* C1, any value read twice is the same */
+    if (n == 0) {
+        n = (uint32_t)dlpi_cpu_count();
+        DLPI_STORE_RLX(&cpus, n); /* C1 */
+    }
+    *spin_ns = peers <= n ? 10000 : 1000;
+    *yields = peers <= n ? 0 : 50;
+}
+
+/* ---- lanes: layout, attach, wait ---- */
+
+#define DLPI_SPSC_MAGIC UINT64_C(0x31656e616c706c64) /* "dlplane1" */
+#define DLPI_MPSC_MAGIC UINT64_C(0x316c646e62706c64) /* "dlpbndl1" */
+#define DLPI_QUEUE_VERSION 1u
+/* Sizes and places that sharers must agree on, in one number. */
+#define DLPI_QUEUE_LAYOUT \
+    ((uint32_t)(sizeof(dlp_spsc) << 16 ^ sizeof(dlp_mpsc) << 4 ^ DLPI_LINE ^ sizeof(size_t) << 28))
+
+_Static_assert(sizeof(dlp_spsc) == 5 * DLPI_LINE, "lane header");
+_Static_assert(offsetof(dlp_spsc, tail) == DLPI_LINE, "one writer per block");
+_Static_assert(offsetof(dlp_spsc, head) == 2 * DLPI_LINE, "one writer per block");
+_Static_assert(offsetof(dlp_spsc, producer_bell) == 3 * DLPI_LINE, "waiters' own block");
+_Static_assert(offsetof(dlp_spsc, consumer_bell) == 4 * DLPI_LINE, "waiters' own block");
+_Static_assert(sizeof(dlp_mpsc) == 2 * DLPI_LINE, "bundle header");
+_Static_assert(offsetof(dlp_mpsc, consumer_bell) == DLPI_LINE, "waiter's own block");
+_Static_assert(sizeof(dlp_spsc_tx) == 256 && sizeof(dlp_spsc_rx) == 256, "handles are padded");
+
+static uint64_t dlpi_line_up(uint64_t bytes) {
+    return (bytes + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+}
+
+static int dlpi_queue_mem_ok(const void *mem) {
+    return mem && (uintptr_t)mem % DLP_QUEUE_ALIGN == 0;
+}
+
+DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity) {
+    if (record_bytes == 0 || record_bytes % 8 || record_bytes > DLP_QUEUE_MAX_RECORD ||
+        capacity == 0 || (capacity & (capacity - 1)) || capacity > DLP_QUEUE_MAX_CAPACITY)
+        return 0;
+    return dlpi_line_up(sizeof(dlp_spsc) + record_bytes * capacity);
+}
+
+DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
+                         int shared) {
+    uint64_t need = dlp_spsc_bytes(record_bytes, capacity);
+    if (!dlpi_queue_mem_ok(mem) || need == 0 || need > bytes || need > SIZE_MAX)
+        return DLP_ERR_ARG;
+    dlp_spsc *lane = (dlp_spsc *)mem;
+    memset(lane, 0, sizeof *lane);
+    lane->version = DLPI_QUEUE_VERSION;
+    lane->layout = DLPI_QUEUE_LAYOUT;
+    lane->record_bytes = record_bytes;
+    lane->shared = shared != 0;
+    lane->capacity = capacity;
+    lane->slots_offset = sizeof(dlp_spsc);
+    lane->total_bytes = need;
+    DLPI_STORE_REL(&lane->magic, DLPI_SPSC_MAGIC); /* M1 -> M2 */
+    return DLP_OK;
+}
+
+/* The header as read once, checked against the bytes there are. */
+static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy) {
+    if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* M2 <- M1 */
+        return DLP_ERR_CORRUPT;
+    copy->version = DLPI_LOAD_RLX(&lane->version); /* M3, six words that init wrote before M1 */
+    copy->layout = DLPI_LOAD_RLX(&lane->layout);
+    copy->record_bytes = DLPI_LOAD_RLX(&lane->record_bytes);
+    copy->shared = DLPI_LOAD_RLX(&lane->shared);
+    copy->capacity = DLPI_LOAD_RLX(&lane->capacity);
+    copy->slots_offset = DLPI_LOAD_RLX(&lane->slots_offset);
+    copy->total_bytes = DLPI_LOAD_RLX(&lane->total_bytes);
+    uint64_t need = dlp_spsc_bytes(copy->record_bytes, copy->capacity);
+    if (copy->version != DLPI_QUEUE_VERSION || copy->layout != DLPI_QUEUE_LAYOUT ||
+        copy->shared > 1 || need == 0 || need > bytes || copy->total_bytes != need ||
+        copy->slots_offset != sizeof *lane)
+        return DLP_ERR_CORRUPT;
+    copy->head = DLPI_LOAD_ACQ(&lane->head); /* H2 <- H1, before tail: head never passes tail */
+    copy->tail = DLPI_LOAD_ACQ(&lane->tail); /* T2 <- T1 */
+    return DLP_OK;
+}
+
+DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
+    dlp_spsc copy;
+    if (!tx || !dlpi_queue_mem_ok(mem))
+        return DLP_ERR_ARG;
+    dlp_spsc *lane = (dlp_spsc *)mem;
+    if (dlpi_spsc_check(lane, bytes, &copy) != DLP_OK || copy.tail - copy.head > copy.capacity)
+        return DLP_ERR_CORRUPT;
+    memset(tx, 0, sizeof *tx);
+    tx->tail = copy.tail;
+    tx->head_seen = copy.head;
+    tx->capacity = copy.capacity;
+    tx->slots = (unsigned char *)mem + copy.slots_offset;
+    tx->lane = lane;
+    tx->bell = &lane->consumer_bell;
+    tx->record_bytes = copy.record_bytes;
+    tx->shared = copy.shared;
+    dlpi_wait_policy(2, &tx->spin_ns, &tx->yields);
+    dlpi_bell_join(&lane->consumer_bell, (int)copy.shared);
+    dlpi_bell_join(&lane->producer_bell, (int)copy.shared);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
+    dlp_spsc copy;
+    if (!rx || !dlpi_queue_mem_ok(mem))
+        return DLP_ERR_ARG;
+    dlp_spsc *lane = (dlp_spsc *)mem;
+    if (dlpi_spsc_check(lane, bytes, &copy) != DLP_OK || copy.tail - copy.head > copy.capacity)
+        return DLP_ERR_CORRUPT;
+    memset(rx, 0, sizeof *rx);
+    rx->head = rx->published = copy.head;
+    rx->tail_seen = copy.tail;
+    rx->publish_every = copy.capacity >= 8 ? copy.capacity / 8 : 1;
+    rx->capacity = copy.capacity;
+    rx->slots = (unsigned char *)mem + copy.slots_offset;
+    rx->lane = lane;
+    rx->record_bytes = copy.record_bytes;
+    rx->shared = copy.shared;
+    dlpi_wait_policy(2, &rx->spin_ns, &rx->yields);
+    dlpi_bell_join(&lane->consumer_bell, (int)copy.shared);
+    dlpi_bell_join(&lane->producer_bell, (int)copy.shared);
+    return DLP_OK;
+}
+
+static int dlpi_spsc_has_room(void *handle) {
+    return dlpi_spsc_room((dlp_spsc_tx *)handle, 1) != 0;
+}
+
+static int dlpi_spsc_has_stock(void *handle) {
+    return dlpi_spsc_stock((dlp_spsc_rx *)handle, 1) != 0;
+}
+
+DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms) {
+    dlpi_waiter w = {&tx->lane->producer_bell, tx->shared, tx->spin_ns, tx->yields,
+                     dlpi_spsc_has_room, tx};
+    int r = dlpi_await(&w, timeout_ms);
+    return r == DLP_OK && dlpi_spsc_room(tx, 1) < 0 ? DLP_ERR_CORRUPT : r;
+}
+
+DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms) {
+    dlpi_waiter w = {&rx->lane->consumer_bell, rx->shared, rx->spin_ns, rx->yields,
+                     dlpi_spsc_has_stock, rx};
+    int r = dlpi_await(&w, timeout_ms);
+    return r == DLP_OK && dlpi_spsc_stock(rx, 1) < 0 ? DLP_ERR_CORRUPT : r;
+}
+
+/* What is left of timeout_ms since begin, as a time-out again. */
+static int dlpi_time_left(int timeout_ms, uint64_t *begin) {
+    if (timeout_ms <= 0)
+        return timeout_ms;
+    uint64_t now = dlpi_now_ns();
+    if (*begin == 0)
+        *begin = now;
+    uint64_t gone = (now - *begin) / 1000000u;
+    return gone < (uint64_t)timeout_ms ? timeout_ms - (int)gone : DLP_NOWAIT;
+}
+
+DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n,
+                                   int timeout_ms) {
+    const unsigned char *from = (const unsigned char *)records;
+    uint64_t done = 0, begin = 0;
+    for (;;) {
+        int64_t k = dlp_spsc_try_push_burst(tx, from + done * tx->record_bytes, n - done);
+        if (k < 0)
+            return k;
+        done += (uint64_t)k;
+        if (done == n)
+            return (int64_t)done;
+        int r = dlp_spsc_wait_tx(tx, dlpi_time_left(timeout_ms, &begin));
+        if (r != DLP_OK)
+            return r < 0 ? r : (int64_t)done;
+    }
+}
+
+DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, int timeout_ms) {
+    int64_t n = dlp_spsc_try_pop_burst(rx, records, max);
+    if (n != 0 || max == 0)
+        return n;
+    int r = dlp_spsc_wait_rx(rx, timeout_ms);
+    if (r != DLP_OK)
+        return r < 0 ? r : 0;
+    return dlp_spsc_try_pop_burst(rx, records, max);
+}
+
+/* ---- bundles ---- */
+
+#define DLPI_MPSC_SCAN 16u      /* up to so many producers the consumer just looks at their tails */
+#define DLPI_MPSC_QUANTUM 64u
+#define DLPI_MPSC_SWEEP 64u     /* every so many searches all lanes are looked at */
+
+/* Offsets and sizes of a bundle; all 0 if a parameter is out of range. */
+static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity, uint32_t producers) {
+    dlp_mpsc plan;
+    memset(&plan, 0, sizeof plan);
+    uint64_t lane = dlp_spsc_bytes(record_bytes, capacity);
+    if (lane == 0 || producers == 0 || producers > DLP_MPSC_MAX_PRODUCERS)
+        return plan;
+    plan.version = DLPI_QUEUE_VERSION;
+    plan.layout = DLPI_QUEUE_LAYOUT;
+    plan.record_bytes = record_bytes;
+    plan.capacity = capacity;
+    plan.producers = producers;
+    plan.ready_words = producers > DLPI_MPSC_SCAN ? (producers + 63) / 64 : 0;
+    plan.ready_offset = sizeof(dlp_mpsc);
+    plan.owners_offset = plan.ready_offset + plan.ready_words * (uint64_t)DLPI_LINE;
+    plan.lanes_offset = plan.owners_offset + dlpi_line_up(producers * sizeof(uint32_t));
+    plan.lane_bytes = lane;
+    plan.total_bytes = plan.lanes_offset + lane * producers;
+    return plan;
+}
+
+DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_t producers) {
+    return dlpi_mpsc_plan(record_bytes, capacity, producers).total_bytes;
+}
+
+static void *dlpi_at(void *mem, uint64_t offset) {
+    return (unsigned char *)mem + offset;
+}
+
+DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
+                         uint32_t producers, int shared) {
+    dlp_mpsc plan = dlpi_mpsc_plan(record_bytes, capacity, producers);
+    if (!dlpi_queue_mem_ok(mem) || plan.total_bytes == 0 || plan.total_bytes > bytes ||
+        plan.total_bytes > SIZE_MAX)
+        return DLP_ERR_ARG;
+    plan.shared = shared != 0;
+    memset(mem, 0, (size_t)plan.lanes_offset);
+    memcpy(mem, &plan, sizeof plan);
+    for (uint32_t i = 0; i < producers; i++) {
+        void *lane = dlpi_at(mem, plan.lanes_offset + i * plan.lane_bytes);
+        int r = dlp_spsc_init(lane, plan.lane_bytes, record_bytes, capacity, shared);
+        if (r != DLP_OK)
+            return r;
+    }
+    DLPI_STORE_REL(&((dlp_mpsc *)mem)->magic, DLPI_MPSC_MAGIC); /* M1 -> M2 */
+    return DLP_OK;
+}
+
+/* Check what lies in memory against what its few free parameters make of it. */
+static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *copy) {
+    if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* M2 <- M1 */
+        return DLP_ERR_CORRUPT;
+    dlp_mpsc found = *bundle;
+    *copy = dlpi_mpsc_plan(found.record_bytes, found.capacity, found.producers);
+    if (copy->total_bytes == 0 || copy->total_bytes > bytes || found.shared > 1)
+        return DLP_ERR_CORRUPT;
+    copy->shared = found.shared;
+    copy->magic = found.magic;
+    return memcmp(copy, &found, offsetof(dlp_mpsc, pad0)) == 0 ? DLP_OK : DLP_ERR_CORRUPT;
+}
+
+static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
+    for (uint32_t i = 0; i < producers; i++) {
+        uint32_t free_owner = 0;
+        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* O1 */
+            return (int)i;
+    }
+    return DLP_ERR_BUSY;
+}
+
+DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer) {
+    dlp_mpsc copy;
+    if (!tx || !dlpi_queue_mem_ok(mem) || producer < DLP_NONE)
+        return DLP_ERR_ARG;
+    dlp_mpsc *bundle = (dlp_mpsc *)mem;
+    if (dlpi_mpsc_check(bundle, bytes, &copy) != DLP_OK)
+        return DLP_ERR_CORRUPT;
+    uint32_t *owners = (uint32_t *)dlpi_at(mem, copy.owners_offset);
+    if (producer >= (int)copy.producers)
+        return DLP_ERR_ARG;
+    int mine = producer == DLP_NONE ? dlpi_mpsc_claim(owners, copy.producers) : producer;
+    if (mine < 0)
+        return mine;
+    DLPI_STORE_SEQ(&owners[mine], 1u); /* O1 */
+    memset(tx, 0, sizeof *tx);
+    uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
+    int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
+    if (r != DLP_OK || tx->lane.record_bytes != copy.record_bytes)
+        return DLP_ERR_CORRUPT;
+    tx->lane.bell = &bundle->consumer_bell;
+    tx->lane.shared = copy.shared;
+    tx->owner = &owners[mine];
+    if (copy.ready_words) {
+        uint64_t word = copy.ready_offset + (uint64_t)(mine / 64) * DLPI_LINE;
+        tx->ready = (uint64_t *)dlpi_at(mem, word);
+        tx->ready_bit = UINT64_C(1) << (mine % 64);
+    }
+    dlpi_wait_policy(copy.producers + 1, &tx->lane.spin_ns, &tx->lane.yields);
+    dlpi_bell_join(&bundle->consumer_bell, (int)copy.shared);
+    return mine;
+}
+
+DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) {
+    DLPI_STORE_SEQ(tx->owner, 0u); /* O1 */
+}
+
+DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
+                              uint64_t bytes) {
+    dlp_mpsc copy;
+    if (!rx || !lanes || !dlpi_queue_mem_ok(mem))
+        return DLP_ERR_ARG;
+    if (dlpi_mpsc_check((dlp_mpsc *)mem, bytes, &copy) != DLP_OK)
+        return DLP_ERR_CORRUPT;
+    if (n_lanes < copy.producers)
+        return DLP_ERR_ARG;
+    for (uint32_t i = 0; i < copy.producers; i++) {
+        void *lane = dlpi_at(mem, copy.lanes_offset + i * copy.lane_bytes);
+        int r = dlp_spsc_attach_rx(&lanes[i], lane, copy.lane_bytes);
+        if (r != DLP_OK || lanes[i].record_bytes != copy.record_bytes)
+            return DLP_ERR_CORRUPT;
+    }
+    memset(rx, 0, sizeof *rx);
+    rx->bundle = (dlp_mpsc *)mem;
+    rx->lanes = rx->at = lanes;
+    rx->quantum = DLPI_MPSC_QUANTUM;
+    rx->producers = copy.producers;
+    rx->ready_words = copy.ready_words;
+    rx->shared = copy.shared;
+    dlpi_wait_policy(copy.producers + 1, &rx->spin_ns, &rx->yields);
+    dlpi_bell_join(&rx->bundle->consumer_bell, (int)copy.shared);
+    return DLP_OK;
+}
+
+/* Give lane i its turn if it has records. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
+static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
+    int64_t stock = dlpi_spsc_stock(&rx->lanes[i], 1);
+    if (stock <= 0)
+        return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
+    rx->at = &rx->lanes[i];
+    rx->turn = i;
+    rx->left = rx->quantum > 0 ? rx->quantum : 1;
+    return DLP_OK;
+}
+
+/* Look at all lanes, from the one behind that in turn on. */
+static int dlpi_mpsc_sweep(dlp_mpsc_rx *rx) {
+    uint32_t i = rx->turn;
+    for (uint32_t k = 0; k < rx->producers; k++) {
+        i = i + 1 < rx->producers ? i + 1 : 0;
+        int r = dlpi_mpsc_try_turn(rx, i);
+        if (r != DLP_EMPTY)
+            return r;
+    }
+    return DLP_EMPTY;
+}
+
+static uint64_t *dlpi_mpsc_ready_word(dlp_mpsc_rx *rx, uint32_t word) {
+    return (uint64_t *)dlpi_at(rx->bundle, sizeof(dlp_mpsc) + word * (uint64_t)DLPI_LINE);
+}
+
+/* Go through the lanes whose bits are set. */
+static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
+    for (uint32_t k = 0; k <= rx->ready_words; k++) {
+        while (rx->bits) {
+            uint32_t i = rx->word * 64 + (uint32_t)__builtin_ctzll(rx->bits);
+            rx->bits &= rx->bits - 1;
+            int r = i < rx->producers ? dlpi_mpsc_try_turn(rx, i) : DLP_EMPTY;
+            if (r != DLP_EMPTY)
+                return r;
+        }
+        rx->word = rx->word + 1 < rx->ready_words ? rx->word + 1 : 0;
+        uint64_t *ready = dlpi_mpsc_ready_word(rx, rx->word);
+        if (DLPI_LOAD_RLX(ready) != 0)              /* R3, not worth a write if clear */
+            rx->bits = DLPI_XCHG_SEQ(ready, (uint64_t)0); /* R3 <- R2 */
+    }
+    return DLP_EMPTY;
+}
+
+DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
+    if (rx->ready_words == 0)
+        return dlpi_mpsc_sweep(rx);
+    if (rx->left == 0) /* its turn is over, but it may have more */
+        DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64); /* R2 */
+    rx->left = 0;
+    int r = DLP_EMPTY;
+    if (++rx->finds % DLPI_MPSC_SWEEP != 0)
+        r = dlpi_mpsc_follow(rx);
+    return r == DLP_EMPTY ? dlpi_mpsc_sweep(rx) : r;
+}
+
+static int dlpi_mpsc_has_stock(void *handle) {
+    return dlpi_mpsc_turn((dlp_mpsc_rx *)handle) != DLP_EMPTY;
+}
+
+DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms) {
+    return dlp_spsc_wait_tx(&tx->lane, timeout_ms);
+}
+
+DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms) {
+    dlpi_waiter w = {&rx->bundle->consumer_bell, rx->shared, rx->spin_ns, rx->yields,
+                     dlpi_mpsc_has_stock, rx};
+    int r = dlpi_await(&w, timeout_ms);
+    return r == DLP_OK ? dlpi_mpsc_turn(rx) : r;
+}
+
+DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n,
+                                   int timeout_ms) {
+    const unsigned char *from = (const unsigned char *)records;
+    uint64_t done = 0, begin = 0;
+    for (;;) {
+        int64_t k = dlp_mpsc_try_push_burst(tx, from + done * tx->lane.record_bytes, n - done);
+        if (k < 0)
+            return k;
+        done += (uint64_t)k;
+        if (done == n)
+            return (int64_t)done;
+        int r = dlp_mpsc_wait_tx(tx, dlpi_time_left(timeout_ms, &begin));
+        if (r != DLP_OK)
+            return r < 0 ? r : (int64_t)done;
+    }
+}
+
+DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, int timeout_ms) {
+    int64_t n = dlp_mpsc_try_pop_burst(rx, records, max);
+    if (n != 0 || max == 0)
+        return n;
+    int r = dlp_mpsc_wait_rx(rx, timeout_ms);
+    if (r != DLP_OK)
+        return r < 0 ? r : 0;
+    return dlp_mpsc_try_pop_burst(rx, records, max);
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
-   IMPL-ORDER-SECTION */
+   Two rules. Numbers drawn for different uses never share keys: each use has a domain word, absorbed right after the
+   seed. And nothing here may ever change a number, or every saved state and published run changes with it;
+   tests/order.c pins them. */
+
+/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
+#if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
+#define DLPI_ORDER_AVX2
+#include <immintrin.h>
+#endif
+
+#define DLPI_GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio: keeps 0 from being a fixed point */
+#define DLPI_MAX_ITEMS ((uint64_t)1 << 48)
+
+enum {
+    DLPI_DOMAIN_PERMUTATION = 1,
+    DLPI_DOMAIN_DRAW,
+    DLPI_DOMAIN_REPLACEMENT,
+    DLPI_DOMAIN_ITEM,
+    DLPI_DOMAIN_PARAMS
+};
+
+static inline uint64_t dlpi_mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* One more word into a hash. For a fixed h a bijection of word, and the other way round. */
+static inline uint64_t dlpi_absorb(uint64_t h, uint64_t word) {
+    return dlpi_mix((h ^ word) + DLPI_GOLDEN);
+}
+
+static inline uint64_t dlpi_hash_in(uint64_t domain, uint64_t seed, uint64_t a) {
+    return dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), domain), a);
+}
+
+DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
+    return dlpi_absorb(dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), a), b), c);
+}
+
+DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
+    return dlpi_absorb(dlpi_absorb(h, item->position), salt);
+}
+
+/* The high half of a * b; the low half goes to *low. */
+static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
+#ifdef __SIZEOF_INT128__
+    __extension__ typedef unsigned __int128 wide;
+    wide product = (wide)a * b;
+    *low = (uint64_t)product;
+    return (uint64_t)(product >> 64);
+#else
+    uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
+    uint64_t middle = a1 * b0 + (a0 * b0 >> 32);
+    uint64_t other = a0 * b1 + (uint32_t)middle;
+    *low = a * b;
+    return a1 * b1 + (middle >> 32) + (other >> 32);
+#endif
+}
+
+/* A range that numbers are drawn from, without bias: of the 2^64 random words the first `reject` of each residue's
+   share are drawn again, so that every value has equally many (Lemire, ACM TOMACS 29/1, 2019). */
+typedef struct dlpi_range {
+    uint64_t n, reject;
+} dlpi_range;
+
+static inline dlpi_range dlpi_range_of(uint64_t n) {
+    dlpi_range range = {n, (0 - n) % n};
+    return range;
+}
+
+static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
+    uint64_t low, high = dlpi_multiply(random, range.n, &low);
+    while (DLPI_UNLIKELY(low < range.reject)) {
+        random = dlpi_absorb(random, range.n);
+        high = dlpi_multiply(random, range.n, &low);
+    }
+    return high;
+}
+
+/* --- Keyed permutation -----------------------------------------------------------------------
+
+   A number below n is written as (left, right): right has a power of two of values, 2^right_bits, about the square
+   root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a keyed hash of right to left (mod a)
+   and of left to right (mod 2^right_bits). Each is undone by the subtraction, so all together is a bijection of
+   a * 2^right_bits >= n numbers. Results from n up are put through again until they fall below n, which always ends
+   (the cycle comes back to where it began, which is below n) and is a bijection of 0..n-1. Fewer than
+   2^right_bits numbers lie above n, one in 32 at the most, also just above a power of two; splitting takes no
+   division; and the additions, not exclusive ors, give odd permutations as often as even ones.
+
+   Feistel networks on few values are poor; hence 8 rounds where a pair of numbers is not much against the square of n,
+   6 above, and tables of exact, keyed shuffles below 1,024. */
+
+/* 64 bits whose upper word's low 24 bits and whose lower word's high bits are the round's hash of a half. */
+static inline uint64_t dlpi_round_hash(uint32_t half, const uint32_t key[2]) {
+    uint64_t z = (uint64_t)(half ^ key[0]) * 0x85ebca6bu;
+    return (uint64_t)((uint32_t)z ^ (uint32_t)(z >> 32) ^ key[1]) * 0xc2b2ae35u;
+}
+
+/* What a round adds to left: 0..left_values-1. */
+static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right, const uint32_t key[2]) {
+    return (uint32_t)((uint64_t)(uint32_t)dlpi_round_hash(right, key) * p->left_values >> 32);
+}
+
+/* What a round adds to right, to be cut to right_bits. */
+static inline uint32_t dlpi_round_right(uint32_t left, const uint32_t key[2]) {
+    return (uint32_t)(dlpi_round_hash(left, key) >> 24);
+}
+
+/* x, or x - a where x >= a: without a branch, for it would be mispredicted half the time. */
+static inline uint32_t dlpi_wrap(uint32_t x, uint32_t a) {
+    uint32_t less = x - a;
+    return x < a ? x : less;
+}
+
+static inline uint64_t dlpi_permutation_step(const dlp_permutation *p, uint64_t x) {
+    uint32_t a = p->left_values, mask = (1u << p->right_bits) - 1;
+    uint32_t left = (uint32_t)(x >> p->right_bits), right = (uint32_t)x & mask;
+    for (uint32_t i = 0; i < p->rounds; i += 2) {
+        left = dlpi_wrap(left + dlpi_round_left(p, right, &p->key[2 * i]), a);
+        right = (right + dlpi_round_right(left, &p->key[2 * i + 2])) & mask;
+    }
+    return (uint64_t)left << p->right_bits | right;
+}
+
+static inline uint64_t dlpi_permutation_unstep(const dlp_permutation *p, uint64_t x) {
+    uint32_t a = p->left_values, mask = (1u << p->right_bits) - 1;
+    uint32_t left = (uint32_t)(x >> p->right_bits), right = (uint32_t)x & mask;
+    for (uint32_t i = p->rounds; i > 0; i -= 2) {
+        right = (right - dlpi_round_right(left, &p->key[2 * i - 2])) & mask;
+        left = dlpi_wrap(left + a - dlpi_round_left(p, right, &p->key[2 * i - 4]), a);
+    }
+    return (uint64_t)left << p->right_bits | right;
+}
+
+static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
+    for (uint32_t i = 0; i < p->n; i++) {
+        uint32_t j = (uint32_t)dlpi_below(dlpi_range_of(i + 1u), dlpi_absorb(key, i));
+        p->table[i] = p->table[j];
+        p->table[j] = (uint16_t)i;
+    }
+}
+
+DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch) {
+    uint32_t log2_n = 0;
+    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PERMUTATION, seed, epoch), n);
+    if (n < 1 || n > DLPI_MAX_ITEMS)
+        return DLP_ERR_ARG;
+    memset(p, 0, sizeof *p);
+    p->n = n;
+    p->seed = seed;
+    p->epoch = epoch;
+    if (n < DLP_PERMUTATION_TABLE) {
+        dlpi_permutation_shuffle(p, key);
+        return DLP_OK;
+    }
+    while (n >> (log2_n + 1))
+        log2_n++;
+    p->right_bits = (log2_n + 1) / 2;
+    p->left_values = (uint32_t)((n - 1) >> p->right_bits) + 1;
+    p->rounds = log2_n < 12 ? 10 : log2_n < 15 ? 8 : 6;
+    for (uint32_t i = 0; i < p->rounds; i++) {
+        uint64_t word = dlpi_absorb(key, i);
+        p->key[2 * i] = (uint32_t)word;
+        p->key[2 * i + 1] = (uint32_t)(word >> 32);
+    }
+#ifdef DLPI_ORDER_AVX2
+    p->simd = __builtin_cpu_supports("avx2") ? 1 : 0;
+#endif
+    return DLP_OK;
+}
+
+DLPDEF uint64_t dlp_permutation_at(const dlp_permutation *p, uint64_t position) {
+    uint64_t x = position;
+    if (DLPI_UNLIKELY(position >= p->n))
+        return UINT64_MAX;
+    if (p->rounds == 0)
+        return p->table[position];
+    do {
+        x = dlpi_permutation_step(p, x);
+    } while (DLPI_UNLIKELY(x >= p->n));
+    return x;
+}
+
+DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value) {
+    uint64_t x = value;
+    if (DLPI_UNLIKELY(value >= p->n))
+        return UINT64_MAX;
+    if (p->rounds == 0) {
+        for (x = 0; p->table[x] != value; x++) {}
+        return x;
+    }
+    do {
+        x = dlpi_permutation_unstep(p, x);
+    } while (DLPI_UNLIKELY(x >= p->n));
+    return x;
+}
+
+#ifdef DLPI_ORDER_AVX2
+#define DLPI_AVX2 __attribute__((target("avx2")))
+
+/* dlpi_round_hash of four halves, each in the low word of a lane. */
+DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m256i key1) {
+    __m256i z = _mm256_mul_epu32(_mm256_xor_si256(half, key0), _mm256_set1_epi64x(0x85ebca6b));
+    z = _mm256_xor_si256(_mm256_xor_si256(z, key1), _mm256_srli_epi64(z, 32));
+    return _mm256_mul_epu32(z, _mm256_set1_epi64x(0xc2b2ae35));
+}
+
+/* dlpi_permutation_step of the 16 numbers from x on, four vectors of four lanes so that multiplications overlap. */
+DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x, uint64_t *out) {
+    const __m128i shift = _mm_cvtsi32_si128((int)p->right_bits);
+    const __m256i a = _mm256_set1_epi64x(p->left_values);
+    const __m256i mask = _mm256_set1_epi64x((1ll << p->right_bits) - 1);
+    __m256i left[4], right[4];
+    for (int v = 0; v < 4; v++) {
+        __m256i number = _mm256_add_epi64(_mm256_set1_epi64x((long long)(x + 4 * (uint64_t)v)),
+                                          _mm256_setr_epi64x(0, 1, 2, 3));
+        left[v] = _mm256_srl_epi64(number, shift);
+        right[v] = _mm256_and_si256(number, mask);
+    }
+    for (uint32_t i = 0; i < p->rounds; i += 2) {
+        const uint32_t *key = &p->key[2 * i];
+        __m256i key0 = _mm256_set1_epi32((int)key[0]), key1 = _mm256_set1_epi32((int)key[1]);
+        __m256i key2 = _mm256_set1_epi32((int)key[2]), key3 = _mm256_set1_epi32((int)key[3]);
+        for (int v = 0; v < 4; v++) {
+            __m256i h = _mm256_mul_epu32(dlpi_round_hash4(right[v], key0, key1), a);
+            __m256i sum = _mm256_add_epi32(left[v], _mm256_srli_epi64(h, 32));
+            left[v] = _mm256_min_epu32(sum, _mm256_sub_epi32(sum, a));
+            h = _mm256_srli_epi64(dlpi_round_hash4(left[v], key2, key3), 24);
+            right[v] = _mm256_and_si256(_mm256_add_epi32(right[v], h), mask);
+        }
+    }
+    for (int v = 0; v < 4; v++)
+        _mm256_storeu_si256((__m256i *)(void *)(out + 4 * v),
+                            _mm256_or_si256(_mm256_sll_epi64(left[v], shift), right[v]));
+}
+
+DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first, uint32_t count,
+                                                      uint64_t *out) {
+    uint32_t done = 0;
+    for (; count - done >= 16; done += 16) {
+        dlpi_permutation_step16(p, first + done, out + done);
+        for (uint32_t i = done; i < done + 16; i++)
+            while (DLPI_UNLIKELY(out[i] >= p->n))
+                out[i] = dlpi_permutation_step(p, out[i]);
+    }
+    return done;
+}
+#endif
+
+DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count, uint64_t *out) {
+    uint64_t inside = first < p->n ? p->n - first : 0;
+    uint32_t valid = inside < count ? (uint32_t)inside : count, done = 0;
+#ifdef DLPI_ORDER_AVX2
+    if (p->simd)
+        done = dlpi_permutation_block_avx2(p, first, valid, out);
+#endif
+    for (; done < valid; done++)
+        out[done] = dlp_permutation_at(p, first + done);
+    for (; done < count; done++)
+        out[done] = UINT64_MAX;
+}
+
+/* --- Weights ---------------------------------------------------------------------------------
+
+   Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i] units. A draw picks a
+   bucket, then a unit in it; units below `own` are the bucket's item's, the others its alias's. Every quantity is
+   exact, so frequencies are exactly weight / total. Built by a sweep with two cursors and one residue, so without
+   memory beside the table (Huebschle-Schneider, Sanders, Parallel Weighted Random Sampling, ESA 2019). Entry 0 of the
+   table holds the total. */
+typedef struct dlpi_alias {
+    uint64_t own, alias;
+} dlpi_alias;
+
+static inline uint64_t dlpi_order_domain(const dlp_sampler_desc *d, uint64_t n_items) {
+    return d->subset ? d->n_subset : n_items;
+}
+
+/* The next item from i on whose n * weight is above total (heavy) or not; n if there is none. */
+static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i, int heavy) {
+    for (; i < n; i++) {
+        uint64_t low, high = dlpi_multiply(n, weights[i], &low);
+        if ((high != 0 || low > total) == heavy)
+            break;
+    }
+    return i;
+}
+
+/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once the heavy item has
+   no more than a bucket left, its own, with units of the next heavy one on top. What is left of the heavy item is
+   high:low. Units and space are equal at every turn, so a light item is there while the residue is above a bucket,
+   and lights left at the end fill theirs exactly. */
+static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total, dlpi_alias *t) {
+    uint64_t light = dlpi_alias_next(weights, n, total, 0, 0);
+    uint64_t heavy = dlpi_alias_next(weights, n, total, 0, 1);
+    uint64_t low = 0, high = heavy < n ? dlpi_multiply(n, weights[heavy], &low) : 0;
+    while (heavy < n) {
+        if (high != 0 || low > total) {
+            uint64_t own = n * weights[light], space = total - own;
+            t[light].own = own;
+            t[light].alias = heavy;
+            high -= low < space;
+            low -= space;
+            light = dlpi_alias_next(weights, n, total, light + 1, 0);
+        } else {
+            uint64_t next = dlpi_alias_next(weights, n, total, heavy + 1, 1), space = total - low;
+            t[heavy].own = low;
+            t[heavy].alias = next < n ? next : heavy;
+            heavy = next;
+            if (heavy < n) {
+                high = dlpi_multiply(n, weights[heavy], &low);
+                high -= low < space;
+                low -= space;
+            }
+        }
+    }
+    for (; light < n; light = dlpi_alias_next(weights, n, total, light + 1, 0)) {
+        t[light].own = total;
+        t[light].alias = light;
+    }
+}
+
+static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
+    if (d->order != DLP_ORDER_WEIGHTED)
+        return 0;
+    return (dlpi_order_domain(d, n_items) + 1) * sizeof(dlpi_alias);
+}
+
+static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *table) {
+    uint64_t n = dlpi_order_domain(d, n_items), total = 0;
+    dlpi_alias *t = (dlpi_alias *)table;
+    if (d->order != DLP_ORDER_WEIGHTED)
+        return;
+    for (uint64_t i = 0; i < n; i++)
+        total += d->weights[i];
+    t[0].own = total;
+    t[0].alias = n;
+    dlpi_alias_build(d->weights, n, total, t + 1);
+}
+
+/* --- What a sampler's desc means -------------------------------------------------------------- */
+
+static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) {
+    if (d->order == DLP_ORDER_BATCHES)
+        return 0; /* only the user's sampler knows */
+    return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
+}
+
+static int dlpi_order_fault(dlp_error *err, const char *field, const char *format, ...) {
+    va_list args;
+    if (!err)
+        return DLP_ERR_ARG;
+    memset(err, 0, sizeof *err);
+    err->code = DLP_ERR_ARG;
+    err->worker = -1;
+    snprintf(err->field, sizeof err->field, "%s", field);
+    va_start(args, format);
+    vsnprintf(err->message, sizeof err->message, format, args);
+    va_end(args);
+    return DLP_ERR_ARG;
+}
+
+static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
+    if (!d->subset && d->n_subset)
+        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64, d->n_subset);
+    if (!d->subset)
+        return DLP_OK;
+    if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48", d->n_subset);
+    for (uint64_t i = 0; i < d->n_subset; i++)
+        if (d->subset[i] >= n_items)
+            return dlpi_order_fault(err, "sampler.subset",
+                                    "subset[%" PRIu64 "] is %" PRIu64 ", must be below n_items = %" PRIu64, i,
+                                    d->subset[i], n_items);
+    return DLP_OK;
+}
+
+static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
+    const uint64_t most = (uint64_t)1 << 63;
+    uint64_t n = dlpi_order_domain(d, n_items), total = 0;
+    if (d->order != DLP_ORDER_WEIGHTED) {
+        if (!d->weights)
+            return DLP_OK;
+        return dlpi_order_fault(err, "sampler.weights", "weights need order DLP_ORDER_WEIGHTED, order is %d",
+                                (int)d->order);
+    }
+    if (!d->weights)
+        return dlpi_order_fault(err, "sampler.weights", "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
+    for (uint64_t i = 0; i < n; i++) {
+        if (d->weights[i] > most - total)
+            return dlpi_order_fault(err, "sampler.weights",
+                                    "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63", i, d->weights[i]);
+        total += d->weights[i];
+    }
+    if (total == 0)
+        return dlpi_order_fault(err, "sampler.weights", "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
+    return DLP_OK;
+}
+
+/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG with err filled. */
+static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
+    uint64_t draws = d->samples_per_epoch;
+    bool one_each = d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED;
+    int rc;
+    if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48", n_items);
+    if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_BATCHES)
+        return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
+                                (int)DLP_ORDER_BATCHES);
+    if (d->threaded < 0 || d->threaded > 1)
+        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1", (int)d->threaded);
+    if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK)
+        return rc;
+    if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK)
+        return rc;
+    if (draws > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+                                "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
+    if (draws && (d->order == DLP_ORDER_BATCHES || (one_each && draws != dlpi_order_domain(d, n_items))))
+        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+                                "samples_per_epoch is %" PRIu64 ", order %d takes each item once: leave it 0", draws,
+                                (int)d->order);
+    if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
+        return dlpi_order_fault(err, "sampler.function", "function and order DLP_ORDER_FUNCTION go together: function"
+                                " is %s, order is %d", d->function ? "set" : "NULL", (int)d->order);
+    return DLP_OK;
+}
+
+static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64_t n) {
+    uint64_t lane[4];
+    for (uint64_t k = 0; k < 4; k++)
+        lane[k] = dlpi_absorb(h, k);
+    for (uint64_t i = 0; i < n; i++)
+        lane[i & 3] = dlpi_absorb(lane[i & 3], values[i]);
+    return dlpi_absorb(dlp_hash(lane[0], lane[1], lane[2], lane[3]), n);
+}
+
+/* A number that differs where subset, weights, samples or function_id do: part of a saved state's fingerprint. */
+static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
+    h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
+    return dlpi_order_hash_array(h, d->weights, d->weights ? dlpi_order_domain(d, n_items) : 0);
+}
+
+/* --- Positions to dataset indices ------------------------------------------------------------- */
+
+/* One worker's view of the order; it is process-local and holds pointers. */
+typedef struct dlpi_order {
+    int32_t kind;                 /* DLP_ORDER_* */
+    int32_t ready;                /* 1: key[] and permutation are those of `epoch` */
+    uint64_t n_items;
+    uint64_t domain;              /* items of the subset, or all */
+    uint64_t samples;             /* positions of an epoch, 0: not known */
+    uint64_t seed, epoch;
+    uint64_t key[3];              /* REPLACEMENT, WEIGHTED: of this epoch */
+    dlpi_range buckets, units;    /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
+    const uint64_t *subset;       /* or NULL */
+    const dlpi_alias *alias;      /* or NULL */
+    uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
+    void *user;
+    dlp_permutation permutation;
+} dlpi_order;
+
+static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items, const void *table) {
+    const dlpi_alias *t = (const dlpi_alias *)table;
+    memset(o, 0, sizeof *o);
+    o->kind = d->order;
+    o->n_items = n_items;
+    o->domain = dlpi_order_domain(d, n_items);
+    o->samples = dlpi_order_samples(d, n_items);
+    o->seed = d->seed;
+    o->subset = d->subset;
+    o->function = d->function;
+    o->user = d->function_user;
+    o->buckets = dlpi_range_of(o->domain);
+    if (d->order == DLP_ORDER_WEIGHTED) {
+        o->alias = t + 1;
+        o->units = dlpi_range_of(t[0].own);
+    }
+}
+
+static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
+    if (o->kind == DLP_ORDER_SHUFFLED)
+        dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
+    for (uint64_t i = 0; i < 3; i++)
+        o->key[i] = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_DRAW, o->seed, epoch), i);
+    o->epoch = epoch;
+    o->ready = 1;
+}
+
+/* Two keyed rounds: with one, the draws of two epochs would be the same sequence at an offset. */
+static inline uint64_t dlpi_order_random(const dlpi_order *o, uint64_t position) {
+    return dlpi_absorb(dlpi_absorb(o->key[0], position), o->key[1]);
+}
+
+static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t position) {
+    uint64_t random = dlpi_order_random(o, position);
+    uint64_t bucket = dlpi_below(o->buckets, random);
+    uint64_t unit = dlpi_below(o->units, dlpi_absorb(random, o->key[2]));
+    const dlpi_alias *entry = &o->alias[bucket];
+    return unit < entry->own ? bucket : entry->alias;
+}
+
+/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result that is out of range
+   comes out as n_items or more: the caller checks. */
+static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count, uint64_t *out) {
+    if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch))
+        dlpi_order_begin(o, epoch);
+    switch (o->kind) {
+    case DLP_ORDER_SHUFFLED:
+        dlp_permutation_block(&o->permutation, first, count, out);
+        break;
+    case DLP_ORDER_REPLACEMENT:
+        for (uint32_t i = 0; i < count; i++)
+            out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
+        break;
+    case DLP_ORDER_WEIGHTED:
+        for (uint32_t i = 0; i < count; i++)
+            out[i] = dlpi_order_weighted(o, first + i);
+        break;
+    case DLP_ORDER_FUNCTION:
+        for (uint32_t i = 0; i < count; i++)
+            out[i] = o->function(o->user, epoch, first + i);
+        break;
+    default:
+        for (uint32_t i = 0; i < count; i++)
+            out[i] = first + i;
+    }
+    if (o->subset)
+        for (uint32_t i = 0; i < count; i++)
+            out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
+}
+
+/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at a keyed position of
+   the epoch, or, for draws with replacement, one more draw, at a position behind any epoch's end. Copies the view, for
+   the epoch need not be the one that it is at. */
+static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position, uint32_t k) {
+    dlpi_order view = *o;
+    uint64_t index = 0, behind = (uint64_t)1 << 63;
+    uint64_t random = dlpi_absorb(dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
+    bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
+    uint64_t positions = o->samples ? o->samples : o->domain;
+    uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
+    dlpi_order_block(&view, epoch, other, 1, &index);
+    return index;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-core       REGION, STAGES, WORKERS, PIPE
@@ -686,7 +2576,1213 @@ static inline uint64_t dlpi_now_ns(void) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-pictures   TRACE, TIMELINE, WORDS
-   IMPL-PICTURES-SECTION */
+   Nothing here runs on a hot path: it reads what stats and trace give, may allocate for the length
+   of a call, and writes files. No figure is printed with %f: the decimal point would follow the
+   caller's locale, and neither JSON nor SVG may. */
+
+#include <sys/stat.h>
+
+/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the trainer. */
+typedef struct dlpi_lane {
+    char name[32];
+    int group;
+    const dlp_trace_event *events;
+    int n;
+} dlpi_lane;
+
+/* A number as text, by value, to stand in an argument list. */
+typedef struct dlpi_num {
+    char s[40];
+} dlpi_num;
+
+/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 1.23 million. */
+static dlpi_num dlpi_num_of(double v) {
+    dlpi_num r;
+    const char *unit = "";
+    if (!(v > 0)) {
+        v = 0;
+    }
+    if (v >= 1e15) {
+        v = 1e15;
+    }
+    if (v >= 1e6) {
+        v /= 1e6;
+        unit = " million";
+    }
+    uint64_t q = v < 9.995 ? 100 : v < 99.95 ? 10 : 1;
+    uint64_t x = (uint64_t)(v * (double)q + 0.5);
+    if (q == 1) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 "%s", x, unit);
+    } else if (q == 10) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%u%s", x / 10, (unsigned)(x % 10), unit);
+    } else {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%02u%s", x / 100, (unsigned)(x % 100), unit);
+    }
+    return r;
+}
+
+/* A share as a percentage without its sign: 0, 0.4, 12, 99.6, 100. */
+static dlpi_num dlpi_num_percent(double share) {
+    dlpi_num r;
+    double p = share > 1 ? 100 : share > 0 ? share * 100 : 0;
+    uint64_t x = (uint64_t)(p * 10 + 0.5);
+    if (x == 0 || x == 1000 || (x >= 100 && x < 990)) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64, (x + 5) / 10);
+    } else {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%" PRIu64, x / 10, x % 10);
+    }
+    return r;
+}
+
+static dlpi_num dlpi_num_bytes(double v) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+    for (; v >= 1024 && u < 4; u++) {
+        v /= 1024;
+    }
+    dlpi_num n = dlpi_num_of(v), r;
+    if (u == 0) {
+        snprintf(n.s, sizeof n.s, "%d", (int)(v + 0.5));
+    }
+    snprintf(r.s, sizeof r.s, "%.24s %s", n.s, units[u]);
+    return r;
+}
+
+/* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
+static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
+    const char *name = reference >= 1000000000u ? "s" : reference >= 1000000u ? "ms" : reference >= 1000u ? "us" : "ns";
+    uint64_t unit = *name == 's' ? 1000000000u : *name == 'm' ? 1000000u : *name == 'u' ? 1000u : 1u;
+    uint64_t q = unit;
+    int decimals = 0;
+    dlpi_num r;
+    for (; q > resolution && q > 1; q /= 10) {
+        decimals++;
+    }
+    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q;
+    if (decimals == 0) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 " %s", v, name);
+    } else {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%0*" PRIu64 " %s", v / scale, decimals, v % scale, name);
+    }
+    return r;
+}
+
+/* A duration with about three digits. */
+static dlpi_num dlpi_num_ns(uint64_t ns) {
+    return dlpi_num_time(ns, ns, ns / 100);
+}
+
+/* ---- a file that is whole or not there ---- */
+
+typedef struct dlpi_out {
+    int fd;
+    int errnum;         /* first failure; nothing is written after it */
+    size_t n;
+    char *temporary;    /* renamed at the end; NULL: written in place */
+    const char *path;
+    char buf[8192];
+} dlpi_out;
+
+static void dlpi_out_flush(dlpi_out *o) {
+    size_t done = 0;
+    while (done < o->n && o->errnum == 0) {
+        ssize_t k = write(o->fd, o->buf + done, o->n - done);
+        if (k > 0) {
+            done += (size_t)k;
+        } else if (k == 0 || errno != EINTR) {
+            o->errnum = k == 0 ? EIO : errno;
+        }
+    }
+    o->n = 0;
+}
+
+static void dlpi_out_bytes(dlpi_out *o, const char *s, size_t n) {
+    if (n > sizeof o->buf - o->n) {
+        dlpi_out_flush(o);
+    }
+    memcpy(o->buf + o->n, s, n);
+    o->n += n;
+}
+
+/* Print at most 1023 bytes: strings of unknown length go through dlpi_out_escaped. */
+__attribute__((format(printf, 2, 3)))
+static void dlpi_out_print(dlpi_out *o, const char *format, ...) {
+    char line[1024];
+    va_list a;
+    va_start(a, format);
+    int n = vsnprintf(line, sizeof line, format, a);
+    va_end(a);
+    if (n < 0 || (size_t)n >= sizeof line) {
+        o->errnum = o->errnum ? o->errnum : EOVERFLOW;
+        return;
+    }
+    dlpi_out_bytes(o, line, (size_t)n);
+}
+
+/* A regular or new file is written beside itself and renamed, so that a failure leaves what was there.
+   Anything else (a device, a pipe, a link such as /dev/stdout) is written in place: renaming over it
+   would put a file where the device was. */
+static int dlpi_out_open(dlpi_out *o, const char *path) {
+    struct stat st;
+    o->errnum = 0;
+    o->n = 0;
+    o->path = path;
+    o->temporary = NULL;
+    bool in_place = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    if (in_place) {
+        o->fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+        return o->fd < 0 ? DLP_ERR_SYSTEM : DLP_OK;
+    }
+    size_t n = strlen(path);
+    if ((o->temporary = malloc(n + 5)) == NULL) {
+        return DLP_ERR_MEMORY;
+    }
+    memcpy(o->temporary, path, n);
+    memcpy(o->temporary + n, ".tmp", 5);
+    /* A leftover is replaced; a link planted there is not followed. */
+    if (unlink(o->temporary) == 0 || errno == ENOENT) {
+        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } else {
+        o->fd = -1;
+    }
+    if (o->fd < 0) {
+        int e = errno;
+        free(o->temporary);
+        errno = e;
+        return DLP_ERR_SYSTEM;
+    }
+    return DLP_OK;
+}
+
+static int dlpi_out_close(dlpi_out *o) {
+    dlpi_out_flush(o);
+    if (close(o->fd) != 0 && o->errnum == 0) {
+        o->errnum = errno;
+    }
+    if (o->temporary != NULL) {
+        if (o->errnum == 0 && rename(o->temporary, o->path) != 0) {
+            o->errnum = errno;
+        }
+        if (o->errnum != 0) {
+            unlink(o->temporary);
+        }
+        free(o->temporary);
+    }
+    if (o->errnum != 0) {
+        errno = o->errnum;
+        return DLP_ERR_SYSTEM;
+    }
+    return DLP_OK;
+}
+
+/* Step over one character and return its code point; 0xFFFD for whatever is not well-formed UTF-8, and
+   for characters that no picture should carry: controls, marks that turn the writing direction, and
+   what XML forbids. */
+static uint32_t dlpi_utf8_next(const char **s, const char *end) {
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    uint32_t c = (unsigned char)*(*s)++;
+    int more = c < 0x80 ? 0 : c >= 0xf0 && c < 0xf8 ? 3 : c >= 0xe0 ? 2 : 1;
+    if (c >= 0x80 && (c < 0xc2 || c >= 0xf8)) {
+        return 0xfffd;
+    }
+    c &= more == 3 ? 7u : more == 2 ? 15u : more == 1 ? 31u : 127u;
+    for (int i = 0; i < more; i++) {
+        if (*s == end || ((unsigned char)**s & 0xc0) != 0x80) {
+            return 0xfffd;
+        }
+        c = c << 6 | ((unsigned char)*(*s)++ & 0x3f);
+    }
+    bool bad = c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) || (c & 0xfffe) == 0xfffe ||
+               c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200e && c <= 0x200f) ||
+               (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+    return bad ? 0xfffd : c;
+}
+
+/* Width of a text in units that no common sans-serif font exceeds at 0.66 em each. */
+static int dlpi_text_units(const char *s, size_t n) {
+    int units = 0;
+    for (const char *end = s + n; s != end;) {
+        units += dlpi_utf8_next(&s, end) < 0x250 ? 1 : 2;
+    }
+    return units;
+}
+
+static void dlpi_out_char(dlpi_out *o, uint32_t c, bool json) {
+    char b[8];
+    if (json && (c == '"' || c == '\\')) {
+        dlpi_out_print(o, "\\%c", (int)c);
+    } else if (!json && (c == '<' || c == '>' || c == '&' || c == '"' || c == '\'')) {
+        dlpi_out_print(o, "&#%d;", (int)c);
+    } else if (c < 0x80) {
+        b[0] = (char)c;
+        dlpi_out_bytes(o, b, 1);
+    } else {
+        int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+        b[0] = (char)((more == 1 ? 0xc0u : more == 2 ? 0xe0u : 0xf0u) | c >> (6 * more));
+        for (int i = 1; i <= more; i++) {
+            b[i] = (char)(0x80u | (c >> (6 * (more - i)) & 0x3f));
+        }
+        dlpi_out_bytes(o, b, (size_t)more + 1);
+    }
+}
+
+/* Write a name of at most `max` bytes, cut to `units` of width, as JSON or XML text. */
+static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, bool json) {
+    size_t n = strnlen(s, max);
+    const char *end = s + n;
+    bool cut = dlpi_text_units(s, n) > units;
+    int used = 0;
+    while (s != end) {
+        uint32_t c = dlpi_utf8_next(&s, end);
+        used += c < 0x250 ? 1 : 2;
+        if (cut && used > units - 2) {
+            dlpi_out_char(o, 0x2026, json);
+            return;
+        }
+        dlpi_out_char(o, c, json);
+    }
+}
+
+/* ---- Chrome trace-event JSON: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
+
+static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
+    static const char *const kinds[] = {"other", "work", "wait", "step", "epoch", "starved", "blocked"};
+    const char *kind = kinds[e->kind < 7 ? e->kind : 0];
+    uint64_t dur = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0;
+    dlpi_out_print(o, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64 ".%03u,\"cat\":\"%s\",",
+                   tid, e->begin_ns / 1000, (unsigned)(e->begin_ns % 1000), dur / 1000, (unsigned)(dur % 1000), kind);
+    if (e->kind == DLP_TRACE_WORK || e->kind == DLP_TRACE_STEP) {
+        dlpi_out_print(o, "\"name\":\"%s %" PRIu64 "\"", e->kind == DLP_TRACE_WORK ? "batch" : "step", e->sequence);
+    } else if (e->kind == DLP_TRACE_EPOCH) {
+        dlpi_out_print(o, "\"name\":\"epoch %" PRIu32 "\"", e->epoch);
+    } else {
+        dlpi_out_print(o, "\"name\":\"%s\"", kind);
+    }
+    dlpi_out_print(o, ",\"args\":{\"sequence\":%" PRIu64 ",\"epoch\":%" PRIu32 ",\"items\":%u}}", e->sequence, e->epoch,
+                   (unsigned)e->items);
+}
+
+static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
+    dlpi_out_print(o, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe %d.%d.%d\"},\"traceEvents\":[\n"
+                   "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
+                   DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
+    for (int i = 0; i < n_lanes; i++) {
+        dlpi_out_print(o, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"", i + 1);
+        dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, INT_MAX, true);
+        dlpi_out_print(o, "\"}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}",
+                       i + 1, i);
+        for (int k = 0; k < lanes[i].n; k++) {
+            dlpi_json_event(o, i + 1, &lanes[i].events[k]);
+        }
+    }
+    dlpi_out_print(o, "\n]}\n");
+}
+
+static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const char *path) {
+    dlpi_out o;
+    int rc = dlpi_out_open(&o, path);
+    if (rc != DLP_OK) {
+        return rc;
+    }
+    dlpi_json_write(&o, lanes, n_lanes);
+    return dlpi_out_close(&o);
+}
+
+/* ---- the timeline: one SVG ---- */
+
+enum {
+    DLPI_SVG_LEFT = 160,      /* px: lane names */
+    DLPI_SVG_PLOT = 1000,
+    DLPI_SVG_WIDTH = 1200,
+    DLPI_SVG_TOP = 84,        /* title, window, legend */
+    DLPI_SVG_AXIS = 20,
+    DLPI_SVG_HEADING = 19,
+    DLPI_SVG_GAP = 7,
+    DLPI_SVG_LANES = 512,     /* drawn at most */
+    DLPI_SVG_EVENTS = 16000,  /* aimed at in the window */
+    DLPI_SVG_RECTS = 40000,   /* never more */
+    DLPI_SVG_COLOURS = 6
+};
+
+/* What is drawn: a window of time, and how large. */
+typedef struct dlpi_view {
+    uint64_t t0, t1;
+    uint64_t least_ns;   /* what is narrower is merged with its neighbours */
+    double scale;        /* hundredths of a pixel per ns */
+    int pitch, bar, font;
+    int per_group;       /* lanes drawn of each group */
+    int height;
+    int epochs;          /* epoch borders inside */
+    const char *which;   /* words for the choice of the window */
+} dlpi_view;
+
+static int dlpi_u64_compare(const void *a, const void *b) {
+    uint64_t x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return x < y ? -1 : x > y;
+}
+
+static const char *dlpi_group_name(const dlp_stats *s, int group) {
+    if (group < 0) {
+        return "trainer";
+    }
+    return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages ? s->stages[group].name : "stage";
+}
+
+/* Lanes from i on that belong to one group. */
+static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
+    int k = i;
+    while (k < n_lanes && lanes[k].group == lanes[i].group) {
+        k++;
+    }
+    return k - i;
+}
+
+/* Choose the newest stretch of time in which every lane has records and no more of them than can be
+   told apart. One lane whose ring reaches back far less than the others' (tiny items) does not decide:
+   then the middle lane does, and that lane begins late. */
+static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+    uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
+    int limit = DLPI_SVG_EVENTS / (n_lanes + 1), m = 0;
+    if (starts == NULL) {
+        return DLP_ERR_MEMORY;
+    }
+    limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
+    v->t0 = v->t1 = 0;
+    for (int i = 0; i < n_lanes; i++) {
+        int shown = lanes[i].group < 0 ? 80 : limit, n = lanes[i].n;
+        if (n > 0) {
+            const dlp_trace_event *e = lanes[i].events;
+            starts[m++] = e[n > shown ? n - shown : 0].begin_ns;
+            oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
+            v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
+        }
+    }
+    v->which = "all that is recorded";
+    if (m > 0) {
+        qsort(starts, (size_t)m, sizeof *starts, dlpi_u64_compare);
+        uint64_t last = starts[m - 1], middle = starts[m / 2];
+        bool most = last >= v->t1 || (v->t1 > middle && (v->t1 - last) < (v->t1 - middle) / 8);
+        v->t0 = most ? middle : last;
+        v->t0 = v->t0 < v->t1 ? v->t0 : oldest < v->t1 ? oldest : v->t1;
+        if (v->t0 > oldest) {
+            v->which = most ? "the newest stretch that most lanes have recorded" : "the newest stretch that all lanes have recorded";
+        }
+    }
+    free(starts);
+    return DLP_OK;
+}
+
+/* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap in x. */
+static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
+    t = t < v->t0 ? v->t0 : t > v->t1 ? v->t1 : t;
+    return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
+}
+
+static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+    static const struct { int lanes, pitch; } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
+    int groups = 0, drawn = 0, s = 0;
+    for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) {
+        groups++;
+    }
+    v->per_group = groups > 0 ? DLPI_SVG_LANES / groups : 0;
+    v->per_group = v->per_group < 1 ? 1 : v->per_group;
+    for (int i = 0, n; i < n_lanes; i += n) {
+        n = dlpi_group_size(lanes, n_lanes, i);
+        drawn += n < v->per_group ? n : v->per_group;
+    }
+    while (drawn > sizes[s].lanes) {
+        s++;
+    }
+    v->pitch = sizes[s].pitch;
+    v->bar = v->pitch - (v->pitch >= 11 ? 3 : 1);
+    v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
+    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) + drawn * v->pitch + 24;
+    if (v->t1 > v->t0) {
+        uint64_t length = v->t1 - v->t0;
+        /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
+        int most = DLPI_SVG_RECTS / 2 / (drawn + 1);
+        v->scale = DLPI_SVG_PLOT * 100.0 / (double)length;
+        v->least_ns = length / (uint64_t)(most > 2000 ? 2000 : most < 20 ? 20 : most) + 1;
+    }
+}
+
+static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const char *s, int units) {
+    dlpi_out_print(o, "<text class=\"%s\" x=\"%d\" y=\"%d\">", kind, x, y);
+    dlpi_out_escaped(o, s, 512, units, false);
+    dlpi_out_print(o, "</text>\n");
+}
+
+static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
+    dlpi_out_print(o, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+                   "font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
+                   DLPI_SVG_WIDTH, v->height, DLPI_SVG_WIDTH, v->height);
+    /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which neighbours differ
+       in lightness too. */
+    dlpi_out_print(o, ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{fill:#cc79a7}\n"
+                   ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+                   ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:5 3}\n");
+    dlpi_out_print(o, "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}.sub,.tick,.key{font-size:11px}\n"
+                   ".sub,.tick{fill:#555}.tick,.num0,.num1{text-anchor:middle}.head{font-size:12px;font-weight:bold}\n"
+                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:10px;pointer-events:none}.num0{fill:#fff}\n"
+                   "</style>\n", v->font);
+    dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n", DLPI_SVG_WIDTH, v->height);
+}
+
+/* Time that a lane spent in each kind, inside the window. */
+static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t sum[7]) {
+    uint64_t seen = v->t0;
+    for (int i = 0; i < lane->n; i++) {
+        uint64_t b = lane->events[i].begin_ns, e = lane->events[i].end_ns;
+        b = b < seen ? seen : b;
+        e = e > v->t1 ? v->t1 : e;
+        if (e > b && lane->events[i].kind < 7) {
+            sum[lane->events[i].kind] += e - b;
+            seen = e;
+        }
+    }
+}
+
+static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+    char line[400];
+    uint64_t length = v->t1 - v->t0, sum[7] = {0};
+    int at = 0;
+    if (n_lanes > 0 && lanes[0].group < 0) {
+        dlpi_lane_sums(&lanes[0], v, sum);
+    }
+    uint64_t trainer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
+    if (s != NULL && s->items > 0 && s->elapsed_ns > 0) {
+        double run = (double)s->wait_ns + (double)s->step_ns;
+        at = snprintf(line, sizeof line, "%s items/s; the trainer waited %s %% of the run",
+                      dlpi_num_of((double)s->items * 1e9 / (double)s->elapsed_ns).s,
+                      dlpi_num_percent(run > 0 ? (double)s->wait_ns / run : 0).s);
+    } else {
+        at = snprintf(line, sizeof line, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
+    }
+    if (trainer > 0) {
+        snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window", at > 8 ? ", " : "; the trainer waited ",
+                 dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)trainer).s);
+    }
+    dlpi_svg_text(o, "title", 16, 27, line, 104);
+    if (length == 0) {
+        return;
+    }
+    at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.", dlpi_num_ns(length).s,
+                  dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
+    if (s != NULL) {
+        snprintf(line + at, sizeof line - (size_t)at, " batch_size %u, prefetch_factor %u, %u worker%s.", (unsigned)s->batch_size,
+                 (unsigned)s->prefetch_factor, (unsigned)s->n_workers, s->n_workers == 1 ? "" : "s");
+    }
+    dlpi_svg_text(o, "sub", 16, 46, line, 158);
+}
+
+static void dlpi_svg_legend(dlpi_out *o) {
+    static const struct { const char *kind, *text; int y, height; } keys[] = {
+        {NULL, "work and steps, a colour and number per batch", 0, 0}, {"s", "starved: no input", 10, 4},
+        {"b", "blocked: no free cell", 0, 4}, {"q", "the trainer waits", 0, 14}, {"e", "between epochs", 0, 14}};
+    int x = 16, y = 56;
+    for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
+        if (keys[i].kind == NULL) {
+            for (int c = 0; c < DLPI_SVG_COLOURS; c++, x += 10) {
+                dlpi_out_print(o, "<rect class=\"w%d\" x=\"%d\" y=\"%d\" width=\"9\" height=\"14\"/>\n", c, x, y);
+            }
+        } else {
+            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
+            dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n", keys[i].kind, x,
+                           y + keys[i].y, keys[i].height);
+            x += 18;
+        }
+        dlpi_svg_text(o, "key", x + 5, y + 11, keys[i].text, 60);
+        x += 5 + (int)strlen(keys[i].text) * 7 + 18;
+    }
+}
+
+/* 1, 2 or 5 times a power of ten ns, so that at most ten fit. */
+static uint64_t dlpi_tick_step(uint64_t length) {
+    uint64_t step = 1;
+    for (int i = 0; length / step > 10; i++) {
+        step = i % 3 == 1 ? step / 2 * 5 : step * 2;
+    }
+    return step;
+}
+
+static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
+    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
+    for (uint64_t t = 0; t <= length && length > 0; t += step) {
+        int x = dlpi_view_x(v, v->t0 + t);
+        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 30);
+        if (length - t < step) {
+            break;
+        }
+    }
+}
+
+static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
+    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
+    dlpi_out_print(o, "<path class=\"grid\" d=\"");
+    for (uint64_t t = 0;; t += step) {
+        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, v->t0 + t) / 100, y, height);
+        if (length - t < step) {
+            break;
+        }
+    }
+    dlpi_out_print(o, "\"/>\n");
+}
+
+/* Neighbouring stretches that are drawn as one rect. */
+typedef struct dlpi_run {
+    uint64_t begin, end;
+    uint64_t sum[7];          /* ns of each kind */
+    uint64_t low, high;       /* batches worked on */
+    uint64_t sequence, longest;
+    uint64_t items;
+    uint32_t epoch;
+    int n;                    /* stretches; 0: none open */
+} dlpi_run;
+
+static int dlpi_run_kind(const dlpi_run *r) {
+    int best = 1;
+    for (int k = 2; k < 7; k++) {
+        best = r->sum[k] > r->sum[best] ? k : best;
+    }
+    return best;
+}
+
+static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int kind) {
+    static const char *const words[] = {"", "work", "waiting", "step", "between epochs", "starved", "blocked"};
+    uint64_t length = r->end - r->begin;
+    bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
+    dlpi_out_print(o, "<title>");
+    dlpi_out_escaped(o, lane->name, sizeof lane->name, 32, false);
+    dlpi_out_print(o, ": ");
+    if (r->n > 1) {
+        dlpi_out_print(o, "%d stretches, %s %% ", r->n, dlpi_num_percent((double)r->sum[kind] / (double)length).s);
+    }
+    dlpi_out_print(o, "%s", words[kind]);
+    if (on_batch && r->low == r->high) {
+        dlpi_out_print(o, ", batch %" PRIu64 " of epoch %" PRIu32, r->sequence, r->epoch);
+    } else if (on_batch) {
+        dlpi_out_print(o, ", batches %" PRIu64 " to %" PRIu64, r->low, r->high);
+    }
+    if (r->items > 0 && on_batch) {
+        dlpi_out_print(o, ", %" PRIu64 " item%s", r->items, r->items == 1 ? "" : "s");
+    }
+    dlpi_out_print(o, ", %s, at %s</title>", dlpi_num_ns(length).s,
+                   dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
+}
+
+static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int y) {
+    static const char *const kinds[] = {"", "w", "q", "w", "e", "s", "b"};
+    int kind = dlpi_run_kind(r), a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
+    int thin = v->bar * 3 / 10 < 1 ? 1 : v->bar * 3 / 10, h = v->bar;
+    char number[24];
+    if (w <= 0) {
+        return;
+    }
+    w -= w > 300 ? 50 : 0;   /* a hair of white between neighbours */
+    if (kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED) {
+        y += kind == DLP_TRACE_STARVED ? h - thin : 0;
+        h = thin;
+    }
+    dlpi_out_print(o, "<rect class=\"%s", kinds[kind]);
+    int colour = (int)(r->sequence % DLPI_SVG_COLOURS);
+    bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
+    if (on_batch) {
+        dlpi_out_print(o, "%d", colour);
+    }
+    dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100, a % 100, y, w / 100, w % 100, h);
+    dlpi_run_title(o, v, lane, r, kind);
+    dlpi_out_print(o, "</rect>\n");
+    int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
+    if (on_batch && r->n == 1 && v->bar >= 12 && w > digits * 660 + 300) {
+        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", (a + w / 2) / 100, y + h / 2 + 4, number, 24);
+    }
+}
+
+static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, uint64_t end) {
+    if (r->n == 0) {
+        memset(r, 0, sizeof *r);
+        r->begin = begin;
+        r->low = UINT64_MAX;
+    }
+    r->n++;
+    r->end = end;
+    r->sum[e->kind] += end - begin;
+    if (e->kind != DLP_TRACE_WORK && e->kind != DLP_TRACE_STEP) {
+        return;
+    }
+    r->items += e->items;
+    r->low = e->sequence < r->low ? e->sequence : r->low;
+    r->high = e->sequence > r->high ? e->sequence : r->high;
+    if (end - begin > r->longest) {
+        r->longest = end - begin;
+        r->sequence = e->sequence;
+        r->epoch = e->epoch;
+    }
+}
+
+/* Draw what of a lane lies in the window. Events are not trusted to be in order: each begins no
+   earlier than the last one ended. */
+static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    dlpi_run r;
+    uint64_t seen = v->t0;
+    r.n = 0;
+    for (int i = 0; i < lane->n; i++) {
+        const dlp_trace_event *e = &lane->events[i];
+        uint64_t b = e->begin_ns < seen ? seen : e->begin_ns, end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
+        if (e->kind < 1 || e->kind > 6 || end <= b) {
+            continue;
+        }
+        bool wide = end - b >= v->least_ns;
+        if (r.n > 0 && (wide || b - r.end >= v->least_ns || r.end - r.begin >= v->least_ns)) {
+            dlpi_run_draw(o, v, lane, &r, y);
+            r.n = 0;
+        }
+        dlpi_run_add(&r, e, b, end);
+        seen = end;
+    }
+    if (r.n > 0) {
+        dlpi_run_draw(o, v, lane, &r, y);
+    }
+}
+
+static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
+    uint64_t sum[7] = {0};
+    int silent = 0;
+    double whole = (double)(v->t1 - v->t0) * n;
+    for (int i = 0; i < n; i++) {
+        dlpi_lane_sums(&lanes[i], v, sum);
+        silent += lanes[i].n == 0;
+    }
+    dlpi_out_print(o, "<text class=\"head\" x=\"16\" y=\"%d\">", y + 14);
+    dlpi_out_escaped(o, dlpi_group_name(s, lanes[0].group), 32, 24, false);
+    dlpi_out_print(o, "<tspan font-weight=\"normal\" fill=\"#555\">");
+    if (lanes[0].group < 0) {
+        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window", dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
+                       dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s);
+    } else {
+        dlpi_out_print(o, ": %d worker%s, at work %s %%, starved %s %%, blocked %s %%", n, n == 1 ? "" : "s",
+                       dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s, dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
+                       dlpi_num_percent((double)sum[DLP_TRACE_BLOCKED] / whole).s);
+    }
+    if (silent > 0 && n > 1) {
+        dlpi_out_print(o, "; %d recorded nothing", silent);
+    }
+    if (n > v->per_group) {
+        dlpi_out_print(o, "; the first %d are drawn", v->per_group);
+    }
+    dlpi_out_print(o, "</tspan></text>\n");
+}
+
+/* One group: heading, tracks, grid, lanes. Returns the y below it. */
+static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
+    int drawn = n < v->per_group ? n : v->per_group;
+    int every = (v->font + 1 + v->pitch) / v->pitch;
+    int units = (DLPI_SVG_LEFT - 16) * 100 / (66 * v->font);
+    every = v->pitch >= 11 ? 1 : every;
+    dlpi_svg_heading(o, v, lanes, n, s, y);
+    y += DLPI_SVG_HEADING;
+    for (int i = 0; i < drawn; i++) {
+        const dlpi_lane *lane = &lanes[i];
+        int top = y + i * v->pitch, a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : DLPI_SVG_LEFT * 100;
+        int w = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100 - a;
+        if (lane->n > 0 && w > 0) {
+            dlpi_out_print(o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n", a / 100, a % 100, top,
+                           w / 100, w % 100, v->bar);
+        }
+    }
+    dlpi_svg_grid(o, v, y, drawn * v->pitch);
+    for (int i = 0; i < drawn; i++) {
+        int top = y + i * v->pitch;
+        if (i % every == 0) {
+            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8, top + v->bar / 2 + v->font * 4 / 10);
+            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, units, false);
+            dlpi_out_print(o, "</text>\n");
+        }
+        dlpi_svg_lane(o, v, &lanes[i], top);
+    }
+    return y + drawn * v->pitch + DLPI_SVG_GAP;
+}
+
+/* Draw one epoch border and, if it has room, its words. *last: x of the last words. */
+static void dlpi_svg_border(dlpi_out *o, const dlpi_view *v, uint64_t t, uint32_t epoch, int bottom, int *last) {
+    int x = dlpi_view_x(v, t) / 100;
+    char words[40];
+    if (t < v->t0 || t > v->t1 || x < *last + 90) {
+        return;
+    }
+    dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dV%d\"/>\n", x, DLPI_SVG_TOP + DLPI_SVG_AXIS, bottom);
+    snprintf(words, sizeof words, "epoch %" PRIu32, epoch);
+    dlpi_svg_text(o, "tick", x, bottom + 12, words, 20);
+    *last = x;
+}
+
+/* Borders are where the trainer's steps change epoch; the end of the last one has no step after it. */
+static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, const dlpi_lane *trainer, int bottom) {
+    int last = -100;
+    bool known = false;
+    uint32_t epoch = 0;
+    uint64_t border = UINT64_MAX;
+    for (int i = 0; i < trainer->n; i++) {
+        const dlp_trace_event *e = &trainer->events[i];
+        if (e->kind == DLP_TRACE_EPOCH) {
+            border = e->begin_ns;
+        } else if (e->kind == DLP_TRACE_STEP) {
+            if (known && e->epoch != epoch) {
+                dlpi_svg_border(o, v, border != UINT64_MAX ? border : e->begin_ns, e->epoch, bottom, &last);
+            }
+            known = true;
+            epoch = e->epoch;
+            border = UINT64_MAX;
+        }
+    }
+}
+
+static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+    dlpi_view v;
+    memset(&v, 0, sizeof v);
+    int rc = dlpi_view_window(&v, lanes, n_lanes), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
+    if (rc != DLP_OK) {
+        return rc;
+    }
+    dlpi_view_layout(&v, lanes, n_lanes);
+    if (v.t1 == v.t0) {
+        v.height = DLPI_SVG_TOP;
+    }
+    dlpi_svg_style(o, &v);
+    dlpi_svg_header(o, &v, lanes, n_lanes, s);
+    if (v.t1 > v.t0) {
+        dlpi_svg_legend(o);
+        dlpi_svg_ticks(o, &v, y - 4);
+        for (int i = 0, n; i < n_lanes; i += n) {
+            n = dlpi_group_size(lanes, n_lanes, i);
+            y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
+        }
+        dlpi_svg_ticks(o, &v, y + 10);
+        if (n_lanes > 0 && lanes[0].group < 0) {
+            dlpi_svg_borders(o, &v, &lanes[0], y + 14);
+        }
+    }
+    dlpi_out_print(o, "</svg>\n");
+    return DLP_OK;
+}
+
+static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s, const char *path) {
+    dlpi_out o;
+    int rc = dlpi_out_open(&o, path);
+    if (rc != DLP_OK) {
+        return rc;
+    }
+    rc = dlpi_svg_write(&o, lanes, n_lanes, s);
+    if (rc != DLP_OK) {
+        o.errnum = ENOMEM;
+    }
+    int closed = dlpi_out_close(&o);
+    return rc != DLP_OK ? rc : closed;
+}
+
+/* ---- words ---- */
+
+/* Text built by several calls, cut like snprintf's. */
+typedef struct dlpi_text {
+    char *buf;
+    size_t size, len;
+} dlpi_text;
+
+__attribute__((format(printf, 2, 3)))
+static void dlpi_text_add(dlpi_text *t, const char *format, ...) {
+    size_t room = t->len < t->size ? t->size - t->len : 0;
+    va_list a;
+    va_start(a, format);
+    int n = vsnprintf(room > 0 ? t->buf + t->len : NULL, room, format, a);
+    va_end(a);
+    t->len += n > 0 ? (size_t)n : 0;
+}
+
+/* What limits: a stage, or one of the names below. */
+enum { DLPI_LIMIT_TRAINER = -1, DLPI_LIMIT_CORES = -2, DLPI_LIMIT_PREFETCH = -3, DLPI_LIMIT_UNKNOWN = -4 };
+
+typedef struct dlpi_verdict {
+    int limiting_stage;      /* or DLPI_LIMIT_* */
+    int next_limit;          /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
+    double rate;             /* items/s now */
+    double rate_plus_one;    /* items/s that one more worker of limiting_stage would give (moved out of the
+                                caller, if it is inline); rate where no worker helps */
+} dlpi_verdict;
+
+/* dlp_stats as shares of the time the caller spent in next and in its steps. */
+typedef struct dlpi_load {
+    double ns;                       /* that time */
+    double rows;                     /* per batch */
+    double rate;
+    double wait;                     /* share of the caller, inline stages included */
+    double caller;                   /* share of the caller in steps and inline stages */
+    double cores;                    /* share of the process's cores */
+    double util[DLP_MAX_STAGES];     /* busy share of the workers that can have work at once; 0 if inline */
+    double useful[DLP_MAX_STAGES];   /* workers that can have work at once */
+    int busiest;                     /* stage with the largest util, -1: none has workers */
+    int heaviest;                    /* inline stage with the most time, -1: none has any */
+    int n;
+} dlpi_load;
+
+static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
+    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH || g->kind == DLP_STAGE_TRANSFER;
+}
+
+static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
+    memset(l, 0, sizeof *l);
+    l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
+    l->ns = (double)s->wait_ns + (double)s->step_ns;
+    l->busiest = l->heaviest = -1;
+    if (s->batches == 0 || !(l->ns > 0)) {
+        return;
+    }
+    l->rows = (double)s->items / (double)s->batches;
+    l->rate = (double)s->items * 1e9 / l->ns;
+    l->wait = (double)s->wait_ns / l->ns;
+    l->caller = (double)s->step_ns / l->ns;
+    double cpu_ns = 0;
+    bool device = false;
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        cpu_ns += (double)g->cpu_ns;
+        device = device || g->kind == DLP_STAGE_TRANSFER;
+        if (g->workers <= 0) {
+            l->caller += (double)g->busy_ns / l->ns;
+            if (g->busy_ns > 0 && (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
+                l->heaviest = i;
+            }
+            continue;
+        }
+        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->rows);
+        l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
+        l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
+        if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) {
+            l->busiest = i;
+        }
+    }
+    /* A step on the host keeps a core busy; one behind a transfer stage keeps the device busy. */
+    l->cores = (cpu_ns + (device ? 0 : (double)s->step_ns)) / (l->ns * (s->cpus > 0 ? s->cpus : 1));
+    l->caller = l->caller > 1 ? 1 : l->caller;
+}
+
+/* Lower *rate to a bound and remember whose it is. */
+static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
+    if (bound < v->rate_plus_one) {
+        v->rate_plus_one = bound;
+        v->next_limit = whose;
+    }
+}
+
+/* Predict one more worker: in proportion, until the next limit is as busy as this one is now. */
+static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
+    int i = v->limiting_stage;
+    const dlp_stage_stats *g = &s->stages[i];
+    double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, caller = l->caller;
+    if (g->workers > 0) {
+        double now = g->workers, more = l->useful[i] < now ? now : now + 1;
+        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->rows);
+        v->rate_plus_one = l->rate * more / now;
+        dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
+    } else {
+        double share = (double)g->busy_ns / l->ns;
+        caller -= share < caller ? share : caller;
+        v->rate_plus_one = share > 0 ? l->rate / share : l->rate;
+    }
+    for (int k = 0; k < l->n; k++) {
+        if (k != i && l->util[k] > 0) {
+            dlpi_verdict_bound(v, l->rate * reach / l->util[k], k);
+        }
+    }
+    if (caller > 0) {
+        dlpi_verdict_bound(v, l->rate * reach / caller, DLPI_LIMIT_TRAINER);
+    }
+    if (l->cores > 0) {
+        dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES);
+    }
+    v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
+}
+
+/* Find the limit. The caller is it when it hardly waits. Otherwise the cores, if they are full; a stage,
+   if its workers hardly rest; and if everybody waits at times, there are too few batches in flight. */
+static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
+    dlpi_load l;
+    dlpi_load_of(&l, s);
+    dlpi_verdict v = {DLPI_LIMIT_UNKNOWN, DLPI_LIMIT_UNKNOWN, l.rate, l.rate};
+    if (s->batches == 0 || s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) {
+        return v;
+    }
+    double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
+    if (l.caller >= 0.9) {
+        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_TRAINER;
+    } else if (l.cores >= 0.9) {
+        v.limiting_stage = DLPI_LIMIT_CORES;
+    } else if (l.busiest >= 0 && l.util[l.busiest] >= 0.8) {
+        v.limiting_stage = l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
+    } else {
+        v.limiting_stage = l.busiest >= 0 ? DLPI_LIMIT_PREFETCH : l.heaviest >= 0 ? l.heaviest : DLPI_LIMIT_UNKNOWN;
+    }
+    v.next_limit = v.limiting_stage;
+    if (v.limiting_stage >= 0) {
+        dlpi_verdict_predict(&v, &l, s);
+    }
+    return v;
+}
+
+static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
+    dlpi_num r;
+    const char *const names[] = {"the trainer", "the cores", "prefetch_factor", "not known"};
+    if (limit < 0) {
+        snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
+    } else {
+        snprintf(r.s, sizeof r.s, "'%.31s'", s->stages[limit].name);
+    }
+    return r;
+}
+
+/* The desc field that gives a stage more workers. */
+static const char *dlpi_stage_field(const dlp_stage_stats *g) {
+    switch (g->kind) {
+    case DLP_STAGE_SAMPLER: return "sampler.threaded";
+    case DLP_STAGE_BATCH: return "batch_workers";
+    case DLP_STAGE_TRANSFER: return "transfer_threaded";
+    case DLP_STAGE_FETCH: return "num_workers";
+    default: return "workers.num_workers";
+    }
+}
+
+static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l, const dlpi_verdict *v) {
+    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    dlpi_text_add(t, "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of its time; steps take %s %%.\n",
+                  g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s, dlpi_num_percent((double)s->step_ns / l->ns).s);
+    if (v->rate_plus_one < v->rate * 1.05) {
+        dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
+                      v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
+    } else {
+        dlpi_text_add(t, "Change: set %s = 1; that should give about %s items/s; then the limit is %s.\n", dlpi_stage_field(g),
+                      dlpi_num_of(v->rate_plus_one).s,
+                      v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
+    }
+}
+
+static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l, const dlpi_verdict *v) {
+    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    int w = g->workers;
+    bool batches = dlpi_stage_takes_batches(g);
+    dlpi_text_add(t, "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% of the time.\n", g->name, w,
+                  w == 1 ? " is" : "s are", dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
+    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER || g->kind == DLP_STAGE_REPEAT) {
+        dlpi_text_add(t, g->kind == DLP_STAGE_TRANSFER
+                      ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give the device register_memory, or raise device_buffers.\n"
+                      : "Change: it has one thread: make the sampler's own function cheaper.\n");
+    } else if (batches && w >= (int)s->prefetch_factor) {
+        dlpi_text_add(t, "Change: raise prefetch_factor above %u, and %s with it: each batch in flight has a worker already.\n",
+                      (unsigned)s->prefetch_factor, dlpi_stage_field(g));
+    } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
+        dlpi_text_add(t, "Change: raise prefetch_factor above %u, then %s: every item in flight has a worker already.\n",
+                      (unsigned)s->prefetch_factor, dlpi_stage_field(g));
+    } else if (v->rate_plus_one < v->rate * 1.02) {
+        dlpi_text_add(t, "Change: make it cheaper; one more worker would give nothing, for %s would be the limit.\n",
+                      dlpi_limit_name(s, v->next_limit).s);
+    } else {
+        dlpi_text_add(t, "Change: raise %s; %d should give about %s items/s", dlpi_stage_field(g), w + 1,
+                      dlpi_num_of(v->rate_plus_one).s);
+        dlpi_text_add(t, v->next_limit == v->limiting_stage ? ".\n" : "; then the limit is %s.\n",
+                      dlpi_limit_name(s, v->next_limit).s);
+    }
+}
+
+static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    const dlp_stage_stats *g = &s->stages[l->busiest];
+    dlpi_text_add(t, "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the workers of '%.31s' are only %s %% busy.\n",
+                  (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
+                  dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
+    double need = l->rows > 0 ? g->workers / l->rows : 0;
+    uint64_t more = 2 * (uint64_t)s->prefetch_factor;
+    while (more < 4096 && (double)more < need + 1) {
+        more *= 2;
+    }
+    dlpi_text_add(t, "Change: raise prefetch_factor, for instance to %" PRIu64 "; each batch more takes about %s.\n", more > 4096 ? 4096 : more,
+                  dlpi_num_bytes((double)s->bytes / (double)s->batches).s);
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *k = &s->stages[i];
+        if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
+            dlpi_text_add(t, "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow items hold up the order; more batches in flight hide them, or unordered = 1.\n",
+                          k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s);
+        }
+    }
+}
+
+static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    dlpi_text_add(t, "Limit: the cores: workers and trainer keep %s of %u busy; more workers would give nothing.\n",
+                  dlpi_num_of(l->cores * s->cpus).s, (unsigned)s->cpus);
+    if (l->busiest >= 0) {
+        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores.\n", s->stages[l->busiest].name);
+    }
+}
+
+static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    dlpi_text_add(t, "Limit: the trainer: it waits for batches only %s %% of the time.\n",
+                  dlpi_num_percent(l->wait).s);
+    dlpi_text_add(t, "Change: nothing in the pipe; steps take %s", dlpi_num_ns(s->step_ns / s->batches).s);
+    if (l->busiest >= 0) {
+        dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy", s->stages[l->busiest].name,
+                      dlpi_num_percent(l->util[l->busiest]).s);
+    }
+    dlpi_text_add(t, ".\n");
+}
+
+/* Figures and facts that hold whatever the limit is. */
+static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    dlpi_text_add(t, "Measured: %s items/s in %s batches/s", dlpi_num_of(l->rate).s, dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->p50_ns > 0) {
+            dlpi_text_add(t, "; '%.31s' takes p50 %s, p99 %s", g->name, dlpi_num_ns(g->p50_ns).s, dlpi_num_ns(g->p99_ns).s);
+        }
+    }
+    dlpi_text_add(t, ".\n");
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers > 0 && g->workers - l->useful[i] >= 1) {
+            dlpi_text_add(t, "Idle: %d of the %d workers of '%.31s' never have work: only prefetch_factor%s = %s %s are in flight.\n",
+                          (int)(g->workers - l->useful[i]), g->workers, g->name, dlpi_stage_takes_batches(g) ? "" : " x batch_size",
+                          dlpi_num_of(l->useful[i]).s, dlpi_stage_takes_batches(g) ? "batches" : "items");
+        }
+    }
+}
+
+static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) {
+    for (int i = 0; i < n_stages; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->retried + g->replaced + g->left_out > 0) {
+            dlpi_text_add(t, "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64 " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
+                          g->name, g->retried, g->replaced, g->left_out);
+        }
+    }
+}
+
+static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
+    if (s->plan_bytes > 0) {
+        dlpi_text_add(t, "Memory: %s are planned, with %u batch slots (prefetch_factor %u + max_held %u).\n",
+                      dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots, (unsigned)s->prefetch_factor, (unsigned)s->max_held);
+    }
+}
+
+DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
+    dlpi_text t = {buf, size, 0};
+    dlpi_load l;
+    if (s == NULL || (buf == NULL && size > 0)) {
+        return DLP_ERR_ARG;
+    }
+    dlpi_verdict v = dlpi_verdict_of(s);
+    dlpi_load_of(&l, s);
+    if (v.limiting_stage >= 0) {
+        (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage : dlpi_explain_inline)(&t, s, &l, &v);
+    } else if (v.limiting_stage == DLPI_LIMIT_TRAINER) {
+        dlpi_explain_trainer(&t, s, &l);
+    } else if (v.limiting_stage == DLPI_LIMIT_CORES) {
+        dlpi_explain_cores(&t, s, &l);
+    } else if (v.limiting_stage == DLPI_LIMIT_PREFETCH) {
+        dlpi_explain_prefetch(&t, s, &l);
+    } else if (s->batches == 0) {
+        dlpi_text_add(&t, "Limit: not known: no batch has been delivered yet, %s after the start.\n", dlpi_num_ns(s->elapsed_ns).s);
+    } else {
+        dlpi_text_add(&t, "Limit: not known yet: %" PRIu64 " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
+                      s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
+    }
+    if (l.rate > 0) {
+        dlpi_explain_rest(&t, s, &l);
+    }
+    dlpi_explain_errors(&t, s, l.n);
+    dlpi_explain_memory(&t, s);
+    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+}
+
+/* ---- of a pipe ---- */
+
+static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
+    for (int i = 0; i < n; i++) {
+        free((void *)lanes[i].events);
+    }
+    free(lanes);
+}
+
+/* Copy one lane's events. Their number is not known beforehand: ask again with more room until some is left. */
+static int dlpi_lane_take(dlp_pipe *p, int i, dlpi_lane *lane) {
+    for (int room = 256;; room *= 4) {
+        dlp_trace_event *events = malloc((size_t)room * sizeof *events);
+        if (events == NULL) {
+            return DLP_ERR_MEMORY;
+        }
+        int n = dlp_pipe_trace(p, i, events, room, lane->name);
+        if (n >= 0 && (n < room || room >= 1 << 22)) {
+            lane->events = events;
+            lane->n = n;
+            return DLP_OK;
+        }
+        free(events);
+        if (n < 0) {
+            return n;
+        }
+    }
+}
+
+static int dlpi_lanes_take(dlp_pipe *p, dlpi_lane **out, int *n_out) {
+    int n = dlp_pipe_trace_lanes(p), rc = DLP_OK;
+    if (n < 0) {
+        return n;
+    }
+    dlpi_lane *lanes = calloc((size_t)n + 1, sizeof *lanes);
+    if (lanes == NULL) {
+        return DLP_ERR_MEMORY;
+    }
+    for (int i = 0; i < n && rc == DLP_OK; i++) {
+        dlp_worker_stats w;
+        lanes[i].group = i == 0 || dlp_pipe_worker_stats(p, (uint32_t)(i - 1), &w) != DLP_OK ? -1 : w.stage;
+        rc = dlpi_lane_take(p, i, &lanes[i]);
+    }
+    if (rc != DLP_OK) {
+        dlpi_lanes_free(lanes, n);
+        return rc;
+    }
+    *out = lanes;
+    *n_out = n;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
+    dlp_stats s;
+    int rc = dlp_pipe_stats(p, &s);
+    return rc < 0 ? rc : dlp_stats_explain(&s, buf, size);
+}
+
+DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
+    dlpi_lane *lanes;
+    int n, rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_lanes_take(p, &lanes, &n);
+    if (rc != DLP_OK) {
+        return rc;
+    }
+    rc = dlpi_lanes_write_trace(lanes, n, path);
+    dlpi_lanes_free(lanes, n);
+    return rc;
+}
+
+DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
+    dlp_stats s;
+    dlpi_lane *lanes;
+    int n, rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlp_pipe_stats(p, &s);
+    if (rc == DLP_OK) {
+        rc = dlpi_lanes_take(p, &lanes, &n);
+    }
+    if (rc != DLP_OK) {
+        return rc;
+    }
+    rc = dlpi_lanes_write_timeline(lanes, n, &s, path);
+    dlpi_lanes_free(lanes, n);
+    return rc;
+}
 
 #ifdef DLPI_ASKED_GNU_SOURCE
 #undef DLPI_ASKED_GNU_SOURCE

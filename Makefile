@@ -1,0 +1,174 @@
+# dlpipe: nothing needs building to use it (copy dlpipe.h); this file runs its tests and examples.
+# "make help" lists the targets. All that is built lies in build/.
+
+CC ?= cc
+CXX ?= c++
+JOBS ?= 2
+O ?= -O2
+B := build
+
+WARN := -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wcast-align \
+        -Wstrict-prototypes -Wmissing-prototypes -Wvla
+ifeq ($(STRICT),1)
+WARN += -Werror
+endif
+CFLAGS ?= $(O) -g
+LIBS := -lpthread -lm
+
+HEADERS := $(wildcard dlpipe*.h)
+COMMON := $(wildcard tests/*.h)
+UNITS := $(filter-out bench_%,$(patsubst tests/%.c,%,$(wildcard tests/*.c)))
+SCRIPTS := $(filter-out lint,$(patsubst tests/%.sh,%,$(wildcard tests/*.sh)))
+CASES := $(addprefix compile/,$(shell sh tests/compile/matrix list))
+EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
+ALL := $(strip $(UNITS) $(SCRIPTS) $(CASES) $(addprefix musl/,$(UNITS)) \
+                $(addprefix aarch64/,$(UNITS)))
+
+# TESTS="queue_spsc order" or "compile/*" selects.
+ifdef TESTS
+WANTED := $(filter $(subst *,%,$(TESTS)),$(ALL))
+UNKNOWN := $(strip $(foreach t,$(TESTS),$(if $(filter $(subst *,%,$(t)),$(ALL)),,$(t))))
+ifneq ($(UNKNOWN),)
+$(error no such test: $(UNKNOWN); there are: $(ALL))
+endif
+else
+WANTED := $(ALL)
+endif
+
+.PHONY: help run test programs examples sanitize sanitized-programs soak lint bench deps deps-bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make run            train a classifier of Fashion-MNIST through dlpipe'
+	@echo 'make test           compile and run the test suite (needs a C compiler only)'
+	@echo '                    TESTS="queue_spsc compile/*" selects, STRICT=1 forbids skips'
+	@echo 'make examples       compile the example programs into build/examples'
+	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
+	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to half an hour each'
+	@echo 'make lint           house rules, cppcheck, clang-tidy'
+	@echo 'make bench          all benchmarks: $(addprefix bench-,$(BENCHES))'
+	@echo 'make deps           install what the whole suite and the linters want (Debian)'
+	@echo 'make deps-bench     install the peers that the benchmarks compare with (Debian)'
+	@echo 'make clean          remove build/'
+
+# ---- tests ---------------------------------------------------------------------------------------
+
+PROGRAMS := $(addprefix $(B)/tests/,$(filter $(UNITS),$(WANTED)))
+FOREIGN := $(addprefix $(B)/,$(filter musl/% aarch64/%,$(WANTED)))
+RESULTS := $(patsubst compile/%,$(B)/compile/%,$(filter compile/%,$(WANTED)))
+
+# A program that does not compile is a failed test, which shows what the compiler said.
+$(B)/tests/%: tests/%.c $(HEADERS) $(COMMON) Makefile
+	@mkdir -p $(@D)
+	@rm -f $@
+	@$(CC) -std=c11 $(WARN) $(CFLAGS) -o $@ $< $(LIBS) >$@.log 2>&1 || true
+
+$(B)/musl/%: tests/%.c $(HEADERS) $(COMMON)
+	@sh tests/compile/matrix build musl $* || true
+
+$(B)/aarch64/%: tests/%.c $(HEADERS) $(COMMON)
+	@sh tests/compile/matrix build aarch64 $* || true
+
+$(B)/compile/%: $(HEADERS) README.md tests/compile/matrix $(wildcard tests/compile/*.c tests/compile/*.cc)
+	@mkdir -p $(@D)
+	@sh tests/compile/matrix run $* >$@.log 2>&1; echo $$? >$@
+
+programs: $(PROGRAMS) $(FOREIGN) $(RESULTS)
+
+# Results of compile tests that are not "passed" are made anew.
+test:
+	@mkdir -p $(B)/compile $(B)/log
+	@for f in $(RESULTS); do [ ! -f $$f ] || [ "$$(cat $$f)" = 0 ] || rm -f $$f; done
+	@$(MAKE) --no-print-directory -k -j$(JOBS) programs
+	@: >$(B)/list
+	@for t in $(WANTED); do case $$t in \
+	    compile/*) echo "$$t @$(B)/$$t" ;; \
+	    */*) echo "$$t sh tests/compile/matrix exec $${t%/*} $${t#*/}" ;; \
+	    *) if [ -f tests/$$t.sh ]; then echo "$$t sh tests/$$t.sh"; \
+	       else x=$(B)/tests/$$t; echo "$$t [ -x $$x ] || { cat $$x.log; exit 1; }; $$x"; fi ;; \
+	    esac; done >$(B)/list
+	@CC="$(CC)" STRICT=$(STRICT) sh tests/run $(B)/list
+
+# ---- examples ------------------------------------------------------------------------------------
+
+$(B)/examples/%: examples/%.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	$(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS)
+
+examples: $(addprefix $(B)/examples/,$(EXAMPLES))
+
+# DATA=DIR: where the four IDX files are. RUN_FLAGS="-e 1 -w 2": one epoch, two workers.
+run: $(B)/examples/fashion_mnist
+	@DATA="$(DATA)" sh examples/get_fashion_mnist.sh $(B)/data
+	@$(B)/examples/fashion_mnist -o $(B) $(RUN_FLAGS) $(B)/data
+
+# ---- sanitizers ----------------------------------------------------------------------------------
+
+# Each unit test in each of four builds, with SHORT=1 (tests may do less of the same).
+SANITIZED := gcc-thread clang-thread gcc-address clang-address
+SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(UNITS)))
+ifdef TESTS
+SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(filter $(UNITS),$(WANTED))))
+endif
+SAN_thread := -fsanitize=thread
+SAN_address := -fsanitize=address,undefined -fno-sanitize-recover=all
+SAN_FLAGS := -std=c11 -O1 -g -fno-omit-frame-pointer
+# The thread sanitizer cannot live with a widely randomised address space.
+FIXED := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
+
+define sanitized
+$(B)/san/$(1)/%: tests/%.c $$(HEADERS) $$(COMMON) Makefile
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	@! command -v $$(word 1,$(2)) >/dev/null || \
+	    $$(word 1,$(2)) $$(SAN_FLAGS) $$(SAN_$$(word 2,$(2))) -o $$@ $$< $$(LIBS) >$$@.log 2>&1 || true
+endef
+$(foreach s,$(SANITIZED),$(eval $(call sanitized,$(s),$(subst -, ,$(s)))))
+
+sanitized-programs: $(addprefix $(B)/san/,$(SANITIZED_TESTS))
+
+sanitize:
+	@mkdir -p $(B)/san
+	@$(MAKE) --no-print-directory -k -j$(JOBS) sanitized-programs
+	@for t in $(SANITIZED_TESTS); do \
+	    x=$(B)/san/$$t; cc=$${t%%-*}; \
+	    echo "$$t command -v $$cc >/dev/null || { echo skipped: $$cc is not installed; exit 77; };" \
+	        "[ -x $$x ] || { cat $$x.log; exit 1; }; $(FIXED) $$x"; \
+	done >$(B)/list.sanitize
+	@SHORT=1 STRICT=$(STRICT) KEEP=$(B)/log/sanitize \
+	    TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	    sh tests/run $(B)/list.sanitize
+
+soak:
+	@SOAK=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory test TESTS="$(or $(TESTS),$(UNITS))"
+
+# ---- lint ----------------------------------------------------------------------------------------
+
+lint:
+	@sh tests/lint.sh
+
+# ---- benchmarks ----------------------------------------------------------------------------------
+
+# tests/bench_NAME.mk has the rule for bench-NAME; it leaves build/bench/NAME.jsonl.
+BENCHES := $(patsubst tests/bench_%.mk,%,$(wildcard tests/bench_*.mk))
+include $(wildcard tests/bench_*.mk)
+
+bench:
+	@for b in $(BENCHES); do $(MAKE) --no-print-directory bench-$$b || exit; done
+
+# ---- packages ------------------------------------------------------------------------------------
+
+PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy cppcheck musl-tools \
+            gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
+            librsvg2-bin libxml2-utils spin dataset-fashion-mnist
+BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
+                  libconcurrentqueue-dev python3-torch pkg-config
+
+deps:
+	@sh tests/deps $(PACKAGES)
+
+deps-bench:
+	@sh tests/deps $(BENCH_PACKAGES)
+
+clean:
+	rm -rf $(B)

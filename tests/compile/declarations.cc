@@ -1,0 +1,34 @@
+// The declarations in C++, used as a program would use them, linked with an implementation in C.
+#include "../../dlpipe.h"
+
+static int fetch(void *user, dlp_item *item) {
+    *static_cast<uint64_t *>(item->data[0]) = item->index * *static_cast<uint64_t *>(user);
+    return 0;
+}
+
+int main() {
+    uint64_t factor = 3, sum = 0;
+    dlp_field field = dlp_field();
+    field.name = "x";
+    field.dtype = DLP_U64;
+    dlp_loader_desc desc = dlp_loader_desc();
+    desc.dataset.n_items = 100;
+    desc.dataset.fields = &field;
+    desc.dataset.n_fields = 1;
+    desc.dataset.fetch = fetch;
+    desc.dataset.user = &factor;
+    desc.batch_size = 10;
+    desc.num_workers = 2;
+
+    dlp_pipe *pipe = nullptr;
+    dlp_batch *batch = nullptr;
+    dlp_error err;
+    if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return 1;
+    while (dlp_pipe_next(pipe, &batch, DLP_FOREVER) == DLP_OK) {
+        const uint64_t *x = static_cast<const uint64_t *>(batch->fields[0].data);
+        for (uint32_t i = 0; i < batch->count; i++) sum += x[i];
+        dlp_pipe_release(pipe, batch);
+    }
+    if (dlp_pipe_close(pipe) != DLP_OK) return 1;
+    return sum == 3 * 99 * 100 / 2 ? 0 : 1;
+}

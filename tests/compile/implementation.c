@@ -1,0 +1,3 @@
+/* The implementation alone. */
+#define DLPIPE_IMPLEMENTATION
+#include "../../dlpipe.h"

@@ -1,0 +1,5 @@
+/* A system header first: the implementation must refuse in one clear #error, unless the file is
+   compiled with -D_GNU_SOURCE. */
+#include <stdio.h>
+#define DLPIPE_IMPLEMENTATION
+#include "../../dlpipe.h"

@@ -1,0 +1,9 @@
+/* What the implementation asks of the system headers for itself is not left defined. */
+#define DLPIPE_IMPLEMENTATION
+#include "../../dlpipe.h"
+#ifdef _GNU_SOURCE
+#error "_GNU_SOURCE is left defined"
+#endif
+#ifdef DLPI_ASKED_GNU_SOURCE
+#error "DLPI_ASKED_GNU_SOURCE is left defined"
+#endif

@@ -1,0 +1,6 @@
+/* Declarations, the implementation, and both once more: each is taken once. */
+#define DLPIPE_IMPLEMENTATION
+#include "../../dlpipe.h"
+#include "../../dlpipe.h"
+#undef DLPIPE_IMPLEMENTATION
+#include "../../dlpipe.h"

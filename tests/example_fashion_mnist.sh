@@ -1,0 +1,121 @@
+#!/bin/sh
+# The example of "make run" from end to end: damaged files give an error that names the file, the
+# result is the same for any number of workers, Ctrl-C ends it, and on the real images one epoch
+# learns something.
+set -u
+dir=build/example_fashion_mnist
+rm -rf $dir
+mkdir -p $dir/out
+wrong=0
+
+fail() {
+    echo "$*"
+    wrong=$((wrong + 1))
+}
+
+program=$dir/program
+${CC:-cc} -std=c11 -O3 -o $program examples/fashion_mnist.c -lpthread -lm || exit 1
+
+word() { # a 32-bit number, the highest byte first
+    # shellcheck disable=SC2059
+    printf "$(printf '\\%03o\\%03o\\%03o\\%03o' $(($1 >> 24 & 255)) $(($1 >> 16 & 255)) \
+        $(($1 >> 8 & 255)) $(($1 & 255)))"
+}
+
+# A small set: N images of a pattern that tells the labels apart, made of the bytes of a text.
+set_of() { # NAME N
+    {
+        word 2051; word "$2"; word 28; word 28
+        awk -v n="$2" 'BEGIN {
+            for (i = 0; i < n; i++)
+                for (p = 0; p < 784; p++)
+                    printf "%c", (p % 10 == i % 10) ? 126 : 33 + (i * 7919 + p * 104729) % 64
+        }'
+    } >$dir/data/"$1"-images-idx3-ubyte
+    {
+        word 2049; word "$2"
+        i=0
+        while [ $i -lt "$2" ]; do
+            # shellcheck disable=SC2059
+            printf "\\$(printf '%03o' $((i % 10)))"
+            i=$((i + 1))
+        done
+    } >$dir/data/"$1"-labels-idx1-ubyte
+}
+
+fresh() {
+    rm -rf $dir/data
+    cp -r $dir/good $dir/data
+}
+
+# refuses FILE WORDS: the program ends with 1 and names the file and what is wrong with it
+refuses() {
+    timeout 20 $program -o $dir/out $dir/data >$dir/said 2>&1
+    code=$?
+    [ $code -eq 1 ] && grep -q "$1: .*$2" $dir/said && return
+    fail "expected '$1: $2', got exit code $code and: $(head -n 5 $dir/said)"
+}
+
+mkdir $dir/data
+set_of train 300
+set_of t10k 70
+mv $dir/data $dir/good
+train=train-images-idx3-ubyte
+
+fresh; rm $dir/data/$train; refuses $train 'No such file'
+fresh; : >$dir/data/$train; refuses $train 'No data'
+fresh; head -c 100000 $dir/good/$train >$dir/data/$train; refuses $train 'promises 235216'
+fresh; echo more >>$dir/data/$train; refuses $train 'promises 235216'
+fresh; cp $dir/data/t10k-labels-idx1-ubyte $dir/data/$train; refuses $train 'not an IDX file'
+fresh; { word 2051; word 4294967295; word 28; word 28; } >$dir/data/$train
+refuses $train 'promises 3367254359296'
+fresh; { word 2051; word 0; word 28; word 28; } >$dir/data/$train; refuses $train 'no items'
+fresh; { word 2051; word 1; word 1; word 784; head -c 784 $dir/good/$train; } >$dir/data/$train
+refuses $train '28 x 28'
+fresh; cp $dir/good/t10k-labels-idx1-ubyte $dir/data/train-labels-idx1-ubyte
+refuses train-labels-idx1-ubyte 'another number'
+fresh; { word 2049; word 70; head -c 69 /dev/zero; printf '\012'; } \
+    >$dir/data/t10k-labels-idx1-ubyte
+refuses t10k-labels-idx1-ubyte 'label above 9'
+
+# One result for any number of workers, inline included, down to the last digit.
+fresh
+for w in 0 1 4; do
+    timeout 60 $program -e 3 -w $w -o $dir/out $dir/data >$dir/said.$w 2>&1 ||
+        fail "with $w workers: exit code $?: $(tail -n 3 $dir/said.$w)"
+    grep '^trained\|^test accuracy' $dir/said.$w >$dir/result.$w
+    [ "$(wc -l <$dir/result.$w)" -eq 2 ] || fail "with $w workers: no result"
+    cmp -s $dir/result.0 $dir/result.$w || fail "with $w workers: another result than inline"
+done
+[ -s $dir/out/timeline.svg ] || fail 'left no timeline.svg'
+[ -s $dir/out/trace.json ] || fail 'left no trace.json'
+timeout 60 $program -e 3 -s 2 -o $dir/out $dir/data 2>&1 | grep '^trained' >$dir/result.seed
+! grep -q -F -f $dir/result.seed $dir/result.0 || fail 'another seed gives the same result'
+
+# Ctrl-C: ends soon, says where it was, still leaves the picture.
+rm -f $dir/out/*
+( # what a shell puts in the background may ignore SIGINT; the program asks for it anew
+    exec $program -e 9999 -o $dir/out $dir/data
+) >$dir/said 2>&1 &
+pid=$!
+sleep 1
+kill -INT $pid 2>/dev/null
+wait $pid
+code=$?
+[ $code -eq 130 ] || fail "after SIGINT: exit code $code"
+grep -q '^stopped' $dir/said || fail "after SIGINT: does not say that it stopped"
+[ -s $dir/out/timeline.svg ] || fail 'after SIGINT: left no timeline.svg'
+
+[ $wrong -eq 0 ] || exit 1
+
+# The real images, where they are.
+if ! DATA='' OFFLINE=1 sh examples/get_fashion_mnist.sh $dir/real >$dir/said 2>&1; then
+    echo 'skipped: dataset-fashion-mnist is not installed (what needs no images passed)'
+    exit 77
+fi
+timeout 100 $program -e 1 -o $dir/out $dir/real >$dir/said 2>&1 ||
+    fail "the real images: exit code $?: $(tail -n 3 $dir/said)"
+right=$(sed -n 's/^test accuracy \([0-9]*\).*/\1/p' $dir/said)
+[ "${right:-0}" -ge 78 ] || fail "test accuracy after one epoch: ${right:-none} %, expected 78"
+rm -rf $dir/real
+[ $wrong -eq 0 ]

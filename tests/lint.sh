@@ -1,0 +1,238 @@
+#!/bin/sh
+# House rules that no compiler checks, then cppcheck and clang-tidy where they are installed.
+#
+#   tests/lint.sh               the whole tree
+#   tests/lint.sh rules FILE..  the rules alone (tests/lint_selftest.sh shows each one fail)
+#
+# The rules, by the name that a finding carries:
+#   atomics   raw __atomic, __sync, _Atomic, fences, volatile or assembler outside >>atomics
+#             and dlpi_pause ("volatile sig_atomic_t" may be used outside the headers)
+#   label     an ordered DLPI_* atomic names its label in a comment on its line or the one before
+#   partner   a label that is named only once has no partner
+#   pointer   a struct marked "in region" holds a pointer
+#   anchor    a section without a line in the contents, a line without its section, or another order
+#   columns   more than 100 of them
+#   tab, trailing, left-over (a note that something is yet to be done), outside (a path elsewhere)
+set -u
+
+# C rules: for headers and C files. Comments and strings are taken out before code is looked at.
+c_rules() {
+    awk '
+    function say(rule, text) { printf "%s:%d: %s: %s\n", FILENAME, FNR, rule, text; bad = 1 }
+
+    # Split the line into code (strings emptied) and remark (what its comments say).
+    function split_line(s,    c, two, i) {
+        code = ""; remark = ""
+        for (i = 1; i <= length(s); i++) {
+            c = substr(s, i, 1); two = substr(s, i, 2)
+            if (in_comment) {
+                if (two == "*/") { in_comment = 0; i++ } else remark = remark c
+            } else if (quote != "") {
+                if (c == "\\") i++
+                else if (c == quote) { quote = ""; code = code c }
+            } else if (two == "/*") { in_comment = 1; i++ }
+            else if (two == "//") { remark = remark substr(s, i + 2); break }
+            else { if (c == "\"" || c == "\047") quote = c; code = code c }
+        }
+        quote = ""
+    }
+
+    FNR == 1 { in_comment = shim = in_pause = region = marked = 0; quote = before = "" }
+    { split_line($0) }
+
+    />>[a-z]/ && remark ~ />>/ { shim = (remark ~ />>(impl-)?atomics/) }
+    code ~ /dlpi_pause\(void\) *\{/ { in_pause = 1 }
+    in_pause && /^}/ { in_pause = 0 }
+
+    !shim {
+        c = code
+        if (in_pause) gsub(/__asm__|__volatile__/, "", c)
+        if (FILENAME !~ /\.h$/) gsub(/volatile sig_atomic_t/, "", c)
+        if (header || FILENAME !~ /tests\//)
+            if (c ~ /__atomic|__sync|_Atomic|volatile|_fence|stdatomic|asm/)
+                say("atomics", "goes past the DLPI_* shim")
+    }
+
+    # Labels: one or more capitals and a number, such as R1.
+    !shim && code !~ /^ *#/ && code ~ /DLPI_([A-Z0-9]+_(ACQ|REL|ACQREL|SEQ)|KEEP_ORDER)[ (]/ {
+        said = before " " remark
+        if (said !~ /(^|[^A-Za-z0-9_])[A-Z]+[0-9]+/)
+            say("label", "an ordered atomic without a label")
+        else
+            used[FILENAME, FNR] = said
+    }
+    { # where each label is named, for "partner"
+        said = remark
+        while (match(said, /[A-Z]+[0-9]+/)) {
+            pre = RSTART > 1 ? substr(said, RSTART - 1, 1) : " "
+            name = substr(said, RSTART, RLENGTH)
+            said = substr(said, RSTART + RLENGTH)
+            if (pre !~ /[A-Za-z0-9_]/ && said !~ /^[A-Za-z_]/) times[name]++
+        }
+    }
+
+    # Structs in the region.
+    remark ~ /in region/ { marked = 2 }
+    marked && code ~ /struct/ && code ~ /\{/ { region = 1; depth = 0; marked = 0 }
+    marked && code ~ /[^ ]/ && code !~ /struct/ { marked-- }
+    region {
+        c = code
+        if (c ~ /\*/) say("pointer", "a struct in the region may hold offsets only")
+        depth += gsub(/\{/, "{", c) - gsub(/\}/, "}", c)
+        if (depth <= 0) region = 0
+    }
+    { before = remark }
+
+    END {
+        for (at in used) {
+            said = used[at]; found = 0; last = ""
+            while (match(said, /[A-Z]+[0-9]+/)) {
+                last = substr(said, RSTART, RLENGTH)
+                if (times[last] > 1) found = 1
+                said = substr(said, RSTART + RLENGTH)
+            }
+            if (!found) {
+                split(at, place, SUBSEP)
+                printf "%s:%d: partner: %s is named nowhere else\n", place[1], place[2], last
+                bad = 1
+            }
+        }
+        exit bad
+    }' header="$2" "$1"
+}
+
+# The contents table of a header: the comment lines behind ">>contents" that begin with an anchor.
+anchor_rules() {
+    awk '
+    function say(line, text) { printf "%s:%d: anchor: %s\n", FILENAME, line, text; bad = 1 }
+    match($0, /^(\/\*)? *>>[a-z][a-z0-9-]*/) {
+        name = substr($0, RSTART, RLENGTH); sub(/.*>>/, "", name)
+        if (name == "contents") { table = 1; seen = 1; next }
+        if (table) { if (name in listed) say(FNR, name " is twice in the contents")
+                     listed[name] = FNR; order[++n] = name; next }
+        if (name in section) say(FNR, "a second section " name)
+        section[name] = FNR; place[++m] = name
+        next
+    }
+    /\*\// || (table && /^ *$/ && n) { table = 0 }
+    END {
+        if (!seen && m) say(1, "sections, but no >>contents")
+        for (i = 1; i <= m; i++)
+            if (!(place[i] in listed)) say(section[place[i]], place[i] " is not in the contents")
+        for (i = 1; i <= n; i++)
+            if (!(order[i] in section)) say(listed[order[i]], "there is no section " order[i])
+        for (i = 1; i <= n && !bad; i++)
+            if (order[i] != place[i])
+                say(listed[order[i]], order[i] " is not in the order of the sections")
+        exit bad
+    }' "$1"
+}
+
+# Rules for every text file.
+text_rules() {
+    awk '
+    function say(rule, text) { printf "%s:%d: %s: %s\n", FILENAME, FNR, rule, text; bad = 1 }
+    FILENAME !~ /\.md$/ && length($0) > 100 { say("columns", length($0)) }
+    /\t/ && FILENAME !~ /(^|\/)Makefile|\.mk$/ { say("tab", "use spaces") }
+    /[ \t]$/ { say("trailing", "white space at the end") }
+    /(^|[^A-Za-z_])(TO[D]O|FI[X]ME|X[X]X|HA[C]K)([^A-Za-z_]|$)/ { say("left-over", $0) }
+    /(^|[^A-Za-z0-9_.$}*])\/(home|root|work|mnt|opt|srv|Users)\// { say("outside", $0) }
+    /(^|[^A-Za-z0-9_-])shared\// { say("outside", $0) }
+    END { exit bad }' "$1"
+}
+
+rules() {
+    bad=0
+    for f in "$@"; do
+        text_rules "$f" || bad=1
+        case $f in
+        *dlpipe*.h)
+            c_rules "$f" 1 || bad=1
+            anchor_rules "$f" || bad=1
+            ;;
+        *.c | *.h | *.cc) c_rules "$f" 0 || bad=1 ;;
+        esac
+    done
+    return $bad
+}
+
+STRICT_C='-std=c11 -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef
+ -Wcast-align -Wstrict-prototypes -Wmissing-prototypes -Wvla'
+
+# Left out of bugprone-*: parameters that could be swapped (a matter of taste), identifiers with
+# two underscores (feature-test macros), narrowing (the compilers' -Wconversion is stricter),
+# assignments in conditions and macro parentheses (false alarms on initialisers and X-macros), casts
+# of vector intrinsics' arguments.
+TIDY='-*,bugprone-*,clang-analyzer-*,misc-redundant-expression,misc-misplaced-const
+ -bugprone-easily-swappable-parameters,-bugprone-reserved-identifier,-bugprone-narrowing-conversions
+ -bugprone-assignment-in-if-condition,-bugprone-macro-parentheses,-bugprone-misplaced-widening-cast
+ -bugprone-implicit-widening-of-multiplication-result
+ -clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling'
+
+tidy() { # clang-tidy takes a header as the main file, so that its functions are analysed
+    f=$1
+    shift
+    # shellcheck disable=SC2086
+    clang-tidy --quiet --warnings-as-errors='*' --checks="$(echo $TIDY | tr ' ' ',')" "$f" -- \
+        -x c -std=c11 "$@" 2>build/lint.err
+    code=$?
+    [ $code -eq 0 ] || grep -v 'warnings generated\|Suppressed\|Use -header-filter' build/lint.err
+    return $code
+}
+
+check() { # cppcheck
+    cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr --enable=warning,portability \
+        --suppress=missingIncludeSystem --max-configs=1 \
+        -D__linux__ -D__x86_64__ -D__GNUC__=12 "$@"
+}
+
+if [ "${1:-}" = rules ]; then
+    shift
+    rules "$@"
+    exit
+fi
+
+mkdir -p build
+bad=0
+files=$(find . -path ./build -prune -o -path ./.git -prune -o -type f -print | sed 's|^\./||' |
+    grep -v '\.\(png\|svg\|gz\|bin\|jsonl\)$' | LC_ALL=C sort)
+# shellcheck disable=SC2086
+rules $files || bad=1
+echo "rules: $(echo "$files" | wc -l) files"
+
+for cc in gcc clang; do # tests and examples are as clean as the header
+    command -v $cc >/dev/null 2>&1 || { echo "$cc: not installed, left out"; continue; }
+    noisy=0
+    for f in tests/*.c examples/*.c; do
+        [ -f "$f" ] || continue
+        # shellcheck disable=SC2086
+        $cc $STRICT_C -Werror -O1 -c -o build/lint.o "$f" || noisy=$((noisy + 1))
+    done
+    echo "$cc: $noisy of the tests and examples do not compile in silence"
+    [ $noisy -eq 0 ] || bad=1
+done
+
+if command -v cppcheck >/dev/null 2>&1; then
+    for h in dlpipe*.h; do
+        check --language=c -DDLPIPE_IMPLEMENTATION "$h" || bad=1
+    done
+    check examples/*.c || bad=1
+    echo "cppcheck: $(cppcheck --version)"
+else
+    echo 'cppcheck: not installed, left out'
+fi
+
+if command -v clang-tidy >/dev/null 2>&1; then
+    for h in dlpipe*.h; do
+        tidy "$h" -DDLPIPE_IMPLEMENTATION || bad=1
+    done
+    for f in examples/*.c; do
+        [ ! -f "$f" ] || tidy "$f" || bad=1
+    done
+    echo "clang-tidy: $(clang-tidy --version | grep -o 'version [0-9.]*')"
+else
+    echo 'clang-tidy: not installed, left out'
+fi
+
+[ $bad -eq 0 ] && echo 'lint: clean'
+exit $bad
