@@ -343,6 +343,11 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
    call that wakes a sleeper. The producer's and consumer's crash between any two instructions leaves
    the lane as it was before the call or after it. */
 
+static inline unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
+                                       uint32_t record_bytes) {
+    return slots + (number & (capacity - 1)) * record_bytes;
+}
+
 /* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
 static inline int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
     uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* H2 <- H1 */
@@ -386,6 +391,9 @@ static inline int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
     if (DLPI_UNLIKELY(stock > rx->capacity))
         return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
+#ifdef XQ_PFE
+    if (stock == 0) __builtin_prefetch(dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes));
+#endif
     if (stock == 0 && rx->published != rx->head)
         dlp_spsc_publish(rx);
     return (int64_t)stock;
@@ -416,11 +424,6 @@ static inline void dlpi_copy_record(void *to, const void *from, uint32_t bytes, 
         memcpy(to, from, 32);
     else
         memcpy(to, from, bytes);
-}
-
-static inline unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
-                                       uint32_t record_bytes) {
-    return slots + (number & (capacity - 1)) * record_bytes;
 }
 
 /* Copy n records into the ring, or (out) from it, in one piece or two. */
@@ -485,6 +488,10 @@ static inline int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     dlpi_copy_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
                      tx->record_bytes, record);
     dlpi_spsc_publish_tx(tx, 1);
+#ifdef XQ_PFW
+    if (tx->record_bytes >= 64)
+        __asm__ __volatile__("prefetchw (%0)" :: "r"(dlpi_slot(tx->slots, tx->capacity, tx->tail + XQ_PFW, tx->record_bytes)));
+#endif
     return DLP_OK;
 }
 
@@ -688,47 +695,53 @@ static inline int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer
 
 /* ---------------------------------------------------------------------------------------------
    >>order      HASHES, KEYED PERMUTATIONS
-   Everything here is a pure function of its arguments: the same numbers on every machine and compiler, for
-   ever. A better algorithm will get a new name. */
+   Everything here is a pure function of its arguments: the same numbers on every machine and
+   compiler, for ever. A better algorithm will get a new name. */
 
 /* Mix four numbers into 64 well-mixed bits.
    seed, a, b, c: any values; their order matters - returns the hash - any thread, never waits
-   source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of SplitMix64
-   in Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014). */
+   source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of
+   SplitMix64: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014). */
 DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
 
 #define DLP_PERMUTATION_TABLE 1024 /* smaller permutations are tables */
 #define DLP_PERMUTATION_ROUNDS 10 /* at most */
 
-/* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest. After init it
-   is read-only, holds no pointer and may be copied and shared. */
+/* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest.
+   After init it is read-only, holds no pointer and may be copied and shared. */
 typedef struct dlp_permutation {
-    uint64_t n, seed, epoch;                      /* as given to init */
-    uint32_t right_bits;                          /* a number is left << right_bits | right */
-    uint32_t left_values;                         /* left is 0..left_values-1 */
-    uint32_t rounds;                              /* 0: table */
-    uint32_t simd;                                /* which code runs a block; never which numbers */
-    uint32_t key[2 * DLP_PERMUTATION_ROUNDS];     /* two of each round */
-    uint16_t table[DLP_PERMUTATION_TABLE];        /* n < DLP_PERMUTATION_TABLE: all images */
+    uint64_t n, seed, epoch;                  /* as given to init */
+    uint32_t right_bits;                      /* a number is left << right_bits | right */
+    uint32_t left_values;                     /* left is 0..left_values-1 */
+    uint32_t rounds;                          /* 0: table */
+    uint32_t simd;                            /* which code runs a block; never which numbers */
+    uint32_t key[2 * DLP_PERMUTATION_ROUNDS]; /* two of each round */
+    uint16_t table[DLP_PERMUTATION_TABLE];    /* n < DLP_PERMUTATION_TABLE: all images */
 } dlp_permutation;
 
 /* Choose the permutation of 0..n-1 that belongs to (n, seed, epoch).
-   p: written whole; n: 1..2^48; seed, epoch: any values - returns 0, or DLP_ERR_ARG with p untouched - any
-   thread - never waits; well under a microsecond, some microseconds below DLP_PERMUTATION_TABLE numbers
-   source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b (Black, Rogaway,
-   Ciphers with Arbitrary Finite Domains, CT-RSA 2002) with cycle walking. */
+   p: written whole; n: 1..2^48; seed, epoch: any values - returns 0, or DLP_ERR_ARG with p
+   untouched - any thread - never waits or allocates; some microseconds below DLP_PERMUTATION_TABLE
+   numbers, else a tenth of one
+   source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b
+   with cycle walking (Black, Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002). */
 DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch);
 
-/* Return the number at a position, UINT64_MAX for a position of n or more. Any thread, never waits. */
+/* Return the number at a position.
+   position: 0..n-1 - returns UINT64_MAX for others - any thread - never waits. */
 DLPDEF uint64_t dlp_permutation_at(const dlp_permutation *p, uint64_t position);
 
-/* Return the position of a number, UINT64_MAX for a value of n or more. Any thread, never waits; looks through
-   the table below DLP_PERMUTATION_TABLE numbers. */
+/* Return the position of a number: the inverse of dlp_permutation_at.
+   value: 0..n-1 - returns UINT64_MAX for others - any thread - never waits; below
+   DLP_PERMUTATION_TABLE numbers looks through the table. */
 DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value);
 
-/* Write the numbers at positions first .. first+count-1: as dlp_permutation_at, several times as fast.
-   out: [count] - any thread, never waits. */
-DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count, uint64_t *out);
+/* Write the numbers at positions first .. first+count-1: as dlp_permutation_at, several times as
+   fast where the processor has AVX2.
+   first, count: any; UINT64_MAX is written for positions of n or more; out: [count], borrowed - any
+   thread - never waits. */
+DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count,
+                                  uint64_t *out);
 
 /* ---------------------------------------------------------------------------------------------
    >>dataset    FIELDS, DATASETS, ITEMS */
@@ -1261,8 +1274,43 @@ static inline uint64_t dlpi_now_ns(void) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-errors     CODES AND ERROR RECORDS
-   IMPL-ERRORS-SECTION */
+   >>impl-errors     CODES AND ERROR RECORDS */
+
+typedef struct dlpi_code {
+    int value;
+    const char *name, *text, *hint;
+} dlpi_code;
+
+static const dlpi_code dlpi_codes[] = {
+#define DLPI_X(name, value, text, hint) {value, "DLP_" #name, text, hint},
+    DLP_CODES(DLPI_X)
+#undef DLPI_X
+};
+
+static const dlpi_code *dlpi_code_find(int code) {
+    static const dlpi_code unknown = {0, "unknown code", "unknown code", ""};
+    for (size_t i = 0; i < sizeof dlpi_codes / sizeof *dlpi_codes; i++)
+        if (dlpi_codes[i].value == code) return &dlpi_codes[i];
+    return &unknown;
+}
+
+DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; }
+DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
+DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; }
+
+DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
+    char place[192] = "", worker[24] = "", errnum[24] = "";
+    const dlpi_code *c = dlpi_code_find(e->code);
+    if (e->worker >= 0) snprintf(worker, sizeof worker, " worker %d", (int)e->worker);
+    if (e->errnum) snprintf(errnum, sizeof errnum, " (errno %d)", (int)e->errnum);
+    if (e->has_item)
+        snprintf(place, sizeof place, ", item %" PRIu64 " (epoch %" PRIu64 ", position %" PRIu64 ")",
+                 e->index, e->epoch, e->position);
+    return snprintf(buf, size, "%s: %s%s%s%s%s%s%s%s%s%s%s", c->name, e->stage[0] ? "stage \"" : "", e->stage,
+                    e->stage[0] ? "\"" : "", worker, place, e->stage[0] || place[0] ? ": " : "",
+                    e->message[0] ? e->message : c->text, errnum, c->hint[0] ? " [" : "", c->hint,
+                    c->hint[0] ? "]" : "");
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
@@ -2022,22 +2070,24 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
-   Two rules. Numbers drawn for different uses never share keys: each use has a domain word, absorbed right after the
-   seed. And nothing here may ever change a number, or every saved state and published run changes with it;
-   tests/order.c pins them. */
+   Two rules. Numbers drawn for different uses never share keys: each use has a domain word,
+   absorbed right after the seed. And nothing here may ever change a number, or every saved state
+   and published run changes with it; tests/order.c pins them. */
 
-/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
+/* DLPIPE_NO_SIMD, DLPIPE_NO_INT128 [impl]: plain C only. Slower, same numbers. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
 #define DLPI_ORDER_AVX2
 #include <immintrin.h>
 #endif
 
-#define DLPI_GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio: keeps 0 from being a fixed point */
+#define DLPI_GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio, so that 0 is no fixed point */
 #define DLPI_MAX_ITEMS ((uint64_t)1 << 48)
 
+/* These numbers are part of every order. */
 enum {
     DLPI_DOMAIN_PERMUTATION = 1,
     DLPI_DOMAIN_DRAW,
+    DLPI_DOMAIN_WEIGHTED,
     DLPI_DOMAIN_REPLACEMENT,
     DLPI_DOMAIN_ITEM,
     DLPI_DOMAIN_PARAMS
@@ -2069,7 +2119,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 
 /* The high half of a * b; the low half goes to *low. */
 static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
-#ifdef __SIZEOF_INT128__
+#if defined(__SIZEOF_INT128__) && !defined(DLPIPE_NO_INT128)
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
     *low = (uint64_t)product;
@@ -2083,8 +2133,9 @@ static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
 #endif
 }
 
-/* A range that numbers are drawn from, without bias: of the 2^64 random words the first `reject` of each residue's
-   share are drawn again, so that every value has equally many (Lemire, ACM TOMACS 29/1, 2019). */
+/* A range 0..n-1 that numbers are drawn from without bias: the high half of random * n, where a
+   random word whose low half is below `reject` = 2^64 mod n is drawn again, so that equally many
+   words lead to every value (Lemire, ACM TOMACS 29/1, 2019). */
 typedef struct dlpi_range {
     uint64_t n, reject;
 } dlpi_range;
@@ -2105,25 +2156,30 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
 
 /* --- Keyed permutation -----------------------------------------------------------------------
 
-   A number below n is written as (left, right): right has a power of two of values, 2^right_bits, about the square
-   root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a keyed hash of right to left (mod a)
-   and of left to right (mod 2^right_bits). Each is undone by the subtraction, so all together is a bijection of
-   a * 2^right_bits >= n numbers. Results from n up are put through again until they fall below n, which always ends
-   (the cycle comes back to where it began, which is below n) and is a bijection of 0..n-1. Fewer than
-   2^right_bits numbers lie above n, one in 32 at the most, also just above a power of two; splitting takes no
-   division; and the additions, not exclusive ors, give odd permutations as often as even ones.
+   A number below n is written as (left, right): right has a power of two of values, 2^right_bits,
+   about the square root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a
+   keyed hash of right to left (mod a) and of left to right (mod 2^right_bits). Each is undone by
+   the subtraction, so all together is a bijection of a * 2^right_bits >= n numbers. Results from n
+   up are put through again until they fall below n, which always ends (the cycle comes back to
+   where it began, which is below n) and is a bijection of 0..n-1. Fewer than 2^right_bits numbers
+   lie above n, one in 32 at the most, also just above a power of two; splitting takes no division;
+   and the additions, not exclusive ors, give odd permutations as often as even ones.
 
-   Feistel networks on few values are poor; hence 8 rounds where a pair of numbers is not much against the square of n,
-   6 above, and tables of exact, keyed shuffles below 1,024. */
+   Few rounds on few values can be told from a random permutation by counting pairs of positions
+   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/order.c counts): hence 10 rounds
+   below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
+   DLP_PERMUTATION_TABLE, where even that would not do. */
 
-/* 64 bits whose upper word's low 24 bits and whose lower word's high bits are the round's hash of a half. */
+/* A product whose bits 24..47 and bits 0..31 (of those the high ones more) are well mixed; the two
+   kinds of rounds take what they need of it. */
 static inline uint64_t dlpi_round_hash(uint32_t half, const uint32_t key[2]) {
     uint64_t z = (uint64_t)(half ^ key[0]) * 0x85ebca6bu;
     return (uint64_t)((uint32_t)z ^ (uint32_t)(z >> 32) ^ key[1]) * 0xc2b2ae35u;
 }
 
 /* What a round adds to left: 0..left_values-1. */
-static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right, const uint32_t key[2]) {
+static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right,
+                                       const uint32_t key[2]) {
     return (uint32_t)((uint64_t)(uint32_t)dlpi_round_hash(right, key) * p->left_values >> 32);
 }
 
@@ -2231,8 +2287,10 @@ DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m
     return _mm256_mul_epu32(z, _mm256_set1_epi64x(0xc2b2ae35));
 }
 
-/* dlpi_permutation_step of the 16 numbers from x on, four vectors of four lanes so that multiplications overlap. */
-DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x, uint64_t *out) {
+/* dlpi_permutation_step of the 16 numbers from x on: four vectors of four lanes, so that
+   multiplications overlap. */
+DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x,
+                                                     uint64_t *out) {
     const __m128i shift = _mm_cvtsi32_si128((int)p->right_bits);
     const __m256i a = _mm256_set1_epi64x(p->left_values);
     const __m256i mask = _mm256_set1_epi64x((1ll << p->right_bits) - 1);
@@ -2260,8 +2318,8 @@ DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, u
                             _mm256_or_si256(_mm256_sll_epi64(left[v], shift), right[v]));
 }
 
-DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first, uint32_t count,
-                                                      uint64_t *out) {
+DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first,
+                                                      uint32_t count, uint64_t *out) {
     uint32_t done = 0;
     for (; count - done >= 16; done += 16) {
         dlpi_permutation_step16(p, first + done, out + done);
@@ -2273,7 +2331,8 @@ DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, 
 }
 #endif
 
-DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count, uint64_t *out) {
+DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count,
+                                  uint64_t *out) {
     uint64_t inside = first < p->n ? p->n - first : 0;
     uint32_t valid = inside < count ? (uint32_t)inside : count, done = 0;
 #ifdef DLPI_ORDER_AVX2
@@ -2288,11 +2347,12 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
 
 /* --- Weights ---------------------------------------------------------------------------------
 
-   Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i] units. A draw picks a
-   bucket, then a unit in it; units below `own` are the bucket's item's, the others its alias's. Every quantity is
-   exact, so frequencies are exactly weight / total. Built by a sweep with two cursors and one residue, so without
-   memory beside the table (Huebschle-Schneider, Sanders, Parallel Weighted Random Sampling, ESA 2019). Entry 0 of the
-   table holds the total. */
+   Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i]
+   units. A draw picks a bucket, then a unit in it; units below `own` are the bucket's item's, the
+   others its alias's. Every quantity is exact, so frequencies are exactly weight / total. Built by
+   a sweep with two cursors and one residue, so without memory beside the table
+   (Huebschle-Schneider, Sanders, Parallel Weighted Random Sampling, ESA 2019). Entry 0 of the table
+   holds the total. */
 typedef struct dlpi_alias {
     uint64_t own, alias;
 } dlpi_alias;
@@ -2302,7 +2362,8 @@ static inline uint64_t dlpi_order_domain(const dlp_sampler_desc *d, uint64_t n_i
 }
 
 /* The next item from i on whose n * weight is above total (heavy) or not; n if there is none. */
-static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i, int heavy) {
+static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i,
+                                int heavy) {
     for (; i < n; i++) {
         uint64_t low, high = dlpi_multiply(n, weights[i], &low);
         if ((high != 0 || low > total) == heavy)
@@ -2311,10 +2372,11 @@ static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t to
     return i;
 }
 
-/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once the heavy item has
-   no more than a bucket left, its own, with units of the next heavy one on top. What is left of the heavy item is
-   high:low. Units and space are equal at every turn, so a light item is there while the residue is above a bucket,
-   and lights left at the end fill theirs exactly. */
+/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once
+   the heavy item has no more than a bucket left, its own, with units of the next heavy one on top.
+   What is left of the heavy item is high:low. Units and space are equal at every turn, so a light
+   item is there while the residue is above a bucket, and lights left at the end fill theirs
+   exactly. */
 static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total, dlpi_alias *t) {
     uint64_t light = dlpi_alias_next(weights, n, total, 0, 0);
     uint64_t heavy = dlpi_alias_next(weights, n, total, 0, 1);
@@ -2387,15 +2449,17 @@ static int dlpi_order_fault(dlp_error *err, const char *field, const char *forma
 
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
-        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64, d->n_subset);
+        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
+                                d->n_subset);
     if (!d->subset)
         return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48", d->n_subset);
+        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
+                                d->n_subset);
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
             return dlpi_order_fault(err, "sampler.subset",
-                                    "subset[%" PRIu64 "] is %" PRIu64 ", must be below n_items = %" PRIu64, i,
+                                    "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
                                     d->subset[i], n_items);
     return DLP_OK;
 }
@@ -2406,34 +2470,40 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     if (d->order != DLP_ORDER_WEIGHTED) {
         if (!d->weights)
             return DLP_OK;
-        return dlpi_order_fault(err, "sampler.weights", "weights need order DLP_ORDER_WEIGHTED, order is %d",
+        return dlpi_order_fault(err, "sampler.weights",
+                                "weights need order DLP_ORDER_WEIGHTED, order is %d",
                                 (int)d->order);
     }
     if (!d->weights)
-        return dlpi_order_fault(err, "sampler.weights", "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
+        return dlpi_order_fault(err, "sampler.weights",
+                                "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
             return dlpi_order_fault(err, "sampler.weights",
-                                    "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63", i, d->weights[i]);
+                                    "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63",
+                                    i, d->weights[i]);
         total += d->weights[i];
     }
     if (total == 0)
-        return dlpi_order_fault(err, "sampler.weights", "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
+        return dlpi_order_fault(err, "sampler.weights",
+                                "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
     return DLP_OK;
 }
 
-/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG with err filled. */
+/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     uint64_t draws = d->samples_per_epoch;
     bool one_each = d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48", n_items);
+        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+                                n_items);
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_BATCHES)
         return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
                                 (int)DLP_ORDER_BATCHES);
     if (d->threaded < 0 || d->threaded > 1)
-        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1", (int)d->threaded);
+        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
+                                (int)d->threaded);
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK)
         return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK)
@@ -2441,13 +2511,15 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (draws > DLPI_MAX_ITEMS)
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
-    if (draws && (d->order == DLP_ORDER_BATCHES || (one_each && draws != dlpi_order_domain(d, n_items))))
+    if (draws &&
+        (d->order == DLP_ORDER_BATCHES || (one_each && draws != dlpi_order_domain(d, n_items))))
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", order %d takes each item once: leave it 0", draws,
+                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
                                 (int)d->order);
     if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
-        return dlpi_order_fault(err, "sampler.function", "function and order DLP_ORDER_FUNCTION go together: function"
-                                " is %s, order is %d", d->function ? "set" : "NULL", (int)d->order);
+        return dlpi_order_fault(err, "sampler.function",
+                                "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
+                                d->function ? "set" : "NULL", (int)d->order);
     return DLP_OK;
 }
 
@@ -2460,7 +2532,8 @@ static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64
     return dlpi_absorb(dlp_hash(lane[0], lane[1], lane[2], lane[3]), n);
 }
 
-/* A number that differs where subset, weights, samples or function_id do: part of a saved state's fingerprint. */
+/* A number that differs where subset, weights, samples or function_id do, for a saved state's
+   fingerprint. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
     h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
@@ -2471,22 +2544,23 @@ static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_ite
 
 /* One worker's view of the order; it is process-local and holds pointers. */
 typedef struct dlpi_order {
-    int32_t kind;                 /* DLP_ORDER_* */
-    int32_t ready;                /* 1: key[] and permutation are those of `epoch` */
+    int32_t kind;  /* DLP_ORDER_* */
+    int32_t ready; /* 1: key[] and permutation are those of `epoch` */
     uint64_t n_items;
-    uint64_t domain;              /* items of the subset, or all */
-    uint64_t samples;             /* positions of an epoch, 0: not known */
+    uint64_t domain;  /* items of the subset, or all */
+    uint64_t samples; /* positions of an epoch, 0: not known */
     uint64_t seed, epoch;
-    uint64_t key[3];              /* REPLACEMENT, WEIGHTED: of this epoch */
-    dlpi_range buckets, units;    /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
-    const uint64_t *subset;       /* or NULL */
-    const dlpi_alias *alias;      /* or NULL */
+    uint64_t key[3];           /* REPLACEMENT, WEIGHTED: of this epoch */
+    dlpi_range buckets, units; /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
+    const uint64_t *subset;    /* or NULL */
+    const dlpi_alias *alias;   /* or NULL */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
     dlp_permutation permutation;
 } dlpi_order;
 
-static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items, const void *table) {
+static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
+                            const void *table) {
     const dlpi_alias *t = (const dlpi_alias *)table;
     memset(o, 0, sizeof *o);
     o->kind = d->order;
@@ -2505,15 +2579,16 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
 }
 
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
+    uint64_t domain = o->kind == DLP_ORDER_WEIGHTED ? DLPI_DOMAIN_WEIGHTED : DLPI_DOMAIN_DRAW;
     if (o->kind == DLP_ORDER_SHUFFLED)
         dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
     for (uint64_t i = 0; i < 3; i++)
-        o->key[i] = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_DRAW, o->seed, epoch), i);
+        o->key[i] = dlpi_absorb(dlpi_hash_in(domain, o->seed, epoch), i);
     o->epoch = epoch;
     o->ready = 1;
 }
 
-/* Two keyed rounds: with one, the draws of two epochs would be the same sequence at an offset. */
+/* Two keyed rounds: with one, epochs could draw from one sequence in another order. */
 static inline uint64_t dlpi_order_random(const dlpi_order *o, uint64_t position) {
     return dlpi_absorb(dlpi_absorb(o->key[0], position), o->key[1]);
 }
@@ -2526,9 +2601,10 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
-/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result that is out of range
-   comes out as n_items or more: the caller checks. */
-static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count, uint64_t *out) {
+/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
+   that is out of range comes out as n_items or more: the caller checks. */
+static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                             uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch))
         dlpi_order_begin(o, epoch);
     switch (o->kind) {
@@ -2556,13 +2632,15 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
 }
 
-/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at a keyed position of
-   the epoch, or, for draws with replacement, one more draw, at a position behind any epoch's end. Copies the view, for
-   the epoch need not be the one that it is at. */
-static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position, uint32_t k) {
+/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at
+   a keyed position of the epoch, or, for draws with replacement, one more draw, at a position
+   behind any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
+static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
+                                       uint32_t k) {
     dlpi_order view = *o;
     uint64_t index = 0, behind = (uint64_t)1 << 63;
-    uint64_t random = dlpi_absorb(dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
+    uint64_t random = dlpi_absorb(
+        dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
     bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
     uint64_t positions = o->samples ? o->samples : o->domain;
     uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
@@ -2571,8 +2649,3932 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-core       REGION, STAGES, WORKERS, PIPE
-   IMPL-CORE-SECTION */
+   >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
+
+   header | records | control | workers | slots' rows and words | batch cells | item cells | rings
+
+   A batch slot goes round like this; each arrow is one store that publishes the step:
+
+     FREE --feeder: pub--> OPEN --workers: own, done--> ... --last stage: ready--> READY
+       ^                                                                             |
+       +----------------------- caller: used = 0 <-- HELD <-- caller: delivered -----+
+
+   Per slot and per stage that has workers there is a record of words (dlpi_sst):
+     own[u]   who works on unit u (a run of up to 32 rows of an item stage, the whole batch of a
+              batch stage): generation (40 bits) and worker + 1. A compare-and-swap that puts a
+              worker's number there IS the claim; nothing else records it.
+     done[i]  which of rows 32 i .. 32 i + 31 are complete: generation (32 bits), a bit for each.
+     ready    sequence + 1 of the batch that left this stage.
+   Words are never reset: one of an older generation counts as empty.
+
+   label  atomic            written by                 read by (partner)
+   T1     ctl.tail          feeder, after the slot     workers, caller (T1)
+   P1     slot.pub          feeder, after its fields   workers before a claim (P1)
+   O1     own[u]            claiming worker (CAS)      other claimers (O1)
+   D1     done[i]           worker, after its rows     completers, next stage (D1)
+   Y1     ready             completer of the last row  next stage, caller (Y1)
+   C1     slot.used         caller at release          feeder (C1)
+   V1     ctl.delivered     caller                     feeder (V1)
+   B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
+
+   Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and pub
+   of generation b with u below its unit count. Slots are reused only after every unit of b was
+   claimed and done, and own[u] only grows, so if the slot went on since, the swap fails. Units of b
+   freed again (dlpi_row_redo) get generation b - 1, which is older than b and than nothing later.
+   Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
+   the others. The swaps are totally ordered, so the last of them sees all full; several may, and
+   then the swap on ready lets one through. */
+
+#define DLPI_MAGIC 0x31657069706c6400u
+#define DLPI_FORMAT 1u
+#define DLPI_GEN_MASK ((UINT64_C(1) << 40) - 1)
+#define DLPI_TICKET_BATCH ((UINT64_C(1) << 44) - 1) /* low bits of a batch that a ticket carries */
+#define DLPI_RUN_SHIFT_MAX 5u
+#define DLPI_WORD_ROWS 32u
+#define DLPI_HIST 160u
+#define DLPI_SKIP_RING 64u
+#define DLPI_PARK 64
+#define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
+#define DLPI_REPLACE_MAX 100u
+#define DLPI_NO_SLOT UINT32_MAX
+
+enum { DLPI_REC_CTL = 1, DLPI_REC_WORKERS, DLPI_REC_SLOTS, DLPI_REC_CELLS, DLPI_REC_ITEM_CELLS,
+       DLPI_REC_TRACE, DLPI_REC_TABLE, DLPI_REC_ORDER, DLPI_REC_LANES, DLPI_REC_COUNT };
+
+typedef struct dlpi_record {
+    uint32_t type, id;
+    uint64_t offset, stride, count;
+} dlpi_record;
+
+typedef struct dlpi_region {
+    uint64_t magic;
+    uint32_t format, header_bytes;
+    uint64_t layout;      /* hash of the sizes below: both sides must agree */
+    uint64_t total_bytes;
+    uint32_t n_records, record_bytes;
+    dlpi_record records[DLPI_REC_COUNT];
+} dlpi_region;
+
+/* Where up to 32 workers of a stage sleep. */
+typedef struct dlpi_bell {
+    uint32_t word; /* futex; counts the wakes */
+    uint32_t mask; /* a bit for each sleeper */
+    uint8_t pad[DLPI_LINE - 8];
+} dlpi_bell;
+
+typedef struct dlpi_ctl {
+    uint64_t tail;      /* T1 batches published; feeder */
+    uint32_t fed_all;   /* T1 1: no batch will follow */
+    int32_t feed_code;  /* T1 DLP_ERR_* that ended the feeding */
+    uint8_t pad0[DLPI_LINE - 16];
+    uint64_t base;      /* V1 oldest batch not delivered; caller */
+    uint64_t delivered; /* V1 batches delivered; caller */
+    uint64_t cancel;    /* epochs below this one are not wanted; caller */
+    uint64_t held;
+    uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns, calls;
+    uint64_t pad1[4];
+    uint64_t want;      /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
+    uint32_t caller_word;
+    uint32_t feeder_sleeps; /* B1 */
+    uint32_t feeder_word;
+    uint32_t transfer_sleeps; /* B1 */
+    uint32_t transfer_word;
+    uint8_t pad2[DLPI_LINE - 28];
+    uint32_t stop;
+    uint32_t error_claim, error_ready;
+    uint32_t pad3;
+    dlp_error error;
+    uint64_t skips, failures;
+    dlp_skip skip_ring[DLPI_SKIP_RING];
+} dlpi_ctl;
+
+typedef struct dlpi_sbell { /* one for each stage */
+    uint64_t rewind; /* R1 counts units freed again */
+    uint64_t dealt;  /* B1 counts tickets */
+    uint8_t pad[DLPI_LINE - 16];
+    dlpi_bell bell[(DLP_MAX_WORKERS + 31) / 32];
+} dlpi_sbell;
+
+/* A worker's own block: it alone writes, anybody reads. */
+typedef struct dlpi_wblock {
+    uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
+    uint64_t current, since_ns, units;
+    uint64_t retried, replaced, left_out;
+    uint64_t item_ns; /* moving average */
+    uint64_t trace_head;
+    int32_t state, tid;
+    uint64_t max_ns, finished;
+    char message[256];
+    int32_t message_errno, pad0;
+    uint32_t hist[DLPI_HIST];
+} dlpi_wblock;
+
+/* A batch slot's words. Fields below pub are the feeder's until pub names the batch. */
+typedef struct dlpi_bslot {
+    uint64_t pub; /* P1 generation, count, run shift */
+    uint64_t sequence, epoch, position, in_epoch;
+    uint64_t begins, after; /* global position where the batch begins and ends */
+    uint32_t count, flags;
+    uint32_t cell; /* item cells of this batch */
+    uint32_t pad0;
+    uint8_t pad1[DLPI_LINE - 72];
+    uint32_t used;  /* C1 1 from publication to release */
+    uint32_t dirty; /* some row is padding or left out */
+    uint32_t failed; /* F1 1: claimed, 2: error[] is complete */
+    uint32_t dbuf;
+    dlp_error error;
+} dlpi_bslot;
+
+typedef struct dlpi_sst {
+    uint64_t ready; /* Y1 */
+    uint64_t next;  /* hint: units below are claimed; generation (40) and unit (24) */
+    uint64_t scan;  /* hint: words below are full; generation (32) and word (32) */
+    uint64_t words[1]; /* done[n_words], own[n_units] */
+} dlpi_sst;
+
+/* What a collate made of a field, per slot. */
+typedef struct dlpi_fmeta {
+    uint64_t bytes;
+    int32_t ndim, has_offsets;
+    int64_t shape[DLP_MAX_DIMS];
+} dlpi_fmeta;
+
+_Static_assert(sizeof(dlpi_record) == 32, "region layout");
+_Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, stop) == 3 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_bslot, used) == DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pipe       THE PIPE AS THIS PROCESS SEES IT */
+
+typedef struct dlpi_field { /* a field laid out in a cell */
+    dlp_field f;
+    char name[32];
+    uint64_t elem_bytes, row_bytes;
+    uint64_t capacity; /* bytes in a cell */
+    uint64_t offset;   /* in a cell */
+    uint64_t max_rows; /* ragged: of dimension 0, per batch */
+} dlpi_field;
+
+typedef struct dlpi_fields {
+    uint32_t n;
+    uint32_t any_ragged;
+    uint64_t cell_bytes;
+    dlpi_field at[DLP_MAX_FIELDS];
+} dlpi_fields;
+
+typedef struct dlpi_stage {
+    int kind;          /* DLP_STAGE_* */
+    int id;            /* as added */
+    int next, prev;    /* links, -1 none */
+    char name[32];
+    dlp_workers_desc w;
+    int32_t *affinity;
+    /* what it does */
+    dlp_item_fn item;
+    int (*batch)(void *user, dlp_batch *batch, void *worker_state);
+    dlp_collate_fn collate;
+    void *user;
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_dataset dataset;
+    dlp_batch_desc batching;
+    dlp_transfer_desc transfer;
+    dlp_device device;
+    dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
+    char field_names[DLP_MAX_FIELDS][32];
+    /* laid out at start */
+    int work;          /* place among the stages with workers, -1: none */
+    int first_worker, n_workers; /* n_workers counts an inline one */
+    uint64_t sst_offset;         /* in a slot */
+    uint32_t lane_base, lane_cap, n_producers; /* lanes [producer][worker], 0: claims only */
+    uint64_t lanes_offset, lane_bytes;
+} dlpi_stage;
+
+typedef struct dlpi_parked {
+    uint64_t due_ns;
+    uint64_t gen;
+    uint32_t slot, row;
+} dlpi_parked;
+
+typedef struct dlpi_worker {
+    dlp_pipe *p;
+    dlpi_stage *st;
+    int id, global;
+    dlpi_wblock *wb;
+    dlp_trace_event *trace;
+    dlpi_sbell *bell;
+    uint64_t low;         /* every batch below has no unit to claim */
+    uint64_t rewind_seen;
+    uint32_t until_clock, clock_every;
+    uint32_t units_untimed, items_untimed;
+    uint64_t last_ns;     /* last clock reading, 0: none since waiting */
+    uint64_t in_ns;       /* first one since waiting */
+    dlp_trace_event event;
+    int n_parked;
+    dlpi_parked parked[DLPI_PARK];
+    void *state;
+    dlp_item item;
+    void *data[DLP_MAX_FIELDS];
+    uint64_t length[DLP_MAX_FIELDS];
+    dlp_batch batch;
+    dlp_tensor tensors[DLP_MAX_FIELDS];
+    struct dlp_collate_in in[DLP_MAX_FIELDS];
+    struct dlp_collate_out out[DLP_MAX_FIELDS];
+    uint64_t cursor;      /* transfer: next batch */
+    uint32_t lane_turn;
+    dlpi_order order;
+    pthread_t thread;
+    int started, joined;
+} dlpi_worker;
+
+typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
+    uint64_t epoch, in_epoch, position;
+    uint64_t published;
+    uint32_t slot_turn;
+    int ended;
+    int64_t ahead;        /* batch sampler: rows of the list fetched ahead, -1: none yet */
+    uint64_t *ahead_index;
+    uint8_t before_state[8 + DLP_SAMPLER_STATE_BYTES]; /* the sampler's state before that list */
+    uint8_t ahead_state[8 + DLP_SAMPLER_STATE_BYTES];  /* and behind it: length, bytes */
+    uint32_t run_shift;
+    uint64_t cost_ns;
+    uint64_t skip_base;   /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
+    uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
+} dlpi_feeder;
+
+struct dlp_pipe {
+    dlp_pipe_desc d;
+    char name[32];
+    dlp_state resume;
+    int started, closing, ended, epoch_end_due, stopped_said;
+    int32_t pid;
+    dlp_error err;
+    int n_warnings;
+    char warnings[8][160];
+    int n_stages;
+    dlpi_stage stages[DLP_MAX_STAGES];
+    /* the chain, once checked */
+    dlpi_stage *sampler, *repeat, *fetch, *batcher, *xfer;
+    int n_work;
+    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers, in order; transfer not among them */
+    int n_item_work;                  /* the first of them work on items */
+    dlpi_fields items, batches;       /* item cells; batch cells */
+    int staged;                       /* items are written in cells of their own */
+    uint32_t batch_rows;              /* rows of this rank, at most */
+    uint64_t samples, batches_per_epoch;
+    uint32_t prefetch, max_held, n_slots, ring, window;
+    uint32_t rank, world;
+    uint64_t global_batch;
+    int32_t last;
+    int cpus, peers;
+    int spin_rounds, yield_rounds;
+    /* layout */
+    uint64_t off_cell_used, off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells, off_trace,
+        off_table, off_ring, off_lanes, region_bytes;
+    uint64_t slot_stride, off_index, off_rowst, off_valid, off_lengths, off_offsets, off_fmeta,
+        off_sampler_state, off_item_lengths;
+    uint64_t cell_stride, item_cell_stride;
+    uint32_t words_max, units_max, trace_events;
+    uint64_t plan_private;
+    int n_workers, n_threads;
+    /* live */
+    uint8_t *region;
+    int memfd;
+    dlpi_ctl *ctl;
+    dlpi_sbell *bells;
+    uint32_t *disp;
+    dlpi_worker *workers;
+    dlpi_worker *trainer; /* its trace and clock only */
+    dlpi_feeder feed;
+    dlp_batch *out;       /* [n_slots] what the caller sees */
+    dlp_tensor *out_fields;
+    uint8_t *ones;
+    uint8_t *held;        /* [n_slots] */
+    uint8_t *taken;       /* [ring] unordered: delivered */
+    uint64_t base;
+    uint64_t n_held;
+    uint64_t last_return_ns;
+    uint64_t epoch_now;   /* of the batch delivered last */
+    int epoch_open;       /* some batch of epoch_now delivered, and not its last */
+    uint64_t *index_buffer;
+    void **dev_data;      /* [device_buffers * fields] */
+    dlp_spsc_tx *lane_tx; /* all stages' lanes */
+    dlp_spsc_rx *lane_rx;
+    uint32_t n_lanes;
+    uint64_t lanes_bytes;
+    uint32_t *dev_slot;   /* C2 [device_buffers] slot + 1 in it, 0 free */
+    uint8_t *taken_by_xfer; /* [ring] */
+    uint32_t live_word;   /* futex: threads that ended */
+    uint64_t budget_bytes;
+    int device_open, registered;
+    uint64_t deadline_ns;   /* the shortest of the stages, 0: none */
+    uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
+    uint64_t win_base;        /* unordered: batches of the epoch delivered without a gap */
+    uint8_t win[DLPI_WINDOW_MAX];
+    uint64_t high;            /* batches up to the highest delivered; the state behind that: */
+    uint64_t after_epoch, after_batch, after_position;
+    uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
+    uint32_t calls_untimed, call_clock_every;
+};
+
+static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_bslot *)(void *)(p->region + p->off_slots + (uint64_t)s * p->slot_stride);
+}
+static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
+    return (dlpi_sst *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->sst_offset);
+}
+static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
+static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
+static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
+    return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
+}
+static inline uint8_t *dlpi_slot_rowst(const dlp_pipe *p, uint32_t s) {
+    return (uint8_t *)dlpi_slot_at(p, s) + p->off_rowst;
+}
+/* Two more bytes a row: tries of the present index, and which replacement it is. */
+static inline uint8_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s) {
+    return dlpi_slot_rowst(p, s) + p->batch_rows;
+}
+static inline uint8_t *dlpi_slot_repl(const dlp_pipe *p, uint32_t s) {
+    return dlpi_slot_rowst(p, s) + 2u * (size_t)p->batch_rows;
+}
+static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field, int items) {
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + (items ? p->off_item_lengths : p->off_lengths);
+    return (uint64_t *)(void *)base + (size_t)field * p->batch_rows;
+}
+static inline uint64_t *dlpi_slot_offsets(const dlp_pipe *p, uint32_t s, uint32_t field) {
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_offsets;
+    return (uint64_t *)(void *)base + (size_t)field * ((size_t)p->batch_rows + 1);
+}
+static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_fmeta);
+}
+static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
+    return p->region + p->off_cells + (uint64_t)s * p->cell_stride;
+}
+static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
+    if (!p->staged) return dlpi_batch_cell(p, s);
+    return p->region + p->off_item_cells + (uint64_t)dlpi_slot_at(p, s)->cell * p->item_cell_stride;
+}
+static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
+    return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
+}
+
+enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2 };
+
+/* pub: generation (40) | count (21) | run shift (3) */
+static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t shift) {
+    return (b & DLPI_GEN_MASK) << 24 | (uint64_t)count << 3 | shift;
+}
+static inline uint64_t dlpi_pub_gen(uint64_t pub) { return pub >> 24; }
+static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 3) & 0x1fffffu; }
+static inline uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
+static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
+    return (count + (1u << shift) - 1u) >> shift;
+}
+/* Is generation g older than batch b? Both modulo 2^40, at most 2^39 apart. */
+static inline bool dlpi_older(uint64_t g, uint64_t b) {
+    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << 39);
+}
+static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
+    uint32_t rows = count - word * DLPI_WORD_ROWS;
+    return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-bells      SLEEP AND WAKE
+   A sleeper: read word, set its bit (B1, sequentially consistent), look for work once more, sleep
+   while word is unchanged. A waker: publish by a sequentially consistent store or swap, read mask
+   (B1); take bits out, bump word, wake. Either the waker sees the bit or the sleeper sees the work.
+   Every sleep ends after 100 ms and looks again. */
+
+#define DLPI_SLEEP_NS UINT64_C(100000000)
+
+/* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
+static void dlpi_ring(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
+    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++) {
+        dlpi_bell *bell = &sb->bell[g];
+        uint32_t mask = DLPI_LOAD_SEQ(&bell->mask); /* B1 -> B1 */
+        uint32_t bits = 0;
+        while (mask != 0 && n > 0) {
+            bits |= mask & (0u - mask);
+            mask &= mask - 1u;
+            n--;
+        }
+        if (bits == 0) continue;
+        bits &= DLPI_AND_SEQ(&bell->mask, ~bits); /* B1: whoever takes a bit out wakes it */
+        if (bits == 0) continue;
+        DLPI_ADD_SEQ(&bell->word, 1u); /* B1 -> B1 */
+        dlpi_futex_wake(&bell->word, __builtin_popcount(bits), bits, 0);
+    }
+}
+
+static void dlpi_ring_worker(dlpi_sbell *sb, uint32_t worker) {
+    dlpi_bell *bell = &sb->bell[worker / 32u];
+    uint32_t bit = 1u << worker % 32u;
+    if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0) return;      /* B1 -> B1 */
+    if ((DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) return; /* B1 */
+    DLPI_ADD_SEQ(&bell->word, 1u);                            /* B1 -> B1 */
+    dlpi_futex_wake(&bell->word, 1, bit, 0);
+}
+
+/* A waiter that is alone on its flag and word: feeder thread, transfer thread. */
+static void dlpi_ring_one(uint32_t *sleeps, uint32_t *word) {
+    if (DLPI_LOAD_SEQ(sleeps) == 0) return; /* B1 -> B1 */
+    if (DLPI_XCHG_SEQ(sleeps, 0u) == 0) return; /* B1 */
+    DLPI_ADD_SEQ(word, 1u);                 /* B1 -> B1 */
+    dlpi_futex_wake(word, 1, UINT32_MAX, 0);
+}
+
+/* Batch b became ready for the caller. Call after a sequentially consistent publication. */
+static void dlpi_ring_caller(dlpi_ctl *ctl, uint64_t b) {
+    uint64_t want = DLPI_LOAD_SEQ(&ctl->want); /* B1 -> B1 */
+    if (DLPI_LIKELY(want == 0) || (want != UINT64_MAX && want != b + 1 && b != UINT64_MAX)) return;
+    if (DLPI_XCHG_SEQ(&ctl->want, UINT64_C(0)) == 0) return; /* B1: one wake for a sleep */
+    DLPI_ADD_SEQ(&ctl->caller_word, 1u);                     /* B1 -> B1 */
+    dlpi_futex_wake(&ctl->caller_word, 1, UINT32_MAX, 0);
+}
+
+static void dlpi_ring_all(dlp_pipe *p) {
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        if (st->w.num_workers > 0) dlpi_ring(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
+    }
+    dlpi_ring_one(&p->ctl->feeder_sleeps, &p->ctl->feeder_word);
+    dlpi_ring_one(&p->ctl->transfer_sleeps, &p->ctl->transfer_word);
+    dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+static inline void dlpi_bump(uint64_t *counter, uint64_t n) { /* single writer, read by observers */
+    DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
+}
+
+static inline bool dlpi_stopped(const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&p->ctl->stop) != 0; /* S1: a flag; what it guards is joined */
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-fail       FIRST CAUSES */
+
+static void dlpi_copy_text(char *to, size_t size, const char *from) {
+    size_t n = from ? strlen(from) : 0;
+    if (n >= size) n = size - 1;
+    if (n > 0) memcpy(to, from, n);
+    to[n] = 0;
+}
+
+/* Fill an error record; returns code. */
+__attribute__((format(printf, 4, 5)))
+static int dlpi_error_set(dlp_error *e, int code, const char *field, const char *format, ...) {
+    va_list args;
+    if (e == NULL) return code;
+    memset(e, 0, sizeof *e);
+    e->code = code;
+    e->worker = -1;
+    dlpi_copy_text(e->field, sizeof e->field, field);
+    va_start(args, format);
+    vsnprintf(e->message, sizeof e->message, format, args);
+    va_end(args);
+    return code;
+}
+
+/* The pipe's error, as seen by the caller's thread: the first one stays. */
+static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
+    if (p->err.code == 0) p->err = *e;
+    return p->err.code;
+}
+
+/* An error that belongs to no batch (a worker's init, the sampler): kept in the region. */
+static void dlpi_ctl_fail(dlp_pipe *p, const dlp_error *e) {
+    uint32_t none = 0;
+    if (!DLPI_CAS_SEQ(&p->ctl->error_claim, &none, 1u)) return; /* E1: the first one stays */
+    p->ctl->error = *e;
+    DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+    dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* An error of one row or batch: next reports it when it reaches the batch. The first stays. */
+static void dlpi_slot_fail(dlpi_bslot *s, const dlp_error *e) {
+    uint32_t none = 0;
+    if (!DLPI_CAS_SEQ(&s->failed, &none, 1u)) return; /* F1: the first one stays */
+    s->error = *e;
+    DLPI_STORE_REL(&s->failed, 2u); /* F1 -> F1; ordered before ready by done */
+}
+
+__attribute__((format(printf, 2, 3)))
+static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
+    char text[160];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (p->n_warnings < 8) memcpy(p->warnings[p->n_warnings++], text, sizeof text);
+    if (p->d.log) p->d.log(p->d.log_user, text);
+}
+
+static void dlpi_worker_message(dlpi_wblock *wb, int errnum, const char *format, va_list args) {
+    vsnprintf(wb->message, sizeof wb->message, format, args);
+    wb->message_errno = errnum;
+}
+
+/* Describe a failed callback of worker w. code: what it returned. */
+static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
+    memset(e, 0, sizeof *e);
+    e->code = code == DLP_ERR_LENGTH || code == DLP_ERR_BUDGET ? code : DLP_ERR_CALLBACK;
+    e->worker = w->id;
+    e->errnum = w->wb->message_errno;
+    dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    if (w->wb->message[0]) dlpi_copy_text(e->message, sizeof e->message, w->wb->message);
+    else snprintf(e->message, sizeof e->message, "the callback returned %d", code);
+}
+
+static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int code, dlp_error *e) {
+    dlpi_describe(w, code, e);
+    e->has_item = 1;
+    e->index = it->index;
+    e->epoch = it->epoch;
+    e->position = it->position;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-feed       THE SAMPLER: POSITIONS INTO FREE SLOTS
+   Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
+   are between here and next, a slot is free, and (unordered) the window reaches that far. */
+
+/* This rank's rows of a global batch of c rows: [first, first + count). */
+static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
+    uint64_t from = p->rank * c / p->world;
+    *first = from;
+    *count = (uint32_t)((p->rank + UINT64_C(1)) * c / p->world - from);
+}
+
+static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
+    int64_t n = p->repeat ? p->repeat->repeat.epochs : 1;
+    if (n == DLP_FOREVER) return false;
+    return epoch >= (uint64_t)(n == 0 ? 1 : n);
+}
+
+static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
+    f->epoch = epoch;
+    f->in_epoch = 0;
+    f->position = 0;
+    f->ahead = -1;
+}
+
+static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64, what, got);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
+    e.epoch = p->feed.epoch;
+    dlpi_ctl_fail(p, &e);
+    return DLP_ERR_CALLBACK;
+}
+
+/* Ask the user's batch sampler for one list; keeps the state that stands behind it. */
+static int dlpi_feed_list(dlp_pipe *p) {
+    dlpi_feeder *f = &p->feed;
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int64_t n = b->next(b->user, f->epoch, f->ahead_index, p->global_batch);
+    if (n < 0 || (uint64_t)n > p->global_batch)
+        return dlpi_feed_fail(p, "the batch sampler's next", n);
+    for (int64_t i = 0; i < n; i++)
+        if (f->ahead_index[i] >= p->fetch->dataset.n_items)
+            return dlpi_feed_fail(p, "the batch sampler's next gave an index past the items; it", n);
+    f->ahead = n;
+    memcpy(f->before_state, f->ahead_state, sizeof f->before_state);
+    if (b->save) {
+        int32_t bytes = b->save(b->user, f->ahead_state + 8);
+        if (bytes < 0 || bytes > DLP_SAMPLER_STATE_BYTES)
+            return dlpi_feed_fail(p, "the batch sampler's save", bytes);
+        memcpy(f->ahead_state, &bytes, sizeof bytes);
+    }
+    return DLP_OK;
+}
+
+static int dlpi_feed_begin(dlp_pipe *p) {
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int rc = b->begin ? b->begin(b->user, p->feed.epoch) : 0;
+    if (rc != 0) return dlpi_feed_fail(p, "the batch sampler's begin", rc);
+    return dlpi_feed_list(p);
+}
+
+/* How many rows a run takes: about 2 us of work, from what items cost lately. A run lies in one
+   done word, and there are runs for all workers that can run at once. */
+static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
+    const dlpi_stage *st = p->work[0];
+    uint64_t sum = 0, n = 0;
+    uint32_t shift = 0;
+    uint32_t at_once = (uint32_t)(st->n_workers < p->cpus ? st->n_workers : p->cpus);
+    for (int i = 0; i < st->n_workers; i++) {
+        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
+        if (ns != 0) sum += ns, n++;
+    }
+    if (n == 0) return 0;
+    p->feed.cost_ns = sum / n;
+    while (shift < DLPI_RUN_SHIFT_MAX && (p->feed.cost_ns << (shift + 1)) <= 2000 &&
+           (2u << shift) * at_once <= count)
+        shift++;
+    return shift;
+}
+
+/* Free item cells: as many as batches may be between here and next, so there is one. */
+static uint32_t dlpi_feed_cell(dlp_pipe *p) {
+    uint32_t *used = (uint32_t *)(void *)(p->region + p->off_cell_used), i = 0;
+    while (i + 1 < p->prefetch && DLPI_LOAD_ACQ(&used[i]) != 0) i++; /* C3 <- C3 */
+    DLPI_STORE_RLX(&used[i], 1u); /* C3: only the feeder takes */
+    return i;
+}
+
+/* Set up slot s for the feeder's present batch and make it visible. c: rows of the global batch. */
+static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+    dlpi_feeder *f = &p->feed;
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t first, b = f->published;
+    uint32_t count;
+    dlpi_rank_rows(p, c, &first, &count);
+    slot->sequence = b;
+    slot->epoch = f->epoch;
+    slot->in_epoch = f->in_epoch;
+    slot->position = f->position + first;
+    slot->begins = f->position;
+    slot->after = f->position + c;
+    slot->count = count;
+    slot->flags = 0;
+    slot->cell = p->staged ? dlpi_feed_cell(p) : s;
+    slot->failed = 0;
+    slot->dirty = 0;
+    memset(dlpi_slot_rowst(p, s), 0, 3u * (size_t)p->batch_rows);
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
+        uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
+        memcpy(dlpi_slot_index(p, s), f->ahead_index + first, (size_t)count * 8u);
+        memcpy(state, f->before_state, sizeof f->before_state);
+        memcpy(state + sizeof f->before_state, f->ahead_state, sizeof f->ahead_state);
+    } else if (slot->position + count > p->samples) {
+        uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
+        memset(dlpi_slot_rowst(p, s) + real, DLPI_ROW_PAD, count - real);
+        slot->dirty = 1;
+    }
+    if (count == 0) { /* nobody will work on it */
+        dlpi_stage *last = p->work[p->n_item_work - 1];
+        DLPI_STORE_REL(&dlpi_sst_at(p, s, last)->ready, b + 1); /* Y1 -> Y1 */
+    }
+    if (b < 64 || (b & 63) == 0) f->run_shift = dlpi_run_shift(p, count);
+    DLPI_STORE_RLX(&slot->used, 1u); /* C1: only the feeder sets it */
+    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, f->run_shift)); /* P1 -> P1 */
+    DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
+}
+
+/* A slot that is free, or DLPI_NO_SLOT. */
+static uint32_t dlpi_feed_free(dlp_pipe *p) {
+    dlpi_feeder *f = &p->feed;
+    for (uint32_t i = 0; i < p->n_slots; i++) {
+        uint32_t s = f->slot_turn;
+        f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
+        if (DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->used) == 0) return s; /* C1 <- C1 */
+    }
+    return DLPI_NO_SLOT;
+}
+
+/* Nothing will follow. dlpi_feed says so, once the batches before it are visible. */
+static void dlpi_feed_end(dlp_pipe *p, int code) {
+    p->feed.ended = 1;
+    DLPI_STORE_RLX(&p->ctl->feed_code, code); /* T1: ordered by fed_all */
+}
+
+/* Is batch k of the epoch in the resumed state's window of batches consumed out of order? */
+static bool dlpi_feed_skips(const dlpi_feeder *f) {
+    uint64_t k = f->in_epoch - f->skip_base;
+    if (f->in_epoch < f->skip_base || k >= DLPI_WINDOW_MAX) return false;
+    return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
+}
+
+/* Rows of the present global batch; 0: the epoch is over. */
+static int dlpi_feed_rows(dlp_pipe *p, uint64_t *rows) {
+    dlpi_feeder *f = &p->feed;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
+        int rc = f->ahead < 0 ? dlpi_feed_begin(p) : DLP_OK;
+        *rows = f->ahead > 0 ? (uint64_t)f->ahead : 0;
+        return rc;
+    }
+    *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
+    if (p->last == DLP_LAST_SHORT && f->position + *rows > p->samples)
+        *rows = p->samples - f->position;
+    return DLP_OK;
+}
+
+static int dlpi_feed_step(dlp_pipe *p, uint64_t rows) {
+    p->feed.position += rows;
+    p->feed.in_epoch++;
+    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? dlpi_feed_list(p) : DLP_OK;
+}
+
+/* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
+static int dlpi_feed_settle(dlp_pipe *p, uint64_t *rows) {
+    int rc = dlpi_feed_rows(p, rows);
+    while (rc == DLP_OK && *rows > 0 && dlpi_feed_skips(&p->feed)) {
+        if ((rc = dlpi_feed_step(p, *rows)) == DLP_OK) rc = dlpi_feed_rows(p, rows);
+    }
+    return rc;
+}
+
+/* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
+static int dlpi_feed_one(dlp_pipe *p) {
+    dlpi_feeder *f = &p->feed;
+    uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
+    uint32_t s;
+    int rc;
+    if (f->epoch < cancel) dlpi_feed_epoch(f, cancel);
+    if (dlpi_epochs_over(p, f->epoch)) return dlpi_feed_end(p, 0), 0;
+    if ((rc = dlpi_feed_settle(p, &rows)) != DLP_OK) return dlpi_feed_end(p, rc), rc;
+    if (rows == 0 && f->in_epoch == 0) { /* only a batch sampler gives none */
+        rc = dlpi_feed_fail(p, "the batch sampler's first next of an epoch", 0);
+        return dlpi_feed_end(p, rc), rc;
+    }
+    if (rows != 0) {
+        if ((s = dlpi_feed_free(p)) == DLPI_NO_SLOT) return 0;
+        dlpi_feed_slot(p, s, rows);
+        f->published++;
+        rc = dlpi_feed_step(p, rows);
+        if (rc == DLP_OK) rc = dlpi_feed_settle(p, &rows);
+        if (rc != DLP_OK) return dlpi_feed_end(p, rc), rc;
+        if (rows != 0) return 1;
+        dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
+    }
+    dlpi_feed_epoch(f, f->epoch + 1);
+    memset(f->skip_bits, 0, sizeof f->skip_bits);
+    return 1;
+}
+
+/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. */
+static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
+    dlpi_stage *st = p->work[0];
+    uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
+    if (st->w.num_workers == 0) return;
+    if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
+    if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
+    dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-dispatch   DEALING TICKETS INTO LANES
+   The other way of dispatch: whoever has work for a stage deals a ticket (batch, unit) to the worker
+   with the least dealt and not finished, over a lane of its own. A ticket is a hint: the worker still
+   claims the unit, so a doubled or stale ticket does no harm, and a lost one is found by the look
+   without hints that follows a rewind. */
+
+static inline uint64_t dlpi_ticket(uint64_t b, uint32_t unit) { return b << 20 | unit; }
+
+static uint64_t dlpi_worker_load(const dlp_pipe *p, const dlpi_stage *st, int worker) {
+    uint64_t dealt = 0;
+    for (uint32_t i = 0; i < st->n_producers; i++) {
+        const dlp_spsc_tx *tx = &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)worker];
+        dealt += DLPI_LOAD_RLX(&tx->lane->tail); /* an estimate */
+    }
+    return dealt - DLPI_LOAD_RLX(&p->workers[st->first_worker + worker].wb->finished); /* an estimate */
+}
+
+/* Deal unit of batch b to a worker of st; producer: who deals (0 for the feeder). */
+static void dlpi_deal(dlp_pipe *p, dlpi_stage *st, int producer, uint64_t b, uint32_t unit) {
+    uint64_t ticket = dlpi_ticket(b, unit), least = UINT64_MAX;
+    int worker = 0;
+    for (int i = 0; i < st->n_workers; i++) {
+        uint64_t load = dlpi_worker_load(p, st, i);
+        if (load < least) least = load, worker = i;
+    }
+    {
+        uint32_t lane = st->lane_base + (uint32_t)(producer * st->n_workers + worker);
+        if (dlp_spsc_try_push(&p->lane_tx[lane], &ticket) != DLP_OK) /* doubles filled it */
+            DLPI_ADD_SEQ(&p->bells[st->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+    }
+    DLPI_ADD_SEQ(&p->bells[st->work].dealt, UINT64_C(1)); /* B1: orders the ticket before the look */
+    dlpi_ring_worker(&p->bells[st->work], (uint32_t)worker);
+}
+
+/* All units of the batches from `first` on. */
+static void dlpi_feed_deal(dlp_pipe *p, uint64_t first) {
+    for (uint64_t b = first; b != p->feed.published; b++) {
+        uint64_t pub = DLPI_LOAD_RLX(&dlpi_slot_at(p, dlpi_slot_of(p, b))->pub); /* our own store */
+        uint32_t n = dlpi_units(dlpi_pub_count(pub), dlpi_pub_shift(pub));
+        for (uint32_t u = 0; u < n; u++) dlpi_deal(p, p->work[0], 0, b, u);
+    }
+}
+
+/* Feed all that may be fed; returns how many batches. */
+static uint64_t dlpi_feed(dlp_pipe *p) {
+    dlpi_feeder *f = &p->feed;
+    uint64_t before = f->published;
+    if (f->ended) return 0;
+    while (!f->ended) {
+        uint64_t out = f->published - DLPI_LOAD_ACQ(&p->ctl->delivered); /* V1 <- V1 */
+        uint64_t base = DLPI_LOAD_ACQ(&p->ctl->base);                    /* V1 <- V1 */
+        if (out >= p->prefetch || f->published - base >= p->window) break;
+        if (dlpi_feed_one(p) <= 0) break;
+    }
+    if (f->published != before) {
+        DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
+        if (p->work[0]->n_producers > 0) dlpi_feed_deal(p, before);
+        else dlpi_feed_wake(p, f->published - before);
+    }
+    if (f->ended) {
+        DLPI_STORE_SEQ(&p->ctl->fed_all, 1u); /* T1 -> T1: after the tail */
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+    }
+    return f->published - before;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-claim      CLAIMS AND COMPLETION */
+
+typedef struct dlpi_unit { /* a claimed piece of work */
+    uint64_t b;
+    uint32_t slot, unit;
+    uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
+} dlpi_unit;
+
+static inline dlpi_stage *dlpi_upstream(const dlpi_worker *w) {
+    return w->st->work > 0 ? w->p->work[w->st->work - 1] : NULL;
+}
+static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
+    return st->work < p->n_item_work;
+}
+
+/* The bits of done[i] of batch b, none when the word is of another generation. */
+static inline uint32_t dlpi_done_bits(const uint64_t *done, uint32_t i, uint64_t b) {
+    uint64_t word = DLPI_LOAD_ACQ(&done[i]); /* D1 <- D1 */
+    return (uint32_t)(word >> 32) == (uint32_t)b ? (uint32_t)word : 0;
+}
+
+static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
+    uint32_t n = end - row;
+    uint32_t ones = n >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << n) - 1u;
+    return ones << (row % DLPI_WORD_ROWS);
+}
+
+/* Is the input of this unit there? Rows this stage did already need no input. */
+static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *mine) {
+    const dlp_pipe *p = w->p;
+    dlpi_stage *up = dlpi_upstream(w);
+    dlpi_sst *theirs;
+    uint32_t i = t->row / DLPI_WORD_ROWS, mask;
+    if (up == NULL) return true;
+    theirs = dlpi_sst_at(p, t->slot, up);
+    if (!dlpi_is_item_stage(p, w->st)) return DLPI_LOAD_ACQ(&theirs->ready) == t->b + 1; /* Y1 <- Y1 */
+    mask = dlpi_unit_mask(t->row, t->end);
+    return ((dlpi_done_bits(dlpi_done(theirs), i, t->b) |
+             dlpi_done_bits(dlpi_done(mine), i, t->b)) & mask) == mask;
+}
+
+/* The rows of unit t->unit. */
+static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t count, uint32_t shift,
+                           dlpi_unit *t) {
+    bool whole = !dlpi_is_item_stage(p, st);
+    t->row = whole ? 0 : t->unit << shift;
+    t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
+}
+
+/* Try to claim unit t->unit of batch t->b. own was read before. */
+static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
+    uint64_t mine = (t->b & DLPI_GEN_MASK) << 24 | ((uint64_t)w->global + 1u);
+    return DLPI_CAS_SEQ(&dlpi_own(w->p, sst)[t->unit], &own, mine); /* O1 <-> O1 */
+}
+
+/* The unit a ticket names, if it is still to be had. A batch that is gone has another generation. */
+static bool dlpi_claim_ticket(dlpi_worker *w, uint64_t ticket, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), own, pub; /* T1 <- T1 */
+    uint64_t high = ticket >> 20, b = (tail & ~DLPI_TICKET_BATCH) | high;
+    dlpi_sst *sst;
+    uint32_t count, shift;
+    if (b >= tail) b -= DLPI_TICKET_BATCH + 1;
+    t->b = b;
+    t->unit = (uint32_t)ticket & 0xfffffu;
+    t->slot = dlpi_slot_of(p, b);
+    sst = dlpi_sst_at(p, t->slot, w->st);
+    own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[t->unit % p->units_max]); /* O1 <- O1 */
+    pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, t->slot)->pub);           /* P1 <- P1 */
+    if (dlpi_pub_gen(pub) != (b & DLPI_GEN_MASK) || !dlpi_older(own >> 24, b)) return false;
+    count = dlpi_pub_count(pub);
+    shift = dlpi_pub_shift(pub);
+    if (t->unit >= (dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u)) return false;
+    dlpi_unit_rows(p, w->st, count, shift, t);
+    return dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own);
+}
+
+/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
+static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
+    const dlp_pipe *p = w->p;
+    uint32_t s = dlpi_slot_of(p, b), n, u = 0, count, shift, from;
+    uint64_t pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+    dlpi_sst *sst = dlpi_sst_at(p, s, w->st);
+    *all_claimed = true;
+    if (dlpi_pub_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
+    count = dlpi_pub_count(pub);
+    shift = dlpi_pub_shift(pub);
+    n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
+    if (hints) {
+        uint64_t next = DLPI_LOAD_RLX(&sst->next); /* a hint; rewind makes everybody ignore it */
+        if (next >> 24 == (b & DLPI_GEN_MASK)) u = (uint32_t)next & 0xffffffu;
+    }
+    t->b = b;
+    t->slot = s;
+    for (from = u; u < n; u++) {
+        uint64_t own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        t->unit = u;
+        dlpi_unit_rows(p, w->st, count, shift, t);
+        if (dlpi_older(own >> 24, b)) {
+            if (dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own)) {
+                if (u == from) DLPI_STORE_RLX(&sst->next, (b & DLPI_GEN_MASK) << 24 | (u + 1)); /* hint */
+                *all_claimed = *all_claimed && u + 1 == n;
+                return true;
+            }
+            *all_claimed = false;
+        } else if (u == from) {
+            from = u + 1; /* claimed by somebody: the prefix grows */
+        }
+    }
+    return false;
+}
+
+/* Find and claim the oldest work of this stage. */
+static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail);             /* T1 <- T1 */
+    uint64_t rewind = DLPI_LOAD_ACQ(&w->bell->rewind); /* R1 <- R1 */
+    bool hints = rewind == w->rewind_seen, all;
+    if (!hints || tail - w->low > p->ring) {
+        uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
+        if (!hints || w->low < oldest) w->low = oldest;
+    }
+    for (uint64_t b = w->low; b != tail; b++) {
+        if (dlpi_find_in(w, b, hints, t, &all)) return true;
+        if (all && b == w->low) w->low = b + 1;
+    }
+    w->rewind_seen = rewind; /* only after a whole look without hints */
+    return false;
+}
+
+/* Are all done words of this stage full for batch b? Starts at the hint, moves it. */
+static bool dlpi_all_done(dlpi_sst *sst, uint64_t b, uint32_t count) {
+    uint64_t hint = DLPI_LOAD_RLX(&sst->scan); /* a hint: full words stay full */
+    uint32_t i = (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
+    uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
+    for (; i < words; i++) {
+        uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
+        if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
+    }
+    if (i != from) DLPI_STORE_RLX(&sst->scan, b << 32 | i);
+    return i == words;
+}
+
+/* Batch b left the stage of w: show it to the next stage, or to the caller. ready was written. */
+static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, uint64_t b) {
+    const dlpi_stage *st = w->st;
+    if (st->work + 1 < p->n_work) {
+        dlpi_stage *next = p->work[st->work + 1];
+        if (next->n_producers > 0) dlpi_deal(p, next, w->id, b, 0);
+        else if (next->w.num_workers > 0)
+            dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
+        else dlpi_ring_caller(p->ctl, UINT64_MAX);
+    } else if (p->xfer && p->xfer->transfer.threaded) {
+        dlpi_ring_one(&p->ctl->transfer_sleeps, &p->ctl->transfer_word);
+    } else {
+        dlpi_ring_caller(p->ctl, p->xfer ? UINT64_MAX : b);
+    }
+}
+
+/* Rows of unit t are done in this item stage, and there is another one behind it. */
+static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
+    dlp_pipe *p = w->p;
+    dlpi_stage *next = p->work[w->st->work + 1];
+    uint32_t mask = dlpi_unit_mask(t->row, t->end);
+    if ((done & mask) != mask) return;
+    if (next->n_producers > 0) dlpi_deal(p, next, w->id, t->b, t->unit);
+    else if (next->w.num_workers > 0) dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
+    else dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
+static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
+    dlp_pipe *p = w->p;
+    dlpi_sst *sst = dlpi_sst_at(p, t->slot, w->st);
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    uint32_t count = dlpi_slot_at(p, t->slot)->count;
+    uint64_t *done = &dlpi_done(sst)[i];
+    uint64_t old = DLPI_LOAD_RLX(done), now; /* D1: the swap below orders it */
+    if (mask == 0) return;
+    do {
+        now = (old >> 32 == (t->b & UINT32_MAX) ? old : t->b << 32) | mask;
+    } while (!DLPI_CAS_SEQ(done, &old, now)); /* D1 -> D1 */
+    if (w->st->work + 1 < p->n_item_work) {
+        dlpi_pass_items(w, t, (uint32_t)now);
+        return;
+    }
+    if ((uint32_t)now != dlpi_word_full(count, i)) return;
+    {
+        uint64_t seen = DLPI_LOAD_RLX(&sst->ready); /* Y1: read before the look at the words */
+        if (seen == t->b + 1 || !dlpi_all_done(sst, t->b, count)) return;
+        if (!DLPI_CAS_SEQ(&sst->ready, &seen, t->b + 1)) return; /* Y1 -> Y1 */
+    }
+    dlpi_ready_wake(p, w, t->b);
+}
+
+/* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from the
+   slot and are done all over again. Bits first, then the claims from this stage backwards, then the
+   call to look again: whoever claims a freed unit finds the bits of the stages before it gone, so no
+   stage runs before the one behind it. */
+static void dlpi_rows_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
+    dlp_pipe *p = w->p;
+    uint64_t freed = ((t->b - 1) & DLPI_GEN_MASK) << 24;
+    for (int k = 0; k < w->st->work; k++) {
+        uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
+        DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
+    }
+    for (int k = w->st->work; k >= 0; k--) {
+        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
+        DLPI_STORE_SEQ(&own[t->unit], freed); /* O1 -> O1 */
+    }
+    for (int k = 0; k <= w->st->work; k++) {
+        DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
+        if (p->work[k]->w.num_workers > 0)
+            dlpi_ring(&p->bells[k], (uint32_t)p->work[k]->n_workers, 1);
+    }
+    dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* Take a ticket and claim what it says; look around when some unit was freed again. */
+static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_stage *st = w->st;
+    uint64_t ticket;
+    for (uint32_t i = 0; i < st->n_producers; i++) {
+        uint32_t turn = w->lane_turn++ % st->n_producers;
+        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + turn * (uint32_t)st->n_workers + (uint32_t)w->id];
+        while (dlp_spsc_try_pop(rx, &ticket) == DLP_OK) {
+            bool mine = dlpi_claim_ticket(w, ticket, t);
+            dlpi_bump(&w->wb->finished, 1);
+            if (mine) return true;
+        }
+    }
+    if (DLPI_LOAD_ACQ(&w->bell->rewind) == w->rewind_seen) return false; /* R1 <- R1 */
+    return dlpi_find(w, t);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-run        CALLBACKS, FAILURES, CLOCKS */
+
+static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
+    uint32_t log, sub;
+    if (ns < 4) return (uint32_t)ns;
+    log = 63u - (uint32_t)__builtin_clzll(ns);
+    sub = (uint32_t)(ns >> (log - 2)) & 3u;
+    log = (log - 1) * 4u + sub;
+    return log < DLPI_HIST ? log : DLPI_HIST - 1;
+}
+static uint64_t dlpi_hist_value(uint32_t bucket) { /* the bucket's middle */
+    uint32_t log = bucket / 4u + 1u, sub = bucket % 4u;
+    if (bucket < 4) return bucket;
+    return (UINT64_C(4) + sub) * (UINT64_C(1) << (log - 2)) + (UINT64_C(1) << (log - 2)) / 2;
+}
+
+static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
+    uint64_t head = DLPI_LOAD_RLX(&w->wb->trace_head);
+    uint64_t *to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
+    uint64_t from[sizeof *e / 8];
+    memcpy(from, e, sizeof *e);
+    for (size_t i = 0; i < sizeof *e / 8; i++) DLPI_STORE_RLX(&to[i], from[i]); /* G1: seqlock by head */
+    DLPI_STORE_REL(&w->wb->trace_head, head + 1); /* G1 -> G1 */
+}
+
+static void dlpi_trace_flush(dlpi_worker *w) {
+    if (w->event.kind != 0 && w->event.end_ns > w->event.begin_ns) dlpi_trace_put(w, &w->event);
+    w->event.kind = 0;
+}
+
+/* A stretch [from, to) of one kind; work on the same batch without a gap becomes one event. */
+static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to, uint64_t b,
+                           uint64_t epoch, uint32_t items) {
+    dlp_trace_event *e = &w->event;
+    uint64_t zero = w->p->ctl->started_ns;
+    if (e->kind == kind && e->sequence == b && e->end_ns + zero == from && e->items + items < 65536u) {
+        e->end_ns = to - zero;
+        e->items = (uint16_t)(e->items + items);
+        return;
+    }
+    dlpi_trace_flush(w);
+    e->begin_ns = from - zero;
+    e->end_ns = to - zero;
+    e->sequence = b;
+    e->epoch = (uint32_t)epoch;
+    e->kind = (uint16_t)kind;
+    e->items = (uint16_t)(items < 65536u ? items : 65535u);
+}
+
+/* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
+static void dlpi_clock_in(dlpi_worker *w) {
+    if (w->last_ns != 0) return;
+    w->last_ns = w->in_ns = dlpi_now_ns();
+    w->units_untimed = w->items_untimed = 0;
+    w->until_clock = w->clock_every;
+    DLPI_STORE_RLX(&w->wb->since_ns, w->last_ns);
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_BUSY);
+}
+
+static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
+    dlpi_wblock *wb = w->wb;
+    uint64_t now, ns, each, average;
+    w->items_untimed += items;
+    w->units_untimed++;
+    if (--w->until_clock > 0) return;
+    now = dlpi_now_ns();
+    ns = now - w->last_ns;
+    each = w->items_untimed ? ns / w->items_untimed : ns;
+    average = DLPI_LOAD_RLX(&wb->item_ns);
+    average = average == 0 ? each : (average * 7 + each) / 8;
+    DLPI_STORE_RLX(&wb->item_ns, average ? average : 1);
+    DLPI_STORE_RLX(&wb->hist[dlpi_hist_bucket(each)],
+                   wb->hist[dlpi_hist_bucket(each)] + w->items_untimed);
+    if (each > wb->max_ns) DLPI_STORE_RLX(&wb->max_ns, each);
+    dlpi_bump(&wb->busy_ns, ns);
+    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
+    ns /= w->units_untimed;
+    w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
+    w->until_clock = w->clock_every;
+    w->units_untimed = w->items_untimed = 0;
+    w->last_ns = now;
+    DLPI_STORE_RLX(&wb->since_ns, now);
+}
+
+/* The worker stops working: close the books on what was not timed yet. */
+static void dlpi_clock_stop(dlpi_worker *w) {
+    if (w->last_ns == 0) return;
+    if (w->units_untimed > 0) {
+        w->until_clock = 1;
+        w->units_untimed--; /* counted again by clock_out */
+        dlpi_clock_out(w, w->event.sequence, w->event.epoch, 0);
+    }
+    w->last_ns = 0;
+}
+
+static void dlpi_skip_note(dlpi_worker *w, const dlp_item *it, int code, uint64_t new_index) {
+    dlpi_ctl *ctl = w->p->ctl;
+    uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
+    dlp_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
+    DLPI_STORE_RLX(&k->code, 0);
+    DLPI_STORE_RLX(&k->epoch, it->epoch);
+    DLPI_STORE_RLX(&k->position, it->position);
+    DLPI_STORE_RLX(&k->index, it->index);
+    DLPI_STORE_RLX(&k->new_index, new_index);
+    DLPI_STORE_RLX(&k->errnum, w->wb->message_errno);
+    DLPI_STORE_RLX(&k->stage, w->st->id);
+    DLPI_STORE_RLX(&k->worker, w->id);
+    DLPI_STORE_REL(&k->code, code ? code : DLP_SKIP); /* K1 -> K1: 0 while it is written */
+}
+
+/* May one more failed item be replaced or left out? */
+static bool dlpi_skip_allowed(const dlpi_worker *w) {
+    int64_t max = w->st->w.max_skips;
+    if (max == 0) return true;
+    return max != DLP_NONE && DLPI_ADD_SEQ(&w->p->ctl->failures, UINT64_C(1)) < (uint64_t)max; /* K2 */
+}
+
+static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    uint8_t *cell = dlpi_item_cell(p, t->slot);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        memset(cell + d->offset + row * d->row_bytes, 0, d->row_bytes);
+        if (d->f.ragged) dlpi_slot_lengths(p, t->slot, f, 1)[row] = 0;
+    }
+    dlpi_slot_rowst(p, t->slot)[row] = DLPI_ROW_LEFT;
+    DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by done */
+}
+
+enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
+
+static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
+    uint32_t doublings = tries > 7 ? 6 : tries - 1;
+    return (uint64_t)st->w.retry_backoff_ms * 1000000u << doublings;
+}
+
+static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
+    dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: see dlpi_worker_find */
+    k->due_ns = due_ns;
+    k->gen = t->b;
+    k->slot = t->slot;
+    k->row = row;
+}
+
+static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint8_t tries) {
+    dlpi_bump(&w->wb->retried, 1);
+    if (w->st->w.retry_backoff_ms == 0)
+        return w->st->work == 0 || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+    dlpi_park(w, t, row, dlpi_now_ns() + dlpi_backoff_ns(w->st, tries));
+    return DLPI_ROW_LATER;
+}
+
+static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
+    dlp_error e;
+    dlpi_describe_item(w, &w->item, code, &e);
+    dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), &e);
+    dlpi_row_leave(w, t, row);
+    return DLPI_ROW_DONE;
+}
+
+/* The item's callback failed: what becomes of the row, by the stage's policy. */
+static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
+    dlp_pipe *p = w->p;
+    const dlpi_stage *st = w->st;
+    uint8_t *tries = &dlpi_slot_tries(p, t->slot)[row], *repl = &dlpi_slot_repl(p, t->slot)[row];
+    dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    if (code != DLP_SKIP && *tries < st->w.retries) {
+        ++*tries;
+        return dlpi_row_retry(w, t, row, *tries);
+    }
+    if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
+        return dlpi_row_raise(w, t, row, code);
+    if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE && slot->epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) {
+        uint64_t *index = dlpi_slot_index(p, t->slot);
+        if (*repl >= DLPI_REPLACE_MAX) {
+            snprintf(w->wb->message, sizeof w->wb->message,
+                     "the item and %u replacements for it failed", DLPI_REPLACE_MAX);
+            return dlpi_row_raise(w, t, row, code);
+        }
+        ++*repl;
+        *tries = 0;
+        index[row] = dlpi_order_replacement(&w->order, slot->epoch, w->item.position, *repl);
+        dlpi_bump(&w->wb->replaced, 1);
+        dlpi_skip_note(w, &w->item, code, index[row]);
+        return st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+    }
+    dlpi_bump(&w->wb->left_out, 1);
+    dlpi_skip_note(w, &w->item, code, UINT64_MAX);
+    dlpi_row_leave(w, t, row);
+    return DLPI_ROW_DONE;
+}
+
+/* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
+static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        uint64_t n = w->length[f], unit;
+        if (!d->f.ragged) {
+            w->length[f] = 0;
+            if (n == 0) continue;
+            snprintf(w->wb->message, sizeof w->wb->message,
+                     "field \"%s\" has a fixed size, a length of %" PRIu64 " was set", d->name, n);
+            return DLP_ERR_LENGTH;
+        }
+        if (n > (uint64_t)d->f.shape[0]) {
+            snprintf(w->wb->message, sizeof w->wb->message,
+                     "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name, n,
+                     d->f.shape[0]);
+            return DLP_ERR_LENGTH;
+        }
+        unit = d->row_bytes / (uint64_t)d->f.shape[0];
+        memset((uint8_t *)w->data[f] + n * unit, 0, d->row_bytes - n * unit);
+        dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
+    }
+    return 0;
+}
+
+/* Lengths as the stage before left them. */
+static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t f = 0; f < p->items.n; f++)
+        w->length[f] = w->st->work > 0 ? dlpi_slot_lengths(p, t->slot, f, 1)[row] : 0;
+}
+
+static inline bool dlpi_lengths_set(const dlpi_worker *w) {
+    uint64_t any = w->p->items.any_ragged;
+    for (uint32_t f = 0; f < w->p->items.n; f++) any |= w->length[f];
+    return any != 0;
+}
+
+/* Call the stage's callback on one row until it is done, parked, or goes back. */
+static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    dlp_item *it = &w->item;
+    bool zero = w->st->work == 0 && !p->fetch->dataset.fills_rows;
+    int what = DLPI_ROW_AGAIN;
+    while (what == DLPI_ROW_AGAIN) {
+        int rc;
+        it->index = dlpi_slot_index(p, t->slot)[row];
+        it->row = row;
+        it->attempt = dlpi_slot_tries(p, t->slot)[row];
+        if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
+        if (zero)
+            for (uint32_t f = 0; f < p->items.n; f++)
+                memset(w->data[f], 0, p->items.at[f].row_bytes);
+        DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
+        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+        rc = w->st->item(w->st->user, it);
+        if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) rc = dlpi_row_lengths(w, t, row);
+        if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
+        what = dlpi_row_failed(w, t, row, rc);
+        w->wb->message[0] = 0;
+        w->wb->message_errno = 0;
+    }
+    return what;
+}
+
+/* Point the item at row's cells. */
+static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    uint8_t *cell = dlpi_item_cell(p, t->slot);
+    for (uint32_t f = 0; f < p->items.n; f++)
+        w->data[f] = cell + p->items.at[f].offset + row * p->items.at[f].row_bytes;
+    w->item.epoch = slot->epoch;
+    w->item.position = slot->position + row;
+    if (w->item.position >= p->samples) w->item.position %= p->samples;
+    w->item.worker_state = w->state;
+}
+
+static inline void dlpi_item_step(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t f = 0; f < p->items.n; f++)
+        w->data[f] = (uint8_t *)w->data[f] + p->items.at[f].row_bytes;
+    if (++w->item.position == p->samples) w->item.position = 0;
+}
+
+/* Indices of rows [row, end): computed here, by the first stage's worker. */
+static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
+    uint64_t at = slot->position + t->row;
+    uint32_t n = t->end - t->row;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) return;
+    while (n > 0) { /* padding goes on at the epoch's beginning */
+        uint64_t first = at % p->samples;
+        uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
+        dlpi_order_block(&w->order, slot->epoch, first, take, index);
+        index += take;
+        at += take;
+        n -= take;
+    }
+}
+
+/* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they wait
+   for those: the unit is freed as a whole. */
+static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bool waits) {
+    uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
+    if (!waits) {
+        dlpi_rows_redo(w, t, rows);
+        return;
+    }
+    for (; rows; rows &= rows - 1)
+        dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), 0);
+}
+
+/* Work on a claimed unit of an item stage. */
+static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    dlpi_sst *sst = dlpi_sst_at(p, t->slot, w->st);
+    uint32_t already = dlpi_done_bits(dlpi_done(sst), t->row / DLPI_WORD_ROWS, t->b) &
+                       dlpi_unit_mask(t->row, t->end);
+    uint32_t mask = 0;
+    uint32_t redo = 0, later = 0, left = 0;
+    const uint8_t *rowst = dlpi_slot_rowst(p, t->slot);
+    const uint8_t *repl = dlpi_slot_repl(p, t->slot), *tries = dlpi_slot_tries(p, t->slot);
+    bool fresh = w->st->work == 0 && already == 0;
+    for (uint32_t r = t->row; fresh && r < t->end; r++) fresh = (repl[r] | tries[r]) == 0;
+    if (fresh) dlpi_unit_indices(w, t); /* else they stand in the slot, replacements among them */
+    dlpi_item_at(w, t, t->row);
+    for (uint32_t r = t->row; r < t->end; r++, dlpi_item_step(w)) {
+        uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
+        int what = DLPI_ROW_DONE;
+        if (already & bit) continue;
+        if (rowst[r] == DLPI_ROW_LEFT) left++;
+        else if (w->item.epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) what = dlpi_row_run(w, t, r); /* N1 */
+        if (what == DLPI_ROW_DONE) mask |= bit;
+        if (what == DLPI_ROW_REDO) redo |= bit;
+        if (what == DLPI_ROW_LATER) later |= bit;
+    }
+    left = (uint32_t)__builtin_popcount(mask) - left;
+    dlpi_bump(&w->wb->items, left);
+    dlpi_bump(&w->wb->bytes, left * p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, w->item.epoch, left);
+    dlpi_complete(w, t, mask);
+    if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
+}
+
+/* Parked rows of t's unit; are all of them due? */
+static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
+    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->pub)); /* claimed */
+    *rows = 0;
+    for (int i = 0; i < w->n_parked; i++) {
+        const dlpi_parked *k = &w->parked[i];
+        if (k->slot != t->slot || k->row >> shift != t->unit) continue;
+        if (k->due_ns > now) return false;
+        *rows |= UINT32_C(1) << k->row % DLPI_WORD_ROWS;
+    }
+    return true;
+}
+
+static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
+    uint32_t word = t->row / DLPI_WORD_ROWS;
+    int n = 0;
+    for (int i = 0; i < w->n_parked; i++) {
+        const dlpi_parked *k = &w->parked[i];
+        bool in = k->slot == t->slot && k->row / DLPI_WORD_ROWS == word &&
+                  (rows >> k->row % DLPI_WORD_ROWS & 1u) != 0;
+        if (!in) w->parked[n++] = *k;
+    }
+    w->n_parked = n;
+}
+
+/* One more try of a parked row. */
+static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
+    int what = DLPI_ROW_DONE;
+    dlpi_clock_in(w);
+    dlpi_item_at(w, t, t->row);
+    if (w->item.epoch >= DLPI_LOAD_RLX(&w->p->ctl->cancel)) what = dlpi_row_run(w, t, t->row); /* N1 */
+    dlpi_clock_out(w, t->b, w->item.epoch, 1);
+    if (what == DLPI_ROW_DONE) {
+        dlpi_bump(&w->wb->items, 1);
+        dlpi_bump(&w->wb->bytes, w->p->items.cell_bytes);
+        dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
+    }
+    if (what == DLPI_ROW_REDO) dlpi_unit_redo(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS, false);
+}
+
+/* Parked rows that are due: run them, or send them back. Returns whether any was. */
+static bool dlpi_unpark(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t now = dlpi_now_ns(), cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1 */
+    for (int i = 0; i < w->n_parked; i++) {
+        dlpi_parked k = w->parked[i];
+        dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1};
+        bool cancelled = dlpi_slot_at(p, k.slot)->epoch < cancel;
+        bool again = w->st->work == 0 || w->st->w.idempotent || cancelled;
+        uint32_t rows, group = 1;
+        if (k.due_ns > now && !cancelled) continue;
+        t.unit = k.row >> dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->pub)); /* claimed */
+        if (!again && !dlpi_group_due(w, &t, now, &group)) continue;
+        rows = again ? UINT32_C(1) << k.row % DLPI_WORD_ROWS : group;
+        dlpi_parked_remove(w, &t, rows);
+        if (again) dlpi_row_parked(w, &t);
+        else dlpi_rows_redo(w, &t, rows);
+        return true;
+    }
+    return false;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-collate    BATCHES OUT OF ITEMS */
+
+static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) { /* UINT64_MAX when it is too much */
+    uint64_t n = 1;
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 0 || (shape[i] > 0 && n > (UINT64_C(1) << 62) / (uint64_t)shape[i]))
+            return UINT64_MAX;
+        n *= (uint64_t)shape[i];
+    }
+    return n;
+}
+
+static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
+    const uint8_t *rowst = dlpi_slot_rowst(p, s);
+    for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++) valid[r] = rowst[r] == DLPI_ROW_OK;
+}
+
+/* What a collate may use of batch t. */
+static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *c) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    uint8_t *valid = (uint8_t *)dlpi_slot_at(p, t->slot) + p->off_valid;
+    memset(c, 0, sizeof *c);
+    dlpi_rows_valid(p, t->slot, valid);
+    c->sequence = slot->sequence;
+    c->epoch = slot->epoch;
+    c->position = slot->position;
+    c->count = slot->count;
+    c->worker = (uint32_t)w->id;
+    c->worker_state = w->state;
+    c->index = dlpi_slot_index(p, t->slot);
+    c->valid = valid;
+    c->n_in = p->items.n;
+    c->n_out = p->batches.n;
+    c->in = w->in;
+    c->out = w->out;
+    c->internal = w;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        struct dlp_collate_in in = {&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
+                                    d->f.ragged ? dlpi_slot_lengths(p, t->slot, f, 1) : NULL};
+        w->in[f] = in;
+    }
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        struct dlp_collate_out *out = &w->out[f];
+        memset(out, 0, sizeof *out);
+        out->field = &d->f;
+        out->data = dlpi_batch_cell(p, t->slot) + d->offset;
+        out->capacity = d->capacity;
+        out->ndim = d->f.ndim + 1;
+        out->shape[0] = slot->count;
+        for (int i = 0; i < d->f.ndim; i++) out->shape[i + 1] = d->f.shape[i];
+        out->lengths = dlpi_slot_lengths(p, t->slot, f, 0);
+        out->offsets = dlpi_slot_offsets(p, t->slot, f);
+        memset(out->lengths, 0, slot->count * sizeof *out->lengths);
+        memset(out->offsets, 0, (slot->count + 1) * sizeof *out->offsets);
+        memset(out->data, 0, (size_t)d->capacity);
+    }
+}
+
+/* Take over what the collate said of its fields. Returns 0 or DLP_ERR_LENGTH. */
+static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        const struct dlp_collate_out *out = &w->out[f];
+        dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
+        uint64_t n = out->ndim >= 0 && out->ndim <= DLP_MAX_DIMS ? dlpi_shape_count(out->shape, out->ndim)
+                                                                 : UINT64_MAX;
+        if (n > d->capacity / d->elem_bytes) {
+            snprintf(w->wb->message, sizeof w->wb->message,
+                     "the collate gave field \"%s\" a shape that does not fit its %" PRIu64 " bytes",
+                     d->name, d->capacity);
+            return DLP_ERR_LENGTH;
+        }
+        m->bytes = n * d->elem_bytes;
+        m->ndim = out->ndim;
+        m->has_offsets = out->has_offsets != 0;
+        memcpy(m->shape, out->shape, sizeof m->shape);
+    }
+    return 0;
+}
+
+/* The row bytes of a dimension-0 row of an item field. */
+static uint64_t dlpi_unit_bytes(const struct dlp_collate_in *in) {
+    return in->field->ragged ? in->stride / (uint64_t)in->field->shape[0] : in->stride;
+}
+
+static uint64_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
+    uint64_t most = 0;
+    for (uint32_t r = 0; r < c->count; r++)
+        if (in->lengths[r] > most) most = in->lengths[r];
+    return most;
+}
+
+static int dlpi_collate_fields(const dlp_collate *c) {
+    if (c->n_in == c->n_out) return 0;
+    return dlp_collate_fail(c, 0, "a built-in collate needs out_fields to be NULL");
+}
+
+DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
+    DLPI_UNUSED(user);
+    if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
+    for (uint32_t f = 0; f < c->n_in; f++) {
+        const struct dlp_collate_in *in = &c->in[f];
+        struct dlp_collate_out *out = &c->out[f];
+        uint64_t unit = dlpi_unit_bytes(in), wide = in->field->ragged ? dlpi_longest(c, in) : 1;
+        if (unit * wide * c->count > out->capacity)
+            return dlp_collate_fail(c, 0, "field \"%s\": %" PRIu32 " rows padded to %" PRIu64
+                                    " are more than max_per_batch", in->field->name, c->count, wide);
+        for (uint32_t r = 0; r < c->count; r++) {
+            uint64_t n = in->field->ragged ? in->lengths[r] : 1;
+            memcpy((uint8_t *)out->data + r * wide * unit, (const uint8_t *)in->data + r * in->stride,
+                   (size_t)(n * unit));
+            if (in->field->ragged) out->lengths[r] = n;
+        }
+        if (in->field->ragged) out->shape[1] = (int64_t)wide;
+    }
+    return 0;
+}
+
+static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in,
+                           struct dlp_collate_out *out) {
+    uint64_t unit = dlpi_unit_bytes(in), at = 0;
+    for (uint32_t r = 0; r < c->count; r++) {
+        uint64_t n = in->lengths[r];
+        if ((at + n) * unit > out->capacity)
+            return dlp_collate_fail(c, 0, "field \"%s\" has more rows in this batch than max_per_batch; "
+                                    "item %" PRIu64 " is the first past it", in->field->name, c->index[r]);
+        memcpy((uint8_t *)out->data + at * unit, (const uint8_t *)in->data + r * in->stride,
+               (size_t)(n * unit));
+        out->lengths[r] = n;
+        out->offsets[r] = at;
+        at += n;
+    }
+    out->offsets[c->count] = at;
+    out->has_offsets = 1;
+    out->ndim = in->field->ndim;
+    for (int i = 1; i < in->field->ndim; i++) out->shape[i] = in->field->shape[i];
+    out->shape[0] = (int64_t)at;
+    return 0;
+}
+
+DLPDEF int dlp_collate_pack(void *user, dlp_collate *c) {
+    DLPI_UNUSED(user);
+    if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
+    for (uint32_t f = 0; f < c->n_in; f++) {
+        const struct dlp_collate_in *in = &c->in[f];
+        int rc = 0;
+        if (in->field->ragged) rc = dlpi_pack_field(c, in, &c->out[f]);
+        else memcpy(c->out[f].data, in->data, (size_t)(in->stride * c->count));
+        if (rc != 0) return rc;
+    }
+    return 0;
+}
+
+/* The batch in slot s as a callback or the caller sees it. */
+static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    b->sequence = slot->sequence;
+    b->epoch = slot->epoch;
+    b->position = slot->position;
+    b->in_epoch = slot->in_epoch;
+    b->count = slot->count;
+    b->flags = slot->flags;
+    b->valid_count = slot->count;
+    b->valid = p->ones;
+    if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty)) { /* ordered by ready */
+        uint8_t *valid = (uint8_t *)dlpi_slot_at(p, s) + p->off_valid;
+        dlpi_rows_valid(p, s, valid);
+        b->valid = valid;
+        b->valid_count = 0;
+        for (uint32_t r = 0; r < b->count; r++) b->valid_count += valid[r];
+    }
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        if (p->staged) {
+            const dlpi_fmeta *m = &dlpi_slot_fmeta(p, s)[f];
+            fields[f].bytes = m->bytes;
+            fields[f].ndim = m->ndim;
+            memcpy(fields[f].shape, m->shape, sizeof m->shape);
+            fields[f].offsets = m->has_offsets ? dlpi_slot_offsets(p, s, f) : NULL;
+        } else {
+            fields[f].bytes = slot->count * d->row_bytes;
+            fields[f].shape[0] = slot->count;
+        }
+    }
+}
+
+/* The parts of a view that stay the same for slot s. */
+static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
+    memset(b, 0, sizeof *b);
+    b->n_fields = p->batches.n;
+    b->fields = fields;
+    b->index = dlpi_slot_index(p, s);
+    b->internal = (void *)(uintptr_t)s;
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        memset(&fields[f], 0, sizeof fields[f]);
+        fields[f].name = d->name;
+        fields[f].data = dlpi_batch_cell(p, s) + d->offset;
+        fields[f].dtype = d->f.dtype;
+        fields[f].ndim = d->f.ndim + 1;
+        for (int i = 0; i < d->f.ndim; i++) fields[f].shape[i + 1] = d->f.shape[i];
+        if (d->f.ragged) fields[f].lengths = dlpi_slot_lengths(p, s, f, 0);
+    }
+}
+
+static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
+    dlp_pipe *p = w->p;
+    dlp_collate c;
+    int rc;
+    if (w->st->kind == DLP_STAGE_MAP_BATCH) {
+        dlpi_batch_view_init(p, t->slot, &w->batch, w->tensors);
+        dlpi_batch_view(p, t->slot, &w->batch, w->tensors);
+        return w->st->batch(w->st->user, &w->batch, w->state);
+    }
+    if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
+    dlpi_collate_begin(w, t, &c);
+    rc = w->st->collate(w->st->user, &c);
+    return rc != 0 ? rc : dlpi_collate_end(w, t);
+}
+
+static void dlpi_nap(uint64_t ns) {
+    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    nanosleep(&t, NULL);
+}
+
+/* A failed batch callback is tried again where that is sound; then the batch carries the error. */
+static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
+    int rc = dlpi_batch_callback(w, t);
+    for (uint32_t tries = 1; rc != 0 && tries <= (uint32_t)w->st->w.retries; tries++) {
+        dlpi_bump(&w->wb->retried, 1);
+        if (w->st->w.retry_backoff_ms) dlpi_nap(dlpi_backoff_ns(w->st, tries));
+        if (dlpi_stopped(w->p)) break;
+        w->wb->message[0] = 0;
+        rc = dlpi_batch_callback(w, t);
+    }
+    return rc;
+}
+
+/* Work on a claimed batch. */
+static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
+    dlp_pipe *p = w->p;
+    dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    bool skip = slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel) || /* N1 */
+                DLPI_LOAD_ACQ(&slot->failed) != 0;              /* F1 <- F1 */
+    int rc = 0;
+    DLPI_STORE_RLX(&w->wb->current, t->b); /* for observers */
+    if (!skip) rc = dlpi_batch_try(w, t);
+    if (rc != 0) {
+        dlp_error e;
+        dlpi_describe(w, rc, &e);
+        e.epoch = slot->epoch;
+        e.position = slot->position;
+        dlpi_slot_fail(slot, &e);
+        w->wb->message[0] = 0;
+        w->wb->message_errno = 0;
+    }
+    dlpi_bump(&w->wb->items, 1);
+    dlpi_bump(&w->wb->bytes, p->batches.cell_bytes * slot->count);
+    dlpi_clock_out(w, t->b, slot->epoch, 1);
+    if (w->st->kind == DLP_STAGE_BATCH && p->staged) {
+        uint32_t *cell_used = (uint32_t *)(void *)(p->region + p->off_cell_used);
+        DLPI_STORE_REL(&cell_used[slot->cell], 0u); /* C3 -> C3 */
+    }
+    DLPI_STORE_SEQ(&dlpi_sst_at(p, t->slot, w->st)->ready, t->b + 1); /* Y1 -> Y1 */
+    dlpi_ready_wake(p, w, t->b);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-workers    STEPS, WAITING, THREADS
+   A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it runs
+   is decided elsewhere: dlpi_step is called by the caller for inline stages and by threads. */
+
+/* Tickets dealt to this worker come first; they are hints, the claim decides. */
+static bool dlpi_worker_find(dlpi_worker *w, dlpi_unit *t) {
+    if (w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK) return false;
+    if (w->st->n_producers > 0) return dlpi_lanes_find(w, t);
+    return dlpi_find(w, t);
+}
+
+static bool dlpi_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w);
+    if (!dlpi_worker_find(w, &t)) return moved;
+    dlpi_clock_in(w);
+    if (dlpi_is_item_stage(w->p, w->st)) dlpi_unit_items(w, &t);
+    else dlpi_unit_batch(w, &t);
+    return true;
+}
+
+static uint64_t dlpi_park_due(const dlpi_worker *w) { /* ns until the next parked row, at most a sleep */
+    uint64_t least = DLPI_SLEEP_NS, now;
+    if (w->n_parked == 0) return least;
+    now = dlpi_now_ns();
+    for (int i = 0; i < w->n_parked; i++) {
+        uint64_t due = w->parked[i].due_ns;
+        uint64_t left = due > now ? due - now : 0;
+        if (left < least) least = left;
+    }
+    return least;
+}
+
+static void dlpi_worker_sleep(dlpi_worker *w) {
+    dlpi_bell *bell = &w->bell->bell[w->id / 32];
+    uint32_t bit = 1u << w->id % 32;
+    uint64_t ns = dlpi_park_due(w);
+    uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
+    DLPI_OR_SEQ(&bell->mask, bit);              /* B1 -> B1 */
+    if (ns > 0 && !dlpi_stopped(w->p) && !dlpi_step(w))
+        dlpi_futex_wait(&bell->word, word, bit, ns, 0);
+    if (DLPI_LOAD_SEQ(&bell->mask) & bit) DLPI_AND_SEQ(&bell->mask, ~bit); /* B1 */
+}
+
+static void dlpi_cpu_note(dlpi_worker *w) {
+    struct timespec t;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
+        DLPI_STORE_RLX(&w->wb->cpu_ns, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec);
+}
+
+/* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
+static void dlpi_worker_wait(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t from, to;
+    uint64_t b = w->event.sequence, epoch = w->event.epoch;
+    dlpi_clock_stop(w);
+    from = dlpi_now_ns();
+    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
+    for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
+        if (i < p->spin_rounds) dlpi_pause();
+        else sched_yield();
+        if (dlpi_step(w) || dlpi_stopped(p)) goto moved;
+    }
+    dlpi_cpu_note(w);
+    while (!dlpi_stopped(p)) {
+        dlpi_worker_sleep(w);
+        if (w->last_ns != 0 || dlpi_step(w)) break; /* it worked */
+    }
+moved:
+    to = w->last_ns ? w->in_ns : dlpi_now_ns();
+    if (to > from) {
+        dlpi_bump(&w->wb->starved_ns, to - from);
+        if (to - from > 20000) dlpi_trace_add(w, DLP_TRACE_STARVED, from, to, b, epoch, 0);
+    }
+}
+
+static int dlpi_worker_begin(dlpi_worker *w) {
+    const dlp_workers_desc *d = &w->st->w;
+    int rc;
+    dlp_error e;
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARTING);
+#if defined(__linux__)
+    DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
+#endif
+    if (d->worker_init == NULL) return DLP_OK;
+    rc = d->worker_init(d->worker_user, w->id, &w->state);
+    if (rc == 0) return DLP_OK;
+    dlpi_describe(w, rc, &e);
+    snprintf(e.message, sizeof e.message, "worker_init returned %d", rc);
+    dlpi_ctl_fail(w->p, &e);
+    return DLP_ERR_CALLBACK;
+}
+
+static void dlpi_worker_end(dlpi_worker *w, int began) {
+    const dlp_workers_desc *d = &w->st->w;
+    dlpi_clock_stop(w);
+    dlpi_trace_flush(w);
+    if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
+    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
+}
+
+static void dlpi_thread_dress(const dlpi_worker *w) {
+#if defined(__linux__)
+    char name[16];
+    const dlpi_stage *st = w->st;
+    snprintf(name, sizeof name, "%.11s-%d", st->name, w->id);
+    pthread_setname_np(pthread_self(), name);
+    if (st->w.n_affinity > 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET((size_t)st->affinity[w->id % st->w.n_affinity], &set);
+        pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    }
+#else
+    DLPI_UNUSED(w);
+#endif
+}
+
+static void dlpi_thread_over(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    DLPI_ADD_SEQ(&p->live_word, 1u); /* L1 -> L1: close counts the threads that ended */
+    dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
+}
+
+static void *dlpi_thread_worker(void *arg) {
+    dlpi_worker *w = arg;
+    int began;
+    dlpi_thread_dress(w);
+    began = dlpi_worker_begin(w);
+    while (began == DLP_OK && !dlpi_stopped(w->p))
+        if (!dlpi_step(w)) dlpi_worker_wait(w);
+    dlpi_worker_end(w, began);
+    dlpi_thread_over(w);
+    return NULL;
+}
+
+static void *dlpi_thread_feeder(void *arg) {
+    dlpi_worker *w = arg;
+    dlp_pipe *p = w->p;
+    dlpi_ctl *ctl = p->ctl;
+    dlpi_thread_dress(w);
+    while (!dlpi_stopped(p) && !p->feed.ended) {
+        uint32_t word;
+        if (dlpi_feed(p) > 0) continue;
+        word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
+        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
+        if (dlpi_feed(p) == 0 && !dlpi_stopped(p) && !p->feed.ended)
+            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS, 0);
+        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
+    }
+    dlpi_thread_over(w);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-transfer   BATCHES TO THE DEVICE
+   One thread, or the caller. Batches go in their order (unordered: as they become ready) into the
+   device buffers; a batch is ready when the event behind its copies has passed. */
+
+static int dlpi_xfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_DEVICE, "", "device \"%s\": %s returned %d",
+                   p->xfer->device.name ? p->xfer->device.name : "", what, rc);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->xfer->name);
+    e.epoch = slot->epoch;
+    e.position = slot->position;
+    dlpi_slot_fail(slot, &e);
+    return DLP_ERR_DEVICE;
+}
+
+static void dlpi_xfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
+    dlp_pipe *p = w->p;
+    dlpi_bump(&w->wb->items, 1);
+    DLPI_STORE_SEQ(&dlpi_sst_at(p, s, p->xfer)->ready, b + 1); /* Y1 -> Y1 */
+    dlpi_ring_caller(p->ctl, b);
+}
+
+static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t buffer) {
+    dlp_pipe *p = w->p;
+    const dlp_device *d = &p->xfer->device;
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    int rc;
+    dlpi_batch_view_init(p, s, &w->batch, w->tensors);
+    dlpi_batch_view(p, s, &w->batch, w->tensors);
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        void *to = p->dev_data[buffer * p->batches.n + f];
+        rc = d->copy(d->user, to, w->tensors[f].data, w->tensors[f].bytes, buffer);
+        if (rc != 0) return dlpi_xfer_fail(p, slot, "copy", rc);
+        dlpi_bump(&w->wb->bytes, w->tensors[f].bytes);
+    }
+    rc = d->record(d->user, buffer);
+    return rc != 0 ? dlpi_xfer_fail(p, slot, "record", rc) : DLP_OK;
+}
+
+/* Begin the copy of batch b in slot s if a buffer is free. Returns whether it was taken. */
+static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
+    dlp_pipe *p = w->p;
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint32_t buffers = (uint32_t)p->xfer->transfer.device_buffers, i = 0;
+    slot->dbuf = DLPI_NO_SLOT;
+    if (DLPI_LOAD_ACQ(&slot->failed) != 0 || /* F1 <- F1 */
+        slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel)) { /* N1 */
+        dlpi_xfer_ready(w, s, b);
+        return true;
+    }
+    while (i < buffers && DLPI_LOAD_ACQ(&p->dev_slot[i]) != 0) i++; /* C2 <- C2 */
+    if (i == buffers) return false;
+    DLPI_STORE_RLX(&p->dev_slot[i], s + 1); /* C2: only this thread takes */
+    slot->dbuf = i;
+    dlpi_clock_in(w);
+    if (dlpi_xfer_copy(w, s, i) != DLP_OK) dlpi_xfer_ready(w, s, b);
+    else w->parked[w->n_parked++] = (dlpi_parked){0, b, s, i};
+    dlpi_clock_out(w, b, slot->epoch, 1);
+    return true;
+}
+
+/* Copies whose events have passed. */
+static bool dlpi_xfer_poll(dlpi_worker *w) {
+    const dlp_device *d = &w->p->xfer->device;
+    bool moved = false;
+    for (int i = 0; i < w->n_parked;) {
+        dlpi_parked k = w->parked[i];
+        int done = d->done(d->user, k.row);
+        if (done == 0) {
+            i++;
+            continue;
+        }
+        if (done < 0) dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
+        memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
+        dlpi_xfer_ready(w, k.slot, k.gen);
+        moved = true;
+    }
+    return moved;
+}
+
+static bool dlpi_xfer_step(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+    dlpi_stage *up = p->work[p->n_work - 1];
+    bool moved = dlpi_xfer_poll(w);
+    for (uint64_t b = w->cursor; b != tail; b++) {
+        uint32_t s = dlpi_slot_of(p, b);
+        bool taken = p->taken_by_xfer[b & (p->ring - 1)] != 0;
+        if (!taken && DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, up)->ready) == b + 1) { /* Y1 <- Y1 */
+            if (!dlpi_xfer_begin(w, s, b)) break;
+            p->taken_by_xfer[b & (p->ring - 1)] = 1;
+            moved = taken = true;
+        }
+        if (taken && b == w->cursor) p->taken_by_xfer[w->cursor++ & (p->ring - 1)] = 0;
+        if (!taken && !p->d.unordered) break;
+    }
+    return dlpi_xfer_poll(w) || moved;
+}
+
+static void *dlpi_thread_transfer(void *arg) {
+    dlpi_worker *w = arg;
+    dlp_pipe *p = w->p;
+    dlpi_ctl *ctl = p->ctl;
+    dlpi_thread_dress(w);
+    while (!dlpi_stopped(p)) {
+        uint32_t word;
+        if (dlpi_xfer_step(w)) continue;
+        dlpi_clock_stop(w);
+        if (w->n_parked > 0) { /* copies under way: no event wakes us, look often */
+            dlpi_nap(20000);
+            continue;
+        }
+        word = DLPI_LOAD_SEQ(&ctl->transfer_word);   /* B1 <- B1 */
+        DLPI_STORE_SEQ(&ctl->transfer_sleeps, 1u);   /* B1 -> B1 */
+        if (!dlpi_xfer_step(w) && !dlpi_stopped(p))
+            dlpi_futex_wait(&ctl->transfer_word, word, UINT32_MAX, DLPI_SLEEP_NS, 0);
+        DLPI_STORE_SEQ(&ctl->transfer_sleeps, 0u);   /* B1 */
+    }
+    dlpi_clock_stop(w);
+    dlpi_trace_flush(w);
+    dlpi_thread_over(w);
+    return NULL;
+}
+
+
+static int dlpi_host_alloc(void *user, uint64_t bytes, void **dev) {
+    DLPI_UNUSED(user);
+    *dev = NULL;
+    return posix_memalign(dev, 4096, bytes ? (size_t)bytes : 1);
+}
+static void dlpi_host_free(void *user, void *dev) {
+    DLPI_UNUSED(user);
+    free(dev);
+}
+static int dlpi_host_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(buffer);
+    if (bytes > 0) memcpy(dev, host, (size_t)bytes);
+    return 0;
+}
+static int dlpi_host_record(void *user, uint32_t buffer) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(buffer);
+    return 0;
+}
+static int dlpi_host_done(void *user, uint32_t buffer) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(buffer);
+    return 1;
+}
+DLPDEF const dlp_device *dlp_device_host(void) {
+    static const dlp_device host = {"host", NULL, NULL, NULL, NULL, dlpi_host_alloc, dlpi_host_free,
+                                    dlpi_host_copy, dlpi_host_record, dlpi_host_done, NULL};
+    return &host;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-state      RESUME
+   Fixed size, little-endian words; what changes the order is in it field by field, so that a mismatch
+   names the field. */
+
+typedef struct dlpi_state {
+    uint64_t magic;
+    uint64_t check;        /* hash of all that follows */
+    uint64_t n_items, seed, params;
+    uint32_t global_batch;
+    uint16_t order, last;
+    uint64_t epoch, batch, position; /* the first batch not consumed */
+    uint32_t window_used, sampler_bytes;
+    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
+    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+} dlpi_state;
+
+_Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
+
+#define DLPI_STATE_MAGIC UINT64_C(0x3131657461747364) /* "dstate11" */
+
+static uint64_t dlpi_state_check(const dlpi_state *s) {
+    uint64_t h = DLPI_STATE_MAGIC;
+    const uint8_t *bytes = (const uint8_t *)s;
+    for (size_t i = offsetof(dlpi_state, n_items); i + 8 <= sizeof *s; i += 8) {
+        uint64_t word;
+        memcpy(&word, bytes + i, 8);
+        h = dlp_hash(h, word, i, 0);
+    }
+    return h;
+}
+
+static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
+    memset(s, 0, sizeof *s);
+    s->magic = DLPI_STATE_MAGIC;
+    s->n_items = p->fetch->dataset.n_items;
+    s->seed = p->sampler->sampler.seed;
+    s->params = dlpi_order_params_hash(&p->sampler->sampler, s->n_items);
+    s->global_batch = (uint32_t)p->global_batch;
+    s->order = (uint16_t)p->sampler->sampler.order;
+    s->last = (uint16_t)p->last;
+}
+
+/* The batch sampler's state that stands before (after = 0) or behind the batch in slot s. */
+static void dlpi_state_sampler(const dlp_pipe *p, uint32_t s, int after, dlpi_state *to) {
+    const uint8_t *from = (const uint8_t *)dlpi_slot_at(p, s) + p->off_sampler_state;
+    if (p->sampler->sampler.order != DLP_ORDER_BATCHES) return;
+    if (after) from += 8 + DLP_SAMPLER_STATE_BYTES;
+    memcpy(&to->sampler_bytes, from, 4);
+    memcpy(to->sampler, from + 8, DLP_SAMPLER_STATE_BYTES);
+}
+
+/* The state behind the batch in slot s, when all before it is consumed too. */
+static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi_state *to) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    bool last = (flags & DLP_BATCH_LAST) != 0;
+    to->epoch = last ? slot->epoch + 1 : slot->epoch;
+    to->batch = last ? 0 : slot->in_epoch + 1;
+    to->position = last ? 0 : slot->after;
+    if (!last) dlpi_state_sampler(p, s, 1, to);
+}
+
+/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them. */
+static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
+    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+    uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
+    if (s == DLPI_NO_SLOT || dlpi_slot_at(p, s)->epoch != p->epoch_now || !p->epoch_open) return;
+    to->epoch = p->epoch_now;
+    to->batch = p->win_base;
+    to->position = dlpi_slot_at(p, s)->begins;
+    to->sampler_bytes = 0;
+    memset(to->sampler, 0, sizeof to->sampler);
+    if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
+        if (!p->win[(p->win_base + k) % DLPI_WINDOW_MAX]) continue;
+        to->window[k / 8] = (uint8_t)(to->window[k / 8] | 1u << k % 8);
+        to->window_used = k + 1;
+    }
+}
+
+/* Keep in mind what was delivered, for states asked for later. */
+static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    if (p->d.unordered) {
+        p->win[slot->in_epoch % DLPI_WINDOW_MAX] = 1;
+        while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
+        if (flags & DLP_BATCH_LAST) p->win_base = 0;
+    }
+    if (b + 1 < p->high) return;
+    p->high = b + 1;
+    p->after_epoch = slot->epoch;
+    p->after_batch = slot->in_epoch + 1;
+    p->after_position = slot->after;
+    if (flags & DLP_BATCH_LAST) {
+        p->after_epoch++;
+        p->after_batch = p->after_position = 0;
+    }
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+        memcpy(p->after_sampler, (const uint8_t *)slot + p->off_sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
+               sizeof p->after_sampler);
+}
+
+/* The state behind all that was delivered. */
+static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
+    to->epoch = p->after_epoch;
+    to->batch = p->after_batch;
+    to->position = p->after_position;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES && to->batch > 0) {
+        memcpy(&to->sampler_bytes, p->after_sampler, 4);
+        memcpy(to->sampler, p->after_sampler + 8, DLP_SAMPLER_STATE_BYTES);
+    }
+    if (p->d.unordered) dlpi_state_window(p, to);
+}
+
+static int dlpi_state_differs(dlp_pipe *p, const char *field, uint64_t was, uint64_t is) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_RESUME, field, "the state was saved with %s %" PRIu64 ", this pipe has %"
+                   PRIu64, field, was, is);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* A batch sampler goes on from its saved bytes, or replays the epoch's lists. */
+static int dlpi_state_restore(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_feeder *f = &p->feed;
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int rc = DLP_OK;
+    if (s->batch == 0) return DLP_OK;
+    if (b->restore && s->sampler_bytes > 0) {
+        rc = b->restore(b->user, s->sampler, s->sampler_bytes);
+        if (rc != 0) rc = dlpi_feed_fail(p, "the batch sampler's restore", rc);
+        f->in_epoch = s->batch;
+        f->position = s->position;
+        if (rc == DLP_OK) rc = dlpi_feed_list(p);
+    } else {
+        rc = dlpi_feed_begin(p);
+        while (rc == DLP_OK && f->in_epoch < s->batch && f->ahead > 0)
+            rc = dlpi_feed_step(p, (uint64_t)f->ahead);
+    }
+    return rc == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
+}
+
+/* Put the feeder behind a checked state. */
+static int dlpi_state_seek(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_feeder *f = &p->feed;
+    uint32_t skipped = 0;
+    dlpi_feed_epoch(f, s->epoch);
+    p->epoch_now = p->after_epoch = s->epoch;
+    p->after_batch = s->batch;
+    p->after_position = s->position;
+    p->win_base = s->batch;
+    f->skip_base = s->batch;
+    memcpy(f->skip_bits, s->window, sizeof f->skip_bits);
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
+        if ((s->window[k / 8] >> k % 8 & 1) == 0) continue;
+        p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
+        skipped++;
+    }
+    p->window = p->window > skipped + 1 ? p->window - skipped : 1;
+    p->epoch_open = s->batch > 0 || skipped > 0;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
+        memcpy(p->after_sampler, &s->sampler_bytes, 4);
+        memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
+        return dlpi_state_restore(p, s);
+    }
+    f->in_epoch = s->batch;
+    f->position = s->batch * p->global_batch;
+    return DLP_OK;
+}
+
+/* Check a saved state and put the feeder behind it. */
+static int dlpi_state_take(dlp_pipe *p) {
+    dlpi_state s, mine;
+    dlp_error e;
+    memcpy(&s, p->resume.bytes, sizeof s);
+    dlpi_state_config(p, &mine);
+    if (s.magic != DLPI_STATE_MAGIC || s.check != dlpi_state_check(&s) ||
+        s.window_used > DLPI_WINDOW_MAX || s.sampler_bytes > DLP_SAMPLER_STATE_BYTES) {
+        dlpi_error_set(&e, DLP_ERR_CORRUPT, "resume", "this is no state of this version, or it is damaged");
+        return dlpi_pipe_fail(p, &e);
+    }
+    if (s.n_items != mine.n_items) return dlpi_state_differs(p, "n_items", s.n_items, mine.n_items);
+    if (s.order != mine.order) return dlpi_state_differs(p, "order", s.order, mine.order);
+    if (s.seed != mine.seed) return dlpi_state_differs(p, "seed", s.seed, mine.seed);
+    if (s.global_batch != mine.global_batch)
+        return dlpi_state_differs(p, "batch_size", s.global_batch, mine.global_batch);
+    if (s.last != mine.last) return dlpi_state_differs(p, "last", s.last, mine.last);
+    if (s.params != mine.params)
+        return dlpi_state_differs(p, "subset, weights, samples_per_epoch or function_id (hash)", s.params,
+                                  mine.params);
+    if (s.window_used > 0 && !p->d.unordered)
+        return dlpi_state_differs(p, "unordered", 1, 0);
+    if (p->sampler->sampler.order != DLP_ORDER_BATCHES && s.batch >= p->batches_per_epoch) {
+        dlpi_error_set(&e, DLP_ERR_CORRUPT, "resume", "the state is past the end of its epoch");
+        return dlpi_pipe_fail(p, &e);
+    }
+    return dlpi_state_seek(p, &s);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-deliver    NEXT AND RELEASE */
+
+static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->xfer ? p->xfer : p->work[p->n_work - 1]; }
+
+static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
+    return DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, dlpi_final(p))->ready) == b + 1; /* Y1 <- Y1 */
+}
+
+/* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
+static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
+    uint32_t over = DLPI_LOAD_ACQ(&p->ctl->fed_all); /* T1 <- T1: before tail */
+    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail);    /* T1 <- T1 */
+    uint64_t epoch;
+    if (p->base == tail) return over ? DLP_END : DLP_EMPTY;
+    *b = p->base;
+    *s = dlpi_slot_of(p, *b);
+    if (dlpi_ready(p, *b, *s)) return DLP_OK;
+    if (!p->d.unordered) return DLP_EMPTY;
+    epoch = dlpi_slot_at(p, *s)->epoch;
+    while (++*b != tail) {
+        if (p->taken[*b & (p->ring - 1)]) continue;
+        *s = dlpi_slot_of(p, *b);
+        if (dlpi_slot_at(p, *s)->epoch != epoch) return DLP_EMPTY;
+        if (dlpi_ready(p, *b, *s)) return DLP_OK;
+    }
+    return DLP_EMPTY;
+}
+
+/* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
+static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
+    dlpi_ctl *ctl = p->ctl;
+    bool threaded = p->sampler->sampler.threaded != 0;
+    if (flags & DLP_BATCH_LAST) p->last_sequence = b;
+    p->taken[b & (p->ring - 1)] = 1;
+    while (p->taken[p->base & (p->ring - 1)]) p->taken[p->base++ & (p->ring - 1)] = 0;
+    DLPI_STORE_REL(&ctl->base, p->base); /* V1 -> V1 */
+    DLPI_STORE_REL(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
+    if (threaded) {
+        DLPI_ADD_SEQ(&ctl->calls, UINT64_C(1)); /* B1: orders delivered before the look at the sleeper */
+        dlpi_ring_one(&ctl->feeder_sleeps, &ctl->feeder_word);
+    }
+    if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
+        p->last_sequence = UINT64_MAX;
+        return flags | DLP_BATCH_LAST;
+    }
+    return flags & ~(uint32_t)DLP_BATCH_LAST;
+}
+
+/* Give slot s back to the feeder. */
+static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    if (p->xfer && slot->dbuf != DLPI_NO_SLOT) {
+        DLPI_STORE_SEQ(&p->dev_slot[slot->dbuf], 0u); /* C2 -> C2 */
+        if (p->xfer->transfer.threaded)
+            dlpi_ring_one(&p->ctl->transfer_sleeps, &p->ctl->transfer_word);
+    }
+    if (p->sampler->sampler.threaded) {
+        DLPI_STORE_SEQ(&slot->used, 0u); /* C1 -> C1 */
+        dlpi_ring_one(&p->ctl->feeder_sleeps, &p->ctl->feeder_word);
+    } else {
+        DLPI_STORE_REL(&slot->used, 0u); /* C1 -> C1 */
+    }
+}
+
+static void dlpi_feed_inline(dlp_pipe *p) {
+    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p);
+}
+
+/* Hand batch b in slot s to the caller. */
+static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
+    dlp_batch *batch = &p->out[s];
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t bytes = 0;
+    dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
+    batch->flags = dlpi_taken(p, b, batch->flags);
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
+        if (p->xfer) t->data = p->dev_data[dlpi_slot_at(p, s)->dbuf * p->batches.n + f];
+        bytes += t->bytes;
+    }
+    dlpi_state_note(p, b, s, batch->flags);
+    p->held[s] = 1;
+    p->n_held++;
+    p->epoch_now = batch->epoch;
+    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
+    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
+    DLPI_STORE_RLX(&ctl->held, p->n_held);
+    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
+    dlpi_bump(&ctl->items, batch->count);
+    dlpi_bump(&ctl->bytes, bytes);
+    dlpi_feed_inline(p);
+    *out = batch;
+}
+
+/* What takes a batch's place when there is none: an error of the pipe, or DLP_OK. */
+static int dlpi_next_error(dlp_pipe *p, bool over) {
+    const dlpi_ctl *ctl = p->ctl;
+    if (DLPI_LOAD_ACQ(&ctl->error_ready) == 0) return DLP_OK; /* E1 <- E1 */
+    if (DLPI_LOAD_RLX(&ctl->feed_code) != 0 && !over) return DLP_OK; /* batches before it come first */
+    return dlpi_pipe_fail(p, &ctl->error);
+}
+
+/* Run what is inline; returns whether anything moved. */
+static bool dlpi_inline_steps(dlp_pipe *p) {
+    bool moved = false;
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        dlpi_worker *w = &p->workers[st->first_worker];
+        if (st->w.num_workers > 0) continue;
+        if (dlpi_step(w)) moved = true;
+    }
+    if (p->xfer && !p->xfer->transfer.threaded)
+        moved = dlpi_xfer_step(&p->workers[p->xfer->first_worker]) || moved;
+    return moved;
+}
+
+static void dlpi_inline_rest(dlp_pipe *p) {
+    for (int i = 0; i < p->n_workers; i++)
+        if (!p->workers[i].started) dlpi_clock_stop(&p->workers[i]);
+}
+
+/* A callback past its deadline, if any. */
+static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
+        uint64_t since = DLPI_LOAD_RLX(&w->wb->since_ns), index = DLPI_LOAD_RLX(&w->wb->current);
+        dlp_error e;
+        if (limit == 0 || DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
+        if (index == UINT64_MAX || now < since + limit) continue;
+        dlpi_error_set(&e, DLP_ERR_DEADLINE, "", "the callback runs for %" PRIu64
+                       " ms, its deadline_ms is %d", (now - since) / 1000000u, w->st->w.deadline_ms);
+        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+        e.worker = w->id;
+        if (dlpi_is_item_stage(p, w->st)) {
+            e.has_item = 1;
+            e.index = index;
+        }
+        return dlpi_pipe_fail(p, &e);
+    }
+    return DLP_OK;
+}
+
+/* Sleep until the wanted batch may be there, at most ns. */
+static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t b, want = p->d.unordered || p->n_threads < p->n_workers ? UINT64_MAX : p->base + 1;
+    uint32_t s, word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
+    for (int i = 0; i < p->n_workers; i++)
+        if (!p->workers[i].started) {
+            uint64_t due = dlpi_park_due(&p->workers[i]);
+            if (due < ns) ns = due;
+        }
+    DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
+    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_stopped(p) &&
+        DLPI_LOAD_SEQ(&ctl->error_ready) == 0)
+        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, 0);
+    DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
+}
+
+/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
+static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
+    int rc, rounds = 0;
+    while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
+        uint64_t now, ns = DLPI_SLEEP_NS;
+        if (dlpi_stopped(p)) return DLP_STOPPED;
+        if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
+        dlpi_feed_inline(p);
+        if (dlpi_inline_steps(p)) {
+            if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
+            continue;
+        }
+        if (p->n_threads > 0 && rounds < p->spin_rounds + p->yield_rounds) {
+            if (rounds++ < p->spin_rounds) dlpi_pause();
+            else sched_yield();
+            if (until != 0) continue;
+        }
+        now = dlpi_now_ns();
+        if (now >= until) return DLP_TIMEOUT;
+        if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
+        if (until - now < ns) ns = until - now;
+        if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
+        dlpi_caller_sleep(p, ns);
+    }
+    return rc;
+}
+
+/* The trainer's clock: one reading a call, fewer when calls are close together. */
+static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
+    dlpi_worker *w = p->trainer;
+    uint64_t from = p->last_return_ns, each;
+    uint32_t calls = p->calls_untimed + 1;
+    p->calls_untimed = 0;
+    p->last_return_ns = now;
+    if (from == 0 || now <= from) return;
+    each = (now - from) / calls;
+    dlpi_bump(&p->ctl->step_ns, now - from);
+    DLPI_STORE_RLX(&w->wb->hist[dlpi_hist_bucket(each)], w->wb->hist[dlpi_hist_bucket(each)] + calls);
+    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
+    p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+}
+
+static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+    p->last_return_ns = to;
+    if (to <= from) return;
+    dlpi_bump(&p->ctl->wait_ns, to - from);
+    dlpi_trace_add(p->trainer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+}
+
+/* Take a batch, waiting with the books kept. */
+static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
+    int rc;
+    uint64_t from, until = UINT64_MAX;
+    dlpi_feed_inline(p);
+    rc = dlpi_take(p, b, s);
+    if (rc == DLP_OK) {
+        if (p->calls_untimed + 1 >= p->call_clock_every) dlpi_trainer_step(p, dlpi_now_ns());
+        else p->calls_untimed++;
+        return rc;
+    }
+    from = dlpi_now_ns();
+    dlpi_trainer_step(p, from);
+    if (timeout_ms > 0) until = from + (uint64_t)timeout_ms * 1000000u;
+    if (timeout_ms == DLP_NOWAIT) until = 0;
+    if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+    if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
+    dlpi_inline_rest(p);
+    dlpi_trainer_waited(p, from, dlpi_now_ns());
+    return rc;
+}
+
+static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    for (;;) {
+        uint64_t b;
+        uint32_t s;
+        dlpi_bslot *slot;
+        int rc = dlpi_next_take(p, timeout_ms, &b, &s);
+        if (rc != DLP_OK) return rc;
+        slot = dlpi_slot_at(p, s);
+        if (slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel)) { /* N1: of an epoch that was left */
+            dlpi_taken(p, b, slot->flags);
+            dlpi_slot_free(p, s);
+            continue;
+        }
+        if (DLPI_LOAD_ACQ(&slot->failed) != 0) { /* F1 <- F1 */
+            dlpi_pipe_fail(p, &slot->error);
+            return p->err.code;
+        }
+        dlpi_deliver(p, b, s, out);
+        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
+            DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
+        return DLP_OK;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
+
+static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *range, int64_t got) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_ARG, field, "%s is %" PRId64 ", must be %s", field, got, range);
+    dlpi_copy_text(e.stage, sizeof e.stage, stage);
+    dlpi_pipe_fail(p, &e);
+    return DLP_ERR_ARG;
+}
+
+static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_GRAPH, "", "%s", what);
+    dlpi_copy_text(e.stage, sizeof e.stage, stage);
+    dlpi_pipe_fail(p, &e);
+    return DLP_ERR_GRAPH;
+}
+
+/* The checks of a desc, one a line: DLPI_RANGE(value, low, high, "field", "what it may be"). */
+#define DLPI_RANGE(v, lo, hi, field, range) \
+    if ((int64_t)(v) < (lo) || (int64_t)(v) > (hi)) \
+    return dlpi_bad(p, st->name, field, range, (int64_t)(v))
+
+static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
+    const dlp_workers_desc *w = &st->w;
+    bool batch = st->kind == DLP_STAGE_BATCH || st->kind == DLP_STAGE_MAP_BATCH;
+    DLPI_RANGE(w->num_workers, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
+    DLPI_RANGE(w->placement, 0, 1, "placement", "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES");
+    DLPI_RANGE(w->dispatch, 0, 1, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_LANES");
+    DLPI_RANGE(w->on_error, 0, batch ? 0 : 2, "on_error",
+               batch ? "DLP_ON_ERROR_RAISE for a stage of whole batches" : "DLP_ON_ERROR_*");
+    DLPI_RANGE(w->retries, 0, 100, "retries", "0..100");
+    DLPI_RANGE(w->retry_backoff_ms, 0, 3600000, "retry_backoff_ms", "0..3600000");
+    DLPI_RANGE(w->max_skips, DLP_NONE, INT64_MAX, "max_skips", "DLP_NONE, or 0 and more");
+    DLPI_RANGE(w->deadline_ms, 0, INT32_MAX, "deadline_ms", "0 and more");
+    DLPI_RANGE(w->n_affinity, 0, 4096, "n_affinity", "0..4096");
+    DLPI_RANGE(w->stack_bytes >> 32, 0, 0, "stack_bytes", "under 4 GiB");
+    if (w->n_affinity > 0 && w->affinity == NULL)
+        return dlpi_bad(p, st->name, "affinity", "n_affinity CPU numbers", 0);
+    for (int i = 0; i < w->n_affinity; i++)
+        DLPI_RANGE(w->affinity[i], 0, 1023, "affinity", "CPU numbers 0..1023");
+    if (st->kind == DLP_STAGE_MAP_BATCH && w->retries > 0 && !w->idempotent)
+        return dlpi_bad(p, st->name, "retries",
+                        "0 unless idempotent = 1: a batch that was changed in place can't be tried again",
+                        w->retries);
+    if (w->placement == DLP_PLACE_PROCESSES) {
+        dlp_error e;
+        dlpi_error_set(&e, DLP_ERR_UNSUPPORTED, "placement",
+                       "DLP_PLACE_PROCESSES needs worker processes, which this build does not have");
+        dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+        return dlpi_pipe_fail(p, &e);
+    }
+    return DLP_OK;
+}
+
+static dlpi_stage *dlpi_add(dlp_pipe *p, int kind, const char *name, const dlp_workers_desc *w) {
+    dlpi_stage *st;
+    if (p->started || p->err.code != 0) return NULL;
+    if (p->n_stages == DLP_MAX_STAGES) {
+        dlpi_bad_graph(p, name, "more than 16 stages");
+        return NULL;
+    }
+    st = &p->stages[p->n_stages];
+    memset(st, 0, sizeof *st);
+    st->kind = kind;
+    st->id = p->n_stages;
+    st->next = st->prev = st->work = -1;
+    if (w) st->w = *w;
+    dlpi_copy_text(st->name, sizeof st->name, w && w->name ? w->name : name);
+    st->w.name = st->name;
+    return st;
+}
+
+/* The stage is complete: keep it. Its borrowed arrays are copied here. */
+static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st) {
+    if (st->w.n_affinity > 0) {
+        size_t bytes = (size_t)st->w.n_affinity * sizeof *st->affinity;
+        st->affinity = malloc(bytes);
+        if (st->affinity == NULL) {
+            dlp_error e;
+            dlpi_error_set(&e, DLP_ERR_MEMORY, "affinity", "out of memory");
+            return dlpi_pipe_fail(p, &e);
+        }
+        memcpy(st->affinity, st->w.affinity, bytes);
+    }
+    p->n_stages++;
+    return st->id;
+}
+
+static int dlpi_add_refused(const dlp_pipe *p) {
+    return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
+}
+
+static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
+    uint32_t bits = t & 0xffffu, code = t >> 16;
+    if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
+    return bits / 8;
+}
+
+#define DLPI_CELL_MAX (UINT64_C(1) << 46)
+
+/* Copy and measure one field. rows: of a batch. */
+static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
+                           uint64_t rows, bool pooled) {
+    dlpi_stage named, *st = &named;
+    uint64_t n = 1;
+    memset(&named, 0, sizeof named);
+    dlpi_copy_text(named.name, sizeof named.name, stage);
+    memset(d, 0, sizeof *d);
+    d->f = *f;
+    dlpi_copy_text(d->name, sizeof d->name, f->name);
+    d->f.name = d->name;
+    if (d->f.dtype == 0) d->f.dtype = DLP_U8;
+    d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
+    DLPI_RANGE(d->elem_bytes, 1, 8, "fields[].dtype", "a DLP_DTYPE of 8, 16, 32 or 64 bits");
+    DLPI_RANGE(f->ndim, 0, DLP_MAX_DIMS - 1, "fields[].ndim", "0..7");
+    DLPI_RANGE(f->ragged, 0, f->ndim > 0 ? 1 : 0, "fields[].ragged", "0, or 1 with ndim of at least 1");
+    for (int i = 0; i < f->ndim; i++) {
+        DLPI_RANGE(f->shape[i], 1, INT64_C(1) << 46, "fields[].shape", "1 and more");
+        if (n > DLPI_CELL_MAX / (uint64_t)f->shape[i])
+            return dlpi_bad(p, stage, "fields[].shape", "under 2^46 elements in all", f->shape[i]);
+        n *= (uint64_t)f->shape[i];
+    }
+    d->row_bytes = n * d->elem_bytes;
+    if (d->row_bytes > DLPI_CELL_MAX / rows)
+        return dlpi_bad(p, stage, "fields[].shape", "under 2^46 bytes a batch", (int64_t)d->row_bytes);
+    d->capacity = d->row_bytes * rows;
+    DLPI_RANGE(f->max_per_batch, 0, INT64_C(1) << 46, "fields[].max_per_batch", "0 and more");
+    if (pooled && f->ragged && f->max_per_batch > 0) {
+        uint64_t unit = d->row_bytes / (uint64_t)f->shape[0];
+        if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
+            (uint64_t)f->max_per_batch * unit < d->capacity)
+            d->capacity = (uint64_t)f->max_per_batch * unit;
+    }
+    return DLP_OK;
+}
+
+/* The names of a stage's fields are the user's until here. */
+static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = st->fields[i].name;
+        if (name == NULL || name[0] == 0 || strlen(name) >= sizeof st->field_names[i])
+            return dlpi_bad(p, st->name, "fields[].name", "1 to 31 bytes", name ? (int64_t)strlen(name) : 0);
+        dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
+        st->fields[i].name = st->field_names[i];
+    }
+    return DLP_OK;
+}
+
+/* Lay fields out in a cell, each 64-byte aligned. */
+static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
+                            uint32_t n, bool pooled) {
+    dlpi_stage named, *st = &named;
+    uint64_t at = 0;
+    memset(&named, 0, sizeof named);
+    dlpi_copy_text(named.name, sizeof named.name, stage);
+    DLPI_RANGE(n, 1, DLP_MAX_FIELDS, "n_fields", "1..16");
+    if (f == NULL) return dlpi_bad(p, stage, "fields", "an array of n_fields fields", 0);
+    memset(fs, 0, sizeof *fs);
+    fs->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        int rc = dlpi_field_init(p, stage, &fs->at[i], &f[i], p->batch_rows, pooled);
+        if (rc != DLP_OK) return rc;
+        for (uint32_t j = 0; j < i; j++)
+            if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
+                return dlpi_bad(p, stage, "fields[].name", "different from the others'", i);
+        fs->any_ragged |= f[i].ragged != 0;
+        fs->at[i].offset = at;
+        at = (at + fs->at[i].capacity + 63) & ~UINT64_C(63);
+        fs->cell_bytes += fs->at[i].row_bytes;
+    }
+    return DLP_OK;
+}
+
+static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
+    const dlpi_field *last = &fs->at[fs->n - 1];
+    return (last->offset + last->capacity + 4095) & ~UINT64_C(4095);
+}
+
+/* The order of kinds in a chain. */
+static int dlpi_kind_rank(int kind) {
+    static const int8_t rank[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    return rank[kind];
+}
+
+static int dlpi_check_chain(dlp_pipe *p, int first) {
+    int seen = 0, before = 0;
+    for (int at = first; at >= 0; at = p->stages[at].next) {
+        dlpi_stage *st = &p->stages[at];
+        int rank = dlpi_kind_rank(st->kind);
+        bool many = st->kind == DLP_STAGE_MAP_ITEM || st->kind == DLP_STAGE_MAP_BATCH;
+        if (++seen > p->n_stages) return dlpi_bad_graph(p, st->name, "the links make a cycle");
+        if (rank < before || (rank == before && !many))
+            return dlpi_bad_graph(p, st->name, "this stage can't follow the one before it; the order is "
+                                  "sampler, repeat, fetch, item maps, batch, batch maps, transfer");
+        before = rank;
+        if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
+        if (st->kind == DLP_STAGE_REPEAT) p->repeat = st;
+        if (st->kind == DLP_STAGE_FETCH) p->fetch = st;
+        if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
+        if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
+    }
+    if (seen != p->n_stages) {
+        for (int i = 0; i < p->n_stages; i++)
+            if (i != first && p->stages[i].prev < 0)
+                return dlpi_bad_graph(p, p->stages[i].name, "no stage is linked to this one");
+        return dlpi_bad_graph(p, "", "the links make a cycle");
+    }
+    return DLP_OK;
+}
+
+static int dlpi_check_graph(dlp_pipe *p) {
+    int first = -1, rc;
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].kind == DLP_STAGE_SAMPLER) {
+            if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");
+            first = i;
+        }
+    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage");
+    if (p->stages[first].prev >= 0)
+        return dlpi_bad_graph(p, p->stages[first].name, "nothing can come before the sampler");
+    if ((rc = dlpi_check_chain(p, first)) != DLP_OK) return rc;
+    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "there is no fetch stage");
+    if (p->batcher == NULL) return dlpi_bad_graph(p, "", "there is no batch stage");
+    return DLP_OK;
+}
+
+static bool dlpi_all_inline(const dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].w.num_workers > 0) return false;
+    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded &&
+           !(p->xfer && p->xfer->transfer.threaded);
+}
+
+/* The stages that have workers, in order. A batch stage is one only if somebody must run it. */
+static int dlpi_list_work(dlp_pipe *p) {
+    dlp_batch_desc *b = &p->batcher->batching;
+    dlpi_stage *st = p->batcher;
+    DLPI_RANGE(b->batch_workers, DLP_NONE, DLP_MAX_WORKERS, "batch_workers", "DLP_NONE or 0..1024");
+    st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
+    if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
+        st->w.num_workers = (int32_t)p->prefetch;
+    p->n_work = p->n_item_work = 0;
+    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
+        dlpi_stage *s = &p->stages[at];
+        bool works = s->kind == DLP_STAGE_FETCH || s->kind == DLP_STAGE_MAP_ITEM ||
+                     s->kind == DLP_STAGE_MAP_BATCH ||
+                     (s->kind == DLP_STAGE_BATCH && (b->collate || b->batch_workers > 0));
+        if (!works) continue;
+        s->work = p->n_work;
+        s->n_workers = s->w.num_workers > 0 ? s->w.num_workers : 1;
+        p->work[p->n_work++] = s;
+        if (s->kind == DLP_STAGE_FETCH || s->kind == DLP_STAGE_MAP_ITEM) p->n_item_work = p->n_work;
+    }
+    return DLP_OK;
+}
+
+/* Rank, batch and epoch arithmetic. */
+static int dlpi_check_sizes(dlp_pipe *p) {
+    const dlp_sampler_desc *d = &p->sampler->sampler;
+    dlpi_stage *st = p->batcher;
+    dlp_error e;
+    int rc;
+    DLPI_RANGE(st->batching.batch_size, 1, 1 << 20, "batch_size", "1..1048576");
+    DLPI_RANGE(st->batching.last, 0, 2, "last", "DLP_LAST_*");
+    st = p->sampler;
+    p->world = d->world_size ? d->world_size : 1;
+    p->rank = d->rank;
+    DLPI_RANGE(p->rank, 0, (int64_t)p->world - 1, "rank", "0..world_size - 1");
+    p->global_batch = p->batcher->batching.batch_size;
+    p->last = p->batcher->batching.last;
+    if (p->global_batch % p->world != 0 && !d->allow_uneven) {
+        dlpi_error_set(&e, DLP_ERR_ARG, "world_size", "batch_size %" PRIu64 " can't be divided by world_size %"
+                       PRIu32 "; set allow_uneven for ranks of different counts", p->global_batch, p->world);
+        return dlpi_pipe_fail(p, &e);
+    }
+    p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
+    memset(&e, 0, sizeof e);
+    e.worker = -1;
+    if ((rc = dlpi_order_check(d, p->fetch->dataset.n_items, &e)) != DLP_OK) {
+        dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+        return dlpi_pipe_fail(p, &e);
+    }
+    if (d->order == DLP_ORDER_BATCHES) {
+        if (d->batches.next == NULL) return dlpi_bad(p, st->name, "batches.next", "a function", 0);
+        if ((d->batches.save == NULL) != (d->batches.restore == NULL))
+            return dlpi_bad(p, st->name, "batches.restore", "given together with batches.save", 0);
+        p->samples = UINT64_C(1) << 48;
+        p->batches_per_epoch = UINT64_MAX;
+        return DLP_OK;
+    }
+    p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
+    p->batches_per_epoch = p->samples / p->global_batch;
+    if (p->last != DLP_LAST_DROP && p->samples % p->global_batch != 0) p->batches_per_epoch++;
+    if (p->batches_per_epoch == 0) {
+        dlpi_error_set(&e, DLP_ERR_ARG, "last", "DLP_LAST_DROP leaves no batch: %" PRIu64
+                       " samples an epoch, batch_size %" PRIu64, p->samples, p->global_batch);
+        return dlpi_pipe_fail(p, &e);
+    }
+    return DLP_OK;
+}
+
+static int dlpi_check_pipe(dlp_pipe *p) {
+    dlp_pipe_desc *d = &p->d;
+    dlpi_stage named, *st = &named;
+    memset(&named, 0, sizeof named);
+    DLPI_RANGE(d->prefetch_factor, 0, 4096, "prefetch_factor", "0..4096");
+    DLPI_RANGE(d->max_held, 0, 256, "max_held", "0..256");
+    DLPI_RANGE(d->unordered, 0, 1, "unordered", "0 or 1");
+    DLPI_RANGE(d->close_timeout_ms, DLP_FOREVER, INT32_MAX, "close_timeout_ms",
+               "DLP_NOWAIT, DLP_FOREVER, or 0 and more");
+    DLPI_RANGE(d->trace_bytes, 0, 64 << 20, "trace_bytes", "0..67108864");
+    return DLP_OK;
+}
+
+static uint32_t dlpi_pow2(uint32_t n) {
+    uint32_t v = 1;
+    while (v < n) v *= 2;
+    return v;
+}
+
+/* Everything that follows from the descs; p->err tells what does not fit. */
+static int dlpi_resolve(dlp_pipe *p) {
+    int rc;
+    const dlp_dataset *ds;
+    bool own_fields;
+    if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
+    p->prefetch = p->d.prefetch_factor ? (uint32_t)p->d.prefetch_factor : dlpi_all_inline(p) ? 1 : 2;
+    p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
+    p->n_slots = p->prefetch + p->max_held;
+    p->ring = dlpi_pow2(p->n_slots * (p->d.unordered ? 4 : 1));
+    p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
+    if (p->window < p->prefetch)
+        return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1", (int64_t)p->prefetch);
+    if ((rc = dlpi_list_work(p)) != DLP_OK) return rc;
+    for (int i = 0; i < p->n_work; i++)
+        if ((rc = dlpi_check_workers(p, p->work[i])) != DLP_OK) return rc;
+    ds = &p->fetch->dataset;
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    if (rc != DLP_OK) return rc;
+    p->staged = p->batcher->collate != NULL;
+    own_fields = p->staged && p->batcher->batching.out_fields != NULL;
+    if (own_fields)
+        rc = dlpi_fields_init(p, p->batcher->name, &p->batches, p->batcher->batching.out_fields,
+                              p->batcher->batching.n_out_fields, true);
+    else rc = dlpi_fields_init(p, p->batcher->name, &p->batches, ds->fields, ds->n_fields, p->staged);
+    return rc;
+}
+
+/* Where things lie in a slot and in the region. */
+static void dlpi_layout_slot(dlp_pipe *p) {
+    uint64_t at = (sizeof(dlpi_bslot) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE, rows = p->batch_rows;
+    uint64_t out_lengths = p->staged || p->items.any_ragged ? p->batches.n * rows * 8 : 0;
+    p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
+    p->units_max = p->batch_rows;
+    for (int i = 0; i <= p->n_work; i++) {
+        dlpi_stage *st = i < p->n_work ? p->work[i] : p->xfer;
+        uint64_t words = i < p->n_item_work ? p->words_max + p->units_max : p->words_max + 1;
+        if (st == NULL) continue;
+        st->sst_offset = at;
+        at += (offsetof(dlpi_sst, words) + words * 8 + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+    }
+    p->off_index = at;
+    at += rows * 8;
+    p->off_lengths = at;
+    at += out_lengths;
+    p->off_item_lengths = p->staged ? at : p->off_lengths;
+    if (p->staged && p->items.any_ragged) at += p->items.n * rows * 8;
+    p->off_offsets = at;
+    if (p->staged) at += p->batches.n * (rows + 1) * 8;
+    p->off_fmeta = at;
+    if (p->staged) at += p->batches.n * sizeof(dlpi_fmeta);
+    p->off_sampler_state = at;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) at += 2u * (8 + DLP_SAMPLER_STATE_BYTES);
+    p->off_rowst = at;
+    at += 3 * rows;
+    p->off_valid = at;
+    at += rows;
+    p->slot_stride = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+}
+
+static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
+    uint64_t from = (*at + align - 1) / align * align;
+    *at = from + bytes;
+    return from;
+}
+
+static uint64_t dlpi_wblock_stride(void) {
+    return (sizeof(dlpi_wblock) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+}
+
+/* Lanes of the stages that are dealt tickets: one from each producer to each worker. */
+static void dlpi_layout_lanes(dlp_pipe *p) {
+    uint64_t at = 0;
+    p->n_lanes = 0;
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        uint64_t tickets = i < p->n_item_work ? (uint64_t)p->prefetch * p->batch_rows : p->prefetch;
+        st->n_producers = 0;
+        if (st->w.dispatch != DLP_DISPATCH_LANES || st->w.num_workers == 0) continue;
+        st->n_producers = i == 0 ? 1 : (uint32_t)p->work[i - 1]->n_workers;
+        st->lane_base = p->n_lanes;
+        st->lane_cap = dlpi_pow2((uint32_t)tickets);
+        st->lane_bytes = (dlp_spsc_bytes(8, st->lane_cap) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+        st->lanes_offset = at;
+        at += st->lane_bytes * st->n_producers * (uint64_t)st->n_workers;
+        p->n_lanes += st->n_producers * (uint32_t)st->n_workers;
+    }
+    p->lanes_bytes = at;
+}
+
+static void dlpi_layout(dlp_pipe *p) {
+    uint64_t at = sizeof(dlpi_region), trace = p->d.trace_bytes ? p->d.trace_bytes : 4096;
+    uint32_t lanes = 1;
+    p->n_workers = 0;
+    for (int i = 0; i < p->n_work; i++) {
+        p->work[i]->first_worker = p->n_workers;
+        p->n_workers += p->work[i]->n_workers;
+    }
+    if (p->xfer) {
+        p->xfer->first_worker = p->n_workers++;
+        p->xfer->n_workers = 1;
+        p->xfer->work = p->n_work;
+    }
+    lanes += (uint32_t)p->n_workers;
+    dlpi_layout_lanes(p);
+    p->trace_events = (uint32_t)(trace / sizeof(dlp_trace_event));
+    if (p->trace_events < 4) p->trace_events = 4;
+    dlpi_layout_slot(p);
+    p->off_ctl = dlpi_take_bytes(&at, sizeof(dlpi_ctl), DLPI_LINE);
+    p->off_bells = dlpi_take_bytes(&at, (uint64_t)p->n_work * sizeof(dlpi_sbell), DLPI_LINE);
+    p->off_ring = dlpi_take_bytes(&at, p->ring * sizeof(uint32_t), DLPI_LINE);
+    p->off_cell_used = dlpi_take_bytes(&at, p->staged ? p->prefetch * sizeof(uint32_t) : 0, DLPI_LINE);
+    p->off_workers = dlpi_take_bytes(&at, lanes * dlpi_wblock_stride(), DLPI_LINE);
+    p->off_slots = dlpi_take_bytes(&at, p->n_slots * p->slot_stride, DLPI_LINE);
+    p->off_table = dlpi_take_bytes(
+        &at, dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items), DLPI_LINE);
+    p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
+    p->off_trace = dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
+    p->cell_stride = dlpi_fields_bytes(&p->batches);
+    p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
+    p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
+    p->off_cells = dlpi_take_bytes(&at, p->cell_stride * p->n_slots, 4096);
+    p->region_bytes = (at + 4095) / 4096 * 4096;
+    p->plan_private = sizeof *p + lanes * sizeof(dlpi_worker) + p->batch_rows + 3u * p->ring +
+                      p->n_slots * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor)) +
+                      p->global_batch * 8 + p->n_lanes * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
+}
+
+static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
+    dlp_plan_line *l = &plan->lines[plan->n_lines];
+    if (count == 0 || each == 0) return;
+    dlpi_copy_text(l->what, sizeof l->what, what);
+    l->count = count;
+    l->bytes_each = each;
+    l->bytes = count * each;
+    plan->total_bytes += l->bytes;
+    plan->n_lines++;
+}
+
+static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t named;
+    memset(plan, 0, sizeof *plan);
+    plan->slots = p->n_slots;
+    plan->slot_bytes = p->cell_stride + p->slot_stride;
+    plan->limit_bytes = p->d.limit_bytes;
+    dlpi_plan_add(plan, "batch slots: fields", p->n_slots, p->cell_stride);
+    dlpi_plan_add(plan, "batch slots: row records", p->n_slots, p->slot_stride);
+    dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
+    if (p->xfer)
+        dlpi_plan_add(plan, "device buffers", (uint64_t)p->xfer->transfer.device_buffers, p->cell_stride);
+    dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
+    dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
+    dlpi_plan_add(plan, "trace rings", (uint64_t)p->n_workers + 1,
+                  (uint64_t)p->trace_events * sizeof(dlp_trace_event));
+    dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1,
+                  dlpi_wblock_stride() + sizeof(dlpi_worker));
+    named = plan->total_bytes;
+    if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * p->cell_stride;
+    named -= ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
+    dlpi_plan_add(plan, "control and alignment", 1, p->region_bytes - named);
+    dlpi_plan_add(plan, "this process: pipe and views", 1,
+                  p->plan_private - ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker));
+}
+
+/* ---- start ---- */
+
+static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_MAX: not there */
+    char line[128];
+    uint64_t value = UINT64_MAX;
+    size_t n = key ? strlen(key) : 0;
+    FILE *f = fopen(path, "re");
+    if (f == NULL) return UINT64_MAX;
+    while (fgets(line, sizeof line, f)) {
+        if (n > 0 && strncmp(line, key, n) != 0) continue;
+        if (sscanf(line + n, "%" SCNu64, &value) != 1) value = UINT64_MAX;
+        break;
+    }
+    fclose(f);
+    return value;
+}
+
+static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
+                     const char *what) {
+    dlp_error e;
+    const dlp_plan_line *big = &plan->lines[0];
+    for (uint32_t i = 1; i < plan->n_lines; i++)
+        if (plan->lines[i].bytes > big->bytes) big = &plan->lines[i];
+    dlpi_error_set(&e, DLP_ERR_LIMIT, field, "the plan needs %" PRIu64 " bytes, %s is %" PRIu64
+                   "; the largest part is %" PRIu64 " x %" PRIu64 " bytes for %s", plan->total_bytes,
+                   what, limit, big->count, big->bytes_each, big->what);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Hold the plan against every limit before anything is allocated. */
+static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
+    uint64_t all = plan->total_bytes, max, used, kib;
+    dlp_budget *budget = p->d.budget;
+    if (p->d.limit_bytes && all > p->d.limit_bytes)
+        return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
+    max = dlpi_read_number("/sys/fs/cgroup/memory.max", NULL);
+    used = dlpi_read_number("/sys/fs/cgroup/memory.current", NULL);
+    if (max != UINT64_MAX && used != UINT64_MAX && (used > max || all > max - used))
+        return dlpi_over(p, plan, used > max ? 0 : max - used, "limit_bytes",
+                         "what the memory cgroup leaves");
+    kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
+    if (kib != UINT64_MAX && all / 1024 > kib)
+        return dlpi_over(p, plan, kib * 1024, "limit_bytes", "the memory available");
+    if (budget) {
+        used = DLPI_ADD_SEQ(&budget->used_bytes, all); /* M1: each pipe adds before it looks */
+        if (used > budget->limit_bytes || all > budget->limit_bytes - used) {
+            DLPI_ADD_SEQ(&budget->used_bytes, 0 - all); /* M1 */
+            return dlpi_over(p, plan, used > budget->limit_bytes ? 0 : budget->limit_bytes - used,
+                             "budget", "what the budget leaves");
+        }
+        p->budget_bytes = all;
+    }
+    return DLP_OK;
+}
+
+static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
+    dlp_error e;
+    int errnum = errno;
+    dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
+    e.errnum = errnum;
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* A sealed memfd where there is one, so that others can look; else anonymous memory. */
+static int dlpi_region_map(dlp_pipe *p) {
+    size_t bytes = (size_t)p->region_bytes;
+    void *at = MAP_FAILED;
+    p->memfd = -1;
+#if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
+    if (!p->d.no_memfd) {
+        p->memfd = (int)syscall(SYS_memfd_create, "dlpipe", 3u); /* close on exec, may be sealed */
+        if (p->memfd >= 0 && ftruncate(p->memfd, (off_t)bytes) == 0) {
+            fcntl(p->memfd, 1033, 6); /* F_ADD_SEALS: no shrink, no growth */
+            at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
+        }
+    }
+#endif
+    if (at == MAP_FAILED) {
+        if (p->memfd >= 0) close(p->memfd);
+        p->memfd = -1;
+        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of the region");
+    p->region = at;
+    return DLP_OK;
+}
+
+static void dlpi_region_record(dlpi_region *r, uint32_t type, uint64_t offset, uint64_t stride,
+                               uint64_t count) {
+    dlpi_record *rec = &r->records[r->n_records++];
+    rec->type = type;
+    rec->offset = offset;
+    rec->stride = stride;
+    rec->count = count;
+}
+
+static uint64_t dlpi_layout_hash(void) {
+    uint64_t sizes = sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) + ((uint64_t)sizeof(dlpi_wblock) << 32);
+    return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE);
+}
+
+/* Fill the header; the magic comes last, so that a half-made region is none. */
+static void dlpi_region_init(dlp_pipe *p) {
+    dlpi_region *r = (dlpi_region *)(void *)p->region;
+    uint64_t lanes = (uint64_t)p->n_workers + 1;
+    r->format = DLPI_FORMAT;
+    r->header_bytes = sizeof *r;
+    r->record_bytes = sizeof(dlpi_record);
+    r->layout = dlpi_layout_hash();
+    r->total_bytes = p->region_bytes;
+    dlpi_region_record(r, DLPI_REC_CTL, p->off_ctl, sizeof(dlpi_ctl), 1);
+    dlpi_region_record(r, DLPI_REC_ORDER, p->off_ring, sizeof(uint32_t), p->ring);
+    dlpi_region_record(r, DLPI_REC_WORKERS, p->off_workers, dlpi_wblock_stride(), lanes);
+    dlpi_region_record(r, DLPI_REC_SLOTS, p->off_slots, p->slot_stride, p->n_slots);
+    dlpi_region_record(r, DLPI_REC_TABLE, p->off_table, p->off_lanes - p->off_table, 1);
+    dlpi_region_record(r, DLPI_REC_LANES, p->off_lanes, p->lanes_bytes, 1);
+    dlpi_region_record(r, DLPI_REC_TRACE, p->off_trace, p->trace_events * sizeof(dlp_trace_event), lanes);
+    dlpi_region_record(r, DLPI_REC_CELLS, p->off_cells, p->cell_stride, p->n_slots);
+    DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1: an observer checks it first */
+}
+
+static int dlpi_private_alloc(dlp_pipe *p) {
+    size_t lanes = (size_t)p->n_workers + 1;
+    uint32_t buffers = p->xfer ? (uint32_t)p->xfer->transfer.device_buffers : 0;
+    p->workers = calloc(lanes, sizeof *p->workers);
+    p->out = calloc(p->n_slots, sizeof *p->out);
+    p->out_fields = calloc((size_t)p->n_slots * p->batches.n, sizeof *p->out_fields);
+    p->ones = malloc(p->batch_rows);
+    p->held = calloc(p->n_slots, 1);
+    p->taken = calloc(p->ring, 1);
+    p->taken_by_xfer = calloc(p->ring, 1);
+    p->feed.ahead_index = malloc((size_t)p->global_batch * 8);
+    p->dev_data = calloc((size_t)buffers * p->batches.n + 1, sizeof *p->dev_data);
+    p->dev_slot = calloc((size_t)buffers + 1, sizeof *p->dev_slot);
+    p->lane_tx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_tx);
+    p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
+    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken && p->taken_by_xfer &&
+        p->feed.ahead_index && p->dev_data && p->dev_slot && p->lane_tx && p->lane_rx)
+        return DLP_OK;
+    errno = ENOMEM;
+    return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
+}
+
+static void dlpi_private_free(dlp_pipe *p) {
+    void *all[] = {p->workers, p->out, p->out_fields, p->ones, p->held, p->taken, p->taken_by_xfer,
+                   p->feed.ahead_index, p->dev_data, p->dev_slot, p->lane_tx, p->lane_rx};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
+    dlpi_worker *w = &p->workers[global];
+    w->p = p;
+    w->st = st;
+    w->id = id;
+    w->global = global;
+    w->wb = (dlpi_wblock *)(void *)(p->region + p->off_workers + (uint64_t)global * dlpi_wblock_stride());
+    w->trace = (dlp_trace_event *)(void *)(p->region + p->off_trace) + (size_t)global * p->trace_events;
+    w->wb->current = UINT64_MAX;
+    w->clock_every = 1;
+    w->item.data = w->data;
+    w->item.length = w->length;
+    w->item.n_fields = p->items.n;
+    w->item.worker = (uint32_t)id;
+    w->item.seed = p->sampler->sampler.seed;
+    w->item.internal = w;
+    if (st == NULL) return;
+    if (st->work < p->n_work) w->bell = &p->bells[st->work];
+    dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items, p->region + p->off_table);
+}
+
+static int dlpi_lanes_init(dlp_pipe *p) {
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        uint32_t n = st->n_producers * (uint32_t)st->n_workers;
+        for (uint32_t k = 0; k < n; k++) {
+            void *mem = p->region + p->off_lanes + st->lanes_offset + k * st->lane_bytes;
+            int rc = dlp_spsc_init(mem, st->lane_bytes, 8, st->lane_cap, 0);
+            if (rc == DLP_OK) rc = dlp_spsc_attach_tx(&p->lane_tx[st->lane_base + k], mem, st->lane_bytes);
+            if (rc == DLP_OK) rc = dlp_spsc_attach_rx(&p->lane_rx[st->lane_base + k], mem, st->lane_bytes);
+            if (rc != DLP_OK) {
+                dlp_error e;
+                dlpi_error_set(&e, rc, "", "a lane can't be made");
+                return dlpi_pipe_fail(p, &e);
+            }
+        }
+    }
+    return DLP_OK;
+}
+
+static int dlpi_device_start(dlp_pipe *p) {
+    const dlp_device *d = &p->xfer->device;
+    uint32_t n = (uint32_t)p->xfer->transfer.device_buffers * p->batches.n;
+    int rc = d->open ? d->open(d->user) : 0;
+    dlp_error e;
+    const char *what = "open";
+    if (rc == 0) p->device_open = 1;
+    if (rc == 0 && d->register_memory) {
+        what = "register_memory";
+        rc = d->register_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_slots);
+        p->registered = rc == 0;
+    }
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        what = "alloc";
+        rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &p->dev_data[i]);
+    }
+    if (rc == 0) return DLP_OK;
+    dlpi_error_set(&e, DLP_ERR_DEVICE, "", "device \"%s\": %s returned %d", d->name ? d->name : "", what, rc);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->xfer->name);
+    return dlpi_pipe_fail(p, &e);
+}
+
+static void dlpi_device_stop(dlp_pipe *p) {
+    const dlp_device *d;
+    uint32_t n;
+    if (p->xfer == NULL || !p->device_open) return;
+    d = &p->xfer->device;
+    n = (uint32_t)p->xfer->transfer.device_buffers * p->batches.n;
+    for (uint32_t i = 0; i < n; i++)
+        if (p->dev_data[i]) d->free(d->user, p->dev_data[i]);
+    if (p->registered && d->unregister_memory)
+        d->unregister_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_slots);
+    if (d->close) d->close(d->user);
+    p->device_open = 0;
+}
+
+static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+    if (rc == 0 && w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
+    if (rc != 0) {
+        dlp_error e;
+        dlpi_error_set(&e, DLP_ERR_ARG, "stack_bytes", "%" PRIu64 " is no stack size of this system",
+                       w->st->w.stack_bytes);
+        return dlpi_pipe_fail(p, &e);
+    }
+    w->started = 1;
+    rc = pthread_create(&w->thread, &attr, run, w);
+    pthread_attr_destroy(&attr);
+    if (rc == 0) {
+        p->n_threads++;
+        return DLP_OK;
+    }
+    w->started = 0;
+    errno = rc;
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
+}
+
+/* How long to spin: about 10 us where everybody has a core; else a little, then give the core away. */
+static void dlpi_wait_rule(dlp_pipe *p) {
+    p->peers = 1;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.num_workers > 0) p->peers += p->work[i]->n_workers;
+    if (p->sampler->sampler.threaded) p->peers++;
+    if (p->xfer && p->xfer->transfer.threaded) p->peers++;
+    p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
+    p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
+    if (p->peers - 1 > p->cpus)
+        dlpi_warn(p, "%d worker threads on %d cores: more than can run at once (fine when items wait, "
+                  "not when they compute)", p->peers - 1, p->cpus);
+    if ((uint64_t)p->fetch->w.num_workers > (uint64_t)p->prefetch * p->batch_rows)
+        dlpi_warn(p, "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
+                  " items in flight: the rest will idle", p->fetch->w.num_workers,
+                  (uint64_t)p->prefetch * p->batch_rows);
+}
+
+static int dlpi_start_threads(dlp_pipe *p) {
+    int rc = DLP_OK;
+    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) {
+        dlpi_stage *st = p->work[i];
+        for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
+            dlpi_worker *w = &p->workers[st->first_worker + k];
+            if (st->w.num_workers > 0) {
+                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
+            } else if (dlpi_worker_begin(w) != DLP_OK) {
+                rc = dlpi_pipe_fail(p, &p->ctl->error);
+            } else {
+                w->joined = -1; /* an inline worker that has begun */
+            }
+        }
+    }
+    if (rc == DLP_OK && p->xfer && p->xfer->transfer.threaded)
+        rc = dlpi_thread_start(p, &p->workers[p->xfer->first_worker], dlpi_thread_transfer);
+    if (rc == DLP_OK && p->sampler->sampler.threaded) rc = dlpi_thread_start(p, p->trainer, dlpi_thread_feeder);
+    return rc;
+}
+
+static int dlpi_start_live(dlp_pipe *p) {
+    int rc;
+    p->ctl = (dlpi_ctl *)(void *)(p->region + p->off_ctl);
+    p->bells = (dlpi_sbell *)(void *)(p->region + p->off_bells);
+    p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
+    memset(p->ones, 1, p->batch_rows);
+    p->ctl->started_ns = dlpi_now_ns();
+    p->last_sequence = UINT64_MAX;
+    p->call_clock_every = 1;
+    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items, p->region + p->off_table);
+    dlpi_region_init(p);
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        uint64_t deadline = (uint64_t)st->w.deadline_ms * 1000000u;
+        if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns)) p->deadline_ns = deadline;
+        for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
+    }
+    if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
+    p->trainer = &p->workers[p->n_workers];
+    dlpi_worker_init(p, p->sampler, 0, p->n_workers);
+    for (uint32_t s = 0; s < p->n_slots; s++) {
+        dlpi_bslot *slot = dlpi_slot_at(p, s);
+        slot->pub = ~UINT64_C(0) << 24; /* of a batch that never comes */
+        slot->dbuf = DLPI_NO_SLOT;
+        for (int i = 0; i < p->n_work; i++) {
+            uint64_t *words = dlpi_sst_at(p, s, p->work[i])->words;
+            uint64_t n = i < p->n_item_work ? p->units_max : 1u;
+            for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
+            for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = DLPI_GEN_MASK << 24;
+        }
+        dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
+    }
+    dlpi_feed_epoch(&p->feed, 0);
+    if ((rc = dlpi_lanes_init(p)) != DLP_OK) return rc;
+    if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
+    if (p->xfer && (rc = dlpi_device_start(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_start_threads(p)) != DLP_OK) return rc;
+    dlpi_feed_inline(p);
+    return DLP_OK;
+}
+
+/* ---- close ---- */
+
+static uint32_t dlpi_running(const dlp_pipe *p) {
+    return (uint32_t)p->n_threads - DLPI_LOAD_SEQ(&p->live_word); /* L1 <- L1 */
+}
+
+static void dlpi_stop_now(dlp_pipe *p) {
+    DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
+    dlpi_ring_all(p);
+}
+
+/* Wait for the threads, at most until `until`. */
+static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
+    while (dlpi_running(p) > 0) {
+        uint32_t word = DLPI_LOAD_SEQ(&p->live_word); /* L1 <- L1 */
+        uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+        if (dlpi_running(p) == 0) break;
+        if (now >= until) return false;
+        if (until - now < ns) ns = until - now;
+        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
+        dlpi_ring_all(p);
+    }
+    for (int i = 0; i <= p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->started && !w->joined) pthread_join(w->thread, NULL);
+        if (w->started) w->joined = 1;
+    }
+    return true;
+}
+
+/* Which callback still runs. */
+static int dlpi_busy(dlp_pipe *p) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        uint64_t index = DLPI_LOAD_RLX(&w->wb->current);
+        if (!w->started || DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
+        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+        e.worker = w->id;
+        if (dlpi_is_item_stage(p, w->st) && index != UINT64_MAX) {
+            e.has_item = 1;
+            e.index = index;
+        }
+        break;
+    }
+    p->err = e;
+    return e.code;
+}
+
+static void dlpi_free(dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
+    if (p->workers) dlpi_device_stop(p);
+    if (p->region) munmap(p->region, (size_t)p->region_bytes);
+    if (p->memfd >= 0) close(p->memfd);
+    if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
+    dlpi_private_free(p);
+    free(p);
+}
+
+/* Threads are gone or never were: inline workers end, then everything is freed. */
+static void dlpi_close_rest(dlp_pipe *p) {
+    for (int i = 0; p->ctl && i < p->n_workers; i++) {
+        if (p->workers[i].joined != -1) continue;
+        p->workers[i].joined = 1;
+        dlpi_worker_end(&p->workers[i], DLP_OK);
+    }
+}
+
+static int dlpi_close(dlp_pipe *p) {
+    uint64_t ns = p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
+    uint64_t until = p->d.close_timeout_ms == DLP_FOREVER ? UINT64_MAX : dlpi_now_ns() + ns;
+    if (p->d.close_timeout_ms == DLP_NOWAIT) until = 0;
+    p->closing = 1;
+    if (p->ctl) {
+        dlpi_stop_now(p);
+        if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
+        dlpi_close_rest(p);
+    }
+    if (p->n_held == 0) dlpi_free(p);
+    return DLP_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-stats      COUNTERS AND TRACE, READ */
+
+static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worker_stats *out) {
+    const dlpi_wblock *b = w->wb;
+    uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = dlpi_now_ns(); /* statistics, here and below */
+    memset(out, 0, sizeof *out);
+    out->stage = w->st->id;
+    out->worker = w->id;
+    out->state = DLPI_LOAD_RLX(&b->state);
+    out->tid = DLPI_LOAD_RLX(&b->tid);
+    out->items = DLPI_LOAD_RLX(&b->items);
+    out->bytes = DLPI_LOAD_RLX(&b->bytes);
+    out->busy_ns = DLPI_LOAD_RLX(&b->busy_ns);
+    out->starved_ns = DLPI_LOAD_RLX(&b->starved_ns);
+    out->blocked_ns = DLPI_LOAD_RLX(&b->blocked_ns);
+    out->cpu_ns = DLPI_LOAD_RLX(&b->cpu_ns);
+    out->current_index = DLPI_LOAD_RLX(&b->current);
+    if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
+    for (uint32_t i = 0; i < w->st->n_producers; i++) {
+        const dlpi_stage *st = w->st;
+        dlp_spsc_tx *tx = &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)w->id];
+        out->queued += DLPI_LOAD_RLX(&tx->lane->tail);
+    }
+    if (out->queued) out->queued -= DLPI_LOAD_RLX(&b->finished);
+}
+
+static uint64_t dlpi_hist_sum(const dlp_pipe *p, const dlpi_stage *st, uint64_t *hist) {
+    uint64_t n = 0;
+    memset(hist, 0, DLPI_HIST * sizeof *hist);
+    for (int k = 0; k < st->n_workers; k++)
+        for (uint32_t i = 0; i < DLPI_HIST; i++) {
+            uint32_t c = DLPI_LOAD_RLX(&p->workers[st->first_worker + k].wb->hist[i]); /* statistics */
+            hist[i] += c;
+            n += c;
+        }
+    return n;
+}
+
+static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t percent) {
+    uint64_t want = (n * percent + 99) / 100, seen = 0;
+    for (uint32_t i = 0; i < DLPI_HIST && n > 0; i++)
+        if ((seen += hist[i]) >= want) return dlpi_hist_value(i);
+    return 0;
+}
+
+static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_stats *out) {
+    uint64_t hist[DLPI_HIST], n;
+    memset(out, 0, sizeof *out);
+    dlpi_copy_text(out->name, sizeof out->name, st->name);
+    out->kind = st->kind;
+    if (st->work < 0) return;
+    out->workers = st == p->xfer ? st->transfer.threaded : st->w.num_workers;
+    out->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM;
+    for (int k = 0; k < st->n_workers; k++) {
+        const dlpi_worker *w = &p->workers[st->first_worker + k];
+        out->items += DLPI_LOAD_RLX(&w->wb->items); /* statistics, here and below */
+        out->bytes += DLPI_LOAD_RLX(&w->wb->bytes);
+        out->retried += DLPI_LOAD_RLX(&w->wb->retried);
+        out->replaced += DLPI_LOAD_RLX(&w->wb->replaced);
+        out->left_out += DLPI_LOAD_RLX(&w->wb->left_out);
+        out->busy_ns += DLPI_LOAD_RLX(&w->wb->busy_ns);
+        out->starved_ns += DLPI_LOAD_RLX(&w->wb->starved_ns);
+        out->blocked_ns += DLPI_LOAD_RLX(&w->wb->blocked_ns);
+        out->cpu_ns += DLPI_LOAD_RLX(&w->wb->cpu_ns);
+        if (DLPI_LOAD_RLX(&w->wb->max_ns) > out->max_ns) out->max_ns = w->wb->max_ns;
+    }
+    n = dlpi_hist_sum(p, st, hist);
+    out->p50_ns = dlpi_percentile(hist, n, 50);
+    out->p95_ns = dlpi_percentile(hist, n, 95);
+    out->p99_ns = dlpi_percentile(hist, n, 99);
+}
+
+/* Batches complete and not delivered; and what waits before each stage. */
+static void dlpi_ready_stats(const dlp_pipe *p, dlp_stats *out) {
+    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+    for (uint64_t b = p->base; b != tail; b++) {
+        uint32_t s;
+        if (p->taken[b & (p->ring - 1)]) continue;
+        s = dlpi_slot_of(p, b);
+        out->in_flight++;
+        if (dlpi_ready(p, b, s)) out->ready++;
+        for (int i = 1; i < p->n_work; i++) {
+            bool in = DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i - 1])->ready) == b + 1; /* Y1 <- Y1 */
+            bool over = DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i])->ready) == b + 1;   /* Y1 <- Y1 */
+            if (in && !over) out->stages[p->work[i]->id].ready++;
+        }
+    }
+}
+
+static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t hist[DLPI_HIST], n = 0;
+    memset(out, 0, sizeof *out);
+    out->elapsed_ns = dlpi_now_ns() - ctl->started_ns;
+    out->batches = DLPI_LOAD_RLX(&ctl->delivered); /* statistics, here and below */
+    out->items = DLPI_LOAD_RLX(&ctl->items);
+    out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
+    out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
+    out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
+    out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
+    out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
+    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&p->trainer->wb->hist[i]);
+    out->step_p50_ns = dlpi_percentile(hist, n, 50);
+    out->step_p95_ns = dlpi_percentile(hist, n, 95);
+    out->batch_size = p->batch_rows;
+    out->prefetch_factor = p->prefetch;
+    out->max_held = p->max_held;
+    out->held = (uint32_t)p->n_held;
+    out->slots = p->n_slots;
+    out->cpus = (uint32_t)p->cpus;
+    out->n_stages = (uint32_t)p->n_stages;
+    out->n_workers = (uint32_t)p->n_workers;
+    out->plan_bytes = p->region_bytes + p->plan_private;
+    for (int i = 0; i < p->n_stages; i++) dlpi_stage_stats(p, &p->stages[i], &out->stages[i]);
+    dlpi_ready_stats(p, out);
+}
+
+static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
+    const dlpi_worker *w = &p->workers[lane == 0 ? p->n_workers : lane - 1];
+    const dlpi_wblock *wb = w->wb;
+    uint64_t head = DLPI_LOAD_ACQ(&wb->trace_head), from; /* G1 <- G1 */
+    uint64_t n = head < p->trace_events ? head : p->trace_events;
+    int copied = 0;
+    if (name && lane == 0) dlpi_copy_text(name, 32, "trainer");
+    else if (name) snprintf(name, 32, "%.24s-%d", w->st->name, w->id);
+    if (n > (uint64_t)max) n = (uint64_t)max;
+    for (from = head - n; from != head; from++) {
+        const uint64_t *at = (const uint64_t *)(const void *)&w->trace[from % p->trace_events];
+        uint64_t words[sizeof *out / 8], now;
+        for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]); /* G1 */
+        now = DLPI_LOAD_RLX(&wb->trace_head); /* G1: written over meanwhile? then not this one */
+        if (now - from >= p->trace_events && now != from + p->trace_events) continue;
+        memcpy(&out[copied++], words, sizeof *out);
+    }
+    return copied;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-public     THE PUBLIC CALLS */
+
+DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    dlpi_worker_message(((dlpi_worker *)item->internal)->wb, errnum, format, args);
+    va_end(args);
+    return DLP_ERR_CALLBACK;
+}
+
+DLPDEF int dlp_collate_fail(const dlp_collate *c, int errnum, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    dlpi_worker_message(((dlpi_worker *)c->internal)->wb, errnum, format, args);
+    va_end(args);
+    return DLP_ERR_CALLBACK;
+}
+
+DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
+    dlp_pipe *p;
+    int rc;
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    p = calloc(1, sizeof *p);
+    if (p == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "out of memory for a pipe");
+    p->memfd = -1;
+    if (desc) p->d = *desc;
+    dlpi_copy_text(p->name, sizeof p->name, p->d.name);
+    p->d.name = p->name;
+    if (p->d.resume) {
+        p->resume = *p->d.resume;
+        p->d.resume = &p->resume;
+    }
+    p->cpus = dlpi_cpu_count();
+    if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
+        if (err) *err = p->err;
+        free(p);
+        return rc;
+    }
+    *out = p;
+    return DLP_OK;
+}
+
+DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, DLP_STAGE_SAMPLER, "sampler", NULL)) == NULL) return dlpi_add_refused(p);
+    st->sampler = *desc;
+    return dlpi_added(p, st);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, DLP_STAGE_REPEAT, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
+    DLPI_RANGE(desc->epochs, DLP_FOREVER, INT64_MAX, "epochs", "DLP_FOREVER, or 0 and more");
+    DLPI_RANGE(desc->epochs == DLP_NONE ? -1 : 0, 0, 0, "epochs", "DLP_FOREVER, or 0 and more");
+    DLPI_RANGE(desc->epoch_end, 0, 1, "epoch_end", "0 or 1");
+    st->repeat = *desc;
+    return dlpi_added(p, st);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
+    dlpi_stage *st;
+    int rc;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, DLP_STAGE_FETCH, "fetch", &desc->workers)) == NULL) return dlpi_add_refused(p);
+    if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
+    if (desc->dataset->fetch == NULL) return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
+    DLPI_RANGE(desc->dataset->n_items, 1, INT64_C(1) << 48, "dataset.n_items", "1..2^48");
+    DLPI_RANGE(desc->dataset->n_fields, 1, DLP_MAX_FIELDS, "dataset.n_fields", "1..16");
+    if (desc->dataset->fields == NULL) return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
+    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
+    st->dataset = *desc->dataset;
+    memcpy(st->fields, desc->dataset->fields, desc->dataset->n_fields * sizeof *st->fields);
+    if ((rc = dlpi_keep_names(p, st, desc->dataset->n_fields)) != DLP_OK) return rc;
+    st->dataset.fields = st->fields;
+    st->item = desc->dataset->fetch;
+    st->user = desc->dataset->user;
+    return dlpi_added(p, st);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
+    dlpi_stage *st;
+    int rc, kind;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    kind = desc->batch ? DLP_STAGE_MAP_BATCH : DLP_STAGE_MAP_ITEM;
+    if ((st = dlpi_add(p, kind, "map", &desc->workers)) == NULL) return dlpi_add_refused(p);
+    if ((desc->item == NULL) == (desc->batch == NULL))
+        return dlpi_bad(p, st->name, "item", "given, or batch, and not both", 0);
+    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
+    st->item = desc->item;
+    st->batch = desc->batch;
+    st->user = desc->user;
+    return dlpi_added(p, st);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
+    dlpi_stage *st;
+    int rc;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, DLP_STAGE_BATCH, "batch", &desc->workers)) == NULL) return dlpi_add_refused(p);
+    DLPI_RANGE(desc->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
+    DLPI_RANGE(desc->last, 0, 2, "last", "DLP_LAST_*");
+    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
+    st->batching = *desc;
+    st->collate = desc->collate;
+    st->user = desc->collate_user;
+    if (desc->out_fields) {
+        DLPI_RANGE(desc->n_out_fields, 1, DLP_MAX_FIELDS, "n_out_fields", "1..16");
+        memcpy(st->fields, desc->out_fields, desc->n_out_fields * sizeof *st->fields);
+        if ((rc = dlpi_keep_names(p, st, desc->n_out_fields)) != DLP_OK) return rc;
+        st->batching.out_fields = st->fields;
+    }
+    return dlpi_added(p, st);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc) {
+    dlpi_stage *st;
+    int held;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, DLP_STAGE_TRANSFER, "transfer", NULL)) == NULL) return dlpi_add_refused(p);
+    held = p->d.max_held ? p->d.max_held : 1;
+    st->transfer = *desc;
+    st->device = desc->device ? *desc->device : *dlp_device_host();
+    if (!st->device.alloc || !st->device.free || !st->device.copy || !st->device.record || !st->device.done)
+        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done", 0);
+    if (desc->device_buffers == 0) st->transfer.device_buffers = held + 1;
+    DLPI_RANGE(st->transfer.device_buffers, held + 1, DLPI_PARK, "device_buffers", "max_held + 1..64");
+    DLPI_RANGE(desc->threaded, 0, 1, "threaded", "0 or 1");
+    return dlpi_added(p, st);
+}
+
+DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
+    if (p == NULL) return DLP_ERR_ARG;
+    if (p->started || p->err.code != 0) return dlpi_add_refused(p);
+    if (from < 0 || from >= p->n_stages) return dlpi_bad(p, "", "from", "a stage of this pipe", from);
+    if (to < 0 || to >= p->n_stages) return dlpi_bad(p, "", "to", "a stage of this pipe", to);
+    if (p->stages[from].next >= 0)
+        return dlpi_bad_graph(p, p->stages[from].name, "a stage is linked to one stage only");
+    if (p->stages[to].prev >= 0)
+        return dlpi_bad_graph(p, p->stages[to].name, "one stage only can be linked to this one");
+    p->stages[from].next = to;
+    p->stages[to].prev = from;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
+    dlp_plan plan;
+    int rc;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started) {
+        if (p->err.code != 0) return p->err.code;
+        if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
+        dlpi_layout(p);
+    }
+    dlpi_plan_fill(p, &plan);
+    *out = plan;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
+    int n = 0;
+    if (plan == NULL) return DLP_ERR_ARG;
+    for (uint32_t i = 0; i <= plan->n_lines; i++) {
+        const dlp_plan_line *l = &plan->lines[i];
+        char *at = (size_t)n < size ? buf + n : NULL;
+        size_t left = at ? size - (size_t)n : 0;
+        if (i < plan->n_lines)
+            n += snprintf(at, left, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n", l->what,
+                          l->count, l->bytes_each, l->bytes);
+        else n += snprintf(at, left, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "", plan->total_bytes);
+    }
+    return n;
+}
+
+DLPDEF int dlp_pipe_start(dlp_pipe *p) {
+    dlp_plan plan;
+    int rc;
+    if (p == NULL) return DLP_ERR_ARG;
+    if (p->started) return DLP_ERR_STATE;
+    if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
+    if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
+    dlpi_wait_rule(p);
+    p->started = 1;
+    return dlpi_start_live(p);
+}
+
+DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
+    if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (p->err.code != 0) return p->err.code;
+    if (dlpi_stopped(p)) return DLP_STOPPED;
+    if (p->n_held >= p->max_held) return DLP_ERR_HELD;
+    if (p->epoch_end_due) {
+        p->epoch_end_due = 0;
+        return DLP_EPOCH_END;
+    }
+    return dlpi_next(p, out, timeout_ms);
+}
+
+DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
+    uint32_t s;
+    if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
+    s = (uint32_t)(uintptr_t)batch->internal;
+    if (s >= p->n_slots || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
+    p->held[s] = 0;
+    p->n_held--;
+    DLPI_STORE_RLX(&p->ctl->held, p->n_held); /* statistics */
+    if (p->closing) {
+        if (p->n_held == 0 && dlpi_running(p) == 0) dlpi_free(p);
+        return DLP_OK;
+    }
+    dlpi_slot_free(p, s);
+    dlpi_feed_inline(p);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
+    if (p == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
+    if (p->err.code != 0) return p->err.code;
+    p->epoch_end_due = 0;
+    if (!p->epoch_open) return DLP_OK;
+    p->epoch_open = 0;
+    p->last_sequence = UINT64_MAX;
+    p->win_base = 0;
+    memset(p->win, 0, sizeof p->win);
+    p->after_epoch = p->epoch_now + 1;
+    p->after_batch = p->after_position = 0;
+    DLPI_STORE_SEQ(&p->ctl->cancel, p->epoch_now + 1); /* N1 -> N1 */
+    dlpi_ring_all(p);
+    dlpi_feed_inline(p);
+    return DLP_OK;
+}
+
+DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
+    int saved = errno;
+    if (p != NULL && p->started && p->ctl != NULL) dlpi_stop_now(p);
+    errno = saved;
+}
+
+DLPDEF int dlp_pipe_close(dlp_pipe *p) { return p == NULL ? DLP_OK : dlpi_close(p); }
+
+DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) { return &p->err; }
+
+DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
+    return p != NULL && i >= 0 && i < p->n_warnings ? p->warnings[i] : NULL;
+}
+
+DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
+    dlpi_state s;
+    uint32_t slot = 0;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    if (batch != NULL) {
+        slot = (uint32_t)(uintptr_t)batch->internal;
+        if (slot >= p->n_slots || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
+    }
+    dlpi_state_config(p, &s);
+    if (batch == NULL || p->d.unordered) dlpi_state_now(p, &s);
+    else dlpi_state_after(p, slot, batch->flags, &s);
+    s.check = dlpi_state_check(&s);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, &s, sizeof s);
+    return DLP_OK;
+}
+
+DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
+    if (p == NULL || !p->started || p->batches_per_epoch == UINT64_MAX) return -1;
+    return (int64_t)p->batches_per_epoch;
+}
+
+DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    dlpi_stats(p, out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    if (i >= (uint32_t)p->n_workers) return DLP_ERR_ARG;
+    dlpi_worker_stats(p, &p->workers[i], out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) {
+    uint64_t n, from;
+    int copied = 0;
+    if (p == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
+    if (!p->started || p->ctl == NULL) return DLP_ERR_STATE;
+    n = DLPI_LOAD_ACQ(&p->ctl->skips); /* K1 <- K1 */
+    from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    if (n - from > (uint64_t)max) from = n - (uint64_t)max;
+    for (; from != n; from++) {
+        dlp_skip *k = &p->ctl->skip_ring[from % DLPI_SKIP_RING];
+        if (DLPI_LOAD_ACQ(&k->code) == 0) continue; /* K1 <- K1: being written */
+        out[copied].epoch = DLPI_LOAD_RLX(&k->epoch);
+        out[copied].position = DLPI_LOAD_RLX(&k->position);
+        out[copied].index = DLPI_LOAD_RLX(&k->index);
+        out[copied].new_index = DLPI_LOAD_RLX(&k->new_index);
+        out[copied].errnum = DLPI_LOAD_RLX(&k->errnum);
+        out[copied].stage = DLPI_LOAD_RLX(&k->stage);
+        out[copied].worker = DLPI_LOAD_RLX(&k->worker);
+        out[copied++].code = DLPI_LOAD_RLX(&k->code);
+    }
+    if (total) *total = n;
+    return copied;
+}
+
+DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
+    if (p == NULL) return DLP_ERR_ARG;
+    return p->started ? p->n_workers + 1 : DLP_ERR_STATE;
+}
+
+DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
+    if (p == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
+    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    if (lane < 0 || lane > p->n_workers) return DLP_ERR_ARG;
+    return dlpi_trace_lane(p, lane, out, max, name);
+}
+
+/* ---- the loader ---- */
+
+static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
+    dlp_sampler_desc sampler = d->sampler;
+    dlp_repeat_desc repeat = {d->epochs, d->epoch_end};
+    dlp_fetch_desc fetch = {&d->dataset, d->workers};
+    dlp_batch_desc batch;
+    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded};
+    dlp_stage at[5];
+    int n = 0;
+    if (d->shuffle) sampler.order = DLP_ORDER_SHUFFLED;
+    if (d->seed) sampler.seed = d->seed;
+    fetch.workers.num_workers = d->num_workers;
+    memset(&batch, 0, sizeof batch);
+    batch.batch_size = d->batch_size;
+    batch.last = d->drop_last ? DLP_LAST_DROP : d->last;
+    batch.collate = d->collate;
+    batch.collate_user = d->collate_user;
+    batch.out_fields = d->out_fields;
+    batch.n_out_fields = d->n_out_fields;
+    batch.batch_workers = d->batch_workers;
+    at[n++] = dlp_pipe_add_sampler(p, &sampler);
+    at[n++] = dlp_pipe_add_repeat(p, &repeat);
+    at[n++] = dlp_pipe_add_fetch(p, &fetch);
+    at[n++] = dlp_pipe_add_batch(p, &batch);
+    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &transfer);
+    for (int i = 0; i < n; i++)
+        if (at[i] < 0) return at[i];
+    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    return dlp_pipe_start(p);
+}
+
+DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
+    dlp_pipe *p;
+    int rc;
+    if (out == NULL || desc == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL", out ? "desc" : "out");
+    if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_loader_wire(p, desc)) != DLP_OK) {
+        if (err) *err = p->err;
+        dlp_pipe_close(p);
+        return rc;
+    }
+    *out = p;
+    return DLP_OK;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-pictures   TRACE, TIMELINE, WORDS
@@ -2595,7 +6597,7 @@ typedef struct dlpi_num {
     char s[40];
 } dlpi_num;
 
-/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 1.23 million. */
+/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 56,789, 1.23 million. */
 static dlpi_num dlpi_num_of(double v) {
     dlpi_num r;
     const char *unit = "";
@@ -2611,7 +6613,9 @@ static dlpi_num dlpi_num_of(double v) {
     }
     uint64_t q = v < 9.995 ? 100 : v < 99.95 ? 10 : 1;
     uint64_t x = (uint64_t)(v * (double)q + 0.5);
-    if (q == 1) {
+    if (q == 1 && x >= 10000 && x < 1000000) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ",%03u%s", x / 1000, (unsigned)(x % 1000), unit);
+    } else if (q == 1) {
         snprintf(r.s, sizeof r.s, "%" PRIu64 "%s", x, unit);
     } else if (q == 10) {
         snprintf(r.s, sizeof r.s, "%" PRIu64 ".%u%s", x / 10, (unsigned)(x % 10), unit);
@@ -2651,19 +6655,19 @@ static dlpi_num dlpi_num_bytes(double v) {
 /* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
 static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
     const char *name = reference >= 1000000000u ? "s" : reference >= 1000000u ? "ms" : reference >= 1000u ? "us" : "ns";
-    uint64_t unit = *name == 's' ? 1000000000u : *name == 'm' ? 1000000u : *name == 'u' ? 1000u : 1u;
-    uint64_t q = unit;
+    uint64_t unit = *name == 's' ? 1000000000u : *name == 'm' ? 1000000u : *name == 'u' ? 1000u : 1u, q = unit;
+    char fraction[12] = ".000000000";
     int decimals = 0;
     dlpi_num r;
     for (; q > resolution && q > 1; q /= 10) {
         decimals++;
     }
-    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q;
-    if (decimals == 0) {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 " %s", v, name);
-    } else {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%0*" PRIu64 " %s", v / scale, decimals, v % scale, name);
+    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q, rest = v % scale;
+    fraction[decimals > 0 ? decimals + 1 : 0] = 0;
+    for (int i = decimals; i > 0; i--, rest /= 10) {
+        fraction[i] = (char)('0' + rest % 10);
     }
+    snprintf(r.s, sizeof r.s, "%" PRIu64 "%s %s", v / scale, fraction, name);
     return r;
 }
 
@@ -2896,8 +6900,10 @@ enum {
     DLPI_SVG_WIDTH = 1200,
     DLPI_SVG_TOP = 84,        /* title, window, legend */
     DLPI_SVG_AXIS = 20,
-    DLPI_SVG_HEADING = 19,
-    DLPI_SVG_GAP = 7,
+    DLPI_SVG_HEADING = 22,
+    DLPI_SVG_GAP = 6,
+    DLPI_SVG_BORDERS = 200,   /* epoch borders drawn at most */
+    DLPI_SVG_BORDER = 14,     /* the line of epoch numbers */
     DLPI_SVG_LANES = 512,     /* drawn at most */
     DLPI_SVG_EVENTS = 16000,  /* aimed at in the window */
     DLPI_SVG_RECTS = 40000,   /* never more */
@@ -2910,9 +6916,11 @@ typedef struct dlpi_view {
     uint64_t least_ns;   /* what is narrower is merged with its neighbours */
     double scale;        /* hundredths of a pixel per ns */
     int pitch, bar, font;
+    int trainer_pitch;
     int per_group;       /* lanes drawn of each group */
     int height;
-    int epochs;          /* epoch borders inside */
+    int n_borders;
+    struct { int x; uint32_t epoch; } borders[DLPI_SVG_BORDERS];
     const char *which;   /* words for the choice of the window */
 } dlpi_view;
 
@@ -2939,6 +6947,16 @@ static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
     return k - i;
 }
 
+static int dlpi_view_pitch(const dlpi_view *v, const dlpi_lane *lane) {
+    return lane->group < 0 ? v->trainer_pitch : v->pitch;
+}
+
+/* Height of a lane's stretches; the rest of its pitch is white. */
+static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
+    int pitch = dlpi_view_pitch(v, lane);
+    return pitch - (pitch >= 11 ? 3 : 1);
+}
+
 /* Choose the newest stretch of time in which every lane has records and no more of them than can be
    told apart. One lane whose ring reaches back far less than the others' (tiny items) does not decide:
    then the middle lane does, and that lane begins late. */
@@ -2951,7 +6969,7 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
-        int shown = lanes[i].group < 0 ? 80 : limit, n = lanes[i].n;
+        int shown = lanes[i].group < 0 ? 64 : limit, n = lanes[i].n;
         if (n > 0) {
             const dlp_trace_event *e = lanes[i].events;
             starts[m++] = e[n > shown ? n - shown : 0].begin_ns;
@@ -2980,9 +6998,39 @@ static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
     return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
 }
 
+static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
+    int x = dlpi_view_x(v, t) / 100, n = v->n_borders;
+    if (t > v->t0 && t < v->t1 && n < DLPI_SVG_BORDERS && (n == 0 || x >= v->borders[n - 1].x + 4)) {
+        v->borders[n].x = x;
+        v->borders[n].epoch = epoch;
+        v->n_borders++;
+    }
+}
+
+/* Borders are where the trainer's steps change epoch: at the border's own event if there is one between
+   the two steps, else where the second begins. */
+static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *trainer) {
+    bool known = false;
+    uint32_t epoch = 0;
+    uint64_t border = UINT64_MAX;
+    for (int i = 0; i < trainer->n; i++) {
+        const dlp_trace_event *e = &trainer->events[i];
+        if (e->kind == DLP_TRACE_EPOCH) {
+            border = e->begin_ns;
+        } else if (e->kind == DLP_TRACE_STEP) {
+            if (known && e->epoch != epoch) {
+                dlpi_view_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
+            }
+            known = true;
+            epoch = e->epoch;
+            border = UINT64_MAX;
+        }
+    }
+}
+
 static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     static const struct { int lanes, pitch; } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
-    int groups = 0, drawn = 0, s = 0;
+    int groups = 0, drawn = 0, trainers = 0, s = 0;
     for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) {
         groups++;
     }
@@ -2990,20 +7038,28 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     v->per_group = v->per_group < 1 ? 1 : v->per_group;
     for (int i = 0, n; i < n_lanes; i += n) {
         n = dlpi_group_size(lanes, n_lanes, i);
-        drawn += n < v->per_group ? n : v->per_group;
+        n = n < v->per_group ? n : v->per_group;
+        drawn += n;
+        trainers += lanes[i].group < 0 ? n : 0;
     }
     while (drawn > sizes[s].lanes) {
         s++;
     }
     v->pitch = sizes[s].pitch;
-    v->bar = v->pitch - (v->pitch >= 11 ? 3 : 1);
+    v->trainer_pitch = v->pitch > 22 ? v->pitch : 22;
     v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
-    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) + drawn * v->pitch + 24;
+    if (v->t1 > v->t0) {
+        v->scale = DLPI_SVG_PLOT * 100.0 / (double)(v->t1 - v->t0);
+        if (n_lanes > 0 && lanes[0].group < 0) {
+            dlpi_view_borders(v, &lanes[0]);
+        }
+    }
+    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) + (drawn - trainers) * v->pitch +
+                trainers * v->trainer_pitch + (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
         /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
         int most = DLPI_SVG_RECTS / 2 / (drawn + 1);
-        v->scale = DLPI_SVG_PLOT * 100.0 / (double)length;
         v->least_ns = length / (uint64_t)(most > 2000 ? 2000 : most < 20 ? 20 : most) + 1;
     }
 }
@@ -3023,9 +7079,9 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
     dlpi_out_print(o, ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{fill:#cc79a7}\n"
                    ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
                    ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:5 3}\n");
-    dlpi_out_print(o, "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}.sub,.tick,.key{font-size:11px}\n"
-                   ".sub,.tick{fill:#555}.tick,.num0,.num1{text-anchor:middle}.head{font-size:12px;font-weight:bold}\n"
-                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:10px;pointer-events:none}.num0{fill:#fff}\n"
+    dlpi_out_print(o, "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
+                   ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-anchor:middle}.head{font-size:12px;font-weight:bold}\n"
+                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:9px;pointer-events:none}.num0{fill:#fff}\n"
                    "</style>\n", v->font);
     dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n", DLPI_SVG_WIDTH, v->height);
 }
@@ -3111,7 +7167,7 @@ static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
     uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
     for (uint64_t t = 0; t <= length && length > 0; t += step) {
         int x = dlpi_view_x(v, v->t0 + t);
-        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 30);
+        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
         if (length - t < step) {
             break;
         }
@@ -3172,10 +7228,20 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
                    dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
 }
 
+/* Whether no epoch border crosses these pixels. */
+static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
+    for (int i = 0; i < v->n_borders; i++) {
+        if (v->borders[i].x + 1 >= x && v->borders[i].x <= end) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int y) {
     static const char *const kinds[] = {"", "w", "q", "w", "e", "s", "b"};
     int kind = dlpi_run_kind(r), a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
-    int thin = v->bar * 3 / 10 < 1 ? 1 : v->bar * 3 / 10, h = v->bar;
+    int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
     char number[24];
     if (w <= 0) {
         return;
@@ -3195,8 +7261,9 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     dlpi_run_title(o, v, lane, r, kind);
     dlpi_out_print(o, "</rect>\n");
     int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
-    if (on_batch && r->n == 1 && v->bar >= 12 && w > digits * 660 + 300) {
-        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", (a + w / 2) / 100, y + h / 2 + 4, number, 24);
+    int x = (a + w / 2) / 100, half = digits * 3;
+    if (on_batch && r->n == 1 && h >= 11 && w > digits * 600 + 250 && dlpi_view_clear(v, x - half, x + half)) {
+        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
     }
 }
 
@@ -3266,6 +7333,9 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
                        dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s, dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_BLOCKED] / whole).s);
     }
+    if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
+        dlpi_out_print(o, "; without workers, that is where items are fetched");
+    }
     if (silent > 0 && n > 1) {
         dlpi_out_print(o, "; %d recorded nothing", silent);
     }
@@ -3275,68 +7345,54 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
-/* One group: heading, tracks, grid, lanes. Returns the y below it. */
+/* What a lane has recorded is on grey ground; what its ring has forgotten is white. */
+static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX, end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
+    if (a < end) {
+        dlpi_out_print(o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n", a / 100, a % 100, y,
+                       (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
+    }
+}
+
+/* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
 static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
-    int drawn = n < v->per_group ? n : v->per_group;
-    int every = (v->font + 1 + v->pitch) / v->pitch;
-    int units = (DLPI_SVG_LEFT - 16) * 100 / (66 * v->font);
-    every = v->pitch >= 11 ? 1 : every;
+    int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes), bar = dlpi_view_bar(v, lanes);
+    int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
     for (int i = 0; i < drawn; i++) {
-        const dlpi_lane *lane = &lanes[i];
-        int top = y + i * v->pitch, a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : DLPI_SVG_LEFT * 100;
-        int w = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100 - a;
-        if (lane->n > 0 && w > 0) {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n", a / 100, a % 100, top,
-                           w / 100, w % 100, v->bar);
-        }
+        dlpi_svg_track(o, v, &lanes[i], y + i * pitch);
     }
-    dlpi_svg_grid(o, v, y, drawn * v->pitch);
+    dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
-        int top = y + i * v->pitch;
+        int top = y + i * pitch;
         if (i % every == 0) {
-            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8, top + v->bar / 2 + v->font * 4 / 10);
-            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, units, false);
+            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8, top + bar / 2 + font * 4 / 10);
+            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, (DLPI_SVG_LEFT - 16) * 100 / (66 * font), false);
             dlpi_out_print(o, "</text>\n");
         }
         dlpi_svg_lane(o, v, &lanes[i], top);
     }
-    return y + drawn * v->pitch + DLPI_SVG_GAP;
-}
-
-/* Draw one epoch border and, if it has room, its words. *last: x of the last words. */
-static void dlpi_svg_border(dlpi_out *o, const dlpi_view *v, uint64_t t, uint32_t epoch, int bottom, int *last) {
-    int x = dlpi_view_x(v, t) / 100;
-    char words[40];
-    if (t < v->t0 || t > v->t1 || x < *last + 90) {
-        return;
+    for (int i = 0; i < v->n_borders; i++) {
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2, drawn * pitch + 2);
     }
-    dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dV%d\"/>\n", x, DLPI_SVG_TOP + DLPI_SVG_AXIS, bottom);
-    snprintf(words, sizeof words, "epoch %" PRIu32, epoch);
-    dlpi_svg_text(o, "tick", x, bottom + 12, words, 20);
-    *last = x;
+    return y + drawn * pitch + DLPI_SVG_GAP;
 }
 
-/* Borders are where the trainer's steps change epoch; the end of the last one has no step after it. */
-static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, const dlpi_lane *trainer, int bottom) {
-    int last = -100;
-    bool known = false;
-    uint32_t epoch = 0;
-    uint64_t border = UINT64_MAX;
-    for (int i = 0; i < trainer->n; i++) {
-        const dlp_trace_event *e = &trainer->events[i];
-        if (e->kind == DLP_TRACE_EPOCH) {
-            border = e->begin_ns;
-        } else if (e->kind == DLP_TRACE_STEP) {
-            if (known && e->epoch != epoch) {
-                dlpi_svg_border(o, v, border != UINT64_MAX ? border : e->begin_ns, e->epoch, bottom, &last);
-            }
-            known = true;
-            epoch = e->epoch;
-            border = UINT64_MAX;
+/* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
+static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
+    int last = -1000;
+    for (int i = 0; i < v->n_borders; i++) {
+        char words[40];
+        int x = v->borders[i].x;
+        if (x < last + 140) {
+            continue;
         }
+        snprintf(words, sizeof words, "epoch %" PRIu32, v->borders[i].epoch);
+        last = x;
+        dlpi_svg_text(o, "epoch", x > DLPI_SVG_WIDTH - 60 ? DLPI_SVG_WIDTH - 60 : x, y + 6, words, 16);
     }
+    return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
 
 static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
@@ -3359,10 +7415,8 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, cons
             n = dlpi_group_size(lanes, n_lanes, i);
             y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
         }
+        y = dlpi_svg_epochs(o, &v, y);
         dlpi_svg_ticks(o, &v, y + 10);
-        if (n_lanes > 0 && lanes[0].group < 0) {
-            dlpi_svg_borders(o, &v, &lanes[0], y + 14);
-        }
     }
     dlpi_out_print(o, "</svg>\n");
     return DLP_OK;
@@ -3514,11 +7568,12 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
         return v;
     }
     double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
-    if (l.caller >= 0.9) {
+    double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
+    if (l.caller >= 0.95 || (l.caller >= 0.9 && l.caller >= busiest)) {
         v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_TRAINER;
     } else if (l.cores >= 0.9) {
         v.limiting_stage = DLPI_LIMIT_CORES;
-    } else if (l.busiest >= 0 && l.util[l.busiest] >= 0.8) {
+    } else if (busiest >= 0.8) {
         v.limiting_stage = l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
     } else {
         v.limiting_stage = l.busiest >= 0 ? DLPI_LIMIT_PREFETCH : l.heaviest >= 0 ? l.heaviest : DLPI_LIMIT_UNKNOWN;
@@ -3599,7 +7654,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
                   (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
                   dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
     double need = l->rows > 0 ? g->workers / l->rows : 0;
-    uint64_t more = 2 * (uint64_t)s->prefetch_factor;
+    uint64_t more = 2 * (uint64_t)s->prefetch_factor + (s->prefetch_factor == 0);
     while (more < 4096 && (double)more < need + 1) {
         more *= 2;
     }
@@ -3635,7 +7690,7 @@ static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_lo
 
 /* Figures and facts that hold whatever the limit is. */
 static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Measured: %s items/s in %s batches/s", dlpi_num_of(l->rate).s, dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
+    dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s, dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->p50_ns > 0) {
