@@ -546,7 +546,7 @@ static double sample_rate(void *arg) {
     if (p == NULL) {
         return NAN;
     }
-    loader_take(p, 4 * ((uint64_t)l.prefetch + 1) + 64 / l.batch);
+    loader_take(p, 2 * ((uint64_t)l.prefetch + 1) + 64 / l.batch);
     double rate = loader_rate_of(p, &l);
     loader_close(p);
     return rate;
@@ -1199,7 +1199,7 @@ static void skew_one(bool spin, int dispatch, int unordered, int prefetch) {
     l.cost_ns = spin ? 50000 : 1000000;
     l.slow_ns = 20 * l.cost_ns;
     l.fetch = spin ? fetch_spin : fetch_sleep;
-    l.seconds = spin ? (quick ? 0.12 : 0.6) : (quick ? 0.3 : 1.5);
+    l.seconds = spin ? (quick ? 0.1 : 0.6) : (quick ? 0.2 : 1.5);
     int parallel = spin && cpus_allowed() < l.workers ? cpus_allowed() : l.workers;
     char name[64];
     snprintf(name, sizeof name, "skew_%s_%s_%s_p%d", spin ? "spin" : "sleep",
