@@ -3996,6 +3996,14 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     return any != 0;
 }
 
+/* The sampler's function gave an index that the dataset does not have. */
+static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    snprintf(w->wb->message, sizeof w->wb->message,
+             "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items", w->item.index,
+             w->p->fetch->dataset.n_items);
+    return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
+}
+
 /* Call the stage's callback on one row until it is done, parked, or goes back. */
 static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
@@ -4012,6 +4020,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
             for (uint32_t f = 0; f < p->items.n; f++)
                 memset(w->data[f], 0, p->items.at[f].row_bytes);
         DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
+        if (DLPI_UNLIKELY(it->index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
         rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) rc = dlpi_row_lengths(w, t, row);

@@ -34,9 +34,9 @@ static void test_free(void *p) {
     free(p);
 }
 
-#define malloc(n) test_malloc(n)
-#define calloc(n, size) test_calloc(n, size)
-#define free(p) test_free(p)
+#define malloc test_malloc
+#define calloc test_calloc
+#define free test_free
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 #undef malloc
@@ -1695,75 +1695,59 @@ static void explain__any_bytes__a_sentence(void) {
     }
 }
 
-/* >>stubs: until the core is there, these stand for a pipe. */
-int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
-    (void)p;
-    *out = world.stats;
-    return DLP_OK;
+static int any_fetch(void *user, dlp_item *item) {
+    (void)user;
+    memset(item->data[0], 1, 64);
+    return 0;
 }
 
-int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
-    (void)p;
-    memset(out, 0, sizeof *out);
-    out->stage = world.lanes[i + 1].group;
-    return DLP_OK;
+/* A real pipe that has run, its trace rings full. */
+static dlp_pipe *ran_pipe(void) {
+    static const dlp_field field = {"x", DLP_U8, 1, {64}, 0, 0};
+    dlp_loader_desc d;
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    memset(&d, 0, sizeof d);
+    d.dataset.n_items = 30000;
+    d.dataset.fields = &field;
+    d.dataset.n_fields = 1;
+    d.dataset.fetch = any_fetch;
+    d.batch_size = 8;
+    d.num_workers = 3;
+    d.pipe.trace_bytes = 1 << 17;
+    if (dlp_loader_open(&p, &d, NULL) != DLP_OK) return NULL;
+    while (dlp_pipe_next(p, &b, 10000) == DLP_OK) dlp_pipe_release(p, b);
+    return p;
 }
 
-int dlp_pipe_trace_lanes(const dlp_pipe *p) {
-    (void)p;
-    return world.n_lanes;
-}
-
-int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
-    const dlpi_lane *l = &world.lanes[lane];
-    int n = l->n < max ? l->n : max;
-    (void)p;
-    if (n > 0) {
-        memcpy(out, l->events + (l->n - n), sizeof *out * (size_t)n);
-    }
-    memcpy(name, l->name, 32);
-    return n;
-}
-
-static void pipe__lanes_longer_than_the_first_guess__whole_files(void) {
-    dlp_pipe *p = (dlp_pipe *)&world;
-    char words[2048], same[2048];
-    simulate(&(sim){.workers = 3,
-                    .collates = 1,
-                    .prefetch = 2,
-                    .batch = 16,
-                    .batches = 3000,
-                    .item_ns = 1000,
-                    .collate_ns = 100,
-                    .step_ns = 3000,
-                    .cpus = 8});
-    CHECK(world.lanes[1].n > 2000, "%d", world.lanes[1].n);
+/* The files of a real pipe hold all events of its rings, however long those are. */
+static void pipe__real_run__whole_files(void) {
+    static dlp_trace_event events[5000];
+    dlp_pipe *p = ran_pipe();
+    char words[2048];
+    int total = 0;
+    CHECK(p != NULL, "open");
+    for (int i = 0; i < dlp_pipe_trace_lanes(p); i++)
+        total += dlp_pipe_trace(p, i, events, 5000, NULL);
+    CHECK(total > 1000, "%d", total);
     CHECK(dlp_pipe_write_trace(p, in_dir("t.json")) == DLP_OK, "%s", strerror(errno));
-    json j = json_check(in_dir("t.json"), world.lanes);
-    int events = 0;
-    for (int i = 0; i < world.n_lanes; i++) {
-        events += world.lanes[i].n;
-    }
-    CHECK(!j.bad && j.wrong == 0 && j.events == events, "%d of %d events, %d wrong", j.events,
-          events, j.wrong);
+    json j = json_check(in_dir("t.json"), NULL);
+    CHECK(!j.bad && j.events == total, "%d of %d events", j.events, total);
     CHECK(dlp_pipe_write_timeline(p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
-    CHECK(svg_count_texts(&g, "head") == 3 && svg_count_texts(&g, "lane") == 5, "groups");
     svg_free(&g);
-    CHECK(dlp_pipe_explain(p, words, sizeof words) ==
-                  dlp_stats_explain(&world.stats, same, sizeof same) &&
-              strcmp(words, same) == 0,
-          "%s", words);
+    CHECK(dlp_pipe_explain(p, words, sizeof words) > 40 && strncmp(words, "Limit: ", 7) == 0, "%s", words);
     CHECK(dlp_pipe_write_trace(NULL, "x") == DLP_ERR_ARG &&
               dlp_pipe_write_timeline(p, NULL) == DLP_ERR_ARG,
           "NULL");
-    CHECK(alloc_live == 0, "%d live", alloc_live);
+    CHECK(dlp_pipe_close(p) == DLP_OK, "close");
 }
 
 static void pipe__each_allocation_fails__memory_error_and_nothing_left(void) {
-    dlp_pipe *p = (dlp_pipe *)&world;
-    simulate(&samples[1].d);
+    dlp_pipe *p = ran_pipe();
+    int live = alloc_live;
+    CHECK(p != NULL, "open");
     for (int i = 0; i < 2; i++) {
         for (int k = 0;; k++) {
             alloc_calls = 0;
@@ -1772,7 +1756,7 @@ static void pipe__each_allocation_fails__memory_error_and_nothing_left(void) {
                        : dlp_pipe_write_trace(p, in_dir("m")),
                 calls = alloc_calls;
             alloc_fail_at = -1;
-            CHECK(alloc_live == 0, "%d live", alloc_live);
+            CHECK(alloc_live == live, "%d live", alloc_live);
             if (calls <= k) {
                 CHECK(rc == DLP_OK && k > 5, "%d after %d", rc, k);
                 break;
@@ -1782,8 +1766,8 @@ static void pipe__each_allocation_fails__memory_error_and_nothing_left(void) {
         }
         unlink(in_dir("m"));
     }
+    CHECK(dlp_pipe_close(p) == DLP_OK, "close");
 }
-/* <<stubs */
 
 static void run(const char *name, void (*test)(void)) {
     test_name = name;
@@ -1820,8 +1804,8 @@ static void run_all(void) {
     RUN(explain__failed_items__counted);
     RUN(explain__small_buffers__cut_like_snprintf);
     RUN(explain__any_bytes__a_sentence);
-    RUN(pipe__lanes_longer_than_the_first_guess__whole_files);       /* stubs */
-    RUN(pipe__each_allocation_fails__memory_error_and_nothing_left); /* stubs */
+    RUN(pipe__real_run__whole_files);
+    RUN(pipe__each_allocation_fails__memory_error_and_nothing_left);
 }
 
 int main(int argc, char **argv) {
