@@ -141,6 +141,15 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define DLPI_INLINE static inline __attribute__((always_inline))
+
+DLPI_INLINE void dlpi_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#endif
+}
+
 /* A word of a record, whatever type the user sees there. */
 typedef uint64_t __attribute__((may_alias)) dlpi_word;
 
@@ -161,10 +170,10 @@ typedef uint64_t __attribute__((may_alias)) dlpi_word;
      consumer: dlp_spsc_rx rx; dlp_spsc_attach_rx(&rx, mem, sizeof mem);
                dlp_spsc_pop(&rx, &value, DLP_FOREVER);
 
-   try_ never waits. Calls with timeout_ms wait: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all.
-   A waiter spins, then yields if there are more peers than cores, then sleeps; spin_ns and yields of
-   the handle say how long and may be changed between calls. A producer that sleeps is woken when
-   half of the ring is free. Every sleep ends after 100 ms at most, to look again.
+   try_ never waits. Calls with timeout_ms wait: 0 or DLP_FOREVER without end, DLP_NOWAIT not at
+   all. A waiter spins, then yields if there are more peers than cores, then sleeps; spin_ns and
+   yields of the handle say how long and may be changed between calls. A producer that sleeps is
+   woken when half of the ring is free. Every sleep ends after 100 ms at most, to look again.
    Memory that others write is not trusted: counters out of range make a call return
    DLP_ERR_CORRUPT, and no address is ever computed from them.
    DLPIPE_NO_FUTEX, DLPIPE_NO_MEMBARRIER [impl]: portable fall-backs. */
@@ -220,7 +229,8 @@ typedef struct dlp_spsc_rx {
     uint64_t peeked;
     uint32_t record_bytes, shared;
     uint32_t spin_ns, yields;
-    unsigned char pad[176];
+    uint32_t slip, slip_most;   /* pauses before a look, see dlpi_spsc_look_rx */
+    unsigned char pad[168];
 } dlp_spsc_rx;
 
 /* A bundle as it lies in memory, followed by ready words, owner words and lanes. */
@@ -259,8 +269,8 @@ typedef struct dlp_mpsc_rx {
     unsigned char pad[128];
 } dlp_mpsc_rx;
 
-/* Bytes that a lane takes. record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: a power
-   of two, 1..DLP_QUEUE_MAX_CAPACITY. Returns 0 if either is out of range. Any thread. */
+/* Bytes that a lane takes. record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: a
+   power of two, 1..DLP_QUEUE_MAX_CAPACITY. Returns 0 if either is out of range. Any thread. */
 DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity);
 
 /* Make an empty lane in mem. mem: borrowed, aligned to DLP_QUEUE_ALIGN; shared: 1 if more than one
@@ -269,9 +279,9 @@ DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity);
 DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
                          int shared);
 
-/* Become the producer (the consumer) of the lane in mem. bytes: what is mapped there. Returns DLP_OK,
-   DLP_ERR_ARG, DLP_ERR_CORRUPT if what lies there is no lane of this version and layout that fits
-   in bytes. One of each at a time. Makes system calls; does not allocate. */
+/* Become the producer (the consumer) of the lane in mem. bytes: what is mapped there. Returns
+   DLP_OK, DLP_ERR_ARG, DLP_ERR_CORRUPT if what lies there is no lane of this version and layout
+   that fits in bytes. One of each at a time. Makes system calls; does not allocate. */
 DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes);
 DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes);
 
@@ -318,33 +328,37 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
 /* ---- the calls on the fast path, inline in every file that includes this header ----
 
    Labelled atomics of a lane:
-     label  where                       access         partner and what it carries
-     T1     lane->tail, producer        store release  T2: the records below it are written
-     T2     lane->tail, consumer        load acquire   T1
-     H1     lane->head, consumer        store release  H2: the slots below it are read, may be reused
-     H2     lane->head, producer        load acquire   H1
-     B1     a bell, waker               load relaxed   B3: ordered behind T1 or H1, see dlpi_await
-     B2     a bell, waker               rmw seq_cst    B3: takes the sleeper bit, then wakes
-     B3     a bell, sleeper             rmw seq_cst    B1, B2: before it looks again by T2 or H2
+     label  where                   access          partner, and what it carries
+     D1     slot words, producer    store relaxed   plain reads behind T2; one store, not torn
+     T1     lane->tail, producer    store release   T2: the records below it are written
+     T2     lane->tail, consumer    load acquire    T1
+     H1     lane->head, consumer    store release   H2: the slots below it may be written again
+     H2     lane->head, producer    load acquire    H1
+     B1     a bell, waker           load relaxed    B3: ordered behind T1 or H1, see dlpi_await
+     B2     a bell, waker           rmw seq_cst     B3: takes the sleeper bit, then wakes
+     B3     a bell, sleeper         rmw seq_cst     B1, B2: before it looks again by T2 or H2
+     M1     magic, init             store release   M2: the header is written
+     M2     magic, attach           load acquire    M1
    Why full, empty and wrap are right:
    1 tail and head run free over 2^64 and only ever grow; tail - head, modulo 2^64, is the number of
-     records in the ring, 0..capacity, whatever the counters' values. A power-of-two capacity divides
-     2^64, so that a counter's low bits go on in step over the wrap.
-   2 The producer alone writes tail and slots in [head + capacity .. ), the consumer alone writes head.
-   3 head_seen is an old head: head_seen <= head <= tail. tail - head_seen == capacity may be a false
-     "full", never a false "room"; full is reported only after H2 has looked again.
-   4 tail_seen likewise: "empty" is reported only after T2 has looked again.
+     records in the ring, 0..capacity, whatever the counters' values. A capacity that is a power of
+     two divides 2^64, so that a counter's low bits go on in step over the wrap.
+   2 The producer alone writes tail and the slots in [tail, head + capacity); the consumer alone
+     writes head.
+   3 head_seen is an old head: head_seen <= head <= tail. tail - head_seen == capacity may be a
+     false "full", never a false "room"; full is reported only after H2 has looked again.
+   4 tail_seen likewise: empty is reported only after T2 has looked again.
    5 T1 -> T2: what the consumer reads in [head, tail_seen) was written before that tail.
    6 H1 -> H2: a slot that the producer writes again was read before that head.
-   7 The consumer publishes head after an eighth of the ring, and always before it reports empty; the
-     producer publishes tail in every call. So neither waits for what the other keeps to itself:
-     of a full ring, an eighth at the latest is given back while the consumer goes on, and a consumer
-     that stops in between has said so when it was empty, or calls dlp_spsc_publish.
-   8 A counter read from memory is used only if tail - head <= capacity, and slots are addressed by the
-     private counter alone.
+   7 The consumer publishes head after an eighth of the ring, and always before it reports empty;
+     the producer publishes tail in every call. So neither waits for what the other keeps to
+     itself, unless a consumer stops between pops without calling dlp_spsc_publish: then the
+     producer misses less than an eighth of the ring.
+   8 A counter read from memory is used only if tail - head <= capacity, and slots are addressed by
+     the private counter alone.
    Progress: the try_ calls, reserve, commit, peek and release are wait-free, but for the one system
-   call that wakes a sleeper. The producer's and consumer's crash between any two instructions leaves
-   the lane as it was before the call or after it. */
+   call that wakes a sleeper. A crash between any two instructions leaves the lane as it was before
+   the call or after it. */
 
 DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
                                        uint32_t record_bytes) {
@@ -376,8 +390,8 @@ DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
         dlpi_bell_ring(tx->bell, tx->shared);
 }
 
-/* Publish the consumer's counter now, which it else does after an eighth of the ring or when it finds
-   the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
+/* Publish the consumer's counter now, which it else does after an eighth of the ring or when it
+   finds the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
 DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
     rx->published = rx->head;
     DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
@@ -386,14 +400,26 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
         dlpi_spsc_room_bell(rx);
 }
 
-/* Read the producer's counter again; publish ours if there is nothing. Returns how many records there
-   are, or DLP_ERR_CORRUPT. */
-DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
+#define DLPI_SLIP_MOST 8u /* pauses, about 0.2 us */
+
+/* Read the producer's counter again; publish ours if there is nothing. Returns how many records
+   there are, or DLP_ERR_CORRUPT.
+   Each look takes the line of tail from the producer, who pays for it at his next push. A consumer
+   that is the faster one would look after every few records and slow both down; so while looks find
+   some records, but less than an eighth of the ring, single pops let a few pauses more pass before
+   the next look. One record at a time, as in a ping-pong, never slips. */
+DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
+    for (; DLPI_UNLIKELY(pauses > 0); pauses--)
+        dlpi_pause();
     uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
     uint64_t stock = tail - rx->head;
     if (DLPI_UNLIKELY(stock > rx->capacity))
         return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
+    if (stock < 2)
+        rx->slip = 0;
+    else if (stock < rx->publish_every && rx->slip < rx->slip_most)
+        rx->slip++;
     if (stock == 0 && rx->published != rx->head)
         dlp_spsc_publish(rx);
     return (int64_t)stock;
@@ -401,7 +427,9 @@ DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
 
 DLPI_INLINE int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
     uint64_t stock = rx->tail_seen - rx->head;
-    return DLPI_LIKELY(stock >= want) ? (int64_t)stock : dlpi_spsc_look_rx(rx);
+    if (DLPI_LIKELY(stock >= want))
+        return (int64_t)stock;
+    return dlpi_spsc_look_rx(rx, want == 1 ? rx->slip : 0);
 }
 
 /* Give n slots back. */
@@ -411,16 +439,16 @@ DLPI_INLINE void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
         dlp_spsc_publish(rx);
 }
 
-/* Copy a record into its slot, word by word: the caller has often just written it field by field, and
-   a wider load would wait until those stores have left the store buffer, behind all earlier records on
-   their way to the other core. Where the compiler sees how large the caller's object is, only the sizes
-   that fit remain, and it has nothing to warn about. */
+/* Copy a record into its slot, word by word: the caller has often just written it field by field,
+   and a wider load would wait until those stores have left the store buffer, behind all earlier
+   records on their way to the other core. Where the compiler sees how large the caller's object
+   is, only the sizes that fit remain, and it has nothing to warn about. */
 DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint32_t words) {
     dlpi_word *to = (dlpi_word *)slot;
     for (uint32_t i = 0; i < words; i++) {
         uint64_t word;
         memcpy(&word, (const unsigned char *)record + i * 8, 8);
-        DLPI_STORE_RLX(to + i, word); /* D1 -> D2 */
+        DLPI_STORE_RLX(to + i, word); /* D1, behind it T1 */
     }
 }
 
@@ -474,9 +502,9 @@ static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, 
         memcpy((unsigned char *)records + first * record_bytes, slots, (n - first) * record_bytes);
 }
 
-/* Lend room for up to n records, one behind the other in memory. *records: where to write them, valid
-   until commit or abort; a lane's records cannot be refused, only not committed. Returns how many (fewer
-   than n at the ring's end too), 0 if the lane is full, DLP_ERR_CORRUPT. Wait-free. */
+/* Lend room for up to n records, one behind the other in memory. *records: where to write them,
+   valid until commit or abort. Returns how many (fewer than n at the ring's end too), 0 if the lane
+   is full, DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
     int64_t room = dlpi_spsc_room(tx, n);
     uint64_t at = tx->tail & (tx->capacity - 1);
@@ -490,8 +518,8 @@ static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **recor
     return (int64_t)most;
 }
 
-/* Publish the first n of the records reserved; the others are given up. Returns DLP_OK, DLP_ERR_ARG if
-   fewer were reserved. Wait-free, but for waking. */
+/* Publish the first n of the records reserved; the others are given up. Returns DLP_OK,
+   DLP_ERR_ARG if fewer were reserved. Wait-free, but for waking. */
 static inline int dlp_spsc_commit(dlp_spsc_tx *tx, uint64_t n) {
     if (DLPI_UNLIKELY(n > tx->reserved))
         return DLP_ERR_ARG;
@@ -506,7 +534,8 @@ static inline void dlp_spsc_abort(dlp_spsc_tx *tx) {
     tx->reserved = 0;
 }
 
-/* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT. Wait-free, but for waking. */
+/* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT. Wait-free, but for
+   waking. */
 DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     int64_t room = dlpi_spsc_room(tx, 1);
     if (DLPI_UNLIKELY(room <= 0))
@@ -517,8 +546,8 @@ DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     return DLP_OK;
 }
 
-/* Push copies of up to n records. Returns how many, 0 if the lane is full, DLP_ERR_CORRUPT. One store
-   publishes them all. Wait-free, but for waking. */
+/* Push copies of up to n records. Returns how many, 0 if the lane is full, DLP_ERR_CORRUPT. One
+   store publishes them all. Wait-free, but for waking. */
 static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n) {
     int64_t room = dlpi_spsc_room(tx, n);
     if (DLPI_UNLIKELY(room <= 0 || n == 0))
@@ -530,9 +559,10 @@ static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *recor
     return (int64_t)n;
 }
 
-/* Lend up to n records, one behind the other in memory, until release. Returns how many (fewer than n
-   at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in memory that the
-   producer can still write: between processes that do not trust each other copy, check, use. Wait-free. */
+/* Lend up to n records, one behind the other in memory, until release. Returns how many (fewer
+   than n at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in
+   memory that the producer can still write: between processes that do not trust each other copy,
+   check, use. Wait-free. */
 static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **records) {
     int64_t stock = dlpi_spsc_stock(rx, n);
     uint64_t at = rx->head & (rx->capacity - 1);
@@ -546,8 +576,8 @@ static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **re
     return (int64_t)most;
 }
 
-/* Give the first n of the peeked records back; the others are not taken. Returns DLP_OK, DLP_ERR_ARG if
-   fewer were peeked. Wait-free, but for waking. */
+/* Give the first n of the peeked records back; the others are not taken. Returns DLP_OK,
+   DLP_ERR_ARG if fewer were peeked. Wait-free, but for waking. */
 static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
     if (DLPI_UNLIKELY(n > rx->peeked))
         return DLP_ERR_ARG;
@@ -556,7 +586,8 @@ static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
     return DLP_OK;
 }
 
-/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
+/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for
+   waking. */
 DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
     int64_t stock = dlpi_spsc_stock(rx, 1);
     if (DLPI_UNLIKELY(stock <= 0))
@@ -567,8 +598,8 @@ DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
     return DLP_OK;
 }
 
-/* Pop up to max records. Returns how many, 0 if the lane is empty, DLP_ERR_CORRUPT. Wait-free, but for
-   waking. */
+/* Pop up to max records. Returns how many, 0 if the lane is empty, DLP_ERR_CORRUPT. Wait-free, but
+   for waking. */
 static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max) {
     int64_t stock = dlpi_spsc_stock(rx, max);
     if (DLPI_UNLIKELY(stock <= 0 || max == 0))
@@ -580,7 +611,8 @@ static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uin
     return (int64_t)max;
 }
 
-/* Push (pop) one record, waiting for room (for a record). Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT. */
+/* Push (pop) one record, waiting for room (for a record). Returns DLP_OK, DLP_TIMEOUT,
+   DLP_ERR_CORRUPT. */
 DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_spsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL))
@@ -605,8 +637,8 @@ DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
      O1     an owner word               rmw seq_cst    O1: one claimer wins
    Ready bits are hints that save the consumer from looking at idle lanes. R1 may see a bit that R3
    is just clearing while T1 is on its way, and the hint is then lost; therefore every 64th search
-   looks at all lanes, and so does every search that would else report empty. Hence empty is reported
-   only after T2 found each lane empty, and a lane waits at most 64 turns.
+   looks at all lanes, and so does every search that would else report empty. Hence empty is
+   reported only after T2 found each lane empty, and a lane waits at most 64 turns.
    Order is kept per producer, not among producers. No producer waits for another. Progress as for
    lanes; a search takes as many steps as there are producers, at most. */
 
@@ -687,7 +719,8 @@ static inline int dlp_mpsc_release(dlp_mpsc_rx *rx, uint64_t n) {
     return r;
 }
 
-/* Pop up to max records, of several producers if need be. Returns how many, 0: empty; DLP_ERR_CORRUPT. */
+/* Pop up to max records, of several producers if need be. Returns how many, 0: empty;
+   DLP_ERR_CORRUPT. */
 static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max) {
     unsigned char *to = (unsigned char *)records;
     uint64_t done = 0;
@@ -1286,15 +1319,7 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 #endif
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-clock      PAUSE, TIME */
-
-static inline void dlpi_pause(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield" ::: "memory");
-#endif
-}
+   >>impl-clock      TIME */
 
 static inline uint64_t dlpi_now_ns(void) {
     struct timespec t;
@@ -1347,8 +1372,8 @@ DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
 
 #define DLPI_SLEEP_MAX_NS 100000000u /* every sleep ends by then: a waker can die before it wakes */
 
-/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper that
-   has not slept yet sees another value than it expects. */
+/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper
+   that has not slept yet sees another value than it expects. */
 #ifndef DLPIPE_NO_FUTEX
 /* The kernel's numbers (futex(2)), so that no kernel header is needed. */
 enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
@@ -1431,7 +1456,7 @@ static int dlpi_lot_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_
     t.tv_nsec = (long)(at % 1000000000u);
     int timed_out = 0;
     pthread_mutex_lock(lock);
-    if (DLPI_LOAD_SEQ(word) == expect) { /* W1, under the lock that a waker takes after its change */
+    if (DLPI_LOAD_SEQ(word) == expect) { /* W1, under the waker's lock */
         me.next = *list;
         *list = &me;
         while (!me.woken && !timed_out)
@@ -1522,7 +1547,8 @@ static int dlpi_cgroup_cpus(int most) {
 }
 #endif
 
-/* Cores that this process may use: its affinity mask, and its cgroup's quota where it can be read. */
+/* Cores that this process may use: its affinity mask, and its cgroup's quota where it can be read.
+   */
 static int dlpi_cpu_count(void) {
 #if defined(__linux__)
     cpu_set_t set;
@@ -1538,7 +1564,8 @@ static int dlpi_cpu_count(void) {
 #endif
 }
 
-/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to sleep ---- */
+/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to
+   sleep ---- */
 
 #ifndef DLPIPE_NO_MEMBARRIER
 /* The kernel's numbers (membarrier(2)). */
@@ -1580,14 +1607,16 @@ static int dlpi_heavy_barrier(int shared) {
    A bell is a futex word. DLPI_BELL_SLEEPER: its owner sleeps or is about to. DLPI_BELL_RMW: some
    participant has no heavy barrier; it is set once and stays, and makes every waker come to
    dlpi_bell_ring, whose read-modify-write (B2) then is the order.
-   Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is unchanged.
+   Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is
+   unchanged.
    Waker:   T1 or H1; B1.
-   With the barrier: either B1 comes before it in the waker's program, and then so does T1, which the
-   barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
+   With the barrier: either B1 comes before it in the waker's program, and then so does T1, which
+   the barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
    Without: B2 and B3 are one order. If B2 is later it sees the bit. If B3 is later it reads what B2
    wrote, or later, and the second look sees T1, which came before B2.
-   A participant that sets DLPI_BELL_RMW while others run may miss a wake-up until they have seen the
-   bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100 ms. */
+   A participant that sets DLPI_BELL_RMW while others run may miss a wake-up until they have seen
+   the bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100
+   ms. */
 #define DLPI_BELL_SLEEPER 1u
 #define DLPI_BELL_RMW 2u
 
@@ -1640,7 +1669,8 @@ static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until
 
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER; /* B3 -> B1, B2 */
+        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER); /* B3 -> B1, B2 */
+        set |= DLPI_BELL_SLEEPER;
         if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
             DLPI_OR_SEQ(w->bell, DLPI_BELL_RMW); /* -> B1 */
             set |= DLPI_BELL_RMW;
@@ -1793,6 +1823,7 @@ DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
     rx->head = rx->published = copy.head;
     rx->tail_seen = copy.tail;
     rx->publish_every = copy.capacity >= 8 ? copy.capacity / 8 : 1;
+    rx->slip_most = DLPI_SLIP_MOST;
     rx->capacity = copy.capacity;
     rx->slots = (unsigned char *)mem + copy.slots_offset;
     rx->lane = lane;
@@ -1991,6 +2022,7 @@ DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_la
         int r = dlp_spsc_attach_rx(&lanes[i], lane, copy.lane_bytes);
         if (r != DLP_OK || lanes[i].record_bytes != copy.record_bytes)
             return DLP_ERR_CORRUPT;
+        lanes[i].slip_most = 0; /* other lanes may have records */
     }
     memset(rx, 0, sizeof *rx);
     rx->bundle = (dlp_mpsc *)mem;
