@@ -3498,6 +3498,9 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
+/* The claim of a unit of batch b that was freed again: nobody has it, and it is older than b. */
+static inline uint64_t dlpi_own_freed(uint64_t b) { return ((b - 1) & DLPI_GEN_MASK) << 24; }
+
 /* Try to claim unit t->unit of batch t->b. own was read before. */
 static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
     uint64_t mine = (t->b & DLPI_GEN_MASK) << 24 | ((uint64_t)w->global + 1u);
@@ -3608,12 +3611,20 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, uint64_t b) {
     }
 }
 
-/* Rows of unit t are done in this item stage, and there is another one behind it. */
+/* Is the claim of unit t in stage st one that was given up again? */
+static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    const uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, st));
+    return DLPI_LOAD_RLX(&own[t->unit]) == dlpi_own_freed(t->b); /* O1: ordered by our claim, see rows_redo */
+}
+
+/* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there for
+   units freed again may have done so before the rows were back, and goes by its hints since: call again. */
 static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     dlp_pipe *p = w->p;
     dlpi_stage *next = p->work[w->st->work + 1];
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
     if ((done & mask) != mask) return;
+    if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
     if (next->n_producers > 0) dlpi_deal(p, next, w->id, t->b, t->unit);
     else if (next->w.num_workers > 0) dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
     else dlpi_ring_caller(p->ctl, UINT64_MAX);
@@ -3650,14 +3661,13 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
    stage runs before the one behind it. */
 static void dlpi_rows_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
-    uint64_t freed = ((t->b - 1) & DLPI_GEN_MASK) << 24;
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
         DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
     }
     for (int k = w->st->work; k >= 0; k--) {
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
-        DLPI_STORE_SEQ(&own[t->unit], freed); /* O1 -> O1 */
+        DLPI_STORE_SEQ(&own[t->unit], dlpi_own_freed(t->b)); /* O1 -> O1 */
     }
     for (int k = 0; k <= w->st->work; k++) {
         DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
