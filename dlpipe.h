@@ -2652,6 +2652,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
 #define DLPI_PARK 64
+#define DLPI_GOES_BACK UINT64_C(0)
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
@@ -2813,7 +2814,7 @@ typedef struct dlpi_stage {
 } dlpi_stage;
 
 typedef struct dlpi_parked {
-    uint64_t due_ns;
+    uint64_t due_ns; /* DLPI_GOES_BACK: to the first stage, once no other row of its unit waits here */
     uint64_t gen;
     uint32_t slot, row;
 } dlpi_parked;
@@ -4002,7 +4003,7 @@ static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bo
         return;
     }
     for (; rows; rows &= rows - 1)
-        dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), 0);
+        dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
 
 /* Work on a claimed unit of an item stage. */
@@ -4037,14 +4038,19 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
 }
 
-/* Parked rows of t's unit; are all of them due? */
+/* A parked row that is tried again here when it is due; the others go back to the first stage. */
+static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
+    return w->st->work == 0 || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
+}
+
+/* Parked rows of t's unit; may all of them go back now? */
 static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
     uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->pub)); /* claimed */
     *rows = 0;
     for (int i = 0; i < w->n_parked; i++) {
         const dlpi_parked *k = &w->parked[i];
         if (k->slot != t->slot || k->row >> shift != t->unit) continue;
-        if (k->due_ns > now) return false;
+        if (k->due_ns > now || dlpi_parked_stays(w, k)) return false;
         *rows |= UINT32_C(1) << k->row % DLPI_WORD_ROWS;
     }
     return true;
@@ -4074,7 +4080,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_bump(&w->wb->bytes, w->p->items.cell_bytes);
         dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
     }
-    if (what == DLPI_ROW_REDO) dlpi_unit_redo(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS, false);
+    if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }
 
 /* Parked rows that are due: run them, or send them back. Returns whether any was. */
@@ -4085,7 +4091,7 @@ static bool dlpi_unpark(dlpi_worker *w) {
         dlpi_parked k = w->parked[i];
         dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1};
         bool cancelled = dlpi_slot_at(p, k.slot)->epoch < cancel;
-        bool again = w->st->work == 0 || w->st->w.idempotent || cancelled;
+        bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
         if (k.due_ns > now && !cancelled) continue;
         t.unit = k.row >> dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->pub)); /* claimed */
