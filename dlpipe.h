@@ -4056,6 +4056,13 @@ static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t no
     return true;
 }
 
+/* Can this parked row, which is due, do anything now? */
+static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
+    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->pub)), rows; /* claimed */
+    dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1};
+    return dlpi_parked_stays(w, k) || dlpi_group_due(w, &t, now, &rows);
+}
+
 static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     uint32_t word = t->row / DLPI_WORD_ROWS;
     int n = 0;
@@ -4399,14 +4406,15 @@ static bool dlpi_step(dlpi_worker *w) {
     return true;
 }
 
-static uint64_t dlpi_park_due(const dlpi_worker *w) { /* ns until the next parked row, at most a sleep */
+/* ns until a parked row may move, at most a sleep. One that is due may wait for others of its unit. */
+static uint64_t dlpi_park_due(const dlpi_worker *w) {
     uint64_t least = DLPI_SLEEP_NS, now;
     if (w->n_parked == 0) return least;
     now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
-        uint64_t due = w->parked[i].due_ns;
-        uint64_t left = due > now ? due - now : 0;
-        if (left < least) least = left;
+        const dlpi_parked *k = &w->parked[i];
+        if (k->due_ns > now && k->due_ns - now < least) least = k->due_ns - now;
+        if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
     }
     return least;
 }

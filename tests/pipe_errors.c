@@ -209,7 +209,7 @@ static void one_case(uint64_t *random, int workers, int dispatch, int policy, in
 
 static void errors__random_failures__bytes_foretold(uint64_t seed) {
     uint64_t random = seed;
-    int rounds = test_share(4, 100);
+    int rounds = test_share(3, 100);
     for (int round = 0; round < rounds; round++)
         for (int w = 0; w < 5; w++)
             for (int dispatch = 0; dispatch < 2; dispatch++)
@@ -218,7 +218,291 @@ static void errors__random_failures__bytes_foretold(uint64_t seed) {
                         one_case(&random, workers_of[w], dispatch, policy, kind & 1, kind >> 1);
 }
 
+
+static uint64_t cpu_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* One row of a unit is to go back, another waits for its retry: nobody spins meanwhile. */
+static void errors__row_goes_back_while_another_waits__sleeps(void) {
+    for (int workers = 0; workers < 2; workers++) {
+        rig r;
+        fault f;
+        stage_fault sf[STAGES];
+        dlp_workers_desc w;
+        uint64_t cpu, began;
+        memset(&w, 0, sizeof w);
+        memset(&f, 0, sizeof f);
+        w.num_workers = workers;
+        w.on_error = DLP_ON_ERROR_REPLACE;
+        w.retries = 1;
+        w.retry_backoff_ms = 400;
+        rig_init(&r, N_ITEMS, 64);
+        r.repeat.epochs = 1;
+        r.pipe.prefetch_factor = 1;
+        for (uint32_t i = 128; i < 192; i += 2) {
+            f.fails[1][i] = LEAVES;
+            f.fails[1][i + 1] = 1;
+        }
+        wire_faults(&r, &f, sf, 1, &w);
+        cpu = cpu_ns();
+        began = dlpi_now_ns();
+        CHECK(run_policy(&r, &f));
+        CHECK(dlpi_now_ns() - began > 390000000); /* it did wait */
+        CHECK(cpu_ns() - cpu < 150000000);
+    }
+}
+
+/* One worker, items that wait for a retry: the others of the batch are done meanwhile. */
+static void errors__retry_with_backoff__parks_the_item_only(void) {
+    for (int stage = 0; stage < 2; stage++)
+        for (int dispatch = 0; dispatch < 2; dispatch++) {
+            rig r;
+            fault f;
+            stage_fault sf[STAGES];
+            dlp_workers_desc w;
+            dlp_pipe *p;
+            dlp_batch *b;
+            uint64_t total = 0, began = dlpi_now_ns();
+            memset(&w, 0, sizeof w);
+            memset(&f, 0, sizeof f);
+            w.num_workers = 1;
+            w.dispatch = dispatch;
+            w.retries = 3;
+            w.retry_backoff_ms = 100;
+            rig_init(&r, 32, 32);
+            r.repeat.epochs = 1;
+            for (uint32_t i = 0; i < 32; i += 4) f.fails[stage][i] = 2;
+            wire_faults(&r, &f, sf, stage, &w);
+            if (rig_open(&r, &p) != DLP_OK) return;
+            CHECK(dlp_pipe_next(p, &b, 60) == DLP_TIMEOUT); /* every item was tried once within 60 ms */
+            for (uint32_t i = 0; i < 32; i++) total += __atomic_load_n(&f.seen[stage][i], __ATOMIC_RELAXED) > 0;
+            CHECK(total == 32);
+            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+            CHECK(dlpi_now_ns() - began > 290000000); /* 100 ms, then 200 */
+            CHECK(dlpi_now_ns() - began < UINT64_C(2000000000)); /* all waited together */
+            CHECK(rig_batch_same(&r, b, 0, 0));
+            for (uint32_t i = 0; i < 32; i++) CHECK(f.seen[stage][i] == (i % 4 == 0 ? 3 : 1));
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+}
+
+/* Items fail for good under RAISE: the batches before come whole, then the error, and it stays. */
+static void errors__raise__told_at_its_batch(void) {
+    for (int w = 0; w < 5; w++)
+        for (int kind = 0; kind < 8; kind++) {
+            rig r;
+            fault f;
+            stage_fault sf[STAGES];
+            dlp_workers_desc d;
+            dlp_pipe *p;
+            dlp_batch *b;
+            const dlp_error *e;
+            int rc, n = 0, stage = kind >> 2, unordered = kind >> 1 & 1;
+            memset(&d, 0, sizeof d);
+            memset(&f, 0, sizeof f);
+            d.num_workers = workers_of[w];
+            d.dispatch = kind & 1;
+            d.retries = 2;
+            rig_init(&r, N_ITEMS, 10);
+            r.repeat.epochs = 1;
+            r.pipe.unordered = unordered;
+            r.pipe.prefetch_factor = 4;
+            f.fails[stage][73] = ALWAYS;
+            wire_faults(&r, &f, sf, 1, &d);
+            if (rig_open(&r, &p) != DLP_OK) return;
+            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+                n++;
+                CHECK(b->in_epoch != 7 && rig_batch_same(&r, b, 0, b->in_epoch));
+                CHECK(unordered || b->in_epoch < 7);
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            e = dlp_pipe_error(p);
+            CHECK(unordered ? n <= 7 + 16 : n == 7);
+            CHECK(rc == DLP_ERR_CALLBACK && e->code == rc && e->has_item && e->index == 73 && e->position == 73);
+            CHECK(e->epoch == 0 && e->errnum == 5 && strstr(e->message, "cannot have item 73") != NULL);
+            CHECK(strcmp(e->stage, stage ? "map" : "fetch") == 0 && e->worker >= 0);
+            CHECK(f.seen[stage][73] == 3);
+            CHECK(dlp_pipe_next(p, &b, 0) == rc);
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+}
+
+/* max_skips of an epoch's failures are let through, the next one is an error; DLP_SKIP does not count. */
+static void errors__max_skips__one_more_is_an_error(void) {
+    for (int w = 0; w < 5; w++)
+        for (int kind = 0; kind < 8; kind++) {
+            rig r;
+            fault f;
+            stage_fault sf[STAGES];
+            dlp_workers_desc d;
+            dlp_pipe *p;
+            dlp_batch *b;
+            int rc, n = 0, none = kind >> 2;
+            memset(&d, 0, sizeof d);
+            memset(&f, 0, sizeof f);
+            d.num_workers = workers_of[w];
+            d.dispatch = kind & 1;
+            d.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
+            d.max_skips = none ? DLP_NONE : 3;
+            rig_init(&r, N_ITEMS, 10);
+            r.repeat.epochs = 1;
+            r.pipe.prefetch_factor = 1;
+            for (uint32_t i = 5; i < 200; i += 20) f.fails[0][i] = i < 80 ? ALWAYS : 0;
+            for (uint32_t i = 0; i < 200; i += 20) f.fails[0][i] = LEAVES;
+            if (d.on_error == DLP_ON_ERROR_REPLACE) memset(f.fails[0] + 80, 0, 120);
+            wire_faults(&r, &f, sf, 0, &d);
+            if (rig_open(&r, &p) != DLP_OK) return;
+            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+                n++;
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            CHECK(rc == DLP_ERR_BUDGET && dlp_pipe_error(p)->has_item);
+            if (!(kind & 2)) CHECK(n == (none ? 0 : 6)); /* 5, 25, 45 are let through; 65 is of batch 6 */
+            if (!(kind & 2)) CHECK(dlp_pipe_error(p)->index == (none ? 5 : 65));
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+}
+
+/* The ring has the newest 64 skips, the total all of them. */
+static void errors__skips__listed(void) {
+    for (int w = 0; w < 5; w++) {
+        rig r;
+        fault f;
+        stage_fault sf[STAGES];
+        dlp_workers_desc d;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_skip skip[80];
+        uint64_t total = 0, left = 0, seen[2] = {0, 0};
+        int n;
+        memset(&d, 0, sizeof d);
+        memset(&f, 0, sizeof f);
+        d.num_workers = workers_of[w];
+        d.on_error = DLP_ON_ERROR_SHORT;
+        rig_init(&r, N_ITEMS, 50);
+        r.repeat.epochs = 2;
+        for (uint32_t i = 3; i < N_ITEMS; i += 4) f.fails[i % 8 == 3][i] = i % 8 == 3 ? ALWAYS : LEAVES;
+        wire_faults(&r, &f, sf, 1, &d);
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            left += b->count - b->valid_count;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        n = dlp_pipe_skips(p, skip, 80, &total);
+        CHECK(n == 64 && total == 100 && left == total);
+        for (int i = 0; i < n; i++) {
+            CHECK(skip[i].index % 4 == 3 && skip[i].position == skip[i].index && skip[i].new_index == UINT64_MAX);
+            CHECK(skip[i].code == (skip[i].index % 8 == 3 ? DLP_ERR_CALLBACK : DLP_SKIP));
+            CHECK(skip[i].stage == (skip[i].index % 8 == 3 ? 3 : 2) && skip[i].epoch < 2); /* stages as added */
+            CHECK(skip[i].errnum == (skip[i].index % 8 == 3 ? 5 : 0));
+            seen[skip[i].epoch]++;
+        }
+        CHECK(seen[1] >= 50); /* the newest */
+        CHECK(dlp_pipe_skips(p, skip, 5, NULL) == 5);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Every item fails, and every replacement too: an error, not an endless search. */
+static void errors__nothing_can_replace__error(void) {
+    for (int stage = 0; stage < 2; stage++) {
+        rig r;
+        fault f;
+        stage_fault sf[STAGES];
+        dlp_workers_desc d;
+        dlp_pipe *p;
+        dlp_batch *b;
+        memset(&d, 0, sizeof d);
+        memset(&f, 0, sizeof f);
+        memset(f.fails[stage], ALWAYS, sizeof f.fails[stage]);
+        d.num_workers = 2;
+        d.on_error = DLP_ON_ERROR_REPLACE;
+        rig_init(&r, N_ITEMS, 5);
+        wire_faults(&r, &f, sf, 1, &d);
+        if (rig_open(&r, &p) != DLP_OK) return;
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK);
+        CHECK(strstr(dlp_pipe_error(p)->message, "100 replacements") != NULL);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* ---- callbacks of whole batches ---- */
+
+typedef struct batch_fault {
+    uint64_t in_epoch; /* the batch that fails */
+    int times;
+    int calls;
+} batch_fault;
+
+static int failing_collate(void *user, dlp_collate *c) {
+    batch_fault *f = user;
+    if (c->position / 10 == f->in_epoch && __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED) <= f->times) {
+        memset(c->out[0].data, 0xee, 16);
+        return dlp_collate_fail(c, 7, "no collate for %d", (int)c->position);
+    }
+    return dlp_collate_pad(NULL, c);
+}
+
+static int failing_map(void *user, dlp_batch *b, void *state) {
+    batch_fault *f = user;
+    if (b->in_epoch == f->in_epoch && __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED) <= f->times) return -3;
+    return rig_batch_map(NULL, b, state);
+}
+
+static void errors__batch_callback_fails__retried_or_told(void) {
+    for (int w = 0; w < 5; w++)
+        for (int kind = 0; kind < 16; kind++) {
+            rig r;
+            dlp_pipe *p;
+            dlp_batch *b;
+            batch_fault f = {7, kind & 1 ? 3 : 2, 0};
+            int map = kind >> 2 & 1, rc, n = 0, backoff = kind >> 3;
+            dlp_workers_desc *d;
+            rig_init(&r, N_ITEMS, 10);
+            rig_workers(&r, workers_of[w], kind >> 1 & 1);
+            r.batch.batch_workers = workers_of[w];
+            if (map) {
+                r.n_batch_maps = 1;
+                r.batch_map[0].batch = failing_map;
+                r.batch_map[0].user = &f;
+                r.batch_map[0].workers.idempotent = 1;
+                d = &r.batch_map[0].workers;
+            } else {
+                r.batch.collate = failing_collate;
+                r.batch.collate_user = &f;
+                d = &r.batch.workers;
+            }
+            d->retries = 2;
+            d->retry_backoff_ms = backoff;
+            if (rig_open(&r, &p) != DLP_OK) return;
+            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+                CHECK(rig_batch_same(&r, b, 0, (uint64_t)n++));
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            if (f.times == 2) {
+                CHECK(rc == DLP_END && n == 21);
+            } else {
+                const dlp_error *e = dlp_pipe_error(p);
+                CHECK(rc == DLP_ERR_CALLBACK && n == 7 && f.calls == 3);
+                CHECK(e->position == 70 && strcmp(e->stage, map ? "map" : "batch") == 0);
+                CHECK(strstr(e->message, map ? "-3" : "no collate for 70") != NULL && e->errnum == (map ? 0 : 7));
+            }
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+}
+
 int main(int argc, char **argv) {
     errors__random_failures__bytes_foretold(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
+    errors__row_goes_back_while_another_waits__sleeps();
+    errors__retry_with_backoff__parks_the_item_only();
+    errors__raise__told_at_its_batch();
+    errors__max_skips__one_more_is_an_error();
+    errors__skips__listed();
+    errors__nothing_can_replace__error();
+    errors__batch_callback_fails__retried_or_told();
     return test_end("pipe_errors");
 }
