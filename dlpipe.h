@@ -2762,6 +2762,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
 #define DLPI_PARK 64
+#define DLPI_GOES_BACK UINT64_C(0)
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
@@ -2923,7 +2924,7 @@ typedef struct dlpi_stage {
 } dlpi_stage;
 
 typedef struct dlpi_parked {
-    uint64_t due_ns;
+    uint64_t due_ns; /* DLPI_GOES_BACK: to the first stage, once no other row of its unit waits here */
     uint64_t gen;
     uint32_t slot, row;
 } dlpi_parked;
@@ -3608,6 +3609,9 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
+/* The claim of a unit of batch b that was freed again: nobody has it, and it is older than b. */
+static inline uint64_t dlpi_own_freed(uint64_t b) { return ((b - 1) & DLPI_GEN_MASK) << 24; }
+
 /* Try to claim unit t->unit of batch t->b. own was read before. */
 static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
     uint64_t mine = (t->b & DLPI_GEN_MASK) << 24 | ((uint64_t)w->global + 1u);
@@ -3718,12 +3722,20 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, uint64_t b) {
     }
 }
 
-/* Rows of unit t are done in this item stage, and there is another one behind it. */
+/* Is the claim of unit t in stage st one that was given up again? */
+static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    const uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, st));
+    return DLPI_LOAD_RLX(&own[t->unit]) == dlpi_own_freed(t->b); /* O1: ordered by our claim, see rows_redo */
+}
+
+/* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there for
+   units freed again may have done so before the rows were back, and goes by its hints since: call again. */
 static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     dlp_pipe *p = w->p;
     dlpi_stage *next = p->work[w->st->work + 1];
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
     if ((done & mask) != mask) return;
+    if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
     if (next->n_producers > 0) dlpi_deal(p, next, w->id, t->b, t->unit);
     else if (next->w.num_workers > 0) dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
     else dlpi_ring_caller(p->ctl, UINT64_MAX);
@@ -3760,14 +3772,13 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
    stage runs before the one behind it. */
 static void dlpi_rows_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
-    uint64_t freed = ((t->b - 1) & DLPI_GEN_MASK) << 24;
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
         DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
     }
     for (int k = w->st->work; k >= 0; k--) {
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
-        DLPI_STORE_SEQ(&own[t->unit], freed); /* O1 -> O1 */
+        DLPI_STORE_SEQ(&own[t->unit], dlpi_own_freed(t->b)); /* O1 -> O1 */
     }
     for (int k = 0; k <= w->st->work; k++) {
         DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
@@ -4111,7 +4122,7 @@ static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bo
         return;
     }
     for (; rows; rows &= rows - 1)
-        dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), 0);
+        dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
 
 /* Work on a claimed unit of an item stage. */
@@ -4146,17 +4157,29 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
 }
 
-/* Parked rows of t's unit; are all of them due? */
+/* A parked row that is tried again here when it is due; the others go back to the first stage. */
+static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
+    return w->st->work == 0 || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
+}
+
+/* Parked rows of t's unit; may all of them go back now? */
 static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
     uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->pub)); /* claimed */
     *rows = 0;
     for (int i = 0; i < w->n_parked; i++) {
         const dlpi_parked *k = &w->parked[i];
         if (k->slot != t->slot || k->row >> shift != t->unit) continue;
-        if (k->due_ns > now) return false;
+        if (k->due_ns > now || dlpi_parked_stays(w, k)) return false;
         *rows |= UINT32_C(1) << k->row % DLPI_WORD_ROWS;
     }
     return true;
+}
+
+/* Can this parked row, which is due, do anything now? */
+static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
+    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->pub)), rows; /* claimed */
+    dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1};
+    return dlpi_parked_stays(w, k) || dlpi_group_due(w, &t, now, &rows);
 }
 
 static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
@@ -4183,7 +4206,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_bump(&w->wb->bytes, w->p->items.cell_bytes);
         dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
     }
-    if (what == DLPI_ROW_REDO) dlpi_unit_redo(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS, false);
+    if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }
 
 /* Parked rows that are due: run them, or send them back. Returns whether any was. */
@@ -4194,7 +4217,7 @@ static bool dlpi_unpark(dlpi_worker *w) {
         dlpi_parked k = w->parked[i];
         dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1};
         bool cancelled = dlpi_slot_at(p, k.slot)->epoch < cancel;
-        bool again = w->st->work == 0 || w->st->w.idempotent || cancelled;
+        bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
         if (k.due_ns > now && !cancelled) continue;
         t.unit = k.row >> dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->pub)); /* claimed */
@@ -4502,14 +4525,15 @@ static bool dlpi_step(dlpi_worker *w) {
     return true;
 }
 
-static uint64_t dlpi_park_due(const dlpi_worker *w) { /* ns until the next parked row, at most a sleep */
+/* ns until a parked row may move, at most a sleep. One that is due may wait for others of its unit. */
+static uint64_t dlpi_park_due(const dlpi_worker *w) {
     uint64_t least = DLPI_SLEEP_NS, now;
     if (w->n_parked == 0) return least;
     now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
-        uint64_t due = w->parked[i].due_ns;
-        uint64_t left = due > now ? due - now : 0;
-        if (left < least) least = left;
+        const dlpi_parked *k = &w->parked[i];
+        if (k->due_ns > now && k->due_ns - now < least) least = k->due_ns - now;
+        if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
     }
     return least;
 }
