@@ -2748,7 +2748,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and pub
    of generation b with u below its unit count. Slots are reused only after every unit of b was
    claimed and done, and own[u] only grows, so if the slot went on since, the swap fails. Units of b
-   freed again (dlpi_row_redo) get generation b - 1, which is older than b and than nothing later.
+   freed again (dlpi_rows_redo) get generation b - 1, which is older than b and than nothing later, and
+   a number that none of their claims and none of their earlier frees had.
    Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
    the others. The swaps are totally ordered, so the last of them sees all full; several may, and
    then the swap on ready lets one through. */
@@ -2762,6 +2763,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
 #define DLPI_PARK 64
+#define DLPI_FREED (UINT64_C(1) << 23) /* in own[u], where a worker's number is far below */
 #define DLPI_GOES_BACK UINT64_C(0)
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
@@ -3609,8 +3611,16 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
-/* The claim of a unit of batch b that was freed again: nobody has it, and it is older than b. */
-static inline uint64_t dlpi_own_freed(uint64_t b) { return ((b - 1) & DLPI_GEN_MASK) << 24; }
+/* What own[u] is for a unit of batch b that was freed again: nobody's, older than b, and, as each failure
+   adds to the tries and replacements of its rows, another value each time: a claimer that read the one
+   before, and slept while the unit was claimed and freed once more, finds it changed. */
+static uint64_t dlpi_own_freed(const dlp_pipe *p, const dlpi_unit *t) {
+    const uint8_t *tries = dlpi_slot_tries(p, t->slot), *repl = dlpi_slot_repl(p, t->slot);
+    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->pub)), sum = 0; /* claimed */
+    uint32_t row = t->unit << shift, end = row + (1u << shift);
+    for (; row < end && row < p->batch_rows; row++) sum += repl[row] * 128u + tries[row]; /* tries: 0..100 */
+    return ((t->b - 1) & DLPI_GEN_MASK) << 24 | DLPI_FREED | sum;
+}
 
 /* Try to claim unit t->unit of batch t->b. own was read before. */
 static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
@@ -3725,7 +3735,8 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, uint64_t b) {
 /* Is the claim of unit t in stage st one that was given up again? */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     const uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, st));
-    return DLPI_LOAD_RLX(&own[t->unit]) == dlpi_own_freed(t->b); /* O1: ordered by our claim, see rows_redo */
+    uint64_t now = DLPI_LOAD_RLX(&own[t->unit]); /* O1: ordered by our claim, see rows_redo */
+    return now >> 24 == ((t->b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
 }
 
 /* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there for
@@ -3772,13 +3783,14 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
    stage runs before the one behind it. */
 static void dlpi_rows_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
+    uint64_t freed = dlpi_own_freed(p, t);
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
         DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
     }
     for (int k = w->st->work; k >= 0; k--) {
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
-        DLPI_STORE_SEQ(&own[t->unit], dlpi_own_freed(t->b)); /* O1 -> O1 */
+        DLPI_STORE_SEQ(&own[t->unit], freed); /* O1 -> O1 */
     }
     for (int k = 0; k <= w->st->work; k++) {
         DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
