@@ -1819,9 +1819,11 @@ DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, 
 
 /* ---- bundles ---- */
 
+#ifndef DLPI_MPSC_SCAN          /* a checker may define these two before inclusion */
 #define DLPI_MPSC_SCAN 16u      /* up to so many producers the consumer just looks at their tails */
-#define DLPI_MPSC_QUANTUM 64u
 #define DLPI_MPSC_SWEEP 64u     /* every so many searches all lanes are looked at */
+#endif
+#define DLPI_MPSC_QUANTUM 64u
 
 /* Offsets and sizes of a bundle; all 0 if a parameter is out of range. */
 static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity, uint32_t producers) {
