@@ -151,7 +151,8 @@ typedef struct model_thread {
     uint64_t result;
     uint64_t history; /* stands for all private state: what was read since it was last taken down */
     model_view view;
-    uint8_t started, ended, asleep, timeouts;
+    uint8_t read[M_ATOMS]; /* number of the message that it last loaded, for M_POLL */
+    uint8_t started, ended, asleep;
     uint32_t stack_used;
     jmp_buf jump;
 } model_thread;
@@ -160,7 +161,7 @@ typedef struct model_world {
     model_thread thread[M_THREADS];
     model_view newest, seq;
     uint8_t oldest[M_ATOMS]; /* messages that some thread may still read begin here */
-    uint8_t deaths;
+    uint8_t deaths, timeouts; /* since somebody got on */
     model_message message[M_ATOMS][M_MESSAGES]; /* by number, modulo */
 } model_world;
 
@@ -482,7 +483,7 @@ static uint64_t model_digest(const void *private_state, size_t n, uint64_t more)
 
 static void model_here(uint64_t digest) {
     model_keep_order();
-    world.thread[model.running].timeouts = 0;
+    world.timeouts = 0;
     world.thread[model.running].history = digest;
 }
 
@@ -548,7 +549,7 @@ static void model_append(int atom, uint64_t value, const model_view *view) {
 
 static void model_do_load(model_thread *t, const model_op *op, int number) {
     const model_message *m = model_message_at(op->atom, number);
-    t->view.at[op->atom] = (uint8_t)number;
+    t->view.at[op->atom] = t->read[op->atom] = (uint8_t)number;
     if (op->order & M_ACQ)
         model_join(&t->view, &m->view, M_PLACES);
     t->result = m->value;
@@ -629,8 +630,9 @@ static void model_do_move(model_move *move) {
         return;
     }
     if (move->how == M_TIMEOUT) {
-        t->asleep = 0;
-        if (++t->timeouts > 1)
+        for (int i = 0; i < M_THREADS; i++)
+            world.thread[i].asleep = 0;
+        if (++world.timeouts > 1)
             model_fail("thread %d sleeps for ever", move->thread);
         return;
     }
@@ -659,7 +661,7 @@ static void model_do_move(model_move *move) {
 
 static int model_unseen(const model_thread *t) {
     for (int i = 0; i < model.atoms; i++)
-        if (t->op.value >> i & 1 && t->view.at[i] != world.newest.at[i])
+        if (t->op.value >> i & 1 && t->read[i] != world.newest.at[i])
             return 1;
     return 0;
 }
@@ -711,7 +713,7 @@ static int model_moves(model_move *to) {
     if (lives == 0 && world.deaths > 0)
         for (int i = 0; i < M_THREADS; i++)
             if (world.thread[i].asleep)
-                n = model_push_move(to, n, i, M_TIMEOUT, 0), lives++;
+                lives = n = model_push_move(to, 0, i, M_TIMEOUT, 0);
     if (lives == 0 && !model_all_ended()) {
         char who[64] = "";
         for (int i = 0; i < M_THREADS; i++)
@@ -756,8 +758,7 @@ static uint64_t model_state(void) {
     uint64_t h = 7;
     for (int i = 0; i < M_THREADS; i++) {
         const model_thread *t = &world.thread[i];
-        uint64_t flags = (uint64_t)t->started | (uint64_t)t->ended << 1 | (uint64_t)t->asleep << 2 |
-                         (uint64_t)t->timeouts << 3;
+        uint64_t flags = (uint64_t)t->started | (uint64_t)t->ended << 1 | (uint64_t)t->asleep << 2;
         h = model_mix(h, flags);
         if (!t->started || t->ended)
             continue;
@@ -780,7 +781,7 @@ static uint64_t model_state(void) {
         h = model_mix(h, world.newest.at[M_ATOMS + 2 * i] != 0);
         h = model_hash(h, model.slot[i].at, model.slot[i].size);
     }
-    return model_mix(h, world.deaths) | 1;
+    return model_mix(h, (uint64_t)world.deaths << 8 | world.timeouts) | 1;
 }
 
 static int model_is_new(uint64_t state) {
