@@ -2006,7 +2006,7 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     if (rx->ready_words == 0)
         return dlpi_mpsc_sweep(rx);
-    if (rx->left == 0) /* its turn is over, but it may have more */
+    if (rx->left == 0 && rx->at->tail_seen != rx->at->head) /* its turn is over, but it has more */
         DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64); /* R2 */
     rx->left = 0;
     int r = DLP_EMPTY;

@@ -187,6 +187,7 @@ static struct {
     struct { unsigned char *at; size_t size; } slot[M_SLOTS];
     int membarrier;            /* does the kernel have it? */
     char failure[256];
+    uint64_t raw_writes;       /* stores and rmws while nothing else ran */
     uint64_t states, steps, ends, *seen, seen_size;
     struct { const char *func, *name; int line, order, weak, used; } site[M_SITES];
     int sites, weakened;
@@ -330,6 +331,7 @@ static uint64_t model_alone(model_kind kind, void *at, size_t size, uint64_t val
     uint64_t old = model_raw_load(at, size);
     if (kind == M_LOAD)
         return old;
+    model.raw_writes++;
     if (kind == M_CAS) {
         int same = old == model_raw_load(expected, size);
         model_raw_store(same ? at : expected, size, same ? value : old);
