@@ -73,11 +73,12 @@ static const char *const model_kinds[] = {
     "polls", "goes on", "ends", "is killed", "times out", "store becomes visible"
 };
 /* Orders, as bits. */
-enum { M_RLX = 0, M_ACQ = 1, M_REL = 2, M_ACQREL = 3, M_SC = 4, M_SEQ = 7 };
+enum { M_RLX = 0, M_ACQ = 1, M_REL = 2, M_ACQREL = 3, M_SC = 4, M_SEQ = 7, M_KEEP = 8 };
 
 static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size, uint64_t value,
                              void *expected, const char *name, const char *func, int line);
-static void model_keep_order(void);
+static void model_keep_order(const char *func, int line);
+static void model_show_store(void);
 static void *model_copy(void *to, const void *from, size_t n);
 static long model_syscall(long number, ...);
 
@@ -100,7 +101,7 @@ static long model_syscall(long number, ...);
     ((int)model_atomic(M_CAS, M_SEQ, p, sizeof *(p), (uint64_t)(v), e, "CAS_SEQ", __func__, __LINE__))
 #define DLPI_CAS_ACQ(p, e, v) \
     ((int)model_atomic(M_CAS, M_ACQ, p, sizeof *(p), (uint64_t)(v), e, "CAS_ACQ", __func__, __LINE__))
-#define DLPI_KEEP_ORDER() model_keep_order()
+#define DLPI_KEEP_ORDER() model_keep_order(__func__, __LINE__)
 static uint32_t model_scan = 16, model_sweep = 64;
 #define DLPI_MPSC_SCAN model_scan
 #define DLPI_MPSC_SWEEP model_sweep
@@ -189,7 +190,7 @@ static struct {
     char failure[256];
     uint64_t raw_writes;       /* stores and rmws while nothing else ran */
     uint64_t states, steps, ends, *seen, seen_size;
-    struct { const char *func, *name; int line, order, weak, used; } site[M_SITES];
+    struct { const char *func, *name; int line, order, weak; } site[M_SITES];
     int sites, weakened;
 } model;
 static model_world world;
@@ -262,7 +263,7 @@ static void model_entry(void) {
     begin.kind = M_HERE;
     model_step(begin);
     model.scenario->body[me]();
-    model_keep_order();
+    model_show_store();
     begin.kind = M_END;
     model_step(begin);
     abort();
@@ -357,7 +358,6 @@ static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t 
     op.kind = kind;
     op.atom = atom;
     op.site = model_find_site(func, name, line, order);
-    model.site[op.site].used = 1;
     op.order = model.site[op.site].weak ? M_RLX : order;
     op.value = value;
     op.view = t->view;
@@ -366,7 +366,7 @@ static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t 
     /* What cannot pass a store that waits makes it visible first. */
     int may_pass = !(op.order & M_REL) && !(op.order & M_SC && kind != M_LOAD);
     if (t->waiting.kind == M_STORE && (!may_pass || t->waiting.atom == atom))
-        model_keep_order();
+        model_show_store();
     if (kind == M_STORE && !(op.order & M_SC) && t->waiting.kind != M_STORE) {
         t->waiting = op;
         t->history = model_mix(t->history, 1);
@@ -381,15 +381,21 @@ static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t 
     return (uint64_t)same;
 }
 
-static void model_keep_order(void) {
-    if (model.running < 0)
-        return;
+static void model_show_store(void) {
     model_thread *t = &world.thread[model.running];
     if (t->waiting.kind != M_STORE)
         return;
     model_op op = t->waiting;
     t->waiting.kind = M_END;
     model_step(op);
+}
+
+static void model_keep_order(const char *func, int line) {
+    if (model.running < 0)
+        return;
+    int site = model_find_site(func, "KEEP_ORDER", line, M_KEEP);
+    if (!model.site[site].weak)
+        model_show_store();
 }
 
 static int model_find_slot(const void *at) {
@@ -446,7 +452,7 @@ static void model_system(model_kind kind, const void *word, uint32_t value) {
     op.atom = word ? model_find_atom(word) : 0;
     if (op.atom < 0)
         model_fail("a futex that the scenario does not list");
-    model_keep_order();
+    model_show_store();
     model_step(op);
 }
 
@@ -468,7 +474,7 @@ static long model_syscall(long number, ...) {
     if (command == DLPI_FUTEX_WAIT_BITSET)
         model_system(M_WAIT, word, va_arg(args, uint32_t));
     else
-        model_system(M_WAKE, word, 0);
+        model_system(M_WAKE, word, va_arg(args, uint32_t));
     va_end(args);
     return 0;
 }
@@ -484,7 +490,7 @@ static uint64_t model_digest(const void *private_state, size_t n, uint64_t more)
 }
 
 static void model_here(uint64_t digest) {
-    model_keep_order();
+    model_show_store();
     world.timeouts = 0;
     world.thread[model.running].history = digest;
 }
@@ -577,7 +583,7 @@ static void model_do_rmw(model_thread *t, const model_op *op) {
         model_join(&view, &t->view, M_PLACES);
     model_append(op->atom, model_modify(op->kind, t->result, op->value, model.atom[op->atom].size),
                  &view);
-    t->view.at[op->atom] = world.newest.at[op->atom];
+    t->view.at[op->atom] = t->read[op->atom] = world.newest.at[op->atom];
     if (op->order & M_SC)
         world.seq.at[op->atom] = world.newest.at[op->atom];
 }
@@ -591,10 +597,11 @@ static void model_do_barrier(model_thread *t) {
 }
 
 static void model_do_wake(const model_op *op) {
-    for (int i = 0; i < M_THREADS; i++)
+    uint64_t left = op->value;
+    for (int i = 0; i < M_THREADS && left > 0; i++)
         if (world.thread[i].asleep && world.thread[i].op.atom == op->atom) {
             world.thread[i].asleep = 0;
-            return;
+            left--;
         }
 }
 
