@@ -140,6 +140,9 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 #define DLPI_UNUSED(x) ((void)(x))
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define DLPI_INLINE static inline __attribute__((always_inline))
+/* A word of a record, whatever type the user sees there. */
+typedef uint64_t __attribute__((may_alias)) dlpi_word;
 
 /* ---------------------------------------------------------------------------------------------
    >>queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
@@ -343,8 +346,13 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
    call that wakes a sleeper. The producer's and consumer's crash between any two instructions leaves
    the lane as it was before the call or after it. */
 
+DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
+                                       uint32_t record_bytes) {
+    return slots + (number & (capacity - 1)) * record_bytes;
+}
+
 /* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
-static inline int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
+DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
     uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* H2 <- H1 */
     uint64_t used = tx->tail - head;
     if (DLPI_UNLIKELY(used > tx->capacity))
@@ -354,13 +362,13 @@ static inline int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
 }
 
 /* Records that fit, as many as are known of if that is `want` at least. */
-static inline int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
+DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
     uint64_t room = tx->capacity - (tx->tail - tx->head_seen);
     return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
 }
 
 /* Publish n records that are written. One store, and one look at the bell. */
-static inline void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
+DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
     tx->tail += n;
     DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
     DLPI_KEEP_ORDER();
@@ -370,7 +378,7 @@ static inline void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
 
 /* Publish the consumer's counter now, which it else does after an eighth of the ring or when it finds
    the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
-static inline void dlp_spsc_publish(dlp_spsc_rx *rx) {
+DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
     rx->published = rx->head;
     DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
     DLPI_KEEP_ORDER();
@@ -380,7 +388,7 @@ static inline void dlp_spsc_publish(dlp_spsc_rx *rx) {
 
 /* Read the producer's counter again; publish ours if there is nothing. Returns how many records there
    are, or DLP_ERR_CORRUPT. */
-static inline int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
+DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
     uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
     uint64_t stock = tail - rx->head;
     if (DLPI_UNLIKELY(stock > rx->capacity))
@@ -391,36 +399,57 @@ static inline int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
     return (int64_t)stock;
 }
 
-static inline int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
+DLPI_INLINE int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
     uint64_t stock = rx->tail_seen - rx->head;
     return DLPI_LIKELY(stock >= want) ? (int64_t)stock : dlpi_spsc_look_rx(rx);
 }
 
 /* Give n slots back. */
-static inline void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
+DLPI_INLINE void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
     rx->head += n;
     if (DLPI_UNLIKELY(rx->head - rx->published >= rx->publish_every))
         dlp_spsc_publish(rx);
 }
 
-/* Copy one record; the common sizes become a few moves. Where the compiler sees how large the caller's
-   object `own` is, only the sizes that fit remain, and it has nothing to warn about. */
-static inline void dlpi_copy_record(void *to, const void *from, uint32_t bytes, const void *own) {
-    if (bytes == 8)
-        memcpy(to, from, 8);
-    else if (bytes == 64 && __builtin_object_size(own, 0) >= 64)
-        memcpy(to, from, 64);
-    else if (bytes == 16 && __builtin_object_size(own, 0) >= 16)
-        memcpy(to, from, 16);
-    else if (bytes == 32 && __builtin_object_size(own, 0) >= 32)
-        memcpy(to, from, 32);
-    else
-        memcpy(to, from, bytes);
+/* Copy a record into its slot, word by word: the caller has often just written it field by field, and
+   a wider load would wait until those stores have left the store buffer, behind all earlier records on
+   their way to the other core. Where the compiler sees how large the caller's object is, only the sizes
+   that fit remain, and it has nothing to warn about. */
+DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint32_t words) {
+    dlpi_word *to = (dlpi_word *)slot;
+    for (uint32_t i = 0; i < words; i++) {
+        uint64_t word;
+        memcpy(&word, (const unsigned char *)record + i * 8, 8);
+        DLPI_STORE_RLX(to + i, word); /* D1 -> D2 */
+    }
 }
 
-static inline unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
-                                       uint32_t record_bytes) {
-    return slots + (number & (capacity - 1)) * record_bytes;
+DLPI_INLINE void dlpi_put_record(void *slot, const void *record, uint32_t bytes) {
+    if (bytes == 8)
+        dlpi_put_words(slot, record, 1);
+    else if (bytes == 64 && __builtin_object_size(record, 0) >= 64)
+        dlpi_put_words(slot, record, 8);
+    else if (bytes == 16 && __builtin_object_size(record, 0) >= 16)
+        dlpi_put_words(slot, record, 2);
+    else if (bytes == 32 && __builtin_object_size(record, 0) >= 32)
+        dlpi_put_words(slot, record, 4);
+    else if (bytes <= 128 || __builtin_object_size(record, 0) <= 128)
+        dlpi_put_words(slot, record, bytes / 8);
+    else
+        memcpy(slot, record, bytes);
+}
+
+DLPI_INLINE void dlpi_get_record(void *record, const void *slot, uint32_t bytes) {
+    if (bytes == 8)
+        memcpy(record, slot, 8);
+    else if (bytes == 64 && __builtin_object_size(record, 0) >= 64)
+        memcpy(record, slot, 64);
+    else if (bytes == 16 && __builtin_object_size(record, 0) >= 16)
+        memcpy(record, slot, 16);
+    else if (bytes == 32 && __builtin_object_size(record, 0) >= 32)
+        memcpy(record, slot, 32);
+    else
+        memcpy(record, slot, bytes);
 }
 
 /* Copy n records into the ring, or (out) from it, in one piece or two. */
@@ -478,12 +507,12 @@ static inline void dlp_spsc_abort(dlp_spsc_tx *tx) {
 }
 
 /* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT. Wait-free, but for waking. */
-static inline int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
+DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     int64_t room = dlpi_spsc_room(tx, 1);
     if (DLPI_UNLIKELY(room <= 0))
         return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
-    dlpi_copy_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
-                     tx->record_bytes, record);
+    dlpi_put_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
+                    tx->record_bytes);
     dlpi_spsc_publish_tx(tx, 1);
     return DLP_OK;
 }
@@ -528,12 +557,12 @@ static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
 }
 
 /* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
-static inline int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
+DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
     int64_t stock = dlpi_spsc_stock(rx, 1);
     if (DLPI_UNLIKELY(stock <= 0))
         return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
-    dlpi_copy_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
-                     rx->record_bytes, record);
+    dlpi_get_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
+                    rx->record_bytes);
     dlpi_spsc_take(rx, 1);
     return DLP_OK;
 }
@@ -552,7 +581,7 @@ static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uin
 }
 
 /* Push (pop) one record, waiting for room (for a record). Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT. */
-static inline int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
+DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_spsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL))
         return r;
@@ -560,7 +589,7 @@ static inline int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout
     return r == DLP_OK ? dlp_spsc_try_push(tx, record) : r;
 }
 
-static inline int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
+DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
     int r = dlp_spsc_try_pop(rx, record);
     if (DLPI_LIKELY(r != DLP_EMPTY))
         return r;
@@ -581,13 +610,13 @@ static inline int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
    Order is kept per producer, not among producers. No producer waits for another. Progress as for
    lanes; a search takes as many steps as there are producers, at most. */
 
-static inline void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
+DLPI_INLINE void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
     if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* R1 <- R3 */
         DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* R2 -> R3 */
 }
 
 /* These are dlp_spsc_ calls on the producer's own lane. */
-static inline int dlp_mpsc_try_push(dlp_mpsc_tx *tx, const void *record) {
+DLPI_INLINE int dlp_mpsc_try_push(dlp_mpsc_tx *tx, const void *record) {
     int r = dlp_spsc_try_push(&tx->lane, record);
     dlpi_mpsc_say_ready(tx);
     return r;
@@ -613,7 +642,7 @@ static inline void dlp_mpsc_abort(dlp_mpsc_tx *tx) {
     dlp_spsc_abort(&tx->lane);
 }
 
-static inline int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_ms) {
+DLPI_INLINE int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_mpsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL))
         return r;
@@ -622,7 +651,7 @@ static inline int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout
 }
 
 /* Have a lane with records in turn. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
-static inline int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
+DLPI_INLINE int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
     if (DLPI_LIKELY(rx->left > 0 && rx->at->tail_seen != rx->at->head))
         return DLP_OK;
     return dlpi_mpsc_find(rx);
@@ -630,7 +659,7 @@ static inline int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
 
 /* Pop one record of some producer, in turns of `quantum` records. *producer (may be NULL): whose.
    Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
-static inline int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
+DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
     if (DLPI_UNLIKELY(r != DLP_OK))
         return r;
@@ -678,7 +707,7 @@ static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uin
     return (int64_t)done;
 }
 
-static inline int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
+DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
     int r = dlp_mpsc_try_pop(rx, record, producer);
     if (DLPI_LIKELY(r != DLP_EMPTY))
         return r;
@@ -688,47 +717,53 @@ static inline int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer
 
 /* ---------------------------------------------------------------------------------------------
    >>order      HASHES, KEYED PERMUTATIONS
-   Everything here is a pure function of its arguments: the same numbers on every machine and compiler, for
-   ever. A better algorithm will get a new name. */
+   Everything here is a pure function of its arguments: the same numbers on every machine and
+   compiler, for ever. A better algorithm will get a new name. */
 
 /* Mix four numbers into 64 well-mixed bits.
    seed, a, b, c: any values; their order matters - returns the hash - any thread, never waits
-   source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of SplitMix64
-   in Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014). */
+   source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of
+   SplitMix64: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014). */
 DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
 
 #define DLP_PERMUTATION_TABLE 1024 /* smaller permutations are tables */
 #define DLP_PERMUTATION_ROUNDS 10 /* at most */
 
-/* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest. After init it
-   is read-only, holds no pointer and may be copied and shared. */
+/* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest.
+   After init it is read-only, holds no pointer and may be copied and shared. */
 typedef struct dlp_permutation {
-    uint64_t n, seed, epoch;                      /* as given to init */
-    uint32_t right_bits;                          /* a number is left << right_bits | right */
-    uint32_t left_values;                         /* left is 0..left_values-1 */
-    uint32_t rounds;                              /* 0: table */
-    uint32_t simd;                                /* which code runs a block; never which numbers */
-    uint32_t key[2 * DLP_PERMUTATION_ROUNDS];     /* two of each round */
-    uint16_t table[DLP_PERMUTATION_TABLE];        /* n < DLP_PERMUTATION_TABLE: all images */
+    uint64_t n, seed, epoch;                  /* as given to init */
+    uint32_t right_bits;                      /* a number is left << right_bits | right */
+    uint32_t left_values;                     /* left is 0..left_values-1 */
+    uint32_t rounds;                          /* 0: table */
+    uint32_t simd;                            /* which code runs a block; never which numbers */
+    uint32_t key[2 * DLP_PERMUTATION_ROUNDS]; /* two of each round */
+    uint16_t table[DLP_PERMUTATION_TABLE];    /* n < DLP_PERMUTATION_TABLE: all images */
 } dlp_permutation;
 
 /* Choose the permutation of 0..n-1 that belongs to (n, seed, epoch).
-   p: written whole; n: 1..2^48; seed, epoch: any values - returns 0, or DLP_ERR_ARG with p untouched - any
-   thread - never waits; well under a microsecond, some microseconds below DLP_PERMUTATION_TABLE numbers
-   source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b (Black, Rogaway,
-   Ciphers with Arbitrary Finite Domains, CT-RSA 2002) with cycle walking. */
+   p: written whole; n: 1..2^48; seed, epoch: any values - returns 0, or DLP_ERR_ARG with p
+   untouched - any thread - never waits or allocates; some microseconds below DLP_PERMUTATION_TABLE
+   numbers, else a tenth of one
+   source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b
+   with cycle walking (Black, Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002). */
 DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch);
 
-/* Return the number at a position, UINT64_MAX for a position of n or more. Any thread, never waits. */
+/* Return the number at a position.
+   position: 0..n-1 - returns UINT64_MAX for others - any thread - never waits. */
 DLPDEF uint64_t dlp_permutation_at(const dlp_permutation *p, uint64_t position);
 
-/* Return the position of a number, UINT64_MAX for a value of n or more. Any thread, never waits; looks through
-   the table below DLP_PERMUTATION_TABLE numbers. */
+/* Return the position of a number: the inverse of dlp_permutation_at.
+   value: 0..n-1 - returns UINT64_MAX for others - any thread - never waits; below
+   DLP_PERMUTATION_TABLE numbers looks through the table. */
 DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value);
 
-/* Write the numbers at positions first .. first+count-1: as dlp_permutation_at, several times as fast.
-   out: [count] - any thread, never waits. */
-DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count, uint64_t *out);
+/* Write the numbers at positions first .. first+count-1: as dlp_permutation_at, several times as
+   fast where the processor has AVX2.
+   first, count: any; UINT64_MAX is written for positions of n or more; out: [count], borrowed - any
+   thread - never waits. */
+DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count,
+                                  uint64_t *out);
 
 /* ---------------------------------------------------------------------------------------------
    >>dataset    FIELDS, DATASETS, ITEMS */
@@ -1173,7 +1208,10 @@ typedef struct dlp_skip {
 /* Copy the newest skips (at most max, of a ring of 64); *total: how many there were. Returns the number copied. */
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
-/* Say in words which stage limits throughput and what to change. Returns the length, as snprintf. */
+/* Say in words which stage limits throughput and what to change: lines, the first beginning "Limit: ".
+   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length - returns
+   the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any thread - does
+   not wait or allocate. */
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size);
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size);
 
@@ -1192,7 +1230,11 @@ typedef struct dlp_trace_event {
    returns their number, or negative. name: [32], may be NULL. */
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name);
-/* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG. */
+/* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG of the newest
+   stretch. path: borrowed; a new or regular file is written as path.tmp and renamed, anything else
+   (device, pipe, link) in place - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno, or
+   dlp_pipe_trace's error; after a failure the old file is there as it was - progress: allocates for the
+   length of the call and writes a file; keep it off the step path. */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 
@@ -1338,17 +1380,17 @@ static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
    variable on its stack. Other processes cannot see it: they look again after short sleeps. */
 #define DLPI_PARK_BUCKETS 64u
 
-typedef struct dlpi_parked {
-    struct dlpi_parked *next;
+typedef struct dlpi_lot_waiter {
+    struct dlpi_lot_waiter *next;
     uint32_t *word;
     uint32_t bits;
     int woken;
     pthread_cond_t cond;
-} dlpi_parked;
+} dlpi_lot_waiter;
 
 static struct {
     pthread_mutex_t lock;
-    dlpi_parked *first;
+    dlpi_lot_waiter *first;
 } dlpi_park_lot[DLPI_PARK_BUCKETS];
 static pthread_once_t dlpi_park_once = PTHREAD_ONCE_INIT;
 
@@ -1361,7 +1403,7 @@ static uint32_t dlpi_park_bucket(const uint32_t *word) {
     return (uint32_t)(((uintptr_t)word * UINT64_C(0x9E3779B97F4A7C15)) >> 58);
 }
 
-static int dlpi_nap(const uint32_t *word, uint32_t expect, uint64_t timeout_ns) {
+static int dlpi_lot_nap(const uint32_t *word, uint32_t expect, uint64_t timeout_ns) {
     uint64_t begin = dlpi_now_ns(), nap = 50000;
     while (DLPI_LOAD_SEQ(word) == expect) { /* W1, any change of the word */
         uint64_t gone = dlpi_now_ns() - begin;
@@ -1377,10 +1419,10 @@ static int dlpi_nap(const uint32_t *word, uint32_t expect, uint64_t timeout_ns) 
     return 0;
 }
 
-static int dlpi_park(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns) {
+static int dlpi_lot_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns) {
     pthread_mutex_t *lock = &dlpi_park_lot[dlpi_park_bucket(word)].lock;
-    dlpi_parked **list = &dlpi_park_lot[dlpi_park_bucket(word)].first;
-    dlpi_parked me = {NULL, word, bits, 0, PTHREAD_COND_INITIALIZER};
+    dlpi_lot_waiter **list = &dlpi_park_lot[dlpi_park_bucket(word)].first;
+    dlpi_lot_waiter me = {NULL, word, bits, 0, PTHREAD_COND_INITIALIZER};
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     uint64_t at = (uint64_t)t.tv_nsec +
@@ -1409,9 +1451,9 @@ static int dlpi_park(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t ti
 static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
                            int shared) {
     if (shared)
-        return dlpi_nap(word, expect, timeout_ns);
+        return dlpi_lot_nap(word, expect, timeout_ns);
     pthread_once(&dlpi_park_once, dlpi_park_begin);
-    return dlpi_park(word, expect, bits, timeout_ns);
+    return dlpi_lot_wait(word, expect, bits, timeout_ns);
 }
 
 static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
@@ -1420,9 +1462,9 @@ static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
     pthread_once(&dlpi_park_once, dlpi_park_begin);
     uint32_t bucket = dlpi_park_bucket(word);
     pthread_mutex_lock(&dlpi_park_lot[bucket].lock);
-    dlpi_parked **at = &dlpi_park_lot[bucket].first;
+    dlpi_lot_waiter **at = &dlpi_park_lot[bucket].first;
     while (*at && n > 0) {
-        dlpi_parked *sleeper = *at;
+        dlpi_lot_waiter *sleeper = *at;
         if (sleeper->word == word && (sleeper->bits & bits)) {
             *at = sleeper->next;
             sleeper->woken = 1;
@@ -1611,6 +1653,11 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
         }
         uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
         dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
+        if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
+            if (DLPI_LOAD_RLX(w->bell) & DLPI_BELL_SLEEPER) /* B3, own bit, if no waker took it */
+                DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+            return DLP_OK;
+        }
     }
 }
 
@@ -1877,7 +1924,8 @@ DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
 static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *copy) {
     if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* M2 <- M1 */
         return DLP_ERR_CORRUPT;
-    dlp_mpsc found = *bundle;
+    dlp_mpsc found;
+    memcpy(&found, bundle, offsetof(dlp_mpsc, pad0)); /* what init wrote before M1 */
     *copy = dlpi_mpsc_plan(found.record_bytes, found.capacity, found.producers);
     if (copy->total_bytes == 0 || copy->total_bytes > bytes || found.shared > 1)
         return DLP_ERR_CORRUPT;
@@ -2059,22 +2107,24 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
-   Two rules. Numbers drawn for different uses never share keys: each use has a domain word, absorbed right after the
-   seed. And nothing here may ever change a number, or every saved state and published run changes with it;
-   tests/order.c pins them. */
+   Two rules. Numbers drawn for different uses never share keys: each use has a domain word,
+   absorbed right after the seed. And nothing here may ever change a number, or every saved state
+   and published run changes with it; tests/order.c pins them. */
 
-/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
+/* DLPIPE_NO_SIMD, DLPIPE_NO_INT128 [impl]: plain C only. Slower, same numbers. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
 #define DLPI_ORDER_AVX2
 #include <immintrin.h>
 #endif
 
-#define DLPI_GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio: keeps 0 from being a fixed point */
+#define DLPI_GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio, so that 0 is no fixed point */
 #define DLPI_MAX_ITEMS ((uint64_t)1 << 48)
 
+/* These numbers are part of every order. */
 enum {
     DLPI_DOMAIN_PERMUTATION = 1,
     DLPI_DOMAIN_DRAW,
+    DLPI_DOMAIN_WEIGHTED,
     DLPI_DOMAIN_REPLACEMENT,
     DLPI_DOMAIN_ITEM,
     DLPI_DOMAIN_PARAMS
@@ -2106,7 +2156,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 
 /* The high half of a * b; the low half goes to *low. */
 static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
-#ifdef __SIZEOF_INT128__
+#if defined(__SIZEOF_INT128__) && !defined(DLPIPE_NO_INT128)
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
     *low = (uint64_t)product;
@@ -2120,8 +2170,9 @@ static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
 #endif
 }
 
-/* A range that numbers are drawn from, without bias: of the 2^64 random words the first `reject` of each residue's
-   share are drawn again, so that every value has equally many (Lemire, ACM TOMACS 29/1, 2019). */
+/* A range 0..n-1 that numbers are drawn from without bias: the high half of random * n, where a
+   random word whose low half is below `reject` = 2^64 mod n is drawn again, so that equally many
+   words lead to every value (Lemire, ACM TOMACS 29/1, 2019). */
 typedef struct dlpi_range {
     uint64_t n, reject;
 } dlpi_range;
@@ -2142,25 +2193,30 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
 
 /* --- Keyed permutation -----------------------------------------------------------------------
 
-   A number below n is written as (left, right): right has a power of two of values, 2^right_bits, about the square
-   root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a keyed hash of right to left (mod a)
-   and of left to right (mod 2^right_bits). Each is undone by the subtraction, so all together is a bijection of
-   a * 2^right_bits >= n numbers. Results from n up are put through again until they fall below n, which always ends
-   (the cycle comes back to where it began, which is below n) and is a bijection of 0..n-1. Fewer than
-   2^right_bits numbers lie above n, one in 32 at the most, also just above a power of two; splitting takes no
-   division; and the additions, not exclusive ors, give odd permutations as often as even ones.
+   A number below n is written as (left, right): right has a power of two of values, 2^right_bits,
+   about the square root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a
+   keyed hash of right to left (mod a) and of left to right (mod 2^right_bits). Each is undone by
+   the subtraction, so all together is a bijection of a * 2^right_bits >= n numbers. Results from n
+   up are put through again until they fall below n, which always ends (the cycle comes back to
+   where it began, which is below n) and is a bijection of 0..n-1. Fewer than 2^right_bits numbers
+   lie above n, one in 32 at the most, also just above a power of two; splitting takes no division;
+   and the additions, not exclusive ors, give odd permutations as often as even ones.
 
-   Feistel networks on few values are poor; hence 8 rounds where a pair of numbers is not much against the square of n,
-   6 above, and tables of exact, keyed shuffles below 1,024. */
+   Few rounds on few values can be told from a random permutation by counting pairs of positions
+   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/order.c counts): hence 10 rounds
+   below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
+   DLP_PERMUTATION_TABLE, where even that would not do. */
 
-/* 64 bits whose upper word's low 24 bits and whose lower word's high bits are the round's hash of a half. */
+/* A product whose bits 24..47 and bits 0..31 (of those the high ones more) are well mixed; the two
+   kinds of rounds take what they need of it. */
 static inline uint64_t dlpi_round_hash(uint32_t half, const uint32_t key[2]) {
     uint64_t z = (uint64_t)(half ^ key[0]) * 0x85ebca6bu;
     return (uint64_t)((uint32_t)z ^ (uint32_t)(z >> 32) ^ key[1]) * 0xc2b2ae35u;
 }
 
 /* What a round adds to left: 0..left_values-1. */
-static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right, const uint32_t key[2]) {
+static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right,
+                                       const uint32_t key[2]) {
     return (uint32_t)((uint64_t)(uint32_t)dlpi_round_hash(right, key) * p->left_values >> 32);
 }
 
@@ -2268,8 +2324,10 @@ DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m
     return _mm256_mul_epu32(z, _mm256_set1_epi64x(0xc2b2ae35));
 }
 
-/* dlpi_permutation_step of the 16 numbers from x on, four vectors of four lanes so that multiplications overlap. */
-DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x, uint64_t *out) {
+/* dlpi_permutation_step of the 16 numbers from x on: four vectors of four lanes, so that
+   multiplications overlap. */
+DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x,
+                                                     uint64_t *out) {
     const __m128i shift = _mm_cvtsi32_si128((int)p->right_bits);
     const __m256i a = _mm256_set1_epi64x(p->left_values);
     const __m256i mask = _mm256_set1_epi64x((1ll << p->right_bits) - 1);
@@ -2297,8 +2355,8 @@ DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, u
                             _mm256_or_si256(_mm256_sll_epi64(left[v], shift), right[v]));
 }
 
-DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first, uint32_t count,
-                                                      uint64_t *out) {
+DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first,
+                                                      uint32_t count, uint64_t *out) {
     uint32_t done = 0;
     for (; count - done >= 16; done += 16) {
         dlpi_permutation_step16(p, first + done, out + done);
@@ -2310,7 +2368,8 @@ DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, 
 }
 #endif
 
-DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count, uint64_t *out) {
+DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count,
+                                  uint64_t *out) {
     uint64_t inside = first < p->n ? p->n - first : 0;
     uint32_t valid = inside < count ? (uint32_t)inside : count, done = 0;
 #ifdef DLPI_ORDER_AVX2
@@ -2325,11 +2384,12 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
 
 /* --- Weights ---------------------------------------------------------------------------------
 
-   Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i] units. A draw picks a
-   bucket, then a unit in it; units below `own` are the bucket's item's, the others its alias's. Every quantity is
-   exact, so frequencies are exactly weight / total. Built by a sweep with two cursors and one residue, so without
-   memory beside the table (Huebschle-Schneider, Sanders, Parallel Weighted Random Sampling, ESA 2019). Entry 0 of the
-   table holds the total. */
+   Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i]
+   units. A draw picks a bucket, then a unit in it; units below `own` are the bucket's item's, the
+   others its alias's. Every quantity is exact, so frequencies are exactly weight / total. Built by
+   a sweep with two cursors and one residue, so without memory beside the table
+   (Huebschle-Schneider, Sanders, Parallel Weighted Random Sampling, ESA 2019). Entry 0 of the table
+   holds the total. */
 typedef struct dlpi_alias {
     uint64_t own, alias;
 } dlpi_alias;
@@ -2339,7 +2399,8 @@ static inline uint64_t dlpi_order_domain(const dlp_sampler_desc *d, uint64_t n_i
 }
 
 /* The next item from i on whose n * weight is above total (heavy) or not; n if there is none. */
-static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i, int heavy) {
+static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i,
+                                int heavy) {
     for (; i < n; i++) {
         uint64_t low, high = dlpi_multiply(n, weights[i], &low);
         if ((high != 0 || low > total) == heavy)
@@ -2348,10 +2409,11 @@ static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t to
     return i;
 }
 
-/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once the heavy item has
-   no more than a bucket left, its own, with units of the next heavy one on top. What is left of the heavy item is
-   high:low. Units and space are equal at every turn, so a light item is there while the residue is above a bucket,
-   and lights left at the end fill theirs exactly. */
+/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once
+   the heavy item has no more than a bucket left, its own, with units of the next heavy one on top.
+   What is left of the heavy item is high:low. Units and space are equal at every turn, so a light
+   item is there while the residue is above a bucket, and lights left at the end fill theirs
+   exactly. */
 static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total, dlpi_alias *t) {
     uint64_t light = dlpi_alias_next(weights, n, total, 0, 0);
     uint64_t heavy = dlpi_alias_next(weights, n, total, 0, 1);
@@ -2424,15 +2486,17 @@ static int dlpi_order_fault(dlp_error *err, const char *field, const char *forma
 
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
-        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64, d->n_subset);
+        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
+                                d->n_subset);
     if (!d->subset)
         return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48", d->n_subset);
+        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
+                                d->n_subset);
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
             return dlpi_order_fault(err, "sampler.subset",
-                                    "subset[%" PRIu64 "] is %" PRIu64 ", must be below n_items = %" PRIu64, i,
+                                    "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
                                     d->subset[i], n_items);
     return DLP_OK;
 }
@@ -2443,34 +2507,40 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     if (d->order != DLP_ORDER_WEIGHTED) {
         if (!d->weights)
             return DLP_OK;
-        return dlpi_order_fault(err, "sampler.weights", "weights need order DLP_ORDER_WEIGHTED, order is %d",
+        return dlpi_order_fault(err, "sampler.weights",
+                                "weights need order DLP_ORDER_WEIGHTED, order is %d",
                                 (int)d->order);
     }
     if (!d->weights)
-        return dlpi_order_fault(err, "sampler.weights", "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
+        return dlpi_order_fault(err, "sampler.weights",
+                                "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
             return dlpi_order_fault(err, "sampler.weights",
-                                    "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63", i, d->weights[i]);
+                                    "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63",
+                                    i, d->weights[i]);
         total += d->weights[i];
     }
     if (total == 0)
-        return dlpi_order_fault(err, "sampler.weights", "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
+        return dlpi_order_fault(err, "sampler.weights",
+                                "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
     return DLP_OK;
 }
 
-/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG with err filled. */
+/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     uint64_t draws = d->samples_per_epoch;
     bool one_each = d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48", n_items);
+        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+                                n_items);
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_BATCHES)
         return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
                                 (int)DLP_ORDER_BATCHES);
     if (d->threaded < 0 || d->threaded > 1)
-        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1", (int)d->threaded);
+        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
+                                (int)d->threaded);
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK)
         return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK)
@@ -2478,13 +2548,15 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (draws > DLPI_MAX_ITEMS)
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
-    if (draws && (d->order == DLP_ORDER_BATCHES || (one_each && draws != dlpi_order_domain(d, n_items))))
+    if (draws &&
+        (d->order == DLP_ORDER_BATCHES || (one_each && draws != dlpi_order_domain(d, n_items))))
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", order %d takes each item once: leave it 0", draws,
+                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
                                 (int)d->order);
     if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
-        return dlpi_order_fault(err, "sampler.function", "function and order DLP_ORDER_FUNCTION go together: function"
-                                " is %s, order is %d", d->function ? "set" : "NULL", (int)d->order);
+        return dlpi_order_fault(err, "sampler.function",
+                                "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
+                                d->function ? "set" : "NULL", (int)d->order);
     return DLP_OK;
 }
 
@@ -2497,7 +2569,8 @@ static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64
     return dlpi_absorb(dlp_hash(lane[0], lane[1], lane[2], lane[3]), n);
 }
 
-/* A number that differs where subset, weights, samples or function_id do: part of a saved state's fingerprint. */
+/* A number that differs where subset, weights, samples or function_id do, for a saved state's
+   fingerprint. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
     h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
@@ -2508,22 +2581,23 @@ static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_ite
 
 /* One worker's view of the order; it is process-local and holds pointers. */
 typedef struct dlpi_order {
-    int32_t kind;                 /* DLP_ORDER_* */
-    int32_t ready;                /* 1: key[] and permutation are those of `epoch` */
+    int32_t kind;  /* DLP_ORDER_* */
+    int32_t ready; /* 1: key[] and permutation are those of `epoch` */
     uint64_t n_items;
-    uint64_t domain;              /* items of the subset, or all */
-    uint64_t samples;             /* positions of an epoch, 0: not known */
+    uint64_t domain;  /* items of the subset, or all */
+    uint64_t samples; /* positions of an epoch, 0: not known */
     uint64_t seed, epoch;
-    uint64_t key[3];              /* REPLACEMENT, WEIGHTED: of this epoch */
-    dlpi_range buckets, units;    /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
-    const uint64_t *subset;       /* or NULL */
-    const dlpi_alias *alias;      /* or NULL */
+    uint64_t key[3];           /* REPLACEMENT, WEIGHTED: of this epoch */
+    dlpi_range buckets, units; /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
+    const uint64_t *subset;    /* or NULL */
+    const dlpi_alias *alias;   /* or NULL */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
     dlp_permutation permutation;
 } dlpi_order;
 
-static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items, const void *table) {
+static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
+                            const void *table) {
     const dlpi_alias *t = (const dlpi_alias *)table;
     memset(o, 0, sizeof *o);
     o->kind = d->order;
@@ -2542,15 +2616,16 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
 }
 
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
+    uint64_t domain = o->kind == DLP_ORDER_WEIGHTED ? DLPI_DOMAIN_WEIGHTED : DLPI_DOMAIN_DRAW;
     if (o->kind == DLP_ORDER_SHUFFLED)
         dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
     for (uint64_t i = 0; i < 3; i++)
-        o->key[i] = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_DRAW, o->seed, epoch), i);
+        o->key[i] = dlpi_absorb(dlpi_hash_in(domain, o->seed, epoch), i);
     o->epoch = epoch;
     o->ready = 1;
 }
 
-/* Two keyed rounds: with one, the draws of two epochs would be the same sequence at an offset. */
+/* Two keyed rounds: with one, epochs could draw from one sequence in another order. */
 static inline uint64_t dlpi_order_random(const dlpi_order *o, uint64_t position) {
     return dlpi_absorb(dlpi_absorb(o->key[0], position), o->key[1]);
 }
@@ -2563,9 +2638,10 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
-/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result that is out of range
-   comes out as n_items or more: the caller checks. */
-static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count, uint64_t *out) {
+/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
+   that is out of range comes out as n_items or more: the caller checks. */
+static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                             uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch))
         dlpi_order_begin(o, epoch);
     switch (o->kind) {
@@ -2593,13 +2669,15 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
 }
 
-/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at a keyed position of
-   the epoch, or, for draws with replacement, one more draw, at a position behind any epoch's end. Copies the view, for
-   the epoch need not be the one that it is at. */
-static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position, uint32_t k) {
+/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at
+   a keyed position of the epoch, or, for draws with replacement, one more draw, at a position
+   behind any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
+static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
+                                       uint32_t k) {
     dlpi_order view = *o;
     uint64_t index = 0, behind = (uint64_t)1 << 63;
-    uint64_t random = dlpi_absorb(dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
+    uint64_t random = dlpi_absorb(
+        dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
     bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
     uint64_t positions = o->samples ? o->samples : o->domain;
     uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
@@ -2631,6 +2709,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    P1     slot.pub          feeder, after its fields   workers before a claim (P1)
    O1     own[u]            claiming worker (CAS)      other claimers (O1)
    D1     done[i]           worker, after its rows     completers, next stage (D1)
+   D2     scan              completer, after done      completers (D2)
    Y1     ready             completer of the last row  next stage, caller (Y1)
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
@@ -3368,11 +3447,15 @@ static int dlpi_feed_one(dlp_pipe *p) {
     return 1;
 }
 
-/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. */
+/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The caller
+   is the worker of an inline stage: a sampler's thread wakes it. */
 static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
-    if (st->w.num_workers == 0) return;
+    if (st->w.num_workers == 0) {
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        return;
+    }
     if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
     dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
@@ -3578,14 +3661,14 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
 
 /* Are all done words of this stage full for batch b? Starts at the hint, moves it. */
 static bool dlpi_all_done(dlpi_sst *sst, uint64_t b, uint32_t count) {
-    uint64_t hint = DLPI_LOAD_RLX(&sst->scan); /* a hint: full words stay full */
+    uint64_t hint = DLPI_LOAD_ACQ(&sst->scan); /* D2 <- D2: rows of the words it skips are ours to pass on */
     uint32_t i = (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
     uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     for (; i < words; i++) {
         uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
         if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
     }
-    if (i != from) DLPI_STORE_RLX(&sst->scan, b << 32 | i);
+    if (i != from) DLPI_STORE_REL(&sst->scan, b << 32 | i); /* D2 -> D2: full words stay full */
     return i == words;
 }
 
@@ -3915,6 +3998,14 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     return any != 0;
 }
 
+/* The sampler's function gave an index that the dataset does not have. */
+static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    snprintf(w->wb->message, sizeof w->wb->message,
+             "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items", w->item.index,
+             w->p->fetch->dataset.n_items);
+    return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
+}
+
 /* Call the stage's callback on one row until it is done, parked, or goes back. */
 static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
@@ -3931,6 +4022,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
             for (uint32_t f = 0; f < p->items.n; f++)
                 memset(w->data[f], 0, p->items.at[f].row_bytes);
         DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
+        if (DLPI_UNLIKELY(it->index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
         rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) rc = dlpi_row_lengths(w, t, row);
@@ -6556,7 +6648,7 @@ typedef struct dlpi_num {
     char s[40];
 } dlpi_num;
 
-/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 1.23 million. */
+/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 56,789, 1.23 million. */
 static dlpi_num dlpi_num_of(double v) {
     dlpi_num r;
     const char *unit = "";
@@ -6572,7 +6664,9 @@ static dlpi_num dlpi_num_of(double v) {
     }
     uint64_t q = v < 9.995 ? 100 : v < 99.95 ? 10 : 1;
     uint64_t x = (uint64_t)(v * (double)q + 0.5);
-    if (q == 1) {
+    if (q == 1 && x >= 10000 && x < 1000000) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ",%03u%s", x / 1000, (unsigned)(x % 1000), unit);
+    } else if (q == 1) {
         snprintf(r.s, sizeof r.s, "%" PRIu64 "%s", x, unit);
     } else if (q == 10) {
         snprintf(r.s, sizeof r.s, "%" PRIu64 ".%u%s", x / 10, (unsigned)(x % 10), unit);
@@ -6611,20 +6705,27 @@ static dlpi_num dlpi_num_bytes(double v) {
 
 /* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
 static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
-    const char *name = reference >= 1000000000u ? "s" : reference >= 1000000u ? "ms" : reference >= 1000u ? "us" : "ns";
-    uint64_t unit = *name == 's' ? 1000000000u : *name == 'm' ? 1000000u : *name == 'u' ? 1000u : 1u;
-    uint64_t q = unit;
+    const char *name = reference >= 1000000000u ? "s"
+                       : reference >= 1000000u  ? "ms"
+                       : reference >= 1000u     ? "us"
+                                                : "ns";
+    uint64_t unit = *name == 's'   ? 1000000000u
+                    : *name == 'm' ? 1000000u
+                    : *name == 'u' ? 1000u
+                                   : 1u,
+             q = unit;
+    char fraction[12] = ".000000000";
     int decimals = 0;
     dlpi_num r;
     for (; q > resolution && q > 1; q /= 10) {
         decimals++;
     }
-    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q;
-    if (decimals == 0) {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 " %s", v, name);
-    } else {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%0*" PRIu64 " %s", v / scale, decimals, v % scale, name);
+    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q, rest = v % scale;
+    fraction[decimals > 0 ? decimals + 1 : 0] = 0;
+    for (int i = decimals; i > 0; i--, rest /= 10) {
+        fraction[i] = (char)('0' + rest % 10);
     }
+    snprintf(r.s, sizeof r.s, "%" PRIu64 "%s %s", v / scale, fraction, name);
     return r;
 }
 
@@ -6637,9 +6738,9 @@ static dlpi_num dlpi_num_ns(uint64_t ns) {
 
 typedef struct dlpi_out {
     int fd;
-    int errnum;         /* first failure; nothing is written after it */
+    int errnum; /* first failure; nothing is written after it */
     size_t n;
-    char *temporary;    /* renamed at the end; NULL: written in place */
+    char *temporary; /* renamed at the end; NULL: written in place */
     const char *path;
     char buf[8192];
 } dlpi_out;
@@ -6753,9 +6854,10 @@ static uint32_t dlpi_utf8_next(const char **s, const char *end) {
         }
         c = c << 6 | ((unsigned char)*(*s)++ & 0x3f);
     }
-    bool bad = c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) || (c & 0xfffe) == 0xfffe ||
-               c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200e && c <= 0x200f) ||
-               (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+    bool bad = c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ||
+               (c & 0xfffe) == 0xfffe || c < 0x20 || (c >= 0x7f && c < 0xa0) ||
+               (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+               (c >= 0x2066 && c <= 0x2069);
     return bad ? 0xfffd : c;
 }
 
@@ -6807,30 +6909,43 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
 /* ---- Chrome trace-event JSON: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
 
 static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
-    static const char *const kinds[] = {"other", "work", "wait", "step", "epoch", "starved", "blocked"};
+    static const char *const kinds[] = {"other", "work",    "wait",   "step",
+                                        "epoch", "starved", "blocked"};
     const char *kind = kinds[e->kind < 7 ? e->kind : 0];
     uint64_t dur = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0;
-    dlpi_out_print(o, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64 ".%03u,\"cat\":\"%s\",",
-                   tid, e->begin_ns / 1000, (unsigned)(e->begin_ns % 1000), dur / 1000, (unsigned)(dur % 1000), kind);
+    dlpi_out_print(o,
+                   ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64
+                   ".%03u,\"cat\":\"%s\",",
+                   tid, e->begin_ns / 1000, (unsigned)(e->begin_ns % 1000), dur / 1000,
+                   (unsigned)(dur % 1000), kind);
     if (e->kind == DLP_TRACE_WORK || e->kind == DLP_TRACE_STEP) {
-        dlpi_out_print(o, "\"name\":\"%s %" PRIu64 "\"", e->kind == DLP_TRACE_WORK ? "batch" : "step", e->sequence);
+        dlpi_out_print(o, "\"name\":\"%s %" PRIu64 "\"",
+                       e->kind == DLP_TRACE_WORK ? "batch" : "step", e->sequence);
     } else if (e->kind == DLP_TRACE_EPOCH) {
         dlpi_out_print(o, "\"name\":\"epoch %" PRIu32 "\"", e->epoch);
     } else {
         dlpi_out_print(o, "\"name\":\"%s\"", kind);
     }
-    dlpi_out_print(o, ",\"args\":{\"sequence\":%" PRIu64 ",\"epoch\":%" PRIu32 ",\"items\":%u}}", e->sequence, e->epoch,
-                   (unsigned)e->items);
+    dlpi_out_print(o, ",\"args\":{\"sequence\":%" PRIu64 ",\"epoch\":%" PRIu32 ",\"items\":%u}}",
+                   e->sequence, e->epoch, (unsigned)e->items);
 }
 
 static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
-    dlpi_out_print(o, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe %d.%d.%d\"},\"traceEvents\":[\n"
-                   "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
-                   DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
+    dlpi_out_print(
+        o,
+        "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe "
+        "%d.%d.%d\"},\"traceEvents\":[\n"
+        "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
+        DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
     for (int i = 0; i < n_lanes; i++) {
-        dlpi_out_print(o, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"", i + 1);
+        dlpi_out_print(
+            o,
+            ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"",
+            i + 1);
         dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, INT_MAX, true);
-        dlpi_out_print(o, "\"}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}",
+        dlpi_out_print(o,
+                       "\"}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\","
+                       "\"args\":{\"sort_index\":%d}}",
                        i + 1, i);
         for (int k = 0; k < lanes[i].n; k++) {
             dlpi_json_event(o, i + 1, &lanes[i].events[k]);
@@ -6852,29 +6967,37 @@ static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const cha
 /* ---- the timeline: one SVG ---- */
 
 enum {
-    DLPI_SVG_LEFT = 160,      /* px: lane names */
+    DLPI_SVG_LEFT = 160, /* px: lane names */
     DLPI_SVG_PLOT = 1000,
     DLPI_SVG_WIDTH = 1200,
-    DLPI_SVG_TOP = 84,        /* title, window, legend */
+    DLPI_SVG_TOP = 84, /* title, window, legend */
     DLPI_SVG_AXIS = 20,
-    DLPI_SVG_HEADING = 19,
-    DLPI_SVG_GAP = 7,
-    DLPI_SVG_LANES = 512,     /* drawn at most */
-    DLPI_SVG_EVENTS = 16000,  /* aimed at in the window */
-    DLPI_SVG_RECTS = 40000,   /* never more */
+    DLPI_SVG_HEADING = 22,
+    DLPI_SVG_GAP = 6,
+    DLPI_SVG_BORDERS = 200,  /* epoch borders drawn at most */
+    DLPI_SVG_BORDER = 14,    /* the line of epoch numbers */
+    DLPI_SVG_LANES = 512,    /* drawn at most */
+    DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
+    DLPI_SVG_STEPS = 32,     /* of the trainer, aimed at */
+    DLPI_SVG_RECTS = 40000,  /* never more */
     DLPI_SVG_COLOURS = 6
 };
 
 /* What is drawn: a window of time, and how large. */
 typedef struct dlpi_view {
     uint64_t t0, t1;
-    uint64_t least_ns;   /* what is narrower is merged with its neighbours */
-    double scale;        /* hundredths of a pixel per ns */
+    uint64_t least_ns; /* what is narrower is merged with its neighbours */
+    double scale;      /* hundredths of a pixel per ns */
     int pitch, bar, font;
-    int per_group;       /* lanes drawn of each group */
+    int trainer_pitch;
+    int per_group; /* lanes drawn of each group */
     int height;
-    int epochs;          /* epoch borders inside */
-    const char *which;   /* words for the choice of the window */
+    int n_borders;
+    struct {
+        int x;
+        uint32_t epoch;
+    } borders[DLPI_SVG_BORDERS];
+    const char *which; /* words for the choice of the window */
 } dlpi_view;
 
 static int dlpi_u64_compare(const void *a, const void *b) {
@@ -6888,7 +7011,9 @@ static const char *dlpi_group_name(const dlp_stats *s, int group) {
     if (group < 0) {
         return "trainer";
     }
-    return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages ? s->stages[group].name : "stage";
+    return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages
+               ? s->stages[group].name
+               : "stage";
 }
 
 /* Lanes from i on that belong to one group. */
@@ -6898,6 +7023,27 @@ static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
         k++;
     }
     return k - i;
+}
+
+static int dlpi_view_pitch(const dlpi_view *v, const dlpi_lane *lane) {
+    return lane->group < 0 ? v->trainer_pitch : v->pitch;
+}
+
+/* Height of a lane's stretches; the rest of its pitch is white. */
+static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
+    int pitch = dlpi_view_pitch(v, lane);
+    return pitch - (pitch >= 11 ? 3 : 1);
+}
+
+/* The event with which the newest part of a lane begins that can be told apart: so many events of a
+   worker, so many steps of the trainer. */
+static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
+    int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
+    while (i > 0 && left > 0) {
+        i--;
+        left -= lane->group >= 0 || lane->events[i].kind == DLP_TRACE_STEP;
+    }
+    return i;
 }
 
 /* Choose the newest stretch of time in which every lane has records and no more of them than can be
@@ -6912,10 +7058,10 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
-        int shown = lanes[i].group < 0 ? 80 : limit, n = lanes[i].n;
+        int n = lanes[i].n;
         if (n > 0) {
             const dlp_trace_event *e = lanes[i].events;
-            starts[m++] = e[n > shown ? n - shown : 0].begin_ns;
+            starts[m++] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
             oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
             v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
         }
@@ -6928,7 +7074,8 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
         v->t0 = most ? middle : last;
         v->t0 = v->t0 < v->t1 ? v->t0 : oldest < v->t1 ? oldest : v->t1;
         if (v->t0 > oldest) {
-            v->which = most ? "the newest stretch that most lanes have recorded" : "the newest stretch that all lanes have recorded";
+            v->which = most ? "the newest stretch that most lanes have recorded"
+                            : "the newest stretch that all lanes have recorded";
         }
     }
     free(starts);
@@ -6941,9 +7088,42 @@ static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
     return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
 }
 
+static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
+    int x = dlpi_view_x(v, t) / 100, n = v->n_borders;
+    if (t > v->t0 && t < v->t1 && n < DLPI_SVG_BORDERS &&
+        (n == 0 || x >= v->borders[n - 1].x + 4)) {
+        v->borders[n].x = x;
+        v->borders[n].epoch = epoch;
+        v->n_borders++;
+    }
+}
+
+/* Borders are where the trainer's steps change epoch: at the border's own event if there is one between
+   the two steps, else where the second begins. */
+static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *trainer) {
+    bool known = false;
+    uint32_t epoch = 0;
+    uint64_t border = UINT64_MAX;
+    for (int i = 0; i < trainer->n; i++) {
+        const dlp_trace_event *e = &trainer->events[i];
+        if (e->kind == DLP_TRACE_EPOCH) {
+            border = e->begin_ns;
+        } else if (e->kind == DLP_TRACE_STEP) {
+            if (known && e->epoch != epoch) {
+                dlpi_view_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
+            }
+            known = true;
+            epoch = e->epoch;
+            border = UINT64_MAX;
+        }
+    }
+}
+
 static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
-    static const struct { int lanes, pitch; } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
-    int groups = 0, drawn = 0, s = 0;
+    static const struct {
+        int lanes, pitch;
+    } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
+    int groups = 0, drawn = 0, trainers = 0, s = 0;
     for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) {
         groups++;
     }
@@ -6951,20 +7131,29 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     v->per_group = v->per_group < 1 ? 1 : v->per_group;
     for (int i = 0, n; i < n_lanes; i += n) {
         n = dlpi_group_size(lanes, n_lanes, i);
-        drawn += n < v->per_group ? n : v->per_group;
+        int shown = n < v->per_group ? n : v->per_group;
+        drawn += shown;
+        trainers += lanes[i].group < 0 ? shown : 0;
     }
     while (drawn > sizes[s].lanes) {
         s++;
     }
     v->pitch = sizes[s].pitch;
-    v->bar = v->pitch - (v->pitch >= 11 ? 3 : 1);
+    v->trainer_pitch = v->pitch > 22 ? v->pitch : 22;
     v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
-    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) + drawn * v->pitch + 24;
+    if (v->t1 > v->t0) {
+        v->scale = DLPI_SVG_PLOT * 100.0 / (double)(v->t1 - v->t0);
+        if (n_lanes > 0 && lanes[0].group < 0) {
+            dlpi_view_borders(v, &lanes[0]);
+        }
+    }
+    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
+                (drawn - trainers) * v->pitch + trainers * v->trainer_pitch +
+                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
         /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
         int most = DLPI_SVG_RECTS / 2 / (drawn + 1);
-        v->scale = DLPI_SVG_PLOT * 100.0 / (double)length;
         v->least_ns = length / (uint64_t)(most > 2000 ? 2000 : most < 20 ? 20 : most) + 1;
     }
 }
@@ -6976,19 +7165,30 @@ static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const cha
 }
 
 static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
-    dlpi_out_print(o, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+    dlpi_out_print(o,
+                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                   "viewBox=\"0 0 %d %d\" "
                    "font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
                    DLPI_SVG_WIDTH, v->height, DLPI_SVG_WIDTH, v->height);
     /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which neighbours differ
        in lightness too. */
-    dlpi_out_print(o, ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{fill:#cc79a7}\n"
-                   ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
-                   ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:5 3}\n");
-    dlpi_out_print(o, "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}.sub,.tick,.key{font-size:11px}\n"
-                   ".sub,.tick{fill:#555}.tick,.num0,.num1{text-anchor:middle}.head{font-size:12px;font-weight:bold}\n"
-                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:10px;pointer-events:none}.num0{fill:#fff}\n"
-                   "</style>\n", v->font);
-    dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n", DLPI_SVG_WIDTH, v->height);
+    dlpi_out_print(
+        o,
+        ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
+        "fill:#cc79a7}\n"
+        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:"
+        "5 3}\n");
+    dlpi_out_print(o,
+                   "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
+                   ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-"
+                   "anchor:middle}.head{font-size:12px;font-weight:bold}\n"
+                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:9px;pointer-events:"
+                   "none}.num0{fill:#fff}\n"
+                   "</style>\n",
+                   v->font);
+    dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n",
+                   DLPI_SVG_WIDTH, v->height);
 }
 
 /* Time that a lane spent in each kind, inside the window. */
@@ -7005,7 +7205,8 @@ static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t s
     }
 }
 
-static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n_lanes,
+                            const dlp_stats *s) {
     char line[400];
     uint64_t length = v->t1 - v->t0, sum[7] = {0};
     int at = 0;
@@ -7022,36 +7223,47 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *la
         at = snprintf(line, sizeof line, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
     }
     if (trainer > 0) {
-        snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window", at > 8 ? ", " : "; the trainer waited ",
+        snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window",
+                 at > 8 ? ", " : "; the trainer waited ",
                  dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)trainer).s);
     }
     dlpi_svg_text(o, "title", 16, 27, line, 104);
     if (length == 0) {
         return;
     }
-    at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.", dlpi_num_ns(length).s,
-                  dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
+    at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.",
+                  dlpi_num_ns(length).s, dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
     if (s != NULL) {
-        snprintf(line + at, sizeof line - (size_t)at, " batch_size %u, prefetch_factor %u, %u worker%s.", (unsigned)s->batch_size,
-                 (unsigned)s->prefetch_factor, (unsigned)s->n_workers, s->n_workers == 1 ? "" : "s");
+        snprintf(line + at, sizeof line - (size_t)at,
+                 " batch_size %u, prefetch_factor %u, %u worker%s.", (unsigned)s->batch_size,
+                 (unsigned)s->prefetch_factor, (unsigned)s->n_workers,
+                 s->n_workers == 1 ? "" : "s");
     }
     dlpi_svg_text(o, "sub", 16, 46, line, 158);
 }
 
 static void dlpi_svg_legend(dlpi_out *o) {
-    static const struct { const char *kind, *text; int y, height; } keys[] = {
-        {NULL, "work and steps, a colour and number per batch", 0, 0}, {"s", "starved: no input", 10, 4},
-        {"b", "blocked: no free cell", 0, 4}, {"q", "the trainer waits", 0, 14}, {"e", "between epochs", 0, 14}};
+    static const struct {
+        const char *kind, *text;
+        int y, height;
+    } keys[] = {{NULL, "work and steps, a colour and number per batch", 0, 0},
+                {"s", "starved: no input", 10, 4},
+                {"b", "blocked: no free cell", 0, 4},
+                {"q", "the trainer waits", 0, 14},
+                {"e", "between epochs", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         if (keys[i].kind == NULL) {
             for (int c = 0; c < DLPI_SVG_COLOURS; c++, x += 10) {
-                dlpi_out_print(o, "<rect class=\"w%d\" x=\"%d\" y=\"%d\" width=\"9\" height=\"14\"/>\n", c, x, y);
+                dlpi_out_print(
+                    o, "<rect class=\"w%d\" x=\"%d\" y=\"%d\" width=\"9\" height=\"14\"/>\n", c, x,
+                    y);
             }
         } else {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
-            dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n", keys[i].kind, x,
-                           y + keys[i].y, keys[i].height);
+            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n",
+                           x, y);
+            dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n",
+                           keys[i].kind, x, y + keys[i].y, keys[i].height);
             x += 18;
         }
         dlpi_svg_text(o, "key", x + 5, y + 11, keys[i].text, 60);
@@ -7070,9 +7282,9 @@ static uint64_t dlpi_tick_step(uint64_t length) {
 
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
     uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
-    for (uint64_t t = 0; t <= length && length > 0; t += step) {
+    for (uint64_t t = 0;; t += step) {
         int x = dlpi_view_x(v, v->t0 + t);
-        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 30);
+        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
         if (length - t < step) {
             break;
         }
@@ -7094,12 +7306,12 @@ static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
 /* Neighbouring stretches that are drawn as one rect. */
 typedef struct dlpi_run {
     uint64_t begin, end;
-    uint64_t sum[7];          /* ns of each kind */
-    uint64_t low, high;       /* batches worked on */
+    uint64_t sum[7];    /* ns of each kind */
+    uint64_t low, high; /* batches worked on */
     uint64_t sequence, longest;
     uint64_t items;
     uint32_t epoch;
-    int n;                    /* stretches; 0: none open */
+    int n; /* stretches; 0: none open */
 } dlpi_run;
 
 static int dlpi_run_kind(const dlpi_run *r) {
@@ -7110,15 +7322,18 @@ static int dlpi_run_kind(const dlpi_run *r) {
     return best;
 }
 
-static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int kind) {
-    static const char *const words[] = {"", "work", "waiting", "step", "between epochs", "starved", "blocked"};
+static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane,
+                           const dlpi_run *r, int kind) {
+    static const char *const words[] = {"",        "work",   "waiting", "step", "between epochs",
+                                        "starved", "blocked"};
     uint64_t length = r->end - r->begin;
     bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
     dlpi_out_print(o, "<title>");
     dlpi_out_escaped(o, lane->name, sizeof lane->name, 32, false);
     dlpi_out_print(o, ": ");
     if (r->n > 1) {
-        dlpi_out_print(o, "%d stretches, %s %% ", r->n, dlpi_num_percent((double)r->sum[kind] / (double)length).s);
+        dlpi_out_print(o, "%d stretches, %s %% ", r->n,
+                       dlpi_num_percent((double)r->sum[kind] / (double)length).s);
     }
     dlpi_out_print(o, "%s", words[kind]);
     if (on_batch && r->low == r->high) {
@@ -7133,15 +7348,26 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
                    dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
 }
 
-static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int y) {
+/* Whether no epoch border crosses these pixels. */
+static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
+    for (int i = 0; i < v->n_borders; i++) {
+        if (v->borders[i].x + 1 >= x && v->borders[i].x <= end) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r,
+                          int y) {
     static const char *const kinds[] = {"", "w", "q", "w", "e", "s", "b"};
     int kind = dlpi_run_kind(r), a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
-    int thin = v->bar * 3 / 10 < 1 ? 1 : v->bar * 3 / 10, h = v->bar;
+    int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
     char number[24];
     if (w <= 0) {
         return;
     }
-    w -= w > 300 ? 50 : 0;   /* a hair of white between neighbours */
+    w -= w > 300 ? 50 : 0; /* a hair of white between neighbours */
     if (kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED) {
         y += kind == DLP_TRACE_STARVED ? h - thin : 0;
         h = thin;
@@ -7152,12 +7378,15 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     if (on_batch) {
         dlpi_out_print(o, "%d", colour);
     }
-    dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100, a % 100, y, w / 100, w % 100, h);
+    dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100,
+                   a % 100, y, w / 100, w % 100, h);
     dlpi_run_title(o, v, lane, r, kind);
     dlpi_out_print(o, "</rect>\n");
     int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
-    if (on_batch && r->n == 1 && v->bar >= 12 && w > digits * 660 + 300) {
-        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", (a + w / 2) / 100, y + h / 2 + 4, number, 24);
+    int x = (a + w / 2) / 100, half = digits * 3;
+    if (on_batch && r->n == 1 && h >= 11 && w > digits * 600 + 250 &&
+        dlpi_view_clear(v, x - half, x + half)) {
+        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
     }
 }
 
@@ -7191,7 +7420,8 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     r.n = 0;
     for (int i = 0; i < lane->n; i++) {
         const dlp_trace_event *e = &lane->events[i];
-        uint64_t b = e->begin_ns < seen ? seen : e->begin_ns, end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
+        uint64_t b = e->begin_ns < seen ? seen : e->begin_ns,
+                 end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
         if (e->kind < 1 || e->kind > 6 || end <= b) {
             continue;
         }
@@ -7208,7 +7438,8 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     }
 }
 
-static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
+static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
+                             const dlp_stats *s, int y) {
     uint64_t sum[7] = {0};
     int silent = 0;
     double whole = (double)(v->t1 - v->t0) * n;
@@ -7220,12 +7451,17 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_escaped(o, dlpi_group_name(s, lanes[0].group), 32, 24, false);
     dlpi_out_print(o, "<tspan font-weight=\"normal\" fill=\"#555\">");
     if (lanes[0].group < 0) {
-        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window", dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
+        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window",
+                       dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s);
     } else {
-        dlpi_out_print(o, ": %d worker%s, at work %s %%, starved %s %%, blocked %s %%", n, n == 1 ? "" : "s",
-                       dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s, dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
+        dlpi_out_print(o, ": %d worker%s, at work %s %%, starved %s %%, blocked %s %%", n,
+                       n == 1 ? "" : "s", dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s,
+                       dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_BLOCKED] / whole).s);
+    }
+    if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
+        dlpi_out_print(o, "; without workers, that is where items are fetched");
     }
     if (silent > 0 && n > 1) {
         dlpi_out_print(o, "; %d recorded nothing", silent);
@@ -7236,68 +7472,62 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
-/* One group: heading, tracks, grid, lanes. Returns the y below it. */
-static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
-    int drawn = n < v->per_group ? n : v->per_group;
-    int every = (v->font + 1 + v->pitch) / v->pitch;
-    int units = (DLPI_SVG_LEFT - 16) * 100 / (66 * v->font);
-    every = v->pitch >= 11 ? 1 : every;
+/* What a lane has recorded is on grey ground; what its ring has forgotten is white. */
+static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX,
+        end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
+    if (a < end) {
+        dlpi_out_print(
+            o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
+            a / 100, a % 100, y, (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
+    }
+}
+
+/* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
+static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
+                          const dlp_stats *s, int y) {
+    int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes),
+        bar = dlpi_view_bar(v, lanes);
+    int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
     for (int i = 0; i < drawn; i++) {
-        const dlpi_lane *lane = &lanes[i];
-        int top = y + i * v->pitch, a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : DLPI_SVG_LEFT * 100;
-        int w = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100 - a;
-        if (lane->n > 0 && w > 0) {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n", a / 100, a % 100, top,
-                           w / 100, w % 100, v->bar);
-        }
+        dlpi_svg_track(o, v, &lanes[i], y + i * pitch);
     }
-    dlpi_svg_grid(o, v, y, drawn * v->pitch);
+    dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
-        int top = y + i * v->pitch;
+        int top = y + i * pitch;
         if (i % every == 0) {
-            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8, top + v->bar / 2 + v->font * 4 / 10);
-            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, units, false);
+            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8,
+                           top + bar / 2 + font * 4 / 10);
+            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name,
+                             (DLPI_SVG_LEFT - 16) * 100 / (66 * font), false);
             dlpi_out_print(o, "</text>\n");
         }
         dlpi_svg_lane(o, v, &lanes[i], top);
     }
-    return y + drawn * v->pitch + DLPI_SVG_GAP;
-}
-
-/* Draw one epoch border and, if it has room, its words. *last: x of the last words. */
-static void dlpi_svg_border(dlpi_out *o, const dlpi_view *v, uint64_t t, uint32_t epoch, int bottom, int *last) {
-    int x = dlpi_view_x(v, t) / 100;
-    char words[40];
-    if (t < v->t0 || t > v->t1 || x < *last + 90) {
-        return;
+    for (int i = 0; i < v->n_borders; i++) {
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
+                       drawn * pitch + 2);
     }
-    dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dV%d\"/>\n", x, DLPI_SVG_TOP + DLPI_SVG_AXIS, bottom);
-    snprintf(words, sizeof words, "epoch %" PRIu32, epoch);
-    dlpi_svg_text(o, "tick", x, bottom + 12, words, 20);
-    *last = x;
+    return y + drawn * pitch + DLPI_SVG_GAP;
 }
 
-/* Borders are where the trainer's steps change epoch; the end of the last one has no step after it. */
-static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, const dlpi_lane *trainer, int bottom) {
-    int last = -100;
-    bool known = false;
-    uint32_t epoch = 0;
-    uint64_t border = UINT64_MAX;
-    for (int i = 0; i < trainer->n; i++) {
-        const dlp_trace_event *e = &trainer->events[i];
-        if (e->kind == DLP_TRACE_EPOCH) {
-            border = e->begin_ns;
-        } else if (e->kind == DLP_TRACE_STEP) {
-            if (known && e->epoch != epoch) {
-                dlpi_svg_border(o, v, border != UINT64_MAX ? border : e->begin_ns, e->epoch, bottom, &last);
-            }
-            known = true;
-            epoch = e->epoch;
-            border = UINT64_MAX;
+/* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
+static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
+    int last = -1000;
+    for (int i = 0; i < v->n_borders; i++) {
+        char words[40];
+        int x = v->borders[i].x;
+        if (x < last + 140) {
+            continue;
         }
+        snprintf(words, sizeof words, "epoch %" PRIu32, v->borders[i].epoch);
+        last = x;
+        dlpi_svg_text(o, "epoch", x > DLPI_SVG_WIDTH - 60 ? DLPI_SVG_WIDTH - 60 : x, y + 6, words,
+                      16);
     }
+    return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
 
 static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
@@ -7320,16 +7550,15 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, cons
             n = dlpi_group_size(lanes, n_lanes, i);
             y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
         }
+        y = dlpi_svg_epochs(o, &v, y);
         dlpi_svg_ticks(o, &v, y + 10);
-        if (n_lanes > 0 && lanes[0].group < 0) {
-            dlpi_svg_borders(o, &v, &lanes[0], y + 14);
-        }
     }
     dlpi_out_print(o, "</svg>\n");
     return DLP_OK;
 }
 
-static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s, const char *path) {
+static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s,
+                                     const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) {
@@ -7362,33 +7591,41 @@ static void dlpi_text_add(dlpi_text *t, const char *format, ...) {
 }
 
 /* What limits: a stage, or one of the names below. */
-enum { DLPI_LIMIT_TRAINER = -1, DLPI_LIMIT_CORES = -2, DLPI_LIMIT_PREFETCH = -3, DLPI_LIMIT_UNKNOWN = -4 };
+enum {
+    DLPI_LIMIT_TRAINER = -1,
+    DLPI_LIMIT_CORES = -2,
+    DLPI_LIMIT_PREFETCH = -3,
+    DLPI_LIMIT_UNKNOWN = -4
+};
 
 typedef struct dlpi_verdict {
-    int limiting_stage;      /* or DLPI_LIMIT_* */
-    int next_limit;          /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
-    double rate;             /* items/s now */
-    double rate_plus_one;    /* items/s that one more worker of limiting_stage would give (moved out of the
+    int limiting_stage; /* or DLPI_LIMIT_* */
+    int next_limit; /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
+    double rate;    /* items/s now */
+    double
+        rate_plus_one; /* items/s that one more worker of limiting_stage would give (moved out of the
                                 caller, if it is inline); rate where no worker helps */
 } dlpi_verdict;
 
 /* dlp_stats as shares of the time the caller spent in next and in its steps. */
 typedef struct dlpi_load {
-    double ns;                       /* that time */
-    double rows;                     /* per batch */
+    double ns;   /* that time */
+    double rows; /* per batch */
     double rate;
-    double wait;                     /* share of the caller, inline stages included */
-    double caller;                   /* share of the caller in steps and inline stages */
-    double cores;                    /* share of the process's cores */
-    double util[DLP_MAX_STAGES];     /* busy share of the workers that can have work at once; 0 if inline */
-    double useful[DLP_MAX_STAGES];   /* workers that can have work at once */
-    int busiest;                     /* stage with the largest util, -1: none has workers */
-    int heaviest;                    /* inline stage with the most time, -1: none has any */
+    double wait;   /* share of the caller, inline stages included */
+    double caller; /* share of the caller in steps and inline stages */
+    double cores;  /* share of the process's cores */
+    double util
+        [DLP_MAX_STAGES]; /* busy share of the workers that can have work at once; 0 if inline */
+    double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
+    int busiest;                   /* stage with the largest util, -1: none has workers */
+    int heaviest;                  /* inline stage with the most time, -1: none has any */
     int n;
 } dlpi_load;
 
 static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
-    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH || g->kind == DLP_STAGE_TRANSFER;
+    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH ||
+           g->kind == DLP_STAGE_TRANSFER;
 }
 
 static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
@@ -7411,7 +7648,8 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         device = device || g->kind == DLP_STAGE_TRANSFER;
         if (g->workers <= 0) {
             l->caller += (double)g->busy_ns / l->ns;
-            if (g->busy_ns > 0 && (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
+            if (g->busy_ns > 0 &&
+                (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
                 l->heaviest = i;
             }
             continue;
@@ -7475,14 +7713,18 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
         return v;
     }
     double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
-    if (l.caller >= 0.9) {
+    double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
+    if (l.caller >= 0.95 || (l.caller >= 0.9 && l.caller >= busiest)) {
         v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_TRAINER;
     } else if (l.cores >= 0.9) {
         v.limiting_stage = DLPI_LIMIT_CORES;
-    } else if (l.busiest >= 0 && l.util[l.busiest] >= 0.8) {
-        v.limiting_stage = l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
+    } else if (busiest >= 0.8) {
+        v.limiting_stage =
+            l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
     } else {
-        v.limiting_stage = l.busiest >= 0 ? DLPI_LIMIT_PREFETCH : l.heaviest >= 0 ? l.heaviest : DLPI_LIMIT_UNKNOWN;
+        v.limiting_stage = l.busiest >= 0    ? DLPI_LIMIT_PREFETCH
+                           : l.heaviest >= 0 ? l.heaviest
+                                             : DLPI_LIMIT_UNKNOWN;
     }
     v.next_limit = v.limiting_stage;
     if (v.limiting_stage >= 0) {
@@ -7513,42 +7755,61 @@ static const char *dlpi_stage_field(const dlp_stage_stats *g) {
     }
 }
 
-static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l, const dlpi_verdict *v) {
+static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
+                                const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
-    dlpi_text_add(t, "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of its time; steps take %s %%.\n",
-                  g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s, dlpi_num_percent((double)s->step_ns / l->ns).s);
+    dlpi_text_add(t,
+                  "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of "
+                  "its time; steps take %s %%.\n",
+                  g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
+                  dlpi_num_percent((double)s->step_ns / l->ns).s);
     if (v->rate_plus_one < v->rate * 1.05) {
         dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
                       v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
     } else {
-        dlpi_text_add(t, "Change: set %s = 1; that should give about %s items/s; then the limit is %s.\n", dlpi_stage_field(g),
-                      dlpi_num_of(v->rate_plus_one).s,
-                      v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
+        dlpi_text_add(
+            t, "Change: set %s = 1; that should give about %s items/s; then the limit is %s.\n",
+            dlpi_stage_field(g), dlpi_num_of(v->rate_plus_one).s,
+            v->next_limit == v->limiting_stage ? "that worker"
+                                               : dlpi_limit_name(s, v->next_limit).s);
     }
 }
 
-static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l, const dlpi_verdict *v) {
+static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
+                               const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
     int w = g->workers;
     bool batches = dlpi_stage_takes_batches(g);
-    dlpi_text_add(t, "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% of the time.\n", g->name, w,
-                  w == 1 ? " is" : "s are", dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
-    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER || g->kind == DLP_STAGE_REPEAT) {
-        dlpi_text_add(t, g->kind == DLP_STAGE_TRANSFER
-                      ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give the device register_memory, or raise device_buffers.\n"
-                      : "Change: it has one thread: make the sampler's own function cheaper.\n");
+    dlpi_text_add(t,
+                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% "
+                  "of the time.\n",
+                  g->name, w, w == 1 ? " is" : "s are",
+                  dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
+    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER ||
+        g->kind == DLP_STAGE_REPEAT) {
+        dlpi_text_add(
+            t, g->kind == DLP_STAGE_TRANSFER
+                   ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give "
+                     "the device register_memory, or raise device_buffers.\n"
+                   : "Change: it has one thread: make the sampler's own function cheaper.\n");
     } else if (batches && w >= (int)s->prefetch_factor) {
-        dlpi_text_add(t, "Change: raise prefetch_factor above %u, and %s with it: each batch in flight has a worker already.\n",
+        dlpi_text_add(t,
+                      "Change: raise prefetch_factor above %u, and %s with it: each batch in "
+                      "flight has a worker already.\n",
                       (unsigned)s->prefetch_factor, dlpi_stage_field(g));
     } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
-        dlpi_text_add(t, "Change: raise prefetch_factor above %u, then %s: every item in flight has a worker already.\n",
+        dlpi_text_add(t,
+                      "Change: raise prefetch_factor above %u, then %s: every item in flight has a "
+                      "worker already.\n",
                       (unsigned)s->prefetch_factor, dlpi_stage_field(g));
     } else if (v->rate_plus_one < v->rate * 1.02) {
-        dlpi_text_add(t, "Change: make it cheaper; one more worker would give nothing, for %s would be the limit.\n",
+        dlpi_text_add(t,
+                      "Change: make it cheaper; one more worker would give nothing, for %s would "
+                      "be the limit.\n",
                       dlpi_limit_name(s, v->next_limit).s);
     } else {
-        dlpi_text_add(t, "Change: raise %s; %d should give about %s items/s", dlpi_stage_field(g), w + 1,
-                      dlpi_num_of(v->rate_plus_one).s);
+        dlpi_text_add(t, "Change: raise %s; %d should give about %s items/s", dlpi_stage_field(g),
+                      w + 1, dlpi_num_of(v->rate_plus_one).s);
         dlpi_text_add(t, v->next_limit == v->limiting_stage ? ".\n" : "; then the limit is %s.\n",
                       dlpi_limit_name(s, v->next_limit).s);
     }
@@ -7556,60 +7817,77 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     const dlp_stage_stats *g = &s->stages[l->busiest];
-    dlpi_text_add(t, "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the workers of '%.31s' are only %s %% busy.\n",
+    dlpi_text_add(t,
+                  "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the "
+                  "workers of '%.31s' are only %s %% busy.\n",
                   (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
                   dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
     double need = l->rows > 0 ? g->workers / l->rows : 0;
-    uint64_t more = 2 * (uint64_t)s->prefetch_factor;
+    uint64_t more = 2 * (uint64_t)s->prefetch_factor + (s->prefetch_factor == 0);
     while (more < 4096 && (double)more < need + 1) {
         more *= 2;
     }
-    dlpi_text_add(t, "Change: raise prefetch_factor, for instance to %" PRIu64 "; each batch more takes about %s.\n", more > 4096 ? 4096 : more,
+    dlpi_text_add(t,
+                  "Change: raise prefetch_factor, for instance to %" PRIu64
+                  "; each batch more takes about %s.\n",
+                  more > 4096 ? 4096 : more,
                   dlpi_num_bytes((double)s->bytes / (double)s->batches).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
         if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
-            dlpi_text_add(t, "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow items hold up the order; more batches in flight hide them, or unordered = 1.\n",
+            dlpi_text_add(t,
+                          "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow items hold up "
+                          "the order; more batches in flight hide them, or unordered = 1.\n",
                           k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s);
         }
     }
 }
 
 static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Limit: the cores: workers and trainer keep %s of %u busy; more workers would give nothing.\n",
+    dlpi_text_add(t,
+                  "Limit: the cores: workers and trainer keep %s of %u busy; more workers would "
+                  "give nothing.\n",
                   dlpi_num_of(l->cores * s->cpus).s, (unsigned)s->cpus);
     if (l->busiest >= 0) {
-        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores.\n", s->stages[l->busiest].name);
+        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores.\n",
+                      s->stages[l->busiest].name);
     }
 }
 
 static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     dlpi_text_add(t, "Limit: the trainer: it waits for batches only %s %% of the time.\n",
                   dlpi_num_percent(l->wait).s);
-    dlpi_text_add(t, "Change: nothing in the pipe; steps take %s", dlpi_num_ns(s->step_ns / s->batches).s);
+    dlpi_text_add(t, "Change: nothing in the pipe; steps take %s",
+                  dlpi_num_ns(s->step_ns / s->batches).s);
     if (l->busiest >= 0) {
-        dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy", s->stages[l->busiest].name,
-                      dlpi_num_percent(l->util[l->busiest]).s);
+        dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy",
+                      s->stages[l->busiest].name, dlpi_num_percent(l->util[l->busiest]).s);
     }
     dlpi_text_add(t, ".\n");
 }
 
 /* Figures and facts that hold whatever the limit is. */
 static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Measured: %s items/s in %s batches/s", dlpi_num_of(l->rate).s, dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
+    dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s,
+                  dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->p50_ns > 0) {
-            dlpi_text_add(t, "; '%.31s' takes p50 %s, p99 %s", g->name, dlpi_num_ns(g->p50_ns).s, dlpi_num_ns(g->p99_ns).s);
+            dlpi_text_add(t, "; '%.31s' takes p50 %s, p99 %s", g->name, dlpi_num_ns(g->p50_ns).s,
+                          dlpi_num_ns(g->p99_ns).s);
         }
     }
     dlpi_text_add(t, ".\n");
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->workers > 0 && g->workers - l->useful[i] >= 1) {
-            dlpi_text_add(t, "Idle: %d of the %d workers of '%.31s' never have work: only prefetch_factor%s = %s %s are in flight.\n",
-                          (int)(g->workers - l->useful[i]), g->workers, g->name, dlpi_stage_takes_batches(g) ? "" : " x batch_size",
-                          dlpi_num_of(l->useful[i]).s, dlpi_stage_takes_batches(g) ? "batches" : "items");
+            dlpi_text_add(t,
+                          "Idle: %d of the %d workers of '%.31s' never have work: only "
+                          "prefetch_factor%s = %s %s are in flight.\n",
+                          (int)(g->workers - l->useful[i]), g->workers, g->name,
+                          dlpi_stage_takes_batches(g) ? "" : " x batch_size",
+                          dlpi_num_of(l->useful[i]).s,
+                          dlpi_stage_takes_batches(g) ? "batches" : "items");
         }
     }
 }
@@ -7618,7 +7896,9 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
     for (int i = 0; i < n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->retried + g->replaced + g->left_out > 0) {
-            dlpi_text_add(t, "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64 " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
+            dlpi_text_add(t,
+                          "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64
+                          " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
                           g->name, g->retried, g->replaced, g->left_out);
         }
     }
@@ -7626,8 +7906,10 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
 
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
-        dlpi_text_add(t, "Memory: %s are planned, with %u batch slots (prefetch_factor %u + max_held %u).\n",
-                      dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots, (unsigned)s->prefetch_factor, (unsigned)s->max_held);
+        dlpi_text_add(
+            t, "Memory: %s are planned, with %u batch slots (prefetch_factor %u + max_held %u).\n",
+            dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots,
+            (unsigned)s->prefetch_factor, (unsigned)s->max_held);
     }
 }
 
@@ -7640,7 +7922,8 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_verdict v = dlpi_verdict_of(s);
     dlpi_load_of(&l, s);
     if (v.limiting_stage >= 0) {
-        (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage : dlpi_explain_inline)(&t, s, &l, &v);
+        (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
+                                                 : dlpi_explain_inline)(&t, s, &l, &v);
     } else if (v.limiting_stage == DLPI_LIMIT_TRAINER) {
         dlpi_explain_trainer(&t, s, &l);
     } else if (v.limiting_stage == DLPI_LIMIT_CORES) {
@@ -7648,9 +7931,13 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     } else if (v.limiting_stage == DLPI_LIMIT_PREFETCH) {
         dlpi_explain_prefetch(&t, s, &l);
     } else if (s->batches == 0) {
-        dlpi_text_add(&t, "Limit: not known: no batch has been delivered yet, %s after the start.\n", dlpi_num_ns(s->elapsed_ns).s);
+        dlpi_text_add(&t,
+                      "Limit: not known: no batch has been delivered yet, %s after the start.\n",
+                      dlpi_num_ns(s->elapsed_ns).s);
     } else {
-        dlpi_text_add(&t, "Limit: not known yet: %" PRIu64 " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
+        dlpi_text_add(&t,
+                      "Limit: not known yet: %" PRIu64
+                      " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
                       s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
     }
     if (l.rate > 0) {
@@ -7701,7 +7988,8 @@ static int dlpi_lanes_take(dlp_pipe *p, dlpi_lane **out, int *n_out) {
     }
     for (int i = 0; i < n && rc == DLP_OK; i++) {
         dlp_worker_stats w;
-        lanes[i].group = i == 0 || dlp_pipe_worker_stats(p, (uint32_t)(i - 1), &w) != DLP_OK ? -1 : w.stage;
+        lanes[i].group =
+            i == 0 || dlp_pipe_worker_stats(p, (uint32_t)(i - 1), &w) != DLP_OK ? -1 : w.stage;
         rc = dlpi_lane_take(p, i, &lanes[i]);
     }
     if (rc != DLP_OK) {

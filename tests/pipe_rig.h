@@ -1,0 +1,261 @@
+/* What the tests of the pipe's behaviour share: a pipe whose every byte can be told from (seed, epoch, position)
+   without running one, and the check of a batch against that. */
+#ifndef PIPE_RIG_H
+#define PIPE_RIG_H
+
+static int test_failures;
+static int test_checks;
+
+#define CHECK(x) \
+    do { \
+        __atomic_add_fetch(&test_checks, 1, __ATOMIC_RELAXED); \
+        if (!(x)) { \
+            if (__atomic_add_fetch(&test_failures, 1, __ATOMIC_RELAXED) < 20) \
+                printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
+        } \
+    } while (0)
+
+static inline int test_end(const char *name) {
+    printf("%s: %d checks, %d failed\n", name, test_checks, test_failures);
+    return test_failures != 0;
+}
+
+/* How much of a long list of cases to run: SHORT=1 less, SOAK=1 much more. */
+static inline int test_share(int usual, int soak) {
+    if (getenv("SOAK")) return soak;
+    return getenv("SHORT") ? (usual + 7) / 8 : usual;
+}
+
+static inline uint64_t test_random(uint64_t *state) {
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    return dlp_hash(*state, 1, 2, 3);
+}
+static inline uint32_t test_pick(uint64_t *state, uint32_t n) { return (uint32_t)(test_random(state) >> 33) % n; }
+
+#define RIG_MAPS 3
+
+typedef struct rig {
+    dlp_pipe_desc pipe;
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_dataset dataset;
+    dlp_workers_desc fetch;
+    dlp_map_desc item_map[RIG_MAPS], batch_map[RIG_MAPS];
+    dlp_batch_desc batch;
+    dlp_transfer_desc transfer;
+    int n_item_maps, n_batch_maps, n_transfers;
+    dlp_permutation permutation; /* of the epoch asked for last */
+    int permutation_ready;
+    uint64_t *weights;
+    uint64_t *table;             /* alias table of the weights */
+} rig;
+
+static const dlp_field rig_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0}, {"label", DLP_U32, 0, {0}, 0, 0}};
+
+static inline void rig_words(uint64_t seed, uint64_t index, uint64_t epoch, uint64_t position, uint64_t *words) {
+    dlp_item it;
+    memset(&it, 0, sizeof it);
+    it.seed = seed;
+    it.epoch = epoch;
+    it.position = position;
+    words[0] = index;
+    words[1] = epoch << 32 | position;
+    words[2] = dlp_item_random(&it, 1);
+}
+
+static inline int rig_fetch(void *user, dlp_item *it) {
+    uint64_t words[3];
+    uint32_t label = (uint32_t)it->index;
+    (void)user;
+    rig_words(it->seed, it->index, it->epoch, it->position, words);
+    memcpy(it->data[0], words, sizeof words);
+    memcpy(it->data[1], &label, sizeof label);
+    return 0;
+}
+
+static inline int rig_item_map(void *user, dlp_item *it) {
+    uint64_t words[3];
+    (void)user;
+    memcpy(words, it->data[0], sizeof words);
+    words[2] = words[2] * 3 + it->index;
+    memcpy(it->data[0], words, sizeof words);
+    return 0;
+}
+
+static inline int rig_batch_map(void *user, dlp_batch *b, void *state) {
+    uint64_t *words = b->fields[0].data;
+    (void)user;
+    (void)state;
+    for (uint32_t r = 0; r < b->count; r++) words[3 * r + 2] = words[3 * r + 2] * 5 + b->index[r] + b->in_epoch;
+    return 0;
+}
+
+static inline uint64_t rig_function(void *user, uint64_t epoch, uint64_t position) {
+    return (position * 7 + epoch) % *(const uint64_t *)user;
+}
+
+static inline void rig_init(rig *r, uint64_t n_items, uint32_t batch_size) {
+    memset(r, 0, sizeof *r);
+    r->dataset.n_items = n_items;
+    r->dataset.fields = rig_fields;
+    r->dataset.n_fields = 2;
+    r->dataset.fetch = rig_fetch;
+    r->sampler.seed = 42;
+    r->batch.batch_size = batch_size;
+    for (int i = 0; i < RIG_MAPS; i++) {
+        r->item_map[i].item = rig_item_map;
+        r->batch_map[i].batch = rig_batch_map;
+    }
+}
+
+static inline void rig_order(rig *r, int order) {
+    r->sampler.order = order;
+    r->permutation_ready = 0;
+    if (order == DLP_ORDER_WEIGHTED) {
+        r->weights = malloc(r->dataset.n_items * sizeof *r->weights);
+        for (uint64_t i = 0; i < r->dataset.n_items; i++) r->weights[i] = i % 5 + (i == 0);
+        r->sampler.weights = r->weights;
+        r->table = malloc(dlpi_order_table_bytes(&r->sampler, r->dataset.n_items));
+        dlpi_order_build(&r->sampler, r->dataset.n_items, r->table);
+    }
+    if (order == DLP_ORDER_FUNCTION) {
+        r->sampler.function = rig_function;
+        r->sampler.function_user = &r->dataset.n_items;
+    }
+}
+
+static inline void rig_free(rig *r) {
+    free(r->weights);
+    free(r->table);
+    r->weights = r->table = NULL;
+}
+
+static inline void rig_workers(rig *r, int workers, int dispatch) {
+    r->fetch.num_workers = workers;
+    r->fetch.dispatch = dispatch;
+    for (int i = 0; i < RIG_MAPS; i++) {
+        r->item_map[i].workers.num_workers = workers;
+        r->item_map[i].workers.dispatch = dispatch;
+        r->batch_map[i].workers.num_workers = workers;
+        r->batch_map[i].workers.dispatch = dispatch;
+    }
+    r->batch.workers.dispatch = dispatch;
+}
+
+/* Wire it; *out is open, not started. */
+static inline int rig_wire(rig *r, dlp_pipe **out) {
+    dlp_fetch_desc fetch;
+    dlp_stage at[DLP_MAX_STAGES];
+    int n = 0, rc = dlp_pipe_open(out, &r->pipe, NULL);
+    if (rc != DLP_OK) return rc;
+    fetch.dataset = &r->dataset;
+    fetch.workers = r->fetch;
+    at[n++] = dlp_pipe_add_sampler(*out, &r->sampler);
+    at[n++] = dlp_pipe_add_repeat(*out, &r->repeat);
+    at[n++] = dlp_pipe_add_fetch(*out, &fetch);
+    for (int i = 0; i < r->n_item_maps; i++) at[n++] = dlp_pipe_add_map(*out, &r->item_map[i]);
+    at[n++] = dlp_pipe_add_batch(*out, &r->batch);
+    for (int i = 0; i < r->n_batch_maps; i++) at[n++] = dlp_pipe_add_map(*out, &r->batch_map[i]);
+    if (r->n_transfers) at[n++] = dlp_pipe_add_transfer(*out, &r->transfer);
+    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(*out, at[i], at[i + 1]);
+    return dlp_pipe_error(*out)->code;
+}
+
+/* Wire and start; on failure the pipe is closed and *err says why. */
+static inline int rig_try(rig *r, dlp_pipe **out, dlp_error *err) {
+    int rc = rig_wire(r, out);
+    if (rc == DLP_OK) rc = dlp_pipe_start(*out);
+    if (rc == DLP_OK) return rc;
+    if (err) *err = *dlp_pipe_error(*out);
+    dlp_pipe_close(*out);
+    *out = NULL;
+    return rc;
+}
+
+static inline int rig_open(rig *r, dlp_pipe **out) {
+    dlp_error err;
+    char text[700];
+    int rc = rig_try(r, out, &err);
+    if (rc == DLP_OK) return rc;
+    dlp_error_format(&err, text, sizeof text);
+    printf("start: %s\n", text);
+    CHECK(rc == DLP_OK);
+    return rc;
+}
+
+static inline void rig_say(const dlp_pipe *p, int rc) {
+    char text[700];
+    dlp_error_format(dlp_pipe_error(p), text, sizeof text);
+    printf("next returned %s; %s\n", dlp_code_name(rc), text);
+}
+
+/* ---- what must come out ---- */
+
+static inline uint64_t rig_samples(const rig *r) {
+    return r->sampler.samples_per_epoch ? r->sampler.samples_per_epoch : r->dataset.n_items;
+}
+
+static inline uint64_t rig_batches(const rig *r) {
+    uint64_t n = rig_samples(r), size = r->batch.batch_size;
+    return r->batch.last == DLP_LAST_DROP ? n / size : (n + size - 1) / size;
+}
+
+static inline uint64_t rig_index(rig *r, uint64_t epoch, uint64_t position) {
+    dlpi_order order;
+    uint64_t index;
+    switch (r->sampler.order) {
+    case DLP_ORDER_SEQUENTIAL: return position;
+    case DLP_ORDER_FUNCTION: return rig_function(&r->dataset.n_items, epoch, position);
+    case DLP_ORDER_SHUFFLED:
+        if (!r->permutation_ready || r->permutation.epoch != epoch || r->permutation.seed != r->sampler.seed)
+            dlp_permutation_init(&r->permutation, r->dataset.n_items, r->sampler.seed, epoch);
+        r->permutation_ready = 1;
+        return dlp_permutation_at(&r->permutation, position);
+    default:
+        dlpi_order_init(&order, &r->sampler, r->dataset.n_items, r->table);
+        dlpi_order_block(&order, epoch, position, 1, &index);
+        return index;
+    }
+}
+
+/* The global batch k: begins at *first, has *rows rows, of which this rank has [*from, *from + *count). */
+static inline void rig_share(const rig *r, uint64_t k, uint64_t *first, uint64_t *from, uint64_t *count) {
+    uint64_t rows = r->batch.batch_size, world = r->sampler.world_size ? r->sampler.world_size : 1;
+    *first = k * rows;
+    if (r->batch.last == DLP_LAST_SHORT && *first + rows > rig_samples(r)) rows = rig_samples(r) - *first;
+    *from = rows * r->sampler.rank / world;
+    *count = rows * (r->sampler.rank + UINT64_C(1)) / world - *from;
+}
+
+static inline int rig_row_same(rig *r, const dlp_batch *b, uint32_t row, uint64_t position) {
+    uint64_t words[3], got[3], index = rig_index(r, b->epoch, position);
+    uint32_t label;
+    rig_words(r->sampler.seed, index, b->epoch, position, words);
+    for (int i = 0; i < r->n_item_maps; i++) words[2] = words[2] * 3 + index;
+    for (int i = 0; i < r->n_batch_maps; i++) words[2] = words[2] * 5 + index + b->in_epoch;
+    memcpy(got, (const uint8_t *)b->fields[0].data + row * sizeof got, sizeof got);
+    memcpy(&label, (const uint8_t *)b->fields[1].data + row * sizeof label, sizeof label);
+    return b->index[row] == index && memcmp(words, got, sizeof got) == 0 && label == (uint32_t)index;
+}
+
+/* Is b, but for flags and sequence, global batch k of the epoch as this rank sees it? */
+static inline int rig_batch_same(rig *r, const dlp_batch *b, uint64_t epoch, uint64_t k) {
+    uint64_t first, from, count, valid = 0, samples = rig_samples(r);
+    int ok = 1;
+    rig_share(r, k, &first, &from, &count);
+    ok = b->epoch == epoch && b->in_epoch == k && b->position == first + from && b->count == count &&
+         b->n_fields == 2 && b->fields[0].ndim == 2 && b->fields[0].shape[0] == (int64_t)count &&
+         b->fields[0].shape[1] == 3 && b->fields[0].bytes == 24 * count && b->fields[1].ndim == 1 &&
+         b->fields[1].shape[0] == (int64_t)count && b->fields[1].bytes == 4 * count &&
+         ((uintptr_t)b->fields[0].data & 63) == 0 && ((uintptr_t)b->fields[1].data & 63) == 0 &&
+         b->fields[0].dtype == DLP_U64 && strcmp(b->fields[1].name, "label") == 0;
+    for (uint32_t row = 0; ok && row < count; row++) {
+        uint64_t position = first + from + row;
+        int real = position < samples;
+        ok = rig_row_same(r, b, row, position % samples) && b->valid[row] == real;
+        valid += (uint64_t)real;
+    }
+    return ok && b->valid_count == valid;
+}
+
+#endif
