@@ -1897,9 +1897,11 @@ DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, 
 
 /* ---- bundles ---- */
 
+#ifndef DLPI_MPSC_SCAN          /* a checker may define these two before inclusion */
 #define DLPI_MPSC_SCAN 16u      /* up to so many producers the consumer just looks at their tails */
-#define DLPI_MPSC_QUANTUM 64u
 #define DLPI_MPSC_SWEEP 64u     /* every so many searches all lanes are looked at */
+#endif
+#define DLPI_MPSC_QUANTUM 64u
 
 /* Offsets and sizes of a bundle; all 0 if a parameter is out of range. */
 static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity, uint32_t producers) {
@@ -2084,7 +2086,7 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     if (rx->ready_words == 0)
         return dlpi_mpsc_sweep(rx);
-    if (rx->left == 0) /* its turn is over, but it may have more */
+    if (rx->left == 0 && rx->at->tail_seen != rx->at->head) /* its turn is over, but it has more */
         DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64); /* R2 */
     rx->left = 0;
     int r = DLP_EMPTY;
