@@ -2923,8 +2923,8 @@ typedef struct dlpi_stage {
     int work;          /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
     uint64_t sst_offset;         /* in a slot */
-    uint32_t lane_base, lane_cap, n_producers; /* lanes [producer][worker], 0: claims only */
-    uint64_t lanes_offset, lane_bytes;
+    uint32_t lane_base, n_producers; /* lanes [producer][worker], 0: claims only */
+    uint64_t lane_cap, lanes_offset, lane_bytes;
 } dlpi_stage;
 
 typedef struct dlpi_parked {
@@ -5323,7 +5323,8 @@ static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
     DLPI_RANGE(w->max_skips, DLP_NONE, INT64_MAX, "max_skips", "DLP_NONE, or 0 and more");
     DLPI_RANGE(w->deadline_ms, 0, INT32_MAX, "deadline_ms", "0 and more");
     DLPI_RANGE(w->n_affinity, 0, 4096, "n_affinity", "0..4096");
-    DLPI_RANGE(w->stack_bytes >> 32, 0, 0, "stack_bytes", "under 4 GiB");
+    DLPI_RANGE(w->idempotent, 0, 1, "idempotent", "0 or 1");
+    DLPI_RANGE(w->stack_bytes, 0, UINT32_MAX, "stack_bytes", "under 4 GiB");
     if (w->n_affinity > 0 && w->affinity == NULL)
         return dlpi_bad(p, st->name, "affinity", "n_affinity CPU numbers", 0);
     for (int i = 0; i < w->n_affinity; i++)
@@ -5474,6 +5475,7 @@ static int dlpi_kind_rank(int kind) {
 
 static int dlpi_check_chain(dlp_pipe *p, int first) {
     int seen = 0, before = 0;
+    uint32_t visited = 0;
     for (int at = first; at >= 0; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
         int rank = dlpi_kind_rank(st->kind);
@@ -5483,18 +5485,18 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
             return dlpi_bad_graph(p, st->name, "this stage can't follow the one before it; the order is "
                                   "sampler, repeat, fetch, item maps, batch, batch maps, transfer");
         before = rank;
+        visited |= 1u << at;
         if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
         if (st->kind == DLP_STAGE_REPEAT) p->repeat = st;
         if (st->kind == DLP_STAGE_FETCH) p->fetch = st;
         if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
         if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
     }
-    if (seen != p->n_stages) {
-        for (int i = 0; i < p->n_stages; i++)
-            if (i != first && p->stages[i].prev < 0)
-                return dlpi_bad_graph(p, p->stages[i].name, "no stage is linked to this one");
-        return dlpi_bad_graph(p, "", "the links make a cycle");
-    }
+    for (int i = 0; i < p->n_stages; i++)
+        if (i != first && p->stages[i].prev < 0)
+            return dlpi_bad_graph(p, p->stages[i].name, "no stage is linked to this one");
+    for (int i = 0; i < p->n_stages; i++)
+        if ((visited >> i & 1u) == 0) return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
     return DLP_OK;
 }
 
@@ -5523,9 +5525,8 @@ static bool dlpi_all_inline(const dlp_pipe *p) {
 
 /* The stages that have workers, in order. A batch stage is one only if somebody must run it. */
 static int dlpi_list_work(dlp_pipe *p) {
-    dlp_batch_desc *b = &p->batcher->batching;
+    const dlp_batch_desc *b = &p->batcher->batching;
     dlpi_stage *st = p->batcher;
-    DLPI_RANGE(b->batch_workers, DLP_NONE, DLP_MAX_WORKERS, "batch_workers", "DLP_NONE or 0..1024");
     st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
     if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
         st->w.num_workers = (int32_t)p->prefetch;
@@ -5556,11 +5557,13 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     p->world = d->world_size ? d->world_size : 1;
     p->rank = d->rank;
     DLPI_RANGE(p->rank, 0, (int64_t)p->world - 1, "rank", "0..world_size - 1");
+    DLPI_RANGE(d->allow_uneven, 0, 1, "sampler.allow_uneven", "0 or 1");
     p->global_batch = p->batcher->batching.batch_size;
     p->last = p->batcher->batching.last;
     if (p->global_batch % p->world != 0 && !d->allow_uneven) {
         dlpi_error_set(&e, DLP_ERR_ARG, "world_size", "batch_size %" PRIu64 " can't be divided by world_size %"
                        PRIu32 "; set allow_uneven for ranks of different counts", p->global_batch, p->world);
+        dlpi_copy_text(e.stage, sizeof e.stage, st->name);
         return dlpi_pipe_fail(p, &e);
     }
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
@@ -5584,6 +5587,7 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     if (p->batches_per_epoch == 0) {
         dlpi_error_set(&e, DLP_ERR_ARG, "last", "DLP_LAST_DROP leaves no batch: %" PRIu64
                        " samples an epoch, batch_size %" PRIu64, p->samples, p->global_batch);
+        dlpi_copy_text(e.stage, sizeof e.stage, p->batcher->name);
         return dlpi_pipe_fail(p, &e);
     }
     return DLP_OK;
@@ -5599,11 +5603,12 @@ static int dlpi_check_pipe(dlp_pipe *p) {
     DLPI_RANGE(d->close_timeout_ms, DLP_FOREVER, INT32_MAX, "close_timeout_ms",
                "DLP_NOWAIT, DLP_FOREVER, or 0 and more");
     DLPI_RANGE(d->trace_bytes, 0, 64 << 20, "trace_bytes", "0..67108864");
+    DLPI_RANGE(d->no_memfd, 0, 1, "no_memfd", "0 or 1");
     return DLP_OK;
 }
 
-static uint32_t dlpi_pow2(uint32_t n) {
-    uint32_t v = 1;
+static uint64_t dlpi_pow2(uint64_t n) {
+    uint64_t v = 1;
     while (v < n) v *= 2;
     return v;
 }
@@ -5618,7 +5623,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     p->prefetch = p->d.prefetch_factor ? (uint32_t)p->d.prefetch_factor : dlpi_all_inline(p) ? 1 : 2;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
-    p->ring = dlpi_pow2(p->n_slots * (p->d.unordered ? 4 : 1));
+    p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
     p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
     if (p->window < p->prefetch)
         return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1", (int64_t)p->prefetch);
@@ -5690,7 +5695,7 @@ static void dlpi_layout_lanes(dlp_pipe *p) {
         if (st->w.dispatch != DLP_DISPATCH_LANES || st->w.num_workers == 0) continue;
         st->n_producers = i == 0 ? 1 : (uint32_t)p->work[i - 1]->n_workers;
         st->lane_base = p->n_lanes;
-        st->lane_cap = dlpi_pow2((uint32_t)tickets);
+        st->lane_cap = dlpi_pow2(tickets);
         st->lane_bytes = (dlp_spsc_bytes(8, st->lane_cap) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
         st->lanes_offset = at;
         at += st->lane_bytes * st->n_producers * (uint64_t)st->n_workers;
@@ -6392,6 +6397,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (desc->dataset->fetch == NULL) return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
     DLPI_RANGE(desc->dataset->n_items, 1, INT64_C(1) << 48, "dataset.n_items", "1..2^48");
     DLPI_RANGE(desc->dataset->n_fields, 1, DLP_MAX_FIELDS, "dataset.n_fields", "1..16");
+    DLPI_RANGE(desc->dataset->fills_rows, 0, 1, "dataset.fills_rows", "0 or 1");
     if (desc->dataset->fields == NULL) return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
     if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
     st->dataset = *desc->dataset;
@@ -6425,12 +6431,16 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     if ((st = dlpi_add(p, DLP_STAGE_BATCH, "batch", &desc->workers)) == NULL) return dlpi_add_refused(p);
     DLPI_RANGE(desc->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
     DLPI_RANGE(desc->last, 0, 2, "last", "DLP_LAST_*");
+    DLPI_RANGE(desc->batch_workers, DLP_NONE, DLP_MAX_WORKERS, "batch_workers", "DLP_NONE or 0..1024");
+    if (desc->out_fields && desc->collate == NULL)
+        return dlpi_bad(p, st->name, "out_fields", "NULL without a collate", desc->n_out_fields);
+    DLPI_RANGE(desc->n_out_fields, desc->out_fields ? 1 : 0, desc->out_fields ? DLP_MAX_FIELDS : 0,
+               "n_out_fields", desc->out_fields ? "1..16" : "0 without out_fields");
     if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
     st->batching = *desc;
     st->collate = desc->collate;
     st->user = desc->collate_user;
     if (desc->out_fields) {
-        DLPI_RANGE(desc->n_out_fields, 1, DLP_MAX_FIELDS, "n_out_fields", "1..16");
         memcpy(st->fields, desc->out_fields, desc->n_out_fields * sizeof *st->fields);
         if ((rc = dlpi_keep_names(p, st, desc->n_out_fields)) != DLP_OK) return rc;
         st->batching.out_fields = st->fields;
@@ -6568,7 +6578,10 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_close(dlp_pipe *p) { return p == NULL ? DLP_OK : dlpi_close(p); }
 
-DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) { return &p->err; }
+DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
+    static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
+    return p == NULL ? &none : &p->err;
+}
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
     return p != NULL && i >= 0 && i < p->n_warnings ? p->warnings[i] : NULL;
@@ -6650,6 +6663,14 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 
 /* ---- the loader ---- */
 
+static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
+    dlpi_stage named, *st = &named;
+    memset(&named, 0, sizeof named);
+    DLPI_RANGE(d->shuffle, 0, 1, "shuffle", "0 or 1");
+    DLPI_RANGE(d->drop_last, 0, 1, "drop_last", "0 or 1");
+    return DLP_OK;
+}
+
 static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
     dlp_sampler_desc sampler = d->sampler;
     dlp_repeat_desc repeat = {d->epochs, d->epoch_end};
@@ -6686,7 +6707,9 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL", out ? "desc" : "out");
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_loader_wire(p, desc)) != DLP_OK) {
+    rc = dlpi_loader_check(p, desc);
+    if (rc == DLP_OK) rc = dlpi_loader_wire(p, desc);
+    if (rc != DLP_OK) {
         if (err) *err = p->err;
         dlp_pipe_close(p);
         return rc;
@@ -6785,7 +6808,7 @@ static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resoluti
     char fraction[12] = ".000000000";
     int decimals = 0;
     dlpi_num r;
-    for (; q > resolution && q > 1; q /= 10) {
+    for (; q > resolution && q > 1 && decimals < 9; q /= 10) {
         decimals++;
     }
     uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q, rest = v % scale;
