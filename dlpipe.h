@@ -2758,7 +2758,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 
 #define DLPI_MAGIC 0x31657069706c6400u
 #define DLPI_FORMAT 1u
-#define DLPI_GEN_MASK ((UINT64_C(1) << 40) - 1)
+#define DLPI_GEN_BITS 39
+#define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)
 #define DLPI_TICKET_BATCH ((UINT64_C(1) << 44) - 1) /* low bits of a batch that a ticket carries */
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_WORD_ROWS 32u
@@ -2802,10 +2803,9 @@ typedef struct dlpi_ctl {
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; caller */
     uint64_t delivered; /* V1 batches delivered; caller */
-    uint64_t cancel;    /* epochs below this one are not wanted; caller */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns, calls;
-    uint64_t pad1[4];
+    uint64_t pad1[5];
     uint64_t want;      /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t feeder_sleeps; /* B1 */
@@ -2813,6 +2813,7 @@ typedef struct dlpi_ctl {
     uint32_t transfer_sleeps; /* B1 */
     uint32_t transfer_word;
     uint8_t pad2[DLPI_LINE - 28];
+    uint64_t cancel;    /* N1 epochs below this one are not wanted; caller */
     uint32_t stop;
     uint32_t error_claim, error_ready;
     uint32_t pad3;
@@ -2842,27 +2843,32 @@ typedef struct dlpi_wblock {
     uint32_t hist[DLPI_HIST];
 } dlpi_wblock;
 
-/* A batch slot's words. Fields below pub are the feeder's until pub names the batch. */
+/* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a row
+   fails. The last begins with what the feeder tells the workers and goes on with the words of the
+   first stage (dlpi_sst), so that a small batch travels in one cache line. */
 typedef struct dlpi_bslot {
-    uint64_t pub; /* P1 generation, count, run shift */
-    uint64_t sequence, epoch, position, in_epoch;
+    uint64_t sequence, in_epoch;
     uint64_t begins, after; /* global position where the batch begins and ends */
-    uint32_t count, flags;
-    uint32_t cell; /* item cells of this batch */
-    uint32_t pad0;
-    uint8_t pad1[DLPI_LINE - 72];
-    uint32_t used;  /* C1 1 from publication to release */
-    uint32_t dirty; /* some row is padding or left out */
+    uint32_t flags;
+    uint32_t used;   /* C1 1 from publication to release */
+    uint32_t dirty;  /* some row is padding, left out, tried again or replaced */
     uint32_t failed; /* F1 1: claimed, 2: error[] is complete */
     uint32_t dbuf;
+    uint32_t pad0;
     dlp_error error;
+    uint8_t pad1[5 * DLPI_LINE - 56 - sizeof(dlp_error)];
+    uint64_t pub; /* P1 generation, count, padded, run shift */
+    uint64_t epoch, position;
+    uint32_t count;
+    uint32_t cell; /* item cells of this batch */
 } dlpi_bslot;
 
+/* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan): done
+   words below are full; generation (32) and word (32). */
 typedef struct dlpi_sst {
     uint64_t ready; /* Y1 */
-    uint64_t next;  /* hint: units below are claimed; generation (40) and unit (24) */
-    uint64_t scan;  /* hint: words below are full; generation (32) and word (32) */
-    uint64_t words[1]; /* done[n_words], own[n_units] */
+    uint64_t next;  /* hint: units below are claimed; generation (39) and unit (25) */
+    uint64_t words[1]; /* done[n_words], own[n_units], scan */
 } dlpi_sst;
 
 /* What a collate made of a field, per slot. */
@@ -2876,8 +2882,9 @@ _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_ctl, stop) == 3 * DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_bslot, used) == DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_bslot, pub) == 5 * DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 32, "region layout");
 _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
 
 /* ---------------------------------------------------------------------------------------------
@@ -2941,6 +2948,7 @@ typedef struct dlpi_worker {
     dlp_trace_event *trace;
     dlpi_sbell *bell;
     uint64_t low;         /* every batch below has no unit to claim */
+    uint64_t tail_seen;   /* ctl.tail when last read */
     uint64_t rewind_seen;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
@@ -2962,6 +2970,7 @@ typedef struct dlpi_worker {
     dlpi_order order;
     pthread_t thread;
     int started, joined;
+    uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
 typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
@@ -2974,6 +2983,7 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint8_t before_state[8 + DLP_SAMPLER_STATE_BYTES]; /* the sampler's state before that list */
     uint8_t ahead_state[8 + DLP_SAMPLER_STATE_BYTES];  /* and behind it: length, bytes */
     uint32_t run_shift;
+    uint32_t burst;       /* short batches are fed several at a time: one store of the tail for all */
     uint64_t cost_ns;
     uint64_t skip_base;   /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
@@ -3022,17 +3032,11 @@ struct dlp_pipe {
     uint32_t *disp;
     dlpi_worker *workers;
     dlpi_worker *trainer; /* its trace and clock only */
-    dlpi_feeder feed;
     dlp_batch *out;       /* [n_slots] what the caller sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
     uint8_t *held;        /* [n_slots] */
     uint8_t *taken;       /* [ring] unordered: delivered */
-    uint64_t base;
-    uint64_t n_held;
-    uint64_t last_return_ns;
-    uint64_t epoch_now;   /* of the batch delivered last */
-    int epoch_open;       /* some batch of epoch_now delivered, and not its last */
     uint64_t *index_buffer;
     void **dev_data;      /* [device_buffers * fields] */
     dlp_spsc_tx *lane_tx; /* all stages' lanes */
@@ -3041,10 +3045,17 @@ struct dlp_pipe {
     uint64_t lanes_bytes;
     uint32_t *dev_slot;   /* C2 [device_buffers] slot + 1 in it, 0 free */
     uint8_t *taken_by_xfer; /* [ring] */
-    uint32_t live_word;   /* futex: threads that ended */
     uint64_t budget_bytes;
     int device_open, registered;
     uint64_t deadline_ns;   /* the shortest of the stages, 0: none */
+    /* What the caller writes with every batch lies apart from what workers read. The feeder's own part
+       is the sampler thread's where there is one. */
+    uint8_t pad0[DLPI_LINE];
+    uint64_t base;
+    uint64_t n_held;
+    uint64_t last_return_ns;
+    uint64_t epoch_now;   /* of the batch delivered last */
+    int epoch_open;       /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
     uint64_t win_base;        /* unordered: batches of the epoch delivered without a gap */
     uint8_t win[DLPI_WINDOW_MAX];
@@ -3052,6 +3063,10 @@ struct dlp_pipe {
     uint64_t after_epoch, after_batch, after_position;
     uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
     uint32_t calls_untimed, call_clock_every;
+    uint8_t pad1[DLPI_LINE];
+    dlpi_feeder feed;
+    uint8_t pad2[DLPI_LINE];
+    uint32_t live_word;   /* futex: threads that ended */
 };
 
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
@@ -3062,6 +3077,7 @@ static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_st
 }
 static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
 static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
+static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max + p->units_max; }
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
 }
@@ -3099,19 +3115,23 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
 
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2 };
 
-/* pub: generation (40) | count (21) | run shift (3) */
-static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t shift) {
-    return (b & DLPI_GEN_MASK) << 24 | (uint64_t)count << 3 | shift;
+/* pub: generation (39) | count (21) | padded (1) | run shift (3)
+   own: generation (39) | worker + 1 (25), or DLPI_FREED and a number */
+static inline uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
+static inline uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
+static inline uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
+static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
+    return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
 }
-static inline uint64_t dlpi_pub_gen(uint64_t pub) { return pub >> 24; }
-static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 3) & 0x1fffffu; }
+static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
+static inline bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
 static inline uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
 static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
     return (count + (1u << shift) - 1u) >> shift;
 }
-/* Is generation g older than batch b? Both modulo 2^40, at most 2^39 apart. */
+/* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
 static inline bool dlpi_older(uint64_t g, uint64_t b) {
-    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << 39);
+    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
 }
 static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
@@ -3348,6 +3368,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     }
     if (n == 0) return 0;
     p->feed.cost_ns = sum / n;
+    p->feed.burst = p->feed.cost_ns * p->batch_rows < 2000 ? p->prefetch / 4 : 0;
     while (shift < DLPI_RUN_SHIFT_MAX && (p->feed.cost_ns << (shift + 1)) <= 2000 &&
            (2u << shift) * at_once <= count)
         shift++;
@@ -3379,8 +3400,8 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->flags = 0;
     slot->cell = p->staged ? dlpi_feed_cell(p) : s;
     slot->failed = 0;
+    if (slot->dirty) memset(dlpi_slot_rowst(p, s), 0, 3u * (size_t)p->batch_rows);
     slot->dirty = 0;
-    memset(dlpi_slot_rowst(p, s), 0, 3u * (size_t)p->batch_rows);
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
         memcpy(dlpi_slot_index(p, s), f->ahead_index + first, (size_t)count * 8u);
@@ -3397,7 +3418,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     }
     if (b < 64 || (b & 63) == 0) f->run_shift = dlpi_run_shift(p, count);
     DLPI_STORE_RLX(&slot->used, 1u); /* C1: only the feeder sets it */
-    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, f->run_shift)); /* P1 -> P1 */
+    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
@@ -3544,7 +3565,8 @@ static void dlpi_feed_deal(dlp_pipe *p, uint64_t first) {
 static uint64_t dlpi_feed(dlp_pipe *p) {
     dlpi_feeder *f = &p->feed;
     uint64_t before = f->published;
-    if (f->ended) return 0;
+    uint64_t room = p->prefetch - (before - DLPI_LOAD_ACQ(&p->ctl->delivered)); /* V1 <- V1 */
+    if (f->ended || room < f->burst) return 0;
     while (!f->ended) {
         uint64_t out = f->published - DLPI_LOAD_ACQ(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = DLPI_LOAD_ACQ(&p->ctl->base);                    /* V1 <- V1 */
@@ -3570,6 +3592,7 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     uint64_t b;
     uint32_t slot, unit;
     uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
+    bool plain; /* first stage: nobody had it before, and no row is padding: no row's record need be read */
 } dlpi_unit;
 
 static inline dlpi_stage *dlpi_upstream(const dlpi_worker *w) {
@@ -3621,12 +3644,17 @@ static uint64_t dlpi_own_freed(const dlp_pipe *p, const dlpi_unit *t) {
     uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->pub)), sum = 0; /* claimed */
     uint32_t row = t->unit << shift, end = row + (1u << shift);
     for (; row < end && row < p->batch_rows; row++) sum += repl[row] * 128u + tries[row]; /* tries: 0..100 */
-    return ((t->b - 1) & DLPI_GEN_MASK) << 24 | DLPI_FREED | sum;
+    return dlpi_gen_word(t->b - 1, DLPI_FREED | sum);
+}
+
+/* May rows of this unit be taken for untouched? */
+static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) {
+    return w->st->work == 0 && !dlpi_pub_padded(pub) && (own & DLPI_FREED) == 0;
 }
 
 /* Try to claim unit t->unit of batch t->b. own was read before. */
 static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
-    uint64_t mine = (t->b & DLPI_GEN_MASK) << 24 | ((uint64_t)w->global + 1u);
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
     return DLPI_CAS_SEQ(&dlpi_own(w->p, sst)[t->unit], &own, mine); /* O1 <-> O1 */
 }
 
@@ -3644,28 +3672,34 @@ static bool dlpi_claim_ticket(dlpi_worker *w, uint64_t ticket, dlpi_unit *t) {
     sst = dlpi_sst_at(p, t->slot, w->st);
     own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[t->unit % p->units_max]); /* O1 <- O1 */
     pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, t->slot)->pub);           /* P1 <- P1 */
-    if (dlpi_pub_gen(pub) != (b & DLPI_GEN_MASK) || !dlpi_older(own >> 24, b)) return false;
+    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK) || !dlpi_older(dlpi_gen(own), b)) return false;
     count = dlpi_pub_count(pub);
     shift = dlpi_pub_shift(pub);
     if (t->unit >= (dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u)) return false;
     dlpi_unit_rows(p, w->st, count, shift, t);
+    t->plain = dlpi_plain(w, pub, own);
     return dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own);
 }
 
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
-    uint32_t s = dlpi_slot_of(p, b), n, u = 0, count, shift, from;
+    uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
     uint64_t pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
-    dlpi_sst *sst = dlpi_sst_at(p, s, w->st);
+    dlpi_sst *sst;
     *all_claimed = true;
-    if (dlpi_pub_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
+    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) { /* a guess that saves a line when slots go round in turn */
+        s = dlpi_slot_of(p, b);
+        pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+        if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
+    }
+    sst = dlpi_sst_at(p, s, w->st);
     count = dlpi_pub_count(pub);
     shift = dlpi_pub_shift(pub);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
     if (hints) {
         uint64_t next = DLPI_LOAD_RLX(&sst->next); /* a hint; rewind makes everybody ignore it */
-        if (next >> 24 == (b & DLPI_GEN_MASK)) u = (uint32_t)next & 0xffffffu;
+        if (dlpi_gen(next) == (b & DLPI_GEN_MASK)) u = dlpi_gen_low(next);
     }
     t->b = b;
     t->slot = s;
@@ -3673,9 +3707,10 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
         uint64_t own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
-        if (dlpi_older(own >> 24, b)) {
+        if (dlpi_older(dlpi_gen(own), b)) {
+            t->plain = dlpi_plain(w, pub, own);
             if (dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own)) {
-                if (u == from) DLPI_STORE_RLX(&sst->next, (b & DLPI_GEN_MASK) << 24 | (u + 1)); /* hint */
+                if (u == from) DLPI_STORE_RLX(&sst->next, dlpi_gen_word(b, u + 1)); /* a hint */
                 *all_claimed = *all_claimed && u + 1 == n;
                 return true;
             }
@@ -3690,31 +3725,38 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail);             /* T1 <- T1 */
     uint64_t rewind = DLPI_LOAD_ACQ(&w->bell->rewind); /* R1 <- R1 */
+    uint64_t tail = w->low == w->tail_seen ? DLPI_LOAD_ACQ(&p->ctl->tail) : w->tail_seen; /* T1 <- T1 */
     bool hints = rewind == w->rewind_seen, all;
+    if (!hints) tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
         if (!hints || w->low < oldest) w->low = oldest;
     }
-    for (uint64_t b = w->low; b != tail; b++) {
+    for (uint64_t b = w->low;; b++) {
+        if (b == tail) { /* end of what was seen: is there more? */
+            tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+            if (b == tail) break;
+        }
+        w->tail_seen = tail;
         if (dlpi_find_in(w, b, hints, t, &all)) return true;
         if (all && b == w->low) w->low = b + 1;
     }
+    w->tail_seen = tail;
     w->rewind_seen = rewind; /* only after a whole look without hints */
     return false;
 }
 
 /* Are all done words of this stage full for batch b? Starts at the hint, moves it. */
-static bool dlpi_all_done(dlpi_sst *sst, uint64_t b, uint32_t count) {
-    uint64_t hint = DLPI_LOAD_ACQ(&sst->scan); /* D2 <- D2: rows of the words it skips are ours to pass on */
+static bool dlpi_all_done(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count) {
+    uint64_t hint = DLPI_LOAD_ACQ(dlpi_scan(p, sst)); /* D2 <- D2: rows of the words it skips are ours to pass on */
     uint32_t i = (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
     uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     for (; i < words; i++) {
         uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
         if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
     }
-    if (i != from) DLPI_STORE_REL(&sst->scan, b << 32 | i); /* D2 -> D2: full words stay full */
+    if (i != from) DLPI_STORE_REL(dlpi_scan(p, sst), b << 32 | i); /* D2 -> D2: full words stay full */
     return i == words;
 }
 
@@ -3738,7 +3780,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, uint64_t b) {
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     const uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, st));
     uint64_t now = DLPI_LOAD_RLX(&own[t->unit]); /* O1: ordered by our claim, see rows_redo */
-    return now >> 24 == ((t->b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
+    return dlpi_gen(now) == ((t->b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
 }
 
 /* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there for
@@ -3773,7 +3815,7 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     if ((uint32_t)now != dlpi_word_full(count, i)) return;
     {
         uint64_t seen = DLPI_LOAD_RLX(&sst->ready); /* Y1: read before the look at the words */
-        if (seen == t->b + 1 || !dlpi_all_done(sst, t->b, count)) return;
+        if (seen == t->b + 1 || !dlpi_all_done(p, sst, t->b, count)) return;
         if (!DLPI_CAS_SEQ(&sst->ready, &seen, t->b + 1)) return; /* Y1 -> Y1 */
     }
     dlpi_ready_wake(p, w, t->b);
@@ -3987,6 +4029,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     const dlpi_stage *st = w->st;
     uint8_t *tries = &dlpi_slot_tries(p, t->slot)[row], *repl = &dlpi_slot_repl(p, t->slot)[row];
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (code != DLP_SKIP && *tries < st->w.retries) {
         ++*tries;
         return dlpi_row_retry(w, t, row, *tries);
@@ -4067,11 +4110,11 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlp_item *it = &w->item;
     bool zero = w->st->work == 0 && !p->fetch->dataset.fills_rows;
     int what = DLPI_ROW_AGAIN;
-    while (what == DLPI_ROW_AGAIN) {
+    for (bool first = true; what == DLPI_ROW_AGAIN; first = false) {
         int rc;
         it->index = dlpi_slot_index(p, t->slot)[row];
         it->row = row;
-        it->attempt = dlpi_slot_tries(p, t->slot)[row];
+        it->attempt = t->plain && first ? 0 : dlpi_slot_tries(p, t->slot)[row];
         if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
         if (zero)
             for (uint32_t f = 0; f < p->items.n; f++)
@@ -4139,6 +4182,15 @@ static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bo
         dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
 
+/* Must the first stage still find the rows' indices? If not, they stand in the slot, replacements among
+   them. */
+static bool dlpi_unit_fresh(const dlpi_worker *w, const dlpi_unit *t, uint32_t already) {
+    const uint8_t *repl = dlpi_slot_repl(w->p, t->slot), *tries = dlpi_slot_tries(w->p, t->slot);
+    bool fresh = w->st->work == 0 && already == 0;
+    for (uint32_t r = t->row; fresh && r < t->end; r++) fresh = (repl[r] | tries[r]) == 0;
+    return fresh;
+}
+
 /* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -4148,16 +4200,13 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
     const uint8_t *rowst = dlpi_slot_rowst(p, t->slot);
-    const uint8_t *repl = dlpi_slot_repl(p, t->slot), *tries = dlpi_slot_tries(p, t->slot);
-    bool fresh = w->st->work == 0 && already == 0;
-    for (uint32_t r = t->row; fresh && r < t->end; r++) fresh = (repl[r] | tries[r]) == 0;
-    if (fresh) dlpi_unit_indices(w, t); /* else they stand in the slot, replacements among them */
+    if (t->plain || dlpi_unit_fresh(w, t, already)) dlpi_unit_indices(w, t);
     dlpi_item_at(w, t, t->row);
     for (uint32_t r = t->row; r < t->end; r++, dlpi_item_step(w)) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
         int what = DLPI_ROW_DONE;
         if (already & bit) continue;
-        if (rowst[r] == DLPI_ROW_LEFT) left++;
+        if (!t->plain && rowst[r] == DLPI_ROW_LEFT) left++;
         else if (w->item.epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) what = dlpi_row_run(w, t, r); /* N1 */
         if (what == DLPI_ROW_DONE) mask |= bit;
         if (what == DLPI_ROW_REDO) redo |= bit;
@@ -4192,7 +4241,7 @@ static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t no
 /* Can this parked row, which is due, do anything now? */
 static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
     uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->pub)), rows; /* claimed */
-    dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1};
+    dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1, false};
     return dlpi_parked_stays(w, k) || dlpi_group_due(w, &t, now, &rows);
 }
 
@@ -4229,7 +4278,7 @@ static bool dlpi_unpark(dlpi_worker *w) {
     uint64_t now = dlpi_now_ns(), cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1 */
     for (int i = 0; i < w->n_parked; i++) {
         dlpi_parked k = w->parked[i];
-        dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1};
+        dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
         bool cancelled = dlpi_slot_at(p, k.slot)->epoch < cancel;
         bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
@@ -5644,16 +5693,17 @@ static int dlpi_resolve(dlp_pipe *p) {
 
 /* Where things lie in a slot and in the region. */
 static void dlpi_layout_slot(dlp_pipe *p) {
-    uint64_t at = (sizeof(dlpi_bslot) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE, rows = p->batch_rows;
+    uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t out_lengths = p->staged || p->items.any_ragged ? p->batches.n * rows * 8 : 0;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
     for (int i = 0; i <= p->n_work; i++) {
         dlpi_stage *st = i < p->n_work ? p->work[i] : p->xfer;
-        uint64_t words = i < p->n_item_work ? p->words_max + p->units_max : p->words_max + 1;
+        uint64_t words = i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
         if (st == NULL) continue;
         st->sst_offset = at;
-        at += (offsetof(dlpi_sst, words) + words * 8 + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+        at += offsetof(dlpi_sst, words) + (words + (p->words_max > 1 ? 1 : 0)) * 8;
+        at = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
     }
     p->off_index = at;
     at += rows * 8;
@@ -6086,13 +6136,13 @@ static int dlpi_start_live(dlp_pipe *p) {
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
-        slot->pub = ~UINT64_C(0) << 24; /* of a batch that never comes */
+        slot->pub = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
         for (int i = 0; i < p->n_work; i++) {
             uint64_t *words = dlpi_sst_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;
             for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
-            for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = DLPI_GEN_MASK << 24;
+            for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
         }
         dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
