@@ -417,7 +417,7 @@ DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
         return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
     if (stock < 2)
-        rx->slip = 0;
+        rx->slip = stock == 0 ? rx->slip / 2 : 0;
     else if (stock < rx->publish_every && rx->slip < rx->slip_most)
         rx->slip++;
     if (stock == 0 && rx->published != rx->head)
