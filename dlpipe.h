@@ -3428,6 +3428,24 @@ static void dlpi_feed_deal(dlp_pipe *p, uint64_t first) {
     }
 }
 
+/* Batches of which this rank has no row: ready as they are fed, so nobody's work shows them to the stage
+   behind the items. Its lanes have one producer each, which the feeder is not: those workers look around. */
+static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
+    dlpi_stage *next = p->n_item_work < p->n_work ? p->work[p->n_item_work] : NULL;
+    uint32_t n = 0;
+    for (uint64_t b = first; b != p->feed.published; b++)
+        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0) n++;
+    if (n == 0) return;
+    if (next != NULL && next->w.num_workers > 0) {
+        DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+        dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, n);
+    } else if (next == NULL && p->xfer && p->xfer->transfer.threaded) {
+        dlpi_ring_one(&p->ctl->transfer_sleeps, &p->ctl->transfer_word);
+    } else {
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+    }
+}
+
 /* Feed all that may be fed; returns how many batches. */
 static uint64_t dlpi_feed(dlp_pipe *p) {
     dlpi_feeder *f = &p->feed;
@@ -3443,6 +3461,7 @@ static uint64_t dlpi_feed(dlp_pipe *p) {
         DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
         if (p->work[0]->n_producers > 0) dlpi_feed_deal(p, before);
         else dlpi_feed_wake(p, f->published - before);
+        if (p->world > 1) dlpi_feed_empty(p, before);
     }
     if (f->ended) {
         DLPI_STORE_SEQ(&p->ctl->fed_all, 1u); /* T1 -> T1: after the tail */
