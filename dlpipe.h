@@ -4792,25 +4792,34 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     if (!last) dlpi_state_sampler(p, s, 1, to);
 }
 
-/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them. */
+/* Is batch k of the present epoch delivered, or was it consumed in the life before? */
+static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
+    return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
+}
+
+/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them. When all
+   that was fed is delivered, what stands behind the highest stays, for the sampler's state is known there. */
 static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
-    if (s == DLPI_NO_SLOT || dlpi_slot_at(p, s)->epoch != p->epoch_now || !p->epoch_open) return;
-    to->epoch = p->epoch_now;
-    to->batch = p->win_base;
-    to->position = dlpi_slot_at(p, s)->begins;
-    to->sampler_bytes = 0;
-    memset(to->sampler, 0, sizeof to->sampler);
-    if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
+    if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
+    if (s != DLPI_NO_SLOT) {
+        to->epoch = p->epoch_now;
+        to->batch = p->win_base;
+        to->position = dlpi_slot_at(p, s)->begins;
+        to->sampler_bytes = 0;
+        memset(to->sampler, 0, sizeof to->sampler);
+        if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
+    }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if (!p->win[(p->win_base + k) % DLPI_WINDOW_MAX]) continue;
+        if (!dlpi_state_consumed(p, to->batch + k)) continue;
         to->window[k / 8] = (uint8_t)(to->window[k / 8] | 1u << k % 8);
         to->window_used = k + 1;
     }
 }
 
-/* Keep in mind what was delivered, for states asked for later. */
+/* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its epoch need
+   not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->d.unordered) {
@@ -4818,18 +4827,20 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
         while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
         if (flags & DLP_BATCH_LAST) p->win_base = 0;
     }
-    if (b + 1 < p->high) return;
-    p->high = b + 1;
-    p->after_epoch = slot->epoch;
-    p->after_batch = slot->in_epoch + 1;
-    p->after_position = slot->after;
+    if (b + 1 > p->high) {
+        p->high = b + 1;
+        p->after_epoch = slot->epoch;
+        p->after_batch = slot->in_epoch + 1;
+        p->after_position = slot->after;
+        if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+            memcpy(p->after_sampler,
+                   (const uint8_t *)slot + p->off_sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
+                   sizeof p->after_sampler);
+    }
     if (flags & DLP_BATCH_LAST) {
-        p->after_epoch++;
+        p->after_epoch = slot->epoch + 1;
         p->after_batch = p->after_position = 0;
     }
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
-        memcpy(p->after_sampler, (const uint8_t *)slot + p->off_sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
-               sizeof p->after_sampler);
 }
 
 /* The state behind all that was delivered. */
