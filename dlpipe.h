@@ -3184,6 +3184,7 @@ static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
     f->in_epoch = 0;
     f->position = 0;
     f->ahead = -1;
+    memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
 static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
@@ -3366,7 +3367,6 @@ static int dlpi_feed_one(dlp_pipe *p) {
         dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
     }
     dlpi_feed_epoch(f, f->epoch + 1);
-    memset(f->skip_bits, 0, sizeof f->skip_bits);
     return 1;
 }
 
