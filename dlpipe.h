@@ -4869,6 +4869,8 @@ static int dlpi_state_restore(dlp_pipe *p, const dlpi_state *s) {
     int rc = DLP_OK;
     if (s->batch == 0) return DLP_OK;
     if (b->restore && s->sampler_bytes > 0) {
+        memcpy(f->ahead_state, &s->sampler_bytes, 4); /* it stands before the list asked for next */
+        memcpy(f->ahead_state + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
         rc = b->restore(b->user, s->sampler, s->sampler_bytes);
         if (rc != 0) rc = dlpi_feed_fail(p, "the batch sampler's restore", rc);
         f->in_epoch = s->batch;
@@ -4898,7 +4900,8 @@ static int dlpi_state_seek(dlp_pipe *p, const dlpi_state *s) {
         p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
         skipped++;
     }
-    p->window = p->window > skipped + 1 ? p->window - skipped : 1;
+    if (p->window + skipped > DLPI_WINDOW_MAX) /* all that a state must tell apart fits in its bitmap */
+        p->window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
     p->epoch_open = s->batch > 0 || skipped > 0;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         memcpy(p->after_sampler, &s->sampler_bytes, 4);
@@ -4928,7 +4931,7 @@ static int dlpi_state_take(dlp_pipe *p) {
         return dlpi_state_differs(p, "batch_size", s.global_batch, mine.global_batch);
     if (s.last != mine.last) return dlpi_state_differs(p, "last", s.last, mine.last);
     if (s.params != mine.params)
-        return dlpi_state_differs(p, "subset, weights, samples_per_epoch or function_id (hash)", s.params,
+        return dlpi_state_differs(p, "params (subset, weights, samples, function_id)", s.params,
                                   mine.params);
     if (s.window_used > 0 && !p->d.unordered)
         return dlpi_state_differs(p, "unordered", 1, 0);
