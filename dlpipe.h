@@ -3316,6 +3316,7 @@ static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
     f->in_epoch = 0;
     f->position = 0;
     f->ahead = -1;
+    memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
 static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
@@ -3499,7 +3500,6 @@ static int dlpi_feed_one(dlp_pipe *p) {
         dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
     }
     dlpi_feed_epoch(f, f->epoch + 1);
-    memset(f->skip_bits, 0, sizeof f->skip_bits);
     return 1;
 }
 
@@ -3561,6 +3561,24 @@ static void dlpi_feed_deal(dlp_pipe *p, uint64_t first) {
     }
 }
 
+/* Batches of which this rank has no row: ready as they are fed, so nobody's work shows them to the stage
+   behind the items. Its lanes have one producer each, which the feeder is not: those workers look around. */
+static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
+    dlpi_stage *next = p->n_item_work < p->n_work ? p->work[p->n_item_work] : NULL;
+    uint32_t n = 0;
+    for (uint64_t b = first; b != p->feed.published; b++)
+        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0) n++;
+    if (n == 0) return;
+    if (next != NULL && next->w.num_workers > 0) {
+        DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+        dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, n);
+    } else if (next == NULL && p->xfer && p->xfer->transfer.threaded) {
+        dlpi_ring_one(&p->ctl->transfer_sleeps, &p->ctl->transfer_word);
+    } else {
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+    }
+}
+
 /* Feed all that may be fed; returns how many batches. */
 static uint64_t dlpi_feed(dlp_pipe *p) {
     dlpi_feeder *f = &p->feed;
@@ -3577,6 +3595,7 @@ static uint64_t dlpi_feed(dlp_pipe *p) {
         DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
         if (p->work[0]->n_producers > 0) dlpi_feed_deal(p, before);
         else dlpi_feed_wake(p, f->published - before);
+        if (p->world > 1) dlpi_feed_empty(p, before);
     }
     if (f->ended) {
         DLPI_STORE_SEQ(&p->ctl->fed_all, 1u); /* T1 -> T1: after the tail */
@@ -4943,25 +4962,34 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     if (!last) dlpi_state_sampler(p, s, 1, to);
 }
 
-/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them. */
+/* Is batch k of the present epoch delivered, or was it consumed in the life before? */
+static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
+    return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
+}
+
+/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them. When all
+   that was fed is delivered, what stands behind the highest stays, for the sampler's state is known there. */
 static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
-    if (s == DLPI_NO_SLOT || dlpi_slot_at(p, s)->epoch != p->epoch_now || !p->epoch_open) return;
-    to->epoch = p->epoch_now;
-    to->batch = p->win_base;
-    to->position = dlpi_slot_at(p, s)->begins;
-    to->sampler_bytes = 0;
-    memset(to->sampler, 0, sizeof to->sampler);
-    if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
+    if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
+    if (s != DLPI_NO_SLOT) {
+        to->epoch = p->epoch_now;
+        to->batch = p->win_base;
+        to->position = dlpi_slot_at(p, s)->begins;
+        to->sampler_bytes = 0;
+        memset(to->sampler, 0, sizeof to->sampler);
+        if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
+    }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if (!p->win[(p->win_base + k) % DLPI_WINDOW_MAX]) continue;
+        if (!dlpi_state_consumed(p, to->batch + k)) continue;
         to->window[k / 8] = (uint8_t)(to->window[k / 8] | 1u << k % 8);
         to->window_used = k + 1;
     }
 }
 
-/* Keep in mind what was delivered, for states asked for later. */
+/* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its epoch need
+   not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->d.unordered) {
@@ -4969,18 +4997,20 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
         while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
         if (flags & DLP_BATCH_LAST) p->win_base = 0;
     }
-    if (b + 1 < p->high) return;
-    p->high = b + 1;
-    p->after_epoch = slot->epoch;
-    p->after_batch = slot->in_epoch + 1;
-    p->after_position = slot->after;
+    if (b + 1 > p->high) {
+        p->high = b + 1;
+        p->after_epoch = slot->epoch;
+        p->after_batch = slot->in_epoch + 1;
+        p->after_position = slot->after;
+        if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+            memcpy(p->after_sampler,
+                   (const uint8_t *)slot + p->off_sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
+                   sizeof p->after_sampler);
+    }
     if (flags & DLP_BATCH_LAST) {
-        p->after_epoch++;
+        p->after_epoch = slot->epoch + 1;
         p->after_batch = p->after_position = 0;
     }
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
-        memcpy(p->after_sampler, (const uint8_t *)slot + p->off_sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
-               sizeof p->after_sampler);
 }
 
 /* The state behind all that was delivered. */
@@ -5009,6 +5039,8 @@ static int dlpi_state_restore(dlp_pipe *p, const dlpi_state *s) {
     int rc = DLP_OK;
     if (s->batch == 0) return DLP_OK;
     if (b->restore && s->sampler_bytes > 0) {
+        memcpy(f->ahead_state, &s->sampler_bytes, 4); /* it stands before the list asked for next */
+        memcpy(f->ahead_state + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
         rc = b->restore(b->user, s->sampler, s->sampler_bytes);
         if (rc != 0) rc = dlpi_feed_fail(p, "the batch sampler's restore", rc);
         f->in_epoch = s->batch;
@@ -5038,7 +5070,8 @@ static int dlpi_state_seek(dlp_pipe *p, const dlpi_state *s) {
         p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
         skipped++;
     }
-    p->window = p->window > skipped + 1 ? p->window - skipped : 1;
+    if (p->window + skipped > DLPI_WINDOW_MAX) /* all that a state must tell apart fits in its bitmap */
+        p->window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
     p->epoch_open = s->batch > 0 || skipped > 0;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         memcpy(p->after_sampler, &s->sampler_bytes, 4);
@@ -5068,7 +5101,7 @@ static int dlpi_state_take(dlp_pipe *p) {
         return dlpi_state_differs(p, "batch_size", s.global_batch, mine.global_batch);
     if (s.last != mine.last) return dlpi_state_differs(p, "last", s.last, mine.last);
     if (s.params != mine.params)
-        return dlpi_state_differs(p, "subset, weights, samples_per_epoch or function_id (hash)", s.params,
+        return dlpi_state_differs(p, "params (subset, weights, samples, function_id)", s.params,
                                   mine.params);
     if (s.window_used > 0 && !p->d.unordered)
         return dlpi_state_differs(p, "unordered", 1, 0);
