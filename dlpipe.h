@@ -2867,7 +2867,10 @@ struct dlp_pipe {
     dlp_pipe_desc d;
     char name[32];
     dlp_state resume;
-    int started, closing, ended, epoch_end_due, stopped_said;
+    int started, ended, epoch_end_due, stopped_said;
+    int closing;          /* 1: close was called, 2: no thread of the pipe is left */
+    uint32_t stop_asked;  /* S2: stop may be called from the first moment on */
+    uint32_t can_ring;    /* S2: ctl and bells are there */
     int32_t pid;
     dlp_error err;
     int n_warnings;
@@ -4314,12 +4317,19 @@ static void dlpi_nap(uint64_t ns) {
     nanosleep(&t, NULL);
 }
 
+/* Wait before a retry, in pieces: a stop ends it. */
+static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
+    const uint64_t piece = 20000000;
+    for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_nap(piece);
+    if (!dlpi_stopped(w->p)) dlpi_nap(ns);
+}
+
 /* A failed batch callback is tried again where that is sound; then the batch carries the error. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     int rc = dlpi_batch_callback(w, t);
     for (uint32_t tries = 1; rc != 0 && tries <= (uint32_t)w->st->w.retries; tries++) {
         dlpi_bump(&w->wb->retried, 1);
-        if (w->st->w.retry_backoff_ms) dlpi_nap(dlpi_backoff_ns(w->st, tries));
+        if (w->st->w.retry_backoff_ms) dlpi_batch_backoff(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) break;
         w->wb->message[0] = 0;
         rc = dlpi_batch_callback(w, t);
@@ -4434,14 +4444,20 @@ moved:
     }
 }
 
+static void dlpi_tid_note(dlpi_worker *w) { /* for people */
+#if defined(__linux__)
+    DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
+#else
+    DLPI_UNUSED(w);
+#endif
+}
+
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARTING);
-#if defined(__linux__)
-    DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
-#endif
+    dlpi_tid_note(w);
     if (d->worker_init == NULL) return DLP_OK;
     rc = d->worker_init(d->worker_user, w->id, &w->state);
     if (rc == 0) return DLP_OK;
@@ -4455,8 +4471,8 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     const dlp_workers_desc *d = &w->st->w;
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
-    if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
 }
 
@@ -4479,6 +4495,7 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
 
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
     DLPI_ADD_SEQ(&p->live_word, 1u); /* L1 -> L1: close counts the threads that ended */
     dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
 }
@@ -4618,10 +4635,12 @@ static void *dlpi_thread_transfer(void *arg) {
     dlp_pipe *p = w->p;
     dlpi_ctl *ctl = p->ctl;
     dlpi_thread_dress(w);
+    dlpi_tid_note(w);
     while (!dlpi_stopped(p)) {
         uint32_t word;
         if (dlpi_xfer_step(w)) continue;
         dlpi_clock_stop(w);
+        dlpi_cpu_note(w);
         if (w->n_parked > 0) { /* copies under way: no event wakes us, look often */
             dlpi_nap(20000);
             continue;
@@ -4986,8 +5005,13 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
 }
 
 static void dlpi_inline_rest(dlp_pipe *p) {
-    for (int i = 0; i < p->n_workers; i++)
-        if (!p->workers[i].started) dlpi_clock_stop(&p->workers[i]);
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->started || w->last_ns == 0) continue;
+        dlpi_clock_stop(w);
+        DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_IDLE);
+    }
 }
 
 /* A callback past its deadline, if any. */
@@ -4997,7 +5021,8 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
         uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
         uint64_t since = DLPI_LOAD_RLX(&w->wb->since_ns), index = DLPI_LOAD_RLX(&w->wb->current);
         dlp_error e;
-        if (limit == 0 || DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
+        if (limit == 0 || !w->started) continue; /* an inline callback has returned: we are here */
+        if (DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "", "the callback runs for %" PRIu64
                        " ms, its deadline_ms is %d", (now - since) / 1000000u, w->st->w.deadline_ms);
@@ -5907,6 +5932,8 @@ static int dlpi_start_live(dlp_pipe *p) {
     p->ctl = (dlpi_ctl *)(void *)(p->region + p->off_ctl);
     p->bells = (dlpi_sbell *)(void *)(p->region + p->off_bells);
     p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
+    DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     memset(p->ones, 1, p->batch_rows);
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
@@ -5973,21 +6000,28 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     return true;
 }
 
-/* Which callback still runs. */
+/* Which callback still runs: of a worker that works, else of one that has not ended (its init or exit,
+   the sampler's, the device's). */
 static int dlpi_busy(dlp_pipe *p) {
     dlp_error e;
+    dlpi_worker *who = NULL;
+    uint64_t index;
     dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
-    for (int i = 0; i < p->n_workers; i++) {
+    for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        uint64_t index = DLPI_LOAD_RLX(&w->wb->current);
-        if (!w->started || DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
-        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
-        e.worker = w->id;
-        if (dlpi_is_item_stage(p, w->st) && index != UINT64_MAX) {
-            e.has_item = 1;
-            e.index = index;
-        }
-        break;
+        int state = DLPI_LOAD_RLX(&w->wb->state); /* for people */
+        if (!w->started || state == DLP_WORKER_EXITED) continue;
+        if (who == NULL || state == DLP_WORKER_BUSY) who = w;
+        if (state == DLP_WORKER_BUSY) break;
+    }
+    index = who ? DLPI_LOAD_RLX(&who->wb->current) : UINT64_MAX;
+    if (who) {
+        dlpi_copy_text(e.stage, sizeof e.stage, who->st->name);
+        e.worker = who->id;
+    }
+    if (index != UINT64_MAX && dlpi_is_item_stage(p, who->st)) {
+        e.has_item = 1;
+        e.index = index;
     }
     p->err = e;
     return e.code;
@@ -6016,12 +6050,13 @@ static int dlpi_close(dlp_pipe *p) {
     uint64_t ns = p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
     uint64_t until = p->d.close_timeout_ms == DLP_FOREVER ? UINT64_MAX : dlpi_now_ns() + ns;
     if (p->d.close_timeout_ms == DLP_NOWAIT) until = 0;
-    p->closing = 1;
+    if (p->closing == 0) p->closing = 1;
     if (p->ctl) {
         dlpi_stop_now(p);
         if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
         dlpi_close_rest(p);
     }
+    p->closing = 2;
     if (p->n_held == 0) dlpi_free(p);
     return DLP_OK;
 }
@@ -6382,7 +6417,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     p->n_held--;
     DLPI_STORE_RLX(&p->ctl->held, p->n_held); /* statistics */
     if (p->closing) {
-        if (p->n_held == 0 && dlpi_running(p) == 0) dlpi_free(p);
+        if (p->n_held == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
         return DLP_OK;
     }
     dlpi_slot_free(p, s);
@@ -6410,7 +6445,9 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p != NULL && p->started && p->ctl != NULL) dlpi_stop_now(p);
+    if (p == NULL) return;
+    DLPI_STORE_SEQ(&p->stop_asked, 1u);                     /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->can_ring) != 0) dlpi_stop_now(p); /* S2 <- S2 */
     errno = saved;
 }
 
