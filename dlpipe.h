@@ -5231,7 +5231,8 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st) {
         st->affinity = malloc(bytes);
         if (st->affinity == NULL) {
             dlp_error e;
-            dlpi_error_set(&e, DLP_ERR_MEMORY, "affinity", "out of memory");
+            dlpi_error_set(&e, DLP_ERR_MEMORY, "affinity", "malloc of the CPU numbers failed");
+            e.errnum = ENOMEM;
             return dlpi_pipe_fail(p, &e);
         }
         memcpy(st->affinity, st->w.affinity, bytes);
@@ -5869,11 +5870,16 @@ static void dlpi_device_stop(dlp_pipe *p) {
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
     pthread_attr_t attr;
     int rc = pthread_attr_init(&attr);
-    if (rc == 0 && w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
     if (rc != 0) {
+        errno = rc;
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
+    }
+    if (w->st->w.stack_bytes && pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
         dlp_error e;
+        pthread_attr_destroy(&attr);
         dlpi_error_set(&e, DLP_ERR_ARG, "stack_bytes", "%" PRIu64 " is no stack size of this system",
                        w->st->w.stack_bytes);
+        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
         return dlpi_pipe_fail(p, &e);
     }
     w->started = 1;
@@ -6223,7 +6229,11 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     int rc;
     if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
     p = calloc(1, sizeof *p);
-    if (p == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "out of memory for a pipe");
+    if (p == NULL) {
+        dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the pipe failed");
+        if (err) err->errnum = ENOMEM;
+        return DLP_ERR_MEMORY;
+    }
     p->memfd = -1;
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
