@@ -2715,7 +2715,7 @@ typedef struct dlpi_sbell { /* one for each stage */
 /* A worker's own block: it alone writes, anybody reads. */
 typedef struct dlpi_wblock {
     uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
-    uint64_t current, since_ns, units;
+    uint64_t current, current_position, current_epoch, since_ns, units;
     uint64_t retried, replaced, left_out;
     uint64_t item_ns; /* moving average */
     uint64_t trace_head;
@@ -3932,6 +3932,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
             for (uint32_t f = 0; f < p->items.n; f++)
                 memset(w->data[f], 0, p->items.at[f].row_bytes);
         DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
+        DLPI_STORE_RLX(&w->wb->current_position, it->position);
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
         rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) rc = dlpi_row_lengths(w, t, row);
@@ -3951,6 +3952,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     for (uint32_t f = 0; f < p->items.n; f++)
         w->data[f] = cell + p->items.at[f].offset + row * p->items.at[f].row_bytes;
     w->item.epoch = slot->epoch;
+    DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
     w->item.position = slot->position + row;
     if (w->item.position >= p->samples) w->item.position %= p->samples;
     w->item.worker_state = w->state;
@@ -5014,6 +5016,17 @@ static void dlpi_inline_rest(dlp_pipe *p) {
     }
 }
 
+/* What worker w works on now: index as read before. */
+static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_error *e) {
+    dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    e->worker = w->id;
+    if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
+    e->has_item = 1;
+    e->index = index;
+    e->epoch = DLPI_LOAD_RLX(&w->wb->current_epoch); /* for people */
+    e->position = DLPI_LOAD_RLX(&w->wb->current_position);
+}
+
 /* A callback past its deadline, if any. */
 static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
@@ -5026,12 +5039,7 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "", "the callback runs for %" PRIu64
                        " ms, its deadline_ms is %d", (now - since) / 1000000u, w->st->w.deadline_ms);
-        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
-        e.worker = w->id;
-        if (dlpi_is_item_stage(p, w->st)) {
-            e.has_item = 1;
-            e.index = index;
-        }
+        dlpi_describe_current(w, index, &e);
         return dlpi_pipe_fail(p, &e);
     }
     return DLP_OK;
@@ -5067,9 +5075,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
             continue;
         }
         if (p->n_threads > 0 && rounds < p->spin_rounds + p->yield_rounds) {
-            if (rounds++ < p->spin_rounds) dlpi_pause();
-            else sched_yield();
-            if (until != 0) continue;
+            bool yields = rounds++ >= p->spin_rounds;
+            if (yields) sched_yield(); /* others may keep the core for long */
+            else dlpi_pause();
+            if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
         }
         now = dlpi_now_ns();
         if (now >= until) return DLP_TIMEOUT;
@@ -6011,7 +6020,6 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
 static int dlpi_busy(dlp_pipe *p) {
     dlp_error e;
     dlpi_worker *who = NULL;
-    uint64_t index;
     dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
     for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
@@ -6020,15 +6028,7 @@ static int dlpi_busy(dlp_pipe *p) {
         if (who == NULL || state == DLP_WORKER_BUSY) who = w;
         if (state == DLP_WORKER_BUSY) break;
     }
-    index = who ? DLPI_LOAD_RLX(&who->wb->current) : UINT64_MAX;
-    if (who) {
-        dlpi_copy_text(e.stage, sizeof e.stage, who->st->name);
-        e.worker = who->id;
-    }
-    if (index != UINT64_MAX && dlpi_is_item_stage(p, who->st)) {
-        e.has_item = 1;
-        e.index = index;
-    }
+    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->wb->current), &e); /* for people */
     p->err = e;
     return e.code;
 }

@@ -167,7 +167,9 @@ static struct {
     int opened, registered, allocated;
 } dev;
 
-static int dev_fails(int what) { return dev.fails == what && ++dev.seen == dev.at; }
+static int dev_fails(int what) {
+    return dev.fails == what && DLPI_ADD_SEQ(&dev.seen, 1) + 1 == dev.at; /* F1 a counter */
+}
 static int dev_open(void *user) {
     (void)user;
     if (dev_fails(OPEN)) return -7;
@@ -235,7 +237,7 @@ static int device_run(int what, int at, int threaded, int workers) {
     CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
     rc = dlp_pipe_start(p);
     if (rc == DLP_OK) rc = rig_drain(p, &batches);
-    came = dev.seen >= at;
+    came = DLPI_LOAD_SEQ(&dev.seen) >= at; /* F1 */
     if (came) {
         const dlp_error *e = dlp_pipe_error(p);
         char text[64];

@@ -150,7 +150,9 @@ RIG_UNUSED static int seam_fclose(FILE *f) {
 static size_t seam_stack; /* of the thread created last, as its attributes have it */
 RIG_UNUSED static int seam_pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *),
                                           void *arg) {
-    int rc = seam_fails("pthread_create", EAGAIN) ? EAGAIN : pthread_create(t, attr, run, arg);
+    int fails = seam_fails("pthread_create", EAGAIN);
+    int rc = fails ? EAGAIN : pthread_create(t, attr, run, arg);
+    if (fails) errno = 0; /* it returns the number instead */
     if (attr) pthread_attr_getstacksize(attr, &seam_stack);
     if (rc == 0) seam_add(&seam.threads, 1);
     return rc;
@@ -160,7 +162,9 @@ RIG_UNUSED static int seam_pthread_join(pthread_t t, void **result) {
     return pthread_join(t, result);
 }
 RIG_UNUSED static int seam_attr_init(pthread_attr_t *attr) {
-    return seam_fails("pthread_attr_init", ENOMEM) ? ENOMEM : pthread_attr_init(attr);
+    int fails = seam_fails("pthread_attr_init", ENOMEM);
+    if (fails) errno = 0; /* it returns the number instead */
+    return fails ? ENOMEM : pthread_attr_init(attr);
 }
 static int seam_memfd_fails(long number) {
     if (number != SYS_memfd_create) return 0;
