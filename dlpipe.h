@@ -2832,7 +2832,7 @@ typedef struct dlpi_sbell { /* one for each stage */
 /* A worker's own block: it alone writes, anybody reads. */
 typedef struct dlpi_wblock {
     uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
-    uint64_t current, since_ns, units;
+    uint64_t current, current_position, current_epoch, since_ns, units;
     uint64_t retried, replaced, left_out;
     uint64_t item_ns; /* moving average */
     uint64_t trace_head;
@@ -2993,7 +2993,10 @@ struct dlp_pipe {
     dlp_pipe_desc d;
     char name[32];
     dlp_state resume;
-    int started, closing, ended, epoch_end_due, stopped_said;
+    int started, ended, epoch_end_due, stopped_said;
+    int closing;          /* 1: close was called, 2: no thread of the pipe is left */
+    uint32_t stop_asked;  /* S2: stop may be called from the first moment on */
+    uint32_t can_ring;    /* S2: ctl and bells are there */
     int32_t pid;
     dlp_error err;
     int n_warnings;
@@ -4140,6 +4143,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
                 memset(w->data[f], 0, p->items.at[f].row_bytes);
         DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
         if (DLPI_UNLIKELY(it->index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
+        DLPI_STORE_RLX(&w->wb->current_position, it->position);
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
         rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) rc = dlpi_row_lengths(w, t, row);
@@ -4159,6 +4163,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     for (uint32_t f = 0; f < p->items.n; f++)
         w->data[f] = cell + p->items.at[f].offset + row * p->items.at[f].row_bytes;
     w->item.epoch = slot->epoch;
+    DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
     w->item.position = slot->position + row;
     if (w->item.position >= p->samples) w->item.position %= p->samples;
     w->item.worker_state = w->state;
@@ -4543,12 +4548,19 @@ static void dlpi_nap(uint64_t ns) {
     nanosleep(&t, NULL);
 }
 
+/* Wait before a retry, in pieces: a stop ends it. */
+static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
+    const uint64_t piece = 20000000;
+    for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_nap(piece);
+    if (!dlpi_stopped(w->p)) dlpi_nap(ns);
+}
+
 /* A failed batch callback is tried again where that is sound; then the batch carries the error. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     int rc = dlpi_batch_callback(w, t);
     for (uint32_t tries = 1; rc != 0 && tries <= (uint32_t)w->st->w.retries; tries++) {
         dlpi_bump(&w->wb->retried, 1);
-        if (w->st->w.retry_backoff_ms) dlpi_nap(dlpi_backoff_ns(w->st, tries));
+        if (w->st->w.retry_backoff_ms) dlpi_batch_backoff(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) break;
         w->wb->message[0] = 0;
         rc = dlpi_batch_callback(w, t);
@@ -4664,14 +4676,20 @@ moved:
     }
 }
 
+static void dlpi_tid_note(dlpi_worker *w) { /* for people */
+#if defined(__linux__)
+    DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
+#else
+    DLPI_UNUSED(w);
+#endif
+}
+
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARTING);
-#if defined(__linux__)
-    DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
-#endif
+    dlpi_tid_note(w);
     if (d->worker_init == NULL) return DLP_OK;
     rc = d->worker_init(d->worker_user, w->id, &w->state);
     if (rc == 0) return DLP_OK;
@@ -4685,8 +4703,8 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     const dlp_workers_desc *d = &w->st->w;
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
-    if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
 }
 
@@ -4709,6 +4727,7 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
 
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
     DLPI_ADD_SEQ(&p->live_word, 1u); /* L1 -> L1: close counts the threads that ended */
     dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
 }
@@ -4848,10 +4867,12 @@ static void *dlpi_thread_transfer(void *arg) {
     dlp_pipe *p = w->p;
     dlpi_ctl *ctl = p->ctl;
     dlpi_thread_dress(w);
+    dlpi_tid_note(w);
     while (!dlpi_stopped(p)) {
         uint32_t word;
         if (dlpi_xfer_step(w)) continue;
         dlpi_clock_stop(w);
+        dlpi_cpu_note(w);
         if (w->n_parked > 0) { /* copies under way: no event wakes us, look often */
             dlpi_nap(20000);
             continue;
@@ -5230,8 +5251,24 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
 }
 
 static void dlpi_inline_rest(dlp_pipe *p) {
-    for (int i = 0; i < p->n_workers; i++)
-        if (!p->workers[i].started) dlpi_clock_stop(&p->workers[i]);
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->started || w->last_ns == 0) continue;
+        dlpi_clock_stop(w);
+        DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_IDLE);
+    }
+}
+
+/* What worker w works on now: index as read before. */
+static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_error *e) {
+    dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    e->worker = w->id;
+    if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
+    e->has_item = 1;
+    e->index = index;
+    e->epoch = DLPI_LOAD_RLX(&w->wb->current_epoch); /* for people */
+    e->position = DLPI_LOAD_RLX(&w->wb->current_position);
 }
 
 /* A callback past its deadline, if any. */
@@ -5241,16 +5278,12 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
         uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
         uint64_t since = DLPI_LOAD_RLX(&w->wb->since_ns), index = DLPI_LOAD_RLX(&w->wb->current);
         dlp_error e;
-        if (limit == 0 || DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
+        if (limit == 0 || !w->started) continue; /* an inline callback has returned: we are here */
+        if (DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "", "the callback runs for %" PRIu64
                        " ms, its deadline_ms is %d", (now - since) / 1000000u, w->st->w.deadline_ms);
-        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
-        e.worker = w->id;
-        if (dlpi_is_item_stage(p, w->st)) {
-            e.has_item = 1;
-            e.index = index;
-        }
+        dlpi_describe_current(w, index, &e);
         return dlpi_pipe_fail(p, &e);
     }
     return DLP_OK;
@@ -5286,9 +5319,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
             continue;
         }
         if (p->n_threads > 0 && rounds < p->spin_rounds + p->yield_rounds) {
-            if (rounds++ < p->spin_rounds) dlpi_pause();
-            else sched_yield();
-            if (until != 0) continue;
+            bool yields = rounds++ >= p->spin_rounds;
+            if (yields) sched_yield(); /* others may keep the core for long */
+            else dlpi_pause();
+            if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
         }
         now = dlpi_now_ns();
         if (now >= until) return DLP_TIMEOUT;
@@ -5450,7 +5484,8 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st) {
         st->affinity = malloc(bytes);
         if (st->affinity == NULL) {
             dlp_error e;
-            dlpi_error_set(&e, DLP_ERR_MEMORY, "affinity", "out of memory");
+            dlpi_error_set(&e, DLP_ERR_MEMORY, "affinity", "malloc of the CPU numbers failed");
+            e.errnum = ENOMEM;
             return dlpi_pipe_fail(p, &e);
         }
         memcpy(st->affinity, st->w.affinity, bytes);
@@ -6089,11 +6124,16 @@ static void dlpi_device_stop(dlp_pipe *p) {
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
     pthread_attr_t attr;
     int rc = pthread_attr_init(&attr);
-    if (rc == 0 && w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
     if (rc != 0) {
+        errno = rc;
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
+    }
+    if (w->st->w.stack_bytes && pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
         dlp_error e;
+        pthread_attr_destroy(&attr);
         dlpi_error_set(&e, DLP_ERR_ARG, "stack_bytes", "%" PRIu64 " is no stack size of this system",
                        w->st->w.stack_bytes);
+        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
         return dlpi_pipe_fail(p, &e);
     }
     w->started = 1;
@@ -6152,6 +6192,8 @@ static int dlpi_start_live(dlp_pipe *p) {
     p->ctl = (dlpi_ctl *)(void *)(p->region + p->off_ctl);
     p->bells = (dlpi_sbell *)(void *)(p->region + p->off_bells);
     p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
+    DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     memset(p->ones, 1, p->batch_rows);
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
@@ -6218,22 +6260,20 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     return true;
 }
 
-/* Which callback still runs. */
+/* Which callback still runs: of a worker that works, else of one that has not ended (its init or exit,
+   the sampler's, the device's). */
 static int dlpi_busy(dlp_pipe *p) {
     dlp_error e;
+    dlpi_worker *who = NULL;
     dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
-    for (int i = 0; i < p->n_workers; i++) {
+    for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        uint64_t index = DLPI_LOAD_RLX(&w->wb->current);
-        if (!w->started || DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
-        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
-        e.worker = w->id;
-        if (dlpi_is_item_stage(p, w->st) && index != UINT64_MAX) {
-            e.has_item = 1;
-            e.index = index;
-        }
-        break;
+        int state = DLPI_LOAD_RLX(&w->wb->state); /* for people */
+        if (!w->started || state == DLP_WORKER_EXITED) continue;
+        if (who == NULL || state == DLP_WORKER_BUSY) who = w;
+        if (state == DLP_WORKER_BUSY) break;
     }
+    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->wb->current), &e); /* for people */
     p->err = e;
     return e.code;
 }
@@ -6261,12 +6301,13 @@ static int dlpi_close(dlp_pipe *p) {
     uint64_t ns = p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
     uint64_t until = p->d.close_timeout_ms == DLP_FOREVER ? UINT64_MAX : dlpi_now_ns() + ns;
     if (p->d.close_timeout_ms == DLP_NOWAIT) until = 0;
-    p->closing = 1;
+    if (p->closing == 0) p->closing = 1;
     if (p->ctl) {
         dlpi_stop_now(p);
         if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
         dlpi_close_rest(p);
     }
+    p->closing = 2;
     if (p->n_held == 0) dlpi_free(p);
     return DLP_OK;
 }
@@ -6433,7 +6474,11 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     int rc;
     if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
     p = calloc(1, sizeof *p);
-    if (p == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "out of memory for a pipe");
+    if (p == NULL) {
+        dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the pipe failed");
+        if (err) err->errnum = ENOMEM;
+        return DLP_ERR_MEMORY;
+    }
     p->memfd = -1;
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
@@ -6627,7 +6672,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     p->n_held--;
     DLPI_STORE_RLX(&p->ctl->held, p->n_held); /* statistics */
     if (p->closing) {
-        if (p->n_held == 0 && dlpi_running(p) == 0) dlpi_free(p);
+        if (p->n_held == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
         return DLP_OK;
     }
     dlpi_slot_free(p, s);
@@ -6655,7 +6700,9 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p != NULL && p->started && p->ctl != NULL) dlpi_stop_now(p);
+    if (p == NULL) return;
+    DLPI_STORE_SEQ(&p->stop_asked, 1u);                     /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->can_ring) != 0) dlpi_stop_now(p); /* S2 <- S2 */
     errno = saved;
 }
 
