@@ -4765,7 +4765,8 @@ static void *dlpi_thread_feeder(void *arg) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE
    One thread, or the caller. Batches go in their order (unordered: as they become ready) into the
-   device buffers; a batch is ready when the event behind its copies has passed. */
+   device buffers; a batch is ready when the event behind its copies has passed. None of a later epoch goes
+   while one of the oldest is to come: the caller takes no other before, and it could find no buffer. */
 
 static int dlpi_xfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
     dlp_error e;
@@ -4848,9 +4849,11 @@ static bool dlpi_xfer_step(dlpi_worker *w) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     dlpi_stage *up = p->work[p->n_work - 1];
     bool moved = dlpi_xfer_poll(w);
+    uint64_t epoch = w->cursor != tail ? dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))->epoch : 0;
     for (uint64_t b = w->cursor; b != tail; b++) {
         uint32_t s = dlpi_slot_of(p, b);
         bool taken = p->taken_by_xfer[b & (p->ring - 1)] != 0;
+        if (!taken && dlpi_slot_at(p, s)->epoch != epoch) break;
         if (!taken && DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, up)->ready) == b + 1) { /* Y1 <- Y1 */
             if (!dlpi_xfer_begin(w, s, b)) break;
             p->taken_by_xfer[b & (p->ring - 1)] = 1;
