@@ -342,6 +342,36 @@ static uint64_t model_alone(model_kind kind, void *at, size_t size, uint64_t val
     return old;
 }
 
+static int model_find_slot(const void *at) {
+    for (int i = 0; i < model.slots; i++)
+        if (model.slot[i].at == (const unsigned char *)at)
+            return i;
+    return -1;
+}
+
+/* One thread knows the newest state of a place. */
+static int model_knows(int place) {
+    return world.thread[model.running].view.at[place] == world.newest.at[place];
+}
+
+static void model_write_slot(int slot) {
+    int writes = M_ATOMS + 2 * slot, reads = writes + 1;
+    if (!model_knows(reads))
+        model_fail("data race: slot %d is overwritten, and a reader may not be done with it", slot);
+    if (!model_knows(writes))
+        model_fail("data race: slot %d is written twice", slot);
+    world.thread[model.running].view.at[writes] = ++world.newest.at[writes];
+}
+
+static void model_read_slot(int slot) {
+    int writes = M_ATOMS + 2 * slot, reads = writes + 1;
+    if (world.newest.at[writes] == 0)
+        model_fail("slot %d is read, but never was written", slot);
+    if (!model_knows(writes))
+        model_fail("data race: slot %d is read, and its record may not be there yet", slot);
+    world.thread[model.running].view.at[reads] = ++world.newest.at[reads];
+}
+
 static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size, uint64_t value,
                              void *expected, const char *name, const char *func, int line) {
     void *own = (void *)(uintptr_t)at;
@@ -350,6 +380,11 @@ static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t 
     int atom = model_find_atom(at);
     if (atom < 0 && kind == M_LOAD)
         return model_raw_load(at, size); /* written before the threads began */
+    if (atom < 0 && kind == M_STORE && order == M_RLX && model_find_slot(at) >= 0) {
+        model_write_slot(model_find_slot(at)); /* as weak as a plain write */
+        model_raw_store(own, size, value);
+        return 0;
+    }
     if (atom < 0)
         model_fail("%s line %d: %s of a place that the scenario does not list", func, line, name);
     model_thread *t = &world.thread[model.running];
@@ -396,36 +431,6 @@ static void model_keep_order(const char *func, int line) {
     int site = model_find_site(func, "KEEP_ORDER", line, M_KEEP);
     if (!model.site[site].weak)
         model_show_store();
-}
-
-static int model_find_slot(const void *at) {
-    for (int i = 0; i < model.slots; i++)
-        if (model.slot[i].at == (const unsigned char *)at)
-            return i;
-    return -1;
-}
-
-/* One thread knows the newest state of a place. */
-static int model_knows(int place) {
-    return world.thread[model.running].view.at[place] == world.newest.at[place];
-}
-
-static void model_write_slot(int slot) {
-    int writes = M_ATOMS + 2 * slot, reads = writes + 1;
-    if (!model_knows(reads))
-        model_fail("data race: slot %d is overwritten, and a reader may not be done with it", slot);
-    if (!model_knows(writes))
-        model_fail("data race: slot %d is written twice", slot);
-    world.thread[model.running].view.at[writes] = ++world.newest.at[writes];
-}
-
-static void model_read_slot(int slot) {
-    int writes = M_ATOMS + 2 * slot, reads = writes + 1;
-    if (world.newest.at[writes] == 0)
-        model_fail("slot %d is read, but never was written", slot);
-    if (!model_knows(writes))
-        model_fail("data race: slot %d is read, and its record may not be there yet", slot);
-    world.thread[model.running].view.at[reads] = ++world.newest.at[reads];
 }
 
 static void *model_copy(void *to, const void *from, size_t n) {
@@ -596,11 +601,16 @@ static void model_do_barrier(model_thread *t) {
     }
 }
 
+static void model_get_up(model_thread *t) {
+    t->asleep = 0;
+    t->op.kind = M_HERE;
+}
+
 static void model_do_wake(const model_op *op) {
     uint64_t left = op->value;
     for (int i = 0; i < M_THREADS && left > 0; i++)
         if (world.thread[i].asleep && world.thread[i].op.atom == op->atom) {
-            world.thread[i].asleep = 0;
+            model_get_up(&world.thread[i]);
             left--;
         }
 }
@@ -640,7 +650,8 @@ static void model_do_move(model_move *move) {
     }
     if (move->how == M_TIMEOUT) {
         for (int i = 0; i < M_THREADS; i++)
-            world.thread[i].asleep = 0;
+            if (world.thread[i].asleep)
+                model_get_up(&world.thread[i]);
         if (++world.timeouts > 1)
             model_fail("thread %d sleeps for ever", move->thread);
         return;
@@ -664,7 +675,7 @@ static void model_do_move(model_move *move) {
     default: break;
     }
     move->value = op->kind == M_STORE || op->kind == M_WAIT ? op->value : t->result;
-    if (!model.failure[0] && !t->ended)
+    if (!model.failure[0] && !t->ended && !t->asleep)
         model_resume(move->thread);
 }
 
