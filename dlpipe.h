@@ -3541,11 +3541,12 @@ static void dlpi_feed_deal(dlp_pipe *p, uint64_t first) {
     }
 }
 
-/* Feed all that may be fed; returns how many batches. */
-static uint64_t dlpi_feed(dlp_pipe *p) {
+/* Feed all that may be fed, once there are `burst` credits; returns how many batches. */
+static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feeder *f = &p->feed;
     uint64_t before = f->published;
     if (f->ended) return 0;
+    if (before - DLPI_LOAD_ACQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - DLPI_LOAD_ACQ(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = DLPI_LOAD_ACQ(&p->ctl->base);                    /* V1 <- V1 */
@@ -4665,10 +4666,10 @@ static void *dlpi_thread_feeder(void *arg) {
     dlpi_thread_dress(w);
     while (!dlpi_stopped(p) && !p->feed.ended) {
         uint32_t word;
-        if (dlpi_feed(p) > 0) continue;
+        if (dlpi_feed(p, 1) > 0) continue;
         word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
-        if (dlpi_feed(p) == 0 && !dlpi_stopped(p) && !p->feed.ended)
+        if (dlpi_feed(p, 1) == 0 && !dlpi_stopped(p) && !p->feed.ended)
             dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS, 0);
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
     }
@@ -5096,8 +5097,15 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     }
 }
 
-static void dlpi_feed_inline(dlp_pipe *p) {
-    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p);
+/* How many credits to gather before they are fed. The tail is read by every worker, so each publication
+   costs a trip of its line between cores; a caller that takes batches faster than that feeds several
+   at once. At most a quarter of the credits wait, and none while the caller waits. */
+static uint64_t dlpi_burst(const dlp_pipe *p) {
+    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+}
+
+static void dlpi_feed_inline(dlp_pipe *p, uint64_t burst) {
+    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p, burst);
 }
 
 /* Hand batch b in slot s to the caller. */
@@ -5122,7 +5130,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
     dlpi_bump(&ctl->bytes, bytes);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     *out = batch;
 }
 
@@ -5199,7 +5207,7 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         uint64_t now, ns = DLPI_SLEEP_NS;
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
-        dlpi_feed_inline(p);
+        dlpi_feed_inline(p, 1);
         if (dlpi_inline_steps(p)) {
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
             continue;
@@ -5245,7 +5253,7 @@ static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
         if (p->calls_untimed + 1 >= p->call_clock_every) dlpi_trainer_step(p, dlpi_now_ns());
@@ -6102,7 +6110,7 @@ static int dlpi_start_live(dlp_pipe *p) {
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     if (p->xfer && (rc = dlpi_device_start(p)) != DLP_OK) return rc;
     if ((rc = dlpi_start_threads(p)) != DLP_OK) return rc;
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, 1);
     return DLP_OK;
 }
 
@@ -6549,7 +6557,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
         return DLP_OK;
     }
     dlpi_slot_free(p, s);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     return DLP_OK;
 }
 
@@ -6567,7 +6575,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     p->after_batch = p->after_position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, p->epoch_now + 1); /* N1 -> N1 */
     dlpi_ring_all(p);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, 1);
     return DLP_OK;
 }
 
