@@ -2845,16 +2845,18 @@ typedef struct dlpi_wblock {
 /* A batch slot's words. Fields below pub are the feeder's until pub names the batch. */
 typedef struct dlpi_bslot {
     uint64_t pub; /* P1 generation, count, run shift */
-    uint64_t sequence, epoch, position, in_epoch;
+    uint64_t epoch, position;
+    uint32_t count;
+    uint32_t cell; /* item cells of this batch; what workers read ends here, in one cache line */
+    uint64_t sequence, in_epoch;
+    uint32_t flags, pad0;
     uint64_t begins, after; /* global position where the batch begins and ends */
-    uint32_t count, flags;
-    uint32_t cell; /* item cells of this batch */
-    uint32_t pad0;
     uint8_t pad1[DLPI_LINE - 72];
     uint32_t used;  /* C1 1 from publication to release */
     uint32_t dirty; /* some row is padding or left out */
+    uint32_t marked; /* some row has a state, tries or replacements: they are to be cleared */
     uint32_t failed; /* F1 1: claimed, 2: error[] is complete */
-    uint32_t dbuf;
+    uint32_t dbuf, pad2;
     dlp_error error;
 } dlpi_bslot;
 
@@ -3381,7 +3383,9 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->cell = p->staged ? dlpi_feed_cell(p) : s;
     slot->failed = 0;
     slot->dirty = 0;
-    memset(dlpi_slot_rowst(p, s), 0, 3u * (size_t)p->batch_rows);
+    if (DLPI_LOAD_RLX(&slot->marked)) /* ordered by used */
+        memset(dlpi_slot_rowst(p, s), 0, 3u * (size_t)p->batch_rows);
+    DLPI_STORE_RLX(&slot->marked, 0u);
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
         memcpy(dlpi_slot_index(p, s), f->ahead_index + first, (size_t)count * 8u);
@@ -3391,6 +3395,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
         memset(dlpi_slot_rowst(p, s) + real, DLPI_ROW_PAD, count - real);
         slot->dirty = 1;
+        DLPI_STORE_RLX(&slot->marked, 1u);
     }
     if (count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
@@ -3950,6 +3955,7 @@ static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     }
     dlpi_slot_rowst(p, t->slot)[row] = DLPI_ROW_LEFT;
     DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by done */
+    DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->marked, 1u); /* ordered by done */
 }
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
@@ -3989,6 +3995,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     const dlpi_stage *st = w->st;
     uint8_t *tries = &dlpi_slot_tries(p, t->slot)[row], *repl = &dlpi_slot_repl(p, t->slot)[row];
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    DLPI_STORE_RLX(&slot->marked, 1u); /* ordered by done */
     if (code != DLP_SKIP && *tries < st->w.retries) {
         ++*tries;
         return dlpi_row_retry(w, t, row, *tries);
