@@ -4561,12 +4561,15 @@ static uint64_t dlpi_park_due(const dlpi_worker *w) {
     return least;
 }
 
+/* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The others
+   rely on it for ten times as long: many that each look round would cost more than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_bell *bell = &w->bell->bell[w->id / 32];
-    uint32_t bit = 1u << w->id % 32;
+    uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_park_due(w);
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
-    DLPI_OR_SEQ(&bell->mask, bit);              /* B1 -> B1 */
+    asleep = DLPI_OR_SEQ(&bell->mask, bit);     /* B1 -> B1 */
+    if (w->n_parked == 0 && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p) && !dlpi_step(w))
         dlpi_futex_wait(&bell->word, word, bit, ns, 0);
     if (DLPI_LOAD_SEQ(&bell->mask) & bit) DLPI_AND_SEQ(&bell->mask, ~bit); /* B1 */
