@@ -2983,7 +2983,6 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint8_t before_state[8 + DLP_SAMPLER_STATE_BYTES]; /* the sampler's state before that list */
     uint8_t ahead_state[8 + DLP_SAMPLER_STATE_BYTES];  /* and behind it: length, bytes */
     uint32_t run_shift;
-    uint32_t burst;       /* short batches are fed several at a time: one store of the tail for all */
     uint64_t cost_ns;
     uint64_t skip_base;   /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
@@ -3359,8 +3358,9 @@ static int dlpi_feed_begin(dlp_pipe *p) {
     return dlpi_feed_list(p);
 }
 
-/* How many rows a run takes: about 2 us of work, from what items cost lately. A run lies in one
-   done word, and there are runs for all workers that can run at once. */
+/* How many rows a run takes: at most 8 us of work, from what items cost lately. A claim, a completion
+   and a clock reading cost a quarter of a microsecond together, because each lets the loads and stores
+   under way end. A run lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t sum = 0, n = 0;
@@ -3372,8 +3372,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     }
     if (n == 0) return 0;
     p->feed.cost_ns = sum / n;
-    p->feed.burst = p->feed.cost_ns * p->batch_rows < 2000 ? p->prefetch / 4 : 0;
-    while (shift < DLPI_RUN_SHIFT_MAX && (p->feed.cost_ns << (shift + 1)) <= 2000 &&
+    while (shift < DLPI_RUN_SHIFT_MAX && (p->feed.cost_ns << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
@@ -3582,12 +3581,12 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
     }
 }
 
-/* Feed all that may be fed; returns how many batches. */
-static uint64_t dlpi_feed(dlp_pipe *p) {
+/* Feed all that may be fed, once there are `burst` credits; returns how many batches. */
+static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feeder *f = &p->feed;
     uint64_t before = f->published;
-    uint64_t room = p->prefetch - (before - DLPI_LOAD_ACQ(&p->ctl->delivered)); /* V1 <- V1 */
-    if (f->ended || room < f->burst) return 0;
+    if (f->ended) return 0;
+    if (before - DLPI_LOAD_ACQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - DLPI_LOAD_ACQ(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = DLPI_LOAD_ACQ(&p->ctl->base);                    /* V1 <- V1 */
@@ -4632,12 +4631,15 @@ static uint64_t dlpi_park_due(const dlpi_worker *w) {
     return least;
 }
 
+/* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The others
+   rely on it for ten times as long: many that each look round would cost more than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_bell *bell = &w->bell->bell[w->id / 32];
-    uint32_t bit = 1u << w->id % 32;
+    uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_park_due(w);
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
-    DLPI_OR_SEQ(&bell->mask, bit);              /* B1 -> B1 */
+    asleep = DLPI_OR_SEQ(&bell->mask, bit);     /* B1 -> B1 */
+    if (w->n_parked == 0 && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p) && !dlpi_step(w))
         dlpi_futex_wait(&bell->word, word, bit, ns, 0);
     if (DLPI_LOAD_SEQ(&bell->mask) & bit) DLPI_AND_SEQ(&bell->mask, ~bit); /* B1 */
@@ -4751,10 +4753,10 @@ static void *dlpi_thread_feeder(void *arg) {
     dlpi_thread_dress(w);
     while (!dlpi_stopped(p) && !p->feed.ended) {
         uint32_t word;
-        if (dlpi_feed(p) > 0) continue;
+        if (dlpi_feed(p, 1) > 0) continue;
         word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
-        if (dlpi_feed(p) == 0 && !dlpi_stopped(p) && !p->feed.ended)
+        if (dlpi_feed(p, 1) == 0 && !dlpi_stopped(p) && !p->feed.ended)
             dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS, 0);
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
     }
@@ -5201,8 +5203,15 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     }
 }
 
-static void dlpi_feed_inline(dlp_pipe *p) {
-    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p);
+/* How many credits to gather before they are fed. The tail is read by every worker, so each publication
+   costs a trip of its line between cores; a caller that takes batches faster than that feeds several
+   at once. At most a quarter of the credits wait, and none while the caller waits. */
+static uint64_t dlpi_burst(const dlp_pipe *p) {
+    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+}
+
+static void dlpi_feed_inline(dlp_pipe *p, uint64_t burst) {
+    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p, burst);
 }
 
 /* Hand batch b in slot s to the caller. */
@@ -5227,7 +5236,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
     dlpi_bump(&ctl->bytes, bytes);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     *out = batch;
 }
 
@@ -5316,7 +5325,7 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         uint64_t now, ns = DLPI_SLEEP_NS;
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
-        dlpi_feed_inline(p);
+        dlpi_feed_inline(p, 1);
         if (dlpi_inline_steps(p)) {
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
             continue;
@@ -5363,7 +5372,7 @@ static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
         if (p->calls_untimed + 1 >= p->call_clock_every) dlpi_trainer_step(p, dlpi_now_ns());
@@ -6229,7 +6238,7 @@ static int dlpi_start_live(dlp_pipe *p) {
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     if (p->xfer && (rc = dlpi_device_start(p)) != DLP_OK) return rc;
     if ((rc = dlpi_start_threads(p)) != DLP_OK) return rc;
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, 1);
     return DLP_OK;
 }
 
@@ -6679,7 +6688,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
         return DLP_OK;
     }
     dlpi_slot_free(p, s);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     return DLP_OK;
 }
 
@@ -6697,7 +6706,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     p->after_batch = p->after_position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, p->epoch_now + 1); /* N1 -> N1 */
     dlpi_ring_all(p);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, 1);
     return DLP_OK;
 }
 
