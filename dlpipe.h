@@ -2961,6 +2961,7 @@ typedef struct dlpi_worker {
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
+    const char *bad_field; /* the one whose length is wrong, or NULL */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
@@ -3276,6 +3277,14 @@ static void dlpi_worker_message(dlpi_wblock *wb, int errnum, const char *format,
     wb->message_errno = errnum;
 }
 
+/* Nothing of a failure is left for the next one. */
+static void dlpi_failure_forget(dlpi_worker *w) {
+    w->wb->message[0] = 0;
+    w->wb->message_errno = 0;
+    w->bad_field = NULL;
+    memset(w->length, 0, sizeof w->length);
+}
+
 /* Describe a failed callback of worker w. code: what it returned. */
 static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     memset(e, 0, sizeof *e);
@@ -3283,6 +3292,7 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     e->worker = w->id;
     e->errnum = w->wb->message_errno;
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    dlpi_copy_text(e->field, sizeof e->field, w->bad_field);
     if (w->wb->message[0]) dlpi_copy_text(e->message, sizeof e->message, w->wb->message);
     else snprintf(e->message, sizeof e->message, "the callback returned %d", code);
 }
@@ -4085,13 +4095,14 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         const dlpi_field *d = &p->items.at[f];
         uint64_t n = w->length[f], unit;
         if (!d->f.ragged) {
-            w->length[f] = 0;
             if (n == 0) continue;
+            w->bad_field = d->name;
             snprintf(w->wb->message, sizeof w->wb->message,
                      "field \"%s\" has a fixed size, a length of %" PRIu64 " was set", d->name, n);
             return DLP_ERR_LENGTH;
         }
         if (n > (uint64_t)d->f.shape[0]) {
+            w->bad_field = d->name;
             snprintf(w->wb->message, sizeof w->wb->message,
                      "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name, n,
                      d->f.shape[0]);
@@ -4148,8 +4159,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) rc = dlpi_row_lengths(w, t, row);
         if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
         what = dlpi_row_failed(w, t, row, rc);
-        w->wb->message[0] = 0;
-        w->wb->message_errno = 0;
+        dlpi_failure_forget(w);
     }
     return what;
 }
@@ -4389,6 +4399,7 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
         uint64_t n = out->ndim >= 0 && out->ndim <= DLP_MAX_DIMS ? dlpi_shape_count(out->shape, out->ndim)
                                                                  : UINT64_MAX;
         if (n > d->capacity / d->elem_bytes) {
+            w->bad_field = d->name;
             snprintf(w->wb->message, sizeof w->wb->message,
                      "the collate gave field \"%s\" a shape that does not fit its %" PRIu64 " bytes",
                      d->name, d->capacity);
@@ -4407,16 +4418,24 @@ static uint64_t dlpi_unit_bytes(const struct dlp_collate_in *in) {
     return in->field->ragged ? in->stride / (uint64_t)in->field->shape[0] : in->stride;
 }
 
-static uint64_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
-    uint64_t most = 0;
-    for (uint32_t r = 0; r < c->count; r++)
-        if (in->lengths[r] > most) most = in->lengths[r];
-    return most;
+/* The row that has the most rows of dimension 0. */
+static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
+    uint32_t longest = 0;
+    for (uint32_t r = 1; r < c->count; r++)
+        if (in->lengths[r] > in->lengths[longest]) longest = r;
+    return longest;
+}
+
+static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
+    bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
+    for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
+    return alike;
 }
 
 static int dlpi_collate_fields(const dlp_collate *c) {
-    if (c->n_in == c->n_out) return 0;
-    return dlp_collate_fail(c, 0, "a built-in collate needs out_fields to be NULL");
+    bool alike = c->n_in == c->n_out;
+    for (uint32_t f = 0; alike && f < c->n_in; f++) alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
+    return alike ? 0 : dlp_collate_fail(c, 0, "a built-in collate needs out_fields to be NULL, or the dataset's");
 }
 
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
@@ -4425,10 +4444,13 @@ DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
     for (uint32_t f = 0; f < c->n_in; f++) {
         const struct dlp_collate_in *in = &c->in[f];
         struct dlp_collate_out *out = &c->out[f];
-        uint64_t unit = dlpi_unit_bytes(in), wide = in->field->ragged ? dlpi_longest(c, in) : 1;
+        bool ragged = in->field->ragged != 0 && c->count > 0;
+        uint32_t longest = ragged ? dlpi_longest(c, in) : 0;
+        uint64_t unit = dlpi_unit_bytes(in), wide = ragged ? in->lengths[longest] : in->field->ragged ? 0 : 1;
         if (unit * wide * c->count > out->capacity)
-            return dlp_collate_fail(c, 0, "field \"%s\": %" PRIu32 " rows padded to %" PRIu64
-                                    " are more than max_per_batch", in->field->name, c->count, wide);
+            return dlp_collate_fail(c, 0, "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64 " of item %"
+                                    PRIu64 " are more than max_per_batch", in->field->name, c->count, wide,
+                                    c->index[longest]);
         for (uint32_t r = 0; r < c->count; r++) {
             uint64_t n = in->field->ragged ? in->lengths[r] : 1;
             memcpy((uint8_t *)out->data + r * wide * unit, (const uint8_t *)in->data + r * in->stride,
@@ -4561,7 +4583,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_bump(&w->wb->retried, 1);
         if (w->st->w.retry_backoff_ms) dlpi_batch_backoff(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) break;
-        w->wb->message[0] = 0;
+        dlpi_failure_forget(w);
         rc = dlpi_batch_callback(w, t);
     }
     return rc;
@@ -4582,8 +4604,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
         e.epoch = slot->epoch;
         e.position = slot->position;
         dlpi_slot_fail(slot, &e);
-        w->wb->message[0] = 0;
-        w->wb->message_errno = 0;
+        dlpi_failure_forget(w);
     }
     dlpi_bump(&w->wb->items, 1);
     dlpi_bump(&w->wb->bytes, p->batches.cell_bytes * slot->count);
