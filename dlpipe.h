@@ -3850,12 +3850,8 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     if ((uint32_t)now != dlpi_word_full(count, i)) return;
     {
         uint64_t seen = DLPI_LOAD_RLX(&sst->ready); /* Y1: read before the look at the words */
-<<<<<<< HEAD
-        if (seen == t->b + 1 || !dlpi_all_done(p, sst, t->b, count)) return;
-=======
         if (seen > t->b) return; /* closed, and the slot may have gone on to a batch without rows */
-        if (!dlpi_all_done(sst, t->b, count)) return;
->>>>>>> tests1
+        if (!dlpi_all_done(p, sst, t->b, count)) return;
         if (!DLPI_CAS_SEQ(&sst->ready, &seen, t->b + 1)) return; /* Y1 -> Y1 */
     }
     dlpi_ready_wake(p, w, t->b);
