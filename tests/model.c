@@ -3,7 +3,7 @@
 
    Without arguments: all scenarios, which must hold. SOAK=1: larger ones too.
    For tests/mutants.sh: "quick": the small scenarios alone, up to the first that fails, told in one
-   line; "weaken": each ordered access made relaxed, one at a time, which some scenario must notice. */
+   line; "weaken": each ordered access made relaxed, in turn, which some scenario must notice. */
 #include "model.h"
 
 #ifdef MODEL_UNAVAILABLE
@@ -104,7 +104,8 @@ static void bundle_setup(void) {
     model_scan = is.ready ? 0 : 16;
     model_sweep = is.sweep ? is.sweep : 64;
     int lanes = is.lanes ? is.lanes : is.producers;
-    MODEL_CHECK(dlp_mpsc_init(w.queue, queue_bytes(), 8, is.capacity, (uint32_t)lanes, 0) == DLP_OK);
+    int r = dlp_mpsc_init(w.queue, queue_bytes(), 8, is.capacity, (uint32_t)lanes, 0);
+    MODEL_CHECK(r == DLP_OK);
     dlp_mpsc *b = (dlp_mpsc *)(void *)w.queue;
     for (int i = 0; i < lanes; i++)
         bundle_lane(i)->head = bundle_lane(i)->tail = is.start;
@@ -127,12 +128,11 @@ static uint64_t tx_digest(int i) {
 }
 
 /* Push record `number` and perhaps some behind it. Returns how many, 0 if there was no room. */
-static int64_t lane_push(int i, dlp_spsc_tx *tx, int lane, int life, uint64_t number, uint64_t left) {
+static int64_t lane_push(dlp_spsc_tx *tx, int life, uint64_t number, uint64_t left) {
     uint64_t records[MAX_RECORDS];
     void *room;
-    DLPI_UNUSED(i);
     for (uint64_t k = 0; k < MAX_RECORDS; k++)
-        records[k] = record_of(lane, number + k, life);
+        records[k] = record_of(0, number + k, life);
     switch (is.push) {
     case SINGLE: return dlp_spsc_try_push(tx, records) == DLP_OK;
     case BURST: return dlp_spsc_try_push_burst(tx, records, left);
@@ -151,7 +151,7 @@ static int64_t lane_push(int i, dlp_spsc_tx *tx, int lane, int life, uint64_t nu
 static void lane_produce(int i, int life) {
     uint64_t n = (uint64_t)is.records;
     for (uint64_t done = w.tx[i].tail - is.start; done < n;) {
-        int64_t k = lane_push(i, &w.tx[i], 0, life, done, n - done);
+        int64_t k = lane_push(&w.tx[i], life, done, n - done);
         MODEL_CHECK(k >= 0);
         done += (uint64_t)k;
         if (k > 0)
@@ -440,8 +440,8 @@ static const trial trials[] = {
       {bundle_producer_0, bundle_consume}, bundle_end, 0}, 1},
     BUNDLE("bundle__ready_bits__fifo_per_producer", 0, 1, SINGLE, SINGLE, 1, WRAP, .records = 1,
            .producers = 2, .ready = 1, .sweep = 2),
-    BUNDLE("bundle__ready_bits_2_records__fifo_per_producer", 2, 1, SINGLE, SINGLE, 1, WRAP, .records = 2,
-           .producers = 2, .ready = 1, .sweep = 2),
+    BUNDLE("bundle__ready_bits_2_records__fifo_per_producer", 2, 1, SINGLE, SINGLE, 1, WRAP,
+           .records = 2, .producers = 2, .ready = 1, .sweep = 2),
     BUNDLE("bundle__blocking_membarrier__all_wake", 0, 1, BLOCKING, BLOCKING, 1, WRAP, .records = 1,
            .producers = 2),
     BUNDLE("bundle__blocking_rmw__all_wake", 0, 0, BLOCKING, BLOCKING, 1, WRAP, .records = 1,
@@ -544,17 +544,17 @@ static int check_all(int quick) {
         count++;
         if (r && quick)
             printf("caught by %s: %s\n", trials[i].scenario.name, model.failure);
-        if (quick)
-            continue;
         states += model.states;
         steps += model.steps;
+        if (quick)
+            continue;
         printf("%-55s %8llu states %9llu steps %6llu ends %6.2f s %s\n", trials[i].scenario.name,
                (unsigned long long)model.states, (unsigned long long)model.steps,
                (unsigned long long)model.ends, seconds() - t, r ? "FAILED" : "");
         fflush(stdout);
     }
-    printf("%d scenarios, %llu states, %llu steps, %.1f s; no bound on preemptions or steps\n", count,
-           (unsigned long long)states, (unsigned long long)steps, seconds() - begin);
+    printf("%d scenarios, %llu states, %llu steps, %.1f s; no bound on preemptions or steps\n",
+           count, (unsigned long long)states, (unsigned long long)steps, seconds() - begin);
     return bad;
 }
 

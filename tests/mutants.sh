@@ -1,13 +1,13 @@
 #!/bin/sh
 # Break the queues on purpose, one small change at a time, and see that a test notices each.
 #
-#   tests/mutants.sh         all: first every ordered access made relaxed (which the model checker does
-#                            by itself), then the list below; prints which test catches which mutant
+#   tests/mutants.sh         all: first every ordered access made relaxed (the model checker does
+#                            that by itself), then the list below; prints who catches what
 #   tests/mutants.sh N       the N-th alone, with all that the tests say
 #
 # A mutant is a name (=), lines of dlpipe.h (-) and what takes their place (+). The lines must be
 # found exactly once, white space included, else the mutant no longer applies and the test fails.
-# The model checker is asked first, then the unit tests of queues. 78 where the model checker cannot run.
+# The model checker is asked first, then the unit tests of queues. 78 where the checker cannot run.
 set -u
 cc=${CC:-cc}
 out=build/mutants
@@ -143,9 +143,9 @@ mutants() {
 -        int come = w->look(w->handle);
 +        int come = 0;
 = sleep: second look before the bit is set
--        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER; /* B3 -> B1, B2 */
+-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER;
 +        int early = w->look(w->handle);
-+        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER; /* B3 -> B1, B2 */
++        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER;
 -        int come = w->look(w->handle);
 +        int come = early;
 = sleep: no barrier
@@ -158,7 +158,7 @@ mutants() {
 -        int come = w->look(w->handle);
 +        int come = early;
 = sleep: bit set by load and store
--        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER; /* B3 -> B1, B2 */
+-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER;
 +        uint32_t set = DLPI_LOAD_RLX(w->bell) | DLPI_BELL_SLEEPER;
 +        DLPI_STORE_SEQ(w->bell, set);
 = sleep: on whatever the bell says by then
@@ -277,7 +277,8 @@ try_mutant() {
     for unit in model $units; do
         cp "tests/$unit.c" tests/model.h tests/queue_check.h "$dir/tests" || return
         # shellcheck disable=SC2086
-        if ! "$cc" $flags -o "$dir/$unit" "$dir/tests/$unit.c" -lpthread -lm >"$dir/$unit.log" 2>&1; then
+        "$cc" $flags -o "$dir/$unit" "$dir/tests/$unit.c" -lpthread -lm >"$dir/$unit.log" 2>&1
+        if [ ! -x "$dir/$unit" ]; then
             echo "DOES NOT COMPILE: $(grep -m 1 error "$dir/$unit.log")" >"$out/$1.result"
             return
         fi
