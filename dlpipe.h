@@ -417,7 +417,7 @@ DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
         return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
     if (stock < 2)
-        rx->slip = 0;
+        rx->slip = stock == 0 ? rx->slip / 2 : 0;
     else if (stock < rx->publish_every && rx->slip < rx->slip_most)
         rx->slip++;
     if (stock == 0 && rx->published != rx->head)
@@ -2758,7 +2758,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 
 #define DLPI_MAGIC 0x31657069706c6400u
 #define DLPI_FORMAT 1u
-#define DLPI_GEN_MASK ((UINT64_C(1) << 40) - 1)
+#define DLPI_GEN_BITS 39
+#define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)
 #define DLPI_TICKET_BATCH ((UINT64_C(1) << 44) - 1) /* low bits of a batch that a ticket carries */
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_WORD_ROWS 32u
@@ -2802,10 +2803,9 @@ typedef struct dlpi_ctl {
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; caller */
     uint64_t delivered; /* V1 batches delivered; caller */
-    uint64_t cancel;    /* epochs below this one are not wanted; caller */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns, calls;
-    uint64_t pad1[4];
+    uint64_t pad1[5];
     uint64_t want;      /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t feeder_sleeps; /* B1 */
@@ -2813,6 +2813,7 @@ typedef struct dlpi_ctl {
     uint32_t transfer_sleeps; /* B1 */
     uint32_t transfer_word;
     uint8_t pad2[DLPI_LINE - 28];
+    uint64_t cancel;    /* N1 epochs below this one are not wanted; caller */
     uint32_t stop;
     uint32_t error_claim, error_ready;
     uint32_t pad3;
@@ -2831,7 +2832,7 @@ typedef struct dlpi_sbell { /* one for each stage */
 /* A worker's own block: it alone writes, anybody reads. */
 typedef struct dlpi_wblock {
     uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
-    uint64_t current, since_ns, units;
+    uint64_t current, current_position, current_epoch, since_ns, units;
     uint64_t retried, replaced, left_out;
     uint64_t item_ns; /* moving average */
     uint64_t trace_head;
@@ -2842,27 +2843,32 @@ typedef struct dlpi_wblock {
     uint32_t hist[DLPI_HIST];
 } dlpi_wblock;
 
-/* A batch slot's words. Fields below pub are the feeder's until pub names the batch. */
+/* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a row
+   fails. The last begins with what the feeder tells the workers and goes on with the words of the
+   first stage (dlpi_sst), so that a small batch travels in one cache line. */
 typedef struct dlpi_bslot {
-    uint64_t pub; /* P1 generation, count, run shift */
-    uint64_t sequence, epoch, position, in_epoch;
+    uint64_t sequence, in_epoch;
     uint64_t begins, after; /* global position where the batch begins and ends */
-    uint32_t count, flags;
-    uint32_t cell; /* item cells of this batch */
-    uint32_t pad0;
-    uint8_t pad1[DLPI_LINE - 72];
-    uint32_t used;  /* C1 1 from publication to release */
-    uint32_t dirty; /* some row is padding or left out */
+    uint32_t flags;
+    uint32_t used;   /* C1 1 from publication to release */
+    uint32_t dirty;  /* some row is padding, left out, tried again or replaced */
     uint32_t failed; /* F1 1: claimed, 2: error[] is complete */
     uint32_t dbuf;
+    uint32_t pad0;
     dlp_error error;
+    uint8_t pad1[5 * DLPI_LINE - 56 - sizeof(dlp_error)];
+    uint64_t pub; /* P1 generation, count, padded, run shift */
+    uint64_t epoch, position;
+    uint32_t count;
+    uint32_t cell; /* item cells of this batch */
 } dlpi_bslot;
 
+/* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan): done
+   words below are full; generation (32) and word (32). */
 typedef struct dlpi_sst {
     uint64_t ready; /* Y1 */
-    uint64_t next;  /* hint: units below are claimed; generation (40) and unit (24) */
-    uint64_t scan;  /* hint: words below are full; generation (32) and word (32) */
-    uint64_t words[1]; /* done[n_words], own[n_units] */
+    uint64_t next;  /* hint: units below are claimed; generation (39) and unit (25) */
+    uint64_t words[1]; /* done[n_words], own[n_units], scan */
 } dlpi_sst;
 
 /* What a collate made of a field, per slot. */
@@ -2876,8 +2882,9 @@ _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_ctl, stop) == 3 * DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_bslot, used) == DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_bslot, pub) == 5 * DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 32, "region layout");
 _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
 
 /* ---------------------------------------------------------------------------------------------
@@ -2941,6 +2948,7 @@ typedef struct dlpi_worker {
     dlp_trace_event *trace;
     dlpi_sbell *bell;
     uint64_t low;         /* every batch below has no unit to claim */
+    uint64_t tail_seen;   /* ctl.tail when last read */
     uint64_t rewind_seen;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
@@ -2953,6 +2961,7 @@ typedef struct dlpi_worker {
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
+    const char *bad_field; /* the one whose length is wrong, or NULL */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
@@ -2962,6 +2971,7 @@ typedef struct dlpi_worker {
     dlpi_order order;
     pthread_t thread;
     int started, joined;
+    uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
 typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
@@ -2983,7 +2993,10 @@ struct dlp_pipe {
     dlp_pipe_desc d;
     char name[32];
     dlp_state resume;
-    int started, closing, ended, epoch_end_due, stopped_said;
+    int started, ended, epoch_end_due, stopped_said;
+    int closing;          /* 1: close was called, 2: no thread of the pipe is left */
+    uint32_t stop_asked;  /* S2: stop may be called from the first moment on */
+    uint32_t can_ring;    /* S2: ctl and bells are there */
     int32_t pid;
     dlp_error err;
     int n_warnings;
@@ -3022,17 +3035,11 @@ struct dlp_pipe {
     uint32_t *disp;
     dlpi_worker *workers;
     dlpi_worker *trainer; /* its trace and clock only */
-    dlpi_feeder feed;
     dlp_batch *out;       /* [n_slots] what the caller sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
     uint8_t *held;        /* [n_slots] */
     uint8_t *taken;       /* [ring] unordered: delivered */
-    uint64_t base;
-    uint64_t n_held;
-    uint64_t last_return_ns;
-    uint64_t epoch_now;   /* of the batch delivered last */
-    int epoch_open;       /* some batch of epoch_now delivered, and not its last */
     uint64_t *index_buffer;
     void **dev_data;      /* [device_buffers * fields] */
     dlp_spsc_tx *lane_tx; /* all stages' lanes */
@@ -3041,10 +3048,17 @@ struct dlp_pipe {
     uint64_t lanes_bytes;
     uint32_t *dev_slot;   /* C2 [device_buffers] slot + 1 in it, 0 free */
     uint8_t *taken_by_xfer; /* [ring] */
-    uint32_t live_word;   /* futex: threads that ended */
     uint64_t budget_bytes;
     int device_open, registered;
     uint64_t deadline_ns;   /* the shortest of the stages, 0: none */
+    /* What the caller writes with every batch lies apart from what workers read. The feeder's own part
+       is the sampler thread's where there is one. */
+    uint8_t pad0[DLPI_LINE];
+    uint64_t base;
+    uint64_t n_held;
+    uint64_t last_return_ns;
+    uint64_t epoch_now;   /* of the batch delivered last */
+    int epoch_open;       /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
     uint64_t win_base;        /* unordered: batches of the epoch delivered without a gap */
     uint8_t win[DLPI_WINDOW_MAX];
@@ -3052,6 +3066,10 @@ struct dlp_pipe {
     uint64_t after_epoch, after_batch, after_position;
     uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
     uint32_t calls_untimed, call_clock_every;
+    uint8_t pad1[DLPI_LINE];
+    dlpi_feeder feed;
+    uint8_t pad2[DLPI_LINE];
+    uint32_t live_word;   /* futex: threads that ended */
 };
 
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
@@ -3062,6 +3080,7 @@ static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_st
 }
 static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
 static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
+static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max + p->units_max; }
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
 }
@@ -3099,19 +3118,23 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
 
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2 };
 
-/* pub: generation (40) | count (21) | run shift (3) */
-static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t shift) {
-    return (b & DLPI_GEN_MASK) << 24 | (uint64_t)count << 3 | shift;
+/* pub: generation (39) | count (21) | padded (1) | run shift (3)
+   own: generation (39) | worker + 1 (25), or DLPI_FREED and a number */
+static inline uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
+static inline uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
+static inline uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
+static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
+    return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
 }
-static inline uint64_t dlpi_pub_gen(uint64_t pub) { return pub >> 24; }
-static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 3) & 0x1fffffu; }
+static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
+static inline bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
 static inline uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
 static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
     return (count + (1u << shift) - 1u) >> shift;
 }
-/* Is generation g older than batch b? Both modulo 2^40, at most 2^39 apart. */
+/* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
 static inline bool dlpi_older(uint64_t g, uint64_t b) {
-    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << 39);
+    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
 }
 static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
@@ -3254,6 +3277,14 @@ static void dlpi_worker_message(dlpi_wblock *wb, int errnum, const char *format,
     wb->message_errno = errnum;
 }
 
+/* Nothing of a failure is left for the next one. */
+static void dlpi_failure_forget(dlpi_worker *w) {
+    w->wb->message[0] = 0;
+    w->wb->message_errno = 0;
+    w->bad_field = NULL;
+    memset(w->length, 0, sizeof w->length);
+}
+
 /* Describe a failed callback of worker w. code: what it returned. */
 static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     memset(e, 0, sizeof *e);
@@ -3261,6 +3292,7 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     e->worker = w->id;
     e->errnum = w->wb->message_errno;
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    dlpi_copy_text(e->field, sizeof e->field, w->bad_field);
     if (w->wb->message[0]) dlpi_copy_text(e->message, sizeof e->message, w->wb->message);
     else snprintf(e->message, sizeof e->message, "the callback returned %d", code);
 }
@@ -3296,6 +3328,7 @@ static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
     f->in_epoch = 0;
     f->position = 0;
     f->ahead = -1;
+    memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
 static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
@@ -3335,8 +3368,9 @@ static int dlpi_feed_begin(dlp_pipe *p) {
     return dlpi_feed_list(p);
 }
 
-/* How many rows a run takes: about 2 us of work, from what items cost lately. A run lies in one
-   done word, and there are runs for all workers that can run at once. */
+/* How many rows a run takes: at most 8 us of work, from what items cost lately. A claim, a completion
+   and a clock reading cost a quarter of a microsecond together, because each lets the loads and stores
+   under way end. A run lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t sum = 0, n = 0;
@@ -3348,7 +3382,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     }
     if (n == 0) return 0;
     p->feed.cost_ns = sum / n;
-    while (shift < DLPI_RUN_SHIFT_MAX && (p->feed.cost_ns << (shift + 1)) <= 2000 &&
+    while (shift < DLPI_RUN_SHIFT_MAX && (p->feed.cost_ns << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
@@ -3379,8 +3413,8 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->flags = 0;
     slot->cell = p->staged ? dlpi_feed_cell(p) : s;
     slot->failed = 0;
+    if (slot->dirty) memset(dlpi_slot_rowst(p, s), 0, 3u * (size_t)p->batch_rows);
     slot->dirty = 0;
-    memset(dlpi_slot_rowst(p, s), 0, 3u * (size_t)p->batch_rows);
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
         memcpy(dlpi_slot_index(p, s), f->ahead_index + first, (size_t)count * 8u);
@@ -3397,7 +3431,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     }
     if (b < 64 || (b & 63) == 0) f->run_shift = dlpi_run_shift(p, count);
     DLPI_STORE_RLX(&slot->used, 1u); /* C1: only the feeder sets it */
-    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, f->run_shift)); /* P1 -> P1 */
+    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
@@ -3478,7 +3512,6 @@ static int dlpi_feed_one(dlp_pipe *p) {
         dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
     }
     dlpi_feed_epoch(f, f->epoch + 1);
-    memset(f->skip_bits, 0, sizeof f->skip_bits);
     return 1;
 }
 
@@ -3540,11 +3573,30 @@ static void dlpi_feed_deal(dlp_pipe *p, uint64_t first) {
     }
 }
 
-/* Feed all that may be fed; returns how many batches. */
-static uint64_t dlpi_feed(dlp_pipe *p) {
+/* Batches of which this rank has no row: ready as they are fed, so nobody's work shows them to the stage
+   behind the items. Its lanes have one producer each, which the feeder is not: those workers look around. */
+static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
+    dlpi_stage *next = p->n_item_work < p->n_work ? p->work[p->n_item_work] : NULL;
+    uint32_t n = 0;
+    for (uint64_t b = first; b != p->feed.published; b++)
+        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0) n++;
+    if (n == 0) return;
+    if (next != NULL && next->w.num_workers > 0) {
+        DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+        dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, n);
+    } else if (next == NULL && p->xfer && p->xfer->transfer.threaded) {
+        dlpi_ring_one(&p->ctl->transfer_sleeps, &p->ctl->transfer_word);
+    } else {
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+    }
+}
+
+/* Feed all that may be fed, once there are `burst` credits; returns how many batches. */
+static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feeder *f = &p->feed;
     uint64_t before = f->published;
     if (f->ended) return 0;
+    if (before - DLPI_LOAD_ACQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - DLPI_LOAD_ACQ(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = DLPI_LOAD_ACQ(&p->ctl->base);                    /* V1 <- V1 */
@@ -3555,6 +3607,7 @@ static uint64_t dlpi_feed(dlp_pipe *p) {
         DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
         if (p->work[0]->n_producers > 0) dlpi_feed_deal(p, before);
         else dlpi_feed_wake(p, f->published - before);
+        if (p->world > 1) dlpi_feed_empty(p, before);
     }
     if (f->ended) {
         DLPI_STORE_SEQ(&p->ctl->fed_all, 1u); /* T1 -> T1: after the tail */
@@ -3570,6 +3623,7 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     uint64_t b;
     uint32_t slot, unit;
     uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
+    bool plain; /* first stage: nobody had it before, and no row is padding: no row's record need be read */
 } dlpi_unit;
 
 static inline dlpi_stage *dlpi_upstream(const dlpi_worker *w) {
@@ -3621,12 +3675,17 @@ static uint64_t dlpi_own_freed(const dlp_pipe *p, const dlpi_unit *t) {
     uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->pub)), sum = 0; /* claimed */
     uint32_t row = t->unit << shift, end = row + (1u << shift);
     for (; row < end && row < p->batch_rows; row++) sum += repl[row] * 128u + tries[row]; /* tries: 0..100 */
-    return ((t->b - 1) & DLPI_GEN_MASK) << 24 | DLPI_FREED | sum;
+    return dlpi_gen_word(t->b - 1, DLPI_FREED | sum);
+}
+
+/* May rows of this unit be taken for untouched? */
+static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) {
+    return w->st->work == 0 && !dlpi_pub_padded(pub) && (own & DLPI_FREED) == 0;
 }
 
 /* Try to claim unit t->unit of batch t->b. own was read before. */
 static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
-    uint64_t mine = (t->b & DLPI_GEN_MASK) << 24 | ((uint64_t)w->global + 1u);
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
     return DLPI_CAS_SEQ(&dlpi_own(w->p, sst)[t->unit], &own, mine); /* O1 <-> O1 */
 }
 
@@ -3644,28 +3703,34 @@ static bool dlpi_claim_ticket(dlpi_worker *w, uint64_t ticket, dlpi_unit *t) {
     sst = dlpi_sst_at(p, t->slot, w->st);
     own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[t->unit % p->units_max]); /* O1 <- O1 */
     pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, t->slot)->pub);           /* P1 <- P1 */
-    if (dlpi_pub_gen(pub) != (b & DLPI_GEN_MASK) || !dlpi_older(own >> 24, b)) return false;
+    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK) || !dlpi_older(dlpi_gen(own), b)) return false;
     count = dlpi_pub_count(pub);
     shift = dlpi_pub_shift(pub);
     if (t->unit >= (dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u)) return false;
     dlpi_unit_rows(p, w->st, count, shift, t);
+    t->plain = dlpi_plain(w, pub, own);
     return dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own);
 }
 
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
-    uint32_t s = dlpi_slot_of(p, b), n, u = 0, count, shift, from;
+    uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
     uint64_t pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
-    dlpi_sst *sst = dlpi_sst_at(p, s, w->st);
+    dlpi_sst *sst;
     *all_claimed = true;
-    if (dlpi_pub_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
+    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) { /* a guess that saves a line when slots go round in turn */
+        s = dlpi_slot_of(p, b);
+        pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+        if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
+    }
+    sst = dlpi_sst_at(p, s, w->st);
     count = dlpi_pub_count(pub);
     shift = dlpi_pub_shift(pub);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
     if (hints) {
         uint64_t next = DLPI_LOAD_RLX(&sst->next); /* a hint; rewind makes everybody ignore it */
-        if (next >> 24 == (b & DLPI_GEN_MASK)) u = (uint32_t)next & 0xffffffu;
+        if (dlpi_gen(next) == (b & DLPI_GEN_MASK)) u = dlpi_gen_low(next);
     }
     t->b = b;
     t->slot = s;
@@ -3673,9 +3738,10 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
         uint64_t own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
-        if (dlpi_older(own >> 24, b)) {
+        if (dlpi_older(dlpi_gen(own), b)) {
+            t->plain = dlpi_plain(w, pub, own);
             if (dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own)) {
-                if (u == from) DLPI_STORE_RLX(&sst->next, (b & DLPI_GEN_MASK) << 24 | (u + 1)); /* hint */
+                if (u == from) DLPI_STORE_RLX(&sst->next, dlpi_gen_word(b, u + 1)); /* a hint */
                 *all_claimed = *all_claimed && u + 1 == n;
                 return true;
             }
@@ -3690,31 +3756,38 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail);             /* T1 <- T1 */
     uint64_t rewind = DLPI_LOAD_ACQ(&w->bell->rewind); /* R1 <- R1 */
+    uint64_t tail = w->low == w->tail_seen ? DLPI_LOAD_ACQ(&p->ctl->tail) : w->tail_seen; /* T1 <- T1 */
     bool hints = rewind == w->rewind_seen, all;
+    if (!hints) tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
         if (!hints || w->low < oldest) w->low = oldest;
     }
-    for (uint64_t b = w->low; b != tail; b++) {
+    for (uint64_t b = w->low;; b++) {
+        if (b == tail) { /* end of what was seen: is there more? */
+            tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+            if (b == tail) break;
+        }
+        w->tail_seen = tail;
         if (dlpi_find_in(w, b, hints, t, &all)) return true;
         if (all && b == w->low) w->low = b + 1;
     }
+    w->tail_seen = tail;
     w->rewind_seen = rewind; /* only after a whole look without hints */
     return false;
 }
 
 /* Are all done words of this stage full for batch b? Starts at the hint, moves it. */
-static bool dlpi_all_done(dlpi_sst *sst, uint64_t b, uint32_t count) {
-    uint64_t hint = DLPI_LOAD_ACQ(&sst->scan); /* D2 <- D2: rows of the words it skips are ours to pass on */
+static bool dlpi_all_done(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count) {
+    uint64_t hint = DLPI_LOAD_ACQ(dlpi_scan(p, sst)); /* D2 <- D2: rows of the words it skips are ours to pass on */
     uint32_t i = (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
     uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     for (; i < words; i++) {
         uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
         if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
     }
-    if (i != from) DLPI_STORE_REL(&sst->scan, b << 32 | i); /* D2 -> D2: full words stay full */
+    if (i != from) DLPI_STORE_REL(dlpi_scan(p, sst), b << 32 | i); /* D2 -> D2: full words stay full */
     return i == words;
 }
 
@@ -3738,7 +3811,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, uint64_t b) {
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     const uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, st));
     uint64_t now = DLPI_LOAD_RLX(&own[t->unit]); /* O1: ordered by our claim, see rows_redo */
-    return now >> 24 == ((t->b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
+    return dlpi_gen(now) == ((t->b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
 }
 
 /* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there for
@@ -3773,7 +3846,7 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     if ((uint32_t)now != dlpi_word_full(count, i)) return;
     {
         uint64_t seen = DLPI_LOAD_RLX(&sst->ready); /* Y1: read before the look at the words */
-        if (seen == t->b + 1 || !dlpi_all_done(sst, t->b, count)) return;
+        if (seen == t->b + 1 || !dlpi_all_done(p, sst, t->b, count)) return;
         if (!DLPI_CAS_SEQ(&sst->ready, &seen, t->b + 1)) return; /* Y1 -> Y1 */
     }
     dlpi_ready_wake(p, w, t->b);
@@ -3987,6 +4060,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     const dlpi_stage *st = w->st;
     uint8_t *tries = &dlpi_slot_tries(p, t->slot)[row], *repl = &dlpi_slot_repl(p, t->slot)[row];
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (code != DLP_SKIP && *tries < st->w.retries) {
         ++*tries;
         return dlpi_row_retry(w, t, row, *tries);
@@ -4021,13 +4095,14 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         const dlpi_field *d = &p->items.at[f];
         uint64_t n = w->length[f], unit;
         if (!d->f.ragged) {
-            w->length[f] = 0;
             if (n == 0) continue;
+            w->bad_field = d->name;
             snprintf(w->wb->message, sizeof w->wb->message,
                      "field \"%s\" has a fixed size, a length of %" PRIu64 " was set", d->name, n);
             return DLP_ERR_LENGTH;
         }
         if (n > (uint64_t)d->f.shape[0]) {
+            w->bad_field = d->name;
             snprintf(w->wb->message, sizeof w->wb->message,
                      "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name, n,
                      d->f.shape[0]);
@@ -4067,24 +4142,24 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlp_item *it = &w->item;
     bool zero = w->st->work == 0 && !p->fetch->dataset.fills_rows;
     int what = DLPI_ROW_AGAIN;
-    while (what == DLPI_ROW_AGAIN) {
+    for (bool first = true; what == DLPI_ROW_AGAIN; first = false) {
         int rc;
         it->index = dlpi_slot_index(p, t->slot)[row];
         it->row = row;
-        it->attempt = dlpi_slot_tries(p, t->slot)[row];
+        it->attempt = t->plain && first ? 0 : dlpi_slot_tries(p, t->slot)[row];
         if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
         if (zero)
             for (uint32_t f = 0; f < p->items.n; f++)
                 memset(w->data[f], 0, p->items.at[f].row_bytes);
         DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
         if (DLPI_UNLIKELY(it->index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
+        DLPI_STORE_RLX(&w->wb->current_position, it->position);
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
         rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) rc = dlpi_row_lengths(w, t, row);
         if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
         what = dlpi_row_failed(w, t, row, rc);
-        w->wb->message[0] = 0;
-        w->wb->message_errno = 0;
+        dlpi_failure_forget(w);
     }
     return what;
 }
@@ -4097,6 +4172,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     for (uint32_t f = 0; f < p->items.n; f++)
         w->data[f] = cell + p->items.at[f].offset + row * p->items.at[f].row_bytes;
     w->item.epoch = slot->epoch;
+    DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
     w->item.position = slot->position + row;
     if (w->item.position >= p->samples) w->item.position %= p->samples;
     w->item.worker_state = w->state;
@@ -4139,6 +4215,15 @@ static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bo
         dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
 
+/* Must the first stage still find the rows' indices? If not, they stand in the slot, replacements among
+   them. */
+static bool dlpi_unit_fresh(const dlpi_worker *w, const dlpi_unit *t, uint32_t already) {
+    const uint8_t *repl = dlpi_slot_repl(w->p, t->slot), *tries = dlpi_slot_tries(w->p, t->slot);
+    bool fresh = w->st->work == 0 && already == 0;
+    for (uint32_t r = t->row; fresh && r < t->end; r++) fresh = (repl[r] | tries[r]) == 0;
+    return fresh;
+}
+
 /* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -4148,16 +4233,13 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
     const uint8_t *rowst = dlpi_slot_rowst(p, t->slot);
-    const uint8_t *repl = dlpi_slot_repl(p, t->slot), *tries = dlpi_slot_tries(p, t->slot);
-    bool fresh = w->st->work == 0 && already == 0;
-    for (uint32_t r = t->row; fresh && r < t->end; r++) fresh = (repl[r] | tries[r]) == 0;
-    if (fresh) dlpi_unit_indices(w, t); /* else they stand in the slot, replacements among them */
+    if (t->plain || dlpi_unit_fresh(w, t, already)) dlpi_unit_indices(w, t);
     dlpi_item_at(w, t, t->row);
     for (uint32_t r = t->row; r < t->end; r++, dlpi_item_step(w)) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
         int what = DLPI_ROW_DONE;
         if (already & bit) continue;
-        if (rowst[r] == DLPI_ROW_LEFT) left++;
+        if (!t->plain && rowst[r] == DLPI_ROW_LEFT) left++;
         else if (w->item.epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) what = dlpi_row_run(w, t, r); /* N1 */
         if (what == DLPI_ROW_DONE) mask |= bit;
         if (what == DLPI_ROW_REDO) redo |= bit;
@@ -4192,7 +4274,7 @@ static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t no
 /* Can this parked row, which is due, do anything now? */
 static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
     uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->pub)), rows; /* claimed */
-    dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1};
+    dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1, false};
     return dlpi_parked_stays(w, k) || dlpi_group_due(w, &t, now, &rows);
 }
 
@@ -4229,7 +4311,7 @@ static bool dlpi_unpark(dlpi_worker *w) {
     uint64_t now = dlpi_now_ns(), cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1 */
     for (int i = 0; i < w->n_parked; i++) {
         dlpi_parked k = w->parked[i];
-        dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1};
+        dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
         bool cancelled = dlpi_slot_at(p, k.slot)->epoch < cancel;
         bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
@@ -4317,6 +4399,7 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
         uint64_t n = out->ndim >= 0 && out->ndim <= DLP_MAX_DIMS ? dlpi_shape_count(out->shape, out->ndim)
                                                                  : UINT64_MAX;
         if (n > d->capacity / d->elem_bytes) {
+            w->bad_field = d->name;
             snprintf(w->wb->message, sizeof w->wb->message,
                      "the collate gave field \"%s\" a shape that does not fit its %" PRIu64 " bytes",
                      d->name, d->capacity);
@@ -4335,16 +4418,24 @@ static uint64_t dlpi_unit_bytes(const struct dlp_collate_in *in) {
     return in->field->ragged ? in->stride / (uint64_t)in->field->shape[0] : in->stride;
 }
 
-static uint64_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
-    uint64_t most = 0;
-    for (uint32_t r = 0; r < c->count; r++)
-        if (in->lengths[r] > most) most = in->lengths[r];
-    return most;
+/* The row that has the most rows of dimension 0. */
+static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
+    uint32_t longest = 0;
+    for (uint32_t r = 1; r < c->count; r++)
+        if (in->lengths[r] > in->lengths[longest]) longest = r;
+    return longest;
+}
+
+static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
+    bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
+    for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
+    return alike;
 }
 
 static int dlpi_collate_fields(const dlp_collate *c) {
-    if (c->n_in == c->n_out) return 0;
-    return dlp_collate_fail(c, 0, "a built-in collate needs out_fields to be NULL");
+    bool alike = c->n_in == c->n_out;
+    for (uint32_t f = 0; alike && f < c->n_in; f++) alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
+    return alike ? 0 : dlp_collate_fail(c, 0, "a built-in collate needs out_fields to be NULL, or the dataset's");
 }
 
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
@@ -4353,10 +4444,13 @@ DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
     for (uint32_t f = 0; f < c->n_in; f++) {
         const struct dlp_collate_in *in = &c->in[f];
         struct dlp_collate_out *out = &c->out[f];
-        uint64_t unit = dlpi_unit_bytes(in), wide = in->field->ragged ? dlpi_longest(c, in) : 1;
+        bool ragged = in->field->ragged != 0 && c->count > 0;
+        uint32_t longest = ragged ? dlpi_longest(c, in) : 0;
+        uint64_t unit = dlpi_unit_bytes(in), wide = ragged ? in->lengths[longest] : in->field->ragged ? 0 : 1;
         if (unit * wide * c->count > out->capacity)
-            return dlp_collate_fail(c, 0, "field \"%s\": %" PRIu32 " rows padded to %" PRIu64
-                                    " are more than max_per_batch", in->field->name, c->count, wide);
+            return dlp_collate_fail(c, 0, "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64 " of item %"
+                                    PRIu64 " are more than max_per_batch", in->field->name, c->count, wide,
+                                    c->index[longest]);
         for (uint32_t r = 0; r < c->count; r++) {
             uint64_t n = in->field->ragged ? in->lengths[r] : 1;
             memcpy((uint8_t *)out->data + r * wide * unit, (const uint8_t *)in->data + r * in->stride,
@@ -4475,14 +4569,21 @@ static void dlpi_nap(uint64_t ns) {
     nanosleep(&t, NULL);
 }
 
+/* Wait before a retry, in pieces: a stop ends it. */
+static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
+    const uint64_t piece = 20000000;
+    for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_nap(piece);
+    if (!dlpi_stopped(w->p)) dlpi_nap(ns);
+}
+
 /* A failed batch callback is tried again where that is sound; then the batch carries the error. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     int rc = dlpi_batch_callback(w, t);
     for (uint32_t tries = 1; rc != 0 && tries <= (uint32_t)w->st->w.retries; tries++) {
         dlpi_bump(&w->wb->retried, 1);
-        if (w->st->w.retry_backoff_ms) dlpi_nap(dlpi_backoff_ns(w->st, tries));
+        if (w->st->w.retry_backoff_ms) dlpi_batch_backoff(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) break;
-        w->wb->message[0] = 0;
+        dlpi_failure_forget(w);
         rc = dlpi_batch_callback(w, t);
     }
     return rc;
@@ -4503,8 +4604,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
         e.epoch = slot->epoch;
         e.position = slot->position;
         dlpi_slot_fail(slot, &e);
-        w->wb->message[0] = 0;
-        w->wb->message_errno = 0;
+        dlpi_failure_forget(w);
     }
     dlpi_bump(&w->wb->items, 1);
     dlpi_bump(&w->wb->bytes, p->batches.cell_bytes * slot->count);
@@ -4552,12 +4652,15 @@ static uint64_t dlpi_park_due(const dlpi_worker *w) {
     return least;
 }
 
+/* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The others
+   rely on it for ten times as long: many that each look round would cost more than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_bell *bell = &w->bell->bell[w->id / 32];
-    uint32_t bit = 1u << w->id % 32;
+    uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_park_due(w);
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
-    DLPI_OR_SEQ(&bell->mask, bit);              /* B1 -> B1 */
+    asleep = DLPI_OR_SEQ(&bell->mask, bit);     /* B1 -> B1 */
+    if (w->n_parked == 0 && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p) && !dlpi_step(w))
         dlpi_futex_wait(&bell->word, word, bit, ns, 0);
     if (DLPI_LOAD_SEQ(&bell->mask) & bit) DLPI_AND_SEQ(&bell->mask, ~bit); /* B1 */
@@ -4596,14 +4699,20 @@ moved:
     }
 }
 
+static void dlpi_tid_note(dlpi_worker *w) { /* for people */
+#if defined(__linux__)
+    DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
+#else
+    DLPI_UNUSED(w);
+#endif
+}
+
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARTING);
-#if defined(__linux__)
-    DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
-#endif
+    dlpi_tid_note(w);
     if (d->worker_init == NULL) return DLP_OK;
     rc = d->worker_init(d->worker_user, w->id, &w->state);
     if (rc == 0) return DLP_OK;
@@ -4617,8 +4726,8 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     const dlp_workers_desc *d = &w->st->w;
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
-    if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
 }
 
@@ -4641,6 +4750,7 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
 
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
     DLPI_ADD_SEQ(&p->live_word, 1u); /* L1 -> L1: close counts the threads that ended */
     dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
 }
@@ -4664,10 +4774,10 @@ static void *dlpi_thread_feeder(void *arg) {
     dlpi_thread_dress(w);
     while (!dlpi_stopped(p) && !p->feed.ended) {
         uint32_t word;
-        if (dlpi_feed(p) > 0) continue;
+        if (dlpi_feed(p, 1) > 0) continue;
         word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
-        if (dlpi_feed(p) == 0 && !dlpi_stopped(p) && !p->feed.ended)
+        if (dlpi_feed(p, 1) == 0 && !dlpi_stopped(p) && !p->feed.ended)
             dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS, 0);
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
     }
@@ -4678,7 +4788,8 @@ static void *dlpi_thread_feeder(void *arg) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE
    One thread, or the caller. Batches go in their order (unordered: as they become ready) into the
-   device buffers; a batch is ready when the event behind its copies has passed. */
+   device buffers; a batch is ready when the event behind its copies has passed. None of a later epoch goes
+   while one of the oldest is to come: the caller takes no other before, and it could find no buffer. */
 
 static int dlpi_xfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
     dlp_error e;
@@ -4761,9 +4872,11 @@ static bool dlpi_xfer_step(dlpi_worker *w) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     dlpi_stage *up = p->work[p->n_work - 1];
     bool moved = dlpi_xfer_poll(w);
+    uint64_t epoch = w->cursor != tail ? dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))->epoch : 0;
     for (uint64_t b = w->cursor; b != tail; b++) {
         uint32_t s = dlpi_slot_of(p, b);
         bool taken = p->taken_by_xfer[b & (p->ring - 1)] != 0;
+        if (!taken && dlpi_slot_at(p, s)->epoch != epoch) break;
         if (!taken && DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, up)->ready) == b + 1) { /* Y1 <- Y1 */
             if (!dlpi_xfer_begin(w, s, b)) break;
             p->taken_by_xfer[b & (p->ring - 1)] = 1;
@@ -4780,10 +4893,12 @@ static void *dlpi_thread_transfer(void *arg) {
     dlp_pipe *p = w->p;
     dlpi_ctl *ctl = p->ctl;
     dlpi_thread_dress(w);
+    dlpi_tid_note(w);
     while (!dlpi_stopped(p)) {
         uint32_t word;
         if (dlpi_xfer_step(w)) continue;
         dlpi_clock_stop(w);
+        dlpi_cpu_note(w);
         if (w->n_parked > 0) { /* copies under way: no event wakes us, look often */
             dlpi_nap(20000);
             continue;
@@ -4894,25 +5009,34 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     if (!last) dlpi_state_sampler(p, s, 1, to);
 }
 
-/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them. */
+/* Is batch k of the present epoch delivered, or was it consumed in the life before? */
+static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
+    return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
+}
+
+/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them. When all
+   that was fed is delivered, what stands behind the highest stays, for the sampler's state is known there. */
 static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
-    if (s == DLPI_NO_SLOT || dlpi_slot_at(p, s)->epoch != p->epoch_now || !p->epoch_open) return;
-    to->epoch = p->epoch_now;
-    to->batch = p->win_base;
-    to->position = dlpi_slot_at(p, s)->begins;
-    to->sampler_bytes = 0;
-    memset(to->sampler, 0, sizeof to->sampler);
-    if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
+    if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
+    if (s != DLPI_NO_SLOT) {
+        to->epoch = p->epoch_now;
+        to->batch = p->win_base;
+        to->position = dlpi_slot_at(p, s)->begins;
+        to->sampler_bytes = 0;
+        memset(to->sampler, 0, sizeof to->sampler);
+        if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
+    }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if (!p->win[(p->win_base + k) % DLPI_WINDOW_MAX]) continue;
+        if (!dlpi_state_consumed(p, to->batch + k)) continue;
         to->window[k / 8] = (uint8_t)(to->window[k / 8] | 1u << k % 8);
         to->window_used = k + 1;
     }
 }
 
-/* Keep in mind what was delivered, for states asked for later. */
+/* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its epoch need
+   not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->d.unordered) {
@@ -4920,18 +5044,20 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
         while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
         if (flags & DLP_BATCH_LAST) p->win_base = 0;
     }
-    if (b + 1 < p->high) return;
-    p->high = b + 1;
-    p->after_epoch = slot->epoch;
-    p->after_batch = slot->in_epoch + 1;
-    p->after_position = slot->after;
+    if (b + 1 > p->high) {
+        p->high = b + 1;
+        p->after_epoch = slot->epoch;
+        p->after_batch = slot->in_epoch + 1;
+        p->after_position = slot->after;
+        if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+            memcpy(p->after_sampler,
+                   (const uint8_t *)slot + p->off_sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
+                   sizeof p->after_sampler);
+    }
     if (flags & DLP_BATCH_LAST) {
-        p->after_epoch++;
+        p->after_epoch = slot->epoch + 1;
         p->after_batch = p->after_position = 0;
     }
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
-        memcpy(p->after_sampler, (const uint8_t *)slot + p->off_sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
-               sizeof p->after_sampler);
 }
 
 /* The state behind all that was delivered. */
@@ -4960,6 +5086,8 @@ static int dlpi_state_restore(dlp_pipe *p, const dlpi_state *s) {
     int rc = DLP_OK;
     if (s->batch == 0) return DLP_OK;
     if (b->restore && s->sampler_bytes > 0) {
+        memcpy(f->ahead_state, &s->sampler_bytes, 4); /* it stands before the list asked for next */
+        memcpy(f->ahead_state + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
         rc = b->restore(b->user, s->sampler, s->sampler_bytes);
         if (rc != 0) rc = dlpi_feed_fail(p, "the batch sampler's restore", rc);
         f->in_epoch = s->batch;
@@ -4989,7 +5117,8 @@ static int dlpi_state_seek(dlp_pipe *p, const dlpi_state *s) {
         p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
         skipped++;
     }
-    p->window = p->window > skipped + 1 ? p->window - skipped : 1;
+    if (p->window + skipped > DLPI_WINDOW_MAX) /* all that a state must tell apart fits in its bitmap */
+        p->window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
     p->epoch_open = s->batch > 0 || skipped > 0;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         memcpy(p->after_sampler, &s->sampler_bytes, 4);
@@ -5019,7 +5148,7 @@ static int dlpi_state_take(dlp_pipe *p) {
         return dlpi_state_differs(p, "batch_size", s.global_batch, mine.global_batch);
     if (s.last != mine.last) return dlpi_state_differs(p, "last", s.last, mine.last);
     if (s.params != mine.params)
-        return dlpi_state_differs(p, "subset, weights, samples_per_epoch or function_id (hash)", s.params,
+        return dlpi_state_differs(p, "params (subset, weights, samples, function_id)", s.params,
                                   mine.params);
     if (s.window_used > 0 && !p->d.unordered)
         return dlpi_state_differs(p, "unordered", 1, 0);
@@ -5095,8 +5224,15 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     }
 }
 
-static void dlpi_feed_inline(dlp_pipe *p) {
-    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p);
+/* How many credits to gather before they are fed. The tail is read by every worker, so each publication
+   costs a trip of its line between cores; a caller that takes batches faster than that feeds several
+   at once. At most a quarter of the credits wait, and none while the caller waits. */
+static uint64_t dlpi_burst(const dlp_pipe *p) {
+    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+}
+
+static void dlpi_feed_inline(dlp_pipe *p, uint64_t burst) {
+    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p, burst);
 }
 
 /* Hand batch b in slot s to the caller. */
@@ -5121,7 +5257,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
     dlpi_bump(&ctl->bytes, bytes);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     *out = batch;
 }
 
@@ -5148,8 +5284,24 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
 }
 
 static void dlpi_inline_rest(dlp_pipe *p) {
-    for (int i = 0; i < p->n_workers; i++)
-        if (!p->workers[i].started) dlpi_clock_stop(&p->workers[i]);
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->started || w->last_ns == 0) continue;
+        dlpi_clock_stop(w);
+        DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_IDLE);
+    }
+}
+
+/* What worker w works on now: index as read before. */
+static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_error *e) {
+    dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    e->worker = w->id;
+    if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
+    e->has_item = 1;
+    e->index = index;
+    e->epoch = DLPI_LOAD_RLX(&w->wb->current_epoch); /* for people */
+    e->position = DLPI_LOAD_RLX(&w->wb->current_position);
 }
 
 /* A callback past its deadline, if any. */
@@ -5159,16 +5311,12 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
         uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
         uint64_t since = DLPI_LOAD_RLX(&w->wb->since_ns), index = DLPI_LOAD_RLX(&w->wb->current);
         dlp_error e;
-        if (limit == 0 || DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
+        if (limit == 0 || !w->started) continue; /* an inline callback has returned: we are here */
+        if (DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "", "the callback runs for %" PRIu64
                        " ms, its deadline_ms is %d", (now - since) / 1000000u, w->st->w.deadline_ms);
-        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
-        e.worker = w->id;
-        if (dlpi_is_item_stage(p, w->st)) {
-            e.has_item = 1;
-            e.index = index;
-        }
+        dlpi_describe_current(w, index, &e);
         return dlpi_pipe_fail(p, &e);
     }
     return DLP_OK;
@@ -5198,15 +5346,16 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         uint64_t now, ns = DLPI_SLEEP_NS;
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
-        dlpi_feed_inline(p);
+        dlpi_feed_inline(p, 1);
         if (dlpi_inline_steps(p)) {
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
             continue;
         }
         if (p->n_threads > 0 && rounds < p->spin_rounds + p->yield_rounds) {
-            if (rounds++ < p->spin_rounds) dlpi_pause();
-            else sched_yield();
-            if (until != 0) continue;
+            bool yields = rounds++ >= p->spin_rounds;
+            if (yields) sched_yield(); /* others may keep the core for long */
+            else dlpi_pause();
+            if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
         }
         now = dlpi_now_ns();
         if (now >= until) return DLP_TIMEOUT;
@@ -5244,7 +5393,7 @@ static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
         if (p->calls_untimed + 1 >= p->call_clock_every) dlpi_trainer_step(p, dlpi_now_ns());
@@ -5368,7 +5517,8 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st) {
         st->affinity = malloc(bytes);
         if (st->affinity == NULL) {
             dlp_error e;
-            dlpi_error_set(&e, DLP_ERR_MEMORY, "affinity", "out of memory");
+            dlpi_error_set(&e, DLP_ERR_MEMORY, "affinity", "malloc of the CPU numbers failed");
+            e.errnum = ENOMEM;
             return dlpi_pipe_fail(p, &e);
         }
         memcpy(st->affinity, st->w.affinity, bytes);
@@ -5644,16 +5794,17 @@ static int dlpi_resolve(dlp_pipe *p) {
 
 /* Where things lie in a slot and in the region. */
 static void dlpi_layout_slot(dlp_pipe *p) {
-    uint64_t at = (sizeof(dlpi_bslot) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE, rows = p->batch_rows;
+    uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t out_lengths = p->staged || p->items.any_ragged ? p->batches.n * rows * 8 : 0;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
     for (int i = 0; i <= p->n_work; i++) {
         dlpi_stage *st = i < p->n_work ? p->work[i] : p->xfer;
-        uint64_t words = i < p->n_item_work ? p->words_max + p->units_max : p->words_max + 1;
+        uint64_t words = i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
         if (st == NULL) continue;
         st->sst_offset = at;
-        at += (offsetof(dlpi_sst, words) + words * 8 + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+        at += offsetof(dlpi_sst, words) + (words + (p->words_max > 1 ? 1 : 0)) * 8;
+        at = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
     }
     p->off_index = at;
     at += rows * 8;
@@ -6006,11 +6157,16 @@ static void dlpi_device_stop(dlp_pipe *p) {
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
     pthread_attr_t attr;
     int rc = pthread_attr_init(&attr);
-    if (rc == 0 && w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
     if (rc != 0) {
+        errno = rc;
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
+    }
+    if (w->st->w.stack_bytes && pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
         dlp_error e;
+        pthread_attr_destroy(&attr);
         dlpi_error_set(&e, DLP_ERR_ARG, "stack_bytes", "%" PRIu64 " is no stack size of this system",
                        w->st->w.stack_bytes);
+        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
         return dlpi_pipe_fail(p, &e);
     }
     w->started = 1;
@@ -6069,6 +6225,8 @@ static int dlpi_start_live(dlp_pipe *p) {
     p->ctl = (dlpi_ctl *)(void *)(p->region + p->off_ctl);
     p->bells = (dlpi_sbell *)(void *)(p->region + p->off_bells);
     p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
+    DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     memset(p->ones, 1, p->batch_rows);
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
@@ -6086,13 +6244,13 @@ static int dlpi_start_live(dlp_pipe *p) {
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
-        slot->pub = ~UINT64_C(0) << 24; /* of a batch that never comes */
+        slot->pub = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
         for (int i = 0; i < p->n_work; i++) {
             uint64_t *words = dlpi_sst_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;
             for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
-            for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = DLPI_GEN_MASK << 24;
+            for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
         }
         dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
@@ -6101,7 +6259,7 @@ static int dlpi_start_live(dlp_pipe *p) {
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     if (p->xfer && (rc = dlpi_device_start(p)) != DLP_OK) return rc;
     if ((rc = dlpi_start_threads(p)) != DLP_OK) return rc;
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, 1);
     return DLP_OK;
 }
 
@@ -6135,22 +6293,20 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     return true;
 }
 
-/* Which callback still runs. */
+/* Which callback still runs: of a worker that works, else of one that has not ended (its init or exit,
+   the sampler's, the device's). */
 static int dlpi_busy(dlp_pipe *p) {
     dlp_error e;
+    dlpi_worker *who = NULL;
     dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
-    for (int i = 0; i < p->n_workers; i++) {
+    for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        uint64_t index = DLPI_LOAD_RLX(&w->wb->current);
-        if (!w->started || DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
-        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
-        e.worker = w->id;
-        if (dlpi_is_item_stage(p, w->st) && index != UINT64_MAX) {
-            e.has_item = 1;
-            e.index = index;
-        }
-        break;
+        int state = DLPI_LOAD_RLX(&w->wb->state); /* for people */
+        if (!w->started || state == DLP_WORKER_EXITED) continue;
+        if (who == NULL || state == DLP_WORKER_BUSY) who = w;
+        if (state == DLP_WORKER_BUSY) break;
     }
+    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->wb->current), &e); /* for people */
     p->err = e;
     return e.code;
 }
@@ -6178,12 +6334,13 @@ static int dlpi_close(dlp_pipe *p) {
     uint64_t ns = p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
     uint64_t until = p->d.close_timeout_ms == DLP_FOREVER ? UINT64_MAX : dlpi_now_ns() + ns;
     if (p->d.close_timeout_ms == DLP_NOWAIT) until = 0;
-    p->closing = 1;
+    if (p->closing == 0) p->closing = 1;
     if (p->ctl) {
         dlpi_stop_now(p);
         if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
         dlpi_close_rest(p);
     }
+    p->closing = 2;
     if (p->n_held == 0) dlpi_free(p);
     return DLP_OK;
 }
@@ -6350,7 +6507,11 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     int rc;
     if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
     p = calloc(1, sizeof *p);
-    if (p == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "out of memory for a pipe");
+    if (p == NULL) {
+        dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the pipe failed");
+        if (err) err->errnum = ENOMEM;
+        return DLP_ERR_MEMORY;
+    }
     p->memfd = -1;
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
@@ -6544,11 +6705,11 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     p->n_held--;
     DLPI_STORE_RLX(&p->ctl->held, p->n_held); /* statistics */
     if (p->closing) {
-        if (p->n_held == 0 && dlpi_running(p) == 0) dlpi_free(p);
+        if (p->n_held == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
         return DLP_OK;
     }
     dlpi_slot_free(p, s);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     return DLP_OK;
 }
 
@@ -6566,13 +6727,15 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     p->after_batch = p->after_position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, p->epoch_now + 1); /* N1 -> N1 */
     dlpi_ring_all(p);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, 1);
     return DLP_OK;
 }
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p != NULL && p->started && p->ctl != NULL) dlpi_stop_now(p);
+    if (p == NULL) return;
+    DLPI_STORE_SEQ(&p->stop_asked, 1u);                     /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->can_ring) != 0) dlpi_stop_now(p); /* S2 <- S2 */
     errno = saved;
 }
 

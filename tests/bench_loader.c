@@ -100,7 +100,7 @@ static void *probe_serve(void *arg) {
         if (i >= PROBE_WARM && (i - PROBE_WARM) % PROBE_TRIPS == 0) {
             begin = (double)dlpi_now_ns();
         }
-        DLPI_STORE_REL(&p->ball, 2 * i + 1); /* R1 -> A1 */
+        DLPI_STORE_REL(&p->ball, 2 * i + 1);           /* R1 -> A1 */
         while (DLPI_LOAD_ACQ(&p->ball) != 2 * i + 2) { /* A2 <- R2 */
         }
         if (i >= PROBE_WARM && (i - PROBE_WARM) % PROBE_TRIPS == PROBE_TRIPS - 1) {
@@ -147,11 +147,82 @@ static double line_round_trip(void) {
     return quantile(p.chunk_ns, PROBE_CHUNKS, 0.25);
 }
 
-enum regime { NEAR, FAR, MIXED, SINGLE, N_REGIMES };
-static const char *const regime_name[] = {"near", "far", "mixed", "single"};
+/* MIXED: the distance changed during the round. LOADED: others used the machine during it. */
+enum regime { NEAR, FAR, SINGLE, MIXED, LOADED };
+static const char *const regime_name[] = {"near", "far", "single", "mixed", "loaded"};
 
 static enum regime regime_of(double rtt_ns) {
     return rtt_ns <= 0 ? SINGLE : rtt_ns < 250 ? NEAR : FAR;
+}
+
+/* ---- who else uses the machine ----------------------------------------------------------------
+ */
+
+/* Children of all threads of a process. Returns how many were stored. */
+static int children_of(pid_t pid, pid_t *out, int max) {
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        char file[384];
+        int child;
+        if (e->d_name[0] == '.') {
+            continue;
+        }
+        snprintf(file, sizeof file, "%s/%s/children", path, e->d_name);
+        FILE *f = fopen(file, "r");
+        while (f != NULL && n < max && fscanf(f, "%d", &child) == 1) {
+            out[n++] = child;
+        }
+        if (f != NULL) {
+            fclose(f);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return n;
+}
+
+/* Processor time of a process, its reaped children, and all that live below it; clock ticks. */
+static uint64_t tree_ticks(pid_t pid) {
+    enum { MAX_CHILDREN = 128 };
+    pid_t child[MAX_CHILDREN];
+    char path[64], text[512];
+    unsigned long long t[4] = {0, 0, 0, 0};
+    int n = children_of(pid, child, MAX_CHILDREN);
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f != NULL && fgets(text, sizeof text, f) != NULL && strrchr(text, ')') != NULL) {
+        sscanf(strrchr(text, ')'),
+               ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", &t[0], &t[1],
+               &t[2], &t[3]);
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    uint64_t sum = t[0] + t[1] + t[2] + t[3];
+    for (int i = 0; i < n; i++) {
+        sum += tree_ticks(child[i]);
+    }
+    return sum;
+}
+
+/* Processor time that everything but this process and its children used so far; clock ticks. */
+static int64_t others_ticks(void) {
+    unsigned long long t[8] = {0};
+    FILE *f = fopen("/proc/stat", "r");
+    if (f == NULL) {
+        return 0;
+    }
+    int n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3],
+                   &t[4], &t[5], &t[6], &t[7]);
+    fclose(f);
+    if (n != 8) {
+        return 0;
+    }
+    return (int64_t)(t[0] + t[1] + t[2] + t[5] + t[6] + t[7]) - (int64_t)tree_ticks(getpid());
 }
 
 /* ---- rounds and lines ------------------------------------------------------------------------ */
@@ -177,24 +248,35 @@ static void compete(struct series *s, const char *name, const char *version, sam
     s->who[s->n_who++] = (struct contender){name, version, sample, arg};
 }
 
-/* Take the samples. A round in which the regime changed is taken again, half as many times as there
-   are rounds at most. */
+/* What became of a round: the regime before and after, and the cores that others used in it. */
+static enum regime judge(double rtt_before, double rtt_after, double others) {
+    if (others > 0.1) {
+        return LOADED;
+    }
+    return regime_of(rtt_before) == regime_of(rtt_after) ? regime_of(rtt_after) : MIXED;
+}
+
+/* Take the samples. A round that was disturbed is taken again; as many as there are rounds, at
+ * most. */
 static void run_rounds(struct series *s, const char *title, int rounds) {
     int good = 0;
     double before = line_round_trip();
-    for (int r = 0; good < rounds && r < rounds + rounds / 2 && r < MAX_ROUNDS; r++) {
+    for (int r = 0; good < rounds && r < 2 * rounds && r < MAX_ROUNDS; r++) {
+        int64_t ticks = others_ticks();
+        double begin = seconds_now();
         say("%-36s round %d:", title, r + 1);
         for (int w = 0; w < s->n_who; w++) {
             s->value[w][r] = s->who[w].sample(s->who[w].arg);
             say(" %s %.5g", s->who[w].name, s->value[w][r]);
         }
-        double after = line_round_trip();
-        bool same = regime_of(before) == regime_of(after);
+        /* The counts of ticks are two too many or too few at most. */
+        double others = (double)(others_ticks() - ticks - 2) / (double)sysconf(_SC_CLK_TCK);
+        double share = others / (seconds_now() - begin), after = line_round_trip();
         s->rtt_ns[r] = after;
-        s->regime[r] = same ? regime_of(after) : MIXED;
-        say(" (%s, %.0f ns)\n", regime_name[s->regime[r]], after);
+        s->regime[r] = judge(before, after, share);
+        say(" (%s, %.0f ns, others %.0f %%)\n", regime_name[s->regime[r]], after, 100 * share);
         before = after;
-        good += same;
+        good += s->regime[r] < MIXED;
         s->n_rounds = r + 1;
     }
 }
@@ -274,15 +356,15 @@ static int put_regime(const struct measure *m, const struct series *s, int a, in
     return (int)n;
 }
 
-/* A line per regime. Rounds in which the regime changed count only if there are no others. */
+/* A line per regime. Disturbed rounds count only if there are no others. */
 static void put(const struct measure *m, const struct series *s, int a, int b) {
     static const enum regime steady[] = {NEAR, FAR, SINGLE};
     int n = 0;
     for (size_t i = 0; i < sizeof steady / sizeof *steady; i++) {
         n += put_regime(m, s, a, b, steady[i]);
     }
-    if (n == 0) {
-        n = put_regime(m, s, a, b, MIXED);
+    for (enum regime left = MIXED; n == 0 && left <= LOADED; left++) {
+        n = put_regime(m, s, a, b, left);
     }
     if (n == 0) {
         put_skipped(m->bench, b < 0 ? "none" : s->who[b].name, "no sample could be taken",
@@ -851,33 +933,6 @@ static void bench_overhead(void) {
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-
-/* Children of all threads of a process. Returns how many were stored. */
-static int children_of(pid_t pid, pid_t *out, int max) {
-    char path[64];
-    int n = 0;
-    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *dir = opendir(path);
-    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
-        char file[384];
-        int child;
-        if (e->d_name[0] == '.') {
-            continue;
-        }
-        snprintf(file, sizeof file, "%s/%s/children", path, e->d_name);
-        FILE *f = fopen(file, "r");
-        while (f != NULL && n < max && fscanf(f, "%d", &child) == 1) {
-            out[n++] = child;
-        }
-        if (f != NULL) {
-            fclose(f);
-        }
-    }
-    if (dir != NULL) {
-        closedir(dir);
-    }
-    return n;
-}
 
 /* Add a process's proportional set size: what is its own, and what is memory shared on purpose. */
 static void add_pss(pid_t pid, uint64_t *own, uint64_t *shared) {

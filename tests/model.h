@@ -66,11 +66,11 @@
 
 typedef enum model_kind {
     M_LOAD, M_STORE, M_XCHG, M_ADD, M_OR, M_AND, M_CAS, M_BARRIER, M_WAIT, M_WAKE, M_POLL, M_HERE, M_END,
-    M_KILL, M_TIMEOUT, M_FLUSH
+    M_KILL, M_TIMEOUT, M_SPURIOUS, M_FLUSH
 } model_kind;
 static const char *const model_kinds[] = {
     "load", "store", "xchg", "add", "or", "and", "cas", "membarrier", "futex wait", "futex wake",
-    "polls", "goes on", "ends", "is killed", "times out", "store becomes visible"
+    "polls", "goes on", "ends", "is killed", "times out", "wakes for no reason", "store becomes visible"
 };
 /* Orders, as bits. */
 enum { M_RLX = 0, M_ACQ = 1, M_REL = 2, M_ACQREL = 3, M_SC = 4, M_SEQ = 7, M_KEEP = 8 };
@@ -162,7 +162,8 @@ typedef struct model_world {
     model_thread thread[M_THREADS];
     model_view newest, seq;
     uint8_t oldest[M_ATOMS]; /* messages that some thread may still read begin here */
-    uint8_t deaths, timeouts; /* since somebody got on */
+    uint8_t deaths, spurious;
+    uint8_t timeouts; /* since somebody got on */
     model_message message[M_ATOMS][M_MESSAGES]; /* by number, modulo */
 } model_world;
 
@@ -187,6 +188,7 @@ static struct {
     struct { void *at; size_t size; const char *name; uint64_t most; } atom[M_ATOMS];
     struct { unsigned char *at; size_t size; } slot[M_SLOTS];
     int membarrier;            /* does the kernel have it? */
+    int spurious;              /* wake-ups that nobody sent, at most */
     char failure[256];
     uint64_t raw_writes;       /* stores and rmws while nothing else ran */
     uint64_t states, steps, ends, *seen, seen_size;
@@ -342,6 +344,36 @@ static uint64_t model_alone(model_kind kind, void *at, size_t size, uint64_t val
     return old;
 }
 
+static int model_find_slot(const void *at) {
+    for (int i = 0; i < model.slots; i++)
+        if (model.slot[i].at == (const unsigned char *)at)
+            return i;
+    return -1;
+}
+
+/* One thread knows the newest state of a place. */
+static int model_knows(int place) {
+    return world.thread[model.running].view.at[place] == world.newest.at[place];
+}
+
+static void model_write_slot(int slot) {
+    int writes = M_ATOMS + 2 * slot, reads = writes + 1;
+    if (!model_knows(reads))
+        model_fail("data race: slot %d is overwritten, and a reader may not be done with it", slot);
+    if (!model_knows(writes))
+        model_fail("data race: slot %d is written twice", slot);
+    world.thread[model.running].view.at[writes] = ++world.newest.at[writes];
+}
+
+static void model_read_slot(int slot) {
+    int writes = M_ATOMS + 2 * slot, reads = writes + 1;
+    if (world.newest.at[writes] == 0)
+        model_fail("slot %d is read, but never was written", slot);
+    if (!model_knows(writes))
+        model_fail("data race: slot %d is read, and its record may not be there yet", slot);
+    world.thread[model.running].view.at[reads] = ++world.newest.at[reads];
+}
+
 static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size, uint64_t value,
                              void *expected, const char *name, const char *func, int line) {
     void *own = (void *)(uintptr_t)at;
@@ -350,6 +382,11 @@ static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t 
     int atom = model_find_atom(at);
     if (atom < 0 && kind == M_LOAD)
         return model_raw_load(at, size); /* written before the threads began */
+    if (atom < 0 && kind == M_STORE && order == M_RLX && model_find_slot(at) >= 0) {
+        model_write_slot(model_find_slot(at)); /* as weak as a plain write */
+        model_raw_store(own, size, value);
+        return 0;
+    }
     if (atom < 0)
         model_fail("%s line %d: %s of a place that the scenario does not list", func, line, name);
     model_thread *t = &world.thread[model.running];
@@ -396,36 +433,6 @@ static void model_keep_order(const char *func, int line) {
     int site = model_find_site(func, "KEEP_ORDER", line, M_KEEP);
     if (!model.site[site].weak)
         model_show_store();
-}
-
-static int model_find_slot(const void *at) {
-    for (int i = 0; i < model.slots; i++)
-        if (model.slot[i].at == (const unsigned char *)at)
-            return i;
-    return -1;
-}
-
-/* One thread knows the newest state of a place. */
-static int model_knows(int place) {
-    return world.thread[model.running].view.at[place] == world.newest.at[place];
-}
-
-static void model_write_slot(int slot) {
-    int writes = M_ATOMS + 2 * slot, reads = writes + 1;
-    if (!model_knows(reads))
-        model_fail("data race: slot %d is overwritten, and a reader may not be done with it", slot);
-    if (!model_knows(writes))
-        model_fail("data race: slot %d is written twice", slot);
-    world.thread[model.running].view.at[writes] = ++world.newest.at[writes];
-}
-
-static void model_read_slot(int slot) {
-    int writes = M_ATOMS + 2 * slot, reads = writes + 1;
-    if (world.newest.at[writes] == 0)
-        model_fail("slot %d is read, but never was written", slot);
-    if (!model_knows(writes))
-        model_fail("data race: slot %d is read, and its record may not be there yet", slot);
-    world.thread[model.running].view.at[reads] = ++world.newest.at[reads];
 }
 
 static void *model_copy(void *to, const void *from, size_t n) {
@@ -596,11 +603,16 @@ static void model_do_barrier(model_thread *t) {
     }
 }
 
+static void model_get_up(model_thread *t) {
+    t->asleep = 0;
+    t->op.kind = M_HERE;
+}
+
 static void model_do_wake(const model_op *op) {
     uint64_t left = op->value;
     for (int i = 0; i < M_THREADS && left > 0; i++)
         if (world.thread[i].asleep && world.thread[i].op.atom == op->atom) {
-            world.thread[i].asleep = 0;
+            model_get_up(&world.thread[i]);
             left--;
         }
 }
@@ -638,9 +650,15 @@ static void model_do_move(model_move *move) {
         t->history = model_mix(t->history, 2);
         return;
     }
+    if (move->how == M_SPURIOUS) {
+        world.spurious++;
+        model_get_up(t);
+        return;
+    }
     if (move->how == M_TIMEOUT) {
         for (int i = 0; i < M_THREADS; i++)
-            world.thread[i].asleep = 0;
+            if (world.thread[i].asleep)
+                model_get_up(&world.thread[i]);
         if (++world.timeouts > 1)
             model_fail("thread %d sleeps for ever", move->thread);
         return;
@@ -664,7 +682,7 @@ static void model_do_move(model_move *move) {
     default: break;
     }
     move->value = op->kind == M_STORE || op->kind == M_WAIT ? op->value : t->result;
-    if (!model.failure[0] && !t->ended)
+    if (!model.failure[0] && !t->ended && !t->asleep)
         model_resume(move->thread);
 }
 
@@ -683,7 +701,7 @@ static int model_push_move(model_move *to, int n, int thread, int how, int numbe
     return n + 1;
 }
 
-enum { M_MOVES = M_THREADS * (M_MESSAGES + 3) };
+enum { M_MOVES = M_THREADS * (M_MESSAGES + 4) };
 
 static int model_moves_of(int i, model_move *to, int n) {
     const model_thread *t = &world.thread[i];
@@ -693,6 +711,8 @@ static int model_moves_of(int i, model_move *to, int n) {
         n = model_push_move(to, n, i, M_KILL, 0);
     if (t->waiting.kind == M_STORE)
         n = model_push_move(to, n, i, M_FLUSH, 0);
+    if (t->asleep && world.spurious < model.spurious)
+        n = model_push_move(to, n, i, M_SPURIOUS, 0);
     if (t->asleep || (t->op.kind == M_POLL && !model_unseen(t)))
         return n;
     if (t->op.kind != M_LOAD)
@@ -717,7 +737,8 @@ static int model_moves(model_move *to) {
     for (int i = 0; i < M_THREADS; i++) {
         int before = n;
         n = model_moves_of(i, to, n);
-        lives += n > before && !(n == before + 1 && to[before].how == M_KILL);
+        for (int k = before; k < n; k++) /* what it can do by itself */
+            lives += to[k].how != M_KILL && to[k].how != M_SPURIOUS;
     }
     if (lives == 0 && world.deaths > 0)
         for (int i = 0; i < M_THREADS; i++)
@@ -790,13 +811,13 @@ static uint64_t model_state(void) {
         h = model_mix(h, world.newest.at[M_ATOMS + 2 * i] != 0);
         h = model_hash(h, model.slot[i].at, model.slot[i].size);
     }
-    return model_mix(h, (uint64_t)world.deaths << 8 | world.timeouts) | 1;
+    return model_mix(h, (uint64_t)world.deaths << 16 | (uint64_t)world.spurious << 8 | world.timeouts) | 1;
 }
 
 static int model_is_new(uint64_t state) {
     if (model.states * 2 >= model.seen_size) {
         uint64_t old_size = model.seen_size, *old = model.seen;
-        model.seen_size = old_size ? old_size * 4 : 1 << 14;
+        model.seen_size = old_size ? old_size * 2 : 1 << 14;
         model.seen = (uint64_t *)calloc(model.seen_size, sizeof *model.seen);
         if (!model.seen)
             abort();

@@ -771,6 +771,7 @@ static void loader__bad_desc__names_field_and_leaves_out(void) {
 }
 
 int main(void) {
+    rig_warm();
     open__pipe_desc_out_of_range__names_field();
     plan__sampler_desc_out_of_range__names_field();
     plan__world_does_not_divide_batch__names_both();
