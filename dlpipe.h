@@ -5577,6 +5577,24 @@ static void dlpi_layout_lanes(dlp_pipe *p) {
     p->lanes_bytes = at;
 }
 
+static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer */
+    uint64_t bytes = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) bytes += p->batches.at[f].capacity;
+    return bytes;
+}
+
+/* What dlpi_private_alloc asks for, with the pipe itself. */
+static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
+    uint64_t buffers = p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
+    uint64_t bytes = sizeof *p + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
+    bytes += p->n_slots * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
+    bytes += p->batch_rows + 2u * (uint64_t)p->ring + p->global_batch * 8;
+    bytes += (buffers * p->batches.n + 1) * sizeof(void *) + (buffers + 1) * sizeof(uint32_t);
+    bytes += ((uint64_t)p->n_lanes + 1) * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
+    for (int i = 0; i < p->n_stages; i++) bytes += (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t);
+    return bytes;
+}
+
 static void dlpi_layout(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_region), trace = p->d.trace_bytes ? p->d.trace_bytes : 4096;
     uint32_t lanes = 1;
@@ -5610,9 +5628,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
     p->off_cells = dlpi_take_bytes(&at, p->cell_stride * p->n_slots, 4096);
     p->region_bytes = (at + 4095) / 4096 * 4096;
-    p->plan_private = sizeof *p + lanes * sizeof(dlpi_worker) + p->batch_rows + 3u * p->ring +
-                      p->n_slots * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor)) +
-                      p->global_batch * 8 + p->n_lanes * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
+    p->plan_private = dlpi_private_bytes(p);
 }
 
 static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
@@ -5636,7 +5652,8 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "batch slots: row records", p->n_slots, p->slot_stride);
     dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
     if (p->xfer)
-        dlpi_plan_add(plan, "device buffers", (uint64_t)p->xfer->transfer.device_buffers, p->cell_stride);
+        dlpi_plan_add(plan, "device buffers", (uint64_t)p->xfer->transfer.device_buffers,
+                      dlpi_device_bytes(p));
     dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
     dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
     dlpi_plan_add(plan, "trace rings", (uint64_t)p->n_workers + 1,
@@ -5644,7 +5661,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1,
                   dlpi_wblock_stride() + sizeof(dlpi_worker));
     named = plan->total_bytes;
-    if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * p->cell_stride;
+    if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
     named -= ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
     dlpi_plan_add(plan, "control and alignment", 1, p->region_bytes - named);
     dlpi_plan_add(plan, "this process: pipe and views", 1,
@@ -5668,6 +5685,43 @@ static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_
     return value;
 }
 
+/* What the memory cgroup in dir leaves: its cache of files does not count, it gives way. */
+static uint64_t dlpi_cgroup_left_in(const char *dir) {
+    static const char *const cached[] = {"inactive_file", "active_file"};
+    char path[600];
+    uint64_t max, used;
+    snprintf(path, sizeof path, "%s/memory.max", dir);
+    max = dlpi_read_number(path, NULL);
+    snprintf(path, sizeof path, "%s/memory.current", dir);
+    used = dlpi_read_number(path, NULL);
+    if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
+    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    for (int i = 0; i < 2; i++) {
+        uint64_t bytes = dlpi_read_number(path, cached[i]);
+        if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
+    }
+    return used > max ? 0 : max - used;
+}
+
+/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known. */
+static uint64_t dlpi_cgroup_left(void) {
+    char dir[512] = "/sys/fs/cgroup", line[480];
+    const size_t root = strlen(dir);
+    uint64_t least = UINT64_MAX;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        if (strncmp(line, "0::/", 4) == 0 && line[4] != 0) dlpi_copy_text(dir + root, sizeof dir - root, line + 3);
+    }
+    if (f) fclose(f);
+    for (;;) {
+        uint64_t left = dlpi_cgroup_left_in(dir);
+        if (left < least) least = left;
+        if (strlen(dir) <= root) return least;
+        *strrchr(dir, '/') = 0;
+    }
+}
+
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
                      const char *what) {
     dlp_error e;
@@ -5682,15 +5736,12 @@ static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const ch
 
 /* Hold the plan against every limit before anything is allocated. */
 static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
-    uint64_t all = plan->total_bytes, max, used, kib;
+    uint64_t all = plan->total_bytes, left, used, kib;
     dlp_budget *budget = p->d.budget;
     if (p->d.limit_bytes && all > p->d.limit_bytes)
         return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
-    max = dlpi_read_number("/sys/fs/cgroup/memory.max", NULL);
-    used = dlpi_read_number("/sys/fs/cgroup/memory.current", NULL);
-    if (max != UINT64_MAX && used != UINT64_MAX && (used > max || all > max - used))
-        return dlpi_over(p, plan, used > max ? 0 : max - used, "limit_bytes",
-                         "what the memory cgroup leaves");
+    left = dlpi_cgroup_left();
+    if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
     kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
     if (kib != UINT64_MAX && all / 1024 > kib)
         return dlpi_over(p, plan, kib * 1024, "limit_bytes", "the memory available");
@@ -6181,6 +6232,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->n_stages = (uint32_t)p->n_stages;
     out->n_workers = (uint32_t)p->n_workers;
     out->plan_bytes = p->region_bytes + p->plan_private;
+    if (p->xfer) out->plan_bytes += (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_stats(p, &p->stages[i], &out->stages[i]);
     dlpi_ready_stats(p, out);
 }
