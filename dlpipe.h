@@ -4923,8 +4923,9 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
     bool threaded = p->sampler->sampler.threaded != 0;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
-    p->taken[b & (p->ring - 1)] = 1;
-    while (p->taken[p->base & (p->ring - 1)]) p->taken[p->base++ & (p->ring - 1)] = 0;
+    DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
+    while (p->taken[p->base & (p->ring - 1)])
+        DLPI_STORE_RLX(&p->taken[p->base++ & (p->ring - 1)], (uint8_t)0);
     DLPI_STORE_REL(&ctl->base, p->base); /* V1 -> V1 */
     DLPI_STORE_REL(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
     if (threaded) {
@@ -6165,7 +6166,7 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
 }
 
 static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_stats *out) {
-    uint64_t hist[DLPI_HIST], n;
+    uint64_t hist[DLPI_HIST], n, most;
     memset(out, 0, sizeof *out);
     dlpi_copy_text(out->name, sizeof out->name, st->name);
     out->kind = st->kind;
@@ -6183,7 +6184,8 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
         out->starved_ns += DLPI_LOAD_RLX(&w->wb->starved_ns);
         out->blocked_ns += DLPI_LOAD_RLX(&w->wb->blocked_ns);
         out->cpu_ns += DLPI_LOAD_RLX(&w->wb->cpu_ns);
-        if (DLPI_LOAD_RLX(&w->wb->max_ns) > out->max_ns) out->max_ns = w->wb->max_ns;
+        most = DLPI_LOAD_RLX(&w->wb->max_ns);
+        if (most > out->max_ns) out->max_ns = most;
     }
     n = dlpi_hist_sum(p, st, hist);
     out->p50_ns = dlpi_percentile(hist, n, 50);
@@ -6194,9 +6196,9 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
 /* Batches complete and not delivered; and what waits before each stage. */
 static void dlpi_ready_stats(const dlp_pipe *p, dlp_stats *out) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
-    for (uint64_t b = p->base; b != tail; b++) {
+    for (uint64_t b = DLPI_LOAD_ACQ(&p->ctl->base); b < tail; b++) { /* V1 <- V1: any thread may look */
         uint32_t s;
-        if (p->taken[b & (p->ring - 1)]) continue;
+        if (DLPI_LOAD_RLX(&p->taken[b & (p->ring - 1)])) continue; /* statistics */
         s = dlpi_slot_of(p, b);
         out->in_flight++;
         if (dlpi_ready(p, b, s)) out->ready++;
@@ -6226,7 +6228,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->batch_size = p->batch_rows;
     out->prefetch_factor = p->prefetch;
     out->max_held = p->max_held;
-    out->held = (uint32_t)p->n_held;
+    out->held = (uint32_t)DLPI_LOAD_RLX(&ctl->held);
     out->slots = p->n_slots;
     out->cpus = (uint32_t)p->cpus;
     out->n_stages = (uint32_t)p->n_stages;
