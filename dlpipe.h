@@ -2829,7 +2829,7 @@ typedef struct dlpi_worker {
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns;     /* last clock reading, 0: none since waiting */
-    uint64_t in_ns;       /* first one since waiting */
+    uint64_t wait_ns;     /* since when it waits, 0: it does not */
     dlp_trace_event event;
     int n_parked;
     dlpi_parked parked[DLPI_PARK];
@@ -3705,7 +3705,8 @@ static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
     uint64_t *to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
     uint64_t from[sizeof *e / 8];
     memcpy(from, e, sizeof *e);
-    for (size_t i = 0; i < sizeof *e / 8; i++) DLPI_STORE_RLX(&to[i], from[i]); /* G1: seqlock by head */
+    for (size_t i = 0; i < sizeof *e / 8; i++)
+        DLPI_STORE_REL(&to[i], from[i]); /* G1 -> G1: who sees a word of it sees the head before it */
     DLPI_STORE_REL(&w->wb->trace_head, head + 1); /* G1 -> G1 */
 }
 
@@ -3733,10 +3734,21 @@ static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to,
     e->items = (uint16_t)(items < 65536u ? items : 65535u);
 }
 
+/* The wait ends now. Booked before the work that ended it, so that a lane stays in order. */
+static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
+    uint64_t from = w->wait_ns;
+    w->wait_ns = 0;
+    if (from == 0 || now <= from) return;
+    dlpi_bump(&w->wb->starved_ns, now - from);
+    if (now - from > 20000)
+        dlpi_trace_add(w, DLP_TRACE_STARVED, from, now, w->event.sequence, w->event.epoch, 0);
+}
+
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
 static void dlpi_clock_in(dlpi_worker *w) {
     if (w->last_ns != 0) return;
-    w->last_ns = w->in_ns = dlpi_now_ns();
+    w->last_ns = dlpi_now_ns();
+    dlpi_wait_over(w, w->last_ns);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->wb->since_ns, w->last_ns);
@@ -4422,10 +4434,8 @@ static void dlpi_cpu_note(dlpi_worker *w) {
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    uint64_t from, to;
-    uint64_t b = w->event.sequence, epoch = w->event.epoch;
     dlpi_clock_stop(w);
-    from = dlpi_now_ns();
+    w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
     for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
@@ -4439,11 +4449,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
         if (w->last_ns != 0 || dlpi_step(w)) break; /* it worked */
     }
 moved:
-    to = w->last_ns ? w->in_ns : dlpi_now_ns();
-    if (to > from) {
-        dlpi_bump(&w->wb->starved_ns, to - from);
-        if (to - from > 20000) dlpi_trace_add(w, DLP_TRACE_STARVED, from, to, b, epoch, 0);
-    }
+    if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
 static void dlpi_tid_note(dlpi_worker *w) { /* for people */
@@ -6243,7 +6249,7 @@ static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, in
     const dlpi_worker *w = &p->workers[lane == 0 ? p->n_workers : lane - 1];
     const dlpi_wblock *wb = w->wb;
     uint64_t head = DLPI_LOAD_ACQ(&wb->trace_head), from; /* G1 <- G1 */
-    uint64_t n = head < p->trace_events ? head : p->trace_events;
+    uint64_t n = head < p->trace_events ? head : p->trace_events - 1; /* the oldest is written over next */
     int copied = 0;
     if (name && lane == 0) dlpi_copy_text(name, 32, "trainer");
     else if (name) snprintf(name, 32, "%.24s-%d", w->st->name, w->id);
@@ -6251,9 +6257,9 @@ static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, in
     for (from = head - n; from != head; from++) {
         const uint64_t *at = (const uint64_t *)(const void *)&w->trace[from % p->trace_events];
         uint64_t words[sizeof *out / 8], now;
-        for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]); /* G1 */
-        now = DLPI_LOAD_RLX(&wb->trace_head); /* G1: written over meanwhile? then not this one */
-        if (now - from >= p->trace_events && now != from + p->trace_events) continue;
+        for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]); /* G1 <- G1 */
+        now = DLPI_LOAD_RLX(&wb->trace_head); /* G1: written over, or about to be? then not this one */
+        if (now - from >= p->trace_events) continue;
         memcpy(&out[copied++], words, sizeof *out);
     }
     return copied;
