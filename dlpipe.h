@@ -2968,6 +2968,8 @@ typedef struct dlpi_worker {
     struct dlp_collate_out out[DLP_MAX_FIELDS];
     uint64_t cursor;      /* transfer: next batch */
     uint32_t lane_turn;
+    uint32_t near_n;      /* positions near_first.. of near_epoch have the indices near[] */
+    uint64_t near_first, near_epoch, near[64];
     dlpi_order order;
     pthread_t thread;
     int started, joined;
@@ -3742,6 +3744,8 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
             t->plain = dlpi_plain(w, pub, own);
             if (dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own)) {
                 if (u == from) DLPI_STORE_RLX(&sst->next, dlpi_gen_word(b, u + 1)); /* a hint */
+                if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
+                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->pub, 1);
                 *all_claimed = *all_claimed && u + 1 == n;
                 return true;
             }
@@ -3846,7 +3850,8 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     if ((uint32_t)now != dlpi_word_full(count, i)) return;
     {
         uint64_t seen = DLPI_LOAD_RLX(&sst->ready); /* Y1: read before the look at the words */
-        if (seen == t->b + 1 || !dlpi_all_done(p, sst, t->b, count)) return;
+        if (seen > t->b) return; /* closed, and the slot may have gone on to a batch without rows */
+        if (!dlpi_all_done(p, sst, t->b, count)) return;
         if (!DLPI_CAS_SEQ(&sst->ready, &seen, t->b + 1)) return; /* Y1 -> Y1 */
     }
     dlpi_ready_wake(p, w, t->b);
@@ -4185,6 +4190,20 @@ static inline void dlpi_item_step(dlpi_worker *w) {
     if (++w->item.position == p->samples) w->item.position = 0;
 }
 
+/* A few indices, out of a block of 64 kept from the last time: a block costs little more than one. */
+static void dlpi_near_indices(dlpi_worker *w, uint64_t epoch, uint64_t first, uint32_t n, uint64_t *index) {
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t at = first + i, from = at & ~UINT64_C(63), left = w->p->samples - from;
+        if (w->near_n == 0 || w->near_first != from || w->near_epoch != epoch) {
+            w->near_n = left < 64 ? (uint32_t)left : 64;
+            w->near_first = from;
+            w->near_epoch = epoch;
+            dlpi_order_block(&w->order, epoch, from, w->near_n, w->near);
+        }
+        index[i] = w->near[at - from];
+    }
+}
+
 /* Indices of rows [row, end): computed here, by the first stage's worker. */
 static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -4196,7 +4215,8 @@ static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        dlpi_order_block(&w->order, slot->epoch, first, take, index);
+        if (take < 8 && w->st->n_workers <= 4) dlpi_near_indices(w, slot->epoch, first, take, index);
+        else dlpi_order_block(&w->order, slot->epoch, first, take, index);
         index += take;
         at += take;
         n -= take;
