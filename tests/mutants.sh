@@ -5,9 +5,10 @@
 #                            that by itself), then the list below; prints who catches what
 #   tests/mutants.sh N       the N-th alone, with all that the tests say
 #
-# A mutant is a name (=), lines of dlpipe.h (-) and what takes their place (+). The lines must be
+# A mutant is a name (=), perhaps the one unit test to ask (@, to save time; else all are asked, the
+# model checker first), lines of dlpipe.h (-) and what takes their place (+). The lines must be
 # found exactly once, white space included, else the mutant no longer applies and the test fails.
-# The model checker is asked first, then the unit tests of queues. 78 where the checker cannot run.
+# 78 where the model checker cannot run.
 set -u
 cc=${CC:-cc}
 out=build/mutants
@@ -80,6 +81,7 @@ mutants() {
 -    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_bell) != 0)) /* B1 <- B3 */
 +    if (0)
 = head: not published by who finds the lane empty
+@ queue_spsc
 -    if (stock == 0 && rx->published != rx->head)
 +    if (0)
 = head: published only by who finds the lane empty
@@ -96,15 +98,18 @@ mutants() {
 -    return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
 +    return DLPI_LIKELY(room >= want) ? (int64_t)room : (int64_t)(room + 0 * want);
 = room: a counter out of range is believed
+@ queue_spsc
 -    if (DLPI_UNLIKELY(used > tx->capacity))
 +    if (0)
 = stock: a counter out of range is believed
+@ queue_spsc
 -    if (DLPI_UNLIKELY(stock > rx->capacity))
 +    if (0)
 = stock: counted as if counters did not wrap
 -    uint64_t stock = tail - rx->head;
 +    uint64_t stock = tail > rx->head ? tail - rx->head : 0;
 = commit: all that was reserved
+@ queue_spsc
 -    tx->reserved = 0;
 -    if (n > 0)
 -        dlpi_spsc_publish_tx(tx, n);
@@ -199,6 +204,7 @@ mutants() {
 -    return r == DLP_EMPTY ? dlpi_mpsc_sweep(rx) : r;
 +    return r;
 = search: no sweep while bits lead somewhere
+@ queue_mpsc
 -    if (++rx->finds % DLPI_MPSC_SWEEP != 0)
 +    if (++rx->finds > 0)
 = search: a lane that has more is not said to be ready
@@ -210,6 +216,7 @@ mutants() {
 +    for (uint32_t k = 1; k < rx->producers; k++) {
 +        i = i + 1
 = turn: never ends
+@ queue_mpsc
 -    rx->left = rx->quantum > 0 ? rx->quantum : 1;
 +    rx->left = UINT32_MAX;
 = claim: by load and store
@@ -278,7 +285,8 @@ try_mutant() {
         echo 'NO LONGER APPLIES' >"$out/$1.result"
         return
     fi
-    for unit in model $units; do
+    hint=$(awk -v n="$1" '/^=/ { k++ } /^@/ && k == n { print $2 }' "$out/list")
+    for unit in ${hint:-model $units}; do
         cp "tests/$unit.c" tests/model.h tests/queue_check.h "$dir/tests" || return
         # shellcheck disable=SC2086
         "$cc" $flags -o "$dir/$unit" "$dir/tests/$unit.c" -lpthread -lm >"$dir/$unit.log" 2>&1
