@@ -11,7 +11,7 @@ static void place(dlp_pipe *p, uint64_t start) {
     uint64_t before = start - 1;
     p->feed.published = p->base = p->high = start;
     p->ctl->tail = p->ctl->base = p->ctl->delivered = start;
-    for (int i = 0; i < p->n_workers; i++) p->workers[i].low = p->workers[i].cursor = start;
+    for (int i = 0; i < p->n_workers; i++) p->workers[i].low = p->workers[i].tail_seen = p->workers[i].cursor = start;
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_slot_at(p, s)->pub = dlpi_pub(before, 1, 0, 0);
         for (int i = 0; i < p->n_work; i++) {
@@ -19,9 +19,9 @@ static void place(dlp_pipe *p, uint64_t start) {
             uint64_t units = i < p->n_item_work ? p->units_max : 1u;
             sst->ready = before + 1;
             sst->next = dlpi_gen_word(before, units);
-            if (i < p->n_item_work && p->words_max > 1) *dlpi_scan(p, sst) = before << 32 | p->words_max;
+            if (p->words_max > 1) *dlpi_scan(p, sst) = before << 32 | p->words_max;
             for (uint32_t k = 0; k < p->words_max; k++) dlpi_done(sst)[k] = before << 32 | UINT32_MAX;
-            for (uint64_t k = 0; k < units; k++) dlpi_own(p, sst)[k] = dlpi_gen_word(before, 1);
+            for (uint64_t k = 0; k < units; k++) dlpi_own(p, sst)[k] = dlpi_gen_word(before, 1u);
         }
         if (p->xfer) dlpi_sst_at(p, s, p->xfer)->ready = before + 1;
     }
@@ -126,8 +126,8 @@ static void run_across(uint64_t start, int kind) {
 }
 
 static void wrap__every_counter__runs_across(void) {
-    const uint64_t wraps[] = {UINT64_C(1) << 32, DLPI_GEN_MASK + 1, DLPI_TICKET_BATCH + 1, UINT64_C(1) << 31,
-                              (DLPI_GEN_MASK + 1) / 2, 5 * (DLPI_GEN_MASK + 1)};
+    static const uint64_t wraps[] = {UINT64_C(1) << 32, UINT64_C(1) << 40, UINT64_C(1) << 44, UINT64_C(1) << 31,
+                                     UINT64_C(1) << 39, UINT64_C(5) << 39};
     for (int i = 0; i < 6; i++)
         for (uint64_t below = 1; below < 8; below += 5)
             for (int kind = 0; kind < 128; kind += getenv("SHORT") ? 3 : 1) run_across(wraps[i] - below, kind);
@@ -135,9 +135,9 @@ static void wrap__every_counter__runs_across(void) {
 
 /* Which of two generations is older, on both sides of the wrap. */
 static void wrap__older__both_sides(void) {
-    const uint64_t mask = DLPI_GEN_MASK, half = (DLPI_GEN_MASK + 1) / 2;
+    const uint64_t mask = DLPI_GEN_MASK, half = UINT64_C(1) << (DLPI_GEN_BITS - 1);
     CHECK(dlpi_older(4, 5) && !dlpi_older(5, 5) && !dlpi_older(6, 5));
-    CHECK(dlpi_older(mask, 0) && dlpi_older(mask, mask + 1) && !dlpi_older(0, mask));
+    CHECK(dlpi_older(mask, 0) && dlpi_older(mask, UINT64_C(1) << DLPI_GEN_BITS) && !dlpi_older(0, mask));
     CHECK(dlpi_older(0, half) && !dlpi_older(half - 1, 0) && dlpi_older(half, 0));
     CHECK(dlpi_older(mask - 3, 2) && !dlpi_older(2, mask - 3));
 }
