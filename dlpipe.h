@@ -3784,16 +3784,17 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     return false;
 }
 
-/* Are all done words of this stage full for batch b? Starts at the hint, moves it. */
+/* Are all done words of this stage full for batch b? Starts at the hint, moves it; one word has no hint. */
 static bool dlpi_all_done(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count) {
-    uint64_t hint = DLPI_LOAD_ACQ(dlpi_scan(p, sst)); /* D2 <- D2: rows of the words it skips are ours to pass on */
-    uint32_t i = (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
+    uint64_t *scan = p->words_max > 1 ? dlpi_scan(p, sst) : NULL;
+    uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0; /* D2 <- D2: rows of the words it skips are ours to pass on */
+    uint32_t i = scan && (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
     uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     for (; i < words; i++) {
         uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
         if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
     }
-    if (i != from) DLPI_STORE_REL(dlpi_scan(p, sst), b << 32 | i); /* D2 -> D2: full words stay full */
+    if (scan && i != from) DLPI_STORE_REL(scan, b << 32 | i); /* D2 -> D2: full words stay full */
     return i == words;
 }
 

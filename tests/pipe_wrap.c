@@ -146,7 +146,7 @@ static void wrap__older__both_sides(void) {
 static void wrap__late_completer__leaves_a_newer_batch_alone(void) {
     rig r;
     dlp_pipe *p;
-    dlpi_unit t = {0, 0, 0, 0, 1};
+    dlpi_unit t = {0, 0, 0, 0, 1, false};
     dlpi_sst *sst;
     rig_init(&r, 100, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
