@@ -4648,10 +4648,14 @@ static void *dlpi_thread_transfer(void *arg) {
         uint32_t word;
         if (dlpi_xfer_step(w)) continue;
         dlpi_clock_stop(w);
-        dlpi_cpu_note(w);
         if (w->n_parked > 0) { /* copies under way: no event wakes us, look often */
             dlpi_nap(20000);
             continue;
+        }
+        if (w->wait_ns == 0) {
+            w->wait_ns = dlpi_now_ns();
+            dlpi_cpu_note(w);
+            DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
         }
         word = DLPI_LOAD_SEQ(&ctl->transfer_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->transfer_sleeps, 1u);   /* B1 -> B1 */
@@ -4660,11 +4664,11 @@ static void *dlpi_thread_transfer(void *arg) {
         DLPI_STORE_SEQ(&ctl->transfer_sleeps, 0u);   /* B1 */
     }
     dlpi_clock_stop(w);
+    if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
     dlpi_trace_flush(w);
     dlpi_thread_over(w);
     return NULL;
 }
-
 
 static int dlpi_host_alloc(void *user, uint64_t bytes, void **dev) {
     DLPI_UNUSED(user);
