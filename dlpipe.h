@@ -5068,7 +5068,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
         }
     DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_stopped(p) &&
-        DLPI_LOAD_SEQ(&ctl->error_ready) == 0)
+        DLPI_LOAD_SEQ(&ctl->error_ready) == 0) /* E1 <- E1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, 0);
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
 }

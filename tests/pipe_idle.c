@@ -86,7 +86,8 @@ static void wait__caller_in_next_for_slow_items__no_time(void) {
     }
 }
 
-/* Sleeps and wakes at random moments. A wake-up that got lost shows as a wait of about 100 ms, for then the
+/* Sleeps and wakes at random moments. A wake-up that got lost shows as a wait of about 100 ms,
+   for then the
    sleeper looks by itself; other waits of that length are the machine's. */
 static uint64_t random_state = 1;
 static uint64_t random_below(uint64_t n) {
@@ -171,7 +172,8 @@ static void wake__items_become_slow__all_workers_come(void) {
     took = now_ms() - from;
     CHECK(rc == DLP_END && n == 140);
     /* 59 batches of 8 items of 5 ms: 295 ms with all workers, 2,360 with one */
-    if (!CHECK(took < 295 * 3) || getenv("VERBOSE")) printf("  %" PRIu64 " ms, 295 at best\n", took);
+    if (!CHECK(took < 295 * 3) || getenv("VERBOSE"))
+        printf("  %" PRIu64 " ms, 295 at best\n", took);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
