@@ -27,15 +27,17 @@ ALL := $(strip $(UNITS) $(SCRIPTS) $(CASES) $(addprefix musl/,$(UNITS)) \
 # TESTS="queue_spsc order" or "compile/*" selects.
 ifdef TESTS
 WANTED := $(filter $(subst *,%,$(TESTS)),$(ALL))
-UNKNOWN := $(strip $(foreach t,$(TESTS),$(if $(filter $(subst *,%,$(t)),$(ALL)),,$(t))))
+UNKNOWN := $(strip $(foreach t,$(TESTS), \
+             $(if $(filter $(subst *,%,$(t)),$(ALL)),,$(t))))
 ifneq ($(UNKNOWN),)
-$(error no such test: $(UNKNOWN); there are: $(ALL))
+$(error no such test: $(UNKNOWN); there are: $(UNITS) $(SCRIPTS) compile/*)
 endif
 else
 WANTED := $(ALL)
 endif
 
-.PHONY: help run test programs examples sanitize sanitized-programs soak lint bench deps deps-bench clean
+.PHONY: help run test programs examples sanitize sanitized-programs soak lint bench
+.PHONY: deps deps-bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -69,7 +71,7 @@ $(B)/musl/%: tests/%.c $(HEADERS) $(COMMON)
 $(B)/aarch64/%: tests/%.c $(HEADERS) $(COMMON)
 	@sh tests/compile/matrix build aarch64 $* || true
 
-$(B)/compile/%: $(HEADERS) README.md tests/compile/matrix $(wildcard tests/compile/*.c tests/compile/*.cc)
+$(B)/compile/%: $(HEADERS) README.md $(wildcard tests/compile/*)
 	@mkdir -p $(@D)
 	@sh tests/compile/matrix run $* >$@.log 2>&1; echo $$? >$@
 

@@ -140,6 +140,18 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 #define DLPI_UNUSED(x) ((void)(x))
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define DLPI_INLINE static inline __attribute__((always_inline))
+
+DLPI_INLINE void dlpi_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#endif
+}
+
+/* A word of a record, whatever type the user sees there. */
+typedef uint64_t __attribute__((may_alias)) dlpi_word;
 
 /* ---------------------------------------------------------------------------------------------
    >>queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
@@ -158,10 +170,10 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
      consumer: dlp_spsc_rx rx; dlp_spsc_attach_rx(&rx, mem, sizeof mem);
                dlp_spsc_pop(&rx, &value, DLP_FOREVER);
 
-   try_ never waits. Calls with timeout_ms wait: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all.
-   A waiter spins, then yields if there are more peers than cores, then sleeps; spin_ns and yields of
-   the handle say how long and may be changed between calls. A producer that sleeps is woken when
-   half of the ring is free. Every sleep ends after 100 ms at most, to look again.
+   try_ never waits. Calls with timeout_ms wait: 0 or DLP_FOREVER without end, DLP_NOWAIT not at
+   all. A waiter spins, then yields if there are more peers than cores, then sleeps; spin_ns and
+   yields of the handle say how long and may be changed between calls. A producer that sleeps is
+   woken when half of the ring is free. Every sleep ends after 100 ms at most, to look again.
    Memory that others write is not trusted: counters out of range make a call return
    DLP_ERR_CORRUPT, and no address is ever computed from them.
    DLPIPE_NO_FUTEX, DLPIPE_NO_MEMBARRIER [impl]: portable fall-backs. */
@@ -217,7 +229,8 @@ typedef struct dlp_spsc_rx {
     uint64_t peeked;
     uint32_t record_bytes, shared;
     uint32_t spin_ns, yields;
-    unsigned char pad[176];
+    uint32_t slip, slip_most;   /* pauses before a look, see dlpi_spsc_look_rx */
+    unsigned char pad[168];
 } dlp_spsc_rx;
 
 /* A bundle as it lies in memory, followed by ready words, owner words and lanes. */
@@ -256,8 +269,8 @@ typedef struct dlp_mpsc_rx {
     unsigned char pad[128];
 } dlp_mpsc_rx;
 
-/* Bytes that a lane takes. record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: a power
-   of two, 1..DLP_QUEUE_MAX_CAPACITY. Returns 0 if either is out of range. Any thread. */
+/* Bytes that a lane takes. record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: a
+   power of two, 1..DLP_QUEUE_MAX_CAPACITY. Returns 0 if either is out of range. Any thread. */
 DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity);
 
 /* Make an empty lane in mem. mem: borrowed, aligned to DLP_QUEUE_ALIGN; shared: 1 if more than one
@@ -266,9 +279,9 @@ DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity);
 DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
                          int shared);
 
-/* Become the producer (the consumer) of the lane in mem. bytes: what is mapped there. Returns DLP_OK,
-   DLP_ERR_ARG, DLP_ERR_CORRUPT if what lies there is no lane of this version and layout that fits
-   in bytes. One of each at a time. Makes system calls; does not allocate. */
+/* Become the producer (the consumer) of the lane in mem. bytes: what is mapped there. Returns
+   DLP_OK, DLP_ERR_ARG, DLP_ERR_CORRUPT if what lies there is no lane of this version and layout
+   that fits in bytes. One of each at a time. Makes system calls; does not allocate. */
 DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes);
 DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes);
 
@@ -315,36 +328,45 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
 /* ---- the calls on the fast path, inline in every file that includes this header ----
 
    Labelled atomics of a lane:
-     label  where                       access         partner and what it carries
-     T1     lane->tail, producer        store release  T2: the records below it are written
-     T2     lane->tail, consumer        load acquire   T1
-     H1     lane->head, consumer        store release  H2: the slots below it are read, may be reused
-     H2     lane->head, producer        load acquire   H1
-     B1     a bell, waker               load relaxed   B3: ordered behind T1 or H1, see dlpi_await
-     B2     a bell, waker               rmw seq_cst    B3: takes the sleeper bit, then wakes
-     B3     a bell, sleeper             rmw seq_cst    B1, B2: before it looks again by T2 or H2
+     label  where                   access          partner, and what it carries
+     D1     slot words, producer    store relaxed   plain reads behind T2; one store, not torn
+     T1     lane->tail, producer    store release   T2: the records below it are written
+     T2     lane->tail, consumer    load acquire    T1
+     H1     lane->head, consumer    store release   H2: the slots below it may be written again
+     H2     lane->head, producer    load acquire    H1
+     B1     a bell, waker           load relaxed    B3: ordered behind T1 or H1, see dlpi_await
+     B2     a bell, waker           rmw seq_cst     B3: takes the sleeper bit, then wakes
+     B3     a bell, sleeper         rmw seq_cst     B1, B2: before it looks again by T2 or H2
+     M1     magic, init             store release   M2: the header is written
+     M2     magic, attach           load acquire    M1
    Why full, empty and wrap are right:
    1 tail and head run free over 2^64 and only ever grow; tail - head, modulo 2^64, is the number of
-     records in the ring, 0..capacity, whatever the counters' values. A power-of-two capacity divides
-     2^64, so that a counter's low bits go on in step over the wrap.
-   2 The producer alone writes tail and slots in [head + capacity .. ), the consumer alone writes head.
-   3 head_seen is an old head: head_seen <= head <= tail. tail - head_seen == capacity may be a false
-     "full", never a false "room"; full is reported only after H2 has looked again.
-   4 tail_seen likewise: "empty" is reported only after T2 has looked again.
+     records in the ring, 0..capacity, whatever the counters' values. A capacity that is a power of
+     two divides 2^64, so that a counter's low bits go on in step over the wrap.
+   2 The producer alone writes tail and the slots in [tail, head + capacity); the consumer alone
+     writes head.
+   3 head_seen is an old head: head_seen <= head <= tail. tail - head_seen == capacity may be a
+     false "full", never a false "room"; full is reported only after H2 has looked again.
+   4 tail_seen likewise: empty is reported only after T2 has looked again.
    5 T1 -> T2: what the consumer reads in [head, tail_seen) was written before that tail.
    6 H1 -> H2: a slot that the producer writes again was read before that head.
-   7 The consumer publishes head after an eighth of the ring, and always before it reports empty; the
-     producer publishes tail in every call. So neither waits for what the other keeps to itself:
-     of a full ring, an eighth at the latest is given back while the consumer goes on, and a consumer
-     that stops in between has said so when it was empty, or calls dlp_spsc_publish.
-   8 A counter read from memory is used only if tail - head <= capacity, and slots are addressed by the
-     private counter alone.
+   7 The consumer publishes head after an eighth of the ring, and always before it reports empty;
+     the producer publishes tail in every call. So neither waits for what the other keeps to
+     itself, unless a consumer stops between pops without calling dlp_spsc_publish: then the
+     producer misses less than an eighth of the ring.
+   8 A counter read from memory is used only if tail - head <= capacity, and slots are addressed by
+     the private counter alone.
    Progress: the try_ calls, reserve, commit, peek and release are wait-free, but for the one system
-   call that wakes a sleeper. The producer's and consumer's crash between any two instructions leaves
-   the lane as it was before the call or after it. */
+   call that wakes a sleeper. A crash between any two instructions leaves the lane as it was before
+   the call or after it. */
+
+DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
+                                       uint32_t record_bytes) {
+    return slots + (number & (capacity - 1)) * record_bytes;
+}
 
 /* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
-static inline int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
+DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
     uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* H2 <- H1 */
     uint64_t used = tx->tail - head;
     if (DLPI_UNLIKELY(used > tx->capacity))
@@ -354,13 +376,13 @@ static inline int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
 }
 
 /* Records that fit, as many as are known of if that is `want` at least. */
-static inline int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
+DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
     uint64_t room = tx->capacity - (tx->tail - tx->head_seen);
     return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
 }
 
 /* Publish n records that are written. One store, and one look at the bell. */
-static inline void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
+DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
     tx->tail += n;
     DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
     DLPI_KEEP_ORDER();
@@ -368,9 +390,9 @@ static inline void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
         dlpi_bell_ring(tx->bell, tx->shared);
 }
 
-/* Publish the consumer's counter now, which it else does after an eighth of the ring or when it finds
-   the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
-static inline void dlp_spsc_publish(dlp_spsc_rx *rx) {
+/* Publish the consumer's counter now, which it else does after an eighth of the ring or when it
+   finds the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
+DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
     rx->published = rx->head;
     DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
     DLPI_KEEP_ORDER();
@@ -378,49 +400,84 @@ static inline void dlp_spsc_publish(dlp_spsc_rx *rx) {
         dlpi_spsc_room_bell(rx);
 }
 
-/* Read the producer's counter again; publish ours if there is nothing. Returns how many records there
-   are, or DLP_ERR_CORRUPT. */
-static inline int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx) {
+#define DLPI_SLIP_MOST 8u /* pauses, about 0.2 us */
+
+/* Read the producer's counter again; publish ours if there is nothing. Returns how many records
+   there are, or DLP_ERR_CORRUPT.
+   Each look takes the line of tail from the producer, who pays for it at his next push. A consumer
+   that is the faster one would look after every few records and slow both down; so while looks find
+   some records, but less than an eighth of the ring, single pops let a few pauses more pass before
+   the next look. One record at a time, as in a ping-pong, never slips. */
+DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
+    for (; DLPI_UNLIKELY(pauses > 0); pauses--)
+        dlpi_pause();
     uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
     uint64_t stock = tail - rx->head;
     if (DLPI_UNLIKELY(stock > rx->capacity))
         return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
+    if (stock < 2)
+        rx->slip = stock == 0 ? rx->slip / 2 : 0;
+    else if (stock < rx->publish_every && rx->slip < rx->slip_most)
+        rx->slip++;
     if (stock == 0 && rx->published != rx->head)
         dlp_spsc_publish(rx);
     return (int64_t)stock;
 }
 
-static inline int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
+DLPI_INLINE int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
     uint64_t stock = rx->tail_seen - rx->head;
-    return DLPI_LIKELY(stock >= want) ? (int64_t)stock : dlpi_spsc_look_rx(rx);
+    if (DLPI_LIKELY(stock >= want))
+        return (int64_t)stock;
+    return dlpi_spsc_look_rx(rx, want == 1 ? rx->slip : 0);
 }
 
 /* Give n slots back. */
-static inline void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
+DLPI_INLINE void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
     rx->head += n;
     if (DLPI_UNLIKELY(rx->head - rx->published >= rx->publish_every))
         dlp_spsc_publish(rx);
 }
 
-/* Copy one record; the common sizes become a few moves. Where the compiler sees how large the caller's
-   object `own` is, only the sizes that fit remain, and it has nothing to warn about. */
-static inline void dlpi_copy_record(void *to, const void *from, uint32_t bytes, const void *own) {
-    if (bytes == 8)
-        memcpy(to, from, 8);
-    else if (bytes == 64 && __builtin_object_size(own, 0) >= 64)
-        memcpy(to, from, 64);
-    else if (bytes == 16 && __builtin_object_size(own, 0) >= 16)
-        memcpy(to, from, 16);
-    else if (bytes == 32 && __builtin_object_size(own, 0) >= 32)
-        memcpy(to, from, 32);
-    else
-        memcpy(to, from, bytes);
+/* Copy a record into its slot, word by word: the caller has often just written it field by field,
+   and a wider load would wait until those stores have left the store buffer, behind all earlier
+   records on their way to the other core. Where the compiler sees how large the caller's object
+   is, only the sizes that fit remain, and it has nothing to warn about. */
+DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint32_t words) {
+    dlpi_word *to = (dlpi_word *)slot;
+    for (uint32_t i = 0; i < words; i++) {
+        uint64_t word;
+        memcpy(&word, (const unsigned char *)record + i * 8, 8);
+        DLPI_STORE_RLX(to + i, word); /* D1, behind it T1 */
+    }
 }
 
-static inline unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
-                                       uint32_t record_bytes) {
-    return slots + (number & (capacity - 1)) * record_bytes;
+DLPI_INLINE void dlpi_put_record(void *slot, const void *record, uint32_t bytes) {
+    if (bytes == 8)
+        dlpi_put_words(slot, record, 1);
+    else if (bytes == 64 && __builtin_object_size(record, 0) >= 64)
+        dlpi_put_words(slot, record, 8);
+    else if (bytes == 16 && __builtin_object_size(record, 0) >= 16)
+        dlpi_put_words(slot, record, 2);
+    else if (bytes == 32 && __builtin_object_size(record, 0) >= 32)
+        dlpi_put_words(slot, record, 4);
+    else if (bytes <= 128 || __builtin_object_size(record, 0) <= 128)
+        dlpi_put_words(slot, record, bytes / 8);
+    else
+        memcpy(slot, record, bytes);
+}
+
+DLPI_INLINE void dlpi_get_record(void *record, const void *slot, uint32_t bytes) {
+    if (bytes == 8)
+        memcpy(record, slot, 8);
+    else if (bytes == 64 && __builtin_object_size(record, 0) >= 64)
+        memcpy(record, slot, 64);
+    else if (bytes == 16 && __builtin_object_size(record, 0) >= 16)
+        memcpy(record, slot, 16);
+    else if (bytes == 32 && __builtin_object_size(record, 0) >= 32)
+        memcpy(record, slot, 32);
+    else
+        memcpy(record, slot, bytes);
 }
 
 /* Copy n records into the ring, or (out) from it, in one piece or two. */
@@ -445,9 +502,9 @@ static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, 
         memcpy((unsigned char *)records + first * record_bytes, slots, (n - first) * record_bytes);
 }
 
-/* Lend room for up to n records, one behind the other in memory. *records: where to write them, valid
-   until commit or abort; a lane's records cannot be refused, only not committed. Returns how many (fewer
-   than n at the ring's end too), 0 if the lane is full, DLP_ERR_CORRUPT. Wait-free. */
+/* Lend room for up to n records, one behind the other in memory. *records: where to write them,
+   valid until commit or abort. Returns how many (fewer than n at the ring's end too), 0 if the lane
+   is full, DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
     int64_t room = dlpi_spsc_room(tx, n);
     uint64_t at = tx->tail & (tx->capacity - 1);
@@ -461,8 +518,8 @@ static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **recor
     return (int64_t)most;
 }
 
-/* Publish the first n of the records reserved; the others are given up. Returns DLP_OK, DLP_ERR_ARG if
-   fewer were reserved. Wait-free, but for waking. */
+/* Publish the first n of the records reserved; the others are given up. Returns DLP_OK,
+   DLP_ERR_ARG if fewer were reserved. Wait-free, but for waking. */
 static inline int dlp_spsc_commit(dlp_spsc_tx *tx, uint64_t n) {
     if (DLPI_UNLIKELY(n > tx->reserved))
         return DLP_ERR_ARG;
@@ -477,19 +534,20 @@ static inline void dlp_spsc_abort(dlp_spsc_tx *tx) {
     tx->reserved = 0;
 }
 
-/* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT. Wait-free, but for waking. */
-static inline int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
+/* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT. Wait-free, but for
+   waking. */
+DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     int64_t room = dlpi_spsc_room(tx, 1);
     if (DLPI_UNLIKELY(room <= 0))
         return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
-    dlpi_copy_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
-                     tx->record_bytes, record);
+    dlpi_put_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
+                    tx->record_bytes);
     dlpi_spsc_publish_tx(tx, 1);
     return DLP_OK;
 }
 
-/* Push copies of up to n records. Returns how many, 0 if the lane is full, DLP_ERR_CORRUPT. One store
-   publishes them all. Wait-free, but for waking. */
+/* Push copies of up to n records. Returns how many, 0 if the lane is full, DLP_ERR_CORRUPT. One
+   store publishes them all. Wait-free, but for waking. */
 static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n) {
     int64_t room = dlpi_spsc_room(tx, n);
     if (DLPI_UNLIKELY(room <= 0 || n == 0))
@@ -501,9 +559,10 @@ static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *recor
     return (int64_t)n;
 }
 
-/* Lend up to n records, one behind the other in memory, until release. Returns how many (fewer than n
-   at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in memory that the
-   producer can still write: between processes that do not trust each other copy, check, use. Wait-free. */
+/* Lend up to n records, one behind the other in memory, until release. Returns how many (fewer
+   than n at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in
+   memory that the producer can still write: between processes that do not trust each other copy,
+   check, use. Wait-free. */
 static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **records) {
     int64_t stock = dlpi_spsc_stock(rx, n);
     uint64_t at = rx->head & (rx->capacity - 1);
@@ -517,8 +576,8 @@ static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **re
     return (int64_t)most;
 }
 
-/* Give the first n of the peeked records back; the others are not taken. Returns DLP_OK, DLP_ERR_ARG if
-   fewer were peeked. Wait-free, but for waking. */
+/* Give the first n of the peeked records back; the others are not taken. Returns DLP_OK,
+   DLP_ERR_ARG if fewer were peeked. Wait-free, but for waking. */
 static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
     if (DLPI_UNLIKELY(n > rx->peeked))
         return DLP_ERR_ARG;
@@ -527,19 +586,20 @@ static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
     return DLP_OK;
 }
 
-/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
-static inline int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
+/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for
+   waking. */
+DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
     int64_t stock = dlpi_spsc_stock(rx, 1);
     if (DLPI_UNLIKELY(stock <= 0))
         return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
-    dlpi_copy_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
-                     rx->record_bytes, record);
+    dlpi_get_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
+                    rx->record_bytes);
     dlpi_spsc_take(rx, 1);
     return DLP_OK;
 }
 
-/* Pop up to max records. Returns how many, 0 if the lane is empty, DLP_ERR_CORRUPT. Wait-free, but for
-   waking. */
+/* Pop up to max records. Returns how many, 0 if the lane is empty, DLP_ERR_CORRUPT. Wait-free, but
+   for waking. */
 static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max) {
     int64_t stock = dlpi_spsc_stock(rx, max);
     if (DLPI_UNLIKELY(stock <= 0 || max == 0))
@@ -551,8 +611,9 @@ static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uin
     return (int64_t)max;
 }
 
-/* Push (pop) one record, waiting for room (for a record). Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT. */
-static inline int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
+/* Push (pop) one record, waiting for room (for a record). Returns DLP_OK, DLP_TIMEOUT,
+   DLP_ERR_CORRUPT. */
+DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_spsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL))
         return r;
@@ -560,7 +621,7 @@ static inline int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout
     return r == DLP_OK ? dlp_spsc_try_push(tx, record) : r;
 }
 
-static inline int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
+DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
     int r = dlp_spsc_try_pop(rx, record);
     if (DLPI_LIKELY(r != DLP_EMPTY))
         return r;
@@ -576,18 +637,18 @@ static inline int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
      O1     an owner word               rmw seq_cst    O1: one claimer wins
    Ready bits are hints that save the consumer from looking at idle lanes. R1 may see a bit that R3
    is just clearing while T1 is on its way, and the hint is then lost; therefore every 64th search
-   looks at all lanes, and so does every search that would else report empty. Hence empty is reported
-   only after T2 found each lane empty, and a lane waits at most 64 turns.
+   looks at all lanes, and so does every search that would else report empty. Hence empty is
+   reported only after T2 found each lane empty, and a lane waits at most 64 turns.
    Order is kept per producer, not among producers. No producer waits for another. Progress as for
    lanes; a search takes as many steps as there are producers, at most. */
 
-static inline void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
+DLPI_INLINE void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
     if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* R1 <- R3 */
         DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* R2 -> R3 */
 }
 
 /* These are dlp_spsc_ calls on the producer's own lane. */
-static inline int dlp_mpsc_try_push(dlp_mpsc_tx *tx, const void *record) {
+DLPI_INLINE int dlp_mpsc_try_push(dlp_mpsc_tx *tx, const void *record) {
     int r = dlp_spsc_try_push(&tx->lane, record);
     dlpi_mpsc_say_ready(tx);
     return r;
@@ -613,7 +674,7 @@ static inline void dlp_mpsc_abort(dlp_mpsc_tx *tx) {
     dlp_spsc_abort(&tx->lane);
 }
 
-static inline int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_ms) {
+DLPI_INLINE int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_mpsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL))
         return r;
@@ -622,7 +683,7 @@ static inline int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout
 }
 
 /* Have a lane with records in turn. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
-static inline int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
+DLPI_INLINE int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
     if (DLPI_LIKELY(rx->left > 0 && rx->at->tail_seen != rx->at->head))
         return DLP_OK;
     return dlpi_mpsc_find(rx);
@@ -630,7 +691,7 @@ static inline int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
 
 /* Pop one record of some producer, in turns of `quantum` records. *producer (may be NULL): whose.
    Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
-static inline int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
+DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
     if (DLPI_UNLIKELY(r != DLP_OK))
         return r;
@@ -658,7 +719,8 @@ static inline int dlp_mpsc_release(dlp_mpsc_rx *rx, uint64_t n) {
     return r;
 }
 
-/* Pop up to max records, of several producers if need be. Returns how many, 0: empty; DLP_ERR_CORRUPT. */
+/* Pop up to max records, of several producers if need be. Returns how many, 0: empty;
+   DLP_ERR_CORRUPT. */
 static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max) {
     unsigned char *to = (unsigned char *)records;
     uint64_t done = 0;
@@ -678,7 +740,7 @@ static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uin
     return (int64_t)done;
 }
 
-static inline int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
+DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
     int r = dlp_mpsc_try_pop(rx, record, producer);
     if (DLPI_LIKELY(r != DLP_EMPTY))
         return r;
@@ -688,47 +750,53 @@ static inline int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer
 
 /* ---------------------------------------------------------------------------------------------
    >>order      HASHES, KEYED PERMUTATIONS
-   Everything here is a pure function of its arguments: the same numbers on every machine and compiler, for
-   ever. A better algorithm will get a new name. */
+   Everything here is a pure function of its arguments: the same numbers on every machine and
+   compiler, for ever. A better algorithm will get a new name. */
 
 /* Mix four numbers into 64 well-mixed bits.
    seed, a, b, c: any values; their order matters - returns the hash - any thread, never waits
-   source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of SplitMix64
-   in Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014). */
+   source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of
+   SplitMix64: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014). */
 DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
 
 #define DLP_PERMUTATION_TABLE 1024 /* smaller permutations are tables */
 #define DLP_PERMUTATION_ROUNDS 10 /* at most */
 
-/* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest. After init it
-   is read-only, holds no pointer and may be copied and shared. */
+/* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest.
+   After init it is read-only, holds no pointer and may be copied and shared. */
 typedef struct dlp_permutation {
-    uint64_t n, seed, epoch;                      /* as given to init */
-    uint32_t right_bits;                          /* a number is left << right_bits | right */
-    uint32_t left_values;                         /* left is 0..left_values-1 */
-    uint32_t rounds;                              /* 0: table */
-    uint32_t simd;                                /* which code runs a block; never which numbers */
-    uint32_t key[2 * DLP_PERMUTATION_ROUNDS];     /* two of each round */
-    uint16_t table[DLP_PERMUTATION_TABLE];        /* n < DLP_PERMUTATION_TABLE: all images */
+    uint64_t n, seed, epoch;                  /* as given to init */
+    uint32_t right_bits;                      /* a number is left << right_bits | right */
+    uint32_t left_values;                     /* left is 0..left_values-1 */
+    uint32_t rounds;                          /* 0: table */
+    uint32_t simd;                            /* which code runs a block; never which numbers */
+    uint32_t key[2 * DLP_PERMUTATION_ROUNDS]; /* two of each round */
+    uint16_t table[DLP_PERMUTATION_TABLE];    /* n < DLP_PERMUTATION_TABLE: all images */
 } dlp_permutation;
 
 /* Choose the permutation of 0..n-1 that belongs to (n, seed, epoch).
-   p: written whole; n: 1..2^48; seed, epoch: any values - returns 0, or DLP_ERR_ARG with p untouched - any
-   thread - never waits; well under a microsecond, some microseconds below DLP_PERMUTATION_TABLE numbers
-   source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b (Black, Rogaway,
-   Ciphers with Arbitrary Finite Domains, CT-RSA 2002) with cycle walking. */
+   p: written whole; n: 1..2^48; seed, epoch: any values - returns 0, or DLP_ERR_ARG with p
+   untouched - any thread - never waits or allocates; some microseconds below DLP_PERMUTATION_TABLE
+   numbers, else a tenth of one
+   source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b
+   with cycle walking (Black, Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002). */
 DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch);
 
-/* Return the number at a position, UINT64_MAX for a position of n or more. Any thread, never waits. */
+/* Return the number at a position.
+   position: 0..n-1 - returns UINT64_MAX for others - any thread - never waits. */
 DLPDEF uint64_t dlp_permutation_at(const dlp_permutation *p, uint64_t position);
 
-/* Return the position of a number, UINT64_MAX for a value of n or more. Any thread, never waits; looks through
-   the table below DLP_PERMUTATION_TABLE numbers. */
+/* Return the position of a number: the inverse of dlp_permutation_at.
+   value: 0..n-1 - returns UINT64_MAX for others - any thread - never waits; below
+   DLP_PERMUTATION_TABLE numbers looks through the table. */
 DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value);
 
-/* Write the numbers at positions first .. first+count-1: as dlp_permutation_at, several times as fast.
-   out: [count] - any thread, never waits. */
-DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count, uint64_t *out);
+/* Write the numbers at positions first .. first+count-1: as dlp_permutation_at, several times as
+   fast where the processor has AVX2.
+   first, count: any; UINT64_MAX is written for positions of n or more; out: [count], borrowed - any
+   thread - never waits. */
+DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count,
+                                  uint64_t *out);
 
 /* ---------------------------------------------------------------------------------------------
    >>dataset    FIELDS, DATASETS, ITEMS */
@@ -1173,7 +1241,10 @@ typedef struct dlp_skip {
 /* Copy the newest skips (at most max, of a ring of 64); *total: how many there were. Returns the number copied. */
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
-/* Say in words which stage limits throughput and what to change. Returns the length, as snprintf. */
+/* Say in words which stage limits throughput and what to change: lines, the first beginning "Limit: ".
+   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length - returns
+   the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any thread - does
+   not wait or allocate. */
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size);
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size);
 
@@ -1192,7 +1263,11 @@ typedef struct dlp_trace_event {
    returns their number, or negative. name: [32], may be NULL. */
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name);
-/* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG. */
+/* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG of the newest
+   stretch. path: borrowed; a new or regular file is written as path.tmp and renamed, anything else
+   (device, pipe, link) in place - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno, or
+   dlp_pipe_trace's error; after a failure the old file is there as it was - progress: allocates for the
+   length of the call and writes a file; keep it off the step path. */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 
@@ -1244,15 +1319,7 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 #endif
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-clock      PAUSE, TIME */
-
-static inline void dlpi_pause(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield" ::: "memory");
-#endif
-}
+   >>impl-clock      TIME */
 
 static inline uint64_t dlpi_now_ns(void) {
     struct timespec t;
@@ -1305,8 +1372,8 @@ DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
 
 #define DLPI_SLEEP_MAX_NS 100000000u /* every sleep ends by then: a waker can die before it wakes */
 
-/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper that
-   has not slept yet sees another value than it expects. */
+/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper
+   that has not slept yet sees another value than it expects. */
 #ifndef DLPIPE_NO_FUTEX
 /* The kernel's numbers (futex(2)), so that no kernel header is needed. */
 enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
@@ -1389,7 +1456,7 @@ static int dlpi_lot_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_
     t.tv_nsec = (long)(at % 1000000000u);
     int timed_out = 0;
     pthread_mutex_lock(lock);
-    if (DLPI_LOAD_SEQ(word) == expect) { /* W1, under the lock that a waker takes after its change */
+    if (DLPI_LOAD_SEQ(word) == expect) { /* W1, under the waker's lock */
         me.next = *list;
         *list = &me;
         while (!me.woken && !timed_out)
@@ -1480,7 +1547,8 @@ static int dlpi_cgroup_cpus(int most) {
 }
 #endif
 
-/* Cores that this process may use: its affinity mask, and its cgroup's quota where it can be read. */
+/* Cores that this process may use: its affinity mask, and its cgroup's quota where it can be read.
+   */
 static int dlpi_cpu_count(void) {
 #if defined(__linux__)
     cpu_set_t set;
@@ -1496,7 +1564,8 @@ static int dlpi_cpu_count(void) {
 #endif
 }
 
-/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to sleep ---- */
+/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to
+   sleep ---- */
 
 #ifndef DLPIPE_NO_MEMBARRIER
 /* The kernel's numbers (membarrier(2)). */
@@ -1538,14 +1607,16 @@ static int dlpi_heavy_barrier(int shared) {
    A bell is a futex word. DLPI_BELL_SLEEPER: its owner sleeps or is about to. DLPI_BELL_RMW: some
    participant has no heavy barrier; it is set once and stays, and makes every waker come to
    dlpi_bell_ring, whose read-modify-write (B2) then is the order.
-   Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is unchanged.
+   Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is
+   unchanged.
    Waker:   T1 or H1; B1.
-   With the barrier: either B1 comes before it in the waker's program, and then so does T1, which the
-   barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
+   With the barrier: either B1 comes before it in the waker's program, and then so does T1, which
+   the barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
    Without: B2 and B3 are one order. If B2 is later it sees the bit. If B3 is later it reads what B2
    wrote, or later, and the second look sees T1, which came before B2.
-   A participant that sets DLPI_BELL_RMW while others run may miss a wake-up until they have seen the
-   bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100 ms. */
+   A participant that sets DLPI_BELL_RMW while others run may miss a wake-up until they have seen
+   the bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100
+   ms. */
 #define DLPI_BELL_SLEEPER 1u
 #define DLPI_BELL_RMW 2u
 
@@ -1598,7 +1669,8 @@ static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until
 
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER; /* B3 -> B1, B2 */
+        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER); /* B3 -> B1, B2 */
+        set |= DLPI_BELL_SLEEPER;
         if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
             DLPI_OR_SEQ(w->bell, DLPI_BELL_RMW); /* -> B1 */
             set |= DLPI_BELL_RMW;
@@ -1611,6 +1683,11 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
         }
         uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
         dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
+        if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
+            if (DLPI_LOAD_RLX(w->bell) & DLPI_BELL_SLEEPER) /* B3, own bit, if no waker took it */
+                DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+            return DLP_OK;
+        }
     }
 }
 
@@ -1746,6 +1823,7 @@ DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
     rx->head = rx->published = copy.head;
     rx->tail_seen = copy.tail;
     rx->publish_every = copy.capacity >= 8 ? copy.capacity / 8 : 1;
+    rx->slip_most = DLPI_SLIP_MOST;
     rx->capacity = copy.capacity;
     rx->slots = (unsigned char *)mem + copy.slots_offset;
     rx->lane = lane;
@@ -1819,9 +1897,11 @@ DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, 
 
 /* ---- bundles ---- */
 
+#ifndef DLPI_MPSC_SCAN          /* a checker may define these two before inclusion */
 #define DLPI_MPSC_SCAN 16u      /* up to so many producers the consumer just looks at their tails */
-#define DLPI_MPSC_QUANTUM 64u
 #define DLPI_MPSC_SWEEP 64u     /* every so many searches all lanes are looked at */
+#endif
+#define DLPI_MPSC_QUANTUM 64u
 
 /* Offsets and sizes of a bundle; all 0 if a parameter is out of range. */
 static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity, uint32_t producers) {
@@ -1875,7 +1955,8 @@ DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
 static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *copy) {
     if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* M2 <- M1 */
         return DLP_ERR_CORRUPT;
-    dlp_mpsc found = *bundle;
+    dlp_mpsc found;
+    memcpy(&found, bundle, offsetof(dlp_mpsc, pad0)); /* what init wrote before M1 */
     *copy = dlpi_mpsc_plan(found.record_bytes, found.capacity, found.producers);
     if (copy->total_bytes == 0 || copy->total_bytes > bytes || found.shared > 1)
         return DLP_ERR_CORRUPT;
@@ -1943,6 +2024,7 @@ DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_la
         int r = dlp_spsc_attach_rx(&lanes[i], lane, copy.lane_bytes);
         if (r != DLP_OK || lanes[i].record_bytes != copy.record_bytes)
             return DLP_ERR_CORRUPT;
+        lanes[i].slip_most = 0; /* other lanes may have records */
     }
     memset(rx, 0, sizeof *rx);
     rx->bundle = (dlp_mpsc *)mem;
@@ -2004,7 +2086,7 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     if (rx->ready_words == 0)
         return dlpi_mpsc_sweep(rx);
-    if (rx->left == 0) /* its turn is over, but it may have more */
+    if (rx->left == 0 && rx->at->tail_seen != rx->at->head) /* its turn is over, but it has more */
         DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64); /* R2 */
     rx->left = 0;
     int r = DLP_EMPTY;
@@ -2057,22 +2139,24 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
-   Two rules. Numbers drawn for different uses never share keys: each use has a domain word, absorbed right after the
-   seed. And nothing here may ever change a number, or every saved state and published run changes with it;
-   tests/order.c pins them. */
+   Two rules. Numbers drawn for different uses never share keys: each use has a domain word,
+   absorbed right after the seed. And nothing here may ever change a number, or every saved state
+   and published run changes with it; tests/order.c pins them. */
 
-/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
+/* DLPIPE_NO_SIMD, DLPIPE_NO_INT128 [impl]: plain C only. Slower, same numbers. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
 #define DLPI_ORDER_AVX2
 #include <immintrin.h>
 #endif
 
-#define DLPI_GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio: keeps 0 from being a fixed point */
+#define DLPI_GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio, so that 0 is no fixed point */
 #define DLPI_MAX_ITEMS ((uint64_t)1 << 48)
 
+/* These numbers are part of every order. */
 enum {
     DLPI_DOMAIN_PERMUTATION = 1,
     DLPI_DOMAIN_DRAW,
+    DLPI_DOMAIN_WEIGHTED,
     DLPI_DOMAIN_REPLACEMENT,
     DLPI_DOMAIN_ITEM,
     DLPI_DOMAIN_PARAMS
@@ -2104,7 +2188,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 
 /* The high half of a * b; the low half goes to *low. */
 static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
-#ifdef __SIZEOF_INT128__
+#if defined(__SIZEOF_INT128__) && !defined(DLPIPE_NO_INT128)
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
     *low = (uint64_t)product;
@@ -2118,8 +2202,9 @@ static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
 #endif
 }
 
-/* A range that numbers are drawn from, without bias: of the 2^64 random words the first `reject` of each residue's
-   share are drawn again, so that every value has equally many (Lemire, ACM TOMACS 29/1, 2019). */
+/* A range 0..n-1 that numbers are drawn from without bias: the high half of random * n, where a
+   random word whose low half is below `reject` = 2^64 mod n is drawn again, so that equally many
+   words lead to every value (Lemire, ACM TOMACS 29/1, 2019). */
 typedef struct dlpi_range {
     uint64_t n, reject;
 } dlpi_range;
@@ -2140,25 +2225,30 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
 
 /* --- Keyed permutation -----------------------------------------------------------------------
 
-   A number below n is written as (left, right): right has a power of two of values, 2^right_bits, about the square
-   root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a keyed hash of right to left (mod a)
-   and of left to right (mod 2^right_bits). Each is undone by the subtraction, so all together is a bijection of
-   a * 2^right_bits >= n numbers. Results from n up are put through again until they fall below n, which always ends
-   (the cycle comes back to where it began, which is below n) and is a bijection of 0..n-1. Fewer than
-   2^right_bits numbers lie above n, one in 32 at the most, also just above a power of two; splitting takes no
-   division; and the additions, not exclusive ors, give odd permutations as often as even ones.
+   A number below n is written as (left, right): right has a power of two of values, 2^right_bits,
+   about the square root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a
+   keyed hash of right to left (mod a) and of left to right (mod 2^right_bits). Each is undone by
+   the subtraction, so all together is a bijection of a * 2^right_bits >= n numbers. Results from n
+   up are put through again until they fall below n, which always ends (the cycle comes back to
+   where it began, which is below n) and is a bijection of 0..n-1. Fewer than 2^right_bits numbers
+   lie above n, one in 32 at the most, also just above a power of two; splitting takes no division;
+   and the additions, not exclusive ors, give odd permutations as often as even ones.
 
-   Feistel networks on few values are poor; hence 8 rounds where a pair of numbers is not much against the square of n,
-   6 above, and tables of exact, keyed shuffles below 1,024. */
+   Few rounds on few values can be told from a random permutation by counting pairs of positions
+   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/order.c counts): hence 10 rounds
+   below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
+   DLP_PERMUTATION_TABLE, where even that would not do. */
 
-/* 64 bits whose upper word's low 24 bits and whose lower word's high bits are the round's hash of a half. */
+/* A product whose bits 24..47 and bits 0..31 (of those the high ones more) are well mixed; the two
+   kinds of rounds take what they need of it. */
 static inline uint64_t dlpi_round_hash(uint32_t half, const uint32_t key[2]) {
     uint64_t z = (uint64_t)(half ^ key[0]) * 0x85ebca6bu;
     return (uint64_t)((uint32_t)z ^ (uint32_t)(z >> 32) ^ key[1]) * 0xc2b2ae35u;
 }
 
 /* What a round adds to left: 0..left_values-1. */
-static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right, const uint32_t key[2]) {
+static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right,
+                                       const uint32_t key[2]) {
     return (uint32_t)((uint64_t)(uint32_t)dlpi_round_hash(right, key) * p->left_values >> 32);
 }
 
@@ -2266,8 +2356,10 @@ DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m
     return _mm256_mul_epu32(z, _mm256_set1_epi64x(0xc2b2ae35));
 }
 
-/* dlpi_permutation_step of the 16 numbers from x on, four vectors of four lanes so that multiplications overlap. */
-DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x, uint64_t *out) {
+/* dlpi_permutation_step of the 16 numbers from x on: four vectors of four lanes, so that
+   multiplications overlap. */
+DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x,
+                                                     uint64_t *out) {
     const __m128i shift = _mm_cvtsi32_si128((int)p->right_bits);
     const __m256i a = _mm256_set1_epi64x(p->left_values);
     const __m256i mask = _mm256_set1_epi64x((1ll << p->right_bits) - 1);
@@ -2295,8 +2387,8 @@ DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, u
                             _mm256_or_si256(_mm256_sll_epi64(left[v], shift), right[v]));
 }
 
-DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first, uint32_t count,
-                                                      uint64_t *out) {
+DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first,
+                                                      uint32_t count, uint64_t *out) {
     uint32_t done = 0;
     for (; count - done >= 16; done += 16) {
         dlpi_permutation_step16(p, first + done, out + done);
@@ -2308,7 +2400,8 @@ DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, 
 }
 #endif
 
-DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count, uint64_t *out) {
+DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count,
+                                  uint64_t *out) {
     uint64_t inside = first < p->n ? p->n - first : 0;
     uint32_t valid = inside < count ? (uint32_t)inside : count, done = 0;
 #ifdef DLPI_ORDER_AVX2
@@ -2323,11 +2416,12 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
 
 /* --- Weights ---------------------------------------------------------------------------------
 
-   Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i] units. A draw picks a
-   bucket, then a unit in it; units below `own` are the bucket's item's, the others its alias's. Every quantity is
-   exact, so frequencies are exactly weight / total. Built by a sweep with two cursors and one residue, so without
-   memory beside the table (Huebschle-Schneider, Sanders, Parallel Weighted Random Sampling, ESA 2019). Entry 0 of the
-   table holds the total. */
+   Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i]
+   units. A draw picks a bucket, then a unit in it; units below `own` are the bucket's item's, the
+   others its alias's. Every quantity is exact, so frequencies are exactly weight / total. Built by
+   a sweep with two cursors and one residue, so without memory beside the table
+   (Huebschle-Schneider, Sanders, Parallel Weighted Random Sampling, ESA 2019). Entry 0 of the table
+   holds the total. */
 typedef struct dlpi_alias {
     uint64_t own, alias;
 } dlpi_alias;
@@ -2337,7 +2431,8 @@ static inline uint64_t dlpi_order_domain(const dlp_sampler_desc *d, uint64_t n_i
 }
 
 /* The next item from i on whose n * weight is above total (heavy) or not; n if there is none. */
-static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i, int heavy) {
+static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i,
+                                int heavy) {
     for (; i < n; i++) {
         uint64_t low, high = dlpi_multiply(n, weights[i], &low);
         if ((high != 0 || low > total) == heavy)
@@ -2346,10 +2441,11 @@ static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t to
     return i;
 }
 
-/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once the heavy item has
-   no more than a bucket left, its own, with units of the next heavy one on top. What is left of the heavy item is
-   high:low. Units and space are equal at every turn, so a light item is there while the residue is above a bucket,
-   and lights left at the end fill theirs exactly. */
+/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once
+   the heavy item has no more than a bucket left, its own, with units of the next heavy one on top.
+   What is left of the heavy item is high:low. Units and space are equal at every turn, so a light
+   item is there while the residue is above a bucket, and lights left at the end fill theirs
+   exactly. */
 static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total, dlpi_alias *t) {
     uint64_t light = dlpi_alias_next(weights, n, total, 0, 0);
     uint64_t heavy = dlpi_alias_next(weights, n, total, 0, 1);
@@ -2422,15 +2518,17 @@ static int dlpi_order_fault(dlp_error *err, const char *field, const char *forma
 
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
-        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64, d->n_subset);
+        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
+                                d->n_subset);
     if (!d->subset)
         return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48", d->n_subset);
+        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
+                                d->n_subset);
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
             return dlpi_order_fault(err, "sampler.subset",
-                                    "subset[%" PRIu64 "] is %" PRIu64 ", must be below n_items = %" PRIu64, i,
+                                    "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
                                     d->subset[i], n_items);
     return DLP_OK;
 }
@@ -2441,34 +2539,40 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     if (d->order != DLP_ORDER_WEIGHTED) {
         if (!d->weights)
             return DLP_OK;
-        return dlpi_order_fault(err, "sampler.weights", "weights need order DLP_ORDER_WEIGHTED, order is %d",
+        return dlpi_order_fault(err, "sampler.weights",
+                                "weights need order DLP_ORDER_WEIGHTED, order is %d",
                                 (int)d->order);
     }
     if (!d->weights)
-        return dlpi_order_fault(err, "sampler.weights", "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
+        return dlpi_order_fault(err, "sampler.weights",
+                                "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
             return dlpi_order_fault(err, "sampler.weights",
-                                    "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63", i, d->weights[i]);
+                                    "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63",
+                                    i, d->weights[i]);
         total += d->weights[i];
     }
     if (total == 0)
-        return dlpi_order_fault(err, "sampler.weights", "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
+        return dlpi_order_fault(err, "sampler.weights",
+                                "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
     return DLP_OK;
 }
 
-/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG with err filled. */
+/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     uint64_t draws = d->samples_per_epoch;
     bool one_each = d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48", n_items);
+        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+                                n_items);
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_BATCHES)
         return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
                                 (int)DLP_ORDER_BATCHES);
     if (d->threaded < 0 || d->threaded > 1)
-        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1", (int)d->threaded);
+        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
+                                (int)d->threaded);
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK)
         return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK)
@@ -2476,13 +2580,15 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (draws > DLPI_MAX_ITEMS)
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
-    if (draws && (d->order == DLP_ORDER_BATCHES || (one_each && draws != dlpi_order_domain(d, n_items))))
+    if (draws &&
+        (d->order == DLP_ORDER_BATCHES || (one_each && draws != dlpi_order_domain(d, n_items))))
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", order %d takes each item once: leave it 0", draws,
+                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
                                 (int)d->order);
     if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
-        return dlpi_order_fault(err, "sampler.function", "function and order DLP_ORDER_FUNCTION go together: function"
-                                " is %s, order is %d", d->function ? "set" : "NULL", (int)d->order);
+        return dlpi_order_fault(err, "sampler.function",
+                                "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
+                                d->function ? "set" : "NULL", (int)d->order);
     return DLP_OK;
 }
 
@@ -2495,7 +2601,8 @@ static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64
     return dlpi_absorb(dlp_hash(lane[0], lane[1], lane[2], lane[3]), n);
 }
 
-/* A number that differs where subset, weights, samples or function_id do: part of a saved state's fingerprint. */
+/* A number that differs where subset, weights, samples or function_id do, for a saved state's
+   fingerprint. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
     h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
@@ -2506,22 +2613,23 @@ static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_ite
 
 /* One worker's view of the order; it is process-local and holds pointers. */
 typedef struct dlpi_order {
-    int32_t kind;                 /* DLP_ORDER_* */
-    int32_t ready;                /* 1: key[] and permutation are those of `epoch` */
+    int32_t kind;  /* DLP_ORDER_* */
+    int32_t ready; /* 1: key[] and permutation are those of `epoch` */
     uint64_t n_items;
-    uint64_t domain;              /* items of the subset, or all */
-    uint64_t samples;             /* positions of an epoch, 0: not known */
+    uint64_t domain;  /* items of the subset, or all */
+    uint64_t samples; /* positions of an epoch, 0: not known */
     uint64_t seed, epoch;
-    uint64_t key[3];              /* REPLACEMENT, WEIGHTED: of this epoch */
-    dlpi_range buckets, units;    /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
-    const uint64_t *subset;       /* or NULL */
-    const dlpi_alias *alias;      /* or NULL */
+    uint64_t key[3];           /* REPLACEMENT, WEIGHTED: of this epoch */
+    dlpi_range buckets, units; /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
+    const uint64_t *subset;    /* or NULL */
+    const dlpi_alias *alias;   /* or NULL */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
     dlp_permutation permutation;
 } dlpi_order;
 
-static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items, const void *table) {
+static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
+                            const void *table) {
     const dlpi_alias *t = (const dlpi_alias *)table;
     memset(o, 0, sizeof *o);
     o->kind = d->order;
@@ -2540,15 +2648,16 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
 }
 
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
+    uint64_t domain = o->kind == DLP_ORDER_WEIGHTED ? DLPI_DOMAIN_WEIGHTED : DLPI_DOMAIN_DRAW;
     if (o->kind == DLP_ORDER_SHUFFLED)
         dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
     for (uint64_t i = 0; i < 3; i++)
-        o->key[i] = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_DRAW, o->seed, epoch), i);
+        o->key[i] = dlpi_absorb(dlpi_hash_in(domain, o->seed, epoch), i);
     o->epoch = epoch;
     o->ready = 1;
 }
 
-/* Two keyed rounds: with one, the draws of two epochs would be the same sequence at an offset. */
+/* Two keyed rounds: with one, epochs could draw from one sequence in another order. */
 static inline uint64_t dlpi_order_random(const dlpi_order *o, uint64_t position) {
     return dlpi_absorb(dlpi_absorb(o->key[0], position), o->key[1]);
 }
@@ -2561,9 +2670,10 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
-/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result that is out of range
-   comes out as n_items or more: the caller checks. */
-static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count, uint64_t *out) {
+/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
+   that is out of range comes out as n_items or more: the caller checks. */
+static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                             uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch))
         dlpi_order_begin(o, epoch);
     switch (o->kind) {
@@ -2591,13 +2701,15 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
 }
 
-/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at a keyed position of
-   the epoch, or, for draws with replacement, one more draw, at a position behind any epoch's end. Copies the view, for
-   the epoch need not be the one that it is at. */
-static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position, uint32_t k) {
+/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at
+   a keyed position of the epoch, or, for draws with replacement, one more draw, at a position
+   behind any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
+static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
+                                       uint32_t k) {
     dlpi_order view = *o;
     uint64_t index = 0, behind = (uint64_t)1 << 63;
-    uint64_t random = dlpi_absorb(dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
+    uint64_t random = dlpi_absorb(
+        dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
     bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
     uint64_t positions = o->samples ? o->samples : o->domain;
     uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
@@ -2629,6 +2741,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    P1     slot.pub          feeder, after its fields   workers before a claim (P1)
    O1     own[u]            claiming worker (CAS)      other claimers (O1)
    D1     done[i]           worker, after its rows     completers, next stage (D1)
+   D2     scan              completer, after done      completers (D2)
    Y1     ready             completer of the last row  next stage, caller (Y1)
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
@@ -2637,20 +2750,24 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and pub
    of generation b with u below its unit count. Slots are reused only after every unit of b was
    claimed and done, and own[u] only grows, so if the slot went on since, the swap fails. Units of b
-   freed again (dlpi_row_redo) get generation b - 1, which is older than b and than nothing later.
+   freed again (dlpi_rows_redo) get generation b - 1, which is older than b and than nothing later, and
+   a number that none of their claims and none of their earlier frees had.
    Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
    the others. The swaps are totally ordered, so the last of them sees all full; several may, and
    then the swap on ready lets one through. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
 #define DLPI_FORMAT 1u
-#define DLPI_GEN_MASK ((UINT64_C(1) << 40) - 1)
+#define DLPI_GEN_BITS 39
+#define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)
 #define DLPI_TICKET_BATCH ((UINT64_C(1) << 44) - 1) /* low bits of a batch that a ticket carries */
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_WORD_ROWS 32u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
 #define DLPI_PARK 64
+#define DLPI_FREED (UINT64_C(1) << 23) /* in own[u], where a worker's number is far below */
+#define DLPI_GOES_BACK UINT64_C(0)
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
@@ -2686,10 +2803,9 @@ typedef struct dlpi_ctl {
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; caller */
     uint64_t delivered; /* V1 batches delivered; caller */
-    uint64_t cancel;    /* epochs below this one are not wanted; caller */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns, calls;
-    uint64_t pad1[4];
+    uint64_t pad1[5];
     uint64_t want;      /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t feeder_sleeps; /* B1 */
@@ -2697,6 +2813,7 @@ typedef struct dlpi_ctl {
     uint32_t transfer_sleeps; /* B1 */
     uint32_t transfer_word;
     uint8_t pad2[DLPI_LINE - 28];
+    uint64_t cancel;    /* N1 epochs below this one are not wanted; caller */
     uint32_t stop;
     uint32_t error_claim, error_ready;
     uint32_t pad3;
@@ -2726,27 +2843,32 @@ typedef struct dlpi_wblock {
     uint32_t hist[DLPI_HIST];
 } dlpi_wblock;
 
-/* A batch slot's words. Fields below pub are the feeder's until pub names the batch. */
+/* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a row
+   fails. The last begins with what the feeder tells the workers and goes on with the words of the
+   first stage (dlpi_sst), so that a small batch travels in one cache line. */
 typedef struct dlpi_bslot {
-    uint64_t pub; /* P1 generation, count, run shift */
-    uint64_t sequence, epoch, position, in_epoch;
+    uint64_t sequence, in_epoch;
     uint64_t begins, after; /* global position where the batch begins and ends */
-    uint32_t count, flags;
-    uint32_t cell; /* item cells of this batch */
-    uint32_t pad0;
-    uint8_t pad1[DLPI_LINE - 72];
-    uint32_t used;  /* C1 1 from publication to release */
-    uint32_t dirty; /* some row is padding or left out */
+    uint32_t flags;
+    uint32_t used;   /* C1 1 from publication to release */
+    uint32_t dirty;  /* some row is padding, left out, tried again or replaced */
     uint32_t failed; /* F1 1: claimed, 2: error[] is complete */
     uint32_t dbuf;
+    uint32_t pad0;
     dlp_error error;
+    uint8_t pad1[5 * DLPI_LINE - 56 - sizeof(dlp_error)];
+    uint64_t pub; /* P1 generation, count, padded, run shift */
+    uint64_t epoch, position;
+    uint32_t count;
+    uint32_t cell; /* item cells of this batch */
 } dlpi_bslot;
 
+/* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan): done
+   words below are full; generation (32) and word (32). */
 typedef struct dlpi_sst {
     uint64_t ready; /* Y1 */
-    uint64_t next;  /* hint: units below are claimed; generation (40) and unit (24) */
-    uint64_t scan;  /* hint: words below are full; generation (32) and word (32) */
-    uint64_t words[1]; /* done[n_words], own[n_units] */
+    uint64_t next;  /* hint: units below are claimed; generation (39) and unit (25) */
+    uint64_t words[1]; /* done[n_words], own[n_units], scan */
 } dlpi_sst;
 
 /* What a collate made of a field, per slot. */
@@ -2760,8 +2882,9 @@ _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_ctl, stop) == 3 * DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_bslot, used) == DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_bslot, pub) == 5 * DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 32, "region layout");
 _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
 
 /* ---------------------------------------------------------------------------------------------
@@ -2812,7 +2935,7 @@ typedef struct dlpi_stage {
 } dlpi_stage;
 
 typedef struct dlpi_parked {
-    uint64_t due_ns;
+    uint64_t due_ns; /* DLPI_GOES_BACK: to the first stage, once no other row of its unit waits here */
     uint64_t gen;
     uint32_t slot, row;
 } dlpi_parked;
@@ -2825,6 +2948,7 @@ typedef struct dlpi_worker {
     dlp_trace_event *trace;
     dlpi_sbell *bell;
     uint64_t low;         /* every batch below has no unit to claim */
+    uint64_t tail_seen;   /* ctl.tail when last read */
     uint64_t rewind_seen;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
@@ -2837,15 +2961,19 @@ typedef struct dlpi_worker {
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
+    const char *bad_field; /* the one whose length is wrong, or NULL */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
     struct dlp_collate_out out[DLP_MAX_FIELDS];
     uint64_t cursor;      /* transfer: next batch */
     uint32_t lane_turn;
+    uint32_t near_n;      /* positions near_first.. of near_epoch have the indices near[] */
+    uint64_t near_first, near_epoch, near[64];
     dlpi_order order;
     pthread_t thread;
     int started, joined;
+    uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
 typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
@@ -2909,17 +3037,11 @@ struct dlp_pipe {
     uint32_t *disp;
     dlpi_worker *workers;
     dlpi_worker *trainer; /* its trace and clock only */
-    dlpi_feeder feed;
     dlp_batch *out;       /* [n_slots] what the caller sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
     uint8_t *held;        /* [n_slots] */
     uint8_t *taken;       /* [ring] unordered: delivered */
-    uint64_t base;
-    uint64_t n_held;
-    uint64_t last_return_ns;
-    uint64_t epoch_now;   /* of the batch delivered last */
-    int epoch_open;       /* some batch of epoch_now delivered, and not its last */
     uint64_t *index_buffer;
     void **dev_data;      /* [device_buffers * fields] */
     dlp_spsc_tx *lane_tx; /* all stages' lanes */
@@ -2928,10 +3050,17 @@ struct dlp_pipe {
     uint64_t lanes_bytes;
     uint32_t *dev_slot;   /* C2 [device_buffers] slot + 1 in it, 0 free */
     uint8_t *taken_by_xfer; /* [ring] */
-    uint32_t live_word;   /* futex: threads that ended */
     uint64_t budget_bytes;
     int device_open, registered;
     uint64_t deadline_ns;   /* the shortest of the stages, 0: none */
+    /* What the caller writes with every batch lies apart from what workers read. The feeder's own part
+       is the sampler thread's where there is one. */
+    uint8_t pad0[DLPI_LINE];
+    uint64_t base;
+    uint64_t n_held;
+    uint64_t last_return_ns;
+    uint64_t epoch_now;   /* of the batch delivered last */
+    int epoch_open;       /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
     uint64_t win_base;        /* unordered: batches of the epoch delivered without a gap */
     uint8_t win[DLPI_WINDOW_MAX];
@@ -2939,6 +3068,10 @@ struct dlp_pipe {
     uint64_t after_epoch, after_batch, after_position;
     uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
     uint32_t calls_untimed, call_clock_every;
+    uint8_t pad1[DLPI_LINE];
+    dlpi_feeder feed;
+    uint8_t pad2[DLPI_LINE];
+    uint32_t live_word;   /* futex: threads that ended */
 };
 
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
@@ -2949,6 +3082,7 @@ static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_st
 }
 static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
 static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
+static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max + p->units_max; }
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
 }
@@ -2986,19 +3120,23 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
 
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2 };
 
-/* pub: generation (40) | count (21) | run shift (3) */
-static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t shift) {
-    return (b & DLPI_GEN_MASK) << 24 | (uint64_t)count << 3 | shift;
+/* pub: generation (39) | count (21) | padded (1) | run shift (3)
+   own: generation (39) | worker + 1 (25), or DLPI_FREED and a number */
+static inline uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
+static inline uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
+static inline uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
+static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
+    return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
 }
-static inline uint64_t dlpi_pub_gen(uint64_t pub) { return pub >> 24; }
-static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 3) & 0x1fffffu; }
+static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
+static inline bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
 static inline uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
 static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
     return (count + (1u << shift) - 1u) >> shift;
 }
-/* Is generation g older than batch b? Both modulo 2^40, at most 2^39 apart. */
+/* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
 static inline bool dlpi_older(uint64_t g, uint64_t b) {
-    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << 39);
+    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
 }
 static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
@@ -3141,6 +3279,14 @@ static void dlpi_worker_message(dlpi_wblock *wb, int errnum, const char *format,
     wb->message_errno = errnum;
 }
 
+/* Nothing of a failure is left for the next one. */
+static void dlpi_failure_forget(dlpi_worker *w) {
+    w->wb->message[0] = 0;
+    w->wb->message_errno = 0;
+    w->bad_field = NULL;
+    memset(w->length, 0, sizeof w->length);
+}
+
 /* Describe a failed callback of worker w. code: what it returned. */
 static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     memset(e, 0, sizeof *e);
@@ -3148,6 +3294,7 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     e->worker = w->id;
     e->errnum = w->wb->message_errno;
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    dlpi_copy_text(e->field, sizeof e->field, w->bad_field);
     if (w->wb->message[0]) dlpi_copy_text(e->message, sizeof e->message, w->wb->message);
     else snprintf(e->message, sizeof e->message, "the callback returned %d", code);
 }
@@ -3183,6 +3330,7 @@ static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
     f->in_epoch = 0;
     f->position = 0;
     f->ahead = -1;
+    memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
 static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
@@ -3222,8 +3370,9 @@ static int dlpi_feed_begin(dlp_pipe *p) {
     return dlpi_feed_list(p);
 }
 
-/* How many rows a run takes: about 2 us of work, from what items cost lately. A run lies in one
-   done word, and there are runs for all workers that can run at once. */
+/* How many rows a run takes: at most 8 us of work, from what items cost lately. A claim, a completion
+   and a clock reading cost a quarter of a microsecond together, because each lets the loads and stores
+   under way end. A run lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t sum = 0, n = 0;
@@ -3235,7 +3384,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     }
     if (n == 0) return 0;
     p->feed.cost_ns = sum / n;
-    while (shift < DLPI_RUN_SHIFT_MAX && (p->feed.cost_ns << (shift + 1)) <= 2000 &&
+    while (shift < DLPI_RUN_SHIFT_MAX && (p->feed.cost_ns << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
@@ -3266,8 +3415,8 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->flags = 0;
     slot->cell = p->staged ? dlpi_feed_cell(p) : s;
     slot->failed = 0;
+    if (slot->dirty) memset(dlpi_slot_rowst(p, s), 0, 3u * (size_t)p->batch_rows);
     slot->dirty = 0;
-    memset(dlpi_slot_rowst(p, s), 0, 3u * (size_t)p->batch_rows);
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
         memcpy(dlpi_slot_index(p, s), f->ahead_index + first, (size_t)count * 8u);
@@ -3284,7 +3433,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     }
     if (b < 64 || (b & 63) == 0) f->run_shift = dlpi_run_shift(p, count);
     DLPI_STORE_RLX(&slot->used, 1u); /* C1: only the feeder sets it */
-    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, f->run_shift)); /* P1 -> P1 */
+    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
@@ -3365,15 +3514,18 @@ static int dlpi_feed_one(dlp_pipe *p) {
         dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
     }
     dlpi_feed_epoch(f, f->epoch + 1);
-    memset(f->skip_bits, 0, sizeof f->skip_bits);
     return 1;
 }
 
-/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. */
+/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The caller
+   is the worker of an inline stage: a sampler's thread wakes it. */
 static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
-    if (st->w.num_workers == 0) return;
+    if (st->w.num_workers == 0) {
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        return;
+    }
     if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
     dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
@@ -3423,11 +3575,30 @@ static void dlpi_feed_deal(dlp_pipe *p, uint64_t first) {
     }
 }
 
-/* Feed all that may be fed; returns how many batches. */
-static uint64_t dlpi_feed(dlp_pipe *p) {
+/* Batches of which this rank has no row: ready as they are fed, so nobody's work shows them to the stage
+   behind the items. Its lanes have one producer each, which the feeder is not: those workers look around. */
+static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
+    dlpi_stage *next = p->n_item_work < p->n_work ? p->work[p->n_item_work] : NULL;
+    uint32_t n = 0;
+    for (uint64_t b = first; b != p->feed.published; b++)
+        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0) n++;
+    if (n == 0) return;
+    if (next != NULL && next->w.num_workers > 0) {
+        DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+        dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, n);
+    } else if (next == NULL && p->xfer && p->xfer->transfer.threaded) {
+        dlpi_ring_one(&p->ctl->transfer_sleeps, &p->ctl->transfer_word);
+    } else {
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+    }
+}
+
+/* Feed all that may be fed, once there are `burst` credits; returns how many batches. */
+static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feeder *f = &p->feed;
     uint64_t before = f->published;
     if (f->ended) return 0;
+    if (before - DLPI_LOAD_ACQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - DLPI_LOAD_ACQ(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = DLPI_LOAD_ACQ(&p->ctl->base);                    /* V1 <- V1 */
@@ -3438,6 +3609,7 @@ static uint64_t dlpi_feed(dlp_pipe *p) {
         DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
         if (p->work[0]->n_producers > 0) dlpi_feed_deal(p, before);
         else dlpi_feed_wake(p, f->published - before);
+        if (p->world > 1) dlpi_feed_empty(p, before);
     }
     if (f->ended) {
         DLPI_STORE_SEQ(&p->ctl->fed_all, 1u); /* T1 -> T1: after the tail */
@@ -3453,6 +3625,7 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     uint64_t b;
     uint32_t slot, unit;
     uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
+    bool plain; /* first stage: nobody had it before, and no row is padding: no row's record need be read */
 } dlpi_unit;
 
 static inline dlpi_stage *dlpi_upstream(const dlpi_worker *w) {
@@ -3496,9 +3669,25 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
+/* What own[u] is for a unit of batch b that was freed again: nobody's, older than b, and, as each failure
+   adds to the tries and replacements of its rows, another value each time: a claimer that read the one
+   before, and slept while the unit was claimed and freed once more, finds it changed. */
+static uint64_t dlpi_own_freed(const dlp_pipe *p, const dlpi_unit *t) {
+    const uint8_t *tries = dlpi_slot_tries(p, t->slot), *repl = dlpi_slot_repl(p, t->slot);
+    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->pub)), sum = 0; /* claimed */
+    uint32_t row = t->unit << shift, end = row + (1u << shift);
+    for (; row < end && row < p->batch_rows; row++) sum += repl[row] * 128u + tries[row]; /* tries: 0..100 */
+    return dlpi_gen_word(t->b - 1, DLPI_FREED | sum);
+}
+
+/* May rows of this unit be taken for untouched? */
+static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) {
+    return w->st->work == 0 && !dlpi_pub_padded(pub) && (own & DLPI_FREED) == 0;
+}
+
 /* Try to claim unit t->unit of batch t->b. own was read before. */
 static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
-    uint64_t mine = (t->b & DLPI_GEN_MASK) << 24 | ((uint64_t)w->global + 1u);
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
     return DLPI_CAS_SEQ(&dlpi_own(w->p, sst)[t->unit], &own, mine); /* O1 <-> O1 */
 }
 
@@ -3516,28 +3705,34 @@ static bool dlpi_claim_ticket(dlpi_worker *w, uint64_t ticket, dlpi_unit *t) {
     sst = dlpi_sst_at(p, t->slot, w->st);
     own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[t->unit % p->units_max]); /* O1 <- O1 */
     pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, t->slot)->pub);           /* P1 <- P1 */
-    if (dlpi_pub_gen(pub) != (b & DLPI_GEN_MASK) || !dlpi_older(own >> 24, b)) return false;
+    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK) || !dlpi_older(dlpi_gen(own), b)) return false;
     count = dlpi_pub_count(pub);
     shift = dlpi_pub_shift(pub);
     if (t->unit >= (dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u)) return false;
     dlpi_unit_rows(p, w->st, count, shift, t);
+    t->plain = dlpi_plain(w, pub, own);
     return dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own);
 }
 
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
-    uint32_t s = dlpi_slot_of(p, b), n, u = 0, count, shift, from;
+    uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
     uint64_t pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
-    dlpi_sst *sst = dlpi_sst_at(p, s, w->st);
+    dlpi_sst *sst;
     *all_claimed = true;
-    if (dlpi_pub_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
+    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) { /* a guess that saves a line when slots go round in turn */
+        s = dlpi_slot_of(p, b);
+        pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+        if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
+    }
+    sst = dlpi_sst_at(p, s, w->st);
     count = dlpi_pub_count(pub);
     shift = dlpi_pub_shift(pub);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
     if (hints) {
         uint64_t next = DLPI_LOAD_RLX(&sst->next); /* a hint; rewind makes everybody ignore it */
-        if (next >> 24 == (b & DLPI_GEN_MASK)) u = (uint32_t)next & 0xffffffu;
+        if (dlpi_gen(next) == (b & DLPI_GEN_MASK)) u = dlpi_gen_low(next);
     }
     t->b = b;
     t->slot = s;
@@ -3545,9 +3740,12 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
         uint64_t own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
-        if (dlpi_older(own >> 24, b)) {
+        if (dlpi_older(dlpi_gen(own), b)) {
+            t->plain = dlpi_plain(w, pub, own);
             if (dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own)) {
-                if (u == from) DLPI_STORE_RLX(&sst->next, (b & DLPI_GEN_MASK) << 24 | (u + 1)); /* hint */
+                if (u == from) DLPI_STORE_RLX(&sst->next, dlpi_gen_word(b, u + 1)); /* a hint */
+                if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
+                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->pub, 1);
                 *all_claimed = *all_claimed && u + 1 == n;
                 return true;
             }
@@ -3562,31 +3760,38 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail);             /* T1 <- T1 */
     uint64_t rewind = DLPI_LOAD_ACQ(&w->bell->rewind); /* R1 <- R1 */
+    uint64_t tail = w->low == w->tail_seen ? DLPI_LOAD_ACQ(&p->ctl->tail) : w->tail_seen; /* T1 <- T1 */
     bool hints = rewind == w->rewind_seen, all;
+    if (!hints) tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
         if (!hints || w->low < oldest) w->low = oldest;
     }
-    for (uint64_t b = w->low; b != tail; b++) {
+    for (uint64_t b = w->low;; b++) {
+        if (b == tail) { /* end of what was seen: is there more? */
+            tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+            if (b == tail) break;
+        }
+        w->tail_seen = tail;
         if (dlpi_find_in(w, b, hints, t, &all)) return true;
         if (all && b == w->low) w->low = b + 1;
     }
+    w->tail_seen = tail;
     w->rewind_seen = rewind; /* only after a whole look without hints */
     return false;
 }
 
 /* Are all done words of this stage full for batch b? Starts at the hint, moves it. */
-static bool dlpi_all_done(dlpi_sst *sst, uint64_t b, uint32_t count) {
-    uint64_t hint = DLPI_LOAD_RLX(&sst->scan); /* a hint: full words stay full */
+static bool dlpi_all_done(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count) {
+    uint64_t hint = DLPI_LOAD_ACQ(dlpi_scan(p, sst)); /* D2 <- D2: rows of the words it skips are ours to pass on */
     uint32_t i = (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
     uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     for (; i < words; i++) {
         uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
         if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
     }
-    if (i != from) DLPI_STORE_RLX(&sst->scan, b << 32 | i);
+    if (i != from) DLPI_STORE_REL(dlpi_scan(p, sst), b << 32 | i); /* D2 -> D2: full words stay full */
     return i == words;
 }
 
@@ -3606,12 +3811,21 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, uint64_t b) {
     }
 }
 
-/* Rows of unit t are done in this item stage, and there is another one behind it. */
+/* Is the claim of unit t in stage st one that was given up again? */
+static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    const uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, st));
+    uint64_t now = DLPI_LOAD_RLX(&own[t->unit]); /* O1: ordered by our claim, see rows_redo */
+    return dlpi_gen(now) == ((t->b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
+}
+
+/* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there for
+   units freed again may have done so before the rows were back, and goes by its hints since: call again. */
 static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     dlp_pipe *p = w->p;
     dlpi_stage *next = p->work[w->st->work + 1];
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
     if ((done & mask) != mask) return;
+    if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
     if (next->n_producers > 0) dlpi_deal(p, next, w->id, t->b, t->unit);
     else if (next->w.num_workers > 0) dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
     else dlpi_ring_caller(p->ctl, UINT64_MAX);
@@ -3636,7 +3850,8 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     if ((uint32_t)now != dlpi_word_full(count, i)) return;
     {
         uint64_t seen = DLPI_LOAD_RLX(&sst->ready); /* Y1: read before the look at the words */
-        if (seen == t->b + 1 || !dlpi_all_done(sst, t->b, count)) return;
+        if (seen > t->b) return; /* closed, and the slot may have gone on to a batch without rows */
+        if (!dlpi_all_done(p, sst, t->b, count)) return;
         if (!DLPI_CAS_SEQ(&sst->ready, &seen, t->b + 1)) return; /* Y1 -> Y1 */
     }
     dlpi_ready_wake(p, w, t->b);
@@ -3648,7 +3863,7 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
    stage runs before the one behind it. */
 static void dlpi_rows_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
-    uint64_t freed = ((t->b - 1) & DLPI_GEN_MASK) << 24;
+    uint64_t freed = dlpi_own_freed(p, t);
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
         DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
@@ -3862,6 +4077,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     const dlpi_stage *st = w->st;
     uint8_t *tries = &dlpi_slot_tries(p, t->slot)[row], *repl = &dlpi_slot_repl(p, t->slot)[row];
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (code != DLP_SKIP && *tries < st->w.retries) {
         ++*tries;
         return dlpi_row_retry(w, t, row, *tries);
@@ -3896,13 +4112,14 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         const dlpi_field *d = &p->items.at[f];
         uint64_t n = w->length[f], unit;
         if (!d->f.ragged) {
-            w->length[f] = 0;
             if (n == 0) continue;
+            w->bad_field = d->name;
             snprintf(w->wb->message, sizeof w->wb->message,
                      "field \"%s\" has a fixed size, a length of %" PRIu64 " was set", d->name, n);
             return DLP_ERR_LENGTH;
         }
         if (n > (uint64_t)d->f.shape[0]) {
+            w->bad_field = d->name;
             snprintf(w->wb->message, sizeof w->wb->message,
                      "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name, n,
                      d->f.shape[0]);
@@ -3928,30 +4145,38 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     return any != 0;
 }
 
+/* The sampler's function gave an index that the dataset does not have. */
+static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    snprintf(w->wb->message, sizeof w->wb->message,
+             "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items", w->item.index,
+             w->p->fetch->dataset.n_items);
+    return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
+}
+
 /* Call the stage's callback on one row until it is done, parked, or goes back. */
 static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     dlp_item *it = &w->item;
     bool zero = w->st->work == 0 && !p->fetch->dataset.fills_rows;
     int what = DLPI_ROW_AGAIN;
-    while (what == DLPI_ROW_AGAIN) {
+    for (bool first = true; what == DLPI_ROW_AGAIN; first = false) {
         int rc;
         it->index = dlpi_slot_index(p, t->slot)[row];
         it->row = row;
-        it->attempt = dlpi_slot_tries(p, t->slot)[row];
+        it->attempt = t->plain && first ? 0 : dlpi_slot_tries(p, t->slot)[row];
         if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
         if (zero)
             for (uint32_t f = 0; f < p->items.n; f++)
                 memset(w->data[f], 0, p->items.at[f].row_bytes);
         DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
+        if (DLPI_UNLIKELY(it->index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
         DLPI_STORE_RLX(&w->wb->current_position, it->position);
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
         rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) rc = dlpi_row_lengths(w, t, row);
         if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
         what = dlpi_row_failed(w, t, row, rc);
-        w->wb->message[0] = 0;
-        w->wb->message_errno = 0;
+        dlpi_failure_forget(w);
     }
     return what;
 }
@@ -3977,6 +4202,20 @@ static inline void dlpi_item_step(dlpi_worker *w) {
     if (++w->item.position == p->samples) w->item.position = 0;
 }
 
+/* A few indices, out of a block of 64 kept from the last time: a block costs little more than one. */
+static void dlpi_near_indices(dlpi_worker *w, uint64_t epoch, uint64_t first, uint32_t n, uint64_t *index) {
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t at = first + i, from = at & ~UINT64_C(63), left = w->p->samples - from;
+        if (w->near_n == 0 || w->near_first != from || w->near_epoch != epoch) {
+            w->near_n = left < 64 ? (uint32_t)left : 64;
+            w->near_first = from;
+            w->near_epoch = epoch;
+            dlpi_order_block(&w->order, epoch, from, w->near_n, w->near);
+        }
+        index[i] = w->near[at - from];
+    }
+}
+
 /* Indices of rows [row, end): computed here, by the first stage's worker. */
 static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -3988,7 +4227,8 @@ static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        dlpi_order_block(&w->order, slot->epoch, first, take, index);
+        if (take < 8 && w->st->n_workers <= 4) dlpi_near_indices(w, slot->epoch, first, take, index);
+        else dlpi_order_block(&w->order, slot->epoch, first, take, index);
         index += take;
         at += take;
         n -= take;
@@ -4004,7 +4244,16 @@ static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bo
         return;
     }
     for (; rows; rows &= rows - 1)
-        dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), 0);
+        dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
+}
+
+/* Must the first stage still find the rows' indices? If not, they stand in the slot, replacements among
+   them. */
+static bool dlpi_unit_fresh(const dlpi_worker *w, const dlpi_unit *t, uint32_t already) {
+    const uint8_t *repl = dlpi_slot_repl(w->p, t->slot), *tries = dlpi_slot_tries(w->p, t->slot);
+    bool fresh = w->st->work == 0 && already == 0;
+    for (uint32_t r = t->row; fresh && r < t->end; r++) fresh = (repl[r] | tries[r]) == 0;
+    return fresh;
 }
 
 /* Work on a claimed unit of an item stage. */
@@ -4016,16 +4265,13 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
     const uint8_t *rowst = dlpi_slot_rowst(p, t->slot);
-    const uint8_t *repl = dlpi_slot_repl(p, t->slot), *tries = dlpi_slot_tries(p, t->slot);
-    bool fresh = w->st->work == 0 && already == 0;
-    for (uint32_t r = t->row; fresh && r < t->end; r++) fresh = (repl[r] | tries[r]) == 0;
-    if (fresh) dlpi_unit_indices(w, t); /* else they stand in the slot, replacements among them */
+    if (t->plain || dlpi_unit_fresh(w, t, already)) dlpi_unit_indices(w, t);
     dlpi_item_at(w, t, t->row);
     for (uint32_t r = t->row; r < t->end; r++, dlpi_item_step(w)) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
         int what = DLPI_ROW_DONE;
         if (already & bit) continue;
-        if (rowst[r] == DLPI_ROW_LEFT) left++;
+        if (!t->plain && rowst[r] == DLPI_ROW_LEFT) left++;
         else if (w->item.epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) what = dlpi_row_run(w, t, r); /* N1 */
         if (what == DLPI_ROW_DONE) mask |= bit;
         if (what == DLPI_ROW_REDO) redo |= bit;
@@ -4039,17 +4285,29 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
 }
 
-/* Parked rows of t's unit; are all of them due? */
+/* A parked row that is tried again here when it is due; the others go back to the first stage. */
+static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
+    return w->st->work == 0 || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
+}
+
+/* Parked rows of t's unit; may all of them go back now? */
 static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
     uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->pub)); /* claimed */
     *rows = 0;
     for (int i = 0; i < w->n_parked; i++) {
         const dlpi_parked *k = &w->parked[i];
         if (k->slot != t->slot || k->row >> shift != t->unit) continue;
-        if (k->due_ns > now) return false;
+        if (k->due_ns > now || dlpi_parked_stays(w, k)) return false;
         *rows |= UINT32_C(1) << k->row % DLPI_WORD_ROWS;
     }
     return true;
+}
+
+/* Can this parked row, which is due, do anything now? */
+static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
+    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->pub)), rows; /* claimed */
+    dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1, false};
+    return dlpi_parked_stays(w, k) || dlpi_group_due(w, &t, now, &rows);
 }
 
 static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
@@ -4076,7 +4334,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_bump(&w->wb->bytes, w->p->items.cell_bytes);
         dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
     }
-    if (what == DLPI_ROW_REDO) dlpi_unit_redo(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS, false);
+    if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }
 
 /* Parked rows that are due: run them, or send them back. Returns whether any was. */
@@ -4085,9 +4343,9 @@ static bool dlpi_unpark(dlpi_worker *w) {
     uint64_t now = dlpi_now_ns(), cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1 */
     for (int i = 0; i < w->n_parked; i++) {
         dlpi_parked k = w->parked[i];
-        dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1};
+        dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
         bool cancelled = dlpi_slot_at(p, k.slot)->epoch < cancel;
-        bool again = w->st->work == 0 || w->st->w.idempotent || cancelled;
+        bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
         if (k.due_ns > now && !cancelled) continue;
         t.unit = k.row >> dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->pub)); /* claimed */
@@ -4173,6 +4431,7 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
         uint64_t n = out->ndim >= 0 && out->ndim <= DLP_MAX_DIMS ? dlpi_shape_count(out->shape, out->ndim)
                                                                  : UINT64_MAX;
         if (n > d->capacity / d->elem_bytes) {
+            w->bad_field = d->name;
             snprintf(w->wb->message, sizeof w->wb->message,
                      "the collate gave field \"%s\" a shape that does not fit its %" PRIu64 " bytes",
                      d->name, d->capacity);
@@ -4191,16 +4450,24 @@ static uint64_t dlpi_unit_bytes(const struct dlp_collate_in *in) {
     return in->field->ragged ? in->stride / (uint64_t)in->field->shape[0] : in->stride;
 }
 
-static uint64_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
-    uint64_t most = 0;
-    for (uint32_t r = 0; r < c->count; r++)
-        if (in->lengths[r] > most) most = in->lengths[r];
-    return most;
+/* The row that has the most rows of dimension 0. */
+static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
+    uint32_t longest = 0;
+    for (uint32_t r = 1; r < c->count; r++)
+        if (in->lengths[r] > in->lengths[longest]) longest = r;
+    return longest;
+}
+
+static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
+    bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
+    for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
+    return alike;
 }
 
 static int dlpi_collate_fields(const dlp_collate *c) {
-    if (c->n_in == c->n_out) return 0;
-    return dlp_collate_fail(c, 0, "a built-in collate needs out_fields to be NULL");
+    bool alike = c->n_in == c->n_out;
+    for (uint32_t f = 0; alike && f < c->n_in; f++) alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
+    return alike ? 0 : dlp_collate_fail(c, 0, "a built-in collate needs out_fields to be NULL, or the dataset's");
 }
 
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
@@ -4209,10 +4476,13 @@ DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
     for (uint32_t f = 0; f < c->n_in; f++) {
         const struct dlp_collate_in *in = &c->in[f];
         struct dlp_collate_out *out = &c->out[f];
-        uint64_t unit = dlpi_unit_bytes(in), wide = in->field->ragged ? dlpi_longest(c, in) : 1;
+        bool ragged = in->field->ragged != 0 && c->count > 0;
+        uint32_t longest = ragged ? dlpi_longest(c, in) : 0;
+        uint64_t unit = dlpi_unit_bytes(in), wide = ragged ? in->lengths[longest] : in->field->ragged ? 0 : 1;
         if (unit * wide * c->count > out->capacity)
-            return dlp_collate_fail(c, 0, "field \"%s\": %" PRIu32 " rows padded to %" PRIu64
-                                    " are more than max_per_batch", in->field->name, c->count, wide);
+            return dlp_collate_fail(c, 0, "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64 " of item %"
+                                    PRIu64 " are more than max_per_batch", in->field->name, c->count, wide,
+                                    c->index[longest]);
         for (uint32_t r = 0; r < c->count; r++) {
             uint64_t n = in->field->ragged ? in->lengths[r] : 1;
             memcpy((uint8_t *)out->data + r * wide * unit, (const uint8_t *)in->data + r * in->stride,
@@ -4345,7 +4615,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_bump(&w->wb->retried, 1);
         if (w->st->w.retry_backoff_ms) dlpi_batch_backoff(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) break;
-        w->wb->message[0] = 0;
+        dlpi_failure_forget(w);
         rc = dlpi_batch_callback(w, t);
     }
     return rc;
@@ -4366,8 +4636,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
         e.epoch = slot->epoch;
         e.position = slot->position;
         dlpi_slot_fail(slot, &e);
-        w->wb->message[0] = 0;
-        w->wb->message_errno = 0;
+        dlpi_failure_forget(w);
     }
     dlpi_bump(&w->wb->items, 1);
     dlpi_bump(&w->wb->bytes, p->batches.cell_bytes * slot->count);
@@ -4402,24 +4671,28 @@ static bool dlpi_step(dlpi_worker *w) {
     return true;
 }
 
-static uint64_t dlpi_park_due(const dlpi_worker *w) { /* ns until the next parked row, at most a sleep */
+/* ns until a parked row may move, at most a sleep. One that is due may wait for others of its unit. */
+static uint64_t dlpi_park_due(const dlpi_worker *w) {
     uint64_t least = DLPI_SLEEP_NS, now;
     if (w->n_parked == 0) return least;
     now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
-        uint64_t due = w->parked[i].due_ns;
-        uint64_t left = due > now ? due - now : 0;
-        if (left < least) least = left;
+        const dlpi_parked *k = &w->parked[i];
+        if (k->due_ns > now && k->due_ns - now < least) least = k->due_ns - now;
+        if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
     }
     return least;
 }
 
+/* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The others
+   rely on it for ten times as long: many that each look round would cost more than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_bell *bell = &w->bell->bell[w->id / 32];
-    uint32_t bit = 1u << w->id % 32;
+    uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_park_due(w);
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
-    DLPI_OR_SEQ(&bell->mask, bit);              /* B1 -> B1 */
+    asleep = DLPI_OR_SEQ(&bell->mask, bit);     /* B1 -> B1 */
+    if (w->n_parked == 0 && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p) && !dlpi_step(w))
         dlpi_futex_wait(&bell->word, word, bit, ns, 0);
     if (DLPI_LOAD_SEQ(&bell->mask) & bit) DLPI_AND_SEQ(&bell->mask, ~bit); /* B1 */
@@ -4527,10 +4800,10 @@ static void *dlpi_thread_feeder(void *arg) {
     dlpi_thread_dress(w);
     while (!dlpi_stopped(p) && !p->feed.ended) {
         uint32_t word;
-        if (dlpi_feed(p) > 0) continue;
+        if (dlpi_feed(p, 1) > 0) continue;
         word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
-        if (dlpi_feed(p) == 0 && !dlpi_stopped(p) && !p->feed.ended)
+        if (dlpi_feed(p, 1) == 0 && !dlpi_stopped(p) && !p->feed.ended)
             dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS, 0);
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
     }
@@ -4541,7 +4814,8 @@ static void *dlpi_thread_feeder(void *arg) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE
    One thread, or the caller. Batches go in their order (unordered: as they become ready) into the
-   device buffers; a batch is ready when the event behind its copies has passed. */
+   device buffers; a batch is ready when the event behind its copies has passed. None of a later epoch goes
+   while one of the oldest is to come: the caller takes no other before, and it could find no buffer. */
 
 static int dlpi_xfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
     dlp_error e;
@@ -4624,9 +4898,11 @@ static bool dlpi_xfer_step(dlpi_worker *w) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     dlpi_stage *up = p->work[p->n_work - 1];
     bool moved = dlpi_xfer_poll(w);
+    uint64_t epoch = w->cursor != tail ? dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))->epoch : 0;
     for (uint64_t b = w->cursor; b != tail; b++) {
         uint32_t s = dlpi_slot_of(p, b);
         bool taken = p->taken_by_xfer[b & (p->ring - 1)] != 0;
+        if (!taken && dlpi_slot_at(p, s)->epoch != epoch) break;
         if (!taken && DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, up)->ready) == b + 1) { /* Y1 <- Y1 */
             if (!dlpi_xfer_begin(w, s, b)) break;
             p->taken_by_xfer[b & (p->ring - 1)] = 1;
@@ -4763,25 +5039,34 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     if (!last) dlpi_state_sampler(p, s, 1, to);
 }
 
-/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them. */
+/* Is batch k of the present epoch delivered, or was it consumed in the life before? */
+static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
+    return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
+}
+
+/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them. When all
+   that was fed is delivered, what stands behind the highest stays, for the sampler's state is known there. */
 static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
-    if (s == DLPI_NO_SLOT || dlpi_slot_at(p, s)->epoch != p->epoch_now || !p->epoch_open) return;
-    to->epoch = p->epoch_now;
-    to->batch = p->win_base;
-    to->position = dlpi_slot_at(p, s)->begins;
-    to->sampler_bytes = 0;
-    memset(to->sampler, 0, sizeof to->sampler);
-    if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
+    if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
+    if (s != DLPI_NO_SLOT) {
+        to->epoch = p->epoch_now;
+        to->batch = p->win_base;
+        to->position = dlpi_slot_at(p, s)->begins;
+        to->sampler_bytes = 0;
+        memset(to->sampler, 0, sizeof to->sampler);
+        if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
+    }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if (!p->win[(p->win_base + k) % DLPI_WINDOW_MAX]) continue;
+        if (!dlpi_state_consumed(p, to->batch + k)) continue;
         to->window[k / 8] = (uint8_t)(to->window[k / 8] | 1u << k % 8);
         to->window_used = k + 1;
     }
 }
 
-/* Keep in mind what was delivered, for states asked for later. */
+/* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its epoch need
+   not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->d.unordered) {
@@ -4789,18 +5074,20 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
         while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
         if (flags & DLP_BATCH_LAST) p->win_base = 0;
     }
-    if (b + 1 < p->high) return;
-    p->high = b + 1;
-    p->after_epoch = slot->epoch;
-    p->after_batch = slot->in_epoch + 1;
-    p->after_position = slot->after;
+    if (b + 1 > p->high) {
+        p->high = b + 1;
+        p->after_epoch = slot->epoch;
+        p->after_batch = slot->in_epoch + 1;
+        p->after_position = slot->after;
+        if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+            memcpy(p->after_sampler,
+                   (const uint8_t *)slot + p->off_sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
+                   sizeof p->after_sampler);
+    }
     if (flags & DLP_BATCH_LAST) {
-        p->after_epoch++;
+        p->after_epoch = slot->epoch + 1;
         p->after_batch = p->after_position = 0;
     }
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
-        memcpy(p->after_sampler, (const uint8_t *)slot + p->off_sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
-               sizeof p->after_sampler);
 }
 
 /* The state behind all that was delivered. */
@@ -4829,6 +5116,8 @@ static int dlpi_state_restore(dlp_pipe *p, const dlpi_state *s) {
     int rc = DLP_OK;
     if (s->batch == 0) return DLP_OK;
     if (b->restore && s->sampler_bytes > 0) {
+        memcpy(f->ahead_state, &s->sampler_bytes, 4); /* it stands before the list asked for next */
+        memcpy(f->ahead_state + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
         rc = b->restore(b->user, s->sampler, s->sampler_bytes);
         if (rc != 0) rc = dlpi_feed_fail(p, "the batch sampler's restore", rc);
         f->in_epoch = s->batch;
@@ -4858,7 +5147,8 @@ static int dlpi_state_seek(dlp_pipe *p, const dlpi_state *s) {
         p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
         skipped++;
     }
-    p->window = p->window > skipped + 1 ? p->window - skipped : 1;
+    if (p->window + skipped > DLPI_WINDOW_MAX) /* all that a state must tell apart fits in its bitmap */
+        p->window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
     p->epoch_open = s->batch > 0 || skipped > 0;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         memcpy(p->after_sampler, &s->sampler_bytes, 4);
@@ -4888,7 +5178,7 @@ static int dlpi_state_take(dlp_pipe *p) {
         return dlpi_state_differs(p, "batch_size", s.global_batch, mine.global_batch);
     if (s.last != mine.last) return dlpi_state_differs(p, "last", s.last, mine.last);
     if (s.params != mine.params)
-        return dlpi_state_differs(p, "subset, weights, samples_per_epoch or function_id (hash)", s.params,
+        return dlpi_state_differs(p, "params (subset, weights, samples, function_id)", s.params,
                                   mine.params);
     if (s.window_used > 0 && !p->d.unordered)
         return dlpi_state_differs(p, "unordered", 1, 0);
@@ -4965,8 +5255,15 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     }
 }
 
-static void dlpi_feed_inline(dlp_pipe *p) {
-    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p);
+/* How many credits to gather before they are fed. The tail is read by every worker, so each publication
+   costs a trip of its line between cores; a caller that takes batches faster than that feeds several
+   at once. At most a quarter of the credits wait, and none while the caller waits. */
+static uint64_t dlpi_burst(const dlp_pipe *p) {
+    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+}
+
+static void dlpi_feed_inline(dlp_pipe *p, uint64_t burst) {
+    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p, burst);
 }
 
 /* Hand batch b in slot s to the caller. */
@@ -4991,7 +5288,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
     dlpi_bump(&ctl->bytes, bytes);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     *out = batch;
 }
 
@@ -5080,7 +5377,7 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         uint64_t now, ns = DLPI_SLEEP_NS;
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
-        dlpi_feed_inline(p);
+        dlpi_feed_inline(p, 1);
         if (dlpi_inline_steps(p)) {
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
             continue;
@@ -5127,7 +5424,7 @@ static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
         if (p->calls_untimed + 1 >= p->call_clock_every) dlpi_trainer_step(p, dlpi_now_ns());
@@ -5528,16 +5825,17 @@ static int dlpi_resolve(dlp_pipe *p) {
 
 /* Where things lie in a slot and in the region. */
 static void dlpi_layout_slot(dlp_pipe *p) {
-    uint64_t at = (sizeof(dlpi_bslot) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE, rows = p->batch_rows;
+    uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t out_lengths = p->staged || p->items.any_ragged ? p->batches.n * rows * 8 : 0;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
     for (int i = 0; i <= p->n_work; i++) {
         dlpi_stage *st = i < p->n_work ? p->work[i] : p->xfer;
-        uint64_t words = i < p->n_item_work ? p->words_max + p->units_max : p->words_max + 1;
+        uint64_t words = i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
         if (st == NULL) continue;
         st->sst_offset = at;
-        at += (offsetof(dlpi_sst, words) + words * 8 + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+        at += offsetof(dlpi_sst, words) + (words + (p->words_max > 1 ? 1 : 0)) * 8;
+        at = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
     }
     p->off_index = at;
     at += rows * 8;
@@ -6028,13 +6326,13 @@ static int dlpi_start_live(dlp_pipe *p) {
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
-        slot->pub = ~UINT64_C(0) << 24; /* of a batch that never comes */
+        slot->pub = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
         for (int i = 0; i < p->n_work; i++) {
             uint64_t *words = dlpi_sst_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;
             for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
-            for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = DLPI_GEN_MASK << 24;
+            for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
         }
         dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
@@ -6043,7 +6341,7 @@ static int dlpi_start_live(dlp_pipe *p) {
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     if (p->xfer && (rc = dlpi_device_start(p)) != DLP_OK) return rc;
     if ((rc = dlpi_start_threads(p)) != DLP_OK) return rc;
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, 1);
     return DLP_OK;
 }
 
@@ -6495,7 +6793,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
         return DLP_OK;
     }
     dlpi_slot_free(p, s);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, dlpi_burst(p));
     return DLP_OK;
 }
 
@@ -6513,7 +6811,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     p->after_batch = p->after_position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, p->epoch_now + 1); /* N1 -> N1 */
     dlpi_ring_all(p);
-    dlpi_feed_inline(p);
+    dlpi_feed_inline(p, 1);
     return DLP_OK;
 }
 
@@ -6688,7 +6986,7 @@ typedef struct dlpi_num {
     char s[40];
 } dlpi_num;
 
-/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 1.23 million. */
+/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 56,789, 1.23 million. */
 static dlpi_num dlpi_num_of(double v) {
     dlpi_num r;
     const char *unit = "";
@@ -6704,7 +7002,9 @@ static dlpi_num dlpi_num_of(double v) {
     }
     uint64_t q = v < 9.995 ? 100 : v < 99.95 ? 10 : 1;
     uint64_t x = (uint64_t)(v * (double)q + 0.5);
-    if (q == 1) {
+    if (q == 1 && x >= 10000 && x < 1000000) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ",%03u%s", x / 1000, (unsigned)(x % 1000), unit);
+    } else if (q == 1) {
         snprintf(r.s, sizeof r.s, "%" PRIu64 "%s", x, unit);
     } else if (q == 10) {
         snprintf(r.s, sizeof r.s, "%" PRIu64 ".%u%s", x / 10, (unsigned)(x % 10), unit);
@@ -6743,20 +7043,27 @@ static dlpi_num dlpi_num_bytes(double v) {
 
 /* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
 static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
-    const char *name = reference >= 1000000000u ? "s" : reference >= 1000000u ? "ms" : reference >= 1000u ? "us" : "ns";
-    uint64_t unit = *name == 's' ? 1000000000u : *name == 'm' ? 1000000u : *name == 'u' ? 1000u : 1u;
-    uint64_t q = unit;
+    const char *name = reference >= 1000000000u ? "s"
+                       : reference >= 1000000u  ? "ms"
+                       : reference >= 1000u     ? "us"
+                                                : "ns";
+    uint64_t unit = *name == 's'   ? 1000000000u
+                    : *name == 'm' ? 1000000u
+                    : *name == 'u' ? 1000u
+                                   : 1u,
+             q = unit;
+    char fraction[12] = ".000000000";
     int decimals = 0;
     dlpi_num r;
     for (; q > resolution && q > 1 && decimals < 9; q /= 10) {
         decimals++;
     }
-    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q;
-    if (decimals == 0) {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 " %s", v, name);
-    } else {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%0*" PRIu64 " %s", v / scale, decimals, v % scale, name);
+    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q, rest = v % scale;
+    fraction[decimals > 0 ? decimals + 1 : 0] = 0;
+    for (int i = decimals; i > 0; i--, rest /= 10) {
+        fraction[i] = (char)('0' + rest % 10);
     }
+    snprintf(r.s, sizeof r.s, "%" PRIu64 "%s %s", v / scale, fraction, name);
     return r;
 }
 
@@ -6769,9 +7076,9 @@ static dlpi_num dlpi_num_ns(uint64_t ns) {
 
 typedef struct dlpi_out {
     int fd;
-    int errnum;         /* first failure; nothing is written after it */
+    int errnum; /* first failure; nothing is written after it */
     size_t n;
-    char *temporary;    /* renamed at the end; NULL: written in place */
+    char *temporary; /* renamed at the end; NULL: written in place */
     const char *path;
     char buf[8192];
 } dlpi_out;
@@ -6885,9 +7192,10 @@ static uint32_t dlpi_utf8_next(const char **s, const char *end) {
         }
         c = c << 6 | ((unsigned char)*(*s)++ & 0x3f);
     }
-    bool bad = c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) || (c & 0xfffe) == 0xfffe ||
-               c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200e && c <= 0x200f) ||
-               (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+    bool bad = c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ||
+               (c & 0xfffe) == 0xfffe || c < 0x20 || (c >= 0x7f && c < 0xa0) ||
+               (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+               (c >= 0x2066 && c <= 0x2069);
     return bad ? 0xfffd : c;
 }
 
@@ -6939,30 +7247,43 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
 /* ---- Chrome trace-event JSON: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
 
 static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
-    static const char *const kinds[] = {"other", "work", "wait", "step", "epoch", "starved", "blocked"};
+    static const char *const kinds[] = {"other", "work",    "wait",   "step",
+                                        "epoch", "starved", "blocked"};
     const char *kind = kinds[e->kind < 7 ? e->kind : 0];
     uint64_t dur = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0;
-    dlpi_out_print(o, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64 ".%03u,\"cat\":\"%s\",",
-                   tid, e->begin_ns / 1000, (unsigned)(e->begin_ns % 1000), dur / 1000, (unsigned)(dur % 1000), kind);
+    dlpi_out_print(o,
+                   ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64
+                   ".%03u,\"cat\":\"%s\",",
+                   tid, e->begin_ns / 1000, (unsigned)(e->begin_ns % 1000), dur / 1000,
+                   (unsigned)(dur % 1000), kind);
     if (e->kind == DLP_TRACE_WORK || e->kind == DLP_TRACE_STEP) {
-        dlpi_out_print(o, "\"name\":\"%s %" PRIu64 "\"", e->kind == DLP_TRACE_WORK ? "batch" : "step", e->sequence);
+        dlpi_out_print(o, "\"name\":\"%s %" PRIu64 "\"",
+                       e->kind == DLP_TRACE_WORK ? "batch" : "step", e->sequence);
     } else if (e->kind == DLP_TRACE_EPOCH) {
         dlpi_out_print(o, "\"name\":\"epoch %" PRIu32 "\"", e->epoch);
     } else {
         dlpi_out_print(o, "\"name\":\"%s\"", kind);
     }
-    dlpi_out_print(o, ",\"args\":{\"sequence\":%" PRIu64 ",\"epoch\":%" PRIu32 ",\"items\":%u}}", e->sequence, e->epoch,
-                   (unsigned)e->items);
+    dlpi_out_print(o, ",\"args\":{\"sequence\":%" PRIu64 ",\"epoch\":%" PRIu32 ",\"items\":%u}}",
+                   e->sequence, e->epoch, (unsigned)e->items);
 }
 
 static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
-    dlpi_out_print(o, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe %d.%d.%d\"},\"traceEvents\":[\n"
-                   "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
-                   DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
+    dlpi_out_print(
+        o,
+        "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe "
+        "%d.%d.%d\"},\"traceEvents\":[\n"
+        "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
+        DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
     for (int i = 0; i < n_lanes; i++) {
-        dlpi_out_print(o, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"", i + 1);
+        dlpi_out_print(
+            o,
+            ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"",
+            i + 1);
         dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, INT_MAX, true);
-        dlpi_out_print(o, "\"}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}",
+        dlpi_out_print(o,
+                       "\"}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\","
+                       "\"args\":{\"sort_index\":%d}}",
                        i + 1, i);
         for (int k = 0; k < lanes[i].n; k++) {
             dlpi_json_event(o, i + 1, &lanes[i].events[k]);
@@ -6984,29 +7305,37 @@ static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const cha
 /* ---- the timeline: one SVG ---- */
 
 enum {
-    DLPI_SVG_LEFT = 160,      /* px: lane names */
+    DLPI_SVG_LEFT = 160, /* px: lane names */
     DLPI_SVG_PLOT = 1000,
     DLPI_SVG_WIDTH = 1200,
-    DLPI_SVG_TOP = 84,        /* title, window, legend */
+    DLPI_SVG_TOP = 84, /* title, window, legend */
     DLPI_SVG_AXIS = 20,
-    DLPI_SVG_HEADING = 19,
-    DLPI_SVG_GAP = 7,
-    DLPI_SVG_LANES = 512,     /* drawn at most */
-    DLPI_SVG_EVENTS = 16000,  /* aimed at in the window */
-    DLPI_SVG_RECTS = 40000,   /* never more */
+    DLPI_SVG_HEADING = 22,
+    DLPI_SVG_GAP = 6,
+    DLPI_SVG_BORDERS = 200,  /* epoch borders drawn at most */
+    DLPI_SVG_BORDER = 14,    /* the line of epoch numbers */
+    DLPI_SVG_LANES = 512,    /* drawn at most */
+    DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
+    DLPI_SVG_STEPS = 32,     /* of the trainer, aimed at */
+    DLPI_SVG_RECTS = 40000,  /* never more */
     DLPI_SVG_COLOURS = 6
 };
 
 /* What is drawn: a window of time, and how large. */
 typedef struct dlpi_view {
     uint64_t t0, t1;
-    uint64_t least_ns;   /* what is narrower is merged with its neighbours */
-    double scale;        /* hundredths of a pixel per ns */
+    uint64_t least_ns; /* what is narrower is merged with its neighbours */
+    double scale;      /* hundredths of a pixel per ns */
     int pitch, bar, font;
-    int per_group;       /* lanes drawn of each group */
+    int trainer_pitch;
+    int per_group; /* lanes drawn of each group */
     int height;
-    int epochs;          /* epoch borders inside */
-    const char *which;   /* words for the choice of the window */
+    int n_borders;
+    struct {
+        int x;
+        uint32_t epoch;
+    } borders[DLPI_SVG_BORDERS];
+    const char *which; /* words for the choice of the window */
 } dlpi_view;
 
 static int dlpi_u64_compare(const void *a, const void *b) {
@@ -7020,7 +7349,9 @@ static const char *dlpi_group_name(const dlp_stats *s, int group) {
     if (group < 0) {
         return "trainer";
     }
-    return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages ? s->stages[group].name : "stage";
+    return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages
+               ? s->stages[group].name
+               : "stage";
 }
 
 /* Lanes from i on that belong to one group. */
@@ -7030,6 +7361,27 @@ static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
         k++;
     }
     return k - i;
+}
+
+static int dlpi_view_pitch(const dlpi_view *v, const dlpi_lane *lane) {
+    return lane->group < 0 ? v->trainer_pitch : v->pitch;
+}
+
+/* Height of a lane's stretches; the rest of its pitch is white. */
+static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
+    int pitch = dlpi_view_pitch(v, lane);
+    return pitch - (pitch >= 11 ? 3 : 1);
+}
+
+/* The event with which the newest part of a lane begins that can be told apart: so many events of a
+   worker, so many steps of the trainer. */
+static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
+    int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
+    while (i > 0 && left > 0) {
+        i--;
+        left -= lane->group >= 0 || lane->events[i].kind == DLP_TRACE_STEP;
+    }
+    return i;
 }
 
 /* Choose the newest stretch of time in which every lane has records and no more of them than can be
@@ -7044,10 +7396,10 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
-        int shown = lanes[i].group < 0 ? 80 : limit, n = lanes[i].n;
+        int n = lanes[i].n;
         if (n > 0) {
             const dlp_trace_event *e = lanes[i].events;
-            starts[m++] = e[n > shown ? n - shown : 0].begin_ns;
+            starts[m++] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
             oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
             v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
         }
@@ -7060,7 +7412,8 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
         v->t0 = most ? middle : last;
         v->t0 = v->t0 < v->t1 ? v->t0 : oldest < v->t1 ? oldest : v->t1;
         if (v->t0 > oldest) {
-            v->which = most ? "the newest stretch that most lanes have recorded" : "the newest stretch that all lanes have recorded";
+            v->which = most ? "the newest stretch that most lanes have recorded"
+                            : "the newest stretch that all lanes have recorded";
         }
     }
     free(starts);
@@ -7073,9 +7426,42 @@ static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
     return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
 }
 
+static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
+    int x = dlpi_view_x(v, t) / 100, n = v->n_borders;
+    if (t > v->t0 && t < v->t1 && n < DLPI_SVG_BORDERS &&
+        (n == 0 || x >= v->borders[n - 1].x + 4)) {
+        v->borders[n].x = x;
+        v->borders[n].epoch = epoch;
+        v->n_borders++;
+    }
+}
+
+/* Borders are where the trainer's steps change epoch: at the border's own event if there is one between
+   the two steps, else where the second begins. */
+static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *trainer) {
+    bool known = false;
+    uint32_t epoch = 0;
+    uint64_t border = UINT64_MAX;
+    for (int i = 0; i < trainer->n; i++) {
+        const dlp_trace_event *e = &trainer->events[i];
+        if (e->kind == DLP_TRACE_EPOCH) {
+            border = e->begin_ns;
+        } else if (e->kind == DLP_TRACE_STEP) {
+            if (known && e->epoch != epoch) {
+                dlpi_view_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
+            }
+            known = true;
+            epoch = e->epoch;
+            border = UINT64_MAX;
+        }
+    }
+}
+
 static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
-    static const struct { int lanes, pitch; } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
-    int groups = 0, drawn = 0, s = 0;
+    static const struct {
+        int lanes, pitch;
+    } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
+    int groups = 0, drawn = 0, trainers = 0, s = 0;
     for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) {
         groups++;
     }
@@ -7083,20 +7469,29 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     v->per_group = v->per_group < 1 ? 1 : v->per_group;
     for (int i = 0, n; i < n_lanes; i += n) {
         n = dlpi_group_size(lanes, n_lanes, i);
-        drawn += n < v->per_group ? n : v->per_group;
+        int shown = n < v->per_group ? n : v->per_group;
+        drawn += shown;
+        trainers += lanes[i].group < 0 ? shown : 0;
     }
     while (drawn > sizes[s].lanes) {
         s++;
     }
     v->pitch = sizes[s].pitch;
-    v->bar = v->pitch - (v->pitch >= 11 ? 3 : 1);
+    v->trainer_pitch = v->pitch > 22 ? v->pitch : 22;
     v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
-    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) + drawn * v->pitch + 24;
+    if (v->t1 > v->t0) {
+        v->scale = DLPI_SVG_PLOT * 100.0 / (double)(v->t1 - v->t0);
+        if (n_lanes > 0 && lanes[0].group < 0) {
+            dlpi_view_borders(v, &lanes[0]);
+        }
+    }
+    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
+                (drawn - trainers) * v->pitch + trainers * v->trainer_pitch +
+                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
         /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
         int most = DLPI_SVG_RECTS / 2 / (drawn + 1);
-        v->scale = DLPI_SVG_PLOT * 100.0 / (double)length;
         v->least_ns = length / (uint64_t)(most > 2000 ? 2000 : most < 20 ? 20 : most) + 1;
     }
 }
@@ -7108,19 +7503,30 @@ static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const cha
 }
 
 static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
-    dlpi_out_print(o, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+    dlpi_out_print(o,
+                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                   "viewBox=\"0 0 %d %d\" "
                    "font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
                    DLPI_SVG_WIDTH, v->height, DLPI_SVG_WIDTH, v->height);
     /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which neighbours differ
        in lightness too. */
-    dlpi_out_print(o, ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{fill:#cc79a7}\n"
-                   ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
-                   ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:5 3}\n");
-    dlpi_out_print(o, "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}.sub,.tick,.key{font-size:11px}\n"
-                   ".sub,.tick{fill:#555}.tick,.num0,.num1{text-anchor:middle}.head{font-size:12px;font-weight:bold}\n"
-                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:10px;pointer-events:none}.num0{fill:#fff}\n"
-                   "</style>\n", v->font);
-    dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n", DLPI_SVG_WIDTH, v->height);
+    dlpi_out_print(
+        o,
+        ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
+        "fill:#cc79a7}\n"
+        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:"
+        "5 3}\n");
+    dlpi_out_print(o,
+                   "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
+                   ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-"
+                   "anchor:middle}.head{font-size:12px;font-weight:bold}\n"
+                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:9px;pointer-events:"
+                   "none}.num0{fill:#fff}\n"
+                   "</style>\n",
+                   v->font);
+    dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n",
+                   DLPI_SVG_WIDTH, v->height);
 }
 
 /* Time that a lane spent in each kind, inside the window. */
@@ -7137,7 +7543,8 @@ static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t s
     }
 }
 
-static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n_lanes,
+                            const dlp_stats *s) {
     char line[400];
     uint64_t length = v->t1 - v->t0, sum[7] = {0};
     int at = 0;
@@ -7154,36 +7561,47 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *la
         at = snprintf(line, sizeof line, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
     }
     if (trainer > 0) {
-        snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window", at > 8 ? ", " : "; the trainer waited ",
+        snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window",
+                 at > 8 ? ", " : "; the trainer waited ",
                  dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)trainer).s);
     }
     dlpi_svg_text(o, "title", 16, 27, line, 104);
     if (length == 0) {
         return;
     }
-    at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.", dlpi_num_ns(length).s,
-                  dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
+    at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.",
+                  dlpi_num_ns(length).s, dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
     if (s != NULL) {
-        snprintf(line + at, sizeof line - (size_t)at, " batch_size %u, prefetch_factor %u, %u worker%s.", (unsigned)s->batch_size,
-                 (unsigned)s->prefetch_factor, (unsigned)s->n_workers, s->n_workers == 1 ? "" : "s");
+        snprintf(line + at, sizeof line - (size_t)at,
+                 " batch_size %u, prefetch_factor %u, %u worker%s.", (unsigned)s->batch_size,
+                 (unsigned)s->prefetch_factor, (unsigned)s->n_workers,
+                 s->n_workers == 1 ? "" : "s");
     }
     dlpi_svg_text(o, "sub", 16, 46, line, 158);
 }
 
 static void dlpi_svg_legend(dlpi_out *o) {
-    static const struct { const char *kind, *text; int y, height; } keys[] = {
-        {NULL, "work and steps, a colour and number per batch", 0, 0}, {"s", "starved: no input", 10, 4},
-        {"b", "blocked: no free cell", 0, 4}, {"q", "the trainer waits", 0, 14}, {"e", "between epochs", 0, 14}};
+    static const struct {
+        const char *kind, *text;
+        int y, height;
+    } keys[] = {{NULL, "work and steps, a colour and number per batch", 0, 0},
+                {"s", "starved: no input", 10, 4},
+                {"b", "blocked: no free cell", 0, 4},
+                {"q", "the trainer waits", 0, 14},
+                {"e", "between epochs", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         if (keys[i].kind == NULL) {
             for (int c = 0; c < DLPI_SVG_COLOURS; c++, x += 10) {
-                dlpi_out_print(o, "<rect class=\"w%d\" x=\"%d\" y=\"%d\" width=\"9\" height=\"14\"/>\n", c, x, y);
+                dlpi_out_print(
+                    o, "<rect class=\"w%d\" x=\"%d\" y=\"%d\" width=\"9\" height=\"14\"/>\n", c, x,
+                    y);
             }
         } else {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
-            dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n", keys[i].kind, x,
-                           y + keys[i].y, keys[i].height);
+            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n",
+                           x, y);
+            dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n",
+                           keys[i].kind, x, y + keys[i].y, keys[i].height);
             x += 18;
         }
         dlpi_svg_text(o, "key", x + 5, y + 11, keys[i].text, 60);
@@ -7202,9 +7620,9 @@ static uint64_t dlpi_tick_step(uint64_t length) {
 
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
     uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
-    for (uint64_t t = 0; t <= length && length > 0; t += step) {
+    for (uint64_t t = 0;; t += step) {
         int x = dlpi_view_x(v, v->t0 + t);
-        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 30);
+        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
         if (length - t < step) {
             break;
         }
@@ -7226,12 +7644,12 @@ static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
 /* Neighbouring stretches that are drawn as one rect. */
 typedef struct dlpi_run {
     uint64_t begin, end;
-    uint64_t sum[7];          /* ns of each kind */
-    uint64_t low, high;       /* batches worked on */
+    uint64_t sum[7];    /* ns of each kind */
+    uint64_t low, high; /* batches worked on */
     uint64_t sequence, longest;
     uint64_t items;
     uint32_t epoch;
-    int n;                    /* stretches; 0: none open */
+    int n; /* stretches; 0: none open */
 } dlpi_run;
 
 static int dlpi_run_kind(const dlpi_run *r) {
@@ -7242,15 +7660,18 @@ static int dlpi_run_kind(const dlpi_run *r) {
     return best;
 }
 
-static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int kind) {
-    static const char *const words[] = {"", "work", "waiting", "step", "between epochs", "starved", "blocked"};
+static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane,
+                           const dlpi_run *r, int kind) {
+    static const char *const words[] = {"",        "work",   "waiting", "step", "between epochs",
+                                        "starved", "blocked"};
     uint64_t length = r->end - r->begin;
     bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
     dlpi_out_print(o, "<title>");
     dlpi_out_escaped(o, lane->name, sizeof lane->name, 32, false);
     dlpi_out_print(o, ": ");
     if (r->n > 1) {
-        dlpi_out_print(o, "%d stretches, %s %% ", r->n, dlpi_num_percent((double)r->sum[kind] / (double)length).s);
+        dlpi_out_print(o, "%d stretches, %s %% ", r->n,
+                       dlpi_num_percent((double)r->sum[kind] / (double)length).s);
     }
     dlpi_out_print(o, "%s", words[kind]);
     if (on_batch && r->low == r->high) {
@@ -7265,15 +7686,26 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
                    dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
 }
 
-static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r, int y) {
+/* Whether no epoch border crosses these pixels. */
+static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
+    for (int i = 0; i < v->n_borders; i++) {
+        if (v->borders[i].x + 1 >= x && v->borders[i].x <= end) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r,
+                          int y) {
     static const char *const kinds[] = {"", "w", "q", "w", "e", "s", "b"};
     int kind = dlpi_run_kind(r), a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
-    int thin = v->bar * 3 / 10 < 1 ? 1 : v->bar * 3 / 10, h = v->bar;
+    int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
     char number[24];
     if (w <= 0) {
         return;
     }
-    w -= w > 300 ? 50 : 0;   /* a hair of white between neighbours */
+    w -= w > 300 ? 50 : 0; /* a hair of white between neighbours */
     if (kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED) {
         y += kind == DLP_TRACE_STARVED ? h - thin : 0;
         h = thin;
@@ -7284,12 +7716,15 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     if (on_batch) {
         dlpi_out_print(o, "%d", colour);
     }
-    dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100, a % 100, y, w / 100, w % 100, h);
+    dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100,
+                   a % 100, y, w / 100, w % 100, h);
     dlpi_run_title(o, v, lane, r, kind);
     dlpi_out_print(o, "</rect>\n");
     int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
-    if (on_batch && r->n == 1 && v->bar >= 12 && w > digits * 660 + 300) {
-        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", (a + w / 2) / 100, y + h / 2 + 4, number, 24);
+    int x = (a + w / 2) / 100, half = digits * 3;
+    if (on_batch && r->n == 1 && h >= 11 && w > digits * 600 + 250 &&
+        dlpi_view_clear(v, x - half, x + half)) {
+        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
     }
 }
 
@@ -7323,7 +7758,8 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     r.n = 0;
     for (int i = 0; i < lane->n; i++) {
         const dlp_trace_event *e = &lane->events[i];
-        uint64_t b = e->begin_ns < seen ? seen : e->begin_ns, end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
+        uint64_t b = e->begin_ns < seen ? seen : e->begin_ns,
+                 end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
         if (e->kind < 1 || e->kind > 6 || end <= b) {
             continue;
         }
@@ -7340,7 +7776,8 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     }
 }
 
-static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
+static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
+                             const dlp_stats *s, int y) {
     uint64_t sum[7] = {0};
     int silent = 0;
     double whole = (double)(v->t1 - v->t0) * n;
@@ -7352,12 +7789,17 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_escaped(o, dlpi_group_name(s, lanes[0].group), 32, 24, false);
     dlpi_out_print(o, "<tspan font-weight=\"normal\" fill=\"#555\">");
     if (lanes[0].group < 0) {
-        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window", dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
+        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window",
+                       dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s);
     } else {
-        dlpi_out_print(o, ": %d worker%s, at work %s %%, starved %s %%, blocked %s %%", n, n == 1 ? "" : "s",
-                       dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s, dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
+        dlpi_out_print(o, ": %d worker%s, at work %s %%, starved %s %%, blocked %s %%", n,
+                       n == 1 ? "" : "s", dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s,
+                       dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_BLOCKED] / whole).s);
+    }
+    if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
+        dlpi_out_print(o, "; without workers, that is where items are fetched");
     }
     if (silent > 0 && n > 1) {
         dlpi_out_print(o, "; %d recorded nothing", silent);
@@ -7368,68 +7810,62 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
-/* One group: heading, tracks, grid, lanes. Returns the y below it. */
-static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n, const dlp_stats *s, int y) {
-    int drawn = n < v->per_group ? n : v->per_group;
-    int every = (v->font + 1 + v->pitch) / v->pitch;
-    int units = (DLPI_SVG_LEFT - 16) * 100 / (66 * v->font);
-    every = v->pitch >= 11 ? 1 : every;
+/* What a lane has recorded is on grey ground; what its ring has forgotten is white. */
+static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX,
+        end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
+    if (a < end) {
+        dlpi_out_print(
+            o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
+            a / 100, a % 100, y, (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
+    }
+}
+
+/* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
+static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
+                          const dlp_stats *s, int y) {
+    int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes),
+        bar = dlpi_view_bar(v, lanes);
+    int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
     for (int i = 0; i < drawn; i++) {
-        const dlpi_lane *lane = &lanes[i];
-        int top = y + i * v->pitch, a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : DLPI_SVG_LEFT * 100;
-        int w = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100 - a;
-        if (lane->n > 0 && w > 0) {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n", a / 100, a % 100, top,
-                           w / 100, w % 100, v->bar);
-        }
+        dlpi_svg_track(o, v, &lanes[i], y + i * pitch);
     }
-    dlpi_svg_grid(o, v, y, drawn * v->pitch);
+    dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
-        int top = y + i * v->pitch;
+        int top = y + i * pitch;
         if (i % every == 0) {
-            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8, top + v->bar / 2 + v->font * 4 / 10);
-            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, units, false);
+            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8,
+                           top + bar / 2 + font * 4 / 10);
+            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name,
+                             (DLPI_SVG_LEFT - 16) * 100 / (66 * font), false);
             dlpi_out_print(o, "</text>\n");
         }
         dlpi_svg_lane(o, v, &lanes[i], top);
     }
-    return y + drawn * v->pitch + DLPI_SVG_GAP;
-}
-
-/* Draw one epoch border and, if it has room, its words. *last: x of the last words. */
-static void dlpi_svg_border(dlpi_out *o, const dlpi_view *v, uint64_t t, uint32_t epoch, int bottom, int *last) {
-    int x = dlpi_view_x(v, t) / 100;
-    char words[40];
-    if (t < v->t0 || t > v->t1 || x < *last + 90) {
-        return;
+    for (int i = 0; i < v->n_borders; i++) {
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
+                       drawn * pitch + 2);
     }
-    dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dV%d\"/>\n", x, DLPI_SVG_TOP + DLPI_SVG_AXIS, bottom);
-    snprintf(words, sizeof words, "epoch %" PRIu32, epoch);
-    dlpi_svg_text(o, "tick", x, bottom + 12, words, 20);
-    *last = x;
+    return y + drawn * pitch + DLPI_SVG_GAP;
 }
 
-/* Borders are where the trainer's steps change epoch; the end of the last one has no step after it. */
-static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, const dlpi_lane *trainer, int bottom) {
-    int last = -100;
-    bool known = false;
-    uint32_t epoch = 0;
-    uint64_t border = UINT64_MAX;
-    for (int i = 0; i < trainer->n; i++) {
-        const dlp_trace_event *e = &trainer->events[i];
-        if (e->kind == DLP_TRACE_EPOCH) {
-            border = e->begin_ns;
-        } else if (e->kind == DLP_TRACE_STEP) {
-            if (known && e->epoch != epoch) {
-                dlpi_svg_border(o, v, border != UINT64_MAX ? border : e->begin_ns, e->epoch, bottom, &last);
-            }
-            known = true;
-            epoch = e->epoch;
-            border = UINT64_MAX;
+/* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
+static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
+    int last = -1000;
+    for (int i = 0; i < v->n_borders; i++) {
+        char words[40];
+        int x = v->borders[i].x;
+        if (x < last + 140) {
+            continue;
         }
+        snprintf(words, sizeof words, "epoch %" PRIu32, v->borders[i].epoch);
+        last = x;
+        dlpi_svg_text(o, "epoch", x > DLPI_SVG_WIDTH - 60 ? DLPI_SVG_WIDTH - 60 : x, y + 6, words,
+                      16);
     }
+    return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
 
 static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
@@ -7452,16 +7888,15 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, cons
             n = dlpi_group_size(lanes, n_lanes, i);
             y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
         }
+        y = dlpi_svg_epochs(o, &v, y);
         dlpi_svg_ticks(o, &v, y + 10);
-        if (n_lanes > 0 && lanes[0].group < 0) {
-            dlpi_svg_borders(o, &v, &lanes[0], y + 14);
-        }
     }
     dlpi_out_print(o, "</svg>\n");
     return DLP_OK;
 }
 
-static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s, const char *path) {
+static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s,
+                                     const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) {
@@ -7494,33 +7929,41 @@ static void dlpi_text_add(dlpi_text *t, const char *format, ...) {
 }
 
 /* What limits: a stage, or one of the names below. */
-enum { DLPI_LIMIT_TRAINER = -1, DLPI_LIMIT_CORES = -2, DLPI_LIMIT_PREFETCH = -3, DLPI_LIMIT_UNKNOWN = -4 };
+enum {
+    DLPI_LIMIT_TRAINER = -1,
+    DLPI_LIMIT_CORES = -2,
+    DLPI_LIMIT_PREFETCH = -3,
+    DLPI_LIMIT_UNKNOWN = -4
+};
 
 typedef struct dlpi_verdict {
-    int limiting_stage;      /* or DLPI_LIMIT_* */
-    int next_limit;          /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
-    double rate;             /* items/s now */
-    double rate_plus_one;    /* items/s that one more worker of limiting_stage would give (moved out of the
+    int limiting_stage; /* or DLPI_LIMIT_* */
+    int next_limit; /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
+    double rate;    /* items/s now */
+    double
+        rate_plus_one; /* items/s that one more worker of limiting_stage would give (moved out of the
                                 caller, if it is inline); rate where no worker helps */
 } dlpi_verdict;
 
 /* dlp_stats as shares of the time the caller spent in next and in its steps. */
 typedef struct dlpi_load {
-    double ns;                       /* that time */
-    double rows;                     /* per batch */
+    double ns;   /* that time */
+    double rows; /* per batch */
     double rate;
-    double wait;                     /* share of the caller, inline stages included */
-    double caller;                   /* share of the caller in steps and inline stages */
-    double cores;                    /* share of the process's cores */
-    double util[DLP_MAX_STAGES];     /* busy share of the workers that can have work at once; 0 if inline */
-    double useful[DLP_MAX_STAGES];   /* workers that can have work at once */
-    int busiest;                     /* stage with the largest util, -1: none has workers */
-    int heaviest;                    /* inline stage with the most time, -1: none has any */
+    double wait;   /* share of the caller, inline stages included */
+    double caller; /* share of the caller in steps and inline stages */
+    double cores;  /* share of the process's cores */
+    double util
+        [DLP_MAX_STAGES]; /* busy share of the workers that can have work at once; 0 if inline */
+    double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
+    int busiest;                   /* stage with the largest util, -1: none has workers */
+    int heaviest;                  /* inline stage with the most time, -1: none has any */
     int n;
 } dlpi_load;
 
 static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
-    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH || g->kind == DLP_STAGE_TRANSFER;
+    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH ||
+           g->kind == DLP_STAGE_TRANSFER;
 }
 
 static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
@@ -7543,7 +7986,8 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         device = device || g->kind == DLP_STAGE_TRANSFER;
         if (g->workers <= 0) {
             l->caller += (double)g->busy_ns / l->ns;
-            if (g->busy_ns > 0 && (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
+            if (g->busy_ns > 0 &&
+                (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
                 l->heaviest = i;
             }
             continue;
@@ -7607,14 +8051,18 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
         return v;
     }
     double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
-    if (l.caller >= 0.9) {
+    double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
+    if (l.caller >= 0.95 || (l.caller >= 0.9 && l.caller >= busiest)) {
         v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_TRAINER;
     } else if (l.cores >= 0.9) {
         v.limiting_stage = DLPI_LIMIT_CORES;
-    } else if (l.busiest >= 0 && l.util[l.busiest] >= 0.8) {
-        v.limiting_stage = l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
+    } else if (busiest >= 0.8) {
+        v.limiting_stage =
+            l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
     } else {
-        v.limiting_stage = l.busiest >= 0 ? DLPI_LIMIT_PREFETCH : l.heaviest >= 0 ? l.heaviest : DLPI_LIMIT_UNKNOWN;
+        v.limiting_stage = l.busiest >= 0    ? DLPI_LIMIT_PREFETCH
+                           : l.heaviest >= 0 ? l.heaviest
+                                             : DLPI_LIMIT_UNKNOWN;
     }
     v.next_limit = v.limiting_stage;
     if (v.limiting_stage >= 0) {
@@ -7645,42 +8093,61 @@ static const char *dlpi_stage_field(const dlp_stage_stats *g) {
     }
 }
 
-static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l, const dlpi_verdict *v) {
+static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
+                                const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
-    dlpi_text_add(t, "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of its time; steps take %s %%.\n",
-                  g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s, dlpi_num_percent((double)s->step_ns / l->ns).s);
+    dlpi_text_add(t,
+                  "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of "
+                  "its time; steps take %s %%.\n",
+                  g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
+                  dlpi_num_percent((double)s->step_ns / l->ns).s);
     if (v->rate_plus_one < v->rate * 1.05) {
         dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
                       v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
     } else {
-        dlpi_text_add(t, "Change: set %s = 1; that should give about %s items/s; then the limit is %s.\n", dlpi_stage_field(g),
-                      dlpi_num_of(v->rate_plus_one).s,
-                      v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
+        dlpi_text_add(
+            t, "Change: set %s = 1; that should give about %s items/s; then the limit is %s.\n",
+            dlpi_stage_field(g), dlpi_num_of(v->rate_plus_one).s,
+            v->next_limit == v->limiting_stage ? "that worker"
+                                               : dlpi_limit_name(s, v->next_limit).s);
     }
 }
 
-static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l, const dlpi_verdict *v) {
+static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
+                               const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
     int w = g->workers;
     bool batches = dlpi_stage_takes_batches(g);
-    dlpi_text_add(t, "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% of the time.\n", g->name, w,
-                  w == 1 ? " is" : "s are", dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
-    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER || g->kind == DLP_STAGE_REPEAT) {
-        dlpi_text_add(t, g->kind == DLP_STAGE_TRANSFER
-                      ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give the device register_memory, or raise device_buffers.\n"
-                      : "Change: it has one thread: make the sampler's own function cheaper.\n");
+    dlpi_text_add(t,
+                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% "
+                  "of the time.\n",
+                  g->name, w, w == 1 ? " is" : "s are",
+                  dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
+    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER ||
+        g->kind == DLP_STAGE_REPEAT) {
+        dlpi_text_add(
+            t, g->kind == DLP_STAGE_TRANSFER
+                   ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give "
+                     "the device register_memory, or raise device_buffers.\n"
+                   : "Change: it has one thread: make the sampler's own function cheaper.\n");
     } else if (batches && w >= (int)s->prefetch_factor) {
-        dlpi_text_add(t, "Change: raise prefetch_factor above %u, and %s with it: each batch in flight has a worker already.\n",
+        dlpi_text_add(t,
+                      "Change: raise prefetch_factor above %u, and %s with it: each batch in "
+                      "flight has a worker already.\n",
                       (unsigned)s->prefetch_factor, dlpi_stage_field(g));
     } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
-        dlpi_text_add(t, "Change: raise prefetch_factor above %u, then %s: every item in flight has a worker already.\n",
+        dlpi_text_add(t,
+                      "Change: raise prefetch_factor above %u, then %s: every item in flight has a "
+                      "worker already.\n",
                       (unsigned)s->prefetch_factor, dlpi_stage_field(g));
     } else if (v->rate_plus_one < v->rate * 1.02) {
-        dlpi_text_add(t, "Change: make it cheaper; one more worker would give nothing, for %s would be the limit.\n",
+        dlpi_text_add(t,
+                      "Change: make it cheaper; one more worker would give nothing, for %s would "
+                      "be the limit.\n",
                       dlpi_limit_name(s, v->next_limit).s);
     } else {
-        dlpi_text_add(t, "Change: raise %s; %d should give about %s items/s", dlpi_stage_field(g), w + 1,
-                      dlpi_num_of(v->rate_plus_one).s);
+        dlpi_text_add(t, "Change: raise %s; %d should give about %s items/s", dlpi_stage_field(g),
+                      w + 1, dlpi_num_of(v->rate_plus_one).s);
         dlpi_text_add(t, v->next_limit == v->limiting_stage ? ".\n" : "; then the limit is %s.\n",
                       dlpi_limit_name(s, v->next_limit).s);
     }
@@ -7688,60 +8155,77 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     const dlp_stage_stats *g = &s->stages[l->busiest];
-    dlpi_text_add(t, "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the workers of '%.31s' are only %s %% busy.\n",
+    dlpi_text_add(t,
+                  "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the "
+                  "workers of '%.31s' are only %s %% busy.\n",
                   (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
                   dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
     double need = l->rows > 0 ? g->workers / l->rows : 0;
-    uint64_t more = 2 * (uint64_t)s->prefetch_factor;
+    uint64_t more = 2 * (uint64_t)s->prefetch_factor + (s->prefetch_factor == 0);
     while (more < 4096 && (double)more < need + 1) {
         more *= 2;
     }
-    dlpi_text_add(t, "Change: raise prefetch_factor, for instance to %" PRIu64 "; each batch more takes about %s.\n", more > 4096 ? 4096 : more,
+    dlpi_text_add(t,
+                  "Change: raise prefetch_factor, for instance to %" PRIu64
+                  "; each batch more takes about %s.\n",
+                  more > 4096 ? 4096 : more,
                   dlpi_num_bytes((double)s->bytes / (double)s->batches).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
         if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
-            dlpi_text_add(t, "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow items hold up the order; more batches in flight hide them, or unordered = 1.\n",
+            dlpi_text_add(t,
+                          "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow items hold up "
+                          "the order; more batches in flight hide them, or unordered = 1.\n",
                           k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s);
         }
     }
 }
 
 static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Limit: the cores: workers and trainer keep %s of %u busy; more workers would give nothing.\n",
+    dlpi_text_add(t,
+                  "Limit: the cores: workers and trainer keep %s of %u busy; more workers would "
+                  "give nothing.\n",
                   dlpi_num_of(l->cores * s->cpus).s, (unsigned)s->cpus);
     if (l->busiest >= 0) {
-        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores.\n", s->stages[l->busiest].name);
+        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores.\n",
+                      s->stages[l->busiest].name);
     }
 }
 
 static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     dlpi_text_add(t, "Limit: the trainer: it waits for batches only %s %% of the time.\n",
                   dlpi_num_percent(l->wait).s);
-    dlpi_text_add(t, "Change: nothing in the pipe; steps take %s", dlpi_num_ns(s->step_ns / s->batches).s);
+    dlpi_text_add(t, "Change: nothing in the pipe; steps take %s",
+                  dlpi_num_ns(s->step_ns / s->batches).s);
     if (l->busiest >= 0) {
-        dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy", s->stages[l->busiest].name,
-                      dlpi_num_percent(l->util[l->busiest]).s);
+        dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy",
+                      s->stages[l->busiest].name, dlpi_num_percent(l->util[l->busiest]).s);
     }
     dlpi_text_add(t, ".\n");
 }
 
 /* Figures and facts that hold whatever the limit is. */
 static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Measured: %s items/s in %s batches/s", dlpi_num_of(l->rate).s, dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
+    dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s,
+                  dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->p50_ns > 0) {
-            dlpi_text_add(t, "; '%.31s' takes p50 %s, p99 %s", g->name, dlpi_num_ns(g->p50_ns).s, dlpi_num_ns(g->p99_ns).s);
+            dlpi_text_add(t, "; '%.31s' takes p50 %s, p99 %s", g->name, dlpi_num_ns(g->p50_ns).s,
+                          dlpi_num_ns(g->p99_ns).s);
         }
     }
     dlpi_text_add(t, ".\n");
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->workers > 0 && g->workers - l->useful[i] >= 1) {
-            dlpi_text_add(t, "Idle: %d of the %d workers of '%.31s' never have work: only prefetch_factor%s = %s %s are in flight.\n",
-                          (int)(g->workers - l->useful[i]), g->workers, g->name, dlpi_stage_takes_batches(g) ? "" : " x batch_size",
-                          dlpi_num_of(l->useful[i]).s, dlpi_stage_takes_batches(g) ? "batches" : "items");
+            dlpi_text_add(t,
+                          "Idle: %d of the %d workers of '%.31s' never have work: only "
+                          "prefetch_factor%s = %s %s are in flight.\n",
+                          (int)(g->workers - l->useful[i]), g->workers, g->name,
+                          dlpi_stage_takes_batches(g) ? "" : " x batch_size",
+                          dlpi_num_of(l->useful[i]).s,
+                          dlpi_stage_takes_batches(g) ? "batches" : "items");
         }
     }
 }
@@ -7750,7 +8234,9 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
     for (int i = 0; i < n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->retried + g->replaced + g->left_out > 0) {
-            dlpi_text_add(t, "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64 " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
+            dlpi_text_add(t,
+                          "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64
+                          " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
                           g->name, g->retried, g->replaced, g->left_out);
         }
     }
@@ -7758,8 +8244,10 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
 
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
-        dlpi_text_add(t, "Memory: %s are planned, with %u batch slots (prefetch_factor %u + max_held %u).\n",
-                      dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots, (unsigned)s->prefetch_factor, (unsigned)s->max_held);
+        dlpi_text_add(
+            t, "Memory: %s are planned, with %u batch slots (prefetch_factor %u + max_held %u).\n",
+            dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots,
+            (unsigned)s->prefetch_factor, (unsigned)s->max_held);
     }
 }
 
@@ -7772,7 +8260,8 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_verdict v = dlpi_verdict_of(s);
     dlpi_load_of(&l, s);
     if (v.limiting_stage >= 0) {
-        (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage : dlpi_explain_inline)(&t, s, &l, &v);
+        (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
+                                                 : dlpi_explain_inline)(&t, s, &l, &v);
     } else if (v.limiting_stage == DLPI_LIMIT_TRAINER) {
         dlpi_explain_trainer(&t, s, &l);
     } else if (v.limiting_stage == DLPI_LIMIT_CORES) {
@@ -7780,9 +8269,13 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     } else if (v.limiting_stage == DLPI_LIMIT_PREFETCH) {
         dlpi_explain_prefetch(&t, s, &l);
     } else if (s->batches == 0) {
-        dlpi_text_add(&t, "Limit: not known: no batch has been delivered yet, %s after the start.\n", dlpi_num_ns(s->elapsed_ns).s);
+        dlpi_text_add(&t,
+                      "Limit: not known: no batch has been delivered yet, %s after the start.\n",
+                      dlpi_num_ns(s->elapsed_ns).s);
     } else {
-        dlpi_text_add(&t, "Limit: not known yet: %" PRIu64 " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
+        dlpi_text_add(&t,
+                      "Limit: not known yet: %" PRIu64
+                      " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
                       s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
     }
     if (l.rate > 0) {
@@ -7833,7 +8326,8 @@ static int dlpi_lanes_take(dlp_pipe *p, dlpi_lane **out, int *n_out) {
     }
     for (int i = 0; i < n && rc == DLP_OK; i++) {
         dlp_worker_stats w;
-        lanes[i].group = i == 0 || dlp_pipe_worker_stats(p, (uint32_t)(i - 1), &w) != DLP_OK ? -1 : w.stage;
+        lanes[i].group =
+            i == 0 || dlp_pipe_worker_stats(p, (uint32_t)(i - 1), &w) != DLP_OK ? -1 : w.stage;
         rc = dlpi_lane_take(p, i, &lanes[i]);
     }
     if (rc != DLP_OK) {

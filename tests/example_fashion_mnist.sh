@@ -60,7 +60,7 @@ mkdir $dir/data
 set_of train 300
 set_of t10k 70
 mv $dir/data $dir/good
-train=train-images-idx3-ubyte
+train="train-images-idx3-ubyte"
 
 fresh; rm $dir/data/$train; refuses $train 'No such file'
 fresh; : >$dir/data/$train; refuses $train 'No data'

@@ -5,21 +5,21 @@
 static const char *test_name;
 static int test_failed, tests_failed, tests_run, printing;
 
-#define CHECK(condition, ...)                                                       \
-    do {                                                                            \
-        if (!(condition) && test_failed++ < 5) {                                    \
-            fprintf(stderr, "%s: line %d: %s: ", test_name, __LINE__, #condition);  \
-            fprintf(stderr, __VA_ARGS__);                                           \
-            fputc('\n', stderr);                                                    \
-        }                                                                           \
+#define CHECK(condition, ...)                                                      \
+    do {                                                                           \
+        if (!(condition) && test_failed++ < 5) {                                   \
+            fprintf(stderr, "%s: line %d: %s: ", test_name, __LINE__, #condition); \
+            fprintf(stderr, __VA_ARGS__);                                          \
+            fputc('\n', stderr);                                                   \
+        }                                                                          \
     } while (0)
 
-#define RUN(test)              \
-    do {                       \
-        test_name = #test;     \
-        test_failed = 0;       \
-        test();                \
-        tests_run++;           \
+#define RUN(test)                        \
+    do {                                 \
+        test_name = #test;               \
+        test_failed = 0;                 \
+        test();                          \
+        tests_run++;                     \
         tests_failed += test_failed > 0; \
     } while (0)
 
@@ -64,6 +64,13 @@ static void *get(size_t count, size_t size) {
         exit(78);
     }
     return p;
+}
+
+static int compare_words(const void *a, const void *b) {
+    uint64_t x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return (x > y) - (x < y);
 }
 
 /* A number for a list of numbers, for pins. */

@@ -1,7 +1,7 @@
 /* Every field of every desc just out of its range, and on its bounds; graphs that are none; calls
    at
    the wrong time: the error names the culprit, outputs stay as they were, nothing leaks. */
-#include "pipe_rig.h"
+#include "pipe_life.h"
 
 #define INTACT 0x5a
 

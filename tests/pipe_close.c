@@ -1,6 +1,6 @@
 /* Stop and close at any moment: nothing is left, memory in use stays, and it is over within a
    second. */
-#include "pipe_rig.h"
+#include "pipe_life.h"
 
 #define SECOND 1000
 

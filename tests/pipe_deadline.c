@@ -1,5 +1,5 @@
 /* Deadlines and time-outs; what a worker is given: init and exit, name, cores, stack; warnings. */
-#include "pipe_rig.h"
+#include "pipe_life.h"
 
 static struct {
     uint64_t slow_index; /* this item takes slow_ms */

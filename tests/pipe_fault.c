@@ -1,8 +1,7 @@
 /* Every allocation and system call between open and the last batch fails, one after the other,
-   until
-   none is left that was not tried; then each and all that come after it; then the device's calls.
-   */
-#include "pipe_rig.h"
+   until none is left that was not tried; then each and all that come after it; then the device's
+   calls. */
+#include "pipe_life.h"
 
 enum { SIMPLE, EVERYTHING, NO_FILE, KINDS };
 

@@ -1,6 +1,6 @@
 /* The memory plan: known before the start, what is then used, what is in flight, and what limits
    it. */
-#include "pipe_rig.h"
+#include "pipe_life.h"
 
 enum { PLAIN, HELD, COLLATE, TRANSFER, LANES, RAGGED, BATCHES, TABLE, ALL, KINDS };
 

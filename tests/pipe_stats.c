@@ -1,7 +1,7 @@
 /* Counters that add up, a look from outside at a worker that blocks, traces without overlaps, and
    words
    that name the right stage and foretell what one more worker gives. */
-#include "pipe_rig.h"
+#include "pipe_life.h"
 
 static uint32_t item_us, map_us, collate_us;
 static uint64_t block_at = UINT64_MAX;

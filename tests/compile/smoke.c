@@ -31,8 +31,8 @@ int main(void) {
         .num_workers = 3,
         .shuffle = 1,
     };
-    dlp_pipe *pipe;
-    dlp_batch *batch;
+    dlp_pipe *pipe = NULL;
+    dlp_batch *batch = NULL;
     dlp_error err;
     int code = dlp_loader_open(&pipe, &desc, &err);
     if (code != DLP_OK) {

@@ -1,0 +1,1381 @@
+/* bench_loader: what a loader of dlpipe.h costs, beside PyTorch's DataLoader and a memcpy loop.
+
+   bench_loader [-o lines.jsonl] [-t bench_loader_torch.py] [scenario...]
+   One JSON object per line on standard output and in the file; progress on standard error. Without
+   scenarios, all of them. QUICK=1: shorter samples. PYTHON: the interpreter that has torch.
+
+   A round takes one sample of every contender in turn, so that a machine which slows down slows all
+   of them down. The distance between two cores is probed before and after each round, because it is
+   worth more than most things measured here: rounds are only compared within one regime. */
+#define DLPIPE_IMPLEMENTATION
+#include "../dlpipe.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#if defined(__GLIBC__)
+#include <gnu/libc-version.h>
+#endif
+
+#define MIB ((uint64_t)1 << 20)
+#define WAIT_MS 30000
+#define MAX_ROUNDS 16
+#define MAX_CONTENDERS 5
+
+static FILE *lines_file;
+static const char *torch_script = "tests/bench_loader_torch.py";
+static bool quick;
+static int failures; /* samples of ours that could not be taken */
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fflush(stderr);
+}
+
+static double seconds_now(void) {
+    return (double)dlpi_now_ns() * 1e-9;
+}
+
+static void sleep_us(uint64_t us) {
+    struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
+    while (nanosleep(&t, &t) != 0 && errno == EINTR) {
+    }
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The value below which a share of them lies. Sorts. */
+static double quantile(double *v, size_t n, double share) {
+    if (n == 0) {
+        return NAN;
+    }
+    qsort(v, n, sizeof *v, by_value);
+    size_t at = (size_t)(share * (double)n);
+    return v[at < n ? at : n - 1];
+}
+
+/* ---- the distance between two cores ---------------------------------------------------------- */
+
+struct probe {
+    _Alignas(DLPI_LINE) uint64_t ball;
+    _Alignas(DLPI_LINE) size_t cpu[2];
+    double chunk_ns[8];
+};
+enum { PROBE_WARM = 500, PROBE_TRIPS = 2000, PROBE_CHUNKS = 8 };
+
+static void pin(size_t cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+static void *probe_echo(void *arg) {
+    struct probe *p = arg;
+    pin(p->cpu[1]);
+    for (uint64_t i = 0; i < PROBE_WARM + PROBE_TRIPS * PROBE_CHUNKS; i++) {
+        while (DLPI_LOAD_ACQ(&p->ball) != 2 * i + 1) { /* A1 <- R1 */
+        }
+        DLPI_STORE_REL(&p->ball, 2 * i + 2); /* R2 -> A2 */
+    }
+    return NULL;
+}
+
+static void *probe_serve(void *arg) {
+    struct probe *p = arg;
+    pin(p->cpu[0]);
+    double begin = 0;
+    for (uint64_t i = 0; i < PROBE_WARM + PROBE_TRIPS * PROBE_CHUNKS; i++) {
+        if (i >= PROBE_WARM && (i - PROBE_WARM) % PROBE_TRIPS == 0) {
+            begin = (double)dlpi_now_ns();
+        }
+        DLPI_STORE_REL(&p->ball, 2 * i + 1);           /* R1 -> A1 */
+        while (DLPI_LOAD_ACQ(&p->ball) != 2 * i + 2) { /* A2 <- R2 */
+        }
+        if (i >= PROBE_WARM && (i - PROBE_WARM) % PROBE_TRIPS == PROBE_TRIPS - 1) {
+            p->chunk_ns[(i - PROBE_WARM) / PROBE_TRIPS] =
+                ((double)dlpi_now_ns() - begin) / PROBE_TRIPS;
+        }
+    }
+    return NULL;
+}
+
+static int two_cpus(size_t cpu[2]) {
+    cpu_set_t set;
+    int n = 0;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        return 0;
+    }
+    for (size_t i = 0; i < CPU_SETSIZE && n < 2; i++) {
+        if (CPU_ISSET(i, &set)) {
+            cpu[n++] = i;
+        }
+    }
+    return n;
+}
+
+static int cpus_allowed(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* Nanoseconds for a cache line to go to another core and back; 0 where there is only one core. */
+static double line_round_trip(void) {
+    struct probe p;
+    pthread_t echo, serve;
+    memset(&p, 0, sizeof p);
+    if (two_cpus(p.cpu) < 2 || pthread_create(&echo, NULL, probe_echo, &p) != 0) {
+        return 0;
+    }
+    if (pthread_create(&serve, NULL, probe_serve, &p) != 0) {
+        probe_serve(&p);
+    } else {
+        pthread_join(serve, NULL);
+    }
+    pthread_join(echo, NULL);
+    return quantile(p.chunk_ns, PROBE_CHUNKS, 0.25);
+}
+
+/* MIXED: the distance changed during the round. LOADED: others used the machine during it. */
+enum regime { NEAR, FAR, SINGLE, MIXED, LOADED };
+static const char *const regime_name[] = {"near", "far", "single", "mixed", "loaded"};
+
+static enum regime regime_of(double rtt_ns) {
+    return rtt_ns <= 0 ? SINGLE : rtt_ns < 250 ? NEAR : FAR;
+}
+
+/* ---- who else uses the machine ----------------------------------------------------------------
+ */
+
+/* Children of all threads of a process. Returns how many were stored. */
+static int children_of(pid_t pid, pid_t *out, int max) {
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        char file[384];
+        int child;
+        if (e->d_name[0] == '.') {
+            continue;
+        }
+        snprintf(file, sizeof file, "%s/%s/children", path, e->d_name);
+        FILE *f = fopen(file, "r");
+        while (f != NULL && n < max && fscanf(f, "%d", &child) == 1) {
+            out[n++] = child;
+        }
+        if (f != NULL) {
+            fclose(f);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return n;
+}
+
+/* Processor time of a process, its reaped children, and all that live below it; clock ticks. */
+static uint64_t tree_ticks(pid_t pid) {
+    enum { MAX_CHILDREN = 128 };
+    pid_t child[MAX_CHILDREN];
+    char path[64], text[512];
+    unsigned long long t[4] = {0, 0, 0, 0};
+    int n = children_of(pid, child, MAX_CHILDREN);
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f != NULL && fgets(text, sizeof text, f) != NULL && strrchr(text, ')') != NULL) {
+        sscanf(strrchr(text, ')'),
+               ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", &t[0], &t[1],
+               &t[2], &t[3]);
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    uint64_t sum = t[0] + t[1] + t[2] + t[3];
+    for (int i = 0; i < n; i++) {
+        sum += tree_ticks(child[i]);
+    }
+    return sum;
+}
+
+/* Processor time that everything but this process and its children used so far; clock ticks. */
+static int64_t others_ticks(void) {
+    unsigned long long t[8] = {0};
+    FILE *f = fopen("/proc/stat", "r");
+    if (f == NULL) {
+        return 0;
+    }
+    int n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3],
+                   &t[4], &t[5], &t[6], &t[7]);
+    fclose(f);
+    if (n != 8) {
+        return 0;
+    }
+    return (int64_t)(t[0] + t[1] + t[2] + t[5] + t[6] + t[7]) - (int64_t)tree_ticks(getpid());
+}
+
+/* ---- rounds and lines ------------------------------------------------------------------------ */
+
+typedef double (*sample_fn)(void *arg); /* not a number: the sample could not be taken */
+
+struct contender {
+    const char *name, *version;
+    sample_fn sample;
+    void *arg;
+};
+
+struct series {
+    struct contender who[MAX_CONTENDERS];
+    int n_who, n_rounds;
+    double value[MAX_CONTENDERS][MAX_ROUNDS];
+    double rtt_ns[MAX_ROUNDS];
+    enum regime regime[MAX_ROUNDS];
+};
+
+static void compete(struct series *s, const char *name, const char *version, sample_fn sample,
+                    void *arg) {
+    s->who[s->n_who++] = (struct contender){name, version, sample, arg};
+}
+
+/* What became of a round: the regime before and after, and the cores that others used in it. */
+static enum regime judge(double rtt_before, double rtt_after, double others) {
+    if (others > 0.1) {
+        return LOADED;
+    }
+    return regime_of(rtt_before) == regime_of(rtt_after) ? regime_of(rtt_after) : MIXED;
+}
+
+/* Take the samples. A round that was disturbed is taken again; as many as there are rounds, at
+ * most. */
+static void run_rounds(struct series *s, const char *title, int rounds) {
+    int good = 0;
+    double before = line_round_trip();
+    for (int r = 0; good < rounds && r < 2 * rounds && r < MAX_ROUNDS; r++) {
+        int64_t ticks = others_ticks();
+        double begin = seconds_now();
+        say("%-36s round %d:", title, r + 1);
+        for (int w = 0; w < s->n_who; w++) {
+            s->value[w][r] = s->who[w].sample(s->who[w].arg);
+            say(" %s %.5g", s->who[w].name, s->value[w][r]);
+        }
+        /* The counts of ticks are two too many or too few at most. */
+        double others = (double)(others_ticks() - ticks - 2) / (double)sysconf(_SC_CLK_TCK);
+        double share = others / (seconds_now() - begin), after = line_round_trip();
+        s->rtt_ns[r] = after;
+        s->regime[r] = judge(before, after, share);
+        say(" (%s, %.0f ns, others %.0f %%)\n", regime_name[s->regime[r]], after, 100 * share);
+        before = after;
+        good += s->regime[r] < MIXED;
+        s->n_rounds = r + 1;
+    }
+}
+
+struct measure {
+    const char *bench, *unit;
+    bool lower_is_better;
+    char extra[256]; /* more keys, each beginning with a comma */
+    double ideal;    /* the figure that nothing can beat; 0: not known */
+};
+
+static void put_line(const char *line) {
+    printf("%s\n", line);
+    fflush(stdout);
+    if (lines_file != NULL) {
+        fprintf(lines_file, "%s\n", line);
+        fflush(lines_file);
+    }
+}
+
+static void put_skipped(const char *bench, const char *peer, const char *why, const char *extra) {
+    char line[768];
+    size_t n = (size_t)snprintf(line, sizeof line,
+                                "{\"bench\":\"%s\",\"peer\":\"%s\",\"skipped\":\"", bench, peer);
+    for (; *why != '\0' && n < sizeof line - 320; why++) {
+        if (*why == '"' || *why == '\\') {
+            line[n++] = '\\';
+        }
+        line[n++] = (unsigned char)*why < ' ' ? ' ' : *why;
+    }
+    snprintf(line + n, sizeof line - n, "\"%s}", extra);
+    put_line(line);
+}
+
+/* Write the line of one regime: ours (contender a) alone, or beside a peer (contender b >= 0). */
+static int put_regime(const struct measure *m, const struct series *s, int a, int b,
+                      enum regime regime) {
+    double ours[MAX_ROUNDS], theirs[MAX_ROUNDS], ratio[MAX_ROUNDS], rtt[MAX_ROUNDS];
+    size_t n = 0;
+    for (int r = 0; r < s->n_rounds; r++) {
+        double x = s->value[a][r], y = b < 0 ? 1 : s->value[b][r];
+        if (s->regime[r] != regime || isnan(x) || isnan(y)) {
+            continue;
+        }
+        ours[n] = x;
+        theirs[n] = y;
+        ratio[n] = m->lower_is_better ? y / x : x / y;
+        rtt[n++] = s->rtt_ns[r];
+    }
+    if (n == 0) {
+        return 0;
+    }
+    char peer[256] = "", figures[256];
+    double median = quantile(ours, n, 0.5);
+    if (b >= 0) {
+        snprintf(peer, sizeof peer, "\"peer\":\"%s\",\"peer_version\":\"%s\",", s->who[b].name,
+                 s->who[b].version);
+        double middle = quantile(ratio, n, 0.5);
+        snprintf(figures, sizeof figures,
+                 "\"theirs\":%.6g,\"ratio\":%.4g,\"ratio_min\":%.4g,\"ratio_max\":%.4g",
+                 quantile(theirs, n, 0.5), middle, ratio[0], ratio[n - 1]);
+    } else {
+        snprintf(figures, sizeof figures, "\"ours_min\":%.6g,\"ours_max\":%.6g", ours[0],
+                 ours[n - 1]);
+    }
+    char line[1024], ideal[64] = "";
+    if (m->ideal > 0) {
+        snprintf(ideal, sizeof ideal, ",\"ideal\":%.6g,\"of_ideal\":%.3f", m->ideal,
+                 median / m->ideal);
+    }
+    snprintf(line, sizeof line,
+             "{\"bench\":\"%s\",%s\"regime\":\"%s\",\"unit\":\"%s\",\"ours\":%.6g,%s,"
+             "\"rounds\":%zu,\"rtt_ns\":%.0f%s%s}",
+             m->bench, peer, regime_name[regime], m->unit, median, figures, n,
+             quantile(rtt, n, 0.5), ideal, m->extra);
+    put_line(line);
+    return (int)n;
+}
+
+/* A line per regime. Disturbed rounds count only if there are no others. */
+static void put(const struct measure *m, const struct series *s, int a, int b) {
+    static const enum regime steady[] = {NEAR, FAR, SINGLE};
+    int n = 0;
+    for (size_t i = 0; i < sizeof steady / sizeof *steady; i++) {
+        n += put_regime(m, s, a, b, steady[i]);
+    }
+    for (enum regime left = MIXED; n == 0 && left <= LOADED; left++) {
+        n = put_regime(m, s, a, b, left);
+    }
+    if (n == 0) {
+        put_skipped(m->bench, b < 0 ? "none" : s->who[b].name, "no sample could be taken",
+                    m->extra);
+    }
+}
+
+/* ---- PyTorch: a child that answers one command at a time ------------------------------------- */
+
+static struct torch {
+    pid_t pid;
+    int in, out;
+    char version[64];
+    char missing[256]; /* why there is none; "" if there is */
+} torch = {.in = -1, .out = -1};
+
+/* Read one line. Returns false at the end of the stream, or if none comes in time. */
+static bool torch_line(char *line, size_t size, int timeout_ms) {
+    size_t n = 0;
+    double until = seconds_now() + timeout_ms * 1e-3;
+    for (;;) {
+        struct pollfd fd = {torch.out, POLLIN, 0};
+        int left = (int)((until - seconds_now()) * 1e3);
+        char c;
+        if (left <= 0 || poll(&fd, 1, left) <= 0 || read(torch.out, &c, 1) != 1) {
+            return false;
+        }
+        if (c == '\n') {
+            line[n] = '\0';
+            return true;
+        }
+        if (n + 1 < size) {
+            line[n++] = c;
+        }
+    }
+}
+
+static void torch_end(const char *why) {
+    if (torch.pid > 0) {
+        close(torch.in); /* the end of its input ends it */
+        if (why[0] != '\0') {
+            kill(torch.pid, SIGTERM);
+        }
+        waitpid(torch.pid, NULL, 0);
+        close(torch.out);
+        torch.pid = 0;
+    }
+    snprintf(torch.missing, sizeof torch.missing, "%s", why);
+}
+
+static void torch_begin(void) {
+    const char *python = getenv("PYTHON") != NULL ? getenv("PYTHON") : "/usr/bin/python3";
+    int to[2], from[2];
+    char line[256];
+    if (access(python, X_OK) != 0 || pipe(to) != 0 || pipe(from) != 0) {
+        snprintf(torch.missing, sizeof torch.missing, "no %.200s", python);
+        return;
+    }
+    torch.pid = fork();
+    if (torch.pid == 0) {
+        dup2(to[0], 0);
+        dup2(from[1], 1);
+        close(to[0]), close(to[1]), close(from[0]), close(from[1]);
+        execl(python, python, "-u", torch_script, (char *)NULL);
+        _exit(127);
+    }
+    close(to[0]), close(from[1]);
+    torch.in = to[1], torch.out = from[0];
+    if (torch.pid < 0 || !torch_line(line, sizeof line, 60000)) {
+        torch_end("the interpreter did not start");
+    } else if (sscanf(line, "ready %63s", torch.version) != 1) {
+        torch_end(line);
+    }
+}
+
+/* Send a command and take n numbers of its answer. Returns false, and says why, on failure. */
+static bool torch_ask(double *answer, int n, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static bool torch_ask(double *answer, int n, const char *format, ...) {
+    char command[256], line[512];
+    va_list args;
+    if (torch.pid <= 0) {
+        return false;
+    }
+    va_start(args, format);
+    int length = vsnprintf(command, sizeof command - 1, format, args);
+    va_end(args);
+    command[length++] = '\n';
+    if (write(torch.in, command, (size_t)length) != length ||
+        !torch_line(line, sizeof line, 120000)) {
+        torch_end("it ended, or did not answer within 120 s");
+        return false;
+    }
+    char *at = line + 2;
+    bool good = strncmp(line, "ok", 2) == 0;
+    for (int i = 0; good && i < n; i++) {
+        char *end;
+        answer[i] = strtod(at, &end);
+        good = end != at;
+        at = end;
+    }
+    if (!good) {
+        say(" [torch: %s: %s]", command, line);
+    }
+    return good;
+}
+
+/* ---- ours ------------------------------------------------------------------------------------ */
+
+/* What a loader is to load, and how. */
+struct load {
+    const uint8_t *source; /* [n_source][row_bytes] random bytes; NULL: rows hold their own index */
+    uint64_t n_items, n_source, row_bytes;
+    uint32_t batch;
+    int workers, prefetch, dispatch, unordered;
+    bool zeroed; /* the loader zeroes rows before fetch writes them */
+    dlp_item_fn fetch;
+    int64_t epochs;
+    uint32_t stride;           /* batches between two looks at the clock */
+    double seconds;            /* length of a sample */
+    uint64_t cost_ns, slow_ns; /* of an item, and of every twentieth */
+};
+
+static int fetch_copy(void *user, dlp_item *item) {
+    const struct load *l = user;
+    memcpy(item->data[0], l->source + item->index * l->row_bytes, l->row_bytes);
+    return 0;
+}
+
+static int fetch_nothing(void *user, dlp_item *item) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(item);
+    return 0;
+}
+
+static int fetch_index(void *user, dlp_item *item) {
+    DLPI_UNUSED(user);
+    memcpy(item->data[0], &item->index, sizeof item->index);
+    return 0;
+}
+
+static uint64_t cost_of(const struct load *l, uint64_t index) {
+    return index % 20 == 7 ? l->slow_ns : l->cost_ns;
+}
+
+static int fetch_sleep(void *user, dlp_item *item) {
+    uint64_t ns = cost_of(user, item->index);
+    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
+    return fetch_index(user, item);
+}
+
+static uint64_t thread_cpu_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Spinning is work: it needs that much of a core, however long that takes. */
+static int fetch_spin(void *user, dlp_item *item) {
+    uint64_t until = thread_cpu_ns() + cost_of(user, item->index);
+    while (thread_cpu_ns() < until) {
+    }
+    return fetch_index(user, item);
+}
+
+/* Let sleeps end when they should: the default slack of 50 us is a twentieth of the short ones. */
+static int exact_sleeps(void *user, int worker, void **state) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(worker);
+    DLPI_UNUSED(state);
+    return prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul);
+}
+
+static dlp_pipe *loader_open(const struct load *l) {
+    const dlp_field field = {.name = "x", .ndim = 1, .shape = {(int64_t)l->row_bytes}};
+    const dlp_loader_desc desc = {
+        .dataset = {.n_items = l->n_items,
+                    .fields = &field,
+                    .n_fields = 1,
+                    .fills_rows = !l->zeroed,
+                    .fetch = l->fetch,
+                    .user = (void *)(uintptr_t)l},
+        .batch_size = l->batch,
+        .num_workers = l->workers,
+        .shuffle = 1,
+        .epochs = l->epochs,
+        .seed = 20250131,
+        .workers = {.dispatch = l->dispatch,
+                    .worker_init = l->fetch == fetch_sleep ? exact_sleeps : NULL},
+        .pipe = {.prefetch_factor = l->prefetch, .unordered = l->unordered}};
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    char text[512];
+    if (dlp_loader_open(&p, &desc, &err) != DLP_OK) {
+        dlp_error_format(&err, text, sizeof text);
+        say(" [open: %s]", text);
+        failures++;
+        return NULL;
+    }
+    return p;
+}
+
+/* The next batch, or NULL at the end and on failure. */
+static dlp_batch *loader_next(dlp_pipe *p) {
+    dlp_batch *b = NULL;
+    char text[512];
+    int code = dlp_pipe_next(p, &b, WAIT_MS);
+    if (code == DLP_OK) {
+        return b;
+    }
+    if (code != DLP_END) {
+        dlp_error_format(dlp_pipe_error(p), text, sizeof text);
+        say(" [next: %s: %s]", dlp_code_name(code), text);
+        failures++;
+    }
+    return NULL;
+}
+
+static void loader_close(dlp_pipe *p) {
+    if (dlp_pipe_close(p) != DLP_OK) {
+        say(" [close failed]");
+        failures++;
+    }
+}
+
+/* Take and release batches. Returns the number of items in them. */
+static uint64_t loader_take(dlp_pipe *p, uint64_t batches) {
+    uint64_t items = 0;
+    for (uint64_t i = 0; i < batches; i++) {
+        dlp_batch *b = loader_next(p);
+        if (b == NULL) {
+            break;
+        }
+        items += b->count;
+        dlp_pipe_release(p, b);
+    }
+    return items;
+}
+
+/* Take batches until the time is up. Returns items a second, not a number on failure. */
+static double loader_rate_of(dlp_pipe *p, const struct load *l) {
+    uint64_t items = 0;
+    double begin = seconds_now(), now = begin;
+    while (now - begin < l->seconds) {
+        uint64_t got = loader_take(p, l->stride);
+        if (got == 0) {
+            return NAN;
+        }
+        items += got;
+        now = seconds_now();
+    }
+    return (double)items / (now - begin);
+}
+
+/* Items a second in the steady state: every slot has been through the pipe several times. */
+static double sample_rate(void *arg) {
+    struct load l = *(const struct load *)arg;
+    l.epochs = DLP_FOREVER;
+    dlp_pipe *p = loader_open(&l);
+    if (p == NULL) {
+        return NAN;
+    }
+    loader_take(p, 2 * ((uint64_t)l.prefetch + 1) + 64 / l.batch);
+    double rate = loader_rate_of(p, &l);
+    loader_close(p);
+    return rate;
+}
+
+static double sample_ns_per_item(void *arg) {
+    return 1e9 / sample_rate(arg);
+}
+
+static bool row_is_right(const struct load *l, const dlp_batch *b, uint32_t row) {
+    uint64_t index = b->index[row], got;
+    const uint8_t *data = (const uint8_t *)b->fields[0].data + row * l->row_bytes;
+    if (l->source != NULL) {
+        return memcmp(data, l->source + index * l->row_bytes, l->row_bytes) == 0;
+    }
+    memcpy(&got, data, sizeof got);
+    return got == index;
+}
+
+/* One epoch, untimed: every item once, every byte right. Counts a failure otherwise. */
+static void verify(const struct load *load, const char *title) {
+    struct load l = *load;
+    uint64_t seen = 0, wrong = 0;
+    l.epochs = 1;
+    if (l.fetch == fetch_nothing) {
+        l.fetch = fetch_index;
+    }
+    uint8_t *mark = calloc(l.n_items, 1);
+    dlp_pipe *p = mark == NULL ? NULL : loader_open(&l);
+    for (dlp_batch *b; p != NULL && (b = loader_next(p)) != NULL; dlp_pipe_release(p, b)) {
+        for (uint32_t row = 0; row < b->count; row++) {
+            bool fresh = b->index[row] < l.n_items && mark[b->index[row]]++ == 0;
+            wrong += !fresh || !row_is_right(&l, b, row);
+            seen++;
+        }
+    }
+    if (p != NULL) {
+        loader_close(p);
+    }
+    free(mark);
+    if (seen != l.n_items || wrong != 0) {
+        say("%s: %" PRIu64 " of %" PRIu64 " items, %" PRIu64 " of them wrong\n", title, seen,
+            l.n_items, wrong);
+        failures++;
+    }
+}
+
+/* ---- the memcpy loop ------------------------------------------------------------------------- */
+
+struct copier {
+    const struct load *load;
+    uint64_t *order; /* [n_items] a shuffle */
+    uint8_t *slots;  /* [n_slots][batch][row_bytes] */
+    uint64_t n_slots, at, batches;
+};
+
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static bool copier_open(struct copier *c, const struct load *l) {
+    c->load = l;
+    c->n_slots = (uint64_t)l->prefetch + 1;
+    c->at = c->batches = 0;
+    c->order = malloc(l->n_items * sizeof *c->order);
+    uint64_t bytes = (c->n_slots * l->batch * l->row_bytes + 4095) / 4096 * 4096;
+    c->slots = aligned_alloc(4096, bytes);
+    if (c->order == NULL || c->slots == NULL) {
+        return false;
+    }
+    memset(c->slots, 0, bytes);
+    for (uint64_t i = 0; i < l->n_items; i++) {
+        uint64_t j = mix(i + 1) % (i + 1);
+        c->order[i] = c->order[j];
+        c->order[j] = i;
+    }
+    return true;
+}
+
+static void copier_close(struct copier *c) {
+    free(c->order);
+    free(c->slots);
+}
+
+static void copier_batch(struct copier *c) {
+    const struct load *l = c->load;
+    uint8_t *slot = c->slots + c->batches++ % c->n_slots * l->batch * l->row_bytes;
+    for (uint32_t row = 0; row < l->batch; row++) {
+        uint64_t index = c->order[c->at];
+        c->at = c->at + 1 == l->n_items ? 0 : c->at + 1;
+        memcpy(slot + row * l->row_bytes, l->source + index * l->row_bytes, l->row_bytes);
+    }
+}
+
+static double sample_memcpy(void *arg) {
+    struct copier *c = arg;
+    for (uint64_t i = 0; i < 2 * c->n_slots; i++) {
+        copier_batch(c);
+    }
+    uint64_t items = 0;
+    double begin = seconds_now(), now = begin;
+    while (now - begin < c->load->seconds) {
+        for (uint32_t i = 0; i < c->load->stride; i++) {
+            copier_batch(c);
+        }
+        items += (uint64_t)c->load->stride * c->load->batch;
+        now = seconds_now();
+    }
+    return (double)items / (now - begin);
+}
+
+/* The batch copied last lies in its slot as it should. */
+static void copier_verify(struct copier *c, const char *title) {
+    const struct load *l = c->load;
+    uint64_t from = c->at;
+    copier_batch(c);
+    const uint8_t *slot = c->slots + (c->batches - 1) % c->n_slots * l->batch * l->row_bytes;
+    for (uint32_t row = 0; row < l->batch; row++) {
+        uint64_t index = c->order[(from + row) % l->n_items];
+        if (memcmp(slot + row * l->row_bytes, l->source + index * l->row_bytes, l->row_bytes) !=
+            0) {
+            say("%s: the memcpy loop copied wrong bytes\n", title);
+            failures++;
+            return;
+        }
+    }
+}
+
+/* ---- small and large items ------------------------------------------------------------------- */
+
+/* How PyTorch's workers hand tensors over: 0 by file descriptor, its default; 1 by file name. */
+static const char *const sharing_name[] = {"file_descriptor", "file_system"};
+
+struct torch_rate {
+    const struct load *load;
+    uint64_t per_epoch;
+    int sharing;
+};
+
+static double sample_torch_rate(void *arg) {
+    const struct torch_rate *t = arg;
+    const struct load *l = t->load;
+    double rate;
+    bool good =
+        torch_ask(&rate, 1, "rate %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %d %d %d", l->n_source,
+                  l->row_bytes, t->per_epoch, l->batch, l->workers, l->prefetch, t->sharing);
+    return good ? rate : NAN;
+}
+
+static bool torch_verified(const struct load *l) {
+    double n;
+    return torch_ask(&n, 1, "verify %" PRIu64 " %" PRIu64 " %u %d %d", l->n_source, l->row_bytes,
+                     l->batch, l->workers, l->prefetch);
+}
+
+static const char *torch_reason(void) {
+    return torch.missing[0] != '\0' ? torch.missing : "it failed";
+}
+
+static uint8_t *random_bytes(uint64_t n) {
+    uint64_t *words = malloc((n + 7) / 8 * 8);
+    for (uint64_t i = 0; words != NULL && i < (n + 7) / 8; i++) {
+        words[i] = mix(i + 0x9e3779b97f4a7c15u);
+    }
+    if (words == NULL) {
+        say("no memory for a source of %" PRIu64 " bytes\n", n);
+        failures++;
+    }
+    return (uint8_t *)words;
+}
+
+static const char *libc_version(void) {
+#if defined(__GLIBC__)
+    return gnu_get_libc_version();
+#else
+    return "libc";
+#endif
+}
+
+/* Who takes part in a copying bench, by contender number. */
+enum { COPY_OURS, COPY_MEMCPY, COPY_ZEROED, COPY_TORCH };
+
+/* Lines of ours (or of its zeroing variant) beside the memcpy loop and both settings of PyTorch. */
+static void copy_lines(const char *name, const struct series *s, const struct load *l, int who,
+                       double wanted_memcpy, double wanted_torch) {
+    struct measure m = {.bench = name, .unit = "item/s"};
+    size_t keys =
+        (size_t)snprintf(m.extra, sizeof m.extra,
+                         ",\"prefetch\":%d,\"workers\":%d,\"batch\":%u,\"item_bytes\":%" PRIu64,
+                         l->prefetch, l->workers, l->batch, l->row_bytes);
+    char *rest = m.extra + keys;
+    snprintf(rest, sizeof m.extra - keys, ",\"wanted\":%g", wanted_memcpy);
+    put(&m, s, who, COPY_MEMCPY);
+    for (int i = 0; i < 2; i++) {
+        snprintf(rest, sizeof m.extra - keys, ",\"sharing\":\"%s\",\"wanted\":%g", sharing_name[i],
+                 wanted_torch);
+        if (COPY_TORCH + i < s->n_who) {
+            put(&m, s, who, COPY_TORCH + i);
+        } else {
+            put_skipped(name, "torch", torch_reason(), m.extra);
+        }
+    }
+}
+
+static void copy_bench(const char *name, const char *zeroed_name, struct load *l,
+                       uint64_t torch_items, double wanted_memcpy, double wanted_torch) {
+    struct series s = {0};
+    struct copier copier;
+    struct load zeroed = *l;
+    struct torch_rate theirs[] = {{l, torch_items, 0}, {l, torch_items, 1}};
+    char title[64];
+    zeroed.zeroed = true;
+    snprintf(title, sizeof title, "%s prefetch %d", name, l->prefetch);
+    if (!copier_open(&copier, l)) {
+        failures++;
+        copier_close(&copier);
+        return;
+    }
+    verify(l, title);
+    verify(&zeroed, zeroed_name);
+    copier_verify(&copier, title);
+    compete(&s, "ours", "", sample_rate, l);
+    compete(&s, "memcpy", libc_version(), sample_memcpy, &copier);
+    compete(&s, "zeroed", "", sample_rate, &zeroed);
+    if (torch_verified(l)) {
+        compete(&s, "torch", torch.version, sample_torch_rate, &theirs[0]);
+        compete(&s, "torch", torch.version, sample_torch_rate, &theirs[1]);
+    }
+    run_rounds(&s, title, quick ? 5 : 7);
+    copy_lines(name, &s, l, COPY_OURS, wanted_memcpy, wanted_torch);
+    copy_lines(zeroed_name, &s, l, COPY_ZEROED, wanted_memcpy, wanted_torch);
+    copier_close(&copier);
+}
+
+static void bench_small(void) {
+    struct load l = {.n_items = 60000,
+                     .n_source = 60000,
+                     .row_bytes = 784,
+                     .batch = 64,
+                     .workers = 2,
+                     .fetch = fetch_copy,
+                     .stride = 32,
+                     .seconds = quick ? 0.15 : 0.4};
+    uint8_t *source = random_bytes(l.n_source * l.row_bytes);
+    l.source = source;
+    for (int i = 0; source != NULL && i < 2; i++) {
+        l.prefetch = i == 0 ? 2 : 16;
+        copy_bench("small_items", "small_items_zeroed", &l, quick ? 30000 : 60000,
+                   i == 0 ? 0.8 : 1.2, i == 0 ? 60 : 90);
+    }
+    torch_ask(NULL, 0, "drop");
+    free(source);
+}
+
+static void bench_large(void) {
+    struct load l = {.n_items = 256,
+                     .n_source = 256,
+                     .row_bytes = MIB,
+                     .batch = 16,
+                     .workers = 2,
+                     .prefetch = 2,
+                     .fetch = fetch_copy,
+                     .stride = 2,
+                     .seconds = quick ? 0.3 : 0.8};
+    uint8_t *source = random_bytes(l.n_source * l.row_bytes);
+    l.source = source;
+    if (source != NULL) {
+        copy_bench("large_items", "large_items_zeroed", &l, quick ? 512 : 1024, 1.05, 14);
+    }
+    torch_ask(NULL, 0, "drop");
+    free(source);
+}
+
+/* ---- what the pipeline itself costs ---------------------------------------------------------- */
+
+static void bench_overhead(void) {
+    static const int workers[] = {1, 2, 4, 16};
+    for (int b1 = 0; b1 < 2; b1++) {
+        for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
+            struct load l = {.n_items = 1000000,
+                             .row_bytes = 8,
+                             .batch = b1 ? 1 : 64,
+                             .workers = workers[i],
+                             .prefetch = 16,
+                             .fetch = fetch_nothing,
+                             .stride = b1 ? 512 : 64,
+                             .seconds = quick ? 0.1 : 0.4};
+            struct series s = {0};
+            struct measure m = {.bench = b1 ? "overhead_ns_b1" : "overhead_ns_b64",
+                                .unit = "ns/item",
+                                .lower_is_better = true};
+            snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"prefetch\":16,\"wanted\":%d",
+                     workers[i], b1 ? 50 : 15);
+            verify(&l, m.bench);
+            compete(&s, "ours", "", sample_ns_per_item, &l);
+            run_rounds(&s, m.bench, quick ? 5 : 7);
+            put(&m, &s, 0, -1);
+        }
+    }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Add a process's proportional set size: what is its own, and what is memory shared on purpose. */
+static void add_pss(pid_t pid, uint64_t *own, uint64_t *shared) {
+    char path[64], line[256];
+    unsigned long long kib, total = 0, shmem = 0;
+    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f == NULL) {
+        return;
+    }
+    while (fgets(line, sizeof line, f) != NULL) {
+        if (sscanf(line, "Pss: %llu", &kib) == 1) {
+            total = kib;
+        } else if (sscanf(line, "Pss_Shmem: %llu", &kib) == 1) {
+            shmem = kib;
+        }
+    }
+    fclose(f);
+    *own += 1024 * (total - shmem);
+    *shared += 1024 * shmem;
+}
+
+static uint64_t dev_shm_bytes(void) {
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) != 0) {
+        return 0;
+    }
+    return (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_frsize;
+}
+
+/* Bytes of this process and all below it. Shared memory is counted once: pages of /dev/shm that are
+   mapped are in the PSS too, those in flight between two processes are in no PSS. */
+static uint64_t resident_bytes(void) {
+    enum { MAX_PIDS = 256 };
+    pid_t pids[MAX_PIDS] = {getpid()};
+    uint64_t own = 0, shared = 0, files;
+    int n = 1;
+    for (int i = 0; i < n; i++) {
+        n += children_of(pids[i], pids + n, MAX_PIDS - n);
+        add_pss(pids[i], &own, &shared);
+    }
+    files = dev_shm_bytes();
+    return own + (shared > files ? shared : files);
+}
+
+/* In a process of its own, so that no other scenario's memory is in the way: print the growth of
+   memory while the consumer is slower than the workers. Sampled as the torch side does. */
+static int peak_main(int workers) {
+    struct load l = {.n_items = 64,
+                     .n_source = 64,
+                     .row_bytes = MIB,
+                     .batch = 16,
+                     .workers = workers,
+                     .prefetch = 2,
+                     .fetch = fetch_copy,
+                     .epochs = DLP_FOREVER};
+    uint8_t *source = random_bytes(l.n_source * l.row_bytes);
+    uint64_t top = 0;
+    l.source = source;
+    if (source == NULL) {
+        return 1;
+    }
+    resident_bytes(); /* what reading /proc costs is there before */
+    uint64_t before = resident_bytes();
+    dlp_pipe *p = loader_open(&l);
+    dlp_batch *held = p == NULL ? NULL : loader_next(p);
+    double begin = seconds_now();
+    for (int still = 0; held != NULL && still < 4 && seconds_now() - begin < 20;) {
+        sleep_us(100000);
+        uint64_t now = resident_bytes() - before;
+        still = (double)now > (double)top * 1.01 ? 0 : still + 1;
+        top = now > top ? now : top;
+        dlp_pipe_release(p, held);
+        held = loader_next(p);
+    }
+    if (held == NULL) {
+        return 1;
+    }
+    dlp_stats stats;
+    uint64_t plan = dlp_pipe_stats(p, &stats) == DLP_OK ? stats.plan_bytes : 0;
+    printf("%" PRIu64 " %" PRIu64 "\n", top, plan);
+    dlp_pipe_release(p, held);
+    loader_close(p);
+    free(source);
+    return failures != 0;
+}
+
+struct peak {
+    int workers;
+    uint64_t plan_bytes;
+};
+
+static double sample_peak(void *arg) {
+    struct peak *peak = arg;
+    char command[64];
+    uint64_t top = 0;
+    snprintf(command, sizeof command, "exec /proc/%d/exe --peak %d", (int)getpid(), peak->workers);
+    FILE *f = popen(command, "r");
+    bool good = f != NULL && fscanf(f, "%" SCNu64 " %" SCNu64, &top, &peak->plan_bytes) == 2;
+    good = f != NULL && pclose(f) == 0 && good;
+    failures += !good;
+    return good ? (double)top : NAN;
+}
+
+static double sample_torch_peak(void *arg) {
+    const struct peak *peak = arg;
+    double bytes;
+    bool good = torch_ask(&bytes, 1, "peak %d 2 16 %" PRIu64 " 64", peak->workers, MIB);
+    return good ? bytes : NAN;
+}
+
+static void bench_peak(void) {
+    static const int workers[] = {1, 2, 4, 8, 16, 64};
+    struct load l = {.n_items = 64,
+                     .n_source = 64,
+                     .row_bytes = MIB,
+                     .batch = 16,
+                     .workers = 2,
+                     .prefetch = 2,
+                     .fetch = fetch_copy};
+    uint8_t *source = random_bytes(l.n_source * l.row_bytes);
+    l.source = source;
+    for (size_t i = 0; source != NULL && i < sizeof workers / sizeof *workers; i++) {
+        /* Quick: torch fills its queues for a second in each of the small ones, and for seven here.
+         */
+        bool with_torch = torch.pid > 0 && !(quick && workers[i] > 16);
+        bool few = quick || workers[i] > 16;
+        struct peak peak = {workers[i], 0};
+        struct series s = {0};
+        char name[32], why[300];
+        struct measure m = {.bench = name, .unit = "B", .lower_is_better = true};
+        l.workers = workers[i];
+        snprintf(name, sizeof name, "peak_bytes_w%d", workers[i]);
+        snprintf(why, sizeof why, "%s", torch.pid > 0 ? "not in the quick form" : torch_reason());
+        verify(&l, name);
+        compete(&s, "ours", "", sample_peak, &peak);
+        if (with_torch) {
+            compete(&s, "torch", torch.version, sample_torch_peak, &peak);
+        }
+        run_rounds(&s, name, quick ? 1 : few ? 3 : 5);
+        snprintf(m.extra, sizeof m.extra,
+                 ",\"prefetch\":2,\"batch_bytes\":%" PRIu64 ",\"plan_bytes\":%" PRIu64
+                 ",\"wanted\":%" PRIu64 "%s",
+                 16 * MIB, peak.plan_bytes, 3 * 16 * MIB + MIB,
+                 few ? ",\"few_rounds\":\"memory hardly varies, and a sample is long\"" : "");
+        put(&m, &s, 0, with_torch ? 1 : -1);
+        if (!with_torch) {
+            put_skipped(name, "torch", why, m.extra);
+        }
+    }
+    torch_ask(NULL, 0, "drop");
+    free(source);
+}
+
+/* ---- the first batch ------------------------------------------------------------------------- */
+
+static double sample_first(void *arg) {
+    double begin = seconds_now();
+    dlp_pipe *p = loader_open(arg);
+    dlp_batch *b = p == NULL ? NULL : loader_next(p);
+    double took = (seconds_now() - begin) * 1e3;
+    if (b == NULL) {
+        return NAN;
+    }
+    dlp_pipe_release(p, b);
+    loader_close(p);
+    return took;
+}
+
+static double sample_torch_first(void *arg) {
+    const struct load *l = arg;
+    double ms;
+    bool good = torch_ask(&ms, 1, "first %" PRIu64 " %" PRIu64 " %d %u", l->n_items,
+                          l->cost_ns / 1000, l->workers, l->batch);
+    return good ? ms : NAN;
+}
+
+static void bench_first(void) {
+    struct load l = {.n_items = 16,
+                     .row_bytes = 8,
+                     .batch = 16,
+                     .workers = 16,
+                     .prefetch = 2,
+                     .fetch = fetch_sleep,
+                     .cost_ns = 5000000,
+                     .slow_ns = 5000000};
+    struct series s = {0};
+    struct measure m = {.bench = "first_batch_ms",
+                        .unit = "ms",
+                        .lower_is_better = true,
+                        .extra = ",\"workers\":16,\"batch\":16,\"item_ms\":5,\"wanted\":7"};
+    verify(&l, m.bench);
+    compete(&s, "ours", "", sample_first, &l);
+    if (torch.pid > 0) {
+        compete(&s, "torch", torch.version, sample_torch_first, &l);
+    }
+    run_rounds(&s, m.bench, 7);
+    if (torch.pid > 0) {
+        put(&m, &s, 0, 1);
+    } else {
+        put(&m, &s, 0, -1);
+        put_skipped(m.bench, "torch", torch_reason(), m.extra);
+    }
+}
+
+/* ---- epoch borders --------------------------------------------------------------------------- */
+
+enum { BORDERS = 20 };
+
+struct gap {
+    const struct load *load;
+    int persistent;            /* torch: workers outlive the epoch */
+    double inside[MAX_ROUNDS]; /* microseconds, 95th percentile */
+    int n;
+};
+
+/* Median gap between the last batch of an epoch and the first of the next, microseconds. */
+static double sample_gap(void *arg) {
+    struct gap *g = arg;
+    struct load l = *g->load;
+    double at_border[BORDERS], took = NAN;
+    uint64_t per_epoch = (l.n_items + l.batch - 1) / l.batch, n_inside = 0, n_border = 0, epoch = 0;
+    double *inside = malloc((BORDERS + 1) * per_epoch * sizeof *inside);
+    l.epochs = BORDERS + 1;
+    dlp_pipe *p = inside == NULL ? NULL : loader_open(&l);
+    double last = 0;
+    for (dlp_batch *b; p != NULL && (b = loader_next(p)) != NULL; dlp_pipe_release(p, b)) {
+        double now = seconds_now() * 1e6;
+        if (b->sequence == 0) {
+            epoch = b->epoch;
+        } else if (b->epoch != epoch && n_border < BORDERS) {
+            at_border[n_border++] = now - last;
+            epoch = b->epoch;
+        } else {
+            inside[n_inside++] = now - last;
+        }
+        last = now;
+    }
+    if (p != NULL) {
+        loader_close(p);
+    }
+    if (n_border == BORDERS) {
+        took = quantile(at_border, n_border, 0.5);
+        g->inside[g->n++] = quantile(inside, n_inside, 0.95);
+    }
+    free(inside);
+    return took;
+}
+
+static double sample_torch_gap(void *arg) {
+    struct gap *g = arg;
+    const struct load *l = g->load;
+    double answer[2];
+    if (!torch_ask(answer, 2, "gap %" PRIu64 " %" PRIu64 " %u %d %d %d %d", l->n_items,
+                   l->row_bytes, l->batch, l->workers, l->prefetch, g->persistent, BORDERS)) {
+        return NAN;
+    }
+    g->inside[g->n++] = answer[1];
+    return answer[0];
+}
+
+static void bench_gap(void) {
+    struct load l = {.n_items = quick ? 3200 : 6400,
+                     .row_bytes = 784,
+                     .batch = 64,
+                     .workers = 2,
+                     .prefetch = 2,
+                     .fetch = fetch_copy};
+    struct gap ours = {.load = &l}, theirs[2] = {{.load = &l}, {.load = &l, .persistent = 1}};
+    struct series s = {0};
+    l.n_source = l.n_items;
+    uint8_t *source = random_bytes(l.n_source * l.row_bytes);
+    l.source = source;
+    if (source == NULL) {
+        return;
+    }
+    verify(&l, "epoch_gap");
+    bool with_torch = torch_verified(&l);
+    compete(&s, "ours", "", sample_gap, &ours);
+    for (int i = 0; with_torch && i < 2; i++) {
+        compete(&s, "torch", torch.version, sample_torch_gap, &theirs[i]);
+    }
+    run_rounds(&s, "epoch_gap", quick ? 5 : 7);
+    double inside = quantile(ours.inside, (size_t)ours.n, 0.5);
+    for (int i = 0; i < 2; i++) {
+        struct measure m = {.bench = "epoch_gap", .unit = "us", .lower_is_better = true};
+        int keys = snprintf(m.extra, sizeof m.extra,
+                            ",\"persistent\":%d,\"borders\":%d,\"ours_inside_p95\":%.4g", i,
+                            BORDERS, inside);
+        if (with_torch) {
+            snprintf(m.extra + keys, sizeof m.extra - (size_t)keys, ",\"theirs_inside_p95\":%.4g",
+                     quantile(theirs[i].inside, (size_t)theirs[i].n, 0.5));
+            put(&m, &s, 0, i + 1);
+        } else {
+            put_skipped(m.bench, "torch", torch_reason(), m.extra);
+        }
+    }
+    if (!with_torch) {
+        struct measure m = {.bench = "epoch_gap", .unit = "us", .lower_is_better = true};
+        snprintf(m.extra, sizeof m.extra, ",\"borders\":%d,\"ours_inside_p95\":%.4g", BORDERS,
+                 inside);
+        put(&m, &s, 0, -1);
+    }
+    torch_ask(NULL, 0, "drop");
+    free(source);
+}
+
+/* ---- skewed costs ---------------------------------------------------------------------------- */
+
+static void skew_one(bool spin, int dispatch, int unordered, int prefetch) {
+    struct load l = {.n_items = 1280,
+                     .row_bytes = 8,
+                     .batch = 64,
+                     .prefetch = prefetch,
+                     .dispatch = dispatch,
+                     .unordered = unordered,
+                     .stride = 1};
+    l.workers = spin ? 2 : 16;
+    l.cost_ns = spin ? 50000 : 1000000;
+    l.slow_ns = 20 * l.cost_ns;
+    l.fetch = spin ? fetch_spin : fetch_sleep;
+    l.seconds = spin ? (quick ? 0.1 : 0.6) : (quick ? 0.2 : 1.5);
+    int parallel = spin && cpus_allowed() < l.workers ? cpus_allowed() : l.workers;
+    char name[64];
+    snprintf(name, sizeof name, "skew_%s_%s_%s_p%d", spin ? "spin" : "sleep",
+             dispatch == DLP_DISPATCH_CLAIM ? "claim" : "lanes",
+             unordered ? "unordered" : "ordered", prefetch);
+    struct measure m = {.bench = name, .unit = "item/s"};
+    struct series s = {0};
+    verify(&l, name);
+    compete(&s, "ours", "", sample_rate, &l);
+    run_rounds(&s, name, 5);
+    m.ideal = parallel * 1e9 / (0.95 * (double)l.cost_ns + 0.05 * (double)l.slow_ns);
+    snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"prefetch\":%d%s", l.workers, prefetch,
+             !spin && !unordered && prefetch == 4 ? ",\"wanted_of_ideal\":0.9" : "");
+    put(&m, &s, 0, -1);
+}
+
+static void bench_skew(void) {
+    for (int i = 0; i < 16; i++) {
+        skew_one(i & 8, i & 4 ? DLP_DISPATCH_LANES : DLP_DISPATCH_CLAIM, (i & 2) != 0,
+                 i & 1 ? 4 : 2);
+    }
+}
+
+/* ---- a blocked pipe -------------------------------------------------------------------------- */
+
+static double process_cpu_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Percent of a core that all threads use together while nobody takes batches. */
+static double sample_idle(void *arg) {
+    const struct load *l = arg;
+    dlp_pipe *p = loader_open(l);
+    if (p == NULL || loader_take(p, 100) == 0) {
+        return NAN;
+    }
+    sleep_us(200000);
+    double cpu = process_cpu_seconds(), begin = seconds_now();
+    sleep_us((uint64_t)(l->seconds * 1e6));
+    double percent = 100 * (process_cpu_seconds() - cpu) / (seconds_now() - begin);
+    loader_close(p);
+    return percent;
+}
+
+static void bench_idle(void) {
+    static const int workers[] = {2, 16};
+    for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
+        struct load l = {.n_items = 60000,
+                         .row_bytes = 8,
+                         .batch = 64,
+                         .workers = workers[i],
+                         .prefetch = 2,
+                         .fetch = fetch_index,
+                         .epochs = DLP_FOREVER,
+                         .seconds = quick ? 0.6 : 3};
+        struct series s = {0};
+        struct measure m = {.bench = "idle_cpu", .unit = "% of a core", .lower_is_better = true};
+        verify(&l, m.bench);
+        compete(&s, "ours", "", sample_idle, &l);
+        run_rounds(&s, m.bench, 5);
+        snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"wanted\":0.1", workers[i]);
+        put(&m, &s, 0, -1);
+    }
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} scenarios[] = {{"small", bench_small}, {"overhead", bench_overhead}, {"large", bench_large},
+                 {"peak", bench_peak},   {"first", bench_first},       {"gap", bench_gap},
+                 {"skew", bench_skew},   {"idle", bench_idle}};
+
+static bool is_wanted(const char *name, char **list, int n) {
+    for (int i = 0; i < n; i++) {
+        if (strcmp(list[i], name) == 0) {
+            return true;
+        }
+    }
+    return n == 0;
+}
+
+static int usage(void) {
+    say("bench_loader [-o lines.jsonl] [-t bench_loader_torch.py] [scenario...]\nscenarios:");
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+        say(" %s", scenarios[i].name);
+    }
+    say("\n");
+    return 2;
+}
+
+int main(int argc, char **argv) {
+    int option;
+    if (argc == 3 && strcmp(argv[1], "--peak") == 0) {
+        return peak_main(atoi(argv[2]));
+    }
+    quick = getenv("QUICK") != NULL && strcmp(getenv("QUICK"), "1") == 0;
+    while ((option = getopt(argc, argv, "o:t:")) != -1) {
+        if (option == 't') {
+            torch_script = optarg;
+        } else if (option != 'o') {
+            return usage();
+        } else if ((lines_file = fopen(optarg, "w")) == NULL) {
+            say("%s: %s\n", optarg, strerror(errno));
+            return 1;
+        }
+    }
+    signal(SIGPIPE, SIG_IGN);
+    torch_begin();
+    double begin = seconds_now();
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+        if (is_wanted(scenarios[i].name, argv + optind, argc - optind)) {
+            double from = seconds_now();
+            scenarios[i].run();
+            say("%s: %.1f s\n", scenarios[i].name, seconds_now() - from);
+        }
+    }
+    torch_end("");
+    say("%d failures, %.0f s\n", failures, seconds_now() - begin);
+    return failures != 0;
+}

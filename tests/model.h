@@ -1,0 +1,990 @@
+/* An exhaustive checker for the header's own code. Included instead of ../dlpipe.h.
+
+   The threads of a scenario are coroutines; every access through the DLPI_* shim, every futex call
+   and every membarrier is a step. All orders of steps are tried, and for every load all values that
+   its memory order permits. States that were met before are not gone into again, so that the search
+   is finite also where threads poll. Nothing is bounded: no limit of preemptions, no sampling.
+
+   Memory: C11's release/acquire machine without load buffering. Each location has a list of
+   messages in modification order; a message carries the view of who wrote it, a view being the
+   newest message known of each location.
+     load       takes any message not older than the thread's view; acquire joins the message's view
+     store      appends; release gives the message the thread's view, relaxed nothing
+     rmw        takes the newest, and hands its view on (release sequences)
+     seq_cst    as acquire and release, and a seq_cst load sees the newest seq_cst store (rmws are
+                taken as acquire and release only: what holds so, holds with more)
+     plain      slots must be known to the reader in their newest state, and every read of a slot to
+                who overwrites it; all else is a data race
+   Of store and load in program order the compiler may swap what nothing forbids: a store may wait
+   until DLPI_KEEP_ORDER, a system call, or a later store or rmw that releases.
+   membarrier: the caller knows all that the others know, they know what the caller does.
+   futex: wait compares with the newest value and sleeps in one step; it does not time out, except
+   (in scenarios with a death) when nobody can move; one time-out that brings nothing is an error.
+   Nothing that the kernel orders beyond that is counted on.
+
+   What it cannot show: load buffering (a load that sees a store of its own future), and stores that
+   land in the middle of a modification order: a store by who does not know the newest value is
+   reported as an error, so that no such store goes unseen. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#undef _FORTIFY_SOURCE /* longjmp from stack to stack */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define MODEL_UNAVAILABLE "sanitizers do not follow stacks that are copied"
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define MODEL_UNAVAILABLE "sanitizers do not follow stacks that are copied"
+#endif
+#endif
+#if !defined(MODEL_UNAVAILABLE) && !(defined(__linux__) && defined(__GLIBC__))
+#define MODEL_UNAVAILABLE "this C library has no makecontext, or this system no futex"
+#endif
+#ifndef MODEL_UNAVAILABLE
+#include <ucontext.h>
+#ifndef MODEL_HEADER
+#define MODEL_HEADER "../dlpipe.h"
+#endif
+
+/* ---- what the header sees ---- */
+
+typedef enum model_kind {
+    M_LOAD, M_STORE, M_XCHG, M_ADD, M_OR, M_AND, M_CAS, M_BARRIER, M_WAIT, M_WAKE, M_POLL, M_HERE,
+    M_END, M_KILL, M_TIMEOUT, M_SPURIOUS, M_FLUSH
+} model_kind;
+static const char *const model_kinds[] = {
+    "load", "store", "xchg", "add", "or", "and", "cas", "membarrier", "futex wait", "futex wake",
+    "polls", "goes on", "ends", "is killed", "times out", "wakes for no reason",
+    "store becomes visible"
+};
+/* Orders, as bits. */
+enum { M_RLX = 0, M_ACQ = 1, M_REL = 2, M_ACQREL = 3, M_SC = 4, M_SEQ = 7, M_KEEP = 8 };
+
+static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size,
+                             uint64_t value, void *expected, const char *name,
+                             const char *func, int line);
+static void model_keep_order(const char *func, int line);
+static void model_show_store(void);
+static void *model_copy(void *to, const void *from, size_t n);
+static long model_syscall(long number, ...);
+
+#define MODEL_AT(kind, order, p, v, e, name) \
+    ((__typeof__(*(p) + 0))model_atomic(kind, order, p, sizeof *(p), (uint64_t)(v), e, name, \
+                                        __func__, __LINE__))
+#define MODEL_DO(kind, order, p, v, name) \
+    MODEL_AT(kind, order, p, (__typeof__(*(p) + 0))(v), NULL, name)
+#define DLPI_LOAD_RLX(p) MODEL_AT(M_LOAD, M_RLX, p, 0, NULL, "LOAD_RLX")
+#define DLPI_LOAD_ACQ(p) MODEL_AT(M_LOAD, M_ACQ, p, 0, NULL, "LOAD_ACQ")
+#define DLPI_LOAD_SEQ(p) MODEL_AT(M_LOAD, M_ACQ | M_SC, p, 0, NULL, "LOAD_SEQ")
+#define DLPI_STORE_RLX(p, v) ((void)MODEL_DO(M_STORE, M_RLX, p, v, "STORE_RLX"))
+#define DLPI_STORE_REL(p, v) ((void)MODEL_DO(M_STORE, M_REL, p, v, "STORE_REL"))
+#define DLPI_STORE_SEQ(p, v) ((void)MODEL_DO(M_STORE, M_REL | M_SC, p, v, "STORE_SEQ"))
+#define DLPI_XCHG_SEQ(p, v) MODEL_DO(M_XCHG, M_SEQ, p, v, "XCHG_SEQ")
+#define DLPI_ADD_SEQ(p, v) MODEL_DO(M_ADD, M_SEQ, p, v, "ADD_SEQ")
+#define DLPI_ADD_RLX(p, v) MODEL_DO(M_ADD, M_RLX, p, v, "ADD_RLX")
+#define DLPI_OR_SEQ(p, v) MODEL_DO(M_OR, M_SEQ, p, v, "OR_SEQ")
+#define DLPI_AND_SEQ(p, v) MODEL_DO(M_AND, M_SEQ, p, v, "AND_SEQ")
+#define MODEL_CAS(order, p, e, v, name) \
+    ((int)model_atomic(M_CAS, order, p, sizeof *(p), (uint64_t)(v), e, name, __func__, __LINE__))
+#define DLPI_CAS_SEQ(p, e, v) MODEL_CAS(M_SEQ, p, e, v, "CAS_SEQ")
+#define DLPI_CAS_ACQ(p, e, v) MODEL_CAS(M_ACQ, p, e, v, "CAS_ACQ")
+#define DLPI_KEEP_ORDER() model_keep_order(__func__, __LINE__)
+static uint32_t model_scan = 16, model_sweep = 64;
+#define DLPI_MPSC_SCAN model_scan
+#define DLPI_MPSC_SWEEP model_sweep
+#define memcpy(to, from, n) model_copy(to, from, n)
+#define syscall model_syscall
+#define clock_gettime(clock, t) ((t)->tv_sec = 1, (t)->tv_nsec = 0)
+#define DLPIPE_IMPLEMENTATION
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-value" /* of a shim call whose result is not wanted */
+#include MODEL_HEADER
+#pragma GCC diagnostic pop
+#undef memcpy
+#undef syscall
+#undef clock_gettime
+
+/* ---- the world: all that a step can change, copied as a whole ---- */
+
+enum {
+    M_THREADS = 4,
+    M_ATOMS = 16,
+    M_SLOTS = 8,
+    M_PLACES = M_ATOMS + 2 * M_SLOTS, /* of a slot: its writes, its reads */
+    M_MESSAGES = 30,
+    M_STACK = 65536,
+    M_DEPTH = 4000,
+    M_SITES = 128
+};
+
+typedef struct model_view {
+    uint8_t at[M_PLACES];
+} model_view;
+
+typedef struct model_message {
+    uint64_t value;
+    model_view view;
+} model_message;
+
+typedef struct model_op {
+    model_kind kind;
+    int order, atom, site;
+    uint64_t value, expected;
+    model_view view; /* of a store: what it releases */
+} model_op;
+
+typedef struct model_thread {
+    model_op op;      /* the next step */
+    model_op waiting; /* a store that is not yet visible; kind M_STORE, else M_END */
+    uint64_t result;
+    uint64_t history; /* stands for all private state: what was read since it was last taken down */
+    model_view view;
+    uint8_t read[M_ATOMS]; /* number of the message that it last loaded, for M_POLL */
+    uint8_t started, ended, asleep;
+    uint32_t stack_used;
+    jmp_buf jump;
+} model_thread;
+
+typedef struct model_world {
+    model_thread thread[M_THREADS];
+    model_view newest, seq;
+    uint8_t oldest[M_ATOMS]; /* messages that some thread may still read begin here */
+    uint8_t deaths, spurious;
+    uint8_t timeouts; /* since somebody got on */
+    model_message message[M_ATOMS][M_MESSAGES]; /* by number, modulo */
+} model_world;
+
+/* What a scenario keeps; its memory is part of the world. */
+typedef struct model_scenario {
+    const char *name;
+    void (*setup)(void);
+    void (*body[M_THREADS])(void);
+    void (*end)(void); /* alone, when all have ended */
+    int mortal;        /* 1 + thread that may die at any step; the next one then begins */
+} model_scenario;
+
+static struct {
+    const model_scenario *scenario;
+    int running;               /* thread, or -1: setup and end run alone, on raw memory */
+    jmp_buf scheduler;
+    ucontext_t start_context, main_context;
+    char *stack[M_THREADS];
+    unsigned char *memory;     /* the scenario's */
+    size_t memory_bytes;
+    int atoms, slots;
+    struct { void *at; size_t size; const char *name; uint64_t most; } atom[M_ATOMS];
+    struct { unsigned char *at; size_t size; } slot[M_SLOTS];
+    int membarrier;            /* does the kernel have it? */
+    int spurious;              /* wake-ups that nobody sent, at most */
+    char failure[256];
+    uint64_t raw_writes;       /* stores and rmws while nothing else ran */
+    uint64_t states, steps, ends, *seen, seen_size;
+    struct { const char *func, *name; int line, order, weak; } site[M_SITES];
+    int sites, weakened;
+} model;
+static model_world world;
+
+static uint64_t model_mix(uint64_t h, uint64_t x) {
+    h = (h ^ x) * UINT64_C(0x9E3779B97F4A7C15);
+    h ^= h >> 32;
+    h *= UINT64_C(0xD6E8FEB86659FD93);
+    return h ^ (h >> 29);
+}
+
+static uint64_t model_hash(uint64_t h, const void *bytes, size_t n) {
+    const unsigned char *at = (const unsigned char *)bytes;
+    uint64_t word;
+    for (; n >= 8; at += 8, n -= 8) {
+        memcpy(&word, at, 8);
+        h = model_mix(h, word);
+    }
+    for (; n > 0; at++, n--)
+        h = model_mix(h, *at);
+    return h;
+}
+
+/* ---- coroutines ---- */
+
+/* The frame of this function is the lowest of a parked thread's stack. */
+__attribute__((noinline)) static void model_park(void) {
+    model_thread *t = &world.thread[model.running];
+    char *top = model.stack[model.running] + M_STACK;
+    char *low = (char *)__builtin_frame_address(0) - 768;
+    if (low < model.stack[model.running])
+        abort();
+    t->stack_used = (uint32_t)(top - low);
+    if (_setjmp(t->jump) == 0)
+        _longjmp(model.scheduler, 1);
+}
+
+__attribute__((noinline)) static void model_resume(int t) {
+    model.running = t;
+    if (_setjmp(model.scheduler) == 0)
+        _longjmp(world.thread[t].jump, 1);
+    model.running = -1;
+}
+
+static void model_fail(const char *format, ...) {
+    if (!model.failure[0]) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(model.failure, sizeof model.failure, format, args);
+        va_end(args);
+    }
+    if (model.running >= 0) {
+        world.thread[model.running].op.kind = M_END;
+        model_park(); /* for good */
+    }
+}
+
+static uint64_t model_step(model_op op) {
+    model_thread *t = &world.thread[model.running];
+    t->op = op;
+    model_park();
+    t->history = model_mix(t->history, t->result);
+    return t->result;
+}
+
+static void model_entry(void) {
+    int me = model.running;
+    model_op begin;
+    memset(&begin, 0, sizeof begin);
+    begin.kind = M_HERE;
+    model_step(begin);
+    model.scenario->body[me]();
+    model_show_store();
+    begin.kind = M_END;
+    model_step(begin);
+    abort();
+}
+
+__attribute__((noinline)) static void model_start_thread(int t) {
+    model.running = t;
+    getcontext(&model.start_context);
+    model.start_context.uc_stack.ss_sp = model.stack[t];
+    model.start_context.uc_stack.ss_size = M_STACK;
+    model.start_context.uc_link = NULL;
+    makecontext(&model.start_context, model_entry, 0);
+    if (_setjmp(model.scheduler) == 0)
+        setcontext(&model.start_context);
+    model.running = -1;
+}
+
+/* ---- the shim's side ---- */
+
+static int model_find_atom(const void *at) {
+    for (int i = 0; i < model.atoms; i++)
+        if (model.atom[i].at == at)
+            return i;
+    return -1;
+}
+
+static int model_find_site(const char *func, const char *name, int line, int order) {
+    for (int i = 0; i < model.sites; i++)
+        if (model.site[i].line == line && model.site[i].name == name &&
+            (model.site[i].func == func || strcmp(model.site[i].func, func) == 0))
+            return i;
+    if (model.sites == M_SITES)
+        abort();
+    model.site[model.sites].func = func;
+    model.site[model.sites].name = name;
+    model.site[model.sites].line = line;
+    model.site[model.sites].order = order;
+    return model.sites++;
+}
+
+static uint64_t model_raw_load(const void *at, size_t size) {
+    uint64_t v8 = 0;
+    uint32_t v4 = 0;
+    if (size == 8)
+        memcpy(&v8, at, 8);
+    else
+        memcpy(&v4, at, 4), v8 = v4;
+    return v8;
+}
+
+static void model_raw_store(void *at, size_t size, uint64_t value) {
+    uint32_t v4 = (uint32_t)value;
+    if (size == 8)
+        memcpy(at, &value, 8);
+    else
+        memcpy(at, &v4, 4);
+}
+
+static uint64_t model_modify(model_kind kind, uint64_t old, uint64_t value, size_t size) {
+    uint64_t v = kind == M_ADD ? old + value : kind == M_OR ? old | value
+               : kind == M_AND ? old & value : value;
+    return size == 4 ? (uint32_t)v : v;
+}
+
+static uint64_t model_alone(model_kind kind, void *at, size_t size, uint64_t value,
+                            void *expected) {
+    uint64_t old = model_raw_load(at, size);
+    if (kind == M_LOAD)
+        return old;
+    model.raw_writes++;
+    if (kind == M_CAS) {
+        int same = old == model_raw_load(expected, size);
+        model_raw_store(same ? at : expected, size, same ? value : old);
+        return (uint64_t)same;
+    }
+    model_raw_store(at, size, model_modify(kind, old, value, size));
+    return old;
+}
+
+static int model_find_slot(const void *at) {
+    for (int i = 0; i < model.slots; i++)
+        if (model.slot[i].at == (const unsigned char *)at)
+            return i;
+    return -1;
+}
+
+/* One thread knows the newest state of a place. */
+static int model_knows(int place) {
+    return world.thread[model.running].view.at[place] == world.newest.at[place];
+}
+
+static void model_write_slot(int slot) {
+    int writes = M_ATOMS + 2 * slot, reads = writes + 1;
+    if (!model_knows(reads))
+        model_fail("data race: slot %d is overwritten, and a reader may not be done with it", slot);
+    if (!model_knows(writes))
+        model_fail("data race: slot %d is written twice", slot);
+    world.thread[model.running].view.at[writes] = ++world.newest.at[writes];
+}
+
+static void model_read_slot(int slot) {
+    int writes = M_ATOMS + 2 * slot, reads = writes + 1;
+    if (world.newest.at[writes] == 0)
+        model_fail("slot %d is read, but never was written", slot);
+    if (!model_knows(writes))
+        model_fail("data race: slot %d is read, and its record may not be there yet", slot);
+    world.thread[model.running].view.at[reads] = ++world.newest.at[reads];
+}
+
+static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size,
+                             uint64_t value, void *expected, const char *name,
+                             const char *func, int line) {
+    void *own = (void *)(uintptr_t)at;
+    if (model.running < 0)
+        return model_alone(kind, own, size, value, expected);
+    int atom = model_find_atom(at);
+    if (atom < 0 && kind == M_LOAD)
+        return model_raw_load(at, size); /* written before the threads began */
+    if (atom < 0 && kind == M_STORE && order == M_RLX && model_find_slot(at) >= 0) {
+        model_write_slot(model_find_slot(at)); /* as weak as a plain write */
+        model_raw_store(own, size, value);
+        return 0;
+    }
+    if (atom < 0)
+        model_fail("%s line %d: %s of a place that the scenario does not list", func, line, name);
+    model_thread *t = &world.thread[model.running];
+    model_op op;
+    memset(&op, 0, sizeof op);
+    op.kind = kind;
+    op.atom = atom;
+    op.site = model_find_site(func, name, line, order);
+    op.order = model.site[op.site].weak ? M_RLX : order;
+    op.value = value;
+    op.view = t->view;
+    if (kind == M_CAS)
+        op.expected = model_raw_load(expected, size);
+    /* What cannot pass a store that waits makes it visible first. */
+    int may_pass = !(op.order & M_REL) && !(op.order & M_SC && kind != M_LOAD);
+    if (t->waiting.kind == M_STORE && (!may_pass || t->waiting.atom == atom))
+        model_show_store();
+    if (kind == M_STORE && !(op.order & M_SC) && t->waiting.kind != M_STORE) {
+        t->waiting = op;
+        t->history = model_mix(t->history, 1);
+        return 0;
+    }
+    uint64_t r = model_step(op);
+    if (kind != M_CAS)
+        return r;
+    int same = r == op.expected;
+    if (!same)
+        model_raw_store(expected, size, r);
+    return (uint64_t)same;
+}
+
+static void model_show_store(void) {
+    model_thread *t = &world.thread[model.running];
+    if (t->waiting.kind != M_STORE)
+        return;
+    model_op op = t->waiting;
+    t->waiting.kind = M_END;
+    model_step(op);
+}
+
+static void model_keep_order(const char *func, int line) {
+    if (model.running < 0)
+        return;
+    int site = model_find_site(func, "KEEP_ORDER", line, M_KEEP);
+    if (!model.site[site].weak)
+        model_show_store();
+}
+
+static void *model_copy(void *to, const void *from, size_t n) {
+    if (model.running >= 0)
+        for (size_t done = 0; done < n;) {
+            int into = model_find_slot((unsigned char *)to + done);
+            int out = model_find_slot((const unsigned char *)from + done);
+            if (into >= 0)
+                model_write_slot(into);
+            else if (out >= 0)
+                model_read_slot(out);
+            else
+                break;
+            done += model.slot[into >= 0 ? into : out].size;
+        }
+    return memcpy(to, from, n);
+}
+
+static void model_system(model_kind kind, const void *word, uint32_t value) {
+    model_op op;
+    memset(&op, 0, sizeof op);
+    op.kind = kind;
+    op.value = value;
+    op.atom = word ? model_find_atom(word) : 0;
+    if (op.atom < 0)
+        model_fail("a futex that the scenario does not list");
+    model_show_store();
+    model_step(op);
+}
+
+static long model_syscall(long number, ...) {
+    va_list args;
+    va_start(args, number);
+    if (number == SYS_membarrier) {
+        int command = va_arg(args, int);
+        va_end(args);
+        int registers = command == DLPI_MB_REGISTER_GLOBAL || command == DLPI_MB_REGISTER_PRIVATE;
+        if (model.membarrier && !registers && model.running >= 0)
+            model_system(M_BARRIER, NULL, 0);
+        return model.membarrier ? 0 : -1;
+    }
+    uint32_t *word = va_arg(args, uint32_t *);
+    int command = va_arg(args, int) & ~DLPI_FUTEX_PRIVATE;
+    if (number != SYS_futex || model.running < 0)
+        abort();
+    if (command == DLPI_FUTEX_WAIT_BITSET)
+        model_system(M_WAIT, word, va_arg(args, uint32_t));
+    else
+        model_system(M_WAKE, word, va_arg(args, uint32_t));
+    va_end(args);
+    return 0;
+}
+
+/* ---- for scenarios ---- */
+
+#define MODEL_CHECK(cond) \
+    ((cond) ? (void)0 : model_fail("line %d of the scenario: %s", __LINE__, #cond))
+
+/* Take down private state: all that the thread still uses, beside constants. */
+static uint64_t model_digest(const void *private_state, size_t n, uint64_t more) {
+    return model_hash(more + 1, private_state, n);
+}
+
+static void model_here(uint64_t digest) {
+    model_show_store();
+    world.timeouts = 0;
+    world.thread[model.running].history = digest;
+}
+
+/* A bit for model_poll. */
+static uint32_t model_bit(const void *at) {
+    return 1u << model_find_atom(at);
+}
+
+/* Go round again, once there is something that this thread has not seen at one of the places; it
+   then sees the newest there (as it would in the end; but it acquires nothing by that). */
+static void model_poll(uint64_t digest, uint32_t places) {
+    model_here(digest);
+    model_system(M_POLL, NULL, places);
+    world.thread[model.running].history = digest;
+}
+
+/* List a place that threads use while they run. most: how far one store may advance it, 0: any. */
+static void model_list_atom(const char *name, void *at, size_t size, uint64_t most) {
+    if (model.atoms == M_ATOMS)
+        abort();
+    model.atom[model.atoms].name = name;
+    model.atom[model.atoms].at = at;
+    model.atom[model.atoms].size = size;
+    model.atom[model.atoms].most = most;
+    world.message[model.atoms][0].value = model_raw_load(at, size);
+    model.atoms++;
+}
+
+static void model_list_slot(void *at, size_t size) {
+    if (model.slots == M_SLOTS)
+        abort();
+    model.slot[model.slots].at = (unsigned char *)at;
+    model.slot[model.slots++].size = size;
+}
+
+/* ---- steps ---- */
+
+static void model_join(model_view *to, const model_view *from, int places) {
+    for (int i = 0; i < places; i++)
+        if (to->at[i] < from->at[i])
+            to->at[i] = from->at[i];
+}
+
+static model_message *model_message_at(int atom, int number) {
+    return &world.message[atom][number % M_MESSAGES];
+}
+
+static void model_append(int atom, uint64_t value, const model_view *view) {
+    uint64_t old = model_message_at(atom, world.newest.at[atom])->value;
+    if (model.atom[atom].most && value - old > model.atom[atom].most)
+        model_fail("%s moves from %llx to %llx", model.atom[atom].name, (unsigned long long)old,
+                   (unsigned long long)value);
+    if (world.newest.at[atom] == 255 ||
+        world.newest.at[atom] + 1 - world.oldest[atom] >= M_MESSAGES) {
+        model_fail("too many messages at %s for this checker", model.atom[atom].name);
+        return;
+    }
+    model_message *m = model_message_at(atom, ++world.newest.at[atom]);
+    m->value = value;
+    m->view = *view;
+    m->view.at[atom] = world.newest.at[atom];
+}
+
+static void model_do_load(model_thread *t, const model_op *op, int number) {
+    const model_message *m = model_message_at(op->atom, number);
+    t->view.at[op->atom] = t->read[op->atom] = (uint8_t)number;
+    if (op->order & M_ACQ)
+        model_join(&t->view, &m->view, M_PLACES);
+    t->result = m->value;
+}
+
+static void model_do_store(model_thread *t, const model_op *op) {
+    static const model_view nothing;
+    if (t->view.at[op->atom] != world.newest.at[op->atom])
+        model_fail("%s is stored by two at once", model.atom[op->atom].name);
+    model_append(op->atom, op->value, op->order & M_REL ? &op->view : &nothing);
+    t->view.at[op->atom] = world.newest.at[op->atom];
+    if (op->order & M_SC)
+        world.seq.at[op->atom] = world.newest.at[op->atom];
+    t->result = 0;
+}
+
+static void model_do_rmw(model_thread *t, const model_op *op) {
+    model_do_load(t, op, world.newest.at[op->atom]);
+    if (op->kind == M_CAS && t->result != op->expected)
+        return;
+    model_view view = model_message_at(op->atom, world.newest.at[op->atom])->view;
+    if (op->order & M_REL)
+        model_join(&view, &t->view, M_PLACES);
+    model_append(op->atom, model_modify(op->kind, t->result, op->value, model.atom[op->atom].size),
+                 &view);
+    t->view.at[op->atom] = t->read[op->atom] = world.newest.at[op->atom];
+    if (op->order & M_SC)
+        world.seq.at[op->atom] = world.newest.at[op->atom];
+}
+
+static void model_do_barrier(model_thread *t) {
+    model_view mine = t->view;
+    for (int i = 0; i < M_THREADS; i++) {
+        model_join(&t->view, &world.thread[i].view, M_ATOMS); /* slots stay as they are */
+        model_join(&world.thread[i].view, &mine, M_ATOMS);
+    }
+}
+
+static void model_get_up(model_thread *t) {
+    t->asleep = 0;
+    t->op.kind = M_HERE;
+}
+
+static void model_do_wake(const model_op *op) {
+    uint64_t left = op->value;
+    for (int i = 0; i < M_THREADS && left > 0; i++)
+        if (world.thread[i].asleep && world.thread[i].op.atom == op->atom) {
+            model_get_up(&world.thread[i]);
+            left--;
+        }
+}
+
+/* A way on from a state: who, and, for a load, what is read. */
+typedef struct model_move {
+    uint8_t thread, how, number; /* how: 0 its step, else a model_kind */
+    uint8_t atom, kind;
+    int16_t site;
+    uint64_t value;
+} model_move;
+
+static void model_do_move(model_move *move) {
+    model_thread *t = &world.thread[move->thread];
+    const model_op *op = &t->op;
+    move->kind = move->how ? move->how : (uint8_t)op->kind;
+    move->atom = (uint8_t)op->atom;
+    move->site = (int16_t)op->site;
+    t->result = 0;
+    if (move->how == M_KILL) {
+        model_thread *next = t + 1;
+        t->ended = t->started = 1;
+        t->asleep = 0;
+        world.deaths++;
+        next->started = 1;
+        model_join(&next->view, &t->view, M_PLACES); /* the kernel has proved the death */
+        return;
+    }
+    if (move->how == M_FLUSH) {
+        move->atom = (uint8_t)t->waiting.atom;
+        move->value = t->waiting.value;
+        move->site = (int16_t)t->waiting.site;
+        model_do_store(t, &t->waiting);
+        t->waiting.kind = M_END;
+        t->history = model_mix(t->history, 2);
+        return;
+    }
+    if (move->how == M_SPURIOUS) {
+        world.spurious++;
+        model_get_up(t);
+        return;
+    }
+    if (move->how == M_TIMEOUT) {
+        for (int i = 0; i < M_THREADS; i++)
+            if (world.thread[i].asleep)
+                model_get_up(&world.thread[i]);
+        if (++world.timeouts > 1)
+            model_fail("thread %d sleeps for ever", move->thread);
+        return;
+    }
+    switch (op->kind) {
+    case M_LOAD: model_do_load(t, op, move->number); break;
+    case M_STORE: model_do_store(t, op); break;
+    case M_XCHG: case M_ADD: case M_OR: case M_AND: case M_CAS: model_do_rmw(t, op); break;
+    case M_BARRIER: model_do_barrier(t); break;
+    case M_WAIT:
+        t->view.at[op->atom] = world.newest.at[op->atom];
+        t->asleep = model_message_at(op->atom, world.newest.at[op->atom])->value == op->value;
+        break;
+    case M_WAKE: model_do_wake(op); break;
+    case M_POLL:
+        for (int i = 0; i < model.atoms; i++)
+            if (op->value >> i & 1)
+                t->view.at[i] = world.newest.at[i];
+        break;
+    case M_END: t->ended = 1; break;
+    default: break;
+    }
+    move->value = op->kind == M_STORE || op->kind == M_WAIT ? op->value : t->result;
+    if (!model.failure[0] && !t->ended && !t->asleep)
+        model_resume(move->thread);
+}
+
+static int model_unseen(const model_thread *t) {
+    for (int i = 0; i < model.atoms; i++)
+        if (t->op.value >> i & 1 && t->read[i] != world.newest.at[i])
+            return 1;
+    return 0;
+}
+
+static int model_push_move(model_move *to, int n, int thread, int how, int number) {
+    memset(&to[n], 0, sizeof to[n]);
+    to[n].thread = (uint8_t)thread;
+    to[n].how = (uint8_t)how;
+    to[n].number = (uint8_t)number;
+    return n + 1;
+}
+
+enum { M_MOVES = M_THREADS * (M_MESSAGES + 4) };
+
+static int model_moves_of(int i, model_move *to, int n) {
+    const model_thread *t = &world.thread[i];
+    if (!t->started || t->ended)
+        return n;
+    if (model.scenario->mortal == i + 1)
+        n = model_push_move(to, n, i, M_KILL, 0);
+    if (t->waiting.kind == M_STORE)
+        n = model_push_move(to, n, i, M_FLUSH, 0);
+    if (t->asleep && world.spurious < model.spurious)
+        n = model_push_move(to, n, i, M_SPURIOUS, 0);
+    if (t->asleep || (t->op.kind == M_POLL && !model_unseen(t)))
+        return n;
+    if (t->op.kind != M_LOAD)
+        return model_push_move(to, n, i, 0, 0);
+    int low = t->view.at[t->op.atom];
+    if (t->op.order & M_SC && low < world.seq.at[t->op.atom])
+        low = world.seq.at[t->op.atom];
+    for (int number = low; number <= world.newest.at[t->op.atom]; number++)
+        n = model_push_move(to, n, i, 0, number);
+    return n;
+}
+
+static int model_all_ended(void) {
+    for (int i = 0; i < M_THREADS; i++)
+        if (world.thread[i].started && !world.thread[i].ended)
+            return 0;
+    return 1;
+}
+
+static int model_moves(model_move *to) {
+    int n = 0, lives = 0;
+    for (int i = 0; i < M_THREADS; i++) {
+        int before = n;
+        n = model_moves_of(i, to, n);
+        for (int k = before; k < n; k++) /* what it can do by itself */
+            lives += to[k].how != M_KILL && to[k].how != M_SPURIOUS;
+    }
+    if (lives == 0 && world.deaths > 0)
+        for (int i = 0; i < M_THREADS; i++)
+            if (world.thread[i].asleep)
+                lives = n = model_push_move(to, 0, i, M_TIMEOUT, 0);
+    if (lives == 0 && !model_all_ended()) {
+        char who[64] = "";
+        for (int i = 0; i < M_THREADS; i++)
+            if (world.thread[i].started && !world.thread[i].ended)
+                snprintf(who + strlen(who), sizeof who - strlen(who), " %d %s", i,
+                         world.thread[i].asleep ? "sleeps" : "polls");
+        model_fail("deadlock, a wake-up or a publication is lost: thread%s", who);
+    }
+    return n;
+}
+
+/* ---- states ---- */
+
+/* Forget messages that nobody can read any more. */
+static void model_forget(void) {
+    for (int a = 0; a < model.atoms; a++) {
+        uint8_t low = world.newest.at[a];
+        for (int i = 0; i < M_THREADS; i++) {
+            const model_thread *t = &world.thread[i];
+            if (t->started && !t->ended && t->view.at[a] < low)
+                low = t->view.at[a];
+        }
+        world.oldest[a] = low;
+    }
+}
+
+/* A view, told by what it hides: how far behind the newest, as far as that can matter. */
+static uint64_t model_hash_view(uint64_t h, const model_view *v) {
+    uint64_t word = 0;
+    for (int i = 0; i < model.atoms; i++) {
+        int at = v->at[i] > world.oldest[i] ? v->at[i] : world.oldest[i];
+        word = word << 5 | (uint64_t)(world.newest.at[i] - at);
+        if (i % 12 == 11)
+            h = model_mix(h, word), word = 0;
+    }
+    h = model_mix(h, word);
+    word = 0;
+    for (int i = M_ATOMS; i < M_ATOMS + 2 * model.slots; i++)
+        word = word << 1 | (v->at[i] == world.newest.at[i]);
+    return model_mix(h, word);
+}
+
+static uint64_t model_state(void) {
+    uint64_t h = 7;
+    for (int i = 0; i < M_THREADS; i++) {
+        const model_thread *t = &world.thread[i];
+        uint64_t flags = (uint64_t)t->started | (uint64_t)t->ended << 1 | (uint64_t)t->asleep << 2;
+        h = model_mix(h, flags);
+        if (!t->started || t->ended)
+            continue;
+        h = model_mix(h, t->history);
+        h = model_mix(h, (uint64_t)t->op.kind << 32 | (uint64_t)t->op.atom << 16 |
+                             (uint64_t)t->op.site);
+        h = model_hash_view(h, &t->view);
+        h = model_mix(h, t->waiting.kind);
+        if (t->waiting.kind == M_STORE) {
+            h = model_mix(model_mix(h, t->waiting.value), (uint64_t)t->waiting.atom);
+            h = model_hash_view(h, &t->waiting.view);
+        }
+    }
+    for (int a = 0; a < model.atoms; a++)
+        for (int n = world.oldest[a]; n <= world.newest.at[a]; n++) {
+            h = model_mix(h, model_message_at(a, n)->value);
+            h = model_hash_view(h, &model_message_at(a, n)->view);
+        }
+    h = model_hash_view(h, &world.seq);
+    for (int i = 0; i < model.slots; i++) {
+        h = model_mix(h, world.newest.at[M_ATOMS + 2 * i] != 0);
+        h = model_hash(h, model.slot[i].at, model.slot[i].size);
+    }
+    h = model_mix(h, (uint64_t)world.deaths << 16 | (uint64_t)world.spurious << 8 | world.timeouts);
+    return h | 1;
+}
+
+static int model_is_new(uint64_t state) {
+    if (model.states * 2 >= model.seen_size) {
+        uint64_t old_size = model.seen_size, *old = model.seen;
+        model.seen_size = old_size ? old_size * 2 : 1 << 14;
+        model.seen = (uint64_t *)calloc(model.seen_size, sizeof *model.seen);
+        if (!model.seen)
+            abort();
+        model.states = 0;
+        for (uint64_t i = 0; i < old_size; i++)
+            if (old[i])
+                model_is_new(old[i]);
+        free(old);
+    }
+    uint64_t i = state >> 3 & (model.seen_size - 1);
+    for (; model.seen[i]; i = (i + 1) & (model.seen_size - 1))
+        if (model.seen[i] == state)
+            return 0;
+    model.seen[i] = state;
+    model.states++;
+    return 1;
+}
+
+/* ---- search ---- */
+
+typedef struct model_level {
+    unsigned char *saved;
+    size_t size;
+    int moves, next;
+    model_move move[M_MOVES];
+} model_level;
+static model_level model_levels[M_DEPTH];
+
+static void model_save(model_level *l) {
+    size_t need = sizeof world + model.memory_bytes;
+    for (int i = 0; i < M_THREADS; i++)
+        need += world.thread[i].stack_used;
+    if (l->size < need) {
+        free(l->saved);
+        l->saved = (unsigned char *)malloc(l->size = need + 1024);
+        if (!l->saved)
+            abort();
+    }
+    unsigned char *to = l->saved;
+    memcpy(to, &world, sizeof world);
+    memcpy(to += sizeof world, model.memory, model.memory_bytes);
+    to += model.memory_bytes;
+    for (int i = 0; i < M_THREADS; i++) {
+        uint32_t used = world.thread[i].stack_used;
+        if (used)
+            memcpy(to, model.stack[i] + M_STACK - used, used);
+        to += used;
+    }
+}
+
+static void model_restore(const model_level *l) {
+    const unsigned char *from = l->saved;
+    memcpy(&world, from, sizeof world);
+    memcpy(model.memory, from += sizeof world, model.memory_bytes);
+    from += model.memory_bytes;
+    for (int i = 0; i < M_THREADS; i++) {
+        uint32_t used = world.thread[i].stack_used;
+        if (used)
+            memcpy(model.stack[i] + M_STACK - used, from, used);
+        from += used;
+    }
+}
+
+/* Newest values into raw memory, and the scenario's last look at it, alone. */
+static void model_finish(void) {
+    model.ends++;
+    for (int a = 0; a < model.atoms; a++)
+        model_raw_store(model.atom[a].at, model.atom[a].size,
+                        model_message_at(a, world.newest.at[a])->value);
+    if (model.scenario->end)
+        model.scenario->end();
+}
+
+static void model_tell(int depth) {
+    fprintf(stderr, "%s: %s\n", model.scenario->name, model.failure);
+    for (int i = depth < 100 ? 0 : depth - 100; i <= depth; i++) {
+        const model_level *l = &model_levels[i];
+        const model_move *m = &l->move[l->next - 1];
+        int access = m->kind <= M_CAS || m->kind == M_FLUSH;
+        fprintf(stderr, "  %3d thread %d %s", i, m->thread, model_kinds[m->kind]);
+        if (access || m->kind == M_WAIT || m->kind == M_WAKE)
+            fprintf(stderr, " %s", model.atom[m->atom].name);
+        if (access || m->kind == M_WAIT)
+            fprintf(stderr, " %llx", (unsigned long long)m->value);
+        if (access)
+            fprintf(stderr, "  (%s:%d)", model.site[m->site].func, model.site[m->site].line);
+        fprintf(stderr, "\n");
+    }
+}
+
+static void model_begin(const model_scenario *s) {
+    memset(&world, 0, sizeof world);
+    memset(model.memory, 0, model.memory_bytes);
+    model.scenario = s;
+    model.running = -1;
+    model.atoms = model.slots = 0;
+    model.failure[0] = 0;
+    model.states = model.steps = model.ends = 0;
+    if (model.seen)
+        memset(model.seen, 0, model.seen_size * sizeof *model.seen);
+    s->setup();
+    for (int i = 0; i < M_THREADS; i++) {
+        world.thread[i].waiting.kind = M_END;
+        if (!s->body[i])
+            continue;
+        if (!model.stack[i])
+            model.stack[i] = (char *)malloc(M_STACK);
+        if (!model.stack[i])
+            abort();
+        model_start_thread(i);
+        world.thread[i].started = i == 0 || s->mortal != i; /* a successor begins after the death */
+    }
+}
+
+/* Try everything. Returns 0 if nothing is wrong; loud: show how it went wrong. */
+static int model_run(const model_scenario *s, int loud) {
+    int depth = 0;
+    model_begin(s);
+    model_is_new(model_state());
+    model_save(&model_levels[0]);
+    model_levels[0].next = 0;
+    model_levels[0].moves = model_moves(model_levels[0].move);
+    while (depth >= 0) {
+        model_level *l = &model_levels[depth];
+        if (l->next == l->moves) {
+            depth--;
+            continue;
+        }
+        model_restore(l);
+        model_do_move(&l->move[l->next++]);
+        model.steps++;
+        model_forget();
+        if (!model.failure[0] && model_is_new(model_state())) {
+            if (model_all_ended()) {
+                model_finish();
+            } else if (depth + 1 == M_DEPTH) {
+                model_fail("more steps than this checker can hold");
+            } else {
+                l = &model_levels[depth + 1];
+                l->next = 0;
+                l->moves = model_moves(l->move);
+                if (!model.failure[0]) {
+                    model_save(l);
+                    depth++;
+                }
+            }
+        }
+        if (model.failure[0]) {
+            if (loud)
+                model_tell(depth);
+            return 1;
+        }
+    }
+    if (model.ends == 0)
+        model_fail("nothing ever ends");
+    if (model.ends == 0 && loud)
+        model_tell(-1);
+    return model.ends == 0;
+}
+#endif /* MODEL_UNAVAILABLE */
+#endif

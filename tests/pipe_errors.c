@@ -1,0 +1,520 @@
+/* Failing callbacks: every policy, with every number of workers and both dispatch rules, gives what can be told
+   beforehand from (seed, epoch, position), tries and replacements among them. */
+#define DLPIPE_IMPLEMENTATION
+#include "../dlpipe.h"
+
+#include "pipe_rig.h"
+
+static const int workers_of[] = {0, 1, 2, 7, 16};
+
+#define N_ITEMS 203u
+enum { STAGES = 3 }; /* fetch and two maps */
+
+/* How often item i fails in a stage before it succeeds; ALWAYS: never does, LEAVES: asks to be left out. */
+enum { ALWAYS = 100, LEAVES = 101 };
+typedef struct fault {
+    uint8_t fails[STAGES][N_ITEMS];
+    uint32_t seen[STAGES][N_ITEMS]; /* calls */
+    uint32_t want[N_ITEMS];         /* of fetch, where there is no map to send items back */
+    int sleep_us;
+} fault;
+
+typedef struct stage_fault {
+    fault *plan;
+    int stage;
+} stage_fault;
+
+static void nap_us(int us) {
+    struct timespec t = {us / 1000000, (us % 1000000) * 1000l};
+    nanosleep(&t, NULL);
+}
+
+static int maybe_fail(const stage_fault *f, const dlp_item *it) {
+    uint8_t fails = f->plan->fails[f->stage][it->index];
+    __atomic_add_fetch(&f->plan->seen[f->stage][it->index], 1, __ATOMIC_RELAXED);
+    if (f->plan->sleep_us && it->index % 16 == 0) nap_us(f->plan->sleep_us);
+    if (fails == LEAVES) return DLP_SKIP;
+    if (fails == ALWAYS || it->attempt < fails)
+        return dlp_item_fail(it, 5, "stage %d cannot have item %d", f->stage, (int)it->index);
+    return 0;
+}
+
+static int fault_fetch(void *user, dlp_item *it) {
+    int rc;
+    rig_fetch(NULL, it);
+    rc = maybe_fail(user, it);
+    if (rc != 0) memset(it->data[0], 0xee, 8); /* what a failed callback leaves must not come out */
+    return rc;
+}
+
+static int fault_map(void *user, dlp_item *it) {
+    int rc;
+    rig_item_map(NULL, it);
+    rc = maybe_fail(user, it);
+    if (rc != 0) memset(it->data[0], 0xdd, 8);
+    return rc;
+}
+
+/* An idempotent map: gives the same however often it runs on a row, failed tries among them. */
+static int fault_map_again(void *user, dlp_item *it) {
+    uint64_t words[3];
+    rig_words(it->seed, it->index, it->epoch, it->position, words);
+    words[2] = words[2] * 3 + it->index;
+    if (((const stage_fault *)user)->stage == 2) words[2] = words[2] * 3 + it->index;
+    CHECK(memcmp(it->data[0], words, 16) == 0); /* the row is the item's that it says */
+    memcpy(it->data[0], words, sizeof words);
+    return maybe_fail(user, it);
+}
+
+static void plan_faults(fault *f, uint64_t *random, int n_stages, int most) {
+    memset(f, 0, sizeof *f);
+    for (int s = 0; s < n_stages; s++)
+        for (uint32_t i = 0; i < N_ITEMS; i++) {
+            uint32_t die = test_pick(random, 12);
+            if (die == 0) f->fails[s][i] = (uint8_t)(1 + test_pick(random, (uint32_t)most));
+            if (die == 1 && test_pick(random, 3) == 0) f->fails[s][i] = ALWAYS;
+            if (die == 2 && test_pick(random, 3) == 0) f->fails[s][i] = LEAVES;
+        }
+}
+
+/* Does the item get through all stages? Tries are counted per item over all stages. */
+static int gets_through(const rig *r, const fault *f, uint64_t index) {
+    for (int s = 0; s <= r->n_item_maps; s++) {
+        const dlp_workers_desc *w = s == 0 ? &r->fetch : &r->item_map[s - 1].workers;
+        if (f->fails[s][index] > w->retries) return 0;
+    }
+    return 1;
+}
+
+/* An item came up: how often will fetch be called for it? */
+static void expect_calls(const rig *r, fault *f, uint64_t index) {
+    uint32_t fails = f->fails[0][index], retries = (uint32_t)r->fetch.retries;
+    f->want[index] += fails == LEAVES ? 1 : 1 + (fails < retries ? fails : retries);
+}
+
+/* The index that stands at a position in the end: the k-th replacement is the one at a keyed position. */
+static uint64_t final_index(rig *r, fault *f, uint64_t epoch, uint64_t position, uint64_t *skips) {
+    uint64_t index = rig_index(r, epoch, position);
+    expect_calls(r, f, index);
+    for (uint32_t k = 1; k <= DLPI_REPLACE_MAX && !gets_through(r, f, index); k++) {
+        uint64_t key = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, r->sampler.seed, epoch);
+        uint64_t random = dlpi_absorb(dlpi_absorb(key, position), k);
+        index = rig_index(r, epoch, dlpi_below(dlpi_range_of(rig_samples(r)), random));
+        expect_calls(r, f, index);
+        ++*skips;
+    }
+    return index;
+}
+
+static int row_is(rig *r, const dlp_batch *b, uint32_t row, uint64_t position, uint64_t index) {
+    uint64_t words[3], got[3];
+    uint32_t label;
+    rig_words(r->sampler.seed, index, b->epoch, position, words);
+    for (int i = 0; i < r->n_item_maps; i++) words[2] = words[2] * 3 + index;
+    memcpy(got, (const uint8_t *)b->fields[0].data + row * sizeof got, sizeof got);
+    memcpy(&label, (const uint8_t *)b->fields[1].data + row * sizeof label, sizeof label);
+    return b->index[row] == index && b->valid[row] == 1 && memcmp(words, got, sizeof got) == 0 && label == index;
+}
+
+static int row_is_empty(const dlp_batch *b, uint32_t row) {
+    static const uint8_t zero[24];
+    return b->valid[row] == 0 && memcmp((const uint8_t *)b->fields[0].data + row * 24, zero, 24) == 0 &&
+           memcmp((const uint8_t *)b->fields[1].data + row * 4, zero, 4) == 0;
+}
+
+static int check_replaced(rig *r, fault *f, const dlp_batch *b, uint64_t *skips) {
+    int ok = b->valid_count == b->count;
+    for (uint32_t row = 0; row < b->count; row++)
+        ok &= row_is(r, b, row, b->position + row, final_index(r, f, b->epoch, b->position + row, skips));
+    return ok;
+}
+
+static int check_short(rig *r, fault *f, const dlp_batch *b, uint64_t *skips) {
+    int ok = 1;
+    uint32_t valid = 0;
+    for (uint32_t row = 0; row < b->count; row++) {
+        uint64_t index = rig_index(r, b->epoch, b->position + row);
+        int through = gets_through(r, f, index);
+        expect_calls(r, f, index);
+        ok &= through ? row_is(r, b, row, b->position + row, index) : b->index[row] == index && row_is_empty(b, row);
+        valid += (uint32_t)through;
+        *skips += !through;
+    }
+    return ok && b->valid_count == valid;
+}
+
+/* Run to the end under a policy; next must always come within 20 s, so that a lost row fails the test. */
+static int run_policy(rig *r, fault *f) {
+    dlp_pipe *p;
+    dlp_batch *b;
+    int ok = 1, rc, policy = r->fetch.on_error;
+    uint64_t batches = 0, skips = 0, total = 0;
+    if (rig_open(r, &p) != DLP_OK) return 0;
+    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        ok &= policy == DLP_ON_ERROR_REPLACE ? check_replaced(r, f, b, &skips) : check_short(r, f, b, &skips);
+        if (!r->pipe.unordered) ok &= b->in_epoch == batches % rig_batches(r);
+        batches++;
+        ok &= dlp_pipe_release(p, b) == DLP_OK;
+    }
+    if (rc != DLP_END) rig_say(p, rc);
+    ok &= rc == DLP_END && batches == rig_batches(r) * (uint64_t)r->repeat.epochs;
+    ok &= dlp_pipe_skips(p, NULL, 0, &total) == 0 && total == skips;
+    ok &= dlp_pipe_close(p) == DLP_OK;
+    for (uint32_t i = 0; r->n_item_maps == 0 && i < N_ITEMS; i++) ok &= f->seen[0][i] == f->want[i];
+    return ok;
+}
+
+static void wire_faults(rig *r, fault *f, stage_fault *sf, int n_maps, const dlp_workers_desc *w) {
+    for (int s = 0; s < STAGES; s++) {
+        sf[s].plan = f;
+        sf[s].stage = s;
+    }
+    r->n_item_maps = n_maps;
+    r->fetch = *w;
+    r->dataset.fetch = fault_fetch;
+    r->dataset.user = &sf[0];
+    for (int s = 1; s < STAGES; s++) {
+        r->item_map[s - 1].item = w->idempotent ? fault_map_again : fault_map;
+        r->item_map[s - 1].user = &sf[s];
+        r->item_map[s - 1].workers = *w;
+    }
+}
+
+static void one_case(uint64_t *random, int workers, int dispatch, int policy, int backoff, int idempotent) {
+    rig r;
+    fault f;
+    stage_fault sf[STAGES];
+    dlp_workers_desc w;
+    uint64_t before = *random;
+    static const uint32_t sizes[] = {1, 8, 33, 64, 203};
+    if (test_failures > 10) return; /* it is said by now */
+    memset(&w, 0, sizeof w);
+    w.num_workers = workers;
+    w.dispatch = dispatch;
+    w.on_error = policy;
+    w.retries = (int32_t)test_pick(random, 4);
+    w.retry_backoff_ms = backoff;
+    w.idempotent = idempotent;
+    rig_init(&r, N_ITEMS, sizes[test_pick(random, 5)]);
+    rig_order(&r, DLP_ORDER_SHUFFLED);
+    r.repeat.epochs = 2;
+    r.pipe.prefetch_factor = (int32_t)(1 + test_pick(random, 4));
+    r.pipe.unordered = (int32_t)test_pick(random, 2);
+    r.sampler.threaded = (int32_t)test_pick(random, 2);
+    r.dataset.fills_rows = test_pick(random, 2);
+    plan_faults(&f, random, STAGES, 4);
+    f.sleep_us = test_pick(random, 4) == 0 ? 50 : 0;
+    wire_faults(&r, &f, sf, (int)test_pick(random, 3), &w);
+    if (workers > 0 && test_pick(random, 4) == 0) r.item_map[0].workers.num_workers = 0;
+    if (test_pick(random, 4) == 0) r.item_map[0].workers.dispatch = !dispatch;
+    {
+        uint64_t began = dlpi_now_ns();
+        int ok = run_policy(&r, &f);
+        CHECK(ok);
+        if (!ok || dlpi_now_ns() - began > UINT64_C(3000000000))
+            printf("  %s: workers %d dispatch %d policy %d backoff %d idempotent %d maps %d retries %d batch %u "
+                   "prefetch %d unordered %d random %#llx\n", ok ? "slow" : "bad", workers, dispatch, policy,
+                   backoff, idempotent, r.n_item_maps, w.retries, r.batch.batch_size, r.pipe.prefetch_factor,
+                   r.pipe.unordered, (unsigned long long)before);
+    }
+}
+
+static void errors__random_failures__bytes_foretold(uint64_t seed) {
+    uint64_t random = seed;
+    int rounds = test_share(3, 100);
+    for (int round = 0; round < rounds; round++)
+        for (int w = 0; w < 5; w++)
+            for (int dispatch = 0; dispatch < 2; dispatch++)
+                for (int policy = DLP_ON_ERROR_REPLACE; policy <= DLP_ON_ERROR_SHORT; policy++)
+                    for (int kind = 0; kind < 4; kind++)
+                        one_case(&random, workers_of[w], dispatch, policy, kind & 1, kind >> 1);
+}
+
+
+static uint64_t cpu_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* One row of a unit is to go back, another waits for its retry: nobody spins meanwhile. */
+static void errors__row_goes_back_while_another_waits__sleeps(void) {
+    for (int workers = 0; workers < 2; workers++) {
+        rig r;
+        fault f;
+        stage_fault sf[STAGES];
+        dlp_workers_desc w;
+        uint64_t cpu, began;
+        memset(&w, 0, sizeof w);
+        memset(&f, 0, sizeof f);
+        w.num_workers = workers;
+        w.on_error = DLP_ON_ERROR_REPLACE;
+        w.retries = 1;
+        w.retry_backoff_ms = 400;
+        rig_init(&r, N_ITEMS, 64);
+        r.repeat.epochs = 1;
+        r.pipe.prefetch_factor = 1;
+        for (uint32_t i = 128; i < 192; i += 2) {
+            f.fails[1][i] = LEAVES;
+            f.fails[1][i + 1] = 1;
+        }
+        wire_faults(&r, &f, sf, 1, &w);
+        cpu = cpu_ns();
+        began = dlpi_now_ns();
+        CHECK(run_policy(&r, &f));
+        CHECK(dlpi_now_ns() - began > 390000000); /* it did wait */
+        CHECK(cpu_ns() - cpu < 150000000);
+    }
+}
+
+/* One worker, items that wait for a retry: the others of the batch are done meanwhile. */
+static void errors__retry_with_backoff__parks_the_item_only(void) {
+    for (int stage = 0; stage < 2; stage++)
+        for (int dispatch = 0; dispatch < 2; dispatch++) {
+            rig r;
+            fault f;
+            stage_fault sf[STAGES];
+            dlp_workers_desc w;
+            dlp_pipe *p;
+            dlp_batch *b;
+            uint64_t total = 0, began = dlpi_now_ns();
+            memset(&w, 0, sizeof w);
+            memset(&f, 0, sizeof f);
+            w.num_workers = 1;
+            w.dispatch = dispatch;
+            w.retries = 3;
+            w.retry_backoff_ms = 100;
+            rig_init(&r, 32, 32);
+            r.repeat.epochs = 1;
+            for (uint32_t i = 0; i < 32; i += 4) f.fails[stage][i] = 2;
+            wire_faults(&r, &f, sf, stage, &w);
+            if (rig_open(&r, &p) != DLP_OK) return;
+            CHECK(dlp_pipe_next(p, &b, 60) == DLP_TIMEOUT); /* every item was tried once within 60 ms */
+            for (uint32_t i = 0; i < 32; i++) total += __atomic_load_n(&f.seen[stage][i], __ATOMIC_RELAXED) > 0;
+            CHECK(total == 32);
+            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+            CHECK(dlpi_now_ns() - began > 290000000); /* 100 ms, then 200 */
+            CHECK(dlpi_now_ns() - began < UINT64_C(2000000000)); /* all waited together */
+            CHECK(rig_batch_same(&r, b, 0, 0));
+            for (uint32_t i = 0; i < 32; i++) CHECK(f.seen[stage][i] == (i % 4 == 0 ? 3 : 1));
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+}
+
+/* Items fail for good under RAISE: the batches before come whole, then the error, and it stays. */
+static void errors__raise__told_at_its_batch(void) {
+    for (int w = 0; w < 5; w++)
+        for (int kind = 0; kind < 8; kind++) {
+            rig r;
+            fault f;
+            stage_fault sf[STAGES];
+            dlp_workers_desc d;
+            dlp_pipe *p;
+            dlp_batch *b;
+            const dlp_error *e;
+            int rc, n = 0, stage = kind >> 2, unordered = kind >> 1 & 1;
+            memset(&d, 0, sizeof d);
+            memset(&f, 0, sizeof f);
+            d.num_workers = workers_of[w];
+            d.dispatch = kind & 1;
+            d.retries = 2;
+            rig_init(&r, N_ITEMS, 10);
+            r.repeat.epochs = 1;
+            r.pipe.unordered = unordered;
+            r.pipe.prefetch_factor = 4;
+            f.fails[stage][73] = ALWAYS;
+            wire_faults(&r, &f, sf, 1, &d);
+            if (rig_open(&r, &p) != DLP_OK) return;
+            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+                n++;
+                CHECK(b->in_epoch != 7 && rig_batch_same(&r, b, 0, b->in_epoch));
+                CHECK(unordered || b->in_epoch < 7);
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            e = dlp_pipe_error(p);
+            CHECK(unordered ? n <= 7 + 16 : n == 7);
+            CHECK(rc == DLP_ERR_CALLBACK && e->code == rc && e->has_item && e->index == 73 && e->position == 73);
+            CHECK(e->epoch == 0 && e->errnum == 5 && strstr(e->message, "cannot have item 73") != NULL);
+            CHECK(strcmp(e->stage, stage ? "map" : "fetch") == 0 && e->worker >= 0);
+            CHECK(f.seen[stage][73] == 3);
+            CHECK(dlp_pipe_next(p, &b, 0) == rc);
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+}
+
+/* max_skips of an epoch's failures are let through, the next one is an error; DLP_SKIP does not count. */
+static void errors__max_skips__one_more_is_an_error(void) {
+    for (int w = 0; w < 5; w++)
+        for (int kind = 0; kind < 8; kind++) {
+            rig r;
+            fault f;
+            stage_fault sf[STAGES];
+            dlp_workers_desc d;
+            dlp_pipe *p;
+            dlp_batch *b;
+            int rc, n = 0, none = kind >> 2;
+            memset(&d, 0, sizeof d);
+            memset(&f, 0, sizeof f);
+            d.num_workers = workers_of[w];
+            d.dispatch = kind & 1;
+            d.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
+            d.max_skips = none ? DLP_NONE : 3;
+            rig_init(&r, N_ITEMS, 10);
+            r.repeat.epochs = 1;
+            r.pipe.prefetch_factor = 1;
+            for (uint32_t i = 5; i < 200; i += 20) f.fails[0][i] = i < 80 ? ALWAYS : 0;
+            for (uint32_t i = 0; i < 200; i += 20) f.fails[0][i] = LEAVES;
+            if (d.on_error == DLP_ON_ERROR_REPLACE) memset(f.fails[0] + 80, 0, 120);
+            wire_faults(&r, &f, sf, 0, &d);
+            if (rig_open(&r, &p) != DLP_OK) return;
+            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+                n++;
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            CHECK(rc == DLP_ERR_BUDGET && dlp_pipe_error(p)->has_item);
+            if (!(kind & 2)) CHECK(n == (none ? 0 : 6)); /* 5, 25, 45 are let through; 65 is of batch 6 */
+            if (!(kind & 2)) CHECK(dlp_pipe_error(p)->index == (none ? 5 : 65));
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+}
+
+/* The ring has the newest 64 skips, the total all of them. */
+static void errors__skips__listed(void) {
+    for (int w = 0; w < 5; w++) {
+        rig r;
+        fault f;
+        stage_fault sf[STAGES];
+        dlp_workers_desc d;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_skip skip[80];
+        uint64_t total = 0, left = 0, seen[2] = {0, 0};
+        int n;
+        memset(&d, 0, sizeof d);
+        memset(&f, 0, sizeof f);
+        d.num_workers = workers_of[w];
+        d.on_error = DLP_ON_ERROR_SHORT;
+        rig_init(&r, N_ITEMS, 50);
+        r.repeat.epochs = 2;
+        for (uint32_t i = 3; i < N_ITEMS; i += 4) f.fails[i % 8 == 3][i] = i % 8 == 3 ? ALWAYS : LEAVES;
+        wire_faults(&r, &f, sf, 1, &d);
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            left += b->count - b->valid_count;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        n = dlp_pipe_skips(p, skip, 80, &total);
+        CHECK(n == 64 && total == 100 && left == total);
+        for (int i = 0; i < n; i++) {
+            CHECK(skip[i].index % 4 == 3 && skip[i].position == skip[i].index && skip[i].new_index == UINT64_MAX);
+            CHECK(skip[i].code == (skip[i].index % 8 == 3 ? DLP_ERR_CALLBACK : DLP_SKIP));
+            CHECK(skip[i].stage == (skip[i].index % 8 == 3 ? 3 : 2) && skip[i].epoch < 2); /* stages as added */
+            CHECK(skip[i].errnum == (skip[i].index % 8 == 3 ? 5 : 0));
+            seen[skip[i].epoch]++;
+        }
+        CHECK(seen[1] >= 50); /* the newest */
+        CHECK(dlp_pipe_skips(p, skip, 5, NULL) == 5);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Every item fails, and every replacement too: an error, not an endless search. */
+static void errors__nothing_can_replace__error(void) {
+    for (int stage = 0; stage < 2; stage++) {
+        rig r;
+        fault f;
+        stage_fault sf[STAGES];
+        dlp_workers_desc d;
+        dlp_pipe *p;
+        dlp_batch *b;
+        memset(&d, 0, sizeof d);
+        memset(&f, 0, sizeof f);
+        memset(f.fails[stage], ALWAYS, sizeof f.fails[stage]);
+        d.num_workers = 2;
+        d.on_error = DLP_ON_ERROR_REPLACE;
+        rig_init(&r, N_ITEMS, 5);
+        wire_faults(&r, &f, sf, 1, &d);
+        if (rig_open(&r, &p) != DLP_OK) return;
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK);
+        CHECK(strstr(dlp_pipe_error(p)->message, "100 replacements") != NULL);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* ---- callbacks of whole batches ---- */
+
+typedef struct batch_fault {
+    uint64_t in_epoch; /* the batch that fails */
+    int times;
+    int calls;
+} batch_fault;
+
+static int failing_collate(void *user, dlp_collate *c) {
+    batch_fault *f = user;
+    if (c->position / 10 == f->in_epoch && __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED) <= f->times) {
+        memset(c->out[0].data, 0xee, 16);
+        return dlp_collate_fail(c, 7, "no collate for %d", (int)c->position);
+    }
+    return dlp_collate_pad(NULL, c);
+}
+
+static int failing_map(void *user, dlp_batch *b, void *state) {
+    batch_fault *f = user;
+    if (b->in_epoch == f->in_epoch && __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED) <= f->times) return -3;
+    return rig_batch_map(NULL, b, state);
+}
+
+static void errors__batch_callback_fails__retried_or_told(void) {
+    for (int w = 0; w < 5; w++)
+        for (int kind = 0; kind < 16; kind++) {
+            rig r;
+            dlp_pipe *p;
+            dlp_batch *b;
+            batch_fault f = {7, kind & 1 ? 3 : 2, 0};
+            int map = kind >> 2 & 1, rc, n = 0, backoff = kind >> 3;
+            dlp_workers_desc *d;
+            rig_init(&r, N_ITEMS, 10);
+            rig_workers(&r, workers_of[w], kind >> 1 & 1);
+            r.batch.batch_workers = workers_of[w];
+            if (map) {
+                r.n_batch_maps = 1;
+                r.batch_map[0].batch = failing_map;
+                r.batch_map[0].user = &f;
+                r.batch_map[0].workers.idempotent = 1;
+                d = &r.batch_map[0].workers;
+            } else {
+                r.batch.collate = failing_collate;
+                r.batch.collate_user = &f;
+                d = &r.batch.workers;
+            }
+            d->retries = 2;
+            d->retry_backoff_ms = backoff;
+            if (rig_open(&r, &p) != DLP_OK) return;
+            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+                CHECK(rig_batch_same(&r, b, 0, (uint64_t)n++));
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            if (f.times == 2) {
+                CHECK(rc == DLP_END && n == 21);
+            } else {
+                const dlp_error *e = dlp_pipe_error(p);
+                CHECK(rc == DLP_ERR_CALLBACK && n == 7 && f.calls == 3);
+                CHECK(e->position == 70 && strcmp(e->stage, map ? "map" : "batch") == 0);
+                CHECK(strstr(e->message, map ? "-3" : "no collate for 70") != NULL && e->errnum == (map ? 0 : 7));
+            }
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+}
+
+int main(int argc, char **argv) {
+    errors__random_failures__bytes_foretold(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
+    errors__row_goes_back_while_another_waits__sleeps();
+    errors__retry_with_backoff__parks_the_item_only();
+    errors__raise__told_at_its_batch();
+    errors__max_skips__one_more_is_an_error();
+    errors__skips__listed();
+    errors__nothing_can_replace__error();
+    errors__batch_callback_fails__retried_or_told();
+    return test_end("pipe_errors");
+}
