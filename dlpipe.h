@@ -4928,10 +4928,14 @@ static void *dlpi_thread_transfer(void *arg) {
         uint32_t word;
         if (dlpi_xfer_step(w)) continue;
         dlpi_clock_stop(w);
-        dlpi_cpu_note(w);
         if (w->n_parked > 0) { /* copies under way: no event wakes us, look often */
             dlpi_nap(20000);
             continue;
+        }
+        if (w->wait_ns == 0) {
+            w->wait_ns = dlpi_now_ns();
+            dlpi_cpu_note(w);
+            DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
         }
         word = DLPI_LOAD_SEQ(&ctl->transfer_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->transfer_sleeps, 1u);   /* B1 -> B1 */
@@ -4940,11 +4944,11 @@ static void *dlpi_thread_transfer(void *arg) {
         DLPI_STORE_SEQ(&ctl->transfer_sleeps, 0u);   /* B1 */
     }
     dlpi_clock_stop(w);
+    if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
     dlpi_trace_flush(w);
     dlpi_thread_over(w);
     return NULL;
 }
-
 
 static int dlpi_host_alloc(void *user, uint64_t bytes, void **dev) {
     DLPI_UNUSED(user);
@@ -5365,7 +5369,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
         }
     DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_stopped(p) &&
-        DLPI_LOAD_SEQ(&ctl->error_ready) == 0)
+        DLPI_LOAD_SEQ(&ctl->error_ready) == 0) /* E1 <- E1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, 0);
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
 }
