@@ -2993,7 +2993,7 @@ typedef struct dlpi_worker {
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns;     /* last clock reading, 0: none since waiting */
-    uint64_t in_ns;       /* first one since waiting */
+    uint64_t wait_ns;     /* since when it waits, 0: it does not */
     dlp_trace_event event;
     int n_parked;
     dlpi_parked parked[DLPI_PARK];
@@ -3008,6 +3008,8 @@ typedef struct dlpi_worker {
     struct dlp_collate_out out[DLP_MAX_FIELDS];
     uint64_t cursor;      /* transfer: next batch */
     uint32_t lane_turn;
+    uint32_t near_n;      /* positions near_first.. of near_epoch have the indices near[] */
+    uint64_t near_first, near_epoch, near[64];
     dlpi_order order;
     pthread_t thread;
     int started, joined;
@@ -3782,6 +3784,8 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
             t->plain = dlpi_plain(w, pub, own);
             if (dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own)) {
                 if (u == from) DLPI_STORE_RLX(&sst->next, dlpi_gen_word(b, u + 1)); /* a hint */
+                if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
+                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->pub, 1);
                 *all_claimed = *all_claimed && u + 1 == n;
                 return true;
             }
@@ -3886,7 +3890,8 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     if ((uint32_t)now != dlpi_word_full(count, i)) return;
     {
         uint64_t seen = DLPI_LOAD_RLX(&sst->ready); /* Y1: read before the look at the words */
-        if (seen == t->b + 1 || !dlpi_all_done(p, sst, t->b, count)) return;
+        if (seen > t->b) return; /* closed, and the slot may have gone on to a batch without rows */
+        if (!dlpi_all_done(p, sst, t->b, count)) return;
         if (!DLPI_CAS_SEQ(&sst->ready, &seen, t->b + 1)) return; /* Y1 -> Y1 */
     }
     dlpi_ready_wake(p, w, t->b);
@@ -3955,7 +3960,8 @@ static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
     uint64_t *to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
     uint64_t from[sizeof *e / 8];
     memcpy(from, e, sizeof *e);
-    for (size_t i = 0; i < sizeof *e / 8; i++) DLPI_STORE_RLX(&to[i], from[i]); /* G1: seqlock by head */
+    for (size_t i = 0; i < sizeof *e / 8; i++)
+        DLPI_STORE_REL(&to[i], from[i]); /* G1 -> G1: who sees a word of it sees the head before it */
     DLPI_STORE_REL(&w->wb->trace_head, head + 1); /* G1 -> G1 */
 }
 
@@ -3983,10 +3989,21 @@ static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to,
     e->items = (uint16_t)(items < 65536u ? items : 65535u);
 }
 
+/* The wait ends now. Booked before the work that ended it, so that a lane stays in order. */
+static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
+    uint64_t from = w->wait_ns;
+    w->wait_ns = 0;
+    if (from == 0 || now <= from) return;
+    dlpi_bump(&w->wb->starved_ns, now - from);
+    if (now - from > 20000)
+        dlpi_trace_add(w, DLP_TRACE_STARVED, from, now, w->event.sequence, w->event.epoch, 0);
+}
+
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
 static void dlpi_clock_in(dlpi_worker *w) {
     if (w->last_ns != 0) return;
-    w->last_ns = w->in_ns = dlpi_now_ns();
+    w->last_ns = dlpi_now_ns();
+    dlpi_wait_over(w, w->last_ns);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->wb->since_ns, w->last_ns);
@@ -4225,6 +4242,20 @@ static inline void dlpi_item_step(dlpi_worker *w) {
     if (++w->item.position == p->samples) w->item.position = 0;
 }
 
+/* A few indices, out of a block of 64 kept from the last time: a block costs little more than one. */
+static void dlpi_near_indices(dlpi_worker *w, uint64_t epoch, uint64_t first, uint32_t n, uint64_t *index) {
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t at = first + i, from = at & ~UINT64_C(63), left = w->p->samples - from;
+        if (w->near_n == 0 || w->near_first != from || w->near_epoch != epoch) {
+            w->near_n = left < 64 ? (uint32_t)left : 64;
+            w->near_first = from;
+            w->near_epoch = epoch;
+            dlpi_order_block(&w->order, epoch, from, w->near_n, w->near);
+        }
+        index[i] = w->near[at - from];
+    }
+}
+
 /* Indices of rows [row, end): computed here, by the first stage's worker. */
 static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -4236,7 +4267,8 @@ static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        dlpi_order_block(&w->order, slot->epoch, first, take, index);
+        if (take < 8 && w->st->n_workers <= 4) dlpi_near_indices(w, slot->epoch, first, take, index);
+        else dlpi_order_block(&w->order, slot->epoch, first, take, index);
         index += take;
         at += take;
         n -= take;
@@ -4715,10 +4747,8 @@ static void dlpi_cpu_note(dlpi_worker *w) {
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    uint64_t from, to;
-    uint64_t b = w->event.sequence, epoch = w->event.epoch;
     dlpi_clock_stop(w);
-    from = dlpi_now_ns();
+    w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
     for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
@@ -4732,11 +4762,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
         if (w->last_ns != 0 || dlpi_step(w)) break; /* it worked */
     }
 moved:
-    to = w->last_ns ? w->in_ns : dlpi_now_ns();
-    if (to > from) {
-        dlpi_bump(&w->wb->starved_ns, to - from);
-        if (to - from > 20000) dlpi_trace_add(w, DLP_TRACE_STARVED, from, to, b, epoch, 0);
-    }
+    if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
 static void dlpi_tid_note(dlpi_worker *w) { /* for people */
@@ -5233,8 +5259,9 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
     bool threaded = p->sampler->sampler.threaded != 0;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
-    p->taken[b & (p->ring - 1)] = 1;
-    while (p->taken[p->base & (p->ring - 1)]) p->taken[p->base++ & (p->ring - 1)] = 0;
+    DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
+    while (p->taken[p->base & (p->ring - 1)])
+        DLPI_STORE_RLX(&p->taken[p->base++ & (p->ring - 1)], (uint8_t)0);
     DLPI_STORE_REL(&ctl->base, p->base); /* V1 -> V1 */
     DLPI_STORE_REL(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
     if (threaded) {
@@ -5894,6 +5921,24 @@ static void dlpi_layout_lanes(dlp_pipe *p) {
     p->lanes_bytes = at;
 }
 
+static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer */
+    uint64_t bytes = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) bytes += p->batches.at[f].capacity;
+    return bytes;
+}
+
+/* What dlpi_private_alloc asks for, with the pipe itself. */
+static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
+    uint64_t buffers = p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
+    uint64_t bytes = sizeof *p + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
+    bytes += p->n_slots * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
+    bytes += p->batch_rows + 2u * (uint64_t)p->ring + p->global_batch * 8;
+    bytes += (buffers * p->batches.n + 1) * sizeof(void *) + (buffers + 1) * sizeof(uint32_t);
+    bytes += ((uint64_t)p->n_lanes + 1) * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
+    for (int i = 0; i < p->n_stages; i++) bytes += (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t);
+    return bytes;
+}
+
 static void dlpi_layout(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_region), trace = p->d.trace_bytes ? p->d.trace_bytes : 4096;
     uint32_t lanes = 1;
@@ -5927,9 +5972,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
     p->off_cells = dlpi_take_bytes(&at, p->cell_stride * p->n_slots, 4096);
     p->region_bytes = (at + 4095) / 4096 * 4096;
-    p->plan_private = sizeof *p + lanes * sizeof(dlpi_worker) + p->batch_rows + 3u * p->ring +
-                      p->n_slots * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor)) +
-                      p->global_batch * 8 + p->n_lanes * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
+    p->plan_private = dlpi_private_bytes(p);
 }
 
 static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
@@ -5953,7 +5996,8 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "batch slots: row records", p->n_slots, p->slot_stride);
     dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
     if (p->xfer)
-        dlpi_plan_add(plan, "device buffers", (uint64_t)p->xfer->transfer.device_buffers, p->cell_stride);
+        dlpi_plan_add(plan, "device buffers", (uint64_t)p->xfer->transfer.device_buffers,
+                      dlpi_device_bytes(p));
     dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
     dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
     dlpi_plan_add(plan, "trace rings", (uint64_t)p->n_workers + 1,
@@ -5961,7 +6005,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1,
                   dlpi_wblock_stride() + sizeof(dlpi_worker));
     named = plan->total_bytes;
-    if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * p->cell_stride;
+    if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
     named -= ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
     dlpi_plan_add(plan, "control and alignment", 1, p->region_bytes - named);
     dlpi_plan_add(plan, "this process: pipe and views", 1,
@@ -5985,6 +6029,43 @@ static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_
     return value;
 }
 
+/* What the memory cgroup in dir leaves: its cache of files does not count, it gives way. */
+static uint64_t dlpi_cgroup_left_in(const char *dir) {
+    static const char *const cached[] = {"inactive_file", "active_file"};
+    char path[600];
+    uint64_t max, used;
+    snprintf(path, sizeof path, "%s/memory.max", dir);
+    max = dlpi_read_number(path, NULL);
+    snprintf(path, sizeof path, "%s/memory.current", dir);
+    used = dlpi_read_number(path, NULL);
+    if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
+    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    for (int i = 0; i < 2; i++) {
+        uint64_t bytes = dlpi_read_number(path, cached[i]);
+        if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
+    }
+    return used > max ? 0 : max - used;
+}
+
+/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known. */
+static uint64_t dlpi_cgroup_left(void) {
+    char dir[512] = "/sys/fs/cgroup", line[480];
+    const size_t root = strlen(dir);
+    uint64_t least = UINT64_MAX;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        if (strncmp(line, "0::/", 4) == 0 && line[4] != 0) dlpi_copy_text(dir + root, sizeof dir - root, line + 3);
+    }
+    if (f) fclose(f);
+    for (;;) {
+        uint64_t left = dlpi_cgroup_left_in(dir);
+        if (left < least) least = left;
+        if (strlen(dir) <= root) return least;
+        *strrchr(dir, '/') = 0;
+    }
+}
+
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
                      const char *what) {
     dlp_error e;
@@ -5999,15 +6080,12 @@ static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const ch
 
 /* Hold the plan against every limit before anything is allocated. */
 static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
-    uint64_t all = plan->total_bytes, max, used, kib;
+    uint64_t all = plan->total_bytes, left, used, kib;
     dlp_budget *budget = p->d.budget;
     if (p->d.limit_bytes && all > p->d.limit_bytes)
         return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
-    max = dlpi_read_number("/sys/fs/cgroup/memory.max", NULL);
-    used = dlpi_read_number("/sys/fs/cgroup/memory.current", NULL);
-    if (max != UINT64_MAX && used != UINT64_MAX && (used > max || all > max - used))
-        return dlpi_over(p, plan, used > max ? 0 : max - used, "limit_bytes",
-                         "what the memory cgroup leaves");
+    left = dlpi_cgroup_left();
+    if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
     kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
     if (kib != UINT64_MAX && all / 1024 > kib)
         return dlpi_over(p, plan, kib * 1024, "limit_bytes", "the memory available");
@@ -6431,7 +6509,7 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
 }
 
 static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_stats *out) {
-    uint64_t hist[DLPI_HIST], n;
+    uint64_t hist[DLPI_HIST], n, most;
     memset(out, 0, sizeof *out);
     dlpi_copy_text(out->name, sizeof out->name, st->name);
     out->kind = st->kind;
@@ -6449,7 +6527,8 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
         out->starved_ns += DLPI_LOAD_RLX(&w->wb->starved_ns);
         out->blocked_ns += DLPI_LOAD_RLX(&w->wb->blocked_ns);
         out->cpu_ns += DLPI_LOAD_RLX(&w->wb->cpu_ns);
-        if (DLPI_LOAD_RLX(&w->wb->max_ns) > out->max_ns) out->max_ns = w->wb->max_ns;
+        most = DLPI_LOAD_RLX(&w->wb->max_ns);
+        if (most > out->max_ns) out->max_ns = most;
     }
     n = dlpi_hist_sum(p, st, hist);
     out->p50_ns = dlpi_percentile(hist, n, 50);
@@ -6460,9 +6539,9 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
 /* Batches complete and not delivered; and what waits before each stage. */
 static void dlpi_ready_stats(const dlp_pipe *p, dlp_stats *out) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
-    for (uint64_t b = p->base; b != tail; b++) {
+    for (uint64_t b = DLPI_LOAD_ACQ(&p->ctl->base); b < tail; b++) { /* V1 <- V1: any thread may look */
         uint32_t s;
-        if (p->taken[b & (p->ring - 1)]) continue;
+        if (DLPI_LOAD_RLX(&p->taken[b & (p->ring - 1)])) continue; /* statistics */
         s = dlpi_slot_of(p, b);
         out->in_flight++;
         if (dlpi_ready(p, b, s)) out->ready++;
@@ -6492,12 +6571,13 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->batch_size = p->batch_rows;
     out->prefetch_factor = p->prefetch;
     out->max_held = p->max_held;
-    out->held = (uint32_t)p->n_held;
+    out->held = (uint32_t)DLPI_LOAD_RLX(&ctl->held);
     out->slots = p->n_slots;
     out->cpus = (uint32_t)p->cpus;
     out->n_stages = (uint32_t)p->n_stages;
     out->n_workers = (uint32_t)p->n_workers;
     out->plan_bytes = p->region_bytes + p->plan_private;
+    if (p->xfer) out->plan_bytes += (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_stats(p, &p->stages[i], &out->stages[i]);
     dlpi_ready_stats(p, out);
 }
@@ -6506,7 +6586,7 @@ static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, in
     const dlpi_worker *w = &p->workers[lane == 0 ? p->n_workers : lane - 1];
     const dlpi_wblock *wb = w->wb;
     uint64_t head = DLPI_LOAD_ACQ(&wb->trace_head), from; /* G1 <- G1 */
-    uint64_t n = head < p->trace_events ? head : p->trace_events;
+    uint64_t n = head < p->trace_events ? head : p->trace_events - 1; /* the oldest is written over next */
     int copied = 0;
     if (name && lane == 0) dlpi_copy_text(name, 32, "trainer");
     else if (name) snprintf(name, 32, "%.24s-%d", w->st->name, w->id);
@@ -6514,9 +6594,9 @@ static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, in
     for (from = head - n; from != head; from++) {
         const uint64_t *at = (const uint64_t *)(const void *)&w->trace[from % p->trace_events];
         uint64_t words[sizeof *out / 8], now;
-        for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]); /* G1 */
-        now = DLPI_LOAD_RLX(&wb->trace_head); /* G1: written over meanwhile? then not this one */
-        if (now - from >= p->trace_events && now != from + p->trace_events) continue;
+        for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]); /* G1 <- G1 */
+        now = DLPI_LOAD_RLX(&wb->trace_head); /* G1: written over, or about to be? then not this one */
+        if (now - from >= p->trace_events) continue;
         memcpy(&out[copied++], words, sizeof *out);
     }
     return copied;

@@ -5,9 +5,9 @@
    its memory order permits. States that were met before are not gone into again, so that the search
    is finite also where threads poll. Nothing is bounded: no limit of preemptions, no sampling.
 
-   Memory: C11's release/acquire machine without load buffering. Each location has a list of messages
-   in modification order; a message carries the view of who wrote it, a view being the newest message
-   known of each location.
+   Memory: C11's release/acquire machine without load buffering. Each location has a list of
+   messages in modification order; a message carries the view of who wrote it, a view being the
+   newest message known of each location.
      load       takes any message not older than the thread's view; acquire joins the message's view
      store      appends; release gives the message the thread's view, relaxed nothing
      rmw        takes the newest, and hands its view on (release sequences)
@@ -15,8 +15,8 @@
                 taken as acquire and release only: what holds so, holds with more)
      plain      slots must be known to the reader in their newest state, and every read of a slot to
                 who overwrites it; all else is a data race
-   Of store and load in program order the compiler may swap what nothing forbids: a store waits until
-   DLPI_KEEP_ORDER, a system call, or a later store or rmw that releases.
+   Of store and load in program order the compiler may swap what nothing forbids: a store may wait
+   until DLPI_KEEP_ORDER, a system call, or a later store or rmw that releases.
    membarrier: the caller knows all that the others know, they know what the caller does.
    futex: wait compares with the newest value and sleeps in one step; it does not time out, except
    (in scenarios with a death) when nobody can move; one time-out that brings nothing is an error.
@@ -65,18 +65,20 @@
 /* ---- what the header sees ---- */
 
 typedef enum model_kind {
-    M_LOAD, M_STORE, M_XCHG, M_ADD, M_OR, M_AND, M_CAS, M_BARRIER, M_WAIT, M_WAKE, M_POLL, M_HERE, M_END,
-    M_KILL, M_TIMEOUT, M_SPURIOUS, M_FLUSH
+    M_LOAD, M_STORE, M_XCHG, M_ADD, M_OR, M_AND, M_CAS, M_BARRIER, M_WAIT, M_WAKE, M_POLL, M_HERE,
+    M_END, M_KILL, M_TIMEOUT, M_SPURIOUS, M_FLUSH
 } model_kind;
 static const char *const model_kinds[] = {
     "load", "store", "xchg", "add", "or", "and", "cas", "membarrier", "futex wait", "futex wake",
-    "polls", "goes on", "ends", "is killed", "times out", "wakes for no reason", "store becomes visible"
+    "polls", "goes on", "ends", "is killed", "times out", "wakes for no reason",
+    "store becomes visible"
 };
 /* Orders, as bits. */
 enum { M_RLX = 0, M_ACQ = 1, M_REL = 2, M_ACQREL = 3, M_SC = 4, M_SEQ = 7, M_KEEP = 8 };
 
-static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size, uint64_t value,
-                             void *expected, const char *name, const char *func, int line);
+static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size,
+                             uint64_t value, void *expected, const char *name,
+                             const char *func, int line);
 static void model_keep_order(const char *func, int line);
 static void model_show_store(void);
 static void *model_copy(void *to, const void *from, size_t n);
@@ -85,7 +87,8 @@ static long model_syscall(long number, ...);
 #define MODEL_AT(kind, order, p, v, e, name) \
     ((__typeof__(*(p) + 0))model_atomic(kind, order, p, sizeof *(p), (uint64_t)(v), e, name, \
                                         __func__, __LINE__))
-#define MODEL_DO(kind, order, p, v, name) MODEL_AT(kind, order, p, (__typeof__(*(p) + 0))(v), NULL, name)
+#define MODEL_DO(kind, order, p, v, name) \
+    MODEL_AT(kind, order, p, (__typeof__(*(p) + 0))(v), NULL, name)
 #define DLPI_LOAD_RLX(p) MODEL_AT(M_LOAD, M_RLX, p, 0, NULL, "LOAD_RLX")
 #define DLPI_LOAD_ACQ(p) MODEL_AT(M_LOAD, M_ACQ, p, 0, NULL, "LOAD_ACQ")
 #define DLPI_LOAD_SEQ(p) MODEL_AT(M_LOAD, M_ACQ | M_SC, p, 0, NULL, "LOAD_SEQ")
@@ -97,10 +100,10 @@ static long model_syscall(long number, ...);
 #define DLPI_ADD_RLX(p, v) MODEL_DO(M_ADD, M_RLX, p, v, "ADD_RLX")
 #define DLPI_OR_SEQ(p, v) MODEL_DO(M_OR, M_SEQ, p, v, "OR_SEQ")
 #define DLPI_AND_SEQ(p, v) MODEL_DO(M_AND, M_SEQ, p, v, "AND_SEQ")
-#define DLPI_CAS_SEQ(p, e, v) \
-    ((int)model_atomic(M_CAS, M_SEQ, p, sizeof *(p), (uint64_t)(v), e, "CAS_SEQ", __func__, __LINE__))
-#define DLPI_CAS_ACQ(p, e, v) \
-    ((int)model_atomic(M_CAS, M_ACQ, p, sizeof *(p), (uint64_t)(v), e, "CAS_ACQ", __func__, __LINE__))
+#define MODEL_CAS(order, p, e, v, name) \
+    ((int)model_atomic(M_CAS, order, p, sizeof *(p), (uint64_t)(v), e, name, __func__, __LINE__))
+#define DLPI_CAS_SEQ(p, e, v) MODEL_CAS(M_SEQ, p, e, v, "CAS_SEQ")
+#define DLPI_CAS_ACQ(p, e, v) MODEL_CAS(M_ACQ, p, e, v, "CAS_ACQ")
 #define DLPI_KEEP_ORDER() model_keep_order(__func__, __LINE__)
 static uint32_t model_scan = 16, model_sweep = 64;
 #define DLPI_MPSC_SCAN model_scan
@@ -330,7 +333,8 @@ static uint64_t model_modify(model_kind kind, uint64_t old, uint64_t value, size
     return size == 4 ? (uint32_t)v : v;
 }
 
-static uint64_t model_alone(model_kind kind, void *at, size_t size, uint64_t value, void *expected) {
+static uint64_t model_alone(model_kind kind, void *at, size_t size, uint64_t value,
+                            void *expected) {
     uint64_t old = model_raw_load(at, size);
     if (kind == M_LOAD)
         return old;
@@ -374,8 +378,9 @@ static void model_read_slot(int slot) {
     world.thread[model.running].view.at[reads] = ++world.newest.at[reads];
 }
 
-static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size, uint64_t value,
-                             void *expected, const char *name, const char *func, int line) {
+static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size,
+                             uint64_t value, void *expected, const char *name,
+                             const char *func, int line) {
     void *own = (void *)(uintptr_t)at;
     if (model.running < 0)
         return model_alone(kind, own, size, value, expected);
@@ -507,15 +512,15 @@ static uint32_t model_bit(const void *at) {
     return 1u << model_find_atom(at);
 }
 
-/* Go round again, once there is something that this thread has not seen at one of the places; it then
-   sees the newest there (what it would see in the end; but it acquires nothing by that). */
+/* Go round again, once there is something that this thread has not seen at one of the places; it
+   then sees the newest there (as it would in the end; but it acquires nothing by that). */
 static void model_poll(uint64_t digest, uint32_t places) {
     model_here(digest);
     model_system(M_POLL, NULL, places);
     world.thread[model.running].history = digest;
 }
 
-/* List a place that threads use while they run; at most: how far one store may advance it, 0: any. */
+/* List a place that threads use while they run. most: how far one store may advance it, 0: any. */
 static void model_list_atom(const char *name, void *at, size_t size, uint64_t most) {
     if (model.atoms == M_ATOMS)
         abort();
@@ -761,9 +766,11 @@ static int model_moves(model_move *to) {
 static void model_forget(void) {
     for (int a = 0; a < model.atoms; a++) {
         uint8_t low = world.newest.at[a];
-        for (int i = 0; i < M_THREADS; i++)
-            if (world.thread[i].started && !world.thread[i].ended && world.thread[i].view.at[a] < low)
-                low = world.thread[i].view.at[a];
+        for (int i = 0; i < M_THREADS; i++) {
+            const model_thread *t = &world.thread[i];
+            if (t->started && !t->ended && t->view.at[a] < low)
+                low = t->view.at[a];
+        }
         world.oldest[a] = low;
     }
 }
@@ -793,7 +800,8 @@ static uint64_t model_state(void) {
         if (!t->started || t->ended)
             continue;
         h = model_mix(h, t->history);
-        h = model_mix(h, (uint64_t)t->op.kind << 32 | (uint64_t)t->op.atom << 16 | (uint64_t)t->op.site);
+        h = model_mix(h, (uint64_t)t->op.kind << 32 | (uint64_t)t->op.atom << 16 |
+                             (uint64_t)t->op.site);
         h = model_hash_view(h, &t->view);
         h = model_mix(h, t->waiting.kind);
         if (t->waiting.kind == M_STORE) {
@@ -811,7 +819,8 @@ static uint64_t model_state(void) {
         h = model_mix(h, world.newest.at[M_ATOMS + 2 * i] != 0);
         h = model_hash(h, model.slot[i].at, model.slot[i].size);
     }
-    return model_mix(h, (uint64_t)world.deaths << 16 | (uint64_t)world.spurious << 8 | world.timeouts) | 1;
+    h = model_mix(h, (uint64_t)world.deaths << 16 | (uint64_t)world.spurious << 8 | world.timeouts);
+    return h | 1;
 }
 
 static int model_is_new(uint64_t state) {
@@ -893,7 +902,7 @@ static void model_finish(void) {
 
 static void model_tell(int depth) {
     fprintf(stderr, "%s: %s\n", model.scenario->name, model.failure);
-    for (int i = 0; i <= depth; i++) {
+    for (int i = depth < 100 ? 0 : depth - 100; i <= depth; i++) {
         const model_level *l = &model_levels[i];
         const model_move *m = &l->move[l->next - 1];
         int access = m->kind <= M_CAS || m->kind == M_FLUSH;
@@ -928,7 +937,7 @@ static void model_begin(const model_scenario *s) {
         if (!model.stack[i])
             abort();
         model_start_thread(i);
-        world.thread[i].started = i == 0 || s->mortal != i; /* a successor begins when the other has died */
+        world.thread[i].started = i == 0 || s->mortal != i; /* a successor begins after the death */
     }
 }
 

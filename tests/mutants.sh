@@ -1,13 +1,13 @@
 #!/bin/sh
 # Break the queues on purpose, one small change at a time, and see that a test notices each.
 #
-#   tests/mutants.sh         all: first every ordered access made relaxed (which the model checker does
-#                            by itself), then the list below; prints which test catches which mutant
+#   tests/mutants.sh         all: first every ordered access made relaxed (the model checker does
+#                            that by itself), then the list below; prints who catches what
 #   tests/mutants.sh N       the N-th alone, with all that the tests say
 #
 # A mutant is a name (=), lines of dlpipe.h (-) and what takes their place (+). The lines must be
 # found exactly once, white space included, else the mutant no longer applies and the test fails.
-# The model checker is asked first, then the unit tests of queues. 78 where the model checker cannot run.
+# The model checker is asked first, then the unit tests of queues. 78 where the checker cannot run.
 set -u
 cc=${CC:-cc}
 out=build/mutants
@@ -143,9 +143,9 @@ mutants() {
 -        int come = w->look(w->handle);
 +        int come = 0;
 = sleep: second look before the bit is set
--        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER; /* B3 -> B1, B2 */
+-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER;
 +        int early = w->look(w->handle);
-+        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER; /* B3 -> B1, B2 */
++        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER;
 -        int come = w->look(w->handle);
 +        int come = early;
 = sleep: no barrier
@@ -158,7 +158,7 @@ mutants() {
 -        int come = w->look(w->handle);
 +        int come = early;
 = sleep: bit set by load and store
--        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER; /* B3 -> B1, B2 */
+-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER;
 +        uint32_t set = DLPI_LOAD_RLX(w->bell) | DLPI_BELL_SLEEPER;
 +        DLPI_STORE_SEQ(w->bell, set);
 = sleep: on whatever the bell says by then
@@ -168,11 +168,6 @@ mutants() {
 -            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
 -            return come ? DLP_OK : DLP_TIMEOUT;
 +            return come ? DLP_OK : DLP_TIMEOUT;
-= sleep: bit left on after it
--                DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
--            return DLP_OK;
-+                (void)0;
-+            return DLP_OK;
 = sleep: any end of it is taken for the event
 -        if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
 +        if (1) {
@@ -200,12 +195,6 @@ mutants() {
 = ready: said by load and store
 -        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* R2 -> R3 */
 +        DLPI_STORE_SEQ(tx->ready, DLPI_LOAD_RLX(tx->ready) | tx->ready_bit);
-= ready: cleared after the lane was looked at
--            int r = i < rx->producers ? dlpi_mpsc_try_turn(rx, i) : DLP_EMPTY;
-+            int r = i < rx->producers ? dlpi_mpsc_try_turn(rx, i) : DLP_EMPTY;
-+            DLPI_AND_SEQ(dlpi_mpsc_ready_word(rx, rx->word), ~(UINT64_C(1) << i % 64));
--            rx->bits = DLPI_XCHG_SEQ(ready, (uint64_t)0); /* R3 <- R2 */
-+            rx->bits = DLPI_OR_SEQ(ready, (uint64_t)0);
 = search: bits alone, no sweep before empty is reported
 -    return r == DLP_EMPTY ? dlpi_mpsc_sweep(rx) : r;
 +    return r;
@@ -288,7 +277,8 @@ try_mutant() {
     for unit in model $units; do
         cp "tests/$unit.c" tests/model.h tests/queue_check.h "$dir/tests" || return
         # shellcheck disable=SC2086
-        if ! "$cc" $flags -o "$dir/$unit" "$dir/tests/$unit.c" -lpthread -lm >"$dir/$unit.log" 2>&1; then
+        "$cc" $flags -o "$dir/$unit" "$dir/tests/$unit.c" -lpthread -lm >"$dir/$unit.log" 2>&1
+        if [ ! -x "$dir/$unit" ]; then
             echo "DOES NOT COMPILE: $(grep -m 1 error "$dir/$unit.log")" >"$out/$1.result"
             return
         fi
@@ -297,7 +287,7 @@ try_mutant() {
         [ $code -eq 0 ] && continue
         [ $code -eq 78 ] && continue
         if [ $unit = model ] && [ $code -eq 1 ]; then
-            sed -n 's/^caught by \([^:]*\): .*/model: \1/p' "$dir/$unit.log" >"$out/$1.result"
+            sed -n 's/^caught by \([^:]*\):.*/model: \1/p' "$dir/$unit.log" >"$out/$1.result"
         elif [ $code -eq 1 ]; then
             echo "$unit: $(sed -n 's/: line .*//p;q' "$dir/$unit.log")" >"$out/$1.result"
         else
@@ -317,7 +307,7 @@ cut_header >"$out/dlpipe.h" || { echo 'dlpipe.h has no queues to cut out'; exit 
 only=${1:-}
 if [ -n "$only" ]; then
     try_mutant "$only"
-    sed -n "${only}s/^= //p" "$out/list"
+    sed -n 's/^= //p' "$out/list" | sed -n "${only}p"
     cat "$out/$only.result"
     exit
 fi

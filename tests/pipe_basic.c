@@ -26,28 +26,29 @@ static int run_through(rig *r, uint64_t *random) {
         dlp_batch *b;
         if (n_held == most || (n_held > 0 && test_pick(random, 3) == 0)) {
             int i = (int)test_pick(random, (uint32_t)n_held);
-            ok = ok && rig_batch_same(r, in_hand[i].batch, in_hand[i].epoch, in_hand[i].k);
-            ok = ok && dlp_pipe_release(p, in_hand[i].batch) == DLP_OK;
+            ok &= rig_batch_same(r, in_hand[i].batch, in_hand[i].epoch, in_hand[i].k);
+            ok &= dlp_pipe_release(p, in_hand[i].batch) == DLP_OK;
             in_hand[i] = in_hand[--n_held];
         }
         rc = dlp_pipe_next(p, &b, 20000);
         if (rc != DLP_OK) break;
-        ok = ok && b->sequence == sequence && rig_batch_same(r, b, epoch, k);
-        ok = ok && b->flags == (k + 1 == rig_batches(r) ? DLP_BATCH_LAST : 0);
+        ok &= b->sequence == sequence && rig_batch_same(r, b, epoch, k);
+        ok &= b->flags == (k + 1 == rig_batches(r) ? DLP_BATCH_LAST : 0);
         in_hand[n_held].batch = b;
         in_hand[n_held].epoch = epoch;
         in_hand[n_held++].k = k;
         sequence++;
     }
     if (rc != DLP_END) rig_say(p, rc);
-    ok = ok && rc == DLP_END && sequence == epochs * rig_batches(r);
-    while (n_held > 0) ok = ok && dlp_pipe_release(p, in_hand[--n_held].batch) == DLP_OK;
+    ok &= rc == DLP_END && sequence == epochs * rig_batches(r);
+    while (n_held > 0) ok &= dlp_pipe_release(p, in_hand[--n_held].batch) == DLP_OK;
     return dlp_pipe_close(p) == DLP_OK && ok;
 }
 
 static void one_case(int order, int last, int workers, int dispatch, uint32_t batch, uint64_t *random) {
     rig r;
     int before = test_failures;
+    if (before > 10) return; /* it is said by now */
     rig_init(&r, 203, batch);
     rig_order(&r, order);
     rig_workers(&r, workers, dispatch);

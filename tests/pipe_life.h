@@ -43,7 +43,8 @@ static struct {
     int failed_errno;
     long blocks, maps, files, threads; /* alive */
     long allocations;  /* blocks and mappings ever had */
-} seam = {PTHREAD_MUTEX_INITIALIZER, 0, 0, 0, "", 0, 0, 0, 0, 0, 0};
+    long bytes;        /* and their sizes */
+} seam = {PTHREAD_MUTEX_INITIALIZER, 0, 0, 0, "", 0, 0, 0, 0, 0, 0, 0};
 
 RIG_UNUSED static void seam_arm(long fail_at, int fail_on) {
     pthread_mutex_lock(&seam.lock);
@@ -84,24 +85,29 @@ RIG_UNUSED static long seam_read(const long *counter) {
     return v;
 }
 
+RIG_UNUSED static void seam_had(size_t bytes) {
+    seam_add(&seam.blocks, 1);
+    seam_add(&seam.bytes, (long)bytes);
+}
+
 RIG_UNUSED static void *seam_malloc(size_t n) {
     void *at = seam_fails("malloc", ENOMEM) ? NULL : malloc(n);
-    if (at) seam_add(&seam.blocks, 1);
+    if (at) seam_had(n);
     return at;
 }
 RIG_UNUSED static void *seam_calloc(size_t n, size_t size) {
     void *at = seam_fails("calloc", ENOMEM) ? NULL : calloc(n, size);
-    if (at) seam_add(&seam.blocks, 1);
+    if (at) seam_had(n * size);
     return at;
 }
 RIG_UNUSED static void *seam_realloc(void *old, size_t n) {
     void *at = seam_fails("realloc", ENOMEM) ? NULL : realloc(old, n);
-    if (at && !old) seam_add(&seam.blocks, 1);
+    if (at && !old) seam_had(n);
     return at;
 }
 RIG_UNUSED static int seam_posix_memalign(void **at, size_t align, size_t n) {
     int rc = seam_fails("posix_memalign", ENOMEM) ? ENOMEM : posix_memalign(at, align, n);
-    if (rc == 0) seam_add(&seam.blocks, 1);
+    if (rc == 0) seam_had(n);
     return rc;
 }
 RIG_UNUSED static void seam_free(void *at) {
@@ -110,7 +116,10 @@ RIG_UNUSED static void seam_free(void *at) {
 }
 RIG_UNUSED static void *seam_mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset) {
     void *got = seam_fails("mmap", ENOMEM) ? MAP_FAILED : mmap(at, n, prot, flags, fd, offset);
-    if (got != MAP_FAILED) seam_add(&seam.maps, 1);
+    if (got != MAP_FAILED) {
+        seam_add(&seam.maps, 1);
+        seam_add(&seam.bytes, (long)n);
+    }
     return got;
 }
 RIG_UNUSED static int seam_munmap(void *at, size_t n) {

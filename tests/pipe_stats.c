@@ -1,0 +1,427 @@
+/* Counters that add up, a look from outside at a worker that blocks, traces without overlaps, and words
+   that name the right stage and foretell what one more worker gives. */
+#include "pipe_life.h"
+
+static uint32_t item_us, map_us, collate_us;
+static uint64_t block_at = UINT64_MAX;
+static uint32_t shut; /* S1: while 1, the item block_at waits */
+
+static int stat_fetch(void *user, dlp_item *it) {
+    if (item_us) sleep_us(item_us);
+    if (it->index == block_at)
+        while (DLPI_LOAD_SEQ(&shut) != 0) sleep_us(500); /* S1 */
+    return rig_fetch(user, it);
+}
+static int stat_map(void *user, dlp_item *it) {
+    (void)user;
+    (void)it;
+    if (map_us) sleep_us(map_us);
+    return 0;
+}
+static int stat_collate(void *user, dlp_collate *c) {
+    if (collate_us) sleep_us(collate_us);
+    return dlp_collate_pad(user, c);
+}
+
+static void stat_rig(rig *r, int workers) {
+    rig_default(r);
+    item_us = map_us = collate_us = 0;
+    block_at = UINT64_MAX;
+    DLPI_STORE_SEQ(&shut, 1u); /* S1 */
+    r->dataset.fetch = stat_fetch;
+    r->item_map.item = stat_map;
+    r->fetch.workers.num_workers = workers;
+}
+
+static int is_about(double value, double want, double off) { return value >= want * (1 - off) && value <= want * (1 + off); }
+
+/* ---- counters ---- */
+
+static void stats__at_the_end__add_up(void) {
+    for (int workers = 0; workers <= 4; workers += 2) {
+        rig r;
+        dlp_pipe *p = NULL;
+        dlp_stats s;
+        dlp_worker_stats w;
+        uint64_t batches, items = 0, busy = 0, bytes = 0;
+        stat_rig(&r, workers);
+        r.dataset.n_items = 1003;
+        r.repeat.epochs = 3;
+        r.has_item_map = 1;
+        r.item_map.workers.num_workers = workers / 2;
+        CHECK(rig_start(&r, &p) == DLP_OK);
+        CHECK(rig_drain(p, &batches) == DLP_END && batches == 303);
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(s.batches == 303 && s.items == 3009 && s.bytes == 3009 * 16 && s.epoch == 2);
+        CHECK(s.in_flight == 0 && s.ready == 0 && s.held == 0 && s.n_stages == 5 && s.batch_size == 10);
+        CHECK(s.stages[2].items == 3009 && s.stages[3].items == 3009 && s.stages[2].bytes == 3009 * 16);
+        CHECK(s.stages[2].workers == workers && s.stages[2].unit_is_batch == 0);
+        CHECK(strcmp(s.stages[2].name, "fetch") == 0 && s.stages[2].kind == DLP_STAGE_FETCH);
+        CHECK(s.n_workers == (workers ? (uint32_t)workers * 3 / 2 : 2));
+        CHECK(s.first_batch_ns > 0 && s.first_batch_ns <= s.elapsed_ns);
+        CHECK(s.wait_ns + s.step_ns <= s.elapsed_ns);
+        for (uint32_t i = 0; i < s.n_workers; i++) {
+            CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK);
+            if (w.stage != 2) continue;
+            items += w.items;
+            bytes += w.bytes;
+            busy += w.busy_ns;
+            CHECK(w.current_index == UINT64_MAX && w.current_age_ns == 0 && w.queued == 0);
+        }
+        CHECK(items == 3009 && bytes == 3009 * 16 && busy == s.stages[2].busy_ns);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void stats__on_the_way__items_are_delivered_or_in_flight(void) {
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    stat_rig(&r, 2);
+    r.pipe.prefetch_factor = 4;
+    r.repeat.epochs = DLP_FOREVER;
+    CHECK(rig_start(&r, &p) == DLP_OK);
+    for (int i = 0; i < 300; i++) {
+        dlp_stats s;
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(s.batches == (uint64_t)i + 1 && s.items == 10 * s.batches && s.held == 1);
+        CHECK(s.in_flight <= 4 && s.ready <= s.in_flight);
+        CHECK(s.stages[2].items >= s.items && s.stages[2].items <= s.items + 10 * 4 + 10);
+        dlp_pipe_release(p, b);
+    }
+    sleep_us(50000);
+    {
+        dlp_stats s;
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.in_flight == 4 && s.ready == 4);
+        CHECK(s.stages[2].items == s.items + 40);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void stats__sleeping_items__times_and_percentiles(void) {
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_stats s;
+    uint64_t batches;
+    stat_rig(&r, 2);
+    item_us = 4000;
+    r.dataset.n_items = 200;
+    CHECK(rig_start(&r, &p) == DLP_OK);
+    CHECK(rig_drain(p, &batches) == DLP_END);
+    CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+    CHECK(s.stages[2].p50_ns >= 3500000 && s.stages[2].p50_ns < 6500000);
+    CHECK(s.stages[2].p95_ns >= s.stages[2].p50_ns && s.stages[2].p99_ns >= s.stages[2].p95_ns);
+    CHECK(s.stages[2].max_ns >= 4000000 && s.stages[2].max_ns < 400000000);
+    CHECK(is_about((double)s.wait_ns, (double)s.elapsed_ns, 0.1));
+    for (uint32_t i = 0; i < 2; i++) {
+        dlp_worker_stats w;
+        CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK);
+        CHECK(w.busy_ns >= w.items * 4000000 && w.items > 50);
+        if (!CHECK(is_about((double)(w.busy_ns + w.starved_ns + w.blocked_ns), (double)s.elapsed_ns, 0.15)))
+            printf("  busy %" PRIu64 " starved %" PRIu64 " of %" PRIu64 "\n", w.busy_ns, w.starved_ns, s.elapsed_ns);
+        CHECK(w.cpu_ns < w.busy_ns / 4); /* it slept */
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* ---- a look from another thread ---- */
+
+typedef struct look {
+    dlp_pipe *p;
+    uint32_t seen;   /* S2: the blocked item was seen with a growing age */
+    uint32_t done;   /* S2 */
+} look;
+
+static void *look_on(void *user) {
+    look *l = user;
+    while (DLPI_LOAD_SEQ(&l->done) == 0) { /* S2 */
+        dlp_stats s;
+        if (dlp_pipe_stats(l->p, &s) != DLP_OK || s.in_flight > 2 || s.ready > 2) continue;
+        for (uint32_t i = 0; i < s.n_workers; i++) {
+            dlp_worker_stats w;
+            if (dlp_pipe_worker_stats(l->p, i, &w) != DLP_OK) continue;
+            if (w.current_index == block_at && w.current_age_ns > 50000000 && w.state == DLP_WORKER_BUSY)
+                DLPI_STORE_SEQ(&l->seen, 1u); /* S2 */
+        }
+        sleep_us(1000);
+    }
+    return NULL;
+}
+
+static void worker_stats__callback_blocks__seen_from_another_thread(void) {
+    for (int hangs = 0; hangs < 2; hangs++) { /* the caller waits in next, or is elsewhere */
+        rig r;
+        dlp_batch *b = NULL;
+        pthread_t t;
+        look l = {NULL, 0, 0};
+        uint64_t until;
+        int rc = DLP_OK;
+        stat_rig(&r, 2);
+        block_at = 43;
+        r.repeat.epochs = DLP_FOREVER;
+        CHECK(rig_start(&r, &l.p) == DLP_OK);
+        CHECK(pthread_create(&t, NULL, look_on, &l) == 0);
+        until = now_ms() + 5000;
+        while (DLPI_LOAD_SEQ(&l.seen) == 0 && now_ms() < until) { /* S2 */
+            if (rc == DLP_OK && (rc = dlp_pipe_next(l.p, &b, 100)) == DLP_OK) dlp_pipe_release(l.p, b);
+            if (rc == DLP_TIMEOUT && hangs) sleep_us(1000);
+            else if (rc == DLP_TIMEOUT) rc = DLP_OK;
+        }
+        CHECK(DLPI_LOAD_SEQ(&l.seen) == 1);  /* S2 */
+        DLPI_STORE_SEQ(&shut, 0u);           /* S1 */
+        for (int i = 0; i < 500; i++)        /* and while all runs fast */
+            if (dlp_pipe_next(l.p, &b, 5000) == DLP_OK) dlp_pipe_release(l.p, b);
+        DLPI_STORE_SEQ(&l.done, 1u);         /* S2 */
+        pthread_join(t, NULL);
+        CHECK(dlp_pipe_close(l.p) == DLP_OK);
+    }
+}
+
+static void worker_stats__lanes__queued(void) {
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_worker_stats w;
+    uint64_t queued = 0;
+    stat_rig(&r, 2);
+    r.fetch.workers.dispatch = DLP_DISPATCH_LANES;
+    r.batch.batch_size = 20;
+    item_us = 30000;
+    CHECK(rig_start(&r, &p) == DLP_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        if (CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK)) queued += w.queued;
+    CHECK(queued >= 30 && queued <= 40);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* ---- traces ---- */
+
+static void trace__real_run__ordered_and_covering(void) {
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    static dlp_trace_event events[4096];
+    dlp_stats s;
+    char name[32];
+    stat_rig(&r, 3);
+    r.pipe.trace_bytes = 1 << 17;
+    r.dataset.n_items = 300;
+    r.repeat.epochs = 2;
+    item_us = 1500;
+    CHECK(rig_start(&r, &p) == DLP_OK);
+    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        if (b->sequence % 4 == 0) sleep_us(3000);
+        dlp_pipe_release(p, b);
+    }
+    CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+    CHECK(dlp_pipe_trace_lanes(p) == 4);
+    for (int lane = 0; lane < 4; lane++) {
+        int n = dlp_pipe_trace(p, lane, events, 4096, name);
+        uint64_t covered = 0, last = 0, items = 0;
+        CHECK(n > 5 && n < 4096);
+        CHECK(lane == 0 ? strcmp(name, "trainer") == 0 : name[0] == 'f' && name[6] == (char)('0' + lane - 1));
+        for (int i = 0; i < n; i++) {
+            const dlp_trace_event *e = &events[i];
+            CHECK(e->begin_ns < e->end_ns && e->begin_ns >= last && e->end_ns <= s.elapsed_ns);
+            CHECK(e->kind >= DLP_TRACE_WORK && e->kind <= DLP_TRACE_BLOCKED && e->sequence <= 60 && e->epoch < 3);
+            CHECK(lane == 0 ? e->kind != DLP_TRACE_WORK : e->kind != DLP_TRACE_STEP && e->kind != DLP_TRACE_WAIT);
+            last = e->end_ns;
+            covered += e->end_ns - e->begin_ns;
+            if (e->kind == DLP_TRACE_WORK) items += e->items;
+        }
+        if (!CHECK(is_about((double)covered, (double)s.elapsed_ns, 0.2)))
+            printf("  lane %d covers %" PRIu64 " of %" PRIu64 "\n", lane, covered, s.elapsed_ns);
+        CHECK(lane == 0 || items > 20);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* Read while it is written: no torn event. */
+static void trace__ring_runs_over_while_read__no_torn_event(void) {
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    uint64_t until;
+    stat_rig(&r, 2);
+    r.pipe.trace_bytes = 128; /* four events */
+    r.batch.batch_size = 1;
+    r.repeat.epochs = DLP_FOREVER;
+    CHECK(rig_start(&r, &p) == DLP_OK);
+    until = now_ms() + 400;
+    while (now_ms() < until) {
+        dlp_trace_event e[4];
+        if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        for (int lane = 1; lane < 3; lane++) {
+            int n = dlp_pipe_trace(p, lane, e, 4, NULL);
+            CHECK(n >= 0 && n <= 4);
+            for (int i = 0; i < n; i++)
+                CHECK(e[i].begin_ns < e[i].end_ns && (i == 0 || e[i].begin_ns >= e[i - 1].end_ns));
+        }
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* A walk through JSON's grammar. */
+static const char *json_value(const char *s, int depth) {
+    while (s && (*s == ' ' || *s == '\n' || *s == '\r' || *s == '\t')) s++;
+    if (s == NULL || depth > 8) return NULL;
+    if (*s == '"') {
+        for (s++; *s && *s != '"'; s++)
+            if ((unsigned char)*s < 32 || (*s == '\\' && *++s == 0)) return NULL;
+        return *s ? s + 1 : NULL;
+    }
+    if (*s == '{' || *s == '[') {
+        char end = *s == '{' ? '}' : ']';
+        int n = 0;
+        for (s++;; n++) {
+            s += strspn(s, " \n\r\t");
+            if (*s == end) return s + 1;
+            if (n > 0 && *s++ != ',') return NULL;
+            if (end == '}') {
+                s += strspn(s, " \n\r\t");
+                if (*s != '"' || (s = json_value(s, depth + 1)) == NULL) return NULL;
+                s += strspn(s, " \n\r\t");
+                if (*s++ != ':') return NULL;
+            }
+            if ((s = json_value(s, depth + 1)) == NULL) return NULL;
+        }
+    }
+    if (strncmp(s, "true", 4) == 0 || strncmp(s, "null", 4) == 0) return s + 4;
+    if (strncmp(s, "false", 5) == 0) return s + 5;
+    return strspn(s, "-+.eE0123456789") ? s + strspn(s, "-+.eE0123456789") : NULL;
+}
+
+static char *whole_file(const char *path) {
+    static char text[1 << 20];
+    FILE *f = (fopen)(path, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f) (fclose)(f);
+    text[n] = 0;
+    return text;
+}
+
+static void write__real_run__valid_files(void) {
+    char path[64];
+    const char *text, *end;
+    rig r;
+    dlp_pipe *p = NULL;
+    uint64_t batches;
+    stat_rig(&r, 2);
+    item_us = 300;
+    snprintf(path, sizeof path, "/tmp/pipe_stats.%ld", (long)getpid());
+    CHECK(rig_start(&r, &p) == DLP_OK && rig_drain(p, &batches) == DLP_END);
+    CHECK(dlp_pipe_write_trace(p, path) == DLP_OK);
+    text = whole_file(path);
+    end = json_value(text, 0);
+    CHECK(end != NULL && end[strspn(end, " \n")] == 0);
+    CHECK(strstr(text, "trainer") != NULL && strstr(text, "fetch-1") != NULL);
+    CHECK(dlp_pipe_write_timeline(p, path) == DLP_OK);
+    text = whole_file(path);
+    CHECK(strstr(text, "<svg") != NULL && strstr(text, "</svg>") != NULL && strstr(text, "fetch") != NULL);
+    unlink(path);
+    CHECK(dlp_pipe_write_trace(p, "/nowhere/at/all") < 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* ---- words ---- */
+
+static double rate; /* items a second of the last run */
+
+static void run_and_explain(rig *r, uint32_t step_us, char *text, size_t size) {
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    dlp_stats s;
+    text[0] = 0;
+    memset(&s, 0, sizeof s);
+    if (!CHECK(rig_start(r, &p) == DLP_OK)) return;
+    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        if (step_us) sleep_us(step_us);
+        dlp_pipe_release(p, b);
+    }
+    CHECK(dlp_pipe_explain(p, text, size) > 0);
+    CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+    rate = (double)s.items * 1e9 / (double)(s.wait_ns + s.step_ns);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+enum { SLOW_FETCH, SLOW_TRAINER, SLOW_COLLATE, SLOW_MAP, SMALL_PREFETCH, CASES };
+
+static uint32_t case_rig(int which, rig *r) {
+    stat_rig(r, which == SMALL_PREFETCH ? 8 : 2);
+    if (which == SLOW_FETCH) item_us = 2000;
+    if (which == SLOW_COLLATE) {
+        collate_us = 15000;
+        r->batch.collate = stat_collate;
+        r->batch.batch_workers = 1;
+    }
+    if (which == SLOW_MAP) {
+        map_us = 3000;
+        r->has_item_map = 1;
+        r->item_map.workers.num_workers = 1;
+    }
+    if (which == SMALL_PREFETCH) {
+        item_us = 8000;
+        r->pipe.prefetch_factor = 1;
+        r->batch.batch_size = 2;
+        r->dataset.n_items = 60;
+    }
+    return which == SLOW_TRAINER ? 10000 : 0;
+}
+
+static void explain__real_runs__names_the_limit(void) {
+    static const char *const limit[] = {"Limit: stage 'fetch'", "Limit: the trainer", "Limit: stage 'batch'",
+                                        "Limit: stage 'map'", "Limit: prefetch_factor"};
+    static const char *const change[] = {"raise num_workers", "nothing in the pipe", "raise batch_workers",
+                                         "raise workers.num_workers", "raise prefetch_factor"};
+    for (int which = 0; which < CASES; which++) {
+        char text[4096];
+        int ok = 0;
+        for (int tries = 0; tries < 5 && !ok; tries++) { /* a noisy machine may spoil some */
+            rig r;
+            uint32_t step_us = case_rig(which, &r);
+            run_and_explain(&r, step_us, text, sizeof text);
+            ok = strstr(text, limit[which]) != NULL && strstr(text, change[which]) != NULL;
+        }
+        if (!CHECK(ok)) printf("  case %d:\n%s", which, text);
+    }
+}
+
+static double foretold(const char *text) { /* "... 3 should give about 123 items/s" */
+    const char *at = strstr(text, "should give about ");
+    return at ? strtod(at + strlen("should give about "), NULL) : 0;
+}
+
+static void explain__one_more_worker__gives_what_was_foretold(void) {
+    for (int workers = 1; workers <= 5; workers += 2) {
+        char text[4096];
+        double said = 0, off = 1;
+        for (int tries = 0; tries < 5 && off > 0.25; tries++) { /* a noisy machine may spoil one */
+            rig r;
+            stat_rig(&r, workers);
+            item_us = 5000;
+            r.dataset.n_items = 60 * (uint64_t)workers;
+            run_and_explain(&r, 0, text, sizeof text);
+            said = foretold(text);
+            r.fetch.workers.num_workers = workers + 1;
+            run_and_explain(&r, 0, text, sizeof text);
+            off = said > rate ? said / rate - 1 : rate / said - 1;
+            CHECK(said > 0);
+        }
+        if (!CHECK(off <= 0.25)) printf("  %d workers: foretold %.0f, got %.0f\n%s", workers, said, rate, text);
+    }
+}
+
+int main(void) {
+    rig_warm();
+    stats__at_the_end__add_up();
+    stats__on_the_way__items_are_delivered_or_in_flight();
+    stats__sleeping_items__times_and_percentiles();
+    worker_stats__callback_blocks__seen_from_another_thread();
+    worker_stats__lanes__queued();
+    trace__real_run__ordered_and_covering();
+    trace__ring_runs_over_while_read__no_torn_event();
+    write__real_run__valid_files();
+    explain__real_runs__names_the_limit();
+    explain__one_more_worker__gives_what_was_foretold();
+    return test_end("pipe_stats");
+}
