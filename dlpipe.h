@@ -5,7 +5,43 @@
                             #include "dlpipe.h"
    everywhere else just include it. Link with -lpthread where libc wants it.
 
-   >>contents
+   >>contents   search for the anchor
+   >>use            DO THIS, THEN THAT
+   >>errors         CODES AND ERROR RECORDS
+   >>atomics        THE ONE SHIM OVER THE COMPILER'S ATOMICS
+   >>queues         SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
+   >>order          HASHES, KEYED PERMUTATIONS
+   >>dataset        FIELDS, DATASETS, ITEMS
+   >>batch          WHAT THE CALLER GETS
+   >>state          RESUME
+   >>samplers       WHICH ITEMS, IN WHICH ORDER
+   >>stages         WHO DOES THE WORK
+   >>pipe           WIRING, RUNNING
+   >>loader         ALL IN ONE CALL
+   >>stats          COUNTERS, TRACE, PICTURES, WORDS
+   >>impl-platform  SYSTEM HEADERS, SWITCHES
+   >>impl-clock     TIME
+   >>impl-errors    CODES AND ERROR RECORDS
+   >>impl-queues    SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
+   >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
+   >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
+   >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
+   >>impl-bells     SLEEP AND WAKE
+   >>impl-fail      FIRST CAUSES
+   >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
+   >>impl-dispatch  DEALING TICKETS INTO LANES
+   >>impl-claim     CLAIMS AND COMPLETION
+   >>impl-run       CALLBACKS, FAILURES, CLOCKS
+   >>impl-collate   BATCHES OUT OF ITEMS
+   >>impl-workers   STEPS, WAITING, THREADS
+   >>impl-transfer  BATCHES TO THE DEVICE
+   >>impl-state     RESUME
+   >>impl-deliver   NEXT AND RELEASE
+   >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
+   >>impl-stats     COUNTERS AND TRACE, READ
+   >>impl-public    THE PUBLIC CALLS
+   >>impl-pictures  TRACE, TIMELINE, WORDS
+   >>licence        MIT
 */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(_GNU_SOURCE)
@@ -140,7 +176,11 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 #define DLPI_UNUSED(x) ((void)(x))
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#ifdef __OPTIMIZE__
 #define DLPI_INLINE static inline __attribute__((always_inline))
+#else /* without optimisation gcc warns of branches that it has not yet seen to be dead */
+#define DLPI_INLINE static inline
+#endif
 
 DLPI_INLINE void dlpi_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -1678,7 +1718,7 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
         int come = w->look(w->handle);
         uint64_t now = come ? 0 : dlpi_now_ns();
         if (come || now >= until) {
-            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER); /* takes B3 back */
             return come ? DLP_OK : DLP_TIMEOUT;
         }
         uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
@@ -2210,7 +2250,7 @@ typedef struct dlpi_range {
 } dlpi_range;
 
 static inline dlpi_range dlpi_range_of(uint64_t n) {
-    dlpi_range range = {n, (0 - n) % n};
+    dlpi_range range = {n, (0 - n) % n}; /* NOLINT: n is 1 or more */
     return range;
 }
 
@@ -4029,7 +4069,7 @@ static void dlpi_skip_note(dlpi_worker *w, const dlp_item *it, int code, uint64_
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
     if (max == 0) return true;
-    return max != DLP_NONE && DLPI_ADD_SEQ(&w->p->ctl->failures, UINT64_C(1)) < (uint64_t)max; /* K2 */
+    return max != DLP_NONE && DLPI_ADD_SEQ(&w->p->ctl->failures, UINT64_C(1)) < (uint64_t)max; /* K2 <-> K2 */
 }
 
 static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
@@ -5369,7 +5409,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
         }
     DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_stopped(p) &&
-        DLPI_LOAD_SEQ(&ctl->error_ready) == 0) /* E1 <- E1 */
+        DLPI_LOAD_SEQ(&ctl->error_ready) == 0) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, 0);
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
 }
@@ -5746,7 +5786,6 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = &p->sampler->sampler;
     dlpi_stage *st = p->batcher;
     dlp_error e;
-    int rc;
     DLPI_RANGE(st->batching.batch_size, 1, 1 << 20, "batch_size", "1..1048576");
     DLPI_RANGE(st->batching.last, 0, 2, "last", "DLP_LAST_*");
     st = p->sampler;
@@ -5765,7 +5804,7 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
     memset(&e, 0, sizeof e);
     e.worker = -1;
-    if ((rc = dlpi_order_check(d, p->fetch->dataset.n_items, &e)) != DLP_OK) {
+    if (dlpi_order_check(d, p->fetch->dataset.n_items, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, st->name);
         return dlpi_pipe_fail(p, &e);
     }
@@ -6144,7 +6183,7 @@ static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region_record(r, DLPI_REC_LANES, p->off_lanes, p->lanes_bytes, 1);
     dlpi_region_record(r, DLPI_REC_TRACE, p->off_trace, p->trace_events * sizeof(dlp_trace_event), lanes);
     dlpi_region_record(r, DLPI_REC_CELLS, p->off_cells, p->cell_stride, p->n_slots);
-    DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1: an observer checks it first */
+    DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
 static int dlpi_private_alloc(dlp_pipe *p) {
@@ -6898,7 +6937,7 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
     for (; from != n; from++) {
         dlp_skip *k = &p->ctl->skip_ring[from % DLPI_SKIP_RING];
         if (DLPI_LOAD_ACQ(&k->code) == 0) continue; /* K1 <- K1: being written */
-        out[copied].epoch = DLPI_LOAD_RLX(&k->epoch);
+        out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
         out[copied].position = DLPI_LOAD_RLX(&k->position);
         out[copied].index = DLPI_LOAD_RLX(&k->index);
         out[copied].new_index = DLPI_LOAD_RLX(&k->new_index);
@@ -8393,7 +8432,7 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
 #endif /* DLPIPE_IMPLEMENTATION */
 
 /* ---------------------------------------------------------------------------------------------
-   >>licence
+   >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.
    Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
    associated documentation files (the "Software"), to deal in the Software without restriction,

@@ -9,9 +9,18 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE, HIDDEN = 128, CLASSES = 10, OUTPUTS = 16 };
 enum { MAX_BATCH = 4096 };
@@ -438,7 +447,7 @@ static void say_progress(progress *pr, dlp_pipe *pipe, const options *opt, const
 static int train_all(network *net, dlp_pipe *pipe, const options *opt, double *last_loss) {
     progress pr = {.tty = isatty(1), .said_ns = now_ns()};
     double steps = (double)opt->epochs * (double)dlp_pipe_batches_per_epoch(pipe);
-    dlp_batch *batch;
+    dlp_batch *batch = NULL;
     int code;
     while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
         float rate = 0.03f * (1.0f - (float)((double)batch->sequence / steps));
@@ -465,7 +474,7 @@ static void say_time(dlp_pipe *pipe, const options *opt) {
 
 static int evaluate(network *net, images *im, const options *opt) {
     int code, right = 0, seen = 0;
-    dlp_batch *batch;
+    dlp_batch *batch = NULL;
     dlp_pipe *pipe = open_pipe(im, opt, false);
     if (!pipe) return DLP_ERR_STATE;
     while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
