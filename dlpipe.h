@@ -1,12 +1,28 @@
 /* dlpipe.h - v0.1.0 - data-loading pipelines for C11 - MIT licence - header-only, no dependencies
 
+   Decides which items come when, fetches them with many workers straight into batches, and hands
+   the batches over in order, so that a training step does not wait.
+
    >>use        DO THIS, THEN THAT
-   In exactly one C file:   #define DLPIPE_IMPLEMENTATION
-                            #include "dlpipe.h"
-   everywhere else just include it. Link with -lpthread where libc wants it.
+   1  Copy this file into your tree. In exactly one C file, before any system header:
+          #define DLPIPE_IMPLEMENTATION
+          #include "dlpipe.h"
+      everywhere else just include it. Link with -lpthread where libc wants it.
+   2  Say what an item is (dlp_field), how many there are, and how to write one (dlp_dataset.fetch).
+   3  dlp_loader_open builds and starts a pipe out of one desc. Zero in a field of a desc means the
+      default that its comment tells; begin with {0}, or designated initialisers.
+   4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Until DLP_END.
+   5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
+   For more than the loader has (stages of your own, other wirings), see >>pipe and examples/stages.c.
 
    >>contents   search for the anchor
    >>use            DO THIS, THEN THAT
+   >>example        A WHOLE PROGRAM
+   >>concepts       WORDS, AND WHO OWNS A BATCH WHEN
+   >>threads        WHAT MAY BE CALLED FROM WHERE
+   >>memory         ERRORS, LOG, MEMORY
+   >>options        COMPILE-TIME OPTIONS
+   >>limits         LIMITS AND CAVEATS
    >>errors         CODES AND ERROR RECORDS
    >>atomics        THE ONE SHIM OVER THE COMPILER'S ATOMICS
    >>queues         SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
@@ -42,6 +58,175 @@
    >>impl-public    THE PUBLIC CALLS
    >>impl-pictures  TRACE, TIMELINE, WORDS
    >>licence        MIT
+
+   >>example    A WHOLE PROGRAM (examples/loader.c)
+
+     #define DLPIPE_IMPLEMENTATION
+     #include "dlpipe.h" // before any system header
+     #include <stdio.h>
+
+     static int fetch(void *user, dlp_item *item) { // called by many workers at once
+         float *x = item->data[0];                  // this item's place in the batch
+         for (int i = 0; i < 3; i++) x[i] = (float)item->index * ((float *)user)[i];
+         return 0;
+     }
+
+     int main(void) {
+         float scale[3] = {1, 10, 100};
+         dlp_field field = {.name = "x", .dtype = DLP_F32, .ndim = 1, .shape = {3}};
+         dlp_loader_desc desc = {
+             .dataset = {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch,
+                         .user = scale},
+             .batch_size = 64,
+             .num_workers = 4,
+             .shuffle = 1,
+             .epochs = 2,
+         };
+         dlp_pipe *pipe = NULL;
+         dlp_batch *batch = NULL;
+         dlp_error err;
+         if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
+         while (dlp_pipe_next(pipe, &batch, DLP_FOREVER) == DLP_OK) {
+             const float *x = batch->fields[0].data; // [count][3]
+             printf("epoch %d: %d items, the first %g\n", (int)batch->epoch, (int)batch->count,
+                    (double)x[0]);
+             dlp_pipe_release(pipe, batch);
+         }
+         int code = dlp_pipe_error(pipe)->code; // 0: the epochs are over
+         return dlp_pipe_close(pipe) == DLP_OK && code == DLP_OK ? 0 : 1;
+     }
+
+   >>concepts   WORDS, AND WHO OWNS A BATCH WHEN
+   An item is one sample, known by its dataset index. A position is a place in an epoch's order; the
+   sampler maps (seed, epoch, position) to an index. A field is one array of an item. A batch has
+   count rows: each field is one contiguous array [count, shape...]. A stage takes work from the
+   stage before it and passes it on, by 0 workers (inline: in the caller's next) or n threads.
+   Stages form a chain; those in brackets may be left out:
+
+     sampler -> [repeat] -> fetch -> [item maps] -> batch -> [batch maps] -> [transfer] -> next
+        ^                                                                                    |
+        +------------------- credits: free batch slots <--- release <------------------------+
+
+   Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
+   workers, their timing, or the number of ranks. Only desc.unordered lets batches of one epoch
+   overtake each other; their contents stay the same.
+
+   Memory for batches is prefetch_factor + max_held slots, whatever the number of workers. Without
+   a collate, fetch writes an item where the caller will read it: nothing is copied. A slot goes
+   round, and one store moves it on:
+
+     state   who may touch its bytes                          what moves it on
+     FREE    nobody                                           sampler: pub, then tail: it is OPEN
+     OPEN    of each run of rows, the worker whose number     each worker: the bits of its rows in
+             is in the run's own word (compare-and-swap)      done; last of a stage: ready
+     READY   nobody; after the last stage                     caller: next; it is HELD
+     HELD    the caller                                       caller: release; used = 0: it is FREE
+
+   At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
+   when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
+   batch until then. With a collate, items lie in prefetch_factor item cells, and the collate writes
+   the slot. Words of a slot carry its generation and are never reset, so that a late worker finds
+   an older batch's work closed (the argument is above >>impl-region).
+
+   >>threads    WHAT MAY BE CALLED FROM WHERE
+   "Caller" is whoever drains the pipe: one thread at a time, any thread; handing over is your lock.
+
+     call                                              from              while the pipe runs
+     dlp_pipe_open, add_*, link, plan, start           caller            plan only
+     dlp_pipe_next, release, next_epoch, state         caller            yes
+     dlp_pipe_error, warning, batches_per_epoch        caller            yes
+     dlp_pipe_stop                                     any, and signal   yes; from open until close
+                                                       handlers
+     dlp_pipe_stats, worker_stats, skips, explain,     any               yes; from start until close
+     trace*, write_*
+     dlp_pipe_close                                    caller            when no other call is under way
+     dlp_item_*, dlp_collate_*                         in the callback   yes
+     dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
+     dlp_error_format, dlp_plan_format, dlp_stats_explain
+
+     callback                     runs in
+     fetch, item and batch maps,  the stage's threads, several at once; inline: the caller's next
+     collate
+     worker_init, worker_exit     the worker itself; inline: start and close
+     sampler.function             item workers, several at once: must be pure
+     batch sampler                the caller (start, next, release, next_epoch), or, if threaded,
+                                  one thread; its restore always in start
+     device                       open, alloc: start; free, close: close; copy, record, done: the
+                                  transfer thread, or next
+     log                          start
+
+   A callback may block. It must not call next, release or close of its own pipe, and must not
+   leave by longjmp or an exception. Any number of pipes may live in a process. Workers are threads
+   of this process: a child that was forked later has none of them and must leave the pipe alone.
+   The library installs no signal handlers and blocks no signals.
+
+   >>memory     ERRORS, LOG, MEMORY
+   0 is OK, positive codes are flow control, negative ones are errors. Outputs are untouched after a
+   failure. The first error of a pipe stays: every later call that works returns its code, and
+   dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe in error can be looked
+   at, its state can be saved, held batches can be released; then it is closed. The library never
+   prints, exits or aborts. Warnings go to desc.log, and the first eight to dlp_pipe_warning.
+
+     when         allocates
+     open         the pipe's record; nothing per batch
+     add_*        a copy of affinity
+     plan         nothing: the bytes of what start would allocate, line by line
+     start        one region (a sealed memfd on Linux, else anonymous memory) with slots, cells,
+                  counters and trace rings; the process's own records; device buffers; threads
+     next .. stop nothing. (libc may, for its threads)
+     write_*      for the length of the call
+     close        frees it all, or, with batches held, the last release does
+
+   start holds the plan against limit_bytes, the budget, what the memory cgroup (v2) leaves and
+   MemAvailable, and fails with the sum before anything is allocated.
+
+   >>options    COMPILE-TIME OPTIONS
+   [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
+
+     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here
+     DLPIPE_STATIC          [all TUs]  every function is static; each file that uses the library
+                                       has an implementation of its own
+     DLPIPE_NO_FUTEX        [impl]     mutex and condition variables in place of futexes (so outside
+                                       Linux). Wake-ups cost more; dlp_pipe_stop is then not for
+                                       signal handlers
+     DLPIPE_NO_MEMBARRIER   [impl]     queues: one more atomic read-modify-write for each burst
+     DLPIPE_NO_MEMFD        [impl]     the region is anonymous memory
+     DLPIPE_NO_SIMD         [impl]     no AVX2; shuffled orders are computed slower, same numbers
+     DLPIPE_NO_INT128       [impl]     no __int128: same numbers, slower
+
+   The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
+   header, or the file is compiled with -D_GNU_SOURCE. It is C11 for gcc and clang (C17, C23 as well);
+   C++11 and later may include the declarations.
+
+   >>limits     LIMITS AND CAVEATS
+   * 64-bit Linux first (LP64); other POSIX systems are kept in mind, Windows is not. 32-bit systems
+     are not tested.
+   * batch_size is the GLOBAL batch: of world_size ranks each gets batch_size / world_size rows. The
+     last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_SHORT).
+   * A thread cannot be killed. A callback that never returns makes close give up after
+     close_timeout_ms with DLP_ERR_BUSY, which names it; the memory is kept, close can be tried again.
+     deadline_ms reports such a callback while next waits; it does not end it.
+   * Worker processes (DLP_PLACE_PROCESSES) are refused with DLP_ERR_UNSUPPORTED.
+   * A wake-up that got lost costs at most 100 ms: the first sleeper of 32 looks round then, the
+     others after 1 s; many threads that each look ten times a second would cost more than idling may.
+   * fills_rows = 0 zeroes every row before fetch, so that bytes that no callback wrote are zero. It
+     costs a memset of each row; fetch that writes every byte says fills_rows = 1.
+   * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
+   * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
+     prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
+   * Padding, copies of the seed and states are pinned: an order never changes under its name.
+
+   Decided this way, because:
+   * Workers claim runs of rows by compare-and-swap on the run's own word, and that word is the only
+     record of it: an index popped from a shared queue first and recorded later would be lost with a
+     worker that dies in between. done words have 32 rows and the batch's generation beside them, so
+     that one swap completes rows and refuses those of an older batch; a count-down could not be
+     done twice. A run takes what costs about 8 us, at most 32 rows: short items would be all claim,
+     and long ones in runs would leave the other workers idle.
+   * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
+     reads and what it writes may differ in shape; a plan shows them on a line.
+   * A batch map is tried again only if it is idempotent: it changes the batch in place, and half of
+     a change may have been made. For the same reason a failed item map sends its row back to fetch.
 */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(_GNU_SOURCE)
