@@ -3,20 +3,24 @@
    stages STATE-FILE [MOST]
 
    Signals of different lengths are put together with signals of about the same length, so that
-   little of a batch is padding. A sampler of our own decides that; a stage of our own takes the mean
-   out of each signal; one signal in fifty cannot be read, and another takes its place. Prints a line
-   for each batch. After MOST batches it writes where it is into STATE-FILE and ends; the next call
-   goes on from there, and prints what would have followed. */
+   little of a batch is padding. A sampler of our own decides that; a stage of our own takes the
+   mean out of each signal; one signal in fifty cannot be read, and another takes its place. Prints
+   a line for each batch. After MOST batches it writes where it is into STATE-FILE and ends; the
+   next call goes on from there, and prints what would have followed. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ITEMS = 2000, LONGEST = 96, BATCH = 16, POOL = 8 * BATCH, EPOCHS = 2 };
 enum { SEED = 7, THIS_ORDER = 1 /* another number once order_next gives other lists */ };
 
-static uint32_t length_of(uint64_t index) { return 1 + (uint32_t)(dlp_hash(SEED, index, 0, 0) % LONGEST); }
+static uint32_t length_of(uint64_t index) {
+    return 1 + (uint32_t)(dlp_hash(SEED, index, 0, 0) % LONGEST);
+}
 
 /* ---- the sampler: a pool of shuffled items, sorted by length, cut into batches ---- */
 
@@ -74,7 +78,7 @@ static int order_restore(void *user, const void *bytes, size_t n) {
 static int fetch(void *user, dlp_item *item) {
     float *x = item->data[0];
     (void)user;
-    if (item->index % 50 == 17) return dlp_item_fail(item, 0, "signal %d is torn", (int)item->index);
+    if (item->index % 50 == 17) return dlp_item_fail(item, EIO, "a torn signal");
     item->length[0] = length_of(item->index); /* of a ragged field: rows written */
     for (uint64_t i = 0; i < item->length[0]; i++)
         x[i] = (float)(dlp_item_random(item, i) % 1000) + (float)item->index;
@@ -92,7 +96,8 @@ static int centre(void *user, dlp_item *item) {
 /* ---- the wiring ---- */
 
 static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
-    dlp_field field = {.name = "signal", .dtype = DLP_F32, .ndim = 1, .shape = {LONGEST}, .ragged = 1};
+    dlp_field field = {
+        .name = "signal", .dtype = DLP_F32, .ndim = 1, .shape = {LONGEST}, .ragged = 1};
     dlp_dataset data = {.n_items = ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch};
     dlp_sampler_desc sampler = {
         .order = DLP_ORDER_BATCHES,
@@ -101,7 +106,8 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
         .batches = {order_next, order_begin, order_save, order_restore, o},
     };
     dlp_repeat_desc repeat = {.epochs = EPOCHS};
-    dlp_fetch_desc fetcher = {&data, {.num_workers = 3, .on_error = DLP_ON_ERROR_REPLACE, .max_skips = 1000}};
+    dlp_fetch_desc fetcher = {
+        &data, {.num_workers = 3, .on_error = DLP_ON_ERROR_REPLACE, .max_skips = 1000}};
     dlp_map_desc map = {.item = centre, .workers = {.num_workers = 2, .name = "centre"}};
     dlp_batch_desc batch = {.batch_size = BATCH, .collate = dlp_collate_pad};
     dlp_pipe_desc desc = {.prefetch_factor = 4, .resume = resume, .name = "signals"};
@@ -132,7 +138,7 @@ static bool state_load(const char *path, dlp_state *s) {
     return whole;
 }
 
-static bool state_save(const char *path, const dlp_state *s) { /* the old one stays until it is written */
+static bool state_save(const char *path, const dlp_state *s) { /* whole, or the old one stays */
     char fresh[1024];
     bool ok = snprintf(fresh, sizeof fresh, "%s.new", path) < (int)sizeof fresh;
     FILE *f = ok ? fopen(fresh, "wb") : NULL;
@@ -146,8 +152,8 @@ static void print_batch(const dlp_batch *b) {
     const float *x = t->data;
     double sum = 0;
     for (int64_t i = 0; i < t->shape[0] * t->shape[1]; i++) sum += (double)x[i] * (double)(i % 7);
-    printf("epoch %d batch %3d: %2d signals of up to %2d, sum %.6g\n", (int)b->epoch, (int)b->in_epoch,
-           (int)b->count, (int)t->shape[1], sum);
+    printf("epoch %d batch %3d: %2d signals of up to %2d, sum %.6g\n", (int)b->epoch,
+           (int)b->in_epoch, (int)b->count, (int)t->shape[1], sum);
 }
 
 int main(int argc, char **argv) {
@@ -163,9 +169,10 @@ int main(int argc, char **argv) {
         print_batch(b);
         dlp_pipe_release(p, b);
     }
-    if (code == DLP_OK && (dlp_pipe_state(p, NULL, &state) != DLP_OK || !state_save(argv[1], &state)))
-        code = DLP_ERR_SYSTEM;
+    if (code == DLP_OK) code = dlp_pipe_state(p, NULL, &state);
+    if (code == DLP_OK && !state_save(argv[1], &state)) code = DLP_ERR_SYSTEM;
     dlp_pipe_skips(p, NULL, 0, &replaced);
-    fprintf(stderr, "%s; %d signals replaced\n", code < 0 ? dlp_pipe_error(p)->message : "done", (int)replaced);
+    fprintf(stderr, "%s; %d signals replaced\n", code < 0 ? dlp_code_text(code) : "done",
+            (int)replaced);
     return dlp_pipe_close(p) == DLP_OK && code >= 0 ? 0 : 1;
 }

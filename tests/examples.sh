@@ -39,7 +39,8 @@ cmp -s $dir/body $dir/body.header || fail "the example of the header is not exam
 cmp -s $dir/body $dir/body.readme || fail 'the example of the README is not examples/loader.c'
 
 # stages: one life, and lives that end after a few batches.
-timeout 20 $dir/stages $dir/state >$dir/whole 2>$dir/said || fail "stages: exit code $?: $(cat $dir/said)"
+timeout 20 $dir/stages $dir/state >$dir/whole 2>$dir/said ||
+    fail "stages: exit code $?: $(cat $dir/said)"
 [ "$(wc -l <$dir/whole)" -eq 250 ] || fail "stages: $(wc -l <$dir/whole) batches, expected 250"
 grep -q '^done; 80 signals replaced' $dir/said || fail "stages says: $(cat $dir/said)"
 for cut in 1 57 124 125 200 250; do
@@ -47,12 +48,14 @@ for cut in 1 57 124 125 200 250; do
     {
         timeout 20 $dir/stages $dir/state $cut && timeout 20 $dir/stages $dir/state
     } >$dir/lives 2>$dir/said || fail "stages, cut at $cut: exit code $?: $(cat $dir/said)"
-    cmp -s $dir/whole $dir/lives || fail "stages, cut at $cut: two lives print something else than one"
+    cmp -s $dir/whole $dir/lives || fail "stages, cut at $cut: two lives differ from one"
 done
 
 # A damaged state is refused.
 printf 'x' | dd of=$dir/state bs=1 seek=100 conv=notrunc 2>/dev/null
-if timeout 20 $dir/stages $dir/state >$dir/lives 2>$dir/said; then fail 'stages: took a damaged state'; fi
+if timeout 20 $dir/stages $dir/state >$dir/lives 2>$dir/said; then
+    fail 'stages: took a damaged state'
+fi
 grep -q 'DLP_ERR_CORRUPT' $dir/said || fail "stages, of a damaged state: $(cat $dir/said)"
 
 [ $wrong -eq 0 ]
