@@ -1217,7 +1217,8 @@ typedef struct dlp_repeat_desc {
 enum {
     DLP_ON_ERROR_RAISE = 0, /* next returns the error when it reaches the batch */
     DLP_ON_ERROR_REPLACE,   /* another item takes the row, chosen by (seed, epoch, position, k)
-                               alone; so an item may come twice in an epoch. 100 for a row at most */
+                               alone; so an item may come twice in an epoch. 100 for a row at most
+                               */
     DLP_ON_ERROR_SHORT      /* the row is left out: zero bytes, valid[] = 0 */
 };
 
@@ -1237,7 +1238,8 @@ typedef struct dlp_workers_desc {
     int32_t retries;          /* more tries of a failed item; 0..100. A batch map: idempotent only.
                                  An item map that is not: the row goes back to fetch */
     int32_t retry_backoff_ms; /* wait before the first retry, doubled each time to at most 64 times;
-                                 0..3600000; 0: none. The item waits, not the worker (batches: both) */
+                                 0..3600000; 0: none. The item waits, not the worker (batches: both)
+                                 */
     int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
                                  out before DLP_ERR_BUDGET; 0: no limit; DLP_NONE: none. Those that
                                  a callback left by DLP_SKIP do not count */
@@ -1335,11 +1337,13 @@ typedef struct dlp_device {
     const char *name;                                                /* borrowed until close */
     int (*open)(void *user);                                         /* may be NULL */
     void (*close)(void *user);                                       /* may be NULL */
-    int (*register_memory)(void *user, void *mem, uint64_t bytes); /* or NULL: copies are pageable */
+    /* or NULL: copies are pageable */
+    int (*register_memory)(void *user, void *mem, uint64_t bytes);
     void (*unregister_memory)(void *user, void *mem, uint64_t bytes); /* or NULL */
     int (*alloc)(void *user, uint64_t bytes, void **dev);
     void (*free)(void *user, void *dev);
-    /* begin a copy; an event behind the copies of this buffer; 1: it passed, 0: not yet, or failure */
+    /* begin a copy; an event behind the copies of this buffer; 1: it passed, 0: not yet, or
+       failure */
     int (*copy)(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer);
     int (*record)(void *user, uint32_t buffer);
     int (*done)(void *user, uint32_t buffer);
@@ -1689,7 +1693,7 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 
 #include <errno.h>
 #if defined(__GLIBC__) && !defined(__USE_GNU)
-#error "dlpipe: include dlpipe.h with DLPIPE_IMPLEMENTATION before any system header, or compile that file with -D_GNU_SOURCE"
+#error include dlpipe.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
 #endif
 #include <fcntl.h>
 #include <inttypes.h>
@@ -1761,12 +1765,13 @@ DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
     if (e->worker >= 0) snprintf(worker, sizeof worker, " worker %d", (int)e->worker);
     if (e->errnum) snprintf(errnum, sizeof errnum, " (errno %d)", (int)e->errnum);
     if (e->has_item)
-        snprintf(place, sizeof place, ", item %" PRIu64 " (epoch %" PRIu64 ", position %" PRIu64 ")",
-                 e->index, e->epoch, e->position);
-    return snprintf(buf, size, "%s: %s%s%s%s%s%s%s%s%s%s%s", c->name, e->stage[0] ? "stage \"" : "", e->stage,
-                    e->stage[0] ? "\"" : "", worker, place, e->stage[0] || place[0] ? ": " : "",
-                    e->message[0] ? e->message : c->text, errnum, c->hint[0] ? " [" : "", c->hint,
-                    c->hint[0] ? "]" : "");
+        snprintf(place, sizeof place,
+                 ", item %" PRIu64 " (epoch %" PRIu64 ", position %" PRIu64 ")", e->index, e->epoch,
+                 e->position);
+    return snprintf(buf, size, "%s: %s%s%s%s%s%s%s%s%s%s%s", c->name, e->stage[0] ? "stage \"" : "",
+                    e->stage, e->stage[0] ? "\"" : "", worker, place,
+                    e->stage[0] || place[0] ? ": " : "", e->message[0] ? e->message : c->text,
+                    errnum, c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -3150,11 +3155,11 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    V1     ctl.delivered     caller                     feeder (V1)
    B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
 
-   Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and pub
-   of generation b with u below its unit count. Slots are reused only after every unit of b was
+   Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and
+   pub of generation b with u below its unit count. Slots are reused only after every unit of b was
    claimed and done, and own[u] only grows, so if the slot went on since, the swap fails. Units of b
-   freed again (dlpi_rows_redo) get generation b - 1, which is older than b and than nothing later, and
-   a number that none of their claims and none of their earlier frees had.
+   freed again (dlpi_rows_redo) get generation b - 1, which is older than b and than nothing later,
+   and a number that none of their claims and none of their earlier frees had.
    Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
    the others. The swaps are totally ordered, so the last of them sees all full; several may, and
    then the swap on ready lets one through. */
@@ -3246,9 +3251,9 @@ typedef struct dlpi_wblock {
     uint32_t hist[DLPI_HIST];
 } dlpi_wblock;
 
-/* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a row
-   fails. The last begins with what the feeder tells the workers and goes on with the words of the
-   first stage (dlpi_sst), so that a small batch travels in one cache line. */
+/* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
+   row fails. The last begins with what the feeder tells the workers and goes on with the words of
+   the first stage (dlpi_sst), so that a small batch travels in one cache line. */
 typedef struct dlpi_bslot {
     uint64_t sequence, in_epoch;
     uint64_t begins, after; /* global position where the batch begins and ends */
@@ -3266,8 +3271,8 @@ typedef struct dlpi_bslot {
     uint32_t cell; /* item cells of this batch */
 } dlpi_bslot;
 
-/* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan): done
-   words below are full; generation (32) and word (32). */
+/* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
+   done words below are full; generation (32) and word (32). */
 typedef struct dlpi_sst {
     uint64_t ready; /* Y1 */
     uint64_t next;  /* hint: units below are claimed; generation (39) and unit (25) */
@@ -3338,7 +3343,8 @@ typedef struct dlpi_stage {
 } dlpi_stage;
 
 typedef struct dlpi_parked {
-    uint64_t due_ns; /* DLPI_GOES_BACK: to the first stage, once no other row of its unit waits here */
+    /* DLPI_GOES_BACK: to the first stage, once no other row of its unit waits here */
+    uint64_t due_ns;
     uint64_t gen;
     uint32_t slot, row;
 } dlpi_parked;
@@ -3390,7 +3396,8 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint8_t ahead_state[8 + DLP_SAMPLER_STATE_BYTES];  /* and behind it: length, bytes */
     uint32_t run_shift;
     uint64_t cost_ns;
-    uint64_t skip_base;   /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
+    /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
+    uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
 } dlpi_feeder;
 
@@ -3420,12 +3427,13 @@ struct dlp_pipe {
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
     uint64_t global_batch;
+    uint64_t params_hash; /* of the sampler's arrays and numbers, for states */
     int32_t last;
     int cpus, peers;
     int spin_rounds, yield_rounds;
     /* layout */
-    uint64_t off_cell_used, off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells, off_trace,
-        off_table, off_ring, off_lanes, region_bytes;
+    uint64_t off_cell_used, off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells,
+        off_trace, off_table, off_ring, off_lanes, region_bytes;
     uint64_t slot_stride, off_index, off_rowst, off_valid, off_lengths, off_offsets, off_fmeta,
         off_sampler_state, off_item_lengths;
     uint64_t cell_stride, item_cell_stride;
@@ -3456,8 +3464,8 @@ struct dlp_pipe {
     uint64_t budget_bytes;
     int device_open, registered;
     uint64_t deadline_ns;   /* the shortest of the stages, 0: none */
-    /* What the caller writes with every batch lies apart from what workers read. The feeder's own part
-       is the sampler thread's where there is one. */
+    /* What the caller writes with every batch lies apart from what workers read. The feeder's own
+       part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
     uint64_t n_held;
@@ -3487,7 +3495,9 @@ static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_st
 }
 static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
 static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
-static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max + p->units_max; }
+static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
+    return t->words + p->words_max + p->units_max;
+}
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
 }
@@ -3501,7 +3511,8 @@ static inline uint8_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s) {
 static inline uint8_t *dlpi_slot_repl(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_rowst(p, s) + 2u * (size_t)p->batch_rows;
 }
-static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field, int items) {
+static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field,
+                                          int items) {
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + (items ? p->off_item_lengths : p->off_lengths);
     return (uint64_t *)(void *)base + (size_t)field * p->batch_rows;
 }
@@ -3756,7 +3767,8 @@ static int dlpi_feed_list(dlp_pipe *p) {
         return dlpi_feed_fail(p, "the batch sampler's next", n);
     for (int64_t i = 0; i < n; i++)
         if (f->ahead_index[i] >= p->fetch->dataset.n_items)
-            return dlpi_feed_fail(p, "the batch sampler's next gave an index past the items; it", n);
+            return dlpi_feed_fail(p, "the batch sampler's next gave an index past the items; it",
+                                  n);
     f->ahead = n;
     memcpy(f->before_state, f->ahead_state, sizeof f->before_state);
     if (b->save) {
@@ -3775,9 +3787,10 @@ static int dlpi_feed_begin(dlp_pipe *p) {
     return dlpi_feed_list(p);
 }
 
-/* How many rows a run takes: at most 8 us of work, from what items cost lately. A claim, a completion
-   and a clock reading cost a quarter of a microsecond together, because each lets the loads and stores
-   under way end. A run lies in one done word, and there are runs for all workers that can run at once. */
+/* How many rows a run takes: at most 8 us of work, from what items cost lately. A claim, a
+   completion and a clock reading cost a quarter of a microsecond together, because each lets the
+   loads and stores under way end. A run lies in one done word, and there are runs for all workers
+   that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t sum = 0, n = 0;
@@ -3922,8 +3935,8 @@ static int dlpi_feed_one(dlp_pipe *p) {
     return 1;
 }
 
-/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The caller
-   is the worker of an inline stage: a sampler's thread wakes it. */
+/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
+   caller is the worker of an inline stage: a sampler's thread wakes it. */
 static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
@@ -3938,20 +3951,22 @@ static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-dispatch   DEALING TICKETS INTO LANES
-   The other way of dispatch: whoever has work for a stage deals a ticket (batch, unit) to the worker
-   with the least dealt and not finished, over a lane of its own. A ticket is a hint: the worker still
-   claims the unit, so a doubled or stale ticket does no harm, and a lost one is found by the look
-   without hints that follows a rewind. */
+   The other way of dispatch: whoever has work for a stage deals a ticket (batch, unit) to the
+   worker with the least dealt and not finished, over a lane of its own. A ticket is a hint: the
+   worker still claims the unit, so a doubled or stale ticket does no harm, and a lost one is found
+   by the look without hints that follows a rewind. */
 
 static inline uint64_t dlpi_ticket(uint64_t b, uint32_t unit) { return b << 20 | unit; }
 
 static uint64_t dlpi_worker_load(const dlp_pipe *p, const dlpi_stage *st, int worker) {
     uint64_t dealt = 0;
     for (uint32_t i = 0; i < st->n_producers; i++) {
-        const dlp_spsc_tx *tx = &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)worker];
+        const dlp_spsc_tx *tx =
+            &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)worker];
         dealt += DLPI_LOAD_RLX(&tx->lane->tail); /* an estimate */
     }
-    return dealt - DLPI_LOAD_RLX(&p->workers[st->first_worker + worker].wb->finished); /* an estimate */
+    /* an estimate */
+    return dealt - DLPI_LOAD_RLX(&p->workers[st->first_worker + worker].wb->finished);
 }
 
 /* Deal unit of batch b to a worker of st; producer: who deals (0 for the feeder). */
@@ -3967,7 +3982,8 @@ static void dlpi_deal(dlp_pipe *p, dlpi_stage *st, int producer, uint64_t b, uin
         if (dlp_spsc_try_push(&p->lane_tx[lane], &ticket) != DLP_OK) /* doubles filled it */
             DLPI_ADD_SEQ(&p->bells[st->work].rewind, UINT64_C(1)); /* R1 -> R1 */
     }
-    DLPI_ADD_SEQ(&p->bells[st->work].dealt, UINT64_C(1)); /* B1: orders the ticket before the look */
+    /* B1: orders the ticket before the look */
+    DLPI_ADD_SEQ(&p->bells[st->work].dealt, UINT64_C(1));
     dlpi_ring_worker(&p->bells[st->work], (uint32_t)worker);
 }
 
@@ -3980,8 +3996,9 @@ static void dlpi_feed_deal(dlp_pipe *p, uint64_t first) {
     }
 }
 
-/* Batches of which this rank has no row: ready as they are fed, so nobody's work shows them to the stage
-   behind the items. Its lanes have one producer each, which the feeder is not: those workers look around. */
+/* Batches of which this rank has no row: ready as they are fed, so nobody's work shows them to the
+   stage behind the items. Its lanes have one producer each, which the feeder is not: those workers
+   look around. */
 static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
     dlpi_stage *next = p->n_item_work < p->n_work ? p->work[p->n_item_work] : NULL;
     uint32_t n = 0;
@@ -4030,7 +4047,8 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     uint64_t b;
     uint32_t slot, unit;
     uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
-    bool plain; /* first stage: nobody had it before, and no row is padding: no row's record need be read */
+    /* first stage: nobody had it before, and no row is padding: no row's record need be read */
+    bool plain;
 } dlpi_unit;
 
 static inline dlpi_stage *dlpi_upstream(const dlpi_worker *w) {
@@ -4060,7 +4078,8 @@ static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst 
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
     if (up == NULL) return true;
     theirs = dlpi_sst_at(p, t->slot, up);
-    if (!dlpi_is_item_stage(p, w->st)) return DLPI_LOAD_ACQ(&theirs->ready) == t->b + 1; /* Y1 <- Y1 */
+    /* Y1 <- Y1 */
+    if (!dlpi_is_item_stage(p, w->st)) return DLPI_LOAD_ACQ(&theirs->ready) == t->b + 1;
     mask = dlpi_unit_mask(t->row, t->end);
     return ((dlpi_done_bits(dlpi_done(theirs), i, t->b) |
              dlpi_done_bits(dlpi_done(mine), i, t->b)) & mask) == mask;
@@ -4074,14 +4093,17 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
-/* What own[u] is for a unit of batch b that was freed again: nobody's, older than b, and, as each failure
-   adds to the tries and replacements of its rows, another value each time: a claimer that read the one
-   before, and slept while the unit was claimed and freed once more, finds it changed. */
+/* What own[u] is for a unit of batch b that was freed again: nobody's, older than b, and, as each
+   failure adds to the tries and replacements of its rows, another value each time: a claimer that
+   read the one before, and slept while the unit was claimed and freed once more, finds it changed.
+   */
 static uint64_t dlpi_own_freed(const dlp_pipe *p, const dlpi_unit *t) {
     const uint8_t *tries = dlpi_slot_tries(p, t->slot), *repl = dlpi_slot_repl(p, t->slot);
-    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->pub)), sum = 0; /* claimed */
+    /* claimed */
+    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->pub)), sum = 0;
     uint32_t row = t->unit << shift, end = row + (1u << shift);
-    for (; row < end && row < p->batch_rows; row++) sum += repl[row] * 128u + tries[row]; /* tries: 0..100 */
+    /* tries: 0..100 */
+    for (; row < end && row < p->batch_rows; row++) sum += repl[row] * 128u + tries[row];
     return dlpi_gen_word(t->b - 1, DLPI_FREED | sum);
 }
 
@@ -4096,7 +4118,8 @@ static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, 
     return DLPI_CAS_SEQ(&dlpi_own(w->p, sst)[t->unit], &own, mine); /* O1 <-> O1 */
 }
 
-/* The unit a ticket names, if it is still to be had. A batch that is gone has another generation. */
+/* The unit a ticket names, if it is still to be had. A batch that is gone has another
+   generation. */
 static bool dlpi_claim_ticket(dlpi_worker *w, uint64_t ticket, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), own, pub; /* T1 <- T1 */
@@ -4126,7 +4149,8 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
     uint64_t pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
     dlpi_sst *sst;
     *all_claimed = true;
-    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) { /* a guess that saves a line when slots go round in turn */
+    /* a guess that saves a line when slots go round in turn */
+    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) {
         s = dlpi_slot_of(p, b);
         pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
         if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
@@ -4166,7 +4190,8 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rewind = DLPI_LOAD_ACQ(&w->bell->rewind); /* R1 <- R1 */
-    uint64_t tail = w->low == w->tail_seen ? DLPI_LOAD_ACQ(&p->ctl->tail) : w->tail_seen; /* T1 <- T1 */
+    /* T1 <- T1 */
+    uint64_t tail = w->low == w->tail_seen ? DLPI_LOAD_ACQ(&p->ctl->tail) : w->tail_seen;
     bool hints = rewind == w->rewind_seen, all;
     if (!hints) tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
@@ -4187,10 +4212,12 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     return false;
 }
 
-/* Are all done words of this stage full for batch b? Starts at the hint, moves it; one word has no hint. */
+/* Are all done words of this stage full for batch b? Starts at the hint, moves it; one word has
+   no hint. */
 static bool dlpi_all_done(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count) {
     uint64_t *scan = p->words_max > 1 ? dlpi_scan(p, sst) : NULL;
-    uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0; /* D2 <- D2: rows of the words it skips are ours to pass on */
+    /* D2 <- D2: rows of the words it skips are ours to pass on */
+    uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0;
     uint32_t i = scan && (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
     uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     for (; i < words; i++) {
@@ -4224,16 +4251,19 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
     return dlpi_gen(now) == ((t->b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
 }
 
-/* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there for
-   units freed again may have done so before the rows were back, and goes by its hints since: call again. */
+/* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there
+   for units freed again may have done so before the rows were back, and goes by its hints since:
+   call again. */
 static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     dlp_pipe *p = w->p;
     dlpi_stage *next = p->work[w->st->work + 1];
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
     if ((done & mask) != mask) return;
-    if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+    /* R1 -> R1 */
+    if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
     if (next->n_producers > 0) dlpi_deal(p, next, w->id, t->b, t->unit);
-    else if (next->w.num_workers > 0) dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
+    else if (next->w.num_workers > 0)
+        dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
     else dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
@@ -4263,10 +4293,10 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlpi_ready_wake(p, w, t->b);
 }
 
-/* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from the
-   slot and are done all over again. Bits first, then the claims from this stage backwards, then the
-   call to look again: whoever claims a freed unit finds the bits of the stages before it gone, so no
-   stage runs before the one behind it. */
+/* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
+   the slot and are done all over again. Bits first, then the claims from this stage backwards, then
+   the call to look again: whoever claims a freed unit finds the bits of the stages before it gone,
+   so no stage runs before the one behind it. */
 static void dlpi_rows_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_own_freed(p, t);
@@ -4293,7 +4323,8 @@ static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
     uint64_t ticket;
     for (uint32_t i = 0; i < st->n_producers; i++) {
         uint32_t turn = w->lane_turn++ % st->n_producers;
-        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + turn * (uint32_t)st->n_workers + (uint32_t)w->id];
+        dlp_spsc_rx *rx =
+            &p->lane_rx[st->lane_base + turn * (uint32_t)st->n_workers + (uint32_t)w->id];
         while (dlp_spsc_try_pop(rx, &ticket) == DLP_OK) {
             bool mine = dlpi_claim_ticket(w, ticket, t);
             dlpi_bump(&w->wb->finished, 1);
@@ -4327,7 +4358,8 @@ static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
     uint64_t from[sizeof *e / 8];
     memcpy(from, e, sizeof *e);
     for (size_t i = 0; i < sizeof *e / 8; i++)
-        DLPI_STORE_REL(&to[i], from[i]); /* G1 -> G1: who sees a word of it sees the head before it */
+        /* G1 -> G1: who sees a word of it sees the head before it */
+        DLPI_STORE_REL(&to[i], from[i]);
     DLPI_STORE_REL(&w->wb->trace_head, head + 1); /* G1 -> G1 */
 }
 
@@ -4341,7 +4373,8 @@ static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to,
                            uint64_t epoch, uint32_t items) {
     dlp_trace_event *e = &w->event;
     uint64_t zero = w->p->ctl->started_ns;
-    if (e->kind == kind && e->sequence == b && e->end_ns + zero == from && e->items + items < 65536u) {
+    if (e->kind == kind && e->sequence == b && e->end_ns + zero == from &&
+        e->items + items < 65536u) {
         e->end_ns = to - zero;
         e->items = (uint16_t)(e->items + items);
         return;
@@ -4432,7 +4465,8 @@ static void dlpi_skip_note(dlpi_worker *w, const dlp_item *it, int code, uint64_
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
     if (max == 0) return true;
-    return max != DLP_NONE && DLPI_ADD_SEQ(&w->p->ctl->failures, UINT64_C(1)) < (uint64_t)max; /* K2 <-> K2 */
+    /* K2 <-> K2 */
+    return max != DLP_NONE && DLPI_ADD_SEQ(&w->p->ctl->failures, UINT64_C(1)) < (uint64_t)max;
 }
 
 static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
@@ -4555,8 +4589,8 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
 /* The sampler's function gave an index that the dataset does not have. */
 static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     snprintf(w->wb->message, sizeof w->wb->message,
-             "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items", w->item.index,
-             w->p->fetch->dataset.n_items);
+             "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
+             w->item.index, w->p->fetch->dataset.n_items);
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
@@ -4576,11 +4610,13 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
             for (uint32_t f = 0; f < p->items.n; f++)
                 memset(w->data[f], 0, p->items.at[f].row_bytes);
         DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
-        if (DLPI_UNLIKELY(it->index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
+        if (DLPI_UNLIKELY(it->index >= p->fetch->dataset.n_items))
+            return dlpi_row_no_item(w, t, row);
         DLPI_STORE_RLX(&w->wb->current_position, it->position);
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
         rc = w->st->item(w->st->user, it);
-        if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) rc = dlpi_row_lengths(w, t, row);
+        if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
+            rc = dlpi_row_lengths(w, t, row);
         if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
         what = dlpi_row_failed(w, t, row, rc);
         dlpi_failure_forget(w);
@@ -4609,8 +4645,10 @@ static inline void dlpi_item_step(dlpi_worker *w) {
     if (++w->item.position == p->samples) w->item.position = 0;
 }
 
-/* A few indices, out of a block of 64 kept from the last time: a block costs little more than one. */
-static void dlpi_near_indices(dlpi_worker *w, uint64_t epoch, uint64_t first, uint32_t n, uint64_t *index) {
+/* A few indices, out of a block of 64 kept from the last time: a block costs little more than
+   one. */
+static void dlpi_near_indices(dlpi_worker *w, uint64_t epoch, uint64_t first, uint32_t n,
+                              uint64_t *index) {
     for (uint32_t i = 0; i < n; i++) {
         uint64_t at = first + i, from = at & ~UINT64_C(63), left = w->p->samples - from;
         if (w->near_n == 0 || w->near_first != from || w->near_epoch != epoch) {
@@ -4634,7 +4672,8 @@ static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        if (take < 8 && w->st->n_workers <= 4) dlpi_near_indices(w, slot->epoch, first, take, index);
+        if (take < 8 && w->st->n_workers <= 4)
+            dlpi_near_indices(w, slot->epoch, first, take, index);
         else dlpi_order_block(&w->order, slot->epoch, first, take, index);
         index += take;
         at += take;
@@ -4642,8 +4681,8 @@ static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
-/* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they wait
-   for those: the unit is freed as a whole. */
+/* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
+   wait for those: the unit is freed as a whole. */
 static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bool waits) {
     uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
     if (!waits) {
@@ -4654,8 +4693,8 @@ static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bo
         dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
 
-/* Must the first stage still find the rows' indices? If not, they stand in the slot, replacements among
-   them. */
+/* Must the first stage still find the rows' indices? If not, they stand in the slot, replacements
+   among them. */
 static bool dlpi_unit_fresh(const dlpi_worker *w, const dlpi_unit *t, uint32_t already) {
     const uint8_t *repl = dlpi_slot_repl(w->p, t->slot), *tries = dlpi_slot_tries(w->p, t->slot);
     bool fresh = w->st->work == 0 && already == 0;
@@ -4679,7 +4718,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         int what = DLPI_ROW_DONE;
         if (already & bit) continue;
         if (!t->plain && rowst[r] == DLPI_ROW_LEFT) left++;
-        else if (w->item.epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) what = dlpi_row_run(w, t, r); /* N1 */
+        /* N1 */
+        else if (w->item.epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) what = dlpi_row_run(w, t, r);
         if (what == DLPI_ROW_DONE) mask |= bit;
         if (what == DLPI_ROW_REDO) redo |= bit;
         if (what == DLPI_ROW_LATER) later |= bit;
@@ -4712,7 +4752,8 @@ static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t no
 
 /* Can this parked row, which is due, do anything now? */
 static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
-    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->pub)), rows; /* claimed */
+    /* claimed */
+    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->pub)), rows;
     dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1, false};
     return dlpi_parked_stays(w, k) || dlpi_group_due(w, &t, now, &rows);
 }
@@ -4734,7 +4775,8 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t, t->row);
-    if (w->item.epoch >= DLPI_LOAD_RLX(&w->p->ctl->cancel)) what = dlpi_row_run(w, t, t->row); /* N1 */
+    /* N1 */
+    if (w->item.epoch >= DLPI_LOAD_RLX(&w->p->ctl->cancel)) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->item.epoch, 1);
     if (what == DLPI_ROW_DONE) {
         dlpi_bump(&w->wb->items, 1);
@@ -4755,7 +4797,8 @@ static bool dlpi_unpark(dlpi_worker *w) {
         bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
         if (k.due_ns > now && !cancelled) continue;
-        t.unit = k.row >> dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->pub)); /* claimed */
+        /* claimed */
+        t.unit = k.row >> dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->pub));
         if (!again && !dlpi_group_due(w, &t, now, &group)) continue;
         rows = again ? UINT32_C(1) << k.row % DLPI_WORD_ROWS : group;
         dlpi_parked_remove(w, &t, rows);
@@ -4769,7 +4812,8 @@ static bool dlpi_unpark(dlpi_worker *w) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-collate    BATCHES OUT OF ITEMS */
 
-static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) { /* UINT64_MAX when it is too much */
+/* UINT64_MAX when it is too much */
+static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
     uint64_t n = 1;
     for (int i = 0; i < ndim; i++) {
         if (shape[i] < 0 || (shape[i] > 0 && n > (UINT64_C(1) << 62) / (uint64_t)shape[i]))
@@ -4835,12 +4879,14 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
         const dlpi_field *d = &p->batches.at[f];
         const struct dlp_collate_out *out = &w->out[f];
         dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
-        uint64_t n = out->ndim >= 0 && out->ndim <= DLP_MAX_DIMS ? dlpi_shape_count(out->shape, out->ndim)
-                                                                 : UINT64_MAX;
+        uint64_t n = out->ndim >= 0 && out->ndim <= DLP_MAX_DIMS
+                         ? dlpi_shape_count(out->shape, out->ndim)
+                         : UINT64_MAX;
         if (n > d->capacity / d->elem_bytes) {
             w->bad_field = d->name;
             snprintf(w->wb->message, sizeof w->wb->message,
-                     "the collate gave field \"%s\" a shape that does not fit its %" PRIu64 " bytes",
+                     "the collate gave field \"%s\" a shape that does not fit its %" PRIu64
+                     " bytes",
                      d->name, d->capacity);
             return DLP_ERR_LENGTH;
         }
@@ -4873,8 +4919,11 @@ static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
 
 static int dlpi_collate_fields(const dlp_collate *c) {
     bool alike = c->n_in == c->n_out;
-    for (uint32_t f = 0; alike && f < c->n_in; f++) alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
-    return alike ? 0 : dlp_collate_fail(c, 0, "a built-in collate needs out_fields to be NULL, or the dataset's");
+    for (uint32_t f = 0; alike && f < c->n_in; f++)
+        alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
+    return alike ? 0
+                 : dlp_collate_fail(
+                       c, 0, "a built-in collate needs out_fields to be NULL, or the dataset's");
 }
 
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
@@ -4885,15 +4934,18 @@ DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
         struct dlp_collate_out *out = &c->out[f];
         bool ragged = in->field->ragged != 0 && c->count > 0;
         uint32_t longest = ragged ? dlpi_longest(c, in) : 0;
-        uint64_t unit = dlpi_unit_bytes(in), wide = ragged ? in->lengths[longest] : in->field->ragged ? 0 : 1;
+        uint64_t unit = dlpi_unit_bytes(in), wide = ragged              ? in->lengths[longest]
+                                                    : in->field->ragged ? 0
+                                                                        : 1;
         if (unit * wide * c->count > out->capacity)
-            return dlp_collate_fail(c, 0, "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64 " of item %"
-                                    PRIu64 " are more than max_per_batch", in->field->name, c->count, wide,
-                                    c->index[longest]);
+            return dlp_collate_fail(c, 0,
+                                    "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64
+                                    " of item %" PRIu64 " are more than max_per_batch",
+                                    in->field->name, c->count, wide, c->index[longest]);
         for (uint32_t r = 0; r < c->count; r++) {
             uint64_t n = in->field->ragged ? in->lengths[r] : 1;
-            memcpy((uint8_t *)out->data + r * wide * unit, (const uint8_t *)in->data + r * in->stride,
-                   (size_t)(n * unit));
+            memcpy((uint8_t *)out->data + r * wide * unit,
+                   (const uint8_t *)in->data + r * in->stride, (size_t)(n * unit));
             if (in->field->ragged) out->lengths[r] = n;
         }
         if (in->field->ragged) out->shape[1] = (int64_t)wide;
@@ -4907,8 +4959,10 @@ static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in
     for (uint32_t r = 0; r < c->count; r++) {
         uint64_t n = in->lengths[r];
         if ((at + n) * unit > out->capacity)
-            return dlp_collate_fail(c, 0, "field \"%s\" has more rows in this batch than max_per_batch; "
-                                    "item %" PRIu64 " is the first past it", in->field->name, c->index[r]);
+            return dlp_collate_fail(c, 0,
+                                    "field \"%s\" has more rows in this batch than max_per_batch; "
+                                    "item %" PRIu64 " is the first past it",
+                                    in->field->name, c->index[r]);
         memcpy((uint8_t *)out->data + at * unit, (const uint8_t *)in->data + r * in->stride,
                (size_t)(n * unit));
         out->lengths[r] = n;
@@ -5058,8 +5112,8 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
-   A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it runs
-   is decided elsewhere: dlpi_step is called by the caller for inline stages and by threads. */
+   A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
+   runs is decided elsewhere: dlpi_step is called by the caller for inline stages and by threads. */
 
 /* Tickets dealt to this worker come first; they are hints, the claim decides. */
 static bool dlpi_worker_find(dlpi_worker *w, dlpi_unit *t) {
@@ -5078,7 +5132,8 @@ static bool dlpi_step(dlpi_worker *w) {
     return true;
 }
 
-/* ns until a parked row may move, at most a sleep. One that is due may wait for others of its unit. */
+/* ns until a parked row may move, at most a sleep. One that is due may wait for others of its
+   unit. */
 static uint64_t dlpi_park_due(const dlpi_worker *w) {
     uint64_t least = DLPI_SLEEP_NS, now;
     if (w->n_parked == 0) return least;
@@ -5091,8 +5146,9 @@ static uint64_t dlpi_park_due(const dlpi_worker *w) {
     return least;
 }
 
-/* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The others
-   rely on it for ten times as long: many that each look round would cost more than idleness may. */
+/* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
+   others rely on it for ten times as long: many that each look round would cost more than idleness
+   may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_bell *bell = &w->bell->bell[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
@@ -5221,8 +5277,9 @@ static void *dlpi_thread_feeder(void *arg) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE
    One thread, or the caller. Batches go in their order (unordered: as they become ready) into the
-   device buffers; a batch is ready when the event behind its copies has passed. None of a later epoch goes
-   while one of the oldest is to come: the caller takes no other before, and it could find no buffer. */
+   device buffers; a batch is ready when the event behind its copies has passed. None of a later
+   epoch goes while one of the oldest is to come: the caller takes no other before, and it could
+   find no buffer. */
 
 static int dlpi_xfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
     dlp_error e;
@@ -5362,7 +5419,8 @@ static void dlpi_host_free(void *user, void *dev) {
     DLPI_UNUSED(user);
     free(dev);
 }
-static int dlpi_host_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
+static int dlpi_host_copy(void *user, void *dev, const void *host, uint64_t bytes,
+                          uint32_t buffer) {
     DLPI_UNUSED(user);
     DLPI_UNUSED(buffer);
     if (bytes > 0) memcpy(dev, host, (size_t)bytes);
@@ -5386,8 +5444,8 @@ DLPDEF const dlp_device *dlp_device_host(void) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-state      RESUME
-   Fixed size, little-endian words; what changes the order is in it field by field, so that a mismatch
-   names the field. */
+   Fixed size, little-endian words; what changes the order is in it field by field, so that a
+   mismatch names the field. */
 
 typedef struct dlpi_state {
     uint64_t magic;
@@ -5421,7 +5479,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->magic = DLPI_STATE_MAGIC;
     s->n_items = p->fetch->dataset.n_items;
     s->seed = p->sampler->sampler.seed;
-    s->params = dlpi_order_params_hash(&p->sampler->sampler, s->n_items);
+    s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
@@ -5451,8 +5509,9 @@ static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
     return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
 }
 
-/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them. When all
-   that was fed is delivered, what stands behind the highest stays, for the sampler's state is known there. */
+/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them.
+   When all that was fed is delivered, what stands behind the highest stays, for the sampler's state
+   is known there. */
 static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
@@ -5472,8 +5531,8 @@ static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     }
 }
 
-/* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its epoch need
-   not be the highest. */
+/* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
+   epoch need not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->d.unordered) {
@@ -5511,8 +5570,9 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
 
 static int dlpi_state_differs(dlp_pipe *p, const char *field, uint64_t was, uint64_t is) {
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_RESUME, field, "the state was saved with %s %" PRIu64 ", this pipe has %"
-                   PRIu64, field, was, is);
+    dlpi_error_set(&e, DLP_ERR_RESUME, field,
+                   "the state was saved with %s %" PRIu64 ", this pipe has %" PRIu64, field, was,
+                   is);
     return dlpi_pipe_fail(p, &e);
 }
 
@@ -5554,7 +5614,8 @@ static int dlpi_state_seek(dlp_pipe *p, const dlpi_state *s) {
         p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
         skipped++;
     }
-    if (p->window + skipped > DLPI_WINDOW_MAX) /* all that a state must tell apart fits in its bitmap */
+    /* all that a state must tell apart fits in its bitmap */
+    if (p->window + skipped > DLPI_WINDOW_MAX)
         p->window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
     p->epoch_open = s->batch > 0 || skipped > 0;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
@@ -5575,7 +5636,8 @@ static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state_config(p, &mine);
     if (s.magic != DLPI_STATE_MAGIC || s.check != dlpi_state_check(&s) ||
         s.window_used > DLPI_WINDOW_MAX || s.sampler_bytes > DLP_SAMPLER_STATE_BYTES) {
-        dlpi_error_set(&e, DLP_ERR_CORRUPT, "resume", "this is no state of this version, or it is damaged");
+        dlpi_error_set(&e, DLP_ERR_CORRUPT, "resume",
+                       "this is no state of this version, or it is damaged");
         return dlpi_pipe_fail(p, &e);
     }
     if (s.n_items != mine.n_items) return dlpi_state_differs(p, "n_items", s.n_items, mine.n_items);
@@ -5599,7 +5661,9 @@ static int dlpi_state_take(dlp_pipe *p) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-deliver    NEXT AND RELEASE */
 
-static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->xfer ? p->xfer : p->work[p->n_work - 1]; }
+static dlpi_stage *dlpi_final(const dlp_pipe *p) {
+    return p->xfer ? p->xfer : p->work[p->n_work - 1];
+}
 
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     return DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, dlpi_final(p))->ready) == b + 1; /* Y1 <- Y1 */
@@ -5636,7 +5700,8 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     DLPI_STORE_REL(&ctl->base, p->base); /* V1 -> V1 */
     DLPI_STORE_REL(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
     if (threaded) {
-        DLPI_ADD_SEQ(&ctl->calls, UINT64_C(1)); /* B1: orders delivered before the look at the sleeper */
+        /* B1: orders delivered before the look at the sleeper */
+        DLPI_ADD_SEQ(&ctl->calls, UINT64_C(1));
         dlpi_ring_one(&ctl->feeder_sleeps, &ctl->feeder_word);
     }
     if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
@@ -5662,9 +5727,9 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     }
 }
 
-/* How many credits to gather before they are fed. The tail is read by every worker, so each publication
-   costs a trip of its line between cores; a caller that takes batches faster than that feeds several
-   at once. At most a quarter of the credits wait, and none while the caller waits. */
+/* How many credits to gather before they are fed. The tail is read by every worker, so each
+   publication costs a trip of its line between cores; a caller that takes batches faster than that
+   feeds several at once. At most a quarter of the credits wait, and none while the caller waits. */
 static uint64_t dlpi_burst(const dlp_pipe *p) {
     return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
@@ -5703,7 +5768,8 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
 static int dlpi_next_error(dlp_pipe *p, bool over) {
     const dlpi_ctl *ctl = p->ctl;
     if (DLPI_LOAD_ACQ(&ctl->error_ready) == 0) return DLP_OK; /* E1 <- E1 */
-    if (DLPI_LOAD_RLX(&ctl->feed_code) != 0 && !over) return DLP_OK; /* batches before it come first */
+    /* batches before it come first */
+    if (DLPI_LOAD_RLX(&ctl->feed_code) != 0 && !over) return DLP_OK;
     return dlpi_pipe_fail(p, &ctl->error);
 }
 
@@ -5752,8 +5818,9 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
         if (limit == 0 || !w->started) continue; /* an inline callback has returned: we are here */
         if (DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
         if (index == UINT64_MAX || now < since + limit) continue;
-        dlpi_error_set(&e, DLP_ERR_DEADLINE, "", "the callback runs for %" PRIu64
-                       " ms, its deadline_ms is %d", (now - since) / 1000000u, w->st->w.deadline_ms);
+        dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
+                       "the callback runs for %" PRIu64 " ms, its deadline_ms is %d",
+                       (now - since) / 1000000u, w->st->w.deadline_ms);
         dlpi_describe_current(w, index, &e);
         return dlpi_pipe_fail(p, &e);
     }
@@ -5818,7 +5885,8 @@ static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
     waited = p->inline_ns * (calls - 1);
     dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
     dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
-    DLPI_STORE_RLX(&w->wb->hist[dlpi_hist_bucket(each)], w->wb->hist[dlpi_hist_bucket(each)] + calls);
+    DLPI_STORE_RLX(&w->wb->hist[dlpi_hist_bucket(each)],
+                   w->wb->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
 }
@@ -5887,7 +5955,8 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 
-static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *range, int64_t got) {
+static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *range,
+                    int64_t got) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_ARG, field, "%s is %" PRId64 ", must be %s", field, got, range);
     dlpi_copy_text(e.stage, sizeof e.stage, stage);
@@ -5928,13 +5997,15 @@ static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
     for (int i = 0; i < w->n_affinity; i++)
         DLPI_RANGE(w->affinity[i], 0, 1023, "affinity", "CPU numbers 0..1023");
     if (st->kind == DLP_STAGE_MAP_BATCH && w->retries > 0 && !w->idempotent)
-        return dlpi_bad(p, st->name, "retries",
-                        "0 unless idempotent = 1: a batch that was changed in place can't be tried again",
-                        w->retries);
+        return dlpi_bad(
+            p, st->name, "retries",
+            "0 unless idempotent = 1: a batch that was changed in place can't be tried again",
+            w->retries);
     if (w->placement == DLP_PLACE_PROCESSES) {
         dlp_error e;
-        dlpi_error_set(&e, DLP_ERR_UNSUPPORTED, "placement",
-                       "DLP_PLACE_PROCESSES needs worker processes, which this build does not have");
+        dlpi_error_set(
+            &e, DLP_ERR_UNSUPPORTED, "placement",
+            "DLP_PLACE_PROCESSES needs worker processes, which this build does not have");
         dlpi_copy_text(e.stage, sizeof e.stage, st->name);
         return dlpi_pipe_fail(p, &e);
     }
@@ -6003,7 +6074,8 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
     DLPI_RANGE(d->elem_bytes, 1, 8, "fields[].dtype", "a DLP_DTYPE of 8, 16, 32 or 64 bits");
     DLPI_RANGE(f->ndim, 0, DLP_MAX_DIMS - 1, "fields[].ndim", "0..7");
-    DLPI_RANGE(f->ragged, 0, f->ndim > 0 ? 1 : 0, "fields[].ragged", "0, or 1 with ndim of at least 1");
+    DLPI_RANGE(f->ragged, 0, f->ndim > 0 ? 1 : 0, "fields[].ragged",
+               "0, or 1 with ndim of at least 1");
     for (int i = 0; i < f->ndim; i++) {
         DLPI_RANGE(f->shape[i], 1, INT64_C(1) << 46, "fields[].shape", "1 and more");
         if (n > DLPI_CELL_MAX / (uint64_t)f->shape[i])
@@ -6012,7 +6084,8 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     }
     d->row_bytes = n * d->elem_bytes;
     if (d->row_bytes > DLPI_CELL_MAX / rows)
-        return dlpi_bad(p, stage, "fields[].shape", "under 2^46 bytes a batch", (int64_t)d->row_bytes);
+        return dlpi_bad(p, stage, "fields[].shape", "under 2^46 bytes a batch",
+                        (int64_t)d->row_bytes);
     d->capacity = d->row_bytes * rows;
     DLPI_RANGE(f->max_per_batch, 0, INT64_C(1) << 46, "fields[].max_per_batch", "0 and more");
     if (pooled && f->ragged && f->max_per_batch > 0) {
@@ -6029,7 +6102,8 @@ static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         const char *name = st->fields[i].name;
         if (name == NULL || name[0] == 0 || strlen(name) >= sizeof st->field_names[i])
-            return dlpi_bad(p, st->name, "fields[].name", "1 to 31 bytes", name ? (int64_t)strlen(name) : 0);
+            return dlpi_bad(p, st->name, "fields[].name", "1 to 31 bytes",
+                            name ? (int64_t)strlen(name) : 0);
         dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
         st->fields[i].name = st->field_names[i];
     }
@@ -6081,7 +6155,8 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         bool many = st->kind == DLP_STAGE_MAP_ITEM || st->kind == DLP_STAGE_MAP_BATCH;
         if (++seen > p->n_stages) return dlpi_bad_graph(p, st->name, "the links make a cycle");
         if (rank < before || (rank == before && !many))
-            return dlpi_bad_graph(p, st->name, "this stage can't follow the one before it; the order is "
+            return dlpi_bad_graph(p, st->name,
+                                  "this stage can't follow the one before it; the order is "
                                   "sampler, repeat, fetch, item maps, batch, batch maps, transfer");
         before = rank;
         visited |= 1u << at;
@@ -6095,7 +6170,8 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (i != first && p->stages[i].prev < 0)
             return dlpi_bad_graph(p, p->stages[i].name, "no stage is linked to this one");
     for (int i = 0; i < p->n_stages; i++)
-        if ((visited >> i & 1u) == 0) return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
+        if ((visited >> i & 1u) == 0)
+            return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
     return DLP_OK;
 }
 
@@ -6159,8 +6235,10 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     p->global_batch = p->batcher->batching.batch_size;
     p->last = p->batcher->batching.last;
     if (p->global_batch % p->world != 0 && !d->allow_uneven) {
-        dlpi_error_set(&e, DLP_ERR_ARG, "world_size", "batch_size %" PRIu64 " can't be divided by world_size %"
-                       PRIu32 "; set allow_uneven for ranks of different counts", p->global_batch, p->world);
+        dlpi_error_set(&e, DLP_ERR_ARG, "world_size",
+                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu32
+                       "; set allow_uneven for ranks of different counts",
+                       p->global_batch, p->world);
         dlpi_copy_text(e.stage, sizeof e.stage, st->name);
         return dlpi_pipe_fail(p, &e);
     }
@@ -6218,13 +6296,16 @@ static int dlpi_resolve(dlp_pipe *p) {
     bool own_fields;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
-    p->prefetch = p->d.prefetch_factor ? (uint32_t)p->d.prefetch_factor : dlpi_all_inline(p) ? 1 : 2;
+    p->prefetch = p->d.prefetch_factor ? (uint32_t)p->d.prefetch_factor
+                  : dlpi_all_inline(p) ? 1
+                                       : 2;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
     p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
     if (p->window < p->prefetch)
-        return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1", (int64_t)p->prefetch);
+        return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
+                        (int64_t)p->prefetch);
     if ((rc = dlpi_list_work(p)) != DLP_OK) return rc;
     for (int i = 0; i < p->n_work; i++)
         if ((rc = dlpi_check_workers(p, p->work[i])) != DLP_OK) return rc;
@@ -6236,7 +6317,9 @@ static int dlpi_resolve(dlp_pipe *p) {
     if (own_fields)
         rc = dlpi_fields_init(p, p->batcher->name, &p->batches, p->batcher->batching.out_fields,
                               p->batcher->batching.n_out_fields, true);
-    else rc = dlpi_fields_init(p, p->batcher->name, &p->batches, ds->fields, ds->n_fields, p->staged);
+    else
+        rc =
+            dlpi_fields_init(p, p->batcher->name, &p->batches, ds->fields, ds->n_fields, p->staged);
     return rc;
 }
 
@@ -6248,7 +6331,8 @@ static void dlpi_layout_slot(dlp_pipe *p) {
     p->units_max = p->batch_rows;
     for (int i = 0; i <= p->n_work; i++) {
         dlpi_stage *st = i < p->n_work ? p->work[i] : p->xfer;
-        uint64_t words = i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
+        uint64_t words =
+            i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
         if (st == NULL) continue;
         st->sst_offset = at;
         at += offsetof(dlpi_sst, words) + (words + (p->words_max > 1 ? 1 : 0)) * 8;
@@ -6317,7 +6401,8 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     bytes += p->batch_rows + 2u * (uint64_t)p->ring + p->global_batch * 8;
     bytes += (buffers * p->batches.n + 1) * sizeof(void *) + (buffers + 1) * sizeof(uint32_t);
     bytes += ((uint64_t)p->n_lanes + 1) * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
-    for (int i = 0; i < p->n_stages; i++) bytes += (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t);
+    for (int i = 0; i < p->n_stages; i++)
+        bytes += (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t);
     return bytes;
 }
 
@@ -6342,13 +6427,15 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_ctl = dlpi_take_bytes(&at, sizeof(dlpi_ctl), DLPI_LINE);
     p->off_bells = dlpi_take_bytes(&at, (uint64_t)p->n_work * sizeof(dlpi_sbell), DLPI_LINE);
     p->off_ring = dlpi_take_bytes(&at, p->ring * sizeof(uint32_t), DLPI_LINE);
-    p->off_cell_used = dlpi_take_bytes(&at, p->staged ? p->prefetch * sizeof(uint32_t) : 0, DLPI_LINE);
+    p->off_cell_used =
+        dlpi_take_bytes(&at, p->staged ? p->prefetch * sizeof(uint32_t) : 0, DLPI_LINE);
     p->off_workers = dlpi_take_bytes(&at, lanes * dlpi_wblock_stride(), DLPI_LINE);
     p->off_slots = dlpi_take_bytes(&at, p->n_slots * p->slot_stride, DLPI_LINE);
     p->off_table = dlpi_take_bytes(
         &at, dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items), DLPI_LINE);
     p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
-    p->off_trace = dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
+    p->off_trace =
+        dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
@@ -6437,7 +6524,8 @@ static uint64_t dlpi_cgroup_left(void) {
     FILE *f = fopen("/proc/self/cgroup", "re");
     while (f && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
-        if (strncmp(line, "0::/", 4) == 0 && line[4] != 0) dlpi_copy_text(dir + root, sizeof dir - root, line + 3);
+        if (strncmp(line, "0::/", 4) == 0 && line[4] != 0)
+            dlpi_copy_text(dir + root, sizeof dir - root, line + 3);
     }
     if (f) fclose(f);
     for (;;) {
@@ -6454,9 +6542,10 @@ static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const ch
     const dlp_plan_line *big = &plan->lines[0];
     for (uint32_t i = 1; i < plan->n_lines; i++)
         if (plan->lines[i].bytes > big->bytes) big = &plan->lines[i];
-    dlpi_error_set(&e, DLP_ERR_LIMIT, field, "the plan needs %" PRIu64 " bytes, %s is %" PRIu64
-                   "; the largest part is %" PRIu64 " x %" PRIu64 " bytes for %s", plan->total_bytes,
-                   what, limit, big->count, big->bytes_each, big->what);
+    dlpi_error_set(&e, DLP_ERR_LIMIT, field,
+                   "the plan needs %" PRIu64 " bytes, %s is %" PRIu64
+                   "; the largest part is %" PRIu64 " x %" PRIu64 " bytes for %s",
+                   plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
     return dlpi_pipe_fail(p, &e);
 }
 
@@ -6525,7 +6614,8 @@ static void dlpi_region_record(dlpi_region *r, uint32_t type, uint64_t offset, u
 }
 
 static uint64_t dlpi_layout_hash(void) {
-    uint64_t sizes = sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) + ((uint64_t)sizeof(dlpi_wblock) << 32);
+    uint64_t sizes =
+        sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) + ((uint64_t)sizeof(dlpi_wblock) << 32);
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE);
 }
 
@@ -6544,7 +6634,8 @@ static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region_record(r, DLPI_REC_SLOTS, p->off_slots, p->slot_stride, p->n_slots);
     dlpi_region_record(r, DLPI_REC_TABLE, p->off_table, p->off_lanes - p->off_table, 1);
     dlpi_region_record(r, DLPI_REC_LANES, p->off_lanes, p->lanes_bytes, 1);
-    dlpi_region_record(r, DLPI_REC_TRACE, p->off_trace, p->trace_events * sizeof(dlp_trace_event), lanes);
+    dlpi_region_record(r, DLPI_REC_TRACE, p->off_trace, p->trace_events * sizeof(dlp_trace_event),
+                       lanes);
     dlpi_region_record(r, DLPI_REC_CELLS, p->off_cells, p->cell_stride, p->n_slots);
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
@@ -6564,8 +6655,9 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->dev_slot = calloc((size_t)buffers + 1, sizeof *p->dev_slot);
     p->lane_tx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_tx);
     p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken && p->taken_by_xfer &&
-        p->feed.ahead_index && p->dev_data && p->dev_slot && p->lane_tx && p->lane_rx)
+    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken &&
+        p->taken_by_xfer && p->feed.ahead_index && p->dev_data && p->dev_slot && p->lane_tx &&
+        p->lane_rx)
         return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
@@ -6583,8 +6675,10 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->st = st;
     w->id = id;
     w->global = global;
-    w->wb = (dlpi_wblock *)(void *)(p->region + p->off_workers + (uint64_t)global * dlpi_wblock_stride());
-    w->trace = (dlp_trace_event *)(void *)(p->region + p->off_trace) + (size_t)global * p->trace_events;
+    w->wb = (dlpi_wblock *)(void *)(p->region + p->off_workers +
+                                    (uint64_t)global * dlpi_wblock_stride());
+    w->trace =
+        (dlp_trace_event *)(void *)(p->region + p->off_trace) + (size_t)global * p->trace_events;
     w->wb->current = UINT64_MAX;
     w->clock_every = 1;
     w->item.data = w->data;
@@ -6595,7 +6689,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.internal = w;
     if (st == NULL) return;
     if (st->work < p->n_work) w->bell = &p->bells[st->work];
-    dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items, p->region + p->off_table);
+    dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
+                    p->region + p->off_table);
 }
 
 static int dlpi_lanes_init(dlp_pipe *p) {
@@ -6605,8 +6700,10 @@ static int dlpi_lanes_init(dlp_pipe *p) {
         for (uint32_t k = 0; k < n; k++) {
             void *mem = p->region + p->off_lanes + st->lanes_offset + k * st->lane_bytes;
             int rc = dlp_spsc_init(mem, st->lane_bytes, 8, st->lane_cap, 0);
-            if (rc == DLP_OK) rc = dlp_spsc_attach_tx(&p->lane_tx[st->lane_base + k], mem, st->lane_bytes);
-            if (rc == DLP_OK) rc = dlp_spsc_attach_rx(&p->lane_rx[st->lane_base + k], mem, st->lane_bytes);
+            if (rc == DLP_OK)
+                rc = dlp_spsc_attach_tx(&p->lane_tx[st->lane_base + k], mem, st->lane_bytes);
+            if (rc == DLP_OK)
+                rc = dlp_spsc_attach_rx(&p->lane_rx[st->lane_base + k], mem, st->lane_bytes);
             if (rc != DLP_OK) {
                 dlp_error e;
                 dlpi_error_set(&e, rc, "", "a lane can't be made");
@@ -6634,7 +6731,8 @@ static int dlpi_device_start(dlp_pipe *p) {
         rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &p->dev_data[i]);
     }
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_DEVICE, "", "device \"%s\": %s returned %d", d->name ? d->name : "", what, rc);
+    dlpi_error_set(&e, DLP_ERR_DEVICE, "", "device \"%s\": %s returned %d", d->name ? d->name : "",
+                   what, rc);
     dlpi_copy_text(e.stage, sizeof e.stage, p->xfer->name);
     return dlpi_pipe_fail(p, &e);
 }
@@ -6660,11 +6758,12 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
         errno = rc;
         return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
     }
-    if (w->st->w.stack_bytes && pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
+    if (w->st->w.stack_bytes &&
+        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
         dlp_error e;
         pthread_attr_destroy(&attr);
-        dlpi_error_set(&e, DLP_ERR_ARG, "stack_bytes", "%" PRIu64 " is no stack size of this system",
-                       w->st->w.stack_bytes);
+        dlpi_error_set(&e, DLP_ERR_ARG, "stack_bytes",
+                       "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
         dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
         return dlpi_pipe_fail(p, &e);
     }
@@ -6680,7 +6779,8 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
 }
 
-/* How long to spin: about 10 us where everybody has a core; else a little, then give the core away. */
+/* How long to spin: about 10 us where everybody has a core; else a little, then give the core
+   away. */
 static void dlpi_wait_rule(dlp_pipe *p) {
     p->peers = 1;
     for (int i = 0; i < p->n_work; i++)
@@ -6690,8 +6790,10 @@ static void dlpi_wait_rule(dlp_pipe *p) {
     p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
     p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
     if (p->peers - 1 > p->cpus)
-        dlpi_warn(p, "%d worker threads on %d cores: more than can run at once (fine when items wait, "
-                  "not when they compute)", p->peers - 1, p->cpus);
+        dlpi_warn(p,
+                  "%d worker threads on %d cores: more than can run at once (fine when items wait, "
+                  "not when they compute)",
+                  p->peers - 1, p->cpus);
     if ((uint64_t)p->fetch->w.num_workers > (uint64_t)p->prefetch * p->batch_rows)
         dlpi_warn(p, "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
                   " items in flight: the rest will idle", p->fetch->w.num_workers,
@@ -6715,7 +6817,8 @@ static int dlpi_start_threads(dlp_pipe *p) {
     }
     if (rc == DLP_OK && p->xfer && p->xfer->transfer.threaded)
         rc = dlpi_thread_start(p, &p->workers[p->xfer->first_worker], dlpi_thread_transfer);
-    if (rc == DLP_OK && p->sampler->sampler.threaded) rc = dlpi_thread_start(p, p->trainer, dlpi_thread_feeder);
+    if (rc == DLP_OK && p->sampler->sampler.threaded)
+        rc = dlpi_thread_start(p, p->trainer, dlpi_thread_feeder);
     return rc;
 }
 
@@ -6731,11 +6834,14 @@ static int dlpi_start_live(dlp_pipe *p) {
     p->last_sequence = UINT64_MAX;
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items, p->region + p->off_table);
+    p->params_hash =
+        dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
     dlpi_region_init(p);
     for (int i = 0; i < p->n_work; i++) {
         dlpi_stage *st = p->work[i];
         uint64_t deadline = (uint64_t)st->w.deadline_ms * 1000000u;
-        if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns)) p->deadline_ns = deadline;
+        if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
+            p->deadline_ns = deadline;
         for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
     if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
@@ -6749,7 +6855,8 @@ static int dlpi_start_live(dlp_pipe *p) {
             uint64_t *words = dlpi_sst_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;
             for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
-            for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
+            for (uint64_t k = 0; k < n; k++)
+                words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
         }
         dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
@@ -6792,8 +6899,8 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     return true;
 }
 
-/* Which callback still runs: of a worker that works, else of one that has not ended (its init or exit,
-   the sampler's, the device's). */
+/* Which callback still runs: of a worker that works, else of one that has not ended (its init or
+   exit, the sampler's, the device's). */
 static int dlpi_busy(dlp_pipe *p) {
     dlp_error e;
     dlpi_worker *who = NULL;
@@ -6830,7 +6937,8 @@ static void dlpi_close_rest(dlp_pipe *p) {
 }
 
 static int dlpi_close(dlp_pipe *p) {
-    uint64_t ns = p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
+    uint64_t ns =
+        p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
     uint64_t until = p->d.close_timeout_ms == DLP_FOREVER ? UINT64_MAX : dlpi_now_ns() + ns;
     if (p->d.close_timeout_ms == DLP_NOWAIT) until = 0;
     if (p->closing == 0) p->closing = 1;
@@ -6849,7 +6957,8 @@ static int dlpi_close(dlp_pipe *p) {
 
 static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worker_stats *out) {
     const dlpi_wblock *b = w->wb;
-    uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = dlpi_now_ns(); /* statistics, here and below */
+    /* statistics, here and below */
+    uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = dlpi_now_ns();
     memset(out, 0, sizeof *out);
     out->stage = w->st->id;
     out->worker = w->id;
@@ -6865,7 +6974,8 @@ static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worke
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
     for (uint32_t i = 0; i < w->st->n_producers; i++) {
         const dlpi_stage *st = w->st;
-        dlp_spsc_tx *tx = &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)w->id];
+        dlp_spsc_tx *tx =
+            &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)w->id];
         out->queued += DLPI_LOAD_RLX(&tx->lane->tail);
     }
     if (out->queued) out->queued -= DLPI_LOAD_RLX(&b->finished);
@@ -6876,7 +6986,8 @@ static uint64_t dlpi_hist_sum(const dlp_pipe *p, const dlpi_stage *st, uint64_t 
     memset(hist, 0, DLPI_HIST * sizeof *hist);
     for (int k = 0; k < st->n_workers; k++)
         for (uint32_t i = 0; i < DLPI_HIST; i++) {
-            uint32_t c = DLPI_LOAD_RLX(&p->workers[st->first_worker + k].wb->hist[i]); /* statistics */
+            /* statistics */
+            uint32_t c = DLPI_LOAD_RLX(&p->workers[st->first_worker + k].wb->hist[i]);
             hist[i] += c;
             n += c;
         }
@@ -6921,15 +7032,18 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
 /* Batches complete and not delivered; and what waits before each stage. */
 static void dlpi_ready_stats(const dlp_pipe *p, dlp_stats *out) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
-    for (uint64_t b = DLPI_LOAD_ACQ(&p->ctl->base); b < tail; b++) { /* V1 <- V1: any thread may look */
+    /* V1 <- V1: any thread may look */
+    for (uint64_t b = DLPI_LOAD_ACQ(&p->ctl->base); b < tail; b++) {
         uint32_t s;
         if (DLPI_LOAD_RLX(&p->taken[b & (p->ring - 1)])) continue; /* statistics */
         s = dlpi_slot_of(p, b);
         out->in_flight++;
         if (dlpi_ready(p, b, s)) out->ready++;
         for (int i = 1; i < p->n_work; i++) {
-            bool in = DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i - 1])->ready) == b + 1; /* Y1 <- Y1 */
-            bool over = DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i])->ready) == b + 1;   /* Y1 <- Y1 */
+            /* Y1 <- Y1 */
+            bool in = DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i - 1])->ready) == b + 1;
+            /* Y1 <- Y1 */
+            bool over = DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i])->ready) == b + 1;
             if (in && !over) out->stages[p->work[i]->id].ready++;
         }
     }
@@ -6959,7 +7073,8 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->n_stages = (uint32_t)p->n_stages;
     out->n_workers = (uint32_t)p->n_workers;
     out->plan_bytes = p->region_bytes + p->plan_private;
-    if (p->xfer) out->plan_bytes += (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
+    if (p->xfer)
+        out->plan_bytes += (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_stats(p, &p->stages[i], &out->stages[i]);
     dlpi_ready_stats(p, out);
 }
@@ -6968,7 +7083,8 @@ static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, in
     const dlpi_worker *w = &p->workers[lane == 0 ? p->n_workers : lane - 1];
     const dlpi_wblock *wb = w->wb;
     uint64_t head = DLPI_LOAD_ACQ(&wb->trace_head), from; /* G1 <- G1 */
-    uint64_t n = head < p->trace_events ? head : p->trace_events - 1; /* the oldest is written over next */
+    /* the oldest is written over next */
+    uint64_t n = head < p->trace_events ? head : p->trace_events - 1;
     int copied = 0;
     if (name && lane == 0) dlpi_copy_text(name, 32, "trainer");
     else if (name) snprintf(name, 32, "%.24s-%d", w->st->name, w->id);
@@ -6976,8 +7092,10 @@ static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, in
     for (from = head - n; from != head; from++) {
         const uint64_t *at = (const uint64_t *)(const void *)&w->trace[from % p->trace_events];
         uint64_t words[sizeof *out / 8], now;
-        for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]); /* G1 <- G1 */
-        now = DLPI_LOAD_RLX(&wb->trace_head); /* G1: written over, or about to be? then not this one */
+        /* G1 <- G1 */
+        for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]);
+        /* G1: written over, or about to be? then not this one */
+        now = DLPI_LOAD_RLX(&wb->trace_head);
         if (now - from >= p->trace_events) continue;
         memcpy(&out[copied++], words, sizeof *out);
     }
@@ -7054,13 +7172,16 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_FETCH, "fetch", &desc->workers)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, DLP_STAGE_FETCH, "fetch", &desc->workers)) == NULL)
+        return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
-    if (desc->dataset->fetch == NULL) return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
+    if (desc->dataset->fetch == NULL)
+        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
     DLPI_RANGE(desc->dataset->n_items, 1, INT64_C(1) << 48, "dataset.n_items", "1..2^48");
     DLPI_RANGE(desc->dataset->n_fields, 1, DLP_MAX_FIELDS, "dataset.n_fields", "1..16");
     DLPI_RANGE(desc->dataset->fills_rows, 0, 1, "dataset.fills_rows", "0 or 1");
-    if (desc->dataset->fields == NULL) return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
+    if (desc->dataset->fields == NULL)
+        return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
     if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
     st->dataset = *desc->dataset;
     memcpy(st->fields, desc->dataset->fields, desc->dataset->n_fields * sizeof *st->fields);
@@ -7090,10 +7211,12 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_BATCH, "batch", &desc->workers)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, DLP_STAGE_BATCH, "batch", &desc->workers)) == NULL)
+        return dlpi_add_refused(p);
     DLPI_RANGE(desc->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
     DLPI_RANGE(desc->last, 0, 2, "last", "DLP_LAST_*");
-    DLPI_RANGE(desc->batch_workers, DLP_NONE, DLP_MAX_WORKERS, "batch_workers", "DLP_NONE or 0..1024");
+    DLPI_RANGE(desc->batch_workers, DLP_NONE, DLP_MAX_WORKERS, "batch_workers",
+               "DLP_NONE or 0..1024");
     if (desc->out_fields && desc->collate == NULL)
         return dlpi_bad(p, st->name, "out_fields", "NULL without a collate", desc->n_out_fields);
     DLPI_RANGE(desc->n_out_fields, desc->out_fields ? 1 : 0, desc->out_fields ? DLP_MAX_FIELDS : 0,
@@ -7114,14 +7237,18 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
     dlpi_stage *st;
     int held;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_TRANSFER, "transfer", NULL)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, DLP_STAGE_TRANSFER, "transfer", NULL)) == NULL)
+        return dlpi_add_refused(p);
     held = p->d.max_held ? p->d.max_held : 1;
     st->transfer = *desc;
     st->device = desc->device ? *desc->device : *dlp_device_host();
-    if (!st->device.alloc || !st->device.free || !st->device.copy || !st->device.record || !st->device.done)
-        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done", 0);
+    if (!st->device.alloc || !st->device.free || !st->device.copy || !st->device.record ||
+        !st->device.done)
+        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
+                        0);
     if (desc->device_buffers == 0) st->transfer.device_buffers = held + 1;
-    DLPI_RANGE(st->transfer.device_buffers, held + 1, DLPI_PARK, "device_buffers", "max_held + 1..64");
+    DLPI_RANGE(st->transfer.device_buffers, held + 1, DLPI_PARK, "device_buffers",
+               "max_held + 1..64");
     DLPI_RANGE(desc->threaded, 0, 1, "threaded", "0 or 1");
     return dlpi_added(p, st);
 }
@@ -7129,7 +7256,8 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
     if (p == NULL) return DLP_ERR_ARG;
     if (p->started || p->err.code != 0) return dlpi_add_refused(p);
-    if (from < 0 || from >= p->n_stages) return dlpi_bad(p, "", "from", "a stage of this pipe", from);
+    if (from < 0 || from >= p->n_stages)
+        return dlpi_bad(p, "", "from", "a stage of this pipe", from);
     if (to < 0 || to >= p->n_stages) return dlpi_bad(p, "", "to", "a stage of this pipe", to);
     if (p->stages[from].next >= 0)
         return dlpi_bad_graph(p, p->stages[from].name, "a stage is linked to one stage only");
@@ -7162,9 +7290,11 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
         char *at = (size_t)n < size ? buf + n : NULL;
         size_t left = at ? size - (size_t)n : 0;
         if (i < plan->n_lines)
-            n += snprintf(at, left, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n", l->what,
-                          l->count, l->bytes_each, l->bytes);
-        else n += snprintf(at, left, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "", plan->total_bytes);
+            n += snprintf(at, left, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n",
+                          l->what, l->count, l->bytes_each, l->bytes);
+        else
+            n += snprintf(at, left, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "",
+                          plan->total_bytes);
     }
     return n;
 }
@@ -7369,7 +7499,8 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
     dlp_pipe *p;
     int rc;
     if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL", out ? "desc" : "out");
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
+                              out ? "desc" : "out");
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
     rc = dlpi_loader_check(p, desc);
     if (rc == DLP_OK) rc = dlpi_loader_wire(p, desc);
@@ -7536,9 +7667,9 @@ static void dlpi_out_print(dlpi_out *o, const char *format, ...) {
     dlpi_out_bytes(o, line, (size_t)n);
 }
 
-/* A regular or new file is written beside itself and renamed, so that a failure leaves what was there.
-   Anything else (a device, a pipe, a link such as /dev/stdout) is written in place: renaming over it
-   would put a file where the device was. */
+/* A regular or new file is written beside itself and renamed, so that a failure leaves what was
+   there. Anything else (a device, a pipe, a link such as /dev/stdout) is written in place: renaming
+   over it would put a file where the device was. */
 static int dlpi_out_open(dlpi_out *o, const char *path) {
     struct stat st;
     o->errnum = 0;
@@ -7592,9 +7723,9 @@ static int dlpi_out_close(dlpi_out *o) {
     return DLP_OK;
 }
 
-/* Step over one character and return its code point; 0xFFFD for whatever is not well-formed UTF-8, and
-   for characters that no picture should carry: controls, marks that turn the writing direction, and
-   what XML forbids. */
+/* Step over one character and return its code point; 0xFFFD for whatever is not well-formed UTF-8,
+   and for characters that no picture should carry: controls, marks that turn the writing direction,
+   and what XML forbids. */
 static uint32_t dlpi_utf8_next(const char **s, const char *end) {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
     uint32_t c = (unsigned char)*(*s)++;
@@ -7661,7 +7792,8 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
     }
 }
 
-/* ---- Chrome trace-event JSON: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
+/* ---- Chrome trace-event JSON:
+   https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
 
 static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
     static const char *const kinds[] = {"other", "work",    "wait",   "step",
@@ -7802,8 +7934,8 @@ static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
 }
 
 /* Choose the newest stretch of time in which every lane has records and no more of them than can be
-   told apart. One lane whose ring reaches back far less than the others' (tiny items) does not decide:
-   then the middle lane does, and that lane begins late. */
+   told apart. One lane whose ring reaches back far less than the others' (tiny items) does not
+   decide: then the middle lane does, and that lane begins late. */
 static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
     int limit = DLPI_SVG_EVENTS / (n_lanes + 1), m = 0;
@@ -7837,7 +7969,8 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     return DLP_OK;
 }
 
-/* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap in x. */
+/* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap
+   in x. */
 static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
     t = t < v->t0 ? v->t0 : t > v->t1 ? v->t1 : t;
     return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
@@ -7853,8 +7986,8 @@ static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
     }
 }
 
-/* Borders are where the trainer's steps change epoch: at the border's own event if there is one between
-   the two steps, else where the second begins. */
+/* Borders are where the trainer's steps change epoch: at the border's own event if there is one
+   between the two steps, else where the second begins. */
 static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *trainer) {
     bool known = false;
     uint32_t epoch = 0;
@@ -7925,8 +8058,8 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
                    "viewBox=\"0 0 %d %d\" "
                    "font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
                    DLPI_SVG_WIDTH, v->height, DLPI_SVG_WIDTH, v->height);
-    /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which neighbours differ
-       in lightness too. */
+    /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which
+       neighbours differ in lightness too. */
     dlpi_out_print(
         o,
         ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
@@ -8358,8 +8491,9 @@ typedef struct dlpi_verdict {
     int next_limit; /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
     double rate;    /* items/s now */
     double
-        rate_plus_one; /* items/s that one more worker of limiting_stage would give (moved out of the
-                                caller, if it is inline); rate where no worker helps */
+        /* items/s that one more worker of limiting_stage would give (moved out of the caller, if
+           it is inline); rate where no worker helps */
+        rate_plus_one;
 } dlpi_verdict;
 
 /* dlp_stats as shares of the time the caller spent in next and in its steps. */
@@ -8458,8 +8592,9 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
-/* Find the limit. The caller is it when it hardly waits. Otherwise the cores, if they are full; a stage,
-   if its workers hardly rest; and if everybody waits at times, there are too few batches in flight. */
+/* Find the limit. The caller is it when it hardly waits. Otherwise the cores, if they are full; a
+   stage, if its workers hardly rest; and if everybody waits at times, there are too few batches in
+   flight. */
 static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     dlpi_load l;
     dlpi_load_of(&l, s);
@@ -8712,7 +8847,8 @@ static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
     free(lanes);
 }
 
-/* Copy one lane's events. Their number is not known beforehand: ask again with more room until some is left. */
+/* Copy one lane's events. Their number is not known beforehand: ask again with more room until
+   some is left. */
 static int dlpi_lane_take(dlp_pipe *p, int i, dlpi_lane *lane) {
     for (int room = 256;; room *= 4) {
         dlp_trace_event *events = malloc((size_t)room * sizeof *events);

@@ -471,7 +471,8 @@ template <class Rec> struct Pipe {
     size_t get(Rec *r, size_t n) {
         ssize_t got = read(fd[0], r, n * sizeof(Rec));
         while (got > 0 && size_t(got) % sizeof(Rec))
-            got += read(fd[0], reinterpret_cast<char *>(r) + got, sizeof(Rec) - size_t(got) % sizeof(Rec));
+            got += read(fd[0], reinterpret_cast<char *>(r) + got,
+                        sizeof(Rec) - size_t(got) % sizeof(Rec));
         return size_t(got) / sizeof(Rec);
     }
     struct Tx {
@@ -817,7 +818,8 @@ void emit_series(const std::string &bench, const Contender &peer, const char *re
              *std::max_element(s.ours.begin(), s.ours.end()),
              *std::max_element(s.theirs.begin(), s.theirs.end()), s.ratio.size());
     emit(text);
-    fprintf(stderr, "  %-22s %-11s %-4s ours %8.2f ns  theirs %8.2f ns  ratio %5.2f [%.2f %.2f] n=%zu\n",
+    fprintf(stderr,
+            "  %-22s %-11s %-4s ours %8.2f ns  theirs %8.2f ns  ratio %5.2f [%.2f %.2f] n=%zu\n",
             bench.c_str(), (peer.name + (peer.variant.empty() ? "" : "*")).c_str(), regime,
             1e9 / median(s.ours), 1e9 / median(s.theirs), median(s.ratio),
             *std::min_element(s.ratio.begin(), s.ratio.end()),
@@ -970,7 +972,8 @@ Scenario mpsc(const char *name, unsigned producers) {
     s.missing.push_back({"ck_ring", NO_CK});
 #endif
 #ifdef BENCH_DPDK
-    s.peers.push_back(contender<RteMpsc, Rec8, SINGLE>(RTE_TEXT.c_str(), producers > 1 ? "RTS" : ""));
+    s.peers.push_back(
+        contender<RteMpsc, Rec8, SINGLE>(RTE_TEXT.c_str(), producers > 1 ? "RTS" : ""));
 #else
     s.missing.push_back({"rte_ring", NO_DPDK});
 #endif

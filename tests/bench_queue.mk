@@ -2,8 +2,10 @@
 # The library is compiled as the C that it is; only the driver is C++.
 B ?= build
 BENCH_QUEUE_DPDK := $(shell pkg-config --cflags libdpdk 2>/dev/null)
+BENCH_QUEUE_MOODYCAMEL := $(shell dpkg-query -W -f '$${Version}' libconcurrentqueue-dev \
+                            2>/dev/null)
 BENCH_QUEUE_DEFS := -DBENCH_CK_VERSION='"$(shell pkg-config --modversion ck 2>/dev/null)"' \
-    -DBENCH_MOODYCAMEL_VERSION='"$(shell dpkg-query -W -f '$${Version}' libconcurrentqueue-dev 2>/dev/null)"'
+    -DBENCH_MOODYCAMEL_VERSION='"$(BENCH_QUEUE_MOODYCAMEL)"'
 BENCH_QUEUE_LIBS := -lpthread
 ifneq ($(BENCH_QUEUE_DPDK),)
 BENCH_QUEUE_DEFS += -DBENCH_DPDK $(BENCH_QUEUE_DPDK)

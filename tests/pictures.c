@@ -1,5 +1,5 @@
-/* Trace files, timelines and explanations, from lanes and stats that a small queueing simulation makes.
-   Arguments: none to test; "draw DIR" to write sample pictures into a directory. */
+/* Trace files, timelines and explanations, from lanes and stats that a small queueing simulation
+   makes. Arguments: none to test; "draw DIR" to write sample pictures into a directory. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -712,8 +712,9 @@ static bool is_stretch(const box *b) {
     return b->titled > 0;
 }
 
-/* Everything inside the canvas, no two texts on each other, no two stretches of a lane on each other.
-   Stretches of a lane share their top or bottom edge; lanes are at least 4 px apart and do not touch. */
+/* Everything inside the canvas, no two texts on each other, no two stretches of a lane on each
+   other. Stretches of a lane share their top or bottom edge; lanes are at least 4 px apart and do
+   not touch. */
 static void svg_check_boxes(svg *g) {
     CHECK(g->bad[0] == 0, "%s", g->bad);
     for (int i = 0; i < g->n_rects; i++) {
@@ -985,18 +986,19 @@ static void trace_json__no_lanes__valid(void) {
     CHECK(!j.bad && j.events == 0, "%d", j.events);
 }
 
-static const char *const hostile[] = {"\"quoted\" \\back\\",
-                                      "</text><script>x</script>",
-                                      "a&b;&#0;&lt;",
-                                      "\x01\x02\n\t\x1f\x7f",
-                                      "\xff\xfe\xc0\x80\xed\xa0\x80",
-                                      "]]>--><!--",
-                                      "no terminator in thirty-two bytes at all",
-                                      "\xe2\x80\xaertl\xe2\x81\xa6",
-                                      ("\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97"
-                                      "\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe5\xad"),
-                                      "' onload='x",
-                                      ""};
+static const char *const hostile[] = {
+    "\"quoted\" \\back\\",
+    "</text><script>x</script>",
+    "a&b;&#0;&lt;",
+    "\x01\x02\n\t\x1f\x7f",
+    "\xff\xfe\xc0\x80\xed\xa0\x80",
+    "]]>--><!--",
+    "no terminator in thirty-two bytes at all",
+    "\xe2\x80\xaertl\xe2\x81\xa6",
+    ("\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97"
+     "\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe5\xad"),
+    "' onload='x",
+    ""};
 enum { HOSTILE = sizeof hostile / sizeof *hostile };
 
 static void hostile_world(void) {
@@ -1254,8 +1256,9 @@ static double root(double x, int n) {
     return x > 0 ? r : 0;
 }
 
-/* CIE Lab of a colour as seen with full vision (0), without red (1) or green (2) cones: the matrices of
-   Vienot, Brettel and Mollon (1999), "Digital video colourmaps for checking the legibility of displays by dichromats". */
+/* CIE Lab of a colour as seen with full vision (0), without red (1) or green (2) cones: the
+   matrices of Vienot, Brettel and Mollon (1999), "Digital video colourmaps for checking the
+   legibility of displays by dichromats". */
 static void lab_of(const char *hex, int vision, double lab[3]) {
     static const double see[3][9] = {
         {1, 0, 0, 0, 1, 0, 0, 0, 1},
@@ -1737,7 +1740,8 @@ static void pipe__real_run__whole_files(void) {
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
     svg_free(&g);
-    CHECK(dlp_pipe_explain(p, words, sizeof words) > 40 && strncmp(words, "Limit: ", 7) == 0, "%s", words);
+    CHECK(dlp_pipe_explain(p, words, sizeof words) > 40 && strncmp(words, "Limit: ", 7) == 0, "%s",
+          words);
     CHECK(dlp_pipe_write_trace(NULL, "x") == DLP_ERR_ARG &&
               dlp_pipe_write_timeline(p, NULL) == DLP_ERR_ARG,
           "NULL");

@@ -1,4 +1,5 @@
-/* The pipe end to end: the bytes that (seed, epoch, position) tell, in order, whatever the wiring. */
+/* The pipe end to end: the bytes that (seed, epoch, position) tell, in order, whatever the
+   wiring. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
@@ -45,7 +46,8 @@ static int run_through(rig *r, uint64_t *random) {
     return dlp_pipe_close(p) == DLP_OK && ok;
 }
 
-static void one_case(int order, int last, int workers, int dispatch, uint32_t batch, uint64_t *random) {
+static void one_case(int order, int last, int workers, int dispatch, uint32_t batch,
+                     uint64_t *random) {
     rig r;
     int before = test_failures;
     if (before > 10) return; /* it is said by now */
@@ -63,20 +65,26 @@ static void one_case(int order, int last, int workers, int dispatch, uint32_t ba
     r.transfer.threaded = (int32_t)test_pick(random, 2);
     r.dataset.fills_rows = test_pick(random, 2);
     if (test_pick(random, 3) == 0) r.batch.batch_workers = workers_of[test_pick(random, 5)];
-    if (test_pick(random, 3) == 0) r.batch.collate = test_pick(random, 2) ? dlp_collate_pad : dlp_collate_pack;
-    if (test_pick(random, 4) == 0) r.item_map[0].workers.num_workers = workers_of[test_pick(random, 3)];
+    if (test_pick(random, 3) == 0)
+        r.batch.collate = test_pick(random, 2) ? dlp_collate_pad : dlp_collate_pack;
+    if (test_pick(random, 4) == 0)
+        r.item_map[0].workers.num_workers = workers_of[test_pick(random, 3)];
     if (test_pick(random, 4) == 0) r.item_map[1].workers.dispatch = !dispatch;
-    if (test_pick(random, 4) == 0) r.batch_map[0].workers.num_workers = workers_of[test_pick(random, 3)];
+    if (test_pick(random, 4) == 0)
+        r.batch_map[0].workers.num_workers = workers_of[test_pick(random, 3)];
     CHECK(run_through(&r, random));
     if (test_failures != before)
-        printf("  order %d last %d workers %d dispatch %d batch %u: threaded %d prefetch %d held %d maps %d %d "
-               "transfer %d %d collate %d batch_workers %d\n", order, last, workers, dispatch, batch,
-               r.sampler.threaded, r.pipe.prefetch_factor, r.pipe.max_held, r.n_item_maps, r.n_batch_maps,
-               r.n_transfers, r.transfer.threaded, r.batch.collate != NULL, r.batch.batch_workers);
+        printf("  order %d last %d workers %d dispatch %d batch %u: threaded %d prefetch %d held "
+               "%d maps %d %d "
+               "transfer %d %d collate %d batch_workers %d\n",
+               order, last, workers, dispatch, batch, r.sampler.threaded, r.pipe.prefetch_factor,
+               r.pipe.max_held, r.n_item_maps, r.n_batch_maps, r.n_transfers, r.transfer.threaded,
+               r.batch.collate != NULL, r.batch.batch_workers);
     rig_free(&r);
 }
 
-/* Every order, last rule, worker count and dispatch, each time with other batches and stages around them. */
+/* Every order, last rule, worker count and dispatch, each time with other batches and stages
+   around them. */
 static void pipe__any_wiring__same_bytes(uint64_t seed) {
     uint64_t random = seed;
     int rounds = test_share(3, 60);
@@ -85,16 +93,20 @@ static void pipe__any_wiring__same_bytes(uint64_t seed) {
             for (int last = 0; last < 3; last++)
                 for (int w = 0; w < 5; w++)
                     for (int dispatch = 0; dispatch < 2; dispatch++)
-                        one_case(order, last, workers_of[w], dispatch, batch_of[test_pick(&random, 9)], &random);
+                        one_case(order, last, workers_of[w], dispatch,
+                                 batch_of[test_pick(&random, 9)], &random);
 }
 
-/* Words of a slot lie one behind the other: none is written past its place, whatever their number. */
+/* Words of a slot lie one behind the other: none is written past its place, whatever their
+   number. */
 static void pipe__every_small_batch__same_bytes(void) {
     uint64_t random = 9;
-    for (uint32_t batch = 1; batch <= 70; batch++) one_case(DLP_ORDER_SHUFFLED, 0, 0, 0, batch, &random);
+    for (uint32_t batch = 1; batch <= 70; batch++)
+        one_case(DLP_ORDER_SHUFFLED, 0, 0, 0, batch, &random);
 }
 
-/* With a sampler of its own thread, an inline fetch is told of new batches, and need not find out. */
+/* With a sampler of its own thread, an inline fetch is told of new batches, and need not find
+   out. */
 static void pipe__inline_fetch_behind_threaded_sampler__does_not_doze(void) {
     rig r;
     uint64_t random = 5, began = dlpi_now_ns();
@@ -102,7 +114,8 @@ static void pipe__inline_fetch_behind_threaded_sampler__does_not_doze(void) {
     r.sampler.threaded = 1;
     r.pipe.prefetch_factor = 1;
     CHECK(run_through(&r, &random));
-    CHECK(dlpi_now_ns() - began < UINT64_C(2000000000)); /* each sleep that nobody ends takes 100 ms */
+    /* each sleep that nobody ends takes 100 ms */
+    CHECK(dlpi_now_ns() - began < UINT64_C(2000000000));
 }
 
 int main(int argc, char **argv) {

@@ -1,4 +1,5 @@
-/* What the tests of the pipe share: a dataset whose bytes tell the index, and a run that checks them. */
+/* What the tests of the pipe share: a dataset whose bytes tell the index, and a run that checks
+   them. */
 #ifndef PIPE_COMMON_H
 #define PIPE_COMMON_H
 
@@ -10,7 +11,8 @@ static int test_checks;
         test_checks++; \
         if (!(x)) { \
             test_failures++; \
-            if (test_failures < 20) printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
+            if (test_failures < 20) \
+                printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
         } \
     } while (0)
 
@@ -24,7 +26,8 @@ static int test_end(const char *name) {
 typedef struct test_shape {
     uint64_t n_items;
     uint32_t batch;
-    int workers, dispatch, order, last, sampler_threaded, unordered, prefetch, max_held, maps, batch_maps;
+    int workers, dispatch, order, last, sampler_threaded, unordered, prefetch, max_held, maps,
+        batch_maps;
     int map_workers, xfer, fills;
     int64_t epochs;
     uint64_t seed;
@@ -82,7 +85,8 @@ static uint64_t test_function(void *user, uint64_t epoch, uint64_t position) {
     return (position * 7 + epoch) % n;
 }
 
-static const dlp_field test_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0}, {"label", DLP_U32, 0, {0}, 0, 0}};
+static const dlp_field test_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
+                                         {"label", DLP_U32, 0, {0}, 0, 0}};
 
 /* Wire and start the pipe of a shape. */
 static int test_open(test_shape *s, dlp_pipe **out) {
@@ -174,7 +178,8 @@ static uint64_t test_batch_sum(const dlp_batch *b, uint64_t h) {
     h = test_mix(h, b->position);
     h = test_mix(h, (uint64_t)b->count << 32 | b->flags);
     for (uint32_t f = 0; f < b->n_fields; f++)
-        for (uint64_t i = 0; i < b->fields[f].bytes; i++) h = test_mix(h, ((uint8_t *)b->fields[f].data)[i]);
+        for (uint64_t i = 0; i < b->fields[f].bytes; i++)
+            h = test_mix(h, ((uint8_t *)b->fields[f].data)[i]);
     for (uint32_t r = 0; r < b->count; r++) h = test_mix(h, b->index[r] * 2 + b->valid[r]);
     return h;
 }

@@ -1,4 +1,5 @@
-/* Epochs: repeat, marks, leaving one early, batch samplers whose length nobody knows, unordered delivery. */
+/* Epochs: repeat, marks, leaving one early, batch samplers whose length nobody knows, unordered
+   delivery. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
@@ -51,7 +52,8 @@ static void epochs__finite__marked_and_ended(void) {
             CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)per);
             while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK || rc == DLP_EPOCH_END) {
                 if (rc == DLP_EPOCH_END) {
-                    CHECK(n == per * (uint64_t)++marks); /* once, right behind the epoch's last batch */
+                    /* once, right behind the epoch's last batch */
+                    CHECK(n == per * (uint64_t)++marks);
                     continue;
                 }
                 CHECK(rig_batch_same(&r, b, n / per, n % per) && b->sequence == n);
@@ -83,8 +85,8 @@ static void epochs__for_ever__goes_on_with_the_same_workers(void) {
     CHECK(init_calls == 3);
 }
 
-/* Take an epoch to its end: each batch once, in order unless unordered, LAST on the one that comes last and on
-   no other, nothing of another epoch. */
+/* Take an epoch to its end: each batch once, in order unless unordered, LAST on the one that comes
+   last and on no other, nothing of another epoch. */
 static int take_epoch(rig *r, dlp_pipe *p, uint64_t epoch) {
     uint64_t n = rig_batches(r), seen = 0;
     int ok = 1;
@@ -123,11 +125,13 @@ static void epochs__left_at_any_batch__next_one_whole(void) {
             init_calls = 0;
             if (rig_open(&r, &p) != DLP_OK) return;
             for (; left < stop; left++) {
-                CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 0, b->in_epoch));
+                CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK &&
+                      rig_batch_same(&r, b, 0, b->in_epoch));
                 if (left == 0) held = b; /* still in hand when the epoch is left */
                 else CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
-            CHECK(dlp_pipe_next_epoch(p) == DLP_OK); /* before the first, and behind the last: nothing to leave */
+            /* before the first, and behind the last: nothing to leave */
+            CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
             CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
             if (held) CHECK(rig_batch_same(&r, held, 0, held->in_epoch));
             if (held) CHECK(dlp_pipe_release(p, held) == DLP_OK);
@@ -166,7 +170,8 @@ static void epochs__unordered__no_mixing(void) {
     }
 }
 
-/* The last batch of an epoch is slow, those of the next are ready: they must not take all device buffers. */
+/* The last batch of an epoch is slow, those of the next are ready: they must not take all device
+   buffers. */
 static int last_is_slow(void *user, dlp_item *it) {
     if (it->position == 74) {
         struct timespec t = {0, 30000000};
@@ -246,7 +251,8 @@ static int list_same(rig *r, const dlp_batch *b, uint64_t epoch, uint64_t k) {
     for (uint32_t i = 0; ok && i < count; i++) {
         uint64_t words[3], index = (epoch * 100 + k * 10 + i) % 75;
         rig_words(r->sampler.seed, index, epoch, position + i, words);
-        ok &= b->index[i] == index && memcmp((const uint8_t *)b->fields[0].data + 24 * i, words, 24) == 0;
+        ok &= b->index[i] == index &&
+              memcmp((const uint8_t *)b->fields[0].data + 24 * i, words, 24) == 0;
     }
     return ok;
 }
@@ -267,7 +273,8 @@ static void epochs__batch_sampler__as_long_as_it_says(void) {
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(dlp_pipe_batches_per_epoch(p) == -1);
         for (uint64_t e = 0; e < 6; e++) {
-            uint64_t many = 3 + e % 4, until = kind >> 5 && e == 2 ? 2 : many; /* leave epoch 2 early */
+            /* leave epoch 2 early */
+            uint64_t many = 3 + e % 4, until = kind >> 5 && e == 2 ? 2 : many;
             for (uint64_t k = 0; k < until; k++) {
                 CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && list_same(&r, b, e, k));
                 CHECK(b->flags == (k + 1 == many ? DLP_BATCH_LAST : 0));

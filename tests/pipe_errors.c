@@ -1,5 +1,5 @@
-/* Failing callbacks: every policy, with every number of workers and both dispatch rules, gives what can be told
-   beforehand from (seed, epoch, position), tries and replacements among them. */
+/* Failing callbacks: every policy, with every number of workers and both dispatch rules, gives what
+   can be told beforehand from (seed, epoch, position), tries and replacements among them. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
@@ -10,7 +10,8 @@ static const int workers_of[] = {0, 1, 2, 7, 16};
 #define N_ITEMS 203u
 enum { STAGES = 3 }; /* fetch and two maps */
 
-/* How often item i fails in a stage before it succeeds; ALWAYS: never does, LEAVES: asks to be left out. */
+/* How often item i fails in a stage before it succeeds; ALWAYS: never does, LEAVES: asks to be
+   left out. */
 enum { ALWAYS = 100, LEAVES = 101 };
 typedef struct fault {
     uint8_t fails[STAGES][N_ITEMS];
@@ -92,7 +93,8 @@ static void expect_calls(const rig *r, fault *f, uint64_t index) {
     f->want[index] += fails == LEAVES ? 1 : 1 + (fails < retries ? fails : retries);
 }
 
-/* The index that stands at a position in the end: the k-th replacement is the one at a keyed position. */
+/* The index that stands at a position in the end: the k-th replacement is the one at a keyed
+   position. */
 static uint64_t final_index(rig *r, fault *f, uint64_t epoch, uint64_t position, uint64_t *skips) {
     uint64_t index = rig_index(r, epoch, position);
     expect_calls(r, f, index);
@@ -113,19 +115,22 @@ static int row_is(rig *r, const dlp_batch *b, uint32_t row, uint64_t position, u
     for (int i = 0; i < r->n_item_maps; i++) words[2] = words[2] * 3 + index;
     memcpy(got, (const uint8_t *)b->fields[0].data + row * sizeof got, sizeof got);
     memcpy(&label, (const uint8_t *)b->fields[1].data + row * sizeof label, sizeof label);
-    return b->index[row] == index && b->valid[row] == 1 && memcmp(words, got, sizeof got) == 0 && label == index;
+    return b->index[row] == index && b->valid[row] == 1 && memcmp(words, got, sizeof got) == 0 &&
+           label == index;
 }
 
 static int row_is_empty(const dlp_batch *b, uint32_t row) {
     static const uint8_t zero[24];
-    return b->valid[row] == 0 && memcmp((const uint8_t *)b->fields[0].data + row * 24, zero, 24) == 0 &&
+    return b->valid[row] == 0 &&
+           memcmp((const uint8_t *)b->fields[0].data + row * 24, zero, 24) == 0 &&
            memcmp((const uint8_t *)b->fields[1].data + row * 4, zero, 4) == 0;
 }
 
 static int check_replaced(rig *r, fault *f, const dlp_batch *b, uint64_t *skips) {
     int ok = b->valid_count == b->count;
     for (uint32_t row = 0; row < b->count; row++)
-        ok &= row_is(r, b, row, b->position + row, final_index(r, f, b->epoch, b->position + row, skips));
+        ok &= row_is(r, b, row, b->position + row,
+                     final_index(r, f, b->epoch, b->position + row, skips));
     return ok;
 }
 
@@ -136,14 +141,16 @@ static int check_short(rig *r, fault *f, const dlp_batch *b, uint64_t *skips) {
         uint64_t index = rig_index(r, b->epoch, b->position + row);
         int through = gets_through(r, f, index);
         expect_calls(r, f, index);
-        ok &= through ? row_is(r, b, row, b->position + row, index) : b->index[row] == index && row_is_empty(b, row);
+        ok &= through ? row_is(r, b, row, b->position + row, index)
+                      : b->index[row] == index && row_is_empty(b, row);
         valid += (uint32_t)through;
         *skips += !through;
     }
     return ok && b->valid_count == valid;
 }
 
-/* Run to the end under a policy; next must always come within 20 s, so that a lost row fails the test. */
+/* Run to the end under a policy; next must always come within 20 s, so that a lost row fails the
+   test. */
 static int run_policy(rig *r, fault *f) {
     dlp_pipe *p;
     dlp_batch *b;
@@ -151,7 +158,8 @@ static int run_policy(rig *r, fault *f) {
     uint64_t batches = 0, skips = 0, total = 0;
     if (rig_open(r, &p) != DLP_OK) return 0;
     while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
-        ok &= policy == DLP_ON_ERROR_REPLACE ? check_replaced(r, f, b, &skips) : check_short(r, f, b, &skips);
+        ok &= policy == DLP_ON_ERROR_REPLACE ? check_replaced(r, f, b, &skips)
+                                             : check_short(r, f, b, &skips);
         if (!r->pipe.unordered) ok &= b->in_epoch == batches % rig_batches(r);
         batches++;
         ok &= dlp_pipe_release(p, b) == DLP_OK;
@@ -180,7 +188,8 @@ static void wire_faults(rig *r, fault *f, stage_fault *sf, int n_maps, const dlp
     }
 }
 
-static void one_case(uint64_t *random, int workers, int dispatch, int policy, int backoff, int idempotent) {
+static void one_case(uint64_t *random, int workers, int dispatch, int policy, int backoff,
+                     int idempotent) {
     rig r;
     fault f;
     stage_fault sf[STAGES];
@@ -212,9 +221,11 @@ static void one_case(uint64_t *random, int workers, int dispatch, int policy, in
         int ok = run_policy(&r, &f);
         CHECK(ok);
         if (!ok || dlpi_now_ns() - began > UINT64_C(3000000000))
-            printf("  %s: workers %d dispatch %d policy %d backoff %d idempotent %d maps %d retries %d batch %u "
-                   "prefetch %d unordered %d random %#llx\n", ok ? "slow" : "bad", workers, dispatch, policy,
-                   backoff, idempotent, r.n_item_maps, w.retries, r.batch.batch_size, r.pipe.prefetch_factor,
+            printf("  %s: workers %d dispatch %d policy %d backoff %d idempotent %d maps %d "
+                   "retries %d batch %u "
+                   "prefetch %d unordered %d random %#llx\n",
+                   ok ? "slow" : "bad", workers, dispatch, policy, backoff, idempotent,
+                   r.n_item_maps, w.retries, r.batch.batch_size, r.pipe.prefetch_factor,
                    r.pipe.unordered, (unsigned long long)before);
     }
 }
@@ -289,8 +300,10 @@ static void errors__retry_with_backoff__parks_the_item_only(void) {
             for (uint32_t i = 0; i < 32; i += 4) f.fails[stage][i] = 2;
             wire_faults(&r, &f, sf, stage, &w);
             if (rig_open(&r, &p) != DLP_OK) return;
-            CHECK(dlp_pipe_next(p, &b, 60) == DLP_TIMEOUT); /* every item was tried once within 60 ms */
-            for (uint32_t i = 0; i < 32; i++) total += __atomic_load_n(&f.seen[stage][i], __ATOMIC_RELAXED) > 0;
+            /* every item was tried once within 60 ms */
+            CHECK(dlp_pipe_next(p, &b, 60) == DLP_TIMEOUT);
+            for (uint32_t i = 0; i < 32; i++)
+                total += __atomic_load_n(&f.seen[stage][i], __ATOMIC_RELAXED) > 0;
             CHECK(total == 32);
             CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
             CHECK(dlpi_now_ns() - began > 290000000); /* 100 ms, then 200 */
@@ -334,8 +347,10 @@ static void errors__raise__told_at_its_batch(void) {
             }
             e = dlp_pipe_error(p);
             CHECK(unordered ? n <= 7 + 16 : n == 7);
-            CHECK(rc == DLP_ERR_CALLBACK && e->code == rc && e->has_item && e->index == 73 && e->position == 73);
-            CHECK(e->epoch == 0 && e->errnum == 5 && strstr(e->message, "cannot have item 73") != NULL);
+            CHECK(rc == DLP_ERR_CALLBACK && e->code == rc && e->has_item && e->index == 73 &&
+                  e->position == 73);
+            CHECK(e->epoch == 0 && e->errnum == 5 &&
+                  strstr(e->message, "cannot have item 73") != NULL);
             CHECK(strcmp(e->stage, stage ? "map" : "fetch") == 0 && e->worker >= 0);
             CHECK(f.seen[stage][73] == 3);
             CHECK(dlp_pipe_next(p, &b, 0) == rc);
@@ -343,7 +358,8 @@ static void errors__raise__told_at_its_batch(void) {
         }
 }
 
-/* max_skips of an epoch's failures are let through, the next one is an error; DLP_SKIP does not count. */
+/* max_skips of an epoch's failures are let through, the next one is an error; DLP_SKIP does not
+   count. */
 static void errors__max_skips__one_more_is_an_error(void) {
     for (int w = 0; w < 5; w++)
         for (int kind = 0; kind < 8; kind++) {
@@ -373,7 +389,8 @@ static void errors__max_skips__one_more_is_an_error(void) {
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
             CHECK(rc == DLP_ERR_BUDGET && dlp_pipe_error(p)->has_item);
-            if (!(kind & 2)) CHECK(n == (none ? 0 : 6)); /* 5, 25, 45 are let through; 65 is of batch 6 */
+            /* 5, 25, 45 are let through; 65 is of batch 6 */
+            if (!(kind & 2)) CHECK(n == (none ? 0 : 6));
             if (!(kind & 2)) CHECK(dlp_pipe_error(p)->index == (none ? 5 : 65));
             CHECK(dlp_pipe_close(p) == DLP_OK);
         }
@@ -397,7 +414,8 @@ static void errors__skips__listed(void) {
         d.on_error = DLP_ON_ERROR_SHORT;
         rig_init(&r, N_ITEMS, 50);
         r.repeat.epochs = 2;
-        for (uint32_t i = 3; i < N_ITEMS; i += 4) f.fails[i % 8 == 3][i] = i % 8 == 3 ? ALWAYS : LEAVES;
+        for (uint32_t i = 3; i < N_ITEMS; i += 4)
+            f.fails[i % 8 == 3][i] = i % 8 == 3 ? ALWAYS : LEAVES;
         wire_faults(&r, &f, sf, 1, &d);
         if (rig_open(&r, &p) != DLP_OK) return;
         while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
@@ -407,9 +425,11 @@ static void errors__skips__listed(void) {
         n = dlp_pipe_skips(p, skip, 80, &total);
         CHECK(n == 64 && total == 100 && left == total);
         for (int i = 0; i < n; i++) {
-            CHECK(skip[i].index % 4 == 3 && skip[i].position == skip[i].index && skip[i].new_index == UINT64_MAX);
+            CHECK(skip[i].index % 4 == 3 && skip[i].position == skip[i].index &&
+                  skip[i].new_index == UINT64_MAX);
             CHECK(skip[i].code == (skip[i].index % 8 == 3 ? DLP_ERR_CALLBACK : DLP_SKIP));
-            CHECK(skip[i].stage == (skip[i].index % 8 == 3 ? 3 : 2) && skip[i].epoch < 2); /* stages as added */
+            /* stages as added */
+            CHECK(skip[i].stage == (skip[i].index % 8 == 3 ? 3 : 2) && skip[i].epoch < 2);
             CHECK(skip[i].errnum == (skip[i].index % 8 == 3 ? 5 : 0));
             seen[skip[i].epoch]++;
         }
@@ -452,7 +472,8 @@ typedef struct batch_fault {
 
 static int failing_collate(void *user, dlp_collate *c) {
     batch_fault *f = user;
-    if (c->position / 10 == f->in_epoch && __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED) <= f->times) {
+    if (c->position / 10 == f->in_epoch &&
+        __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED) <= f->times) {
         memset(c->out[0].data, 0xee, 16);
         return dlp_collate_fail(c, 7, "no collate for %d", (int)c->position);
     }
@@ -461,7 +482,9 @@ static int failing_collate(void *user, dlp_collate *c) {
 
 static int failing_map(void *user, dlp_batch *b, void *state) {
     batch_fault *f = user;
-    if (b->in_epoch == f->in_epoch && __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED) <= f->times) return -3;
+    if (b->in_epoch == f->in_epoch &&
+        __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED) <= f->times)
+        return -3;
     return rig_batch_map(NULL, b, state);
 }
 
@@ -501,7 +524,8 @@ static void errors__batch_callback_fails__retried_or_told(void) {
                 const dlp_error *e = dlp_pipe_error(p);
                 CHECK(rc == DLP_ERR_CALLBACK && n == 7 && f.calls == 3);
                 CHECK(e->position == 70 && strcmp(e->stage, map ? "map" : "batch") == 0);
-                CHECK(strstr(e->message, map ? "-3" : "no collate for 70") != NULL && e->errnum == (map ? 0 : 7));
+                CHECK(strstr(e->message, map ? "-3" : "no collate for 70") != NULL &&
+                      e->errnum == (map ? 0 : 7));
             }
             CHECK(dlp_pipe_close(p) == DLP_OK);
         }

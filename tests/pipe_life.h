@@ -1,5 +1,5 @@
-/* dlpipe.h with its calls to the allocator and the system counted, each of which can be made to fail;
-   a pipe with every desc at hand; what the process has of threads, files and mappings. */
+/* dlpipe.h with its calls to the allocator and the system counted, each of which can be made to
+   fail; a pipe with every desc at hand; what the process has of threads, files and mappings. */
 #ifndef PIPE_LIFE_H
 #define PIPE_LIFE_H
 
@@ -60,7 +60,8 @@ static int seam_fails(const char *what, int errnum) {
     int fails;
     pthread_mutex_lock(&seam.lock);
     seam.calls++;
-    fails = seam.fail_at != 0 && (seam.calls == seam.fail_at || (seam.fail_on && seam.calls > seam.fail_at));
+    fails = seam.fail_at != 0 &&
+            (seam.calls == seam.fail_at || (seam.fail_on && seam.calls > seam.fail_at));
     if (fails && seam.failed[0] == 0) {
         snprintf(seam.failed, sizeof seam.failed, "%s", what);
         seam.failed_errno = errnum;
@@ -157,8 +158,8 @@ RIG_UNUSED static int seam_fclose(FILE *f) {
     return fclose(f);
 }
 static size_t seam_stack; /* of the thread created last, as its attributes have it */
-RIG_UNUSED static int seam_pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *),
-                                          void *arg) {
+RIG_UNUSED static int seam_pthread_create(pthread_t *t, const pthread_attr_t *attr,
+                                          void *(*run)(void *), void *arg) {
     int fails = seam_fails("pthread_create", EAGAIN);
     int rc = fails ? EAGAIN : pthread_create(t, attr, run, arg);
     if (fails) errno = 0; /* it returns the number instead */
@@ -194,9 +195,11 @@ RIG_UNUSED static seam_alive seam_now(void) {
 }
 RIG_UNUSED static int seam_same(seam_alive a) {
     seam_alive b = seam_now();
-    if (a.blocks == b.blocks && a.maps == b.maps && a.files == b.files && a.threads == b.threads) return 1;
-    printf("alive before and now: blocks %ld %ld, mappings %ld %ld, files %ld %ld, threads %ld %ld\n",
-           a.blocks, b.blocks, a.maps, b.maps, a.files, b.files, a.threads, b.threads);
+    if (a.blocks == b.blocks && a.maps == b.maps && a.files == b.files && a.threads == b.threads)
+        return 1;
+    printf(
+        "alive before and now: blocks %ld %ld, mappings %ld %ld, files %ld %ld, threads %ld %ld\n",
+        a.blocks, b.blocks, a.maps, b.maps, a.files, b.files, a.threads, b.threads);
     return 0;
 }
 
@@ -277,8 +280,8 @@ RIG_UNUSED static int proc_same(proc_count a) {
         b = proc_now();
     }
     if (a.threads == b.threads && a.files == b.files && a.regions == b.regions) return 1;
-    printf("before and now: threads %d %d, files %d %d, regions %d %d\n", a.threads, b.threads, a.files,
-           b.files, a.regions, b.regions);
+    printf("before and now: threads %d %d, files %d %d, regions %d %d\n", a.threads, b.threads,
+           a.files, b.files, a.regions, b.regions);
     return 0;
 }
 

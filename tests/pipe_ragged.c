@@ -37,25 +37,28 @@ static int ragged_fetch(void *user, dlp_item *it) {
 
 static int row_tokens_same(const uint16_t *row, uint64_t index, uint64_t wide) {
     int ok = 1;
-    for (uint64_t i = 0; i < 3 * wide; i++) ok &= row[i] == (i < 3 * tokens_of(index) ? token(index, i) : 0);
+    for (uint64_t i = 0; i < 3 * wide; i++)
+        ok &= row[i] == (i < 3 * tokens_of(index) ? token(index, i) : 0);
     return ok;
 }
 
 static int row_notes_same(const uint8_t *row, uint64_t index, uint64_t wide) {
     int ok = 1;
-    for (uint64_t i = 0; i < wide; i++) ok &= row[i] == (i < notes_of(index) ? (uint8_t)(index | 1) : 0);
+    for (uint64_t i = 0; i < wide; i++)
+        ok &= row[i] == (i < notes_of(index) ? (uint8_t)(index | 1) : 0);
     return ok;
 }
 
 enum { IN_PLACE, PAD, PACK };
 
 static int lengths_same(const dlp_batch *b) {
-    int ok = b->fields[0].lengths != NULL && b->fields[1].lengths == NULL && b->fields[2].lengths != NULL;
+    int ok = b->fields[0].lengths != NULL && b->fields[1].lengths == NULL &&
+             b->fields[2].lengths != NULL;
     for (uint32_t r = 0; ok && r < b->count; r++) {
         uint32_t label;
         memcpy(&label, (const uint8_t *)b->fields[1].data + 4 * r, 4);
-        ok = b->fields[0].lengths[r] == tokens_of(b->index[r]) && b->fields[2].lengths[r] == notes_of(b->index[r]) &&
-             label == b->index[r] + 1;
+        ok = b->fields[0].lengths[r] == tokens_of(b->index[r]) &&
+             b->fields[2].lengths[r] == notes_of(b->index[r]) && label == b->index[r] + 1;
     }
     return ok;
 }
@@ -76,8 +79,10 @@ static int wide_same(const dlp_batch *b, int how) {
     ok &= b->fields[0].bytes == b->count * wide[0] * 6 && b->fields[2].bytes == b->count * wide[1];
     ok &= b->fields[0].offsets == NULL && b->fields[2].offsets == NULL;
     for (uint32_t r = 0; ok && r < b->count; r++) {
-        ok &= row_tokens_same((const uint16_t *)b->fields[0].data + r * 3 * wide[0], b->index[r], wide[0]);
-        ok &= row_notes_same((const uint8_t *)b->fields[2].data + r * wide[1], b->index[r], wide[1]);
+        ok &= row_tokens_same((const uint16_t *)b->fields[0].data + r * 3 * wide[0], b->index[r],
+                              wide[0]);
+        ok &=
+            row_notes_same((const uint8_t *)b->fields[2].data + r * wide[1], b->index[r], wide[1]);
     }
     return ok;
 }
@@ -88,13 +93,16 @@ static int packed_same(const dlp_batch *b) {
     int ok = o0 != NULL && o2 != NULL && b->fields[1].offsets == NULL;
     for (uint32_t r = 0; ok && r < b->count; r++) {
         ok &= o0[r] == at[0] && o2[r] == at[1];
-        ok &= row_tokens_same((const uint16_t *)b->fields[0].data + 3 * at[0], b->index[r], tokens_of(b->index[r]));
-        ok &= row_notes_same((const uint8_t *)b->fields[2].data + at[1], b->index[r], notes_of(b->index[r]));
+        ok &= row_tokens_same((const uint16_t *)b->fields[0].data + 3 * at[0], b->index[r],
+                              tokens_of(b->index[r]));
+        ok &= row_notes_same((const uint8_t *)b->fields[2].data + at[1], b->index[r],
+                             notes_of(b->index[r]));
         at[0] += tokens_of(b->index[r]);
         at[1] += notes_of(b->index[r]);
     }
     ok = ok && o0[b->count] == at[0] && o2[b->count] == at[1];
-    ok = ok && b->fields[0].ndim == 2 && b->fields[0].shape[0] == (int64_t)at[0] && b->fields[0].shape[1] == 3;
+    ok = ok && b->fields[0].ndim == 2 && b->fields[0].shape[0] == (int64_t)at[0] &&
+         b->fields[0].shape[1] == 3;
     ok = ok && b->fields[2].ndim == 1 && b->fields[2].shape[0] == (int64_t)at[1];
     return ok && b->fields[0].bytes == at[0] * 6 && b->fields[2].bytes == at[1];
 }
@@ -113,7 +121,8 @@ static void rig_ragged(rig *r, const dlp_field *f, int *how, int collate) {
 /* A map that sees what fetch wrote, lengths too, and leaves them. */
 static int look_map(void *user, dlp_item *it) {
     (void)user;
-    CHECK(it->length[0] == tokens_of(it->index) && it->length[2] == notes_of(it->index) && it->length[1] == 0);
+    CHECK(it->length[0] == tokens_of(it->index) && it->length[2] == notes_of(it->index) &&
+          it->length[1] == 0);
     CHECK(row_tokens_same(it->data[0], it->index, TOKENS_MAX));
     return 0;
 }
@@ -226,7 +235,8 @@ static void ragged__length_of_a_failed_item__forgotten(void) {
 
 /* ---- a collate with fields of its own ---- */
 
-static const dlp_field out_fields[2] = {{"sum", DLP_U64, 0, {0}, 0, 0}, {"grid", DLP_U16, 2, {4, 2}, 0, 0}};
+static const dlp_field out_fields[2] = {{"sum", DLP_U64, 0, {0}, 0, 0},
+                                        {"grid", DLP_U16, 2, {4, 2}, 0, 0}};
 
 static int own_collate(void *user, dlp_collate *c) {
     uint64_t *sum = c->out[0].data;
@@ -235,7 +245,8 @@ static int own_collate(void *user, dlp_collate *c) {
     CHECK(c->n_in == 2 && c->n_out == 2 && c->in[0].stride == 24 && c->out[1].capacity == 10 * 16);
     CHECK(c->out[1].ndim == 3 && c->out[1].shape[0] == c->count && c->out[1].shape[1] == 4);
     for (uint32_t r = 0; r < c->count; r++) {
-        const uint64_t *words = (const uint64_t *)(const void *)((const uint8_t *)c->in[0].data + r * c->in[0].stride);
+        const uint64_t *words =
+            (const uint64_t *)(const void *)((const uint8_t *)c->in[0].data + r * c->in[0].stride);
         sum[r] = words[0] * 1000 + (words[1] & UINT32_MAX);
         grid[r * 6] = (uint16_t)c->index[r];
     }
@@ -261,24 +272,31 @@ static void ragged__custom_collate__its_own_fields(void) {
             while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
                 const uint64_t *sum = b->fields[0].data;
                 const uint16_t *grid = b->fields[1].data;
-                CHECK(b->n_fields == 2 && strcmp(b->fields[1].name, "grid") == 0 && b->fields[1].bytes == b->count * 12);
-                CHECK(b->fields[1].shape[1] == 3 && b->fields[1].shape[2] == 2 && b->fields[1].lengths == NULL);
+                CHECK(b->n_fields == 2 && strcmp(b->fields[1].name, "grid") == 0 &&
+                      b->fields[1].bytes == b->count * 12);
+                CHECK(b->fields[1].shape[1] == 3 && b->fields[1].shape[2] == 2 &&
+                      b->fields[1].lengths == NULL);
                 for (uint32_t i = 0; i < b->count; i++) {
-                    CHECK(sum[i] == b->index[i] * 1000 + b->position + i && grid[i * 6] == b->index[i]);
+                    CHECK(sum[i] == b->index[i] * 1000 + b->position + i &&
+                          grid[i * 6] == b->index[i]);
                     for (uint32_t k = 1; k < 6; k++) CHECK(grid[i * 6 + k] == 0);
                 }
                 n++;
-                memset(b->fields[1].data, 0xee, b->fields[1].bytes); /* the caller's until release */
+                /* the caller's until release */
+                memset(b->fields[1].data, 0xee, b->fields[1].bytes);
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
-            CHECK(n == 10 && rc == DLP_ERR_LENGTH && strstr(dlp_pipe_error(p)->message, "grid") != NULL);
+            CHECK(n == 10 && rc == DLP_ERR_LENGTH &&
+                  strstr(dlp_pipe_error(p)->message, "grid") != NULL);
             CHECK(dlp_pipe_close(p) == DLP_OK);
         }
 }
 
-/* A built-in collate and out_fields that are not the dataset's: refused, not written past the end. */
+/* A built-in collate and out_fields that are not the dataset's: refused, not written past the
+   end. */
 static void ragged__builtin_collate_with_other_fields__refused(void) {
-    static const dlp_field small[2] = {{"words", DLP_U8, 1, {3}, 0, 0}, {"label", DLP_U8, 0, {0}, 0, 0}};
+    static const dlp_field small[2] = {{"words", DLP_U8, 1, {3}, 0, 0},
+                                       {"label", DLP_U8, 0, {0}, 0, 0}};
     for (int collate = PAD; collate <= PACK; collate++) {
         rig r;
         dlp_error err;
@@ -320,13 +338,16 @@ static void ragged__bytes_not_written__zero(void) {
             for (uint32_t i = 0; i < b->count; i++) {
                 const uint8_t *words = (const uint8_t *)b->fields[0].data + 24 * i;
                 const uint8_t *label = (const uint8_t *)b->fields[1].data + 4 * i;
-                uint64_t left = b->index[i] % 7 == 5, set = b->index[i] % 3 == 0 ? 1 + b->index[i] % 24 : 0;
+                uint64_t left = b->index[i] % 7 == 5,
+                         set = b->index[i] % 3 == 0 ? 1 + b->index[i] % 24 : 0;
                 int ok = b->valid[i] == !left;
                 for (uint64_t k = 0; k < 24; k++) ok &= words[k] == (!left && k < set ? 0xff : 0);
-                for (uint64_t k = 0; k < 4; k++) ok &= label[k] == (!left && b->index[i] % 4 == 0 ? 0xff : 0);
+                for (uint64_t k = 0; k < 4; k++)
+                    ok &= label[k] == (!left && b->index[i] % 4 == 0 ? 0xff : 0);
                 CHECK(ok);
             }
-            memset(b->fields[0].data, 0xaa, b->fields[0].bytes); /* what the slot holds when it comes back */
+            /* what the slot holds when it comes back */
+            memset(b->fields[0].data, 0xaa, b->fields[0].bytes);
             memset(b->fields[1].data, 0xaa, b->fields[1].bytes);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }

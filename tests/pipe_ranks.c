@@ -1,4 +1,5 @@
-/* Ranks: for a fixed global batch the union over the ranks is the batch of one rank, whatever the world. */
+/* Ranks: for a fixed global batch the union over the ranks is the batch of one rank, whatever
+   the world. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
@@ -28,8 +29,9 @@ static void world_close(world *w) {
     for (uint32_t i = 0; i < w->n; i++) CHECK(dlp_pipe_close(w->p[i]) == DLP_OK);
 }
 
-/* One step of all ranks: global batch k of the epoch. Each rank's rows are where they belong, so they are no one
-   else's, and together all; states, taken after it, are the same bytes everywhere. */
+/* One step of all ranks: global batch k of the epoch. Each rank's rows are where they belong, so
+   they are no one else's, and together all; states, taken after it, are the same bytes everywhere.
+   */
 static int world_step(world *w, uint64_t epoch, uint64_t k, dlp_state *state) {
     int ok = 1;
     uint64_t rows = 0, first, from, whole;
@@ -82,7 +84,8 @@ static void ranks__any_world__union_is_the_global_batch(void) {
                 if (test_pick(&random, 2)) like.batch.collate = dlp_collate_pack;
                 if (world_open(&w, &like, n, NULL) != DLP_OK) return;
                 for (uint64_t e = 0; e < 2; e++)
-                    for (uint64_t k = 0; k < rig_batches(&like); k++) CHECK(world_step(&w, e, k, &state));
+                    for (uint64_t k = 0; k < rig_batches(&like); k++)
+                        CHECK(world_step(&w, e, k, &state));
                 for (uint32_t r = 0; r < n; r++) {
                     dlp_batch *b;
                     CHECK(dlp_pipe_next(w.p[r], &b, 20000) == DLP_END);
@@ -91,7 +94,8 @@ static void ranks__any_world__union_is_the_global_batch(void) {
             }
 }
 
-/* A batch of which this rank has no row goes through every stage, at once: nobody sleeps over it. */
+/* A batch of which this rank has no row goes through every stage, at once: nobody sleeps over
+   it. */
 static void ranks__no_rows_for_this_rank__passes_every_stage(void) {
     for (int kind = 0; kind < 64; kind++) {
         rig r;
@@ -113,13 +117,15 @@ static void ranks__no_rows_for_this_rank__passes_every_stage(void) {
         if (kind % 3 == 0) r.batch.collate = dlp_collate_pad;
         if (rig_open(&r, &p) != DLP_OK) return;
         while ((rc = dlp_pipe_next(p, &b, 5000)) == DLP_OK) {
-            CHECK(b->count == 0 && b->valid_count == 0 && b->in_epoch == n && rig_batch_same(&r, b, 0, n));
+            CHECK(b->count == 0 && b->valid_count == 0 && b->in_epoch == n &&
+                  rig_batch_same(&r, b, 0, n));
             n++;
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
         CHECK(rc == DLP_END && n == 30);
         CHECK(dlp_pipe_close(p) == DLP_OK);
-        if (rc != DLP_END || dlpi_now_ns() - began > 1000000000) printf("  kind %d: %d ms\n", kind, (int)((dlpi_now_ns() - began) / 1000000));
+        if (rc != DLP_END || dlpi_now_ns() - began > 1000000000)
+            printf("  kind %d: %d ms\n", kind, (int)((dlpi_now_ns() - began) / 1000000));
         CHECK(dlpi_now_ns() - began < 1000000000);
     }
 }
@@ -136,7 +142,8 @@ static void ranks__batch_not_divisible__named_unless_uneven(void) {
     if (rig_open(&r, &p) == DLP_OK) CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-/* Four ranks stop behind any batch; three, two or one go on from any one's state as if nothing had been. */
+/* Four ranks stop behind any batch; three, two or one go on from any one's state as if nothing
+   had been. */
 static void ranks__resume_in_another_world__goes_on(void) {
     static const uint32_t after[] = {3, 2, 1};
     for (int last = 0; last < 3; last++) {

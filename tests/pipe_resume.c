@@ -1,14 +1,17 @@
-/* Resume: from the state of every batch on, the rest of the run comes out as if it had never stopped. */
+/* Resume: from the state of every batch on, the rest of the run comes out as if it had never
+   stopped. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
 #include "pipe_rig.h"
 
-/* ---- a batch sampler: lists of changing length, told by a counter that save and restore carry ---- */
+/* ---- a batch sampler: lists of changing length, told by a counter that save and restore carry
+   ---- */
 
 typedef struct lists {
     uint64_t epoch, n, at; /* at: lists given in this epoch */
-    uint64_t walk;         /* changes with each list, so that nothing but the saved state knows it */
+    /* changes with each list, so that nothing but the saved state knows it */
+    uint64_t walk;
     int loose;             /* the state is forged: the epoch may be another than it says */
 } lists;
 
@@ -72,13 +75,15 @@ static uint64_t batch_sum(const dlp_batch *b) {
     uint64_t h = dlp_hash(b->position, b->count, b->valid_count, b->epoch);
     for (uint32_t f = 0; f < b->n_fields; f++) {
         const uint8_t *bytes = b->fields[f].data;
-        for (uint64_t i = 0; i < b->fields[f].bytes; i++) h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+        for (uint64_t i = 0; i < b->fields[f].bytes; i++)
+            h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
     }
     for (uint32_t i = 0; i < b->count; i++) h = dlp_hash(h, b->index[i], b->valid[i], i);
     return dlp_hash(h, b->in_epoch, 0, 0);
 }
 
-/* Take batches until `stop` were (or the end); then the state, of the last batch or of all. Returns the number. */
+/* Take batches until `stop` were (or the end); then the state, of the last batch or of all.
+   Returns the number. */
 static int run_some(rig *r, int stop, seen *out, dlp_state *states) {
     dlp_pipe *p;
     dlp_batch *b;
@@ -122,11 +127,13 @@ static void check_every_stop(rig *r) {
         again.pipe.resume = &states[stop - 1];
         got = run_some(&again, RUN_MAX, rest, NULL);
         ok &= got == n - stop;
-        for (int i = 0; ok && i < got; i++) ok &= memcmp(&rest[i], &whole[stop + i], sizeof rest[i]) == 0;
+        for (int i = 0; ok && i < got; i++)
+            ok &= memcmp(&rest[i], &whole[stop + i], sizeof rest[i]) == 0;
     }
     CHECK(ok);
-    if (!ok) printf("  order %d last %d threaded %d workers %d\n", r->sampler.order, r->batch.last, r->sampler.threaded,
-                    r->fetch.num_workers);
+    if (!ok)
+        printf("  order %d last %d threaded %d workers %d\n", r->sampler.order, r->batch.last,
+               r->sampler.threaded, r->fetch.num_workers);
 }
 
 static void resume__every_batch_every_order__rest_is_the_same(void) {
@@ -187,8 +194,9 @@ static void check_lives(rig *r, int first, int second, const seen *whole, int n)
     ok = a + b + c == n;
     for (int i = 0; ok && i < n; i++) ok &= memcmp(&got[i], &whole[i], sizeof got[i]) == 0;
     CHECK(ok);
-    if (!ok) printf("  order %d threaded %d: lives of %d, %d, %d batches; all are %d\n", r->sampler.order,
-                    r->sampler.threaded, a, b, c, n);
+    if (!ok)
+        printf("  order %d threaded %d: lives of %d, %d, %d batches; all are %d\n",
+               r->sampler.order, r->sampler.threaded, a, b, c, n);
 }
 
 static void resume__unordered__every_batch_in_one_life(void) {
@@ -210,11 +218,13 @@ static void resume__unordered__every_batch_in_one_life(void) {
             r.pipe.unordered = 1;
             r.pipe.prefetch_factor = 4;
             for (int first = 1; first < n; first += step)
-                for (int second = 1; second < 6; second += 2) check_lives(&r, first, second, whole, n);
+                for (int second = 1; second < 6; second += 2)
+                    check_lives(&r, first, second, whole, n);
         }
 }
 
-/* The unordered state right after resume, before the sampler's thread fed anything, keeps what it was given. */
+/* The unordered state right after resume, before the sampler's thread fed anything, keeps what
+   it was given. */
 static void resume__unordered_state_of_state__keeps_the_window(void) {
     static seen got[RUN_MAX];
     static dlp_state states[RUN_MAX];
@@ -271,7 +281,8 @@ static void resume__unordered_wide_window__feeds_on(void) {
     CHECK(run_some(&r, RUN_MAX, got, NULL) == 50 - 3 - 31);
 }
 
-/* Resume an unordered epoch, leave it at once: the next is whole, whatever was consumed of the left one. */
+/* Resume an unordered epoch, leave it at once: the next is whole, whatever was consumed of the
+   left one. */
 static void resume__unordered_then_next_epoch__epoch_whole(void) {
     static seen got[RUN_MAX];
     static dlp_state states[RUN_MAX];
@@ -347,8 +358,8 @@ static void resume__other_configuration__names_the_field(void) {
     static seen got[RUN_MAX];
     static dlp_state states[RUN_MAX];
     static const uint64_t subset[60] = {1, 2, 3};
-    static const char *names[] = {"n_items", "order", "seed", "batch_size", "last", "subset", "samples",
-                                  "function_id"};
+    static const char *names[] = {"n_items", "order",  "seed",    "batch_size",
+                                  "last",    "subset", "samples", "function_id"};
     uint64_t samples = 60;
     rig r;
     rig_init(&r, 75, 8);
@@ -371,7 +382,8 @@ static void resume__other_configuration__names_the_field(void) {
             other.sampler.order = DLP_ORDER_REPLACEMENT;
             CHECK(run_some(&other, 4, got, drawn) == 4);
             other.sampler.samples_per_epoch = samples;
-            CHECK(resume_error(&other, &drawn[3], &err) == DLP_ERR_RESUME && strstr(err.field, names[field]));
+            CHECK(resume_error(&other, &drawn[3], &err) == DLP_ERR_RESUME &&
+                  strstr(err.field, names[field]));
             continue;
         }
         if (field == 7) other.sampler.function_id = 5;
@@ -415,7 +427,8 @@ static void resume__any_bit_flipped__refused(void) {
         dlp_state cut;
         memset(&cut, 0, sizeof cut);
         memcpy(&cut, &state, n);
-        CHECK(resume_error(&r, &cut, &err) == DLP_ERR_CORRUPT || memcmp(&cut, &state, sizeof cut) == 0);
+        CHECK(resume_error(&r, &cut, &err) == DLP_ERR_CORRUPT ||
+              memcmp(&cut, &state, sizeof cut) == 0);
     }
     for (int i = 0; i < 200; i++) {
         for (size_t k = 0; k < sizeof state; k++) state.bytes[k] = (uint8_t)test_random(&random);
@@ -452,7 +465,10 @@ static void resume__forged_state__harmless(void) {
             case 2: forged.position = v; break;
             case 3: forged.window_used = (uint32_t)v; break;
             case 4: forged.window[v % sizeof forged.window] = (uint8_t)(v >> 8); break;
-            case 5: forged.sampler_bytes = r.sampler.batches.restore ? forged.sampler_bytes : (uint32_t)v; break;
+            case 5:
+                forged.sampler_bytes =
+                    r.sampler.batches.restore ? forged.sampler_bytes : (uint32_t)v;
+                break;
             default: forged.epoch = v % 3;
             }
         }

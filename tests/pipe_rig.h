@@ -1,5 +1,5 @@
-/* What the tests of the pipe's behaviour share: a pipe whose every byte can be told from (seed, epoch, position)
-   without running one, and the check of a batch against that. */
+/* What the tests of the pipe's behaviour share: a pipe whose every byte can be told from (seed,
+   epoch, position) without running one, and the check of a batch against that. */
 #ifndef PIPE_RIG_H
 #define PIPE_RIG_H
 
@@ -30,7 +30,9 @@ static inline uint64_t test_random(uint64_t *state) {
     *state += UINT64_C(0x9e3779b97f4a7c15);
     return dlp_hash(*state, 1, 2, 3);
 }
-static inline uint32_t test_pick(uint64_t *state, uint32_t n) { return (uint32_t)(test_random(state) >> 33) % n; }
+static inline uint32_t test_pick(uint64_t *state, uint32_t n) {
+    return (uint32_t)(test_random(state) >> 33) % n;
+}
 
 #define RIG_MAPS 3
 
@@ -50,9 +52,11 @@ typedef struct rig {
     uint64_t *table;             /* alias table of the weights */
 } rig;
 
-static const dlp_field rig_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0}, {"label", DLP_U32, 0, {0}, 0, 0}};
+static const dlp_field rig_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
+                                        {"label", DLP_U32, 0, {0}, 0, 0}};
 
-static inline void rig_words(uint64_t seed, uint64_t index, uint64_t epoch, uint64_t position, uint64_t *words) {
+static inline void rig_words(uint64_t seed, uint64_t index, uint64_t epoch, uint64_t position,
+                             uint64_t *words) {
     dlp_item it;
     memset(&it, 0, sizeof it);
     it.seed = seed;
@@ -86,7 +90,8 @@ static inline int rig_batch_map(void *user, dlp_batch *b, void *state) {
     uint64_t *words = b->fields[0].data;
     (void)user;
     (void)state;
-    for (uint32_t r = 0; r < b->count; r++) words[3 * r + 2] = words[3 * r + 2] * 5 + b->index[r] + b->in_epoch;
+    for (uint32_t r = 0; r < b->count; r++)
+        words[3 * r + 2] = words[3 * r + 2] * 5 + b->index[r] + b->in_epoch;
     return 0;
 }
 
@@ -207,7 +212,8 @@ static inline uint64_t rig_index(rig *r, uint64_t epoch, uint64_t position) {
     case DLP_ORDER_SEQUENTIAL: return position;
     case DLP_ORDER_FUNCTION: return rig_function(&r->dataset.n_items, epoch, position);
     case DLP_ORDER_SHUFFLED:
-        if (!r->permutation_ready || r->permutation.epoch != epoch || r->permutation.seed != r->sampler.seed)
+        if (!r->permutation_ready || r->permutation.epoch != epoch ||
+            r->permutation.seed != r->sampler.seed)
             dlp_permutation_init(&r->permutation, r->dataset.n_items, r->sampler.seed, epoch);
         r->permutation_ready = 1;
         return dlp_permutation_at(&r->permutation, position);
@@ -218,11 +224,14 @@ static inline uint64_t rig_index(rig *r, uint64_t epoch, uint64_t position) {
     }
 }
 
-/* The global batch k: begins at *first, has *rows rows, of which this rank has [*from, *from + *count). */
-static inline void rig_share(const rig *r, uint64_t k, uint64_t *first, uint64_t *from, uint64_t *count) {
+/* The global batch k: begins at *first, has *rows rows, of which this rank has [*from, *from +
+   *count). */
+static inline void rig_share(const rig *r, uint64_t k, uint64_t *first, uint64_t *from,
+                             uint64_t *count) {
     uint64_t rows = r->batch.batch_size, world = r->sampler.world_size ? r->sampler.world_size : 1;
     *first = k * rows;
-    if (r->batch.last == DLP_LAST_SHORT && *first + rows > rig_samples(r)) rows = rig_samples(r) - *first;
+    if (r->batch.last == DLP_LAST_SHORT && *first + rows > rig_samples(r))
+        rows = rig_samples(r) - *first;
     *from = rows * r->sampler.rank / world;
     *count = rows * (r->sampler.rank + UINT64_C(1)) / world - *from;
 }
@@ -235,7 +244,8 @@ static inline int rig_row_same(rig *r, const dlp_batch *b, uint32_t row, uint64_
     for (int i = 0; i < r->n_batch_maps; i++) words[2] = words[2] * 5 + index + b->in_epoch;
     memcpy(got, (const uint8_t *)b->fields[0].data + row * sizeof got, sizeof got);
     memcpy(&label, (const uint8_t *)b->fields[1].data + row * sizeof label, sizeof label);
-    return b->index[row] == index && memcmp(words, got, sizeof got) == 0 && label == (uint32_t)index;
+    return b->index[row] == index && memcmp(words, got, sizeof got) == 0 &&
+           label == (uint32_t)index;
 }
 
 /* Is b, but for flags and sequence, global batch k of the epoch as this rank sees it? */
@@ -243,9 +253,10 @@ static inline int rig_batch_same(rig *r, const dlp_batch *b, uint64_t epoch, uin
     uint64_t first, from, count, valid = 0, samples = rig_samples(r);
     int ok = 1;
     rig_share(r, k, &first, &from, &count);
-    ok = b->epoch == epoch && b->in_epoch == k && b->position == first + from && b->count == count &&
-         b->n_fields == 2 && b->fields[0].ndim == 2 && b->fields[0].shape[0] == (int64_t)count &&
-         b->fields[0].shape[1] == 3 && b->fields[0].bytes == 24 * count && b->fields[1].ndim == 1 &&
+    ok = b->epoch == epoch && b->in_epoch == k && b->position == first + from &&
+         b->count == count && b->n_fields == 2 && b->fields[0].ndim == 2 &&
+         b->fields[0].shape[0] == (int64_t)count && b->fields[0].shape[1] == 3 &&
+         b->fields[0].bytes == 24 * count && b->fields[1].ndim == 1 &&
          b->fields[1].shape[0] == (int64_t)count && b->fields[1].bytes == 4 * count &&
          ((uintptr_t)b->fields[0].data & 63) == 0 && ((uintptr_t)b->fields[1].data & 63) == 0 &&
          b->fields[0].dtype == DLP_U64 && strcmp(b->fields[1].name, "label") == 0;

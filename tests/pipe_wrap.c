@@ -1,17 +1,18 @@
-/* Counters that come round: a pipe whose next batch stands just below the wrap of its generations (2^39), of the
-   done words' (2^32), of a ticket's batch (2^44), runs across it as any other. */
+/* Counters that come round: a pipe whose next batch stands just below the wrap of its generations
+   (2^39), of the done words' (2^32), of a ticket's batch (2^44), runs across it as any other. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
 #include "pipe_rig.h"
 
-/* As if batches 0 .. start - 1 had been fed, worked on, delivered and released. Called while the pipe starts,
-   before any of its threads. */
+/* As if batches 0 .. start - 1 had been fed, worked on, delivered and released. Called while the
+   pipe starts, before any of its threads. */
 static void place(dlp_pipe *p, uint64_t start) {
     uint64_t before = start - 1;
     p->feed.published = p->base = p->high = start;
     p->ctl->tail = p->ctl->base = p->ctl->delivered = start;
-    for (int i = 0; i < p->n_workers; i++) p->workers[i].low = p->workers[i].tail_seen = p->workers[i].cursor = start;
+    for (int i = 0; i < p->n_workers; i++)
+        p->workers[i].low = p->workers[i].tail_seen = p->workers[i].cursor = start;
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_slot_at(p, s)->pub = dlpi_pub(before, 1, 0, 0);
         for (int i = 0; i < p->n_work; i++) {
@@ -20,7 +21,8 @@ static void place(dlp_pipe *p, uint64_t start) {
             sst->ready = before + 1;
             sst->next = dlpi_gen_word(before, units);
             if (p->words_max > 1) *dlpi_scan(p, sst) = before << 32 | p->words_max;
-            for (uint32_t k = 0; k < p->words_max; k++) dlpi_done(sst)[k] = before << 32 | UINT32_MAX;
+            for (uint32_t k = 0; k < p->words_max; k++)
+                dlpi_done(sst)[k] = before << 32 | UINT32_MAX;
             for (uint64_t k = 0; k < units; k++) dlpi_own(p, sst)[k] = dlpi_gen_word(before, 1u);
         }
         if (p->xfer) dlpi_sst_at(p, s, p->xfer)->ready = before + 1;
@@ -38,7 +40,8 @@ static int hook_open(void *user) { /* the transfer's device is opened before the
     return 0;
 }
 
-static int hook_init(void *user, int worker, void **state) { /* as is an inline worker, when all are inline */
+/* as is an inline worker, when all are inline */
+static int hook_init(void *user, int worker, void **state) {
     hook *h = user;
     (void)worker;
     (void)state;
@@ -56,10 +59,13 @@ static int flaky_row_same(rig *r, const dlp_batch *b, uint32_t row) {
     uint64_t position = b->position + row, index = rig_index(r, b->epoch, position);
     uint64_t words[3], key = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, r->sampler.seed, b->epoch);
     for (uint32_t k = 1; index % 13 == 5; k++)
-        index = rig_index(r, b->epoch, dlpi_below(dlpi_range_of(203), dlpi_absorb(dlpi_absorb(key, position), k)));
+        index =
+            rig_index(r, b->epoch,
+                      dlpi_below(dlpi_range_of(203), dlpi_absorb(dlpi_absorb(key, position), k)));
     rig_words(r->sampler.seed, index, b->epoch, position, words);
     words[2] = words[2] * 3 + index;
-    return b->index[row] == index && memcmp((const uint8_t *)b->fields[0].data + 24 * row, words, 24) == 0;
+    return b->index[row] == index &&
+           memcmp((const uint8_t *)b->fields[0].data + 24 * row, words, 24) == 0;
 }
 
 static void run_across(uint64_t start, int kind) {
@@ -126,18 +132,20 @@ static void run_across(uint64_t start, int kind) {
 }
 
 static void wrap__every_counter__runs_across(void) {
-    static const uint64_t wraps[] = {UINT64_C(1) << 32, UINT64_C(1) << 40, UINT64_C(1) << 44, UINT64_C(1) << 31,
-                                     UINT64_C(1) << 39, UINT64_C(5) << 39};
+    static const uint64_t wraps[] = {UINT64_C(1) << 32, UINT64_C(1) << 40, UINT64_C(1) << 44,
+                                     UINT64_C(1) << 31, UINT64_C(1) << 39, UINT64_C(5) << 39};
     for (int i = 0; i < 6; i++)
         for (uint64_t below = 1; below < 8; below += 5)
-            for (int kind = 0; kind < 128; kind += getenv("SHORT") ? 3 : 1) run_across(wraps[i] - below, kind);
+            for (int kind = 0; kind < 128; kind += getenv("SHORT") ? 3 : 1)
+                run_across(wraps[i] - below, kind);
 }
 
 /* Which of two generations is older, on both sides of the wrap. */
 static void wrap__older__both_sides(void) {
     const uint64_t mask = DLPI_GEN_MASK, half = UINT64_C(1) << (DLPI_GEN_BITS - 1);
     CHECK(dlpi_older(4, 5) && !dlpi_older(5, 5) && !dlpi_older(6, 5));
-    CHECK(dlpi_older(mask, 0) && dlpi_older(mask, UINT64_C(1) << DLPI_GEN_BITS) && !dlpi_older(0, mask));
+    CHECK(dlpi_older(mask, 0) && dlpi_older(mask, UINT64_C(1) << DLPI_GEN_BITS) &&
+          !dlpi_older(0, mask));
     CHECK(dlpi_older(0, half) && !dlpi_older(half - 1, 0) && dlpi_older(half, 0));
     CHECK(dlpi_older(mask - 3, 2) && !dlpi_older(2, mask - 3));
 }

@@ -264,7 +264,8 @@ static uint64_t stress_consume(const stress *s) {
         else
             k = dlp_mpsc_peek(&rx, want, &stock, NULL);
         for (int64_t i = 0; i < k; i++) {
-            const unsigned char *record = (const unsigned char *)stock + (uint64_t)i * s->record_bytes;
+            const unsigned char *record =
+                (const unsigned char *)stock + (uint64_t)i * s->record_bytes;
             uint64_t word;
             memcpy(&word, record, 8);
             uint32_t p = (uint32_t)(word >> 48);
@@ -277,7 +278,8 @@ static uint64_t stress_consume(const stress *s) {
     return bad + (dlp_mpsc_try_pop(&rx, out, NULL) != DLP_EMPTY);
 }
 
-static void stress_one(uint32_t producers, uint32_t record_bytes, uint64_t capacity, int processes) {
+static void stress_one(uint32_t producers, uint32_t record_bytes, uint64_t capacity,
+                       int processes) {
     stress all[MOST];
     pthread_t threads[MOST];
     pid_t pids[MOST];

@@ -399,7 +399,8 @@ static void stress_one(uint32_t record_bytes, uint64_t capacity, int processes) 
     else
         pthread_join(thread, NULL);
     if (s.bad)
-        fprintf(stderr, "record_bytes %u capacity %llu processes %d seed %llu: head %llx tail %llx\n",
+        fprintf(stderr,
+                "record_bytes %u capacity %llu processes %d seed %llu: head %llx tail %llx\n",
                 record_bytes, (unsigned long long)capacity, processes, (unsigned long long)seed,
                 (unsigned long long)spsc->head, (unsigned long long)spsc->tail);
     CHECK(s.bad == 0);

@@ -1,6 +1,6 @@
-/* Waiting: time-outs, wake-ups, who is woken when, what is not called when nobody sleeps, in threads
-   and processes, with the heavy barrier and without. System calls are counted and can be made to
-   fail. Compiled with DLPIPE_NO_FUTEX and DLPIPE_NO_MEMBARRIER too (queue_wait_*.c). */
+/* Waiting: time-outs, wake-ups, who is woken when, what is not called when nobody sleeps, in
+   threads and processes, with the heavy barrier and without. System calls are counted and can be
+   made to fail. Compiled with DLPIPE_NO_FUTEX and DLPIPE_NO_MEMBARRIER too (queue_wait_*.c). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>
@@ -292,7 +292,8 @@ static void membarrier__refused__both_bells_say_rmw_and_work(void) {
     DLPI_STORE_SEQ(&refuse_membarrier, 1);
     lane q;
     lane_open(&q, 64, 0);
-    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == DLPI_BELL_RMW && DLPI_LOAD_SEQ(&q.spsc->producer_bell) == DLPI_BELL_RMW);
+    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == DLPI_BELL_RMW &&
+          DLPI_LOAD_SEQ(&q.spsc->producer_bell) == DLPI_BELL_RMW);
     lane_close(&q);
     sleeper__record_comes__woken_at_once();
     producer_asleep__half_is_free__woken_then();
@@ -303,7 +304,8 @@ static void membarrier__refused__both_bells_say_rmw_and_work(void) {
     DLPI_STORE_SEQ(&refuse_membarrier, 1); /* from now on: found out when going to sleep */
     uint64_t value;
     CHECK(dlp_spsc_pop(&q.rx, &value, 5) == DLP_TIMEOUT);
-    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == DLPI_BELL_RMW && DLPI_LOAD_SEQ(&q.spsc->producer_bell) == 0);
+    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == DLPI_BELL_RMW &&
+          DLPI_LOAD_SEQ(&q.spsc->producer_bell) == 0);
     DLPI_STORE_SEQ(&refuse_membarrier, 0);
 #endif
     lane_close(&q);

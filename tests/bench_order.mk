@@ -1,0 +1,10 @@
+# make bench-order: nanoseconds an index of a shuffled order.
+B ?= build
+
+.PHONY: bench-order
+bench-order: $(B)/bench/bench_order
+	$(B)/bench/bench_order
+
+$(B)/bench/bench_order: tests/bench_order.c dlpipe.h
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -O2 -g -o $@ tests/bench_order.c -lpthread
