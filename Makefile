@@ -109,6 +109,8 @@ run: $(B)/examples/fashion_mnist
 # Each unit test in each of four builds, with SHORT=1 (tests may do less of the same).
 SANITIZED := gcc-thread clang-thread gcc-address clang-address
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(UNITS)))
+# These have one thread.
+SANITIZED_TESTS := $(filter-out %-thread/order %-thread/order_plain %-thread/samplers,$(SANITIZED_TESTS))
 ifdef TESTS
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(filter $(UNITS),$(WANTED))))
 endif
