@@ -115,12 +115,12 @@
    a collate, fetch writes an item where the caller will read it: nothing is copied. A slot goes
    round, and one store moves it on:
 
-     state   who may touch its bytes                          what moves it on
-     FREE    nobody                                           sampler: pub, then tail: it is OPEN
-     OPEN    of each run of rows, the worker whose number     each worker: the bits of its rows in
-             is in the run's own word (compare-and-swap)      done; last of a stage: ready
-     READY   nobody; after the last stage                     caller: next; it is HELD
-     HELD    the caller                                       caller: release; used = 0: it is FREE
+     state   who may touch its bytes                      what moves it on
+     FREE    nobody                                       sampler: pub, then tail: it is OPEN
+     OPEN    of each run of rows, the worker whose        worker: the bits of its rows in done; who
+             number is in the run's own word              makes the last stage's full: ready: READY
+     READY   nobody                                       caller, in next: it is HELD
+     HELD    the caller                                   caller, in release: used = 0: it is FREE
 
    At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
    when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
@@ -162,10 +162,11 @@
 
    >>memory     ERRORS, LOG, MEMORY
    0 is OK, positive codes are flow control, negative ones are errors. Outputs are untouched after a
-   failure. The first error of a pipe stays: every later call that works returns its code, and
-   dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe in error can be looked
-   at, its state can be saved, held batches can be released; then it is closed. The library never
-   prints, exits or aborts. Warnings go to desc.log, and the first eight to dlp_pipe_warning.
+   failure. The first error of a pipe stays: next, next_epoch and the calls before start return its
+   code from then on, and dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe
+   in error can be looked at, its state can be saved, held batches can be released; then it is
+   closed. The library never prints, exits or aborts. Warnings go to desc.log, and the first eight
+   to dlp_pipe_warning.
 
      when         allocates
      open         the pipe's record; nothing per batch
@@ -173,7 +174,7 @@
      plan         nothing: the bytes of what start would allocate, line by line
      start        one region (a sealed memfd on Linux, else anonymous memory) with slots, cells,
                   counters and trace rings; the process's own records; device buffers; threads
-     next .. stop nothing. (libc may, for its threads)
+     next .. stop nothing
      write_*      for the length of the call
      close        frees it all, or, with batches held, the last release does
 
@@ -207,14 +208,15 @@
      close_timeout_ms with DLP_ERR_BUSY, which names it; the memory is kept, and close can be tried
      again. deadline_ms reports such a callback while next waits; it does not end it.
    * Worker processes (DLP_PLACE_PROCESSES) are refused with DLP_ERR_UNSUPPORTED.
-   * A wake-up that got lost costs at most 100 ms: the first sleeper of 32 looks round then, the
-     others after 1 s; many threads that each look ten times a second would cost too much.
+   * Sleeping workers look round, should a wake-up have been lost: of each 32 the first asleep every
+     100 ms, the others, who rely on it, every 1 s. Idle threads that all looked ten times a second
+     would cost more than waiting may (0.1 % of a core).
    * fills_rows = 0 zeroes every row before fetch, so that bytes that no callback wrote are zero. It
      costs a memset of each row; fetch that writes every byte says fills_rows = 1.
    * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
-   * Padding, copies of the seed and states are pinned: an order never changes under its name.
+   * An order never changes under its name: tests pin its numbers. A better one gets a new name.
 
    Decided this way, because:
    * Workers claim runs of rows by compare-and-swap on the run's own word, and that word is the only
@@ -1217,8 +1219,7 @@ typedef struct dlp_repeat_desc {
 enum {
     DLP_ON_ERROR_RAISE = 0, /* next returns the error when it reaches the batch */
     DLP_ON_ERROR_REPLACE,   /* another item takes the row, chosen by (seed, epoch, position, k)
-                               alone; so an item may come twice in an epoch. 100 for a row at most
-                               */
+                               alone; an item may so come twice in an epoch. 100 a row at most */
     DLP_ON_ERROR_SHORT      /* the row is left out: zero bytes, valid[] = 0 */
 };
 
@@ -1238,8 +1239,7 @@ typedef struct dlp_workers_desc {
     int32_t retries;          /* more tries of a failed item; 0..100. A batch map: idempotent only.
                                  An item map that is not: the row goes back to fetch */
     int32_t retry_backoff_ms; /* wait before the first retry, doubled each time to at most 64 times;
-                                 0..3600000; 0: none. The item waits, not the worker (batches: both)
-                                 */
+                                 0..3600000; 0: none. Items wait, not their worker; batches do */
     int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
                                  out before DLP_ERR_BUDGET; 0: no limit; DLP_NONE: none. Those that
                                  a callback left by DLP_SKIP do not count */
@@ -1337,13 +1337,11 @@ typedef struct dlp_device {
     const char *name;                                                /* borrowed until close */
     int (*open)(void *user);                                         /* may be NULL */
     void (*close)(void *user);                                       /* may be NULL */
-    /* or NULL: copies are pageable */
-    int (*register_memory)(void *user, void *mem, uint64_t bytes);
+    int (*register_memory)(void *user, void *mem, uint64_t bytes); /* NULL: pageable copies */
     void (*unregister_memory)(void *user, void *mem, uint64_t bytes); /* or NULL */
     int (*alloc)(void *user, uint64_t bytes, void **dev);
     void (*free)(void *user, void *dev);
-    /* begin a copy; an event behind the copies of this buffer; 1: it passed, 0: not yet, or
-       failure */
+    /* Begin a copy. Put an event behind the copies of this buffer. 1: it passed, 0: not yet. */
     int (*copy)(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer);
     int (*record)(void *user, uint32_t buffer);
     int (*done)(void *user, uint32_t buffer);
@@ -1461,8 +1459,8 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p);
    one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay (dlp_pipe_error);
    DLP_ERR_ARG; DLP_ERR_STATE (not started, or closed); what start failed with - caller - runs
    inline stages, also past timeout_ms while a callback of theirs runs; else spins for some us, then
-   sleeps. Never allocates. An error comes when its batch's turn comes: the batches before it are
-   delivered. */
+   sleeps. Never allocates. An item's error comes when its batch's turn comes, those before it are
+   delivered; worker_init and deadline fail at once. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order; its slot is free for the sampler at once.
@@ -1502,7 +1500,7 @@ DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
    batch: "this one and all before it are consumed", a batch that is held; NULL, and for unordered
    pipes always: all that next has given; out: 248 bytes to be kept anywhere - returns DLP_OK,
    DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - caller; also after an error or a stop -
-   does not wait or allocate; about a microsecond. */
+   does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 
 /* Return the number of batches in an epoch; -1: not started, or DLP_ORDER_BATCHES. Caller. */
