@@ -3108,6 +3108,8 @@ struct dlp_pipe {
     uint64_t after_epoch, after_batch, after_position;
     uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
     uint32_t calls_untimed, call_clock_every;
+    uint32_t clock_off;       /* inline: this call is not timed */
+    uint64_t inline_ns;       /* inline: what the last call that was timed took */
     uint8_t pad1[DLPI_LINE];
     dlpi_feeder feed;
     uint8_t pad2[DLPI_LINE];
@@ -3822,16 +3824,17 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     return false;
 }
 
-/* Are all done words of this stage full for batch b? Starts at the hint, moves it. */
+/* Are all done words of this stage full for batch b? Starts at the hint, moves it; one word has no hint. */
 static bool dlpi_all_done(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count) {
-    uint64_t hint = DLPI_LOAD_ACQ(dlpi_scan(p, sst)); /* D2 <- D2: rows of the words it skips are ours to pass on */
-    uint32_t i = (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
+    uint64_t *scan = p->words_max > 1 ? dlpi_scan(p, sst) : NULL;
+    uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0; /* D2 <- D2: rows of the words it skips are ours to pass on */
+    uint32_t i = scan && (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
     uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     for (; i < words; i++) {
         uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
         if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
     }
-    if (i != from) DLPI_STORE_REL(dlpi_scan(p, sst), b << 32 | i); /* D2 -> D2: full words stay full */
+    if (scan && i != from) DLPI_STORE_REL(scan, b << 32 | i); /* D2 -> D2: full words stay full */
     return i == words;
 }
 
@@ -4001,7 +4004,7 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
 static void dlpi_clock_in(dlpi_worker *w) {
-    if (w->last_ns != 0) return;
+    if (w->last_ns != 0 || (w->p->clock_off && !w->started)) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
     w->units_untimed = w->items_untimed = 0;
@@ -4013,6 +4016,7 @@ static void dlpi_clock_in(dlpi_worker *w) {
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
     dlpi_wblock *wb = w->wb;
     uint64_t now, ns, each, average;
+    if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
     w->items_untimed += items;
     w->units_untimed++;
     if (--w->until_clock > 0) return;
@@ -4025,7 +4029,7 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     DLPI_STORE_RLX(&wb->hist[dlpi_hist_bucket(each)],
                    wb->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > wb->max_ns) DLPI_STORE_RLX(&wb->max_ns, each);
-    dlpi_bump(&wb->busy_ns, ns);
+    dlpi_bump(&wb->busy_ns, w->started ? ns : ns * w->p->call_clock_every);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
@@ -4964,10 +4968,14 @@ static void *dlpi_thread_transfer(void *arg) {
         uint32_t word;
         if (dlpi_xfer_step(w)) continue;
         dlpi_clock_stop(w);
-        dlpi_cpu_note(w);
         if (w->n_parked > 0) { /* copies under way: no event wakes us, look often */
             dlpi_nap(20000);
             continue;
+        }
+        if (w->wait_ns == 0) {
+            w->wait_ns = dlpi_now_ns();
+            dlpi_cpu_note(w);
+            DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
         }
         word = DLPI_LOAD_SEQ(&ctl->transfer_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->transfer_sleeps, 1u);   /* B1 -> B1 */
@@ -4976,11 +4984,11 @@ static void *dlpi_thread_transfer(void *arg) {
         DLPI_STORE_SEQ(&ctl->transfer_sleeps, 0u);   /* B1 */
     }
     dlpi_clock_stop(w);
+    if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
     dlpi_trace_flush(w);
     dlpi_thread_over(w);
     return NULL;
 }
-
 
 static int dlpi_host_alloc(void *user, uint64_t bytes, void **dev) {
     DLPI_UNUSED(user);
@@ -5434,16 +5442,19 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The trainer's clock: one reading a call, fewer when calls are close together. */
+/* The trainer's clock: one reading a call, fewer when calls are close together. Where everything is
+   inline, the calls not timed take the time of the last one that was. */
 static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->trainer;
-    uint64_t from = p->last_return_ns, each;
+    uint64_t from = p->last_return_ns, each, waited;
     uint32_t calls = p->calls_untimed + 1;
     p->calls_untimed = 0;
     p->last_return_ns = now;
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;
-    dlpi_bump(&p->ctl->step_ns, now - from);
+    waited = p->inline_ns * (calls - 1);
+    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
+    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
     DLPI_STORE_RLX(&w->wb->hist[dlpi_hist_bucket(each)], w->wb->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
@@ -5467,6 +5478,13 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         else p->calls_untimed++;
         return rc;
     }
+    if (p->n_threads == 0 && timeout_ms == 0 && p->calls_untimed + 1 < p->call_clock_every) {
+        p->calls_untimed++;
+        p->clock_off = 1;
+        if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+        p->clock_off = 0;
+        return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
+    }
     from = dlpi_now_ns();
     dlpi_trainer_step(p, from);
     if (timeout_ms > 0) until = from + (uint64_t)timeout_ms * 1000000u;
@@ -5475,6 +5493,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_trainer_waited(p, from, dlpi_now_ns());
+    if (p->n_threads == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
 

@@ -5,9 +5,10 @@
 #                            that by itself), then the list below; prints who catches what
 #   tests/mutants.sh N       the N-th alone, with all that the tests say
 #
-# A mutant is a name (=), lines of dlpipe.h (-) and what takes their place (+). The lines must be
+# A mutant is a name (=), perhaps the one unit test to ask (@, to save time; else all are asked, the
+# model checker first), lines of dlpipe.h (-) and what takes their place (+). The lines must be
 # found exactly once, white space included, else the mutant no longer applies and the test fails.
-# The model checker is asked first, then the unit tests of queues. 78 where the checker cannot run.
+# 78 where the model checker cannot run.
 set -u
 cc=${CC:-cc}
 out=build/mutants
@@ -80,6 +81,7 @@ mutants() {
 -    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_bell) != 0)) /* B1 <- B3 */
 +    if (0)
 = head: not published by who finds the lane empty
+@ queue_spsc
 -    if (stock == 0 && rx->published != rx->head)
 +    if (0)
 = head: published only by who finds the lane empty
@@ -96,15 +98,18 @@ mutants() {
 -    return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
 +    return DLPI_LIKELY(room >= want) ? (int64_t)room : (int64_t)(room + 0 * want);
 = room: a counter out of range is believed
+@ queue_spsc
 -    if (DLPI_UNLIKELY(used > tx->capacity))
 +    if (0)
 = stock: a counter out of range is believed
+@ queue_spsc
 -    if (DLPI_UNLIKELY(stock > rx->capacity))
 +    if (0)
 = stock: counted as if counters did not wrap
 -    uint64_t stock = tail - rx->head;
 +    uint64_t stock = tail > rx->head ? tail - rx->head : 0;
 = commit: all that was reserved
+@ queue_spsc
 -    tx->reserved = 0;
 -    if (n > 0)
 -        dlpi_spsc_publish_tx(tx, n);
@@ -143,9 +148,9 @@ mutants() {
 -        int come = w->look(w->handle);
 +        int come = 0;
 = sleep: second look before the bit is set
--        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER;
+-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER); /* B3 -> B1, B2 */
 +        int early = w->look(w->handle);
-+        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER;
++        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER);
 -        int come = w->look(w->handle);
 +        int come = early;
 = sleep: no barrier
@@ -158,14 +163,14 @@ mutants() {
 -        int come = w->look(w->handle);
 +        int come = early;
 = sleep: bit set by load and store
--        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER) | DLPI_BELL_SLEEPER;
-+        uint32_t set = DLPI_LOAD_RLX(w->bell) | DLPI_BELL_SLEEPER;
-+        DLPI_STORE_SEQ(w->bell, set);
+-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER); /* B3 -> B1, B2 */
++        uint32_t set = DLPI_LOAD_RLX(w->bell);
++        DLPI_STORE_SEQ(w->bell, set | DLPI_BELL_SLEEPER);
 = sleep: on whatever the bell says by then
 -        dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
 +        dlpi_futex_wait(w->bell, DLPI_LOAD_RLX(w->bell), ~0u, most, (int)w->shared);
 = sleep: bit left on when there is something
--            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+-            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER); /* takes B3 back */
 -            return come ? DLP_OK : DLP_TIMEOUT;
 +            return come ? DLP_OK : DLP_TIMEOUT;
 = sleep: any end of it is taken for the event
@@ -199,6 +204,7 @@ mutants() {
 -    return r == DLP_EMPTY ? dlpi_mpsc_sweep(rx) : r;
 +    return r;
 = search: no sweep while bits lead somewhere
+@ queue_mpsc
 -    if (++rx->finds % DLPI_MPSC_SWEEP != 0)
 +    if (++rx->finds > 0)
 = search: a lane that has more is not said to be ready
@@ -210,6 +216,7 @@ mutants() {
 +    for (uint32_t k = 1; k < rx->producers; k++) {
 +        i = i + 1
 = turn: never ends
+@ queue_mpsc
 -    rx->left = rx->quantum > 0 ? rx->quantum : 1;
 +    rx->left = UINT32_MAX;
 = claim: by load and store
@@ -265,6 +272,10 @@ limited() { # seconds command...
     if command -v timeout >/dev/null 2>&1; then timeout -k 1 "$@"; else shift; "$@"; fi
 }
 
+argument() { # the checker's short form; a unit test's seed
+    case $1 in model) echo quick ;; *) echo 1 ;; esac
+}
+
 # Who notices mutant $1? One line into $out/$1.result: what, or nothing.
 try_mutant() {
     dir=$out/$1
@@ -274,7 +285,8 @@ try_mutant() {
         echo 'NO LONGER APPLIES' >"$out/$1.result"
         return
     fi
-    for unit in model $units; do
+    hint=$(awk -v n="$1" '/^=/ { k++ } /^@/ && k == n { print $2 }' "$out/list")
+    for unit in ${hint:-model $units}; do
         cp "tests/$unit.c" tests/model.h tests/queue_check.h "$dir/tests" || return
         # shellcheck disable=SC2086
         "$cc" $flags -o "$dir/$unit" "$dir/tests/$unit.c" -lpthread -lm >"$dir/$unit.log" 2>&1
@@ -282,7 +294,7 @@ try_mutant() {
             echo "DOES NOT COMPILE: $(grep -m 1 error "$dir/$unit.log")" >"$out/$1.result"
             return
         fi
-        limited 20 "$dir/$unit" quick >"$dir/$unit.log" 2>&1
+        limited 20 "$dir/$unit" "$(argument $unit)" >"$dir/$unit.log" 2>&1
         code=$?
         [ $code -eq 0 ] && continue
         [ $code -eq 78 ] && continue
@@ -318,8 +330,8 @@ cp "$out/dlpipe.h" "$out/0"
 for unit in model $units; do
     cp "tests/$unit.c" tests/model.h tests/queue_check.h "$out/0/tests"
     # shellcheck disable=SC2086
-    "$cc" $flags -o "$out/0/$unit" "$out/0/tests/$unit.c" -lpthread -lm || exit 1
-    limited 100 "$out/0/$unit" quick >"$out/0/$unit.log" 2>&1
+    "$cc" $flags -O1 -o "$out/0/$unit" "$out/0/tests/$unit.c" -lpthread -lm || exit 1
+    limited 100 "$out/0/$unit" "$(argument $unit)" >"$out/0/$unit.log" 2>&1
     code=$?
     if [ $code -eq 78 ]; then
         tail -n 1 "$out/0/$unit.log"

@@ -1,4 +1,5 @@
-/* Every field of every desc just out of its range, and on its bounds; graphs that are none; calls at
+/* Every field of every desc just out of its range, and on its bounds; graphs that are none; calls
+   at
    the wrong time: the error names the culprit, outputs stay as they were, nothing leaks. */
 #include "pipe_life.h"
 
@@ -15,8 +16,8 @@ static int error_is(const dlp_error *e, int code, const char *stage, const char 
     int ok = e->code == code && strcmp(e->stage, stage) == 0 && strcmp(e->field, field) == 0 &&
              e->message[0] != 0 && e->worker == -1;
     if (!ok)
-        printf("  got %s stage \"%s\" field \"%s\" worker %d message \"%s\"\n", dlp_code_name(e->code), e->stage,
-               e->field, e->worker, e->message);
+        printf("  got %s stage \"%s\" field \"%s\" worker %d message \"%s\"\n",
+               dlp_code_name(e->code), e->stage, e->field, e->worker, e->message);
     return ok;
 }
 
@@ -162,7 +163,8 @@ static void plan__sampler_desc_out_of_range__names_field(void) {
     GOOD(r.sampler.n_subset = 3, sampler.subset, subset);
     BAD(r.sampler.n_subset = 3, sampler.subset, past, "sampler", "sampler.subset");
     BAD(r.sampler.subset = subset, sampler.n_subset, 0, "sampler", "sampler.n_subset");
-    BAD(r.sampler.subset = subset, sampler.n_subset, (UINT64_C(1) << 48) + 1, "sampler", "sampler.n_subset");
+    BAD(r.sampler.subset = subset, sampler.n_subset, (UINT64_C(1) << 48) + 1, "sampler",
+        "sampler.n_subset");
     BAD((void)0, sampler.n_subset, 3, "sampler", "sampler.subset");
     GOOD(r.sampler.order = DLP_ORDER_WEIGHTED, sampler.weights, ones);
     GOOD(r.sampler.order = DLP_ORDER_WEIGHTED, sampler.weights, huge);
@@ -174,12 +176,13 @@ static void plan__sampler_desc_out_of_range__names_field(void) {
     huge[50] = UINT64_MAX;
     BAD(r.sampler.order = DLP_ORDER_WEIGHTED, sampler.weights, huge, "sampler", "sampler.weights");
     GOOD(r.sampler.order = DLP_ORDER_FUNCTION, sampler.function, any_index);
-    BAD(r.sampler.order = DLP_ORDER_FUNCTION, sampler.function, NULL, "sampler", "sampler.function");
+    BAD(r.sampler.order = DLP_ORDER_FUNCTION, sampler.function, NULL, "sampler",
+        "sampler.function");
     BAD((void)0, sampler.function, any_index, "sampler", "sampler.function");
     GOOD(r.sampler.order = DLP_ORDER_BATCHES, sampler.batches.next, any_next);
     BAD(r.sampler.order = DLP_ORDER_BATCHES, sampler.batches.next, NULL, "sampler", "batches.next");
-    BAD((r.sampler.order = DLP_ORDER_BATCHES, r.sampler.batches.next = any_next), sampler.batches.save,
-        any_save, "sampler", "batches.restore");
+    BAD((r.sampler.order = DLP_ORDER_BATCHES, r.sampler.batches.next = any_next),
+        sampler.batches.save, any_save, "sampler", "batches.restore");
     GOOD(r.sampler.world_size = 5, sampler.rank, 4);
     BAD(r.sampler.world_size = 5, sampler.rank, 5, "sampler", "rank");
     BAD((void)0, sampler.rank, 1, "sampler", "rank");
@@ -246,7 +249,8 @@ static void plan__field_out_of_range__names_it(void) {
     BAD((void)0, fields[0].name, "", "fetch", "fields[].name");
     GOOD((void)0, fields[0].name, "a-name-of-thirty-one-bytes-long");
     BAD((void)0, fields[0].name, "a-name-of-thirty-two-bytes-long.", "fetch", "fields[].name");
-    BAD((r.dataset.n_fields = 2, r.fields[1] = r.fields[0]), fields[1].name, "index", "fetch", "fields[].name");
+    BAD((r.dataset.n_fields = 2, r.fields[1] = r.fields[0]), fields[1].name, "index", "fetch",
+        "fields[].name");
     GOOD((r.dataset.n_fields = 2, r.fields[1] = r.fields[0]), fields[1].name, "other");
     GOOD((void)0, fields[0].dtype, 0);
     GOOD((void)0, fields[0].dtype, DLP_BOOL);
@@ -261,14 +265,15 @@ static void plan__field_out_of_range__names_it(void) {
     BAD((void)0, fields[0].shape[0], -1, "fetch", "fields[].shape");
     BAD((void)0, fields[0].shape[0], most + 1, "fetch", "fields[].shape");
     BAD((void)0, fields[0].shape[0], INT64_MAX, "fetch", "fields[].shape");
-    BAD((r.fields[0].ndim = 2, r.fields[0].shape[0] = 1 << 24), fields[0].shape[1], 1 << 23, "fetch",
-        "fields[].shape");
+    BAD((r.fields[0].ndim = 2, r.fields[0].shape[0] = 1 << 24), fields[0].shape[1], 1 << 23,
+        "fetch", "fields[].shape");
     GOOD((r.fields[0].dtype = DLP_U8, r.batch.batch_size = 1), fields[0].shape[0], most);
     BAD((r.fields[0].dtype = DLP_U8, r.batch.batch_size = 2), fields[0].shape[0], most, "fetch",
         "fields[].shape");
     BOUNDS((void)0, fields[0].ragged, 0, 1, "fetch", "fields[].ragged");
     BAD(r.fields[0].ndim = 0, fields[0].ragged, 1, "fetch", "fields[].ragged");
-    BOUNDS(r.fields[0].ragged = 1, fields[0].max_per_batch, 0, most, "fetch", "fields[].max_per_batch");
+    BOUNDS(r.fields[0].ragged = 1, fields[0].max_per_batch, 0, most, "fetch",
+           "fields[].max_per_batch");
 }
 
 /* The same checks for each stage that has workers. */
@@ -329,14 +334,15 @@ static void add__batch_desc_out_of_range__names_field(void) {
     BOUNDS((void)0, batch.last, 0, 2, "batch", "last");
     BOUNDS((void)0, batch.batch_workers, DLP_NONE, DLP_MAX_WORKERS, "batch", "batch_workers");
     GOOD((r.batch.out_fields = &out, r.batch.n_out_fields = 1), batch.collate, dlp_collate_pad);
-    BAD((r.batch.out_fields = &out, r.batch.n_out_fields = 1), batch.collate, NULL, "batch", "out_fields");
-    BAD((r.batch.out_fields = &out, r.batch.collate = dlp_collate_pad), batch.n_out_fields, 0, "batch",
-        "n_out_fields");
+    BAD((r.batch.out_fields = &out, r.batch.n_out_fields = 1), batch.collate, NULL, "batch",
+        "out_fields");
+    BAD((r.batch.out_fields = &out, r.batch.collate = dlp_collate_pad), batch.n_out_fields, 0,
+        "batch", "n_out_fields");
     BAD((r.batch.out_fields = &out, r.batch.collate = dlp_collate_pad), batch.n_out_fields,
         DLP_MAX_FIELDS + 1, "batch", "n_out_fields");
     BAD(r.batch.collate = dlp_collate_pad, batch.n_out_fields, 1, "batch", "n_out_fields");
-    BAD((r.batch.n_out_fields = 1, r.batch.collate = dlp_collate_pad), batch.out_fields, &bad, "batch",
-        "fields[].name");
+    BAD((r.batch.n_out_fields = 1, r.batch.collate = dlp_collate_pad), batch.out_fields, &bad,
+        "batch", "fields[].name");
     GOOD(r.dataset.n_items = 9, batch.last, DLP_LAST_PAD);
     BAD(r.dataset.n_items = 9, batch.last, DLP_LAST_DROP, "batch", "last");
 }
@@ -413,7 +419,8 @@ static dlp_stage graph_add(dlp_pipe *p, rig *r, int kind) {
 }
 
 /* Stages of these kinds, linked as pairs say; what start says. */
-static int graph_code(const int *kinds, int n, const int (*links)[2], int n_links, const char *stage) {
+static int graph_code(const int *kinds, int n, const int (*links)[2], int n_links,
+                      const char *stage) {
     seam_alive alive = seam_now();
     rig r;
     dlp_pipe *p;
@@ -421,7 +428,8 @@ static int graph_code(const int *kinds, int n, const int (*links)[2], int n_link
     rig_default(&r);
     CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK);
     for (int i = 0; i < n; i++) CHECK(graph_add(p, &r, kinds[i]) == i);
-    for (int i = 0; i < n_links && rc == DLP_OK; i++) rc = dlp_pipe_link(p, links[i][0], links[i][1]);
+    for (int i = 0; i < n_links && rc == DLP_OK; i++)
+        rc = dlp_pipe_link(p, links[i][0], links[i][1]);
     if (rc == DLP_OK) rc = dlp_pipe_start(p);
     if (rc != DLP_OK) {
         CHECK(dlp_pipe_error(p)->code == rc && dlp_pipe_error(p)->message[0] != 0);
@@ -442,10 +450,13 @@ static int graph_code(const int *kinds, int n, const int (*links)[2], int n_link
     } while (0)
 
 static void start__graph_is_no_chain__says_where(void) {
-    static const int plain[] = {S, R, F, B}, all[] = {S, R, F, I, I, B, M, M, T}, bare[] = {S, F, B};
+    static const int plain[] = {S, R, F, B}, all[] = {S, R, F, I, I, B, M, M, T},
+                     bare[] = {S, F, B};
     static const int no_sampler[] = {R, F, B}, no_fetch[] = {S, R, B}, no_batch[] = {S, R, F};
-    static const int two_samplers[] = {S, S, F, B}, two_fetches[] = {S, F, F, B}, two_batches[] = {S, F, B, B};
-    static const int map_early[] = {S, I, F, B}, batch_map_early[] = {S, F, M, B}, item_map_late[] = {S, F, B, I};
+    static const int two_samplers[] = {S, S, F, B}, two_fetches[] = {S, F, F, B},
+                     two_batches[] = {S, F, B, B};
+    static const int map_early[] = {S, I, F, B}, batch_map_early[] = {S, F, M, B},
+                     item_map_late[] = {S, F, B, I};
     static const int transfer_early[] = {S, F, T, B}, two_transfers[] = {S, F, B, T, T};
     GRAPH(DLP_OK, "", plain, {{0, 1}, {1, 2}, {2, 3}});
     GRAPH(DLP_OK, "", plain, {{2, 3}, {0, 1}, {1, 2}});
@@ -584,7 +595,8 @@ static void call__null__refused(void) {
     rig_default(&r);
     CHECK(dlp_pipe_open(NULL, NULL, &e) == DLP_ERR_ARG && error_is(&e, DLP_ERR_ARG, "", "out"));
     CHECK(dlp_loader_open(NULL, NULL, NULL) == DLP_ERR_ARG);
-    CHECK(dlp_loader_open(&p, NULL, &e) == DLP_ERR_ARG && error_is(&e, DLP_ERR_ARG, "", "desc") && p == NULL);
+    CHECK(dlp_loader_open(&p, NULL, &e) == DLP_ERR_ARG && error_is(&e, DLP_ERR_ARG, "", "desc") &&
+          p == NULL);
     CHECK(dlp_pipe_add_sampler(NULL, &r.sampler) == DLP_ERR_ARG);
     CHECK(dlp_pipe_add_repeat(NULL, &r.repeat) == DLP_ERR_ARG);
     CHECK(dlp_pipe_add_fetch(NULL, &r.fetch) == DLP_ERR_ARG);
@@ -614,9 +626,11 @@ static void call__null__refused(void) {
     CHECK(dlp_pipe_write_trace(NULL, "/dev/null") == DLP_ERR_ARG);
     CHECK(dlp_pipe_write_timeline(NULL, "/dev/null") == DLP_ERR_ARG);
     CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-    CHECK(dlp_pipe_add_sampler(p, NULL) == DLP_ERR_ARG && dlp_pipe_add_repeat(p, NULL) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_add_sampler(p, NULL) == DLP_ERR_ARG &&
+          dlp_pipe_add_repeat(p, NULL) == DLP_ERR_ARG);
     CHECK(dlp_pipe_add_fetch(p, NULL) == DLP_ERR_ARG && dlp_pipe_add_map(p, NULL) == DLP_ERR_ARG);
-    CHECK(dlp_pipe_add_batch(p, NULL) == DLP_ERR_ARG && dlp_pipe_add_transfer(p, NULL) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_add_batch(p, NULL) == DLP_ERR_ARG &&
+          dlp_pipe_add_transfer(p, NULL) == DLP_ERR_ARG);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -744,8 +758,8 @@ static void next__after_stop__stopped(void) {
 
 static void loader__bad_desc__names_field_and_leaves_out(void) {
     for (int what = 0; what < 6; what++) {
-        static const char *const fields[] = {"batch_size", "num_workers", "dataset.fetch", "max_held",
-                                             "shuffle", "drop_last"};
+        static const char *const fields[] = {"batch_size", "num_workers", "dataset.fetch",
+                                             "max_held",   "shuffle",     "drop_last"};
         seam_alive alive = seam_now();
         rig r;
         dlp_loader_desc d;
@@ -763,7 +777,8 @@ static void loader__bad_desc__names_field_and_leaves_out(void) {
         d.shuffle = what == 4 ? 2 : 0;
         d.drop_last = what == 5 ? -1 : 0;
         CHECK(dlp_loader_open(&p, &d, &e) == DLP_ERR_ARG);
-        if (!CHECK(strcmp(e.field, fields[what]) == 0)) printf("  %s, not %s\n", e.field, fields[what]);
+        if (!CHECK(strcmp(e.field, fields[what]) == 0))
+            printf("  %s, not %s\n", e.field, fields[what]);
         CHECK(e.message[0] != 0 && is_intact(&p, sizeof p));
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_ERR_ARG);
         CHECK(seam_same(alive));

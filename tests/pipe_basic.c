@@ -7,7 +7,7 @@
 static const int workers_of[] = {0, 1, 2, 7, 16};
 static const int prefetch_of[] = {1, 2, 3, 16};
 static const int held_of[] = {1, 2, 5};
-static const uint32_t batch_of[] = {1, 7, 32, 33, 64, 100, 1000};
+static const uint32_t batch_of[] = {1, 7, 13, 29, 32, 33, 64, 100, 1000};
 
 typedef struct held {
     dlp_batch *batch;
@@ -85,7 +85,13 @@ static void pipe__any_wiring__same_bytes(uint64_t seed) {
             for (int last = 0; last < 3; last++)
                 for (int w = 0; w < 5; w++)
                     for (int dispatch = 0; dispatch < 2; dispatch++)
-                        one_case(order, last, workers_of[w], dispatch, batch_of[test_pick(&random, 7)], &random);
+                        one_case(order, last, workers_of[w], dispatch, batch_of[test_pick(&random, 9)], &random);
+}
+
+/* Words of a slot lie one behind the other: none is written past its place, whatever their number. */
+static void pipe__every_small_batch__same_bytes(void) {
+    uint64_t random = 9;
+    for (uint32_t batch = 1; batch <= 70; batch++) one_case(DLP_ORDER_SHUFFLED, 0, 0, 0, batch, &random);
 }
 
 /* With a sampler of its own thread, an inline fetch is told of new batches, and need not find out. */
@@ -101,6 +107,7 @@ static void pipe__inline_fetch_behind_threaded_sampler__does_not_doze(void) {
 
 int main(int argc, char **argv) {
     pipe__any_wiring__same_bytes(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
+    pipe__every_small_batch__same_bytes();
     pipe__inline_fetch_behind_threaded_sampler__does_not_doze();
     return test_end("pipe_basic");
 }

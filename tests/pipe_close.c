@@ -1,4 +1,5 @@
-/* Stop and close at any moment: nothing is left, memory in use stays, and it is over within a second. */
+/* Stop and close at any moment: nothing is left, memory in use stays, and it is over within a
+   second. */
 #include "pipe_life.h"
 
 #define SECOND 1000
@@ -12,10 +13,21 @@ static struct {
     uint32_t item_us; /* time of an item */
 } gate;
 
-enum at_gate { AT_NONE, AT_FETCH, AT_ITEM_MAP, AT_BATCH_MAP, AT_COLLATE, AT_INIT, AT_EXIT, AT_SAMPLER, AT_COPY,
-               AT_DONE, AT_COUNT };
-static const char *const gate_stage[] = {"", "fetch", "map", "map", "batch", "fetch", "fetch", "sampler",
-                                         "transfer", "transfer"};
+enum at_gate {
+    AT_NONE,
+    AT_FETCH,
+    AT_ITEM_MAP,
+    AT_BATCH_MAP,
+    AT_COLLATE,
+    AT_INIT,
+    AT_EXIT,
+    AT_SAMPLER,
+    AT_COPY,
+    AT_DONE,
+    AT_COUNT
+};
+static const char *const gate_stage[] = {"",      "fetch", "map",     "map",      "batch",
+                                         "fetch", "fetch", "sampler", "transfer", "transfer"};
 
 static void gate_set(int where, uint32_t item_us) {
     gate.where = where;
@@ -89,7 +101,17 @@ static int gate_done(void *user, uint32_t buffer) {
 
 /* ---- pipes of all kinds ---- */
 
-enum { PLAIN, SAMPLER_THREAD, TRANSFER, TRANSFER_THREAD, COLLATE, LANES, MAPS, UNORDERED, VARIANTS };
+enum {
+    PLAIN,
+    SAMPLER_THREAD,
+    TRANSFER,
+    TRANSFER_THREAD,
+    COLLATE,
+    LANES,
+    MAPS,
+    UNORDERED,
+    VARIANTS
+};
 
 static dlp_device gate_device;
 
@@ -127,7 +149,19 @@ static void close_quickly(dlp_pipe *p) {
     CHECK(now_ms() - from < SECOND);
 }
 
-enum { UNWIRED, WIRED, PLANNED, STARTED, ONE_NEXT, ONE_HELD, TWO_HELD, SEVERAL, STOPPED, FULL, MOMENTS };
+enum {
+    UNWIRED,
+    WIRED,
+    PLANNED,
+    STARTED,
+    ONE_NEXT,
+    ONE_HELD,
+    TWO_HELD,
+    SEVERAL,
+    STOPPED,
+    FULL,
+    MOMENTS
+};
 
 static void check_content(const dlp_batch *b) {
     const uint64_t *words = b->fields[0].data;
@@ -148,7 +182,10 @@ static void close_at(int kind, int workers, int moment) {
     if (moment == PLANNED) CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
     if (moment >= STARTED) CHECK(dlp_pipe_start(p) == DLP_OK);
     for (int i = 0; i < held; i++) CHECK(dlp_pipe_next(p, &b[i], 20000) == DLP_OK);
-    for (int i = 0; i < (moment == SEVERAL ? 25 : moment == ONE_NEXT || moment == STOPPED ? 1 : 0); i++) {
+    for (int i = 0; i < (moment == SEVERAL                         ? 25
+                         : moment == ONE_NEXT || moment == STOPPED ? 1
+                                                                   : 0);
+         i++) {
         CHECK(dlp_pipe_next(p, &b[0], 20000) == DLP_OK);
         CHECK(dlp_pipe_release(p, b[0]) == DLP_OK);
     }
@@ -207,7 +244,8 @@ static void is_busy(dlp_pipe *p, int where, int timeout_ms) {
     CHECK(took + 2 >= (uint64_t)timeout_ms && took < (uint64_t)timeout_ms + 500);
     e = dlp_pipe_error(p);
     CHECK(e->code == DLP_ERR_BUSY && e->message[0] != 0);
-    if (!CHECK(strcmp(e->stage, gate_stage[where]) == 0)) printf("  %s, gate %d\n", e->stage, where);
+    if (!CHECK(strcmp(e->stage, gate_stage[where]) == 0))
+        printf("  %s, gate %d\n", e->stage, where);
     CHECK(e->worker >= 0 && e->worker < 2);
     CHECK(e->has_item == (where == AT_FETCH || where == AT_ITEM_MAP));
     CHECK(e->index < 100);
@@ -253,7 +291,8 @@ static void close__blocked_and_batch_held__freed_by_the_last(void) {
         DLPI_STORE_SEQ(&gate.shut, 1u);    /* G1 */
         {
             dlp_batch *more;
-            while (DLPI_LOAD_SEQ(&gate.waiting) == 0 && dlp_pipe_next(p, &more, 20) == DLP_OK) /* G1 */
+            while (DLPI_LOAD_SEQ(&gate.waiting) == 0 &&
+                   dlp_pipe_next(p, &more, 20) == DLP_OK) /* G1 */
                 dlp_pipe_release(p, more);
         }
         CHECK(dlp_pipe_close(p) == DLP_ERR_BUSY);
@@ -439,12 +478,14 @@ static void stop__in_signal_handler__no_allocation_and_next_returns(void) {
             CHECK(handled.calls == 0);
             close_quickly(signal_pipe);
         }
-    for (int moment = 0; moment < 2; moment++) { /* raised before start, and before the first next */
+    for (int moment = 0; moment < 2;
+         moment++) { /* raised before start, and before the first next */
         rig r;
         dlp_batch *b;
         variant(&r, PLAIN, 2);
         gate_set(AT_NONE, 0);
-        CHECK(dlp_pipe_open(&signal_pipe, &r.pipe, NULL) == DLP_OK && rig_wire(&r, signal_pipe) == DLP_OK);
+        CHECK(dlp_pipe_open(&signal_pipe, &r.pipe, NULL) == DLP_OK &&
+              rig_wire(&r, signal_pipe) == DLP_OK);
         if (moment == 0) raise(SIGINT);
         CHECK(dlp_pipe_start(signal_pipe) == DLP_OK);
         if (moment == 1) raise(SIGINT);

@@ -88,7 +88,8 @@ static void next__batch_past_deadline__names_stage_and_worker(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-/* Items below the deadline, idle workers, and inline workers that wait for others are not past it. */
+/* Items below the deadline, idle workers, and inline workers that wait for others are not past
+   it. */
 static void next__nothing_past_deadline__no_error(void) {
     for (int kind = 0; kind < 3; kind++) {
         rig r;
@@ -110,7 +111,8 @@ static void next__nothing_past_deadline__no_error(void) {
         }
         CHECK(rig_start(&r, &p) == DLP_OK);
         while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
-            if (kind == 1 && n == 1) sleep_us(250000); /* the workers idle longer than the deadline */
+            if (kind == 1 && n == 1)
+                sleep_us(250000); /* the workers idle longer than the deadline */
             n++;
             dlp_pipe_release(p, b);
         }
@@ -125,7 +127,8 @@ static void next__timeout__exact_enough(void) {
     static const int timeouts[] = {DLP_NOWAIT, 1, 50};
     for (int threaded = 0; threaded < 2; threaded++)
         for (int i = 0; i < 3; i++) {
-            uint64_t best = UINT64_MAX, least = UINT64_MAX, want = timeouts[i] > 0 ? (uint64_t)timeouts[i] * 1000 : 0;
+            uint64_t best = UINT64_MAX, least = UINT64_MAX,
+                     want = timeouts[i] > 0 ? (uint64_t)timeouts[i] * 1000 : 0;
             rig r;
             dlp_pipe *p = NULL;
             dlp_batch *b = NULL;
@@ -142,7 +145,8 @@ static void next__timeout__exact_enough(void) {
                 if (took < best) best = took;
                 if (took < least) least = took;
             }
-            if (!CHECK(least >= want && best < want + 3000)) printf("  %" PRIu64 " us for %d ms\n", best, timeouts[i]);
+            if (!CHECK(least >= want && best < want + 3000))
+                printf("  %" PRIu64 " us for %d ms\n", best, timeouts[i]);
             DLPI_STORE_SEQ(&work.shut, 0u); /* D1 */
             CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK); /* a time-out did no harm */
             CHECK(dlp_pipe_close(p) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
@@ -172,8 +176,8 @@ static int life_init(void *user, int worker, void **state) {
 }
 static void life_exit(void *user, int worker, void *state) {
     DLPI_ADD_SEQ(&life.exits, 1u);                       /* L1 */
-    if (user != &life || state != &life.states[worker] || life.states[worker] != 1000 + (uint64_t)worker ||
-        life.tid[worker] != my_tid())
+    if (user != &life || state != &life.states[worker] ||
+        life.states[worker] != 1000 + (uint64_t)worker || life.tid[worker] != my_tid())
         DLPI_ADD_SEQ(&life.wrong, 1u);                   /* L1 */
     life.states[worker] = 0;
 }
@@ -186,7 +190,8 @@ static int life_fetch(void *user, dlp_item *it) {
 static int life_map(void *user, dlp_batch *b, void *state) {
     (void)user;
     (void)b;
-    if (*(uint64_t *)state < 1000 || *(uint64_t *)state >= 1000 + MOST) DLPI_ADD_SEQ(&life.wrong, 1u); /* L1 */
+    if (*(uint64_t *)state < 1000 || *(uint64_t *)state >= 1000 + MOST)
+        DLPI_ADD_SEQ(&life.wrong, 1u); /* L1 */
     return 0;
 }
 static int life_collate(void *user, dlp_collate *c) {
@@ -217,7 +222,10 @@ static void worker__init_and_exit__paired_with_state(void) {
                 r.batch.collate = life_collate;
                 r.batch.batch_workers = workers ? workers : DLP_NONE;
             }
-            life_set(stage == 0 ? &r.fetch.workers : stage == 1 ? &r.batch_map.workers : &r.batch.workers, workers, -1);
+            life_set(stage == 0   ? &r.fetch.workers
+                     : stage == 1 ? &r.batch_map.workers
+                                  : &r.batch.workers,
+                     workers, -1);
             CHECK(rig_start(&r, &p) == DLP_OK);
             CHECK(rig_drain(p, &batches) == DLP_END && batches == 10);
             CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -345,7 +353,8 @@ static void thread__affinity_and_stack__applied(void) {
     for (int i = 0; i < 5; i++) {
         if (given.stack[i] == 0) continue; /* stopped before it began */
         CHECK(given.cpu[i] == cpus[i % (n + 1)]);
-        CHECK(given.stack[i] >= (3 << 20) - 65536); /* less a guard; the C library may reuse a larger one */
+        CHECK(given.stack[i] >=
+              (3 << 20) - 65536); /* less a guard; the C library may reuse a larger one */
     }
 }
 
@@ -380,7 +389,8 @@ static int has_warning(const dlp_pipe *p, const char *words) {
 }
 
 static void start__too_many_workers__warns(void) {
-    for (int what = 0; what < 4; what++) { /* bit 0: more than cores, bit 1: more than items in flight */
+    for (int what = 0; what < 4;
+         what++) { /* bit 0: more than cores, bit 1: more than items in flight */
         rig r;
         dlp_pipe *p = NULL;
         int cores = dlpi_cpu_count();

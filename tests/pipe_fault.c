@@ -1,5 +1,6 @@
-/* Every allocation and system call between open and the last batch fails, one after the other, until
-   none is left that was not tried; then each and all that come after it; then the device's calls. */
+/* Every allocation and system call between open and the last batch fails, one after the other,
+   until none is left that was not tried; then each and all that come after it; then the device's
+   calls. */
 #include "pipe_life.h"
 
 enum { SIMPLE, EVERYTHING, NO_FILE, KINDS };
@@ -44,8 +45,11 @@ static int is_optional(const char *call) {
 static int tells(const dlp_error *e, const char *call) {
     const char *name = strcmp(call, "calloc") == 0 || strcmp(call, "malloc") == 0 ? "alloc" : call;
     int ok = e->code < 0 && e->errnum == seam.failed_errno && strstr(e->message, name) != NULL;
-    if (e->code == DLP_ERR_DEVICE) ok = strstr(e->message, "alloc returned") != NULL && e->stage[0] != 0;
-    if (!ok) printf("  %s failed, and the error is %s, errno %d: %s\n", call, dlp_code_name(e->code), e->errnum, e->message);
+    if (e->code == DLP_ERR_DEVICE)
+        ok = strstr(e->message, "alloc returned") != NULL && e->stage[0] != 0;
+    if (!ok)
+        printf("  %s failed, and the error is %s, errno %d: %s\n", call, dlp_code_name(e->code),
+               e->errnum, e->message);
     return ok;
 }
 
@@ -158,7 +162,8 @@ static void write__nth_call_fails__error_and_nothing_left(void) {
 /* ---- the device ---- */
 
 enum { OPEN = 1, REGISTER, ALLOC, COPY, RECORD, DONE };
-static const char *const device_calls[] = {"", "open", "register_memory", "alloc", "copy", "record", "done"};
+static const char *const device_calls[] = {"",       "open", "register_memory", "alloc", "copy",
+                                           "record", "done"};
 
 static struct {
     int fails;    /* which kind of call */
@@ -218,8 +223,9 @@ static int dev_done(void *user, uint32_t buffer) {
 
 /* One run with the at-th call of a kind failing. Returns whether it came to that. */
 static int device_run(int what, int at, int threaded, int workers) {
-    static const dlp_device device = {"toy", dev_open, dev_close, dev_register, dev_unregister, dev_alloc,
-                                      dev_free, dev_copy, dev_record, dev_done, NULL};
+    static const dlp_device device = {"toy",          dev_open,  dev_close, dev_register,
+                                      dev_unregister, dev_alloc, dev_free,  dev_copy,
+                                      dev_record,     dev_done,  NULL};
     seam_alive alive = seam_now();
     rig r;
     dlp_pipe *p = NULL;

@@ -1,4 +1,5 @@
-/* The memory plan: known before the start, what is then used, what is in flight, and what limits it. */
+/* The memory plan: known before the start, what is then used, what is in flight, and what limits
+   it. */
 #include "pipe_life.h"
 
 enum { PLAIN, HELD, COLLATE, TRANSFER, LANES, RAGGED, BATCHES, TABLE, ALL, KINDS };
@@ -61,13 +62,15 @@ static uint64_t plan_sum(const dlp_plan *plan) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < plan->n_lines; i++) {
         const dlp_plan_line *l = &plan->lines[i];
-        CHECK(l->what[0] != 0 && l->count > 0 && l->bytes_each > 0 && l->bytes == l->count * l->bytes_each);
+        CHECK(l->what[0] != 0 && l->count > 0 && l->bytes_each > 0 &&
+              l->bytes == l->count * l->bytes_each);
         sum += l->bytes;
     }
     return sum;
 }
 
-/* Same before, after and at the end; the sum of its lines; what is asked of the system, and no more. */
+/* Same before, after and at the end; the sum of its lines; what is asked of the system, and no
+   more. */
 static void plan__before_and_after_start__same_and_all_there_is(void) {
     for (int kind = 0; kind < KINDS; kind++)
         for (int workers = 0; workers <= 4; workers += 2) {
@@ -93,9 +96,11 @@ static void plan__before_and_after_start__same_and_all_there_is(void) {
                 printf("  kind %d, %d workers: planned %" PRIu64 ", asked for %ld\n", kind, workers,
                        before.total_bytes, asked);
             CHECK(rig_drain(p, &batches) == DLP_END && batches == 200);
-            CHECK(dlp_pipe_plan(p, &after) == DLP_OK && memcmp(&before, &after, sizeof before) == 0);
+            CHECK(dlp_pipe_plan(p, &after) == DLP_OK &&
+                  memcmp(&before, &after, sizeof before) == 0);
             CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && stats.plan_bytes == before.total_bytes);
-            CHECK(seam_read(&seam.bytes) - from == asked); /* nothing was allocated after the start */
+            CHECK(seam_read(&seam.bytes) - from ==
+                  asked); /* nothing was allocated after the start */
             CHECK(dlp_plan_format(&before, text, sizeof text) == (int)strlen(text));
             snprintf(sum, sizeof sum, " %" PRIu64 " bytes", before.total_bytes);
             CHECK(strstr(text, "total") != NULL && strstr(text, sum) != NULL);
@@ -168,15 +173,18 @@ static int flight_fetch(void *user, dlp_item *it) {
     uint64_t batch = it->position / 10;
     uint8_t none = 0;
     (void)user;
-    if (batch < BATCHES_MAX && DLPI_CAS_SEQ(&flight.begun[batch], &none, 1)) { /* F1 once for each batch */
+    if (batch < BATCHES_MAX &&
+        DLPI_CAS_SEQ(&flight.begun[batch], &none, 1)) { /* F1 once for each batch */
         uint32_t n = DLPI_ADD_SEQ(&flight.now, 1u) + 1, most = DLPI_LOAD_SEQ(&flight.peak); /* F1 */
-        while (n > most && n < BATCHES_MAX && !DLPI_CAS_SEQ(&flight.peak, &most, n)) continue; /* F1 */
+        while (n > most && n < BATCHES_MAX && !DLPI_CAS_SEQ(&flight.peak, &most, n))
+            continue; /* F1 */
     }
     if (flight.item_us && it->index % 7 == 0) sleep_us(flight.item_us);
     return rig_fetch(NULL, it);
 }
 
-/* The caller counts a batch as delivered after next returns, one later than the pipe: so one more. */
+/* The caller counts a batch as delivered after next returns, one later than the pipe: so one
+   more. */
 static void run__any_wiring__in_flight_within_prefetch_factor(void) {
     static const int workers[] = {0, 1, 3, 16};
     for (int unordered = 0; unordered < 2; unordered++)
@@ -204,7 +212,8 @@ static void run__any_wiring__in_flight_within_prefetch_factor(void) {
                     while (held < 3 && (rc = dlp_pipe_next(p, &b[held], 20000)) == DLP_OK) {
                         held++;
                         DLPI_ADD_SEQ(&flight.now, UINT32_MAX); /* F1 one less */
-                        CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && stats.in_flight <= (uint32_t)prefetch);
+                        CHECK(dlp_pipe_stats(p, &stats) == DLP_OK &&
+                              stats.in_flight <= (uint32_t)prefetch);
                         CHECK(stats.held == (uint32_t)held);
                         if (++n % 8 == 0) sleep_us(2000);
                     }
@@ -286,7 +295,8 @@ static int fake_start(const char *words) {
     snprintf(sum, sizeof sum, "%" PRIu64, need);
     if (rc != DLP_OK) {
         CHECK(rc == DLP_ERR_LIMIT && strstr(dlp_pipe_error(p)->message, sum) != NULL);
-        if (!CHECK(strstr(dlp_pipe_error(p)->message, words) != NULL)) printf("  %s\n", dlp_pipe_error(p)->message);
+        if (!CHECK(strstr(dlp_pipe_error(p)->message, words) != NULL))
+            printf("  %s\n", dlp_pipe_error(p)->message);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
     return rc;
@@ -331,7 +341,8 @@ static void start__memory_of_cgroup_and_machine__limits(void) {
     CHECK(fake_start("") == DLP_OK);
     fake("/proc/meminfo", "MemTotal: 9999999999 kB\nMemAvailable:   %" PRIu64 " kB\n", need / 1024);
     CHECK(fake_start("") == DLP_OK);
-    fake("/proc/meminfo", "MemTotal: 9999999999 kB\nMemAvailable:   %" PRIu64 " kB\n", need / 1024 - 1);
+    fake("/proc/meminfo", "MemTotal: 9999999999 kB\nMemAvailable:   %" PRIu64 " kB\n",
+         need / 1024 - 1);
     CHECK(fake_start("available") == DLP_ERR_LIMIT);
     fake("/proc/meminfo", "MemAvailable: many\n");
     CHECK(fake_start("") == DLP_OK);
@@ -349,7 +360,8 @@ static void start__memory_of_cgroup_and_machine__limits(void) {
 int main(void) {
     rig_warm();
     plan__before_and_after_start__same_and_all_there_is();
-    if (!is_short()) run__every_slot_touched__not_above_plan(); /* a sanitizer has memory of its own */
+    if (!is_short())
+        run__every_slot_touched__not_above_plan(); /* a sanitizer has memory of its own */
     run__any_wiring__in_flight_within_prefetch_factor();
     run__pipes_under_one_budget__sum_is_used();
     start__memory_of_cgroup_and_machine__limits();
