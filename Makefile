@@ -110,6 +110,8 @@ run: $(B)/examples/fashion_mnist
 # SANITIZED="gcc-address clang-thread" takes half the time.
 SANITIZED := gcc-thread clang-thread gcc-address clang-address
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(UNITS)))
+# These have one thread.
+SANITIZED_TESTS := $(filter-out %-thread/order %-thread/order_plain %-thread/samplers,$(SANITIZED_TESTS))
 ifdef TESTS
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(filter $(UNITS),$(WANTED))))
 endif

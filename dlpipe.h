@@ -1,12 +1,28 @@
 /* dlpipe.h - v0.1.0 - data-loading pipelines for C11 - MIT licence - header-only, no dependencies
 
+   Decides which items come when, fetches them with many workers straight into batches, and hands
+   the batches over in order, so that a training step does not wait.
+
    >>use        DO THIS, THEN THAT
-   In exactly one C file:   #define DLPIPE_IMPLEMENTATION
-                            #include "dlpipe.h"
-   everywhere else just include it. Link with -lpthread where libc wants it.
+   1  Copy this file into your tree. In exactly one C file, before any system header:
+          #define DLPIPE_IMPLEMENTATION
+          #include "dlpipe.h"
+      everywhere else just include it. Link with -lpthread where libc wants it.
+   2  Say what an item is (dlp_field), how many there are, and how to write one (dlp_dataset.fetch).
+   3  dlp_loader_open builds and starts a pipe out of one desc. Zero in a field of a desc means the
+      default that its comment tells; begin with {0}, or designated initialisers.
+   4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Until DLP_END.
+   5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
+   For more than the loader has (stages and samplers of your own): >>pipe, examples/stages.c.
 
    >>contents   search for the anchor
    >>use            DO THIS, THEN THAT
+   >>example        A WHOLE PROGRAM
+   >>concepts       WORDS, AND WHO OWNS A BATCH WHEN
+   >>threads        WHAT MAY BE CALLED FROM WHERE
+   >>memory         ERRORS, LOG, MEMORY
+   >>options        COMPILE-TIME OPTIONS
+   >>limits         LIMITS AND CAVEATS
    >>errors         CODES AND ERROR RECORDS
    >>atomics        THE ONE SHIM OVER THE COMPILER'S ATOMICS
    >>queues         SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
@@ -42,6 +58,175 @@
    >>impl-public    THE PUBLIC CALLS
    >>impl-pictures  TRACE, TIMELINE, WORDS
    >>licence        MIT
+
+   >>example    A WHOLE PROGRAM (examples/loader.c)
+
+     #define DLPIPE_IMPLEMENTATION
+     #include "dlpipe.h" // before any system header
+     #include <stdio.h>
+
+     static int fetch(void *user, dlp_item *item) { // called by many workers at once
+         float *x = item->data[0];                  // this item's place in the batch
+         for (int i = 0; i < 3; i++) x[i] = (float)item->index * ((float *)user)[i];
+         return 0;
+     }
+
+     int main(void) {
+         float scale[3] = {1, 10, 100};
+         dlp_field field = {.name = "x", .dtype = DLP_F32, .ndim = 1, .shape = {3}};
+         dlp_loader_desc desc = {
+             .dataset = {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch,
+                         .user = scale},
+             .batch_size = 64,
+             .num_workers = 4,
+             .shuffle = 1,
+             .epochs = 2,
+         };
+         dlp_pipe *pipe = NULL;
+         dlp_batch *batch = NULL;
+         dlp_error err;
+         if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
+         while (dlp_pipe_next(pipe, &batch, DLP_FOREVER) == DLP_OK) {
+             const float *x = batch->fields[0].data; // [count][3]
+             printf("epoch %d: %d items, the first %g\n", (int)batch->epoch, (int)batch->count,
+                    (double)x[0]);
+             dlp_pipe_release(pipe, batch);
+         }
+         int code = dlp_pipe_error(pipe)->code; // 0: the epochs are over
+         return dlp_pipe_close(pipe) == DLP_OK && code == DLP_OK ? 0 : 1;
+     }
+
+   >>concepts   WORDS, AND WHO OWNS A BATCH WHEN
+   An item is one sample, known by its dataset index. A position is a place in an epoch's order; the
+   sampler maps (seed, epoch, position) to an index. A field is one array of an item. A batch has
+   count rows: each field is one contiguous array [count, shape...]. A stage takes work from the
+   stage before it and passes it on, by 0 workers (inline: in the caller's next) or n threads.
+   Stages form a chain; those in brackets may be left out:
+
+     sampler -> [repeat] -> fetch -> [item maps] -> batch -> [batch maps] -> [transfer] -> next
+        ^                                                                                    |
+        +------------------- credits: free batch slots <--- release <------------------------+
+
+   Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
+   workers, their timing, or the number of ranks. Only desc.unordered lets batches of one epoch
+   overtake each other; their contents stay the same.
+
+   Memory for batches is prefetch_factor + max_held slots, whatever the number of workers. Without
+   a collate, fetch writes an item where the caller will read it: nothing is copied. A slot goes
+   round, and one store moves it on:
+
+     state   who may touch its bytes                          what moves it on
+     FREE    nobody                                           sampler: pub, then tail: it is OPEN
+     OPEN    of each run of rows, the worker whose number     each worker: the bits of its rows in
+             is in the run's own word (compare-and-swap)      done; last of a stage: ready
+     READY   nobody; after the last stage                     caller: next; it is HELD
+     HELD    the caller                                       caller: release; used = 0: it is FREE
+
+   At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
+   when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
+   batch until then. With a collate, items lie in prefetch_factor item cells, and the collate writes
+   the slot. Words of a slot carry its generation and are never reset, so that a late worker finds
+   an older batch's work closed (the argument is above >>impl-region).
+
+   >>threads    WHAT MAY BE CALLED FROM WHERE
+   "Caller" is whoever drains the pipe: one thread at a time, any thread; handing over is your lock.
+
+     call                                              from              while the pipe runs
+     dlp_pipe_open, add_*, link, plan, start           caller            plan only
+     dlp_pipe_next, release, next_epoch, state         caller            yes
+     dlp_pipe_error, warning, batches_per_epoch        caller            yes
+     dlp_pipe_stop                                     any, and signal   yes; from open until close
+                                                       handlers
+     dlp_pipe_stats, worker_stats, skips, explain,     any               yes; from start until close
+     trace*, write_*
+     dlp_pipe_close                                    caller            no other call under way
+     dlp_item_*, dlp_collate_*                         in the callback   yes
+     dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
+     dlp_error_format, dlp_plan_format, dlp_stats_explain
+
+     callback                     runs in
+     fetch, item and batch maps,  the stage's threads, several at once; inline: the caller's next
+     collate
+     worker_init, worker_exit     the worker itself; inline: start and close
+     sampler.function             item workers, several at once: must be pure
+     batch sampler                the caller (start, next, release, next_epoch), or, if threaded,
+                                  one thread; its restore always in start
+     device                       open, alloc: start; free, close: close; copy, record, done: the
+                                  transfer thread, or next
+     log                          start
+
+   A callback may block. It must not call next, release or close of its own pipe, and must not
+   leave by longjmp or an exception. Any number of pipes may live in a process. Workers are threads
+   of this process: a child that was forked later has none of them and must leave the pipe alone.
+   The library installs no signal handlers and blocks no signals.
+
+   >>memory     ERRORS, LOG, MEMORY
+   0 is OK, positive codes are flow control, negative ones are errors. Outputs are untouched after a
+   failure. The first error of a pipe stays: every later call that works returns its code, and
+   dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe in error can be looked
+   at, its state can be saved, held batches can be released; then it is closed. The library never
+   prints, exits or aborts. Warnings go to desc.log, and the first eight to dlp_pipe_warning.
+
+     when         allocates
+     open         the pipe's record; nothing per batch
+     add_*        a copy of affinity
+     plan         nothing: the bytes of what start would allocate, line by line
+     start        one region (a sealed memfd on Linux, else anonymous memory) with slots, cells,
+                  counters and trace rings; the process's own records; device buffers; threads
+     next .. stop nothing. (libc may, for its threads)
+     write_*      for the length of the call
+     close        frees it all, or, with batches held, the last release does
+
+   start holds the plan against limit_bytes, the budget, what the memory cgroup (v2) leaves and
+   MemAvailable, and fails with the sum before anything is allocated.
+
+   >>options    COMPILE-TIME OPTIONS
+   [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
+
+     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here
+     DLPIPE_STATIC          [all TUs]  every function is static; each file that uses the library
+                                       has an implementation of its own
+     DLPIPE_NO_FUTEX        [impl]     mutex and condition variables in place of futexes (so outside
+                                       Linux). Wake-ups cost more; dlp_pipe_stop is then not for
+                                       signal handlers
+     DLPIPE_NO_MEMBARRIER   [impl]     queues: one more atomic read-modify-write for each burst
+     DLPIPE_NO_MEMFD        [impl]     the region is anonymous memory
+     DLPIPE_NO_SIMD         [impl]     no AVX2; shuffled orders are computed slower, same numbers
+     DLPIPE_NO_INT128       [impl]     no __int128: same numbers, slower
+
+   The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
+   header, or the file is compiled with -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as
+   well); C++11 and later may include the declarations.
+
+   >>limits     LIMITS AND CAVEATS
+   * 64-bit Linux first (LP64); other POSIX systems are kept in mind, Windows is not. 32-bit systems
+     are not tested.
+   * batch_size is the GLOBAL batch: of world_size ranks each gets batch_size / world_size rows. The
+     last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_SHORT).
+   * A thread cannot be killed. A callback that never returns makes close give up after
+     close_timeout_ms with DLP_ERR_BUSY, which names it; the memory is kept, and close can be tried
+     again. deadline_ms reports such a callback while next waits; it does not end it.
+   * Worker processes (DLP_PLACE_PROCESSES) are refused with DLP_ERR_UNSUPPORTED.
+   * A wake-up that got lost costs at most 100 ms: the first sleeper of 32 looks round then, the
+     others after 1 s; many threads that each look ten times a second would cost too much.
+   * fills_rows = 0 zeroes every row before fetch, so that bytes that no callback wrote are zero. It
+     costs a memset of each row; fetch that writes every byte says fills_rows = 1.
+   * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
+   * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
+     prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
+   * Padding, copies of the seed and states are pinned: an order never changes under its name.
+
+   Decided this way, because:
+   * Workers claim runs of rows by compare-and-swap on the run's own word, and that word is the only
+     record of it: an index popped from a shared queue first and recorded later would be lost with a
+     worker that dies in between. done words have 32 rows and the batch's generation beside them, so
+     that one swap completes rows and refuses those of an older batch; a count-down could not be
+     done twice. A run takes what costs about 8 us, at most 32 rows: short items would be all claim,
+     and long ones in runs would leave the other workers idle.
+   * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
+     reads and what it writes may differ in shape; a plan shows them on a line.
+   * A batch map is tried again only if it is idempotent: it changes the batch in place, and half of
+     a change may have been made. For the same reason a failed item map sends its row back to fetch.
 */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(_GNU_SOURCE)
@@ -859,15 +1044,16 @@ typedef uint32_t dlp_dtype;
 #define DLP_BOOL DLP_DTYPE(6, 8)
 
 /* One array of an item. An item of a fixed-size field has shape[0..ndim-1]; ndim 0 is a scalar.
-   Of a ragged field (ragged = 1) shape[0] is the most rows an item may have. */
+   Of a ragged field (ragged = 1) shape[0] is the most rows an item may have; its cell has room for
+   all of them, and what an item leaves free is zeroed. */
 typedef struct dlp_field {
-    const char *name;                /* copied; required, unique, under 32 bytes */
+    const char *name;                /* copied; required, unique, 1..31 bytes */
     dlp_dtype dtype;                 /* 0: DLP_U8 */
     int32_t ndim;                    /* 0..DLP_MAX_DIMS-1 */
     int64_t shape[DLP_MAX_DIMS];     /* elements, each 1 or more */
     int32_t ragged;                  /* 1: an item's first dimension varies from 0 to shape[0] */
-    int64_t max_per_batch;           /* ragged with an out-of-place collate: most rows (of dimension
-                                        0, all items together) in a batch; 0: batch_size * shape[0] */
+    int64_t max_per_batch;           /* ragged with a collate: most rows (of dimension 0, all items
+                                        together) in a batch; 0: batch rows * shape[0] */
 } dlp_field;
 
 /* An item that a callback is to write or change. Valid during the call only. */
@@ -880,46 +1066,54 @@ typedef struct dlp_item {
     uint32_t n_fields;
     uint32_t worker;     /* worker number in its stage */
     void *worker_state;  /* what worker_init left */
-    void **data;         /* [n_fields] where each field of this item is, 64-bit aligned at least */
-    uint64_t *length;    /* [n_fields] ragged fields: rows written, to be set by fetch; others: leave */
-    uint64_t seed;       /* the pipe's seed */
+    void **data;         /* [n_fields] where each field of this item is, aligned to its dtype */
+    uint64_t *length;    /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
+                            map: as the stage before left it. Fixed-size fields: leave it 0 */
+    uint64_t seed;       /* the sampler's seed */
     void *internal;
 } dlp_item;
 
-/* A random number for augmenting this item, from (seed, epoch, position) alone: the same whatever
-   worker runs it. salt tells several draws apart. Any thread. */
+/* Return a random number for augmenting this item, from (seed, epoch, position) alone: the same
+   whatever worker runs it.
+   salt: any, tells several draws apart - any thread - never waits. Source: dlp_hash. */
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
-/* Say why a callback fails; returns DLP_ERR_CALLBACK, to be returned by it. errnum: errno or 0;
-   format: as printf's, cut at 255 bytes. Called inside the callback only. */
+/* Say why a callback fails.
+   errnum: errno or 0; format: as printf's, cut at 255 bytes - returns DLP_ERR_CALLBACK, to be
+   returned by the callback - inside the callback only, with its own item - does not wait. */
 DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, ...);
 
-/* Write the item. Called by many workers at once. Returns 0, DLP_SKIP to leave the item out, or any
-   other value for failure (dlp_item_fail). */
+/* Write the item (fetch), or change it in place (an item map).
+   user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
+   DLP_ON_ERROR_REPLACE: to have another in its place), or any other value for failure, best by
+   dlp_item_fail - called by all workers of the stage at once; may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
     uint64_t n_items;         /* 1..2^48 */
     const dlp_field *fields;  /* [n_fields] copied */
     uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
-    uint32_t fills_rows;      /* 0: each row is zeroed before fetch. 1: fetch promises to write every byte
-                                 of every fixed-size field, and nothing is zeroed first */
-    dlp_item_fn fetch;
+    uint32_t fills_rows;      /* 0: each row is zeroed before fetch, which costs a memset of it.
+                                 1: fetch promises to write every byte of every fixed-size field */
+    dlp_item_fn fetch;        /* required */
     void *user;               /* borrowed until close */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
    >>batch      WHAT THE CALLER GETS */
 
+/* One field of a batch. With shape, dtype and data it is what a DLTensor of DLPack needs (its
+   strides are those of a dense array in C order). */
 typedef struct dlp_tensor {
     const char *name;
-    void *data;                   /* 64-byte aligned; on the device after a transfer stage */
+    void *data;                   /* the array is aligned to 64 bytes, each row to its dtype;
+                                     after a transfer stage: where the device's alloc put it */
     uint64_t bytes;               /* bytes in use */
     dlp_dtype dtype;
     int32_t ndim;
     int64_t shape[DLP_MAX_DIMS];  /* [count, item shape...], or as a collate made it */
     const uint64_t *lengths;      /* ragged: [count] rows of each item, else NULL; host memory */
-    const uint64_t *offsets;      /* packed: [count + 1] where each item begins, else NULL; host memory */
+    const uint64_t *offsets;      /* packed: [count + 1] where each item begins, else NULL; host */
 } dlp_tensor;
 
 enum { DLP_BATCH_LAST = 1 /* last batch of its epoch */ };
@@ -931,21 +1125,23 @@ typedef struct dlp_batch {
     uint64_t epoch;
     uint64_t position;       /* first row's place in the epoch's global order */
     uint64_t in_epoch;       /* number of this batch in its epoch */
-    uint32_t count;          /* rows */
+    uint32_t count;          /* rows; 0 only where ranks share a short batch */
     uint32_t valid_count;    /* rows with valid[] = 1 */
     uint32_t flags;          /* DLP_BATCH_LAST */
     uint32_t n_fields;
     const dlp_tensor *fields;    /* [n_fields] */
     const uint64_t *index;       /* [count] dataset index of each row */
-    const uint8_t *valid;        /* [count] 0: padding, or left out by DLP_ON_ERROR_SHORT */
+    const uint8_t *valid;        /* [count] 0: padding, or left out (_SHORT, DLP_SKIP) */
     void *internal;
 } dlp_batch;
 
 /* ---------------------------------------------------------------------------------------------
    >>state      RESUME */
 
-/* Everything up to some batch is consumed: save it anywhere, give it back as .resume. The same bytes
-   on every rank. Versioned and checksummed; opaque. */
+/* Everything up to some batch is consumed: save it anywhere, give it back as .resume. The same
+   bytes on every rank. Versioned and checksummed; opaque. It fits a pipe with the same items, order
+   and its parameters, seed, global batch and last rule; workers, prefetch_factor, topology, rank
+   and world_size may differ. */
 typedef struct dlp_state {
     uint8_t bytes[248];
 } dlp_state;
@@ -970,39 +1166,49 @@ enum {
 
 #define DLP_SAMPLER_STATE_BYTES 128
 
-/* The user's own batch sampler. Called by one thread at a time. */
+/* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
+   release and next_epoch, or the sampler's own (threaded = 1). It is asked for batches ahead of
+   their delivery; what save gives is kept with the batch it stands behind. */
 typedef struct dlp_batch_sampler {
     /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
-       Returns the number of indices (1..max), 0 at the epoch's end, negative for failure. */
+       max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
+       at least one batch), negative for failure. Required. */
     int64_t (*next)(void *user, uint64_t epoch, uint64_t *index, uint64_t max);
     /* Begin an epoch. May be NULL. Returns 0, or negative for failure. */
     int (*begin)(void *user, uint64_t epoch);
-    /* Save all that the sampler needs to go on (at most DLP_SAMPLER_STATE_BYTES, returned as length),
-       and take it back. Both or neither; with neither, resume replays the epoch's batches. */
+    /* Save all that the sampler needs to go on (at most DLP_SAMPLER_STATE_BYTES, returned as
+       length), and take it back (returns 0). Both or neither; with neither, resume replays the
+       epoch's batches. After restore, begin is not called for that epoch. */
     int (*save)(void *user, void *bytes);
     int (*restore)(void *user, const void *bytes, size_t n);
-    void *user;
+    void *user; /* borrowed until close */
 } dlp_batch_sampler;
 
 typedef struct dlp_sampler_desc {
     int32_t order;             /* DLP_ORDER_* */
     int32_t threaded;          /* 0: inline in the caller's next/release; 1: a thread of its own */
     uint64_t seed;             /* any value */
-    uint64_t samples_per_epoch;/* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch; 0: the number of items */
-    const uint64_t *subset;    /* NULL: all items; else the order runs over subset[0..n_subset-1]; borrowed until close */
+    uint64_t samples_per_epoch;/* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
+                                  0: the number of items, or n_subset. Else 0 */
+    const uint64_t *subset;    /* NULL: all items; else the order runs over subset[0..n_subset-1];
+                                  borrowed until close. Not for BATCHES, whose lists are taken as
+                                  they are */
     uint64_t n_subset;
-    const uint64_t *weights;   /* WEIGHTED: [items or n_subset] integer weights, sum 1..2^63; copied at start */
-    uint64_t (*function)(void *user, uint64_t epoch, uint64_t position); /* FUNCTION: index of a position; pure; any thread */
-    void *function_user;
-    uint64_t function_id;      /* FUNCTION, BATCHES: the user's number for this order, part of a state's fingerprint */
-    dlp_batch_sampler batches; /* BATCHES */
+    const uint64_t *weights;   /* WEIGHTED: [items, or n_subset], sum 1..2^63; copied at start */
+    uint64_t (*function)(void *user, uint64_t epoch, uint64_t position); /* FUNCTION: dataset index
+                                  of a position or, with a subset, place in the subset; pure; called
+                                  by many threads at once. Past the end: DLP_ERR_CALLBACK */
+    void *function_user;       /* borrowed until close */
+    uint64_t function_id;      /* FUNCTION, BATCHES: the user's number for this order, part of a
+                                  state's fingerprint */
+    dlp_batch_sampler batches; /* BATCHES; the struct is copied */
     uint32_t rank, world_size; /* 0, 0: one rank */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
 } dlp_sampler_desc;
 
 typedef struct dlp_repeat_desc {
     int64_t epochs;            /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END once after each epoch's last batch */
+    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END once behind each epoch */
 } dlp_repeat_desc;
 
 /* ---------------------------------------------------------------------------------------------
@@ -1010,43 +1216,53 @@ typedef struct dlp_repeat_desc {
 
 enum {
     DLP_ON_ERROR_RAISE = 0, /* next returns the error when it reaches the batch */
-    DLP_ON_ERROR_REPLACE,   /* another item takes the row, chosen by (seed, epoch, position, k) alone */
+    DLP_ON_ERROR_REPLACE,   /* another item takes the row, chosen by (seed, epoch, position, k)
+                               alone; so an item may come twice in an epoch. 100 for a row at most */
     DLP_ON_ERROR_SHORT      /* the row is left out: zero bytes, valid[] = 0 */
 };
 
 enum {
     DLP_DISPATCH_CLAIM = 0, /* workers claim runs of items by compare-and-swap */
-    DLP_DISPATCH_LANES      /* items are dealt to the worker with the least queued and outstanding work */
+    DLP_DISPATCH_LANES      /* items are dealt to the worker that has the least to do */
 };
 
-enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* dlpipe_shm.h */ };
+enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* refused: DLP_ERR_UNSUPPORTED */ };
 
 /* How the workers of a stage run; the same part in each stage's desc. */
 typedef struct dlp_workers_desc {
     int32_t num_workers;      /* 0: inline in the caller's next; at most DLP_MAX_WORKERS */
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
-    int32_t on_error;         /* DLP_ON_ERROR_* */
-    int32_t retries;          /* more tries of a failed item; 0..100 */
-    int32_t retry_backoff_ms; /* wait before the first retry, doubled each time to at most 64 times; 0: none */
-    int64_t max_skips;        /* items that may be replaced or left out before DLP_ERR_BUDGET; 0: no limit; DLP_NONE: none */
-    int32_t deadline_ms;      /* 0: none; a callback that takes longer makes next return DLP_ERR_DEADLINE */
-    int32_t idempotent;       /* a stage that changes a cell may be run on it again after a failure */
-    int (*worker_init)(void *user, int worker, void **state); /* in the worker, before its first item; 0 or failure */
-    void (*worker_exit)(void *user, int worker, void *state); /* in the worker, after its last item */
+    int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
+    int32_t retries;          /* more tries of a failed item; 0..100. A batch map: idempotent only.
+                                 An item map that is not: the row goes back to fetch */
+    int32_t retry_backoff_ms; /* wait before the first retry, doubled each time to at most 64 times;
+                                 0..3600000; 0: none. The item waits, not the worker (batches: both) */
+    int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
+                                 out before DLP_ERR_BUDGET; 0: no limit; DLP_NONE: none. Those that
+                                 a callback left by DLP_SKIP do not count */
+    int32_t deadline_ms;      /* 0: none; a callback that takes longer makes next return
+                                 DLP_ERR_DEADLINE. Looked at while next waits; threads only */
+    int32_t idempotent;       /* 1: a stage that changes a cell may run on it again */
+    int (*worker_init)(void *user, int worker, void **state); /* in the worker, before its first
+                                 item; returns 0, or failure: DLP_ERR_CALLBACK. May be NULL */
+    void (*worker_exit)(void *user, int worker, void *state); /* in the worker, at its end */
     void *worker_user;        /* borrowed until close */
-    const int32_t *affinity;  /* [n_affinity] CPU of worker i is affinity[i % n_affinity]; copied */
-    int32_t n_affinity;
-    uint64_t stack_bytes;     /* 0: the system's */
-    const char *name;         /* stage name, copied; NULL: "fetch", "batch", ...; at most 11 bytes show in thread names */
+    const int32_t *affinity;  /* [n_affinity] CPU 0..1023 of worker i is affinity[i % n_affinity];
+                                 copied; a hint, on Linux */
+    int32_t n_affinity;       /* 0..4096; 0: wherever the system likes */
+    uint64_t stack_bytes;     /* of each thread, under 4 GiB; 0: the system's */
+    const char *name;         /* stage name, copied, cut at 31 bytes; NULL: "fetch", "batch", "map";
+                                 11 bytes of it show in thread names */
 } dlp_workers_desc;
 
 typedef struct dlp_fetch_desc {
-    const dlp_dataset *dataset; /* copied */
+    const dlp_dataset *dataset; /* copied; required */
     dlp_workers_desc workers;
 } dlp_fetch_desc;
 
-/* What a collate sees. Valid during the call only. */
+/* What a collate sees. Valid during the call only. It reads in, writes out; its cells are zeroed
+   before. Rows with valid[] = 0 hold padding, or zeros. */
 typedef struct dlp_collate {
     uint64_t sequence, epoch, position;
     uint32_t count;
@@ -1074,49 +1290,63 @@ typedef struct dlp_collate {
     void *internal;
 } dlp_collate;
 
+/* Make a batch out of items. Returns 0, or any other value for failure, best by dlp_collate_fail; a
+   shape that does not fit capacity is DLP_ERR_LENGTH - called by all batch workers at once. */
 typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
-/* Built-in collates. pad: ragged fields become [count, longest in the batch, ...], zeros behind the
-   shorter. pack: [rows of all items, ...] with offsets. Fixed fields are copied as they are. */
+
+/* Built-in collates, to be given as batch_desc.collate. pad: ragged fields become [count, longest
+   in the batch, ...], zeros behind the shorter. pack: [rows of all items, ...] with offsets. Fixed
+   fields are copied as they are.
+   user: not used; out_fields must be NULL or the dataset's - returns 0, or DLP_ERR_CALLBACK: other
+   out_fields, or more rows than max_per_batch (the message names the item). */
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c);
 DLPDEF int dlp_collate_pack(void *user, dlp_collate *c);
+
 /* As dlp_item_fail, for a collate. */
 DLPDEF int dlp_collate_fail(const dlp_collate *c, int errnum, const char *format, ...);
 
 typedef struct dlp_batch_desc {
-    uint32_t batch_size;        /* rows of the global batch (all ranks together); required, 1..2^20 */
-    int32_t last;               /* DLP_LAST_* */
+    uint32_t batch_size;        /* rows of the global batch (of all ranks); required, 1..2^20 */
+    int32_t last;               /* DLP_LAST_*; not for DLP_ORDER_BATCHES, whose lists say it */
     dlp_collate_fn collate;     /* NULL: rows are written in place, nothing is copied */
-    void *collate_user;
-    const dlp_field *out_fields;/* with a collate: fields of the batch, [n_out_fields]; NULL: the dataset's; copied */
+    void *collate_user;         /* borrowed until close */
+    const dlp_field *out_fields;/* with a collate: fields of the batch, [n_out_fields]; NULL: the
+                                   dataset's; copied */
     uint32_t n_out_fields;
-    int32_t batch_workers;      /* 0: without a collate none (the last item worker closes the batch), with one
-                                   prefetch_factor of them (inline if items are inline); DLP_NONE: inline */
+    int32_t batch_workers;      /* 0: without a collate none (the last item worker closes it), with
+                                   one prefetch_factor of them (inline if items are inline);
+                                   DLP_NONE: inline; at most DLP_MAX_WORKERS */
     dlp_workers_desc workers;   /* num_workers is set from batch_workers */
 } dlp_batch_desc;
 
-/* A 1:1 stage of the user's. Give item (before the assembler) or batch (after it). Cells are changed in place. */
+/* A 1:1 stage of the user's. Give item (before the batch stage) or batch (behind it), not both.
+   Cells are changed in place; count, index and shapes stay. */
 typedef struct dlp_map_desc {
-    dlp_item_fn item;
-    int (*batch)(void *user, dlp_batch *batch, void *worker_state);
-    void *user;
+    dlp_item_fn item;           /* lengths of ragged fields may be changed */
+    int (*batch)(void *user, dlp_batch *batch, void *worker_state); /* 0, or failure */
+    void *user;                 /* borrowed until close */
     dlp_workers_desc workers;
 } dlp_map_desc;
 
-/* A device, as the transfer stage sees it. Called by the stage's one thread, but for close and what says otherwise.
-   Functions return 0 or failure. dlp_device_host is a backend that copies to host memory. */
+/* A device, as the transfer stage sees it. open, register_memory, alloc: called by start; free,
+   unregister_memory, close: by close (or the last release); copy, record, done: by the transfer
+   thread, or, inline, by next. Functions return 0 or failure (DLP_ERR_DEVICE). */
 typedef struct dlp_device {
-    const char *name;
-    int (*open)(void *user);
-    void (*close)(void *user);
-    int (*register_memory)(void *user, void *mem, uint64_t bytes);   /* may be NULL: copies are pageable */
-    void (*unregister_memory)(void *user, void *mem, uint64_t bytes);
+    const char *name;                                                /* borrowed until close */
+    int (*open)(void *user);                                         /* may be NULL */
+    void (*close)(void *user);                                       /* may be NULL */
+    int (*register_memory)(void *user, void *mem, uint64_t bytes); /* or NULL: copies are pageable */
+    void (*unregister_memory)(void *user, void *mem, uint64_t bytes); /* or NULL */
     int (*alloc)(void *user, uint64_t bytes, void **dev);
     void (*free)(void *user, void *dev);
-    int (*copy)(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer); /* begin a copy */
-    int (*record)(void *user, uint32_t buffer);  /* an event behind the copies of this buffer */
-    int (*done)(void *user, uint32_t buffer);    /* 1: event passed, 0: not yet, negative: failure */
-    void *user;
+    /* begin a copy; an event behind the copies of this buffer; 1: it passed, 0: not yet, or failure */
+    int (*copy)(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer);
+    int (*record)(void *user, uint32_t buffer);
+    int (*done)(void *user, uint32_t buffer);
+    void *user;                                                      /* borrowed until close */
 } dlp_device;
+
+/* Return a device whose memory is the host's and whose copies are memcpy. Static; any thread. */
 DLPDEF const dlp_device *dlp_device_host(void);
 
 typedef struct dlp_transfer_desc {
@@ -1126,39 +1356,64 @@ typedef struct dlp_transfer_desc {
 } dlp_transfer_desc;
 
 /* ---------------------------------------------------------------------------------------------
-   >>pipe       WIRING, RUNNING */
+   >>pipe       WIRING, RUNNING
+   open -> add stages -> link them -> (plan) -> start -> next, release ... -> close. Fields of a
+   call's comment: parameters - what it returns - threads - whether it waits or allocates.
+   "Caller": whoever drains the pipe, one thread at a time. */
 
 typedef struct dlp_pipe dlp_pipe;
 typedef int32_t dlp_stage; /* a stage of a pipe; negative: DLP_ERR_*, see dlp_pipe_error */
 
-/* A byte limit that several pipes share; zero used before the first. */
+/* A byte limit that several pipes share; zero used before the first. Pipes may start in several
+   threads. A pipe gives its bytes back when it is freed. */
 typedef struct dlp_budget {
     uint64_t limit_bytes;
     uint64_t used_bytes;       /* kept by dlpipe */
 } dlp_budget;
 
 typedef struct dlp_pipe_desc {
-    int32_t prefetch_factor;   /* batches between sampler and next; 0: 2 (1 when all is inline); at most 4096 */
-    int32_t max_held;          /* batches the caller may hold at once; 0: 1; at most 256 */
-    int32_t unordered;         /* 1: batches come in the order of completion */
-    int32_t close_timeout_ms;  /* 0: 5000; DLP_NOWAIT; DLP_FOREVER: wait for running callbacks */
+    int32_t prefetch_factor;   /* batches between sampler and next; 0: 2 (1 when all is inline); at
+                                  most 4096, 320 when unordered */
+    int32_t max_held;          /* batches the caller may hold at once; 0: 1; at most 256, 63 with a
+                                  transfer stage */
+    int32_t unordered;         /* 1: batches of an epoch come in the order of completion */
+    int32_t close_timeout_ms;  /* how long close waits for running callbacks; 0: 5000; DLP_NOWAIT;
+                                  DLP_FOREVER */
     uint64_t limit_bytes;      /* 0: none; the plan must fit */
     dlp_budget *budget;        /* NULL: none; borrowed until close */
     uint32_t trace_bytes;      /* trace ring of each worker; 0: 4096; at most 64 MiB */
     int32_t no_memfd;          /* 1: anonymous memory, cannot be observed from outside */
     const dlp_state *resume;   /* NULL: from the beginning; copied */
-    void (*log)(void *user, const char *message); /* warnings; NULL: kept for dlp_pipe_warning only */
-    void *log_user;
-    const char *name;          /* copied; for people */
+    void (*log)(void *user, const char *message); /* warnings, in start; NULL: for
+                                  dlp_pipe_warning only */
+    void *log_user;            /* borrowed until close */
+    const char *name;          /* copied, cut at 31 bytes; for people */
 } dlp_pipe_desc;
 
+/* Make a pipe without stages.
+   out: the pipe, to be closed; desc: NULL is {0}, copied; err: written on failure, may be NULL -
+   returns DLP_OK, DLP_ERR_ARG (err->field names the field), DLP_ERR_MEMORY - any thread - allocates
+   the pipe's own record only, does not wait. */
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err);
+
+/* Add a stage. Order of adding does not matter, links do.
+   desc: copied, its pointers as their comments say - returns the stage, 0 or more, or DLP_ERR_ARG
+   (a field is out of range), DLP_ERR_GRAPH (more than DLP_MAX_STAGES), DLP_ERR_MEMORY (add_fetch,
+   add_map, add_batch: of affinity), DLP_ERR_UNSUPPORTED (placement), DLP_ERR_STATE (after start),
+   or the code of an error before - caller - does not wait. An error stays with the pipe: it is
+   enough to look at what start returns. */
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc);
+
+/* Let a stage pass its work to another. The chain is: sampler, [repeat], fetch, [item maps], batch,
+   [batch maps], [transfer]; what is in brackets may be missing.
+   from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
+   such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
+   before - caller - does not wait or allocate. */
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
 
 /* One line of a memory plan. */
@@ -1173,19 +1428,81 @@ typedef struct dlp_plan {
     uint32_t n_lines;
     dlp_plan_line lines[32];
 } dlp_plan;
+
+/* Check the wiring and tell, line by line, the bytes that start will allocate (or has allocated).
+   Stacks of threads are not among them.
+   out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_GRAPH (the message names the
+   stage), or the code of an error before - caller - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
+
+/* Write a plan as text, a line for each of its lines and the total.
+   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
+   returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
+   or allocate. */
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
+/* Plan, hold the plan against the limits, allocate all there is to allocate, start the workers.
+   Returns DLP_OK, what dlp_pipe_plan returns, DLP_ERR_LIMIT (limit_bytes, budget, memory cgroup,
+   available memory: the message has the sum), DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be
+   made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of resume; err.field names what differs),
+   DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a batch sampler that resumes),
+   DLP_ERR_STATE (started already) - caller - allocates; waits for no worker. After a failure:
+   close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
+
+/* Lend the next batch to the caller.
+   out: written on DLP_OK only; timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all -
+   returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END, once behind each epoch if asked
+   for; DLP_TIMEOUT; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing is lost, release
+   one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay (dlp_pipe_error);
+   DLP_ERR_ARG; DLP_ERR_STATE (not started, or closed); what start failed with - caller - runs
+   inline stages, also past timeout_ms while a callback of theirs runs; else spins for some us, then
+   sleeps. Never allocates. An error comes when its batch's turn comes: the batches before it are
+   delivered. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
+
+/* Give a batch back, in any order; its slot is free for the sampler at once.
+   batch: as next gave it; not to be touched again - returns DLP_OK, or DLP_ERR_ARG (not a batch
+   that is held) - caller; also after an error, a stop and a close. After a close the last release
+   frees the pipe - does not wait or allocate; runs the sampler if that is inline. */
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
+
+/* Leave the rest of the present epoch: next goes on with the first batch of the one after it. Does
+   nothing when the present epoch's last batch has been delivered, or none of its batches yet.
+   Batches that are held stay valid - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE, or the code of the
+   pipe's error - caller - does not wait; calls that run are finished, items not begun are not. */
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
+
+/* Ask the pipe to stop: next, asleep or not, returns DLP_STOPPED and workers end after the callback
+   they are in. For good: only close follows.
+   p: NULL does nothing - any thread and, unless DLPIPE_NO_FUTEX, any signal handler, from open
+   until close is called - does not wait or allocate; keeps errno. */
 DLPDEF void dlp_pipe_stop(dlp_pipe *p);
+
+/* Stop, wait for the workers, free everything.
+   p: NULL is DLP_OK - returns DLP_OK: the pipe is gone or, with batches held, goes with the last
+   release, which is the one call still allowed; DLP_ERR_BUSY: a callback has not returned within
+   close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - caller; no other
+   call may be under way - waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
+
+/* Return what went wrong first; code 0: nothing. Never NULL.
+   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
+   wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
-DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i); /* i-th warning, NULL behind the last */
+
+/* Return the i-th warning, NULL behind the last. The first eight are kept, until close - caller. */
+DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
+
+/* Save where the pipe is.
+   batch: "this one and all before it are consumed", a batch that is held; NULL, and for unordered
+   pipes always: all that next has given; out: 248 bytes to be kept anywhere - returns DLP_OK,
+   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - caller; also after an error or a stop -
+   does not wait or allocate; about a microsecond. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
-DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p); /* -1: not known */
+
+/* Return the number of batches in an epoch; -1: not started, or DLP_ORDER_BATCHES. Caller. */
+DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
 /* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL */
@@ -1199,10 +1516,10 @@ typedef struct dlp_loader_desc {
     int32_t last;                /* DLP_LAST_* */
     int64_t epochs;              /* 0: one; DLP_FOREVER */
     int32_t epoch_end;           /* 1: next returns DLP_EPOCH_END between epochs */
-    uint64_t seed;               /* same as sampler.seed */
+    uint64_t seed;               /* same as sampler.seed; 0: that one */
     dlp_sampler_desc sampler;
     dlp_workers_desc workers;    /* num_workers is set from above */
-    dlp_collate_fn collate;
+    dlp_collate_fn collate;      /* from here as in dlp_batch_desc */
     void *collate_user;
     const dlp_field *out_fields;
     uint32_t n_out_fields;
@@ -1213,13 +1530,28 @@ typedef struct dlp_loader_desc {
     dlp_pipe_desc pipe;
 } dlp_loader_desc;
 
-/* Open and start the economic topology. */
+/* Open, wire and start sampler -> repeat -> fetch -> batch [-> transfer].
+   out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
+   may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
+   nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
+   Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
+   to any free worker, so that memory follows prefetch_factor and not the number of workers. */
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
-   >>stats      COUNTERS, TRACE, PICTURES, WORDS */
+   >>stats      COUNTERS, TRACE, PICTURES, WORDS
+   All of these may be called by any thread, from start until close is called; they wait for nobody
+   and hold up nobody. Numbers are read while others write them: each is right, together they are a
+   few items apart. */
 
-enum { DLP_WORKER_IDLE = 0, DLP_WORKER_STARTING, DLP_WORKER_BUSY, DLP_WORKER_STARVED, DLP_WORKER_BLOCKED, DLP_WORKER_EXITED };
+enum {
+    DLP_WORKER_IDLE = 0,
+    DLP_WORKER_STARTING,
+    DLP_WORKER_BUSY,
+    DLP_WORKER_STARVED,
+    DLP_WORKER_BLOCKED,
+    DLP_WORKER_EXITED
+};
 
 typedef struct dlp_worker_stats {
     int32_t stage, worker;      /* stage as added; worker in its stage */
@@ -1231,7 +1563,7 @@ typedef struct dlp_worker_stats {
     uint64_t starved_ns;        /* waiting for input */
     uint64_t blocked_ns;        /* waiting for a free cell behind it */
     uint64_t cpu_ns;            /* of its thread, 0 if not known */
-    uint64_t current_index;     /* item in work, UINT64_MAX: none */
+    uint64_t current_index;     /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
     uint64_t queued;            /* tickets in its lanes */
 } dlp_worker_stats;
@@ -1244,17 +1576,25 @@ typedef struct dlp_stage_stats {
     uint64_t items, bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns;   /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;            /* time of one item, 0: not known yet */
-    uint64_t ready;             /* items (batches) waiting before it */
+    uint64_t ready;             /* batches waiting before it; the first stage: 0 */
 } dlp_stage_stats;
 
-enum { DLP_STAGE_SAMPLER = 1, DLP_STAGE_REPEAT, DLP_STAGE_FETCH, DLP_STAGE_MAP_ITEM, DLP_STAGE_BATCH, DLP_STAGE_MAP_BATCH, DLP_STAGE_TRANSFER };
+enum {
+    DLP_STAGE_SAMPLER = 1,
+    DLP_STAGE_REPEAT,
+    DLP_STAGE_FETCH,
+    DLP_STAGE_MAP_ITEM,
+    DLP_STAGE_BATCH,
+    DLP_STAGE_MAP_BATCH,
+    DLP_STAGE_TRANSFER
+};
 
 typedef struct dlp_stats {
     uint64_t elapsed_ns;        /* since start */
     uint64_t batches, items;    /* delivered */
     uint64_t bytes;             /* of fields delivered */
     uint64_t wait_ns;           /* the caller waited in next */
-    uint64_t step_ns;           /* the caller held batches, or was elsewhere, between next and next */
+    uint64_t step_ns;           /* the caller was elsewhere, between next and next */
     uint64_t step_p50_ns, step_p95_ns;
     uint64_t first_batch_ns;    /* from start to the first batch */
     uint64_t epoch;             /* of the batch delivered last */
@@ -1270,25 +1610,42 @@ typedef struct dlp_stats {
     dlp_stage_stats stages[DLP_MAX_STAGES];
 } dlp_stats;
 
+/* Read the counters of the pipe and its stages.
+   out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
 DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out);
-DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out); /* i < n_workers */
+
+/* Read the counters of one worker, and what it works on now.
+   i: 0..n_workers - 1 of dlp_stats, in the order of the stages, inline ones and the transfer among
+   them - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
+DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out);
 
 /* An item that was replaced or left out. */
 typedef struct dlp_skip {
     uint64_t epoch, position, index, new_index; /* new_index UINT64_MAX: left out */
     int32_t code, errnum, stage, worker;
 } dlp_skip;
-/* Copy the newest skips (at most max, of a ring of 64); *total: how many there were. Returns the number copied. */
+
+/* Copy the newest skips, oldest of them first.
+   out: [max], may be NULL with max 0; max: 64 are kept; total: how many there were in all, may be
+   NULL - returns the number copied, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
-/* Say in words which stage limits throughput and what to change: lines, the first beginning "Limit: ".
-   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length - returns
-   the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any thread - does
-   not wait or allocate. */
+/* Say in words which stage limits throughput and what to change: lines, the first beginning
+   "Limit: ".
+   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
+   returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any
+   thread - does not wait or allocate. */
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size);
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size);
 
-enum { DLP_TRACE_WORK = 1, DLP_TRACE_WAIT, DLP_TRACE_STEP, DLP_TRACE_EPOCH, DLP_TRACE_STARVED, DLP_TRACE_BLOCKED };
+enum {
+    DLP_TRACE_WORK = 1,
+    DLP_TRACE_WAIT,
+    DLP_TRACE_STEP,
+    DLP_TRACE_EPOCH,
+    DLP_TRACE_STARVED,
+    DLP_TRACE_BLOCKED
+};
 
 /* A stretch of time in a lane (a worker, or the trainer). Stretches of a lane do not overlap. */
 typedef struct dlp_trace_event {
@@ -1299,15 +1656,21 @@ typedef struct dlp_trace_event {
     uint16_t items;             /* done in it, of one batch */
 } dlp_trace_event;
 
-/* Lane 0 is the trainer; the others are workers in the order of stages. Copies the newest events, oldest first;
-   returns their number, or negative. name: [32], may be NULL. */
+/* Return the number of trace lanes, or DLP_ERR_ARG, DLP_ERR_STATE (not started). Lane 0 is the
+   trainer; the others are the workers, in the order of dlp_pipe_worker_stats. */
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
+
+/* Copy the newest events of a lane, oldest of them first.
+   out: [max], may be NULL with max 0; name: [32], may be NULL - returns the number copied,
+   DLP_ERR_ARG, DLP_ERR_STATE (not started). */
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name);
-/* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG of the newest
-   stretch. path: borrowed; a new or regular file is written as path.tmp and renamed, anything else
-   (device, pipe, link) in place - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno, or
-   dlp_pipe_trace's error; after a failure the old file is there as it was - progress: allocates for the
-   length of the call and writes a file; keep it off the step path. */
+
+/* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG of the
+   newest stretch. path: borrowed; a new or regular file is written as path.tmp and renamed,
+   anything else (device, pipe, link) in place - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY,
+   DLP_ERR_SYSTEM with errno, or dlp_pipe_trace's error; after a failure the old file is there as it
+   was - progress: allocates for the length of the call and writes a file; keep it off the step
+   path. Source: Trace Event Format (the Chromium project's document of that name). */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 

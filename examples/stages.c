@@ -1,0 +1,178 @@
+/* A pipe wired by hand, which goes on where it was interrupted.
+
+   stages STATE-FILE [MOST]
+
+   Signals of different lengths are put together with signals of about the same length, so that
+   little of a batch is padding. A sampler of our own decides that; a stage of our own takes the
+   mean out of each signal; one signal in fifty cannot be read, and another takes its place. Prints
+   a line for each batch. After MOST batches it writes where it is into STATE-FILE and ends; the
+   next call goes on from there, and prints what would have followed. */
+#define DLPIPE_IMPLEMENTATION
+#include "../dlpipe.h"
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ITEMS = 2000, LONGEST = 96, BATCH = 16, POOL = 8 * BATCH, EPOCHS = 2 };
+enum { SEED = 7, THIS_ORDER = 1 /* another number once order_next gives other lists */ };
+
+static uint32_t length_of(uint64_t index) {
+    return 1 + (uint32_t)(dlp_hash(SEED, index, 0, 0) % LONGEST);
+}
+
+/* ---- the sampler: a pool of shuffled items, sorted by length, cut into batches ---- */
+
+typedef struct order {
+    uint64_t epoch, given; /* all that there is to save: batches given in this epoch */
+    dlp_permutation shuffle;
+} order;
+
+static int order_begin(void *user, uint64_t epoch) {
+    order *o = user;
+    o->epoch = epoch;
+    o->given = 0;
+    return dlp_permutation_init(&o->shuffle, ITEMS, SEED, epoch);
+}
+
+static int by_length(const void *a, const void *b) { /* and by index, so that every sort agrees */
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    uint64_t lx = length_of(x), ly = length_of(y);
+    return lx != ly ? (lx > ly) - (lx < ly) : (x > y) - (x < y);
+}
+
+static int64_t order_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
+    order *o = user;
+    uint64_t pool[POOL], first = o->given * BATCH, from = first / POOL * POOL, n = ITEMS - from;
+    (void)epoch; /* order_begin was told */
+    if (first >= ITEMS || max < BATCH) return first >= ITEMS ? 0 : -1;
+    if (n > POOL) n = POOL;
+    dlp_permutation_block(&o->shuffle, from, (uint32_t)n, pool);
+    qsort(pool, (size_t)n, sizeof *pool, by_length);
+    n -= first - from;
+    if (n > BATCH) n = BATCH;
+    memcpy(index, pool + (first - from), (size_t)n * sizeof *index);
+    o->given++;
+    return (int64_t)n;
+}
+
+static int order_save(void *user, void *bytes) {
+    const order *o = user;
+    uint64_t words[2] = {o->epoch, o->given};
+    memcpy(bytes, words, sizeof words);
+    return (int)sizeof words;
+}
+
+static int order_restore(void *user, const void *bytes, size_t n) {
+    uint64_t words[2];
+    if (n != sizeof words) return -1;
+    memcpy(words, bytes, n);
+    if (order_begin(user, words[0]) != 0 || words[1] > ITEMS) return -1;
+    ((order *)user)->given = words[1];
+    return 0;
+}
+
+/* ---- the stages: fetch writes a signal, centre changes it in place ---- */
+
+static int fetch(void *user, dlp_item *item) {
+    float *x = item->data[0];
+    (void)user;
+    if (item->index % 50 == 17) return dlp_item_fail(item, EIO, "a torn signal");
+    item->length[0] = length_of(item->index); /* of a ragged field: rows written */
+    for (uint64_t i = 0; i < item->length[0]; i++)
+        x[i] = (float)(dlp_item_random(item, i) % 1000) + (float)item->index;
+    return 0;
+}
+
+static int centre(void *user, dlp_item *item) {
+    float *x = item->data[0], mean = 0;
+    (void)user;
+    for (uint64_t i = 0; i < item->length[0]; i++) mean += x[i] / (float)item->length[0];
+    for (uint64_t i = 0; i < item->length[0]; i++) x[i] -= mean;
+    return 0;
+}
+
+/* ---- the wiring ---- */
+
+static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
+    dlp_field field = {
+        .name = "signal", .dtype = DLP_F32, .ndim = 1, .shape = {LONGEST}, .ragged = 1};
+    dlp_dataset data = {.n_items = ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch};
+    dlp_sampler_desc sampler = {
+        .order = DLP_ORDER_BATCHES,
+        .seed = SEED,
+        .function_id = THIS_ORDER,
+        .batches = {order_next, order_begin, order_save, order_restore, o},
+    };
+    dlp_repeat_desc repeat = {.epochs = EPOCHS};
+    dlp_fetch_desc fetcher = {
+        &data, {.num_workers = 3, .on_error = DLP_ON_ERROR_REPLACE, .max_skips = 1000}};
+    dlp_map_desc map = {.item = centre, .workers = {.num_workers = 2, .name = "centre"}};
+    dlp_batch_desc batch = {.batch_size = BATCH, .collate = dlp_collate_pad};
+    dlp_pipe_desc desc = {.prefetch_factor = 4, .resume = resume, .name = "signals"};
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    dlp_stage at[5];
+    char words[512];
+    if (dlp_pipe_open(&p, &desc, &err) != DLP_OK) return fprintf(stderr, "%s\n", err.message), NULL;
+    at[0] = dlp_pipe_add_sampler(p, &sampler);
+    at[1] = dlp_pipe_add_repeat(p, &repeat);
+    at[2] = dlp_pipe_add_fetch(p, &fetcher);
+    at[3] = dlp_pipe_add_map(p, &map);
+    at[4] = dlp_pipe_add_batch(p, &batch);
+    for (int i = 0; i < 4; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    if (dlp_pipe_start(p) == DLP_OK) return p; /* what went wrong on the way, it says here */
+    dlp_error_format(dlp_pipe_error(p), words, sizeof words);
+    fprintf(stderr, "%s\n", words);
+    dlp_pipe_close(p);
+    return NULL;
+}
+
+/* ---- the state, in a file ---- */
+
+static bool state_load(const char *path, dlp_state *s) {
+    FILE *f = fopen(path, "rb");
+    bool whole = f && fread(s->bytes, sizeof s->bytes, 1, f) == 1;
+    if (f) fclose(f);
+    return whole;
+}
+
+static bool state_save(const char *path, const dlp_state *s) { /* whole, or the old one stays */
+    char fresh[1024];
+    bool ok = snprintf(fresh, sizeof fresh, "%s.new", path) < (int)sizeof fresh;
+    FILE *f = ok ? fopen(fresh, "wb") : NULL;
+    ok = f && fwrite(s->bytes, sizeof s->bytes, 1, f) == 1;
+    if (f) ok = fclose(f) == 0 && ok;
+    return ok && rename(fresh, path) == 0;
+}
+
+static void print_batch(const dlp_batch *b) {
+    const dlp_tensor *t = &b->fields[0]; /* [count, longest of this batch] */
+    const float *x = t->data;
+    double sum = 0;
+    for (int64_t i = 0; i < t->shape[0] * t->shape[1]; i++) sum += (double)x[i] * (double)(i % 7);
+    printf("epoch %d batch %3d: %2d signals of up to %2d, sum %.6g\n", (int)b->epoch,
+           (int)b->in_epoch, (int)b->count, (int)t->shape[1], sum);
+}
+
+int main(int argc, char **argv) {
+    int code = DLP_OK, most = argc > 2 ? atoi(argv[2]) : ITEMS;
+    uint64_t replaced = 0;
+    dlp_state state;
+    dlp_batch *b = NULL;
+    order o = {0, 0, {0}};
+    if (argc < 2) return fprintf(stderr, "stages STATE-FILE [MOST]\n"), 2;
+    dlp_pipe *p = open_pipe(&o, state_load(argv[1], &state) ? &state : NULL);
+    if (!p) return 1;
+    for (int n = 0; n < most && (code = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK; n++) {
+        print_batch(b);
+        dlp_pipe_release(p, b);
+    }
+    if (code == DLP_OK) code = dlp_pipe_state(p, NULL, &state);
+    if (code == DLP_OK && !state_save(argv[1], &state)) code = DLP_ERR_SYSTEM;
+    dlp_pipe_skips(p, NULL, 0, &replaced);
+    fprintf(stderr, "%s; %d signals replaced\n", code < 0 ? dlp_code_text(code) : "done",
+            (int)replaced);
+    return dlp_pipe_close(p) == DLP_OK && code >= 0 ? 0 : 1;
+}

@@ -1,0 +1,61 @@
+#!/bin/sh
+# The small examples: loader says what it should, the texts of the header and of the README are that
+# program, and stages, interrupted anywhere, prints in two lives what it prints in one.
+set -u
+dir=build/examples_test
+rm -rf $dir
+mkdir -p $dir
+wrong=0
+
+fail() {
+    echo "$*"
+    wrong=$((wrong + 1))
+}
+
+for e in loader stages; do
+    ${CC:-cc} -std=c11 -O2 -o $dir/$e examples/$e.c -lpthread || exit 1
+done
+
+# loader: two epochs of 16 batches, the last of 40 items, each epoch in an order of its own.
+timeout 20 $dir/loader >$dir/said || fail "loader: exit code $?"
+[ "$(wc -l <$dir/said)" -eq 32 ] || fail "loader: $(wc -l <$dir/said) batches"
+[ "$(grep -c ': 40 items' $dir/said)" -eq 2 ] || fail 'loader: not two short batches'
+grep '^epoch 0' $dir/said | sed 's/^epoch .//' >$dir/first
+grep '^epoch 1' $dir/said | sed 's/^epoch .//' >$dir/second
+! cmp -s $dir/first $dir/second || fail 'loader: both epochs have one order'
+
+# The same code, but for comments and white space, stands in the header and in the README.
+body() {
+    sed -n '/static int fetch(void \*user, dlp_item \*item) {/,/return dlp_pipe_close/p' "$1" |
+        sed 's|/\*.*\*/||; s|//.*||' | tr -d ' \n'
+}
+body examples/loader.c >$dir/body
+body dlpipe.h >$dir/body.header
+body README.md >$dir/body.readme
+sed -n '/^int main/,$p' examples/loader.c | wc -l >$dir/lines
+[ "$(cat $dir/lines)" -le 30 ] || fail "loader: main has $(cat $dir/lines) lines"
+[ -s $dir/body ] || fail 'loader: no program found'
+cmp -s $dir/body $dir/body.header || fail "the example of the header is not examples/loader.c"
+cmp -s $dir/body $dir/body.readme || fail 'the example of the README is not examples/loader.c'
+
+# stages: one life, and lives that end after a few batches.
+timeout 20 $dir/stages $dir/state >$dir/whole 2>$dir/said ||
+    fail "stages: exit code $?: $(cat $dir/said)"
+[ "$(wc -l <$dir/whole)" -eq 250 ] || fail "stages: $(wc -l <$dir/whole) batches, expected 250"
+grep -q '^done; 80 signals replaced' $dir/said || fail "stages says: $(cat $dir/said)"
+for cut in 1 57 124 125 200 250; do
+    rm -f $dir/state
+    {
+        timeout 20 $dir/stages $dir/state $cut && timeout 20 $dir/stages $dir/state
+    } >$dir/lives 2>$dir/said || fail "stages, cut at $cut: exit code $?: $(cat $dir/said)"
+    cmp -s $dir/whole $dir/lives || fail "stages, cut at $cut: two lives differ from one"
+done
+
+# A damaged state is refused.
+printf 'x' | dd of=$dir/state bs=1 seek=100 conv=notrunc 2>/dev/null
+if timeout 20 $dir/stages $dir/state >$dir/lives 2>$dir/said; then
+    fail 'stages: took a damaged state'
+fi
+grep -q 'DLP_ERR_CORRUPT' $dir/said || fail "stages, of a damaged state: $(cat $dir/said)"
+
+[ $wrong -eq 0 ]
