@@ -110,8 +110,8 @@ run: $(B)/examples/fashion_mnist
 # SANITIZED="gcc-address clang-thread" takes half the time.
 SANITIZED := gcc-thread clang-thread gcc-address clang-address
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(UNITS)))
-# These have one thread.
-SANITIZED_TESTS := $(filter-out %-thread/order %-thread/order_plain %-thread/samplers,$(SANITIZED_TESTS))
+ONE_THREAD := order order_plain samplers
+SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,$(ONE_THREAD)),$(SANITIZED_TESTS))
 ifdef TESTS
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(filter $(UNITS),$(WANTED))))
 endif

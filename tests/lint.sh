@@ -54,7 +54,8 @@ c_rules() {
     }
 
     # Labels: one or more capitals and a number, such as R1.
-    header && !shim && code !~ /^ *#/ && code ~ /DLPI_([A-Z0-9]+_(ACQ|REL|ACQREL|SEQ)|KEEP_ORDER)[ (]/ {
+    header && !shim && code !~ /^ *#/ &&
+    code ~ /DLPI_([A-Z0-9]+_(ACQ|REL|ACQREL|SEQ)|KEEP_ORDER)[ (]/ {
         said = before " " remark
         if (said !~ /(^|[^A-Za-z0-9_])[A-Z]+[0-9]+/)
             say("label", "an ordered atomic without a label")
