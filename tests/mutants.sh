@@ -170,7 +170,7 @@ mutants() {
 -        dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
 +        dlpi_futex_wait(w->bell, DLPI_LOAD_RLX(w->bell), ~0u, most, (int)w->shared);
 = sleep: bit left on when there is something
--            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+-            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER); /* takes B3 back */
 -            return come ? DLP_OK : DLP_TIMEOUT;
 +            return come ? DLP_OK : DLP_TIMEOUT;
 = sleep: any end of it is taken for the event
