@@ -7936,6 +7936,7 @@ static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
    decide: then the middle lane does, and that lane begins late. */
 static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
+    uint64_t steps = 0; /* the trainer's first that is wanted */
     int limit = DLPI_SVG_EVENTS / (n_lanes + 1), m = 0;
     if (starts == NULL) {
         return DLP_ERR_MEMORY;
@@ -7946,7 +7947,9 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
         int n = lanes[i].n;
         if (n > 0) {
             const dlp_trace_event *e = lanes[i].events;
-            starts[m++] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
+            starts[m] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
+            steps = lanes[i].group < 0 ? starts[m] : steps;
+            m++;
             oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
             v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
         }
@@ -7957,6 +7960,7 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
         uint64_t last = starts[m - 1], middle = starts[m / 2];
         bool most = last >= v->t1 || (v->t1 > middle && (v->t1 - last) < (v->t1 - middle) / 8);
         v->t0 = most ? middle : last;
+        v->t0 = v->t0 < steps ? steps : v->t0; /* a picture of steps, however rarely others work */
         v->t0 = v->t0 < v->t1 ? v->t0 : oldest < v->t1 ? oldest : v->t1;
         if (v->t0 > oldest) {
             v->which = most ? "the newest stretch that most lanes have recorded"
