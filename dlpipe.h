@@ -3210,8 +3210,8 @@ typedef struct dlpi_ctl {
     uint64_t base;      /* V1 oldest batch not delivered; caller */
     uint64_t delivered; /* V1 batches delivered; caller */
     uint64_t held;
-    uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns, calls;
-    uint64_t pad1[5];
+    uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
+    uint64_t pad1[6];
     uint64_t want;      /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t feeder_sleeps; /* B1 */
@@ -3565,6 +3565,7 @@ static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
    Every sleep ends after 100 ms and looks again. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
+#define DLPI_FULL_NAP_NS UINT64_C(20000000) /* a worker that has no room for work */
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
 static void dlpi_ring(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
@@ -3859,7 +3860,7 @@ static uint32_t dlpi_feed_free(dlp_pipe *p) {
     for (uint32_t i = 0; i < p->n_slots; i++) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
-        if (DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->used) == 0) return s; /* C1 <- C1 */
+        if (DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->used) == 0) return s; /* C1 <- C1 */
     }
     return DLPI_NO_SLOT;
 }
@@ -4018,10 +4019,10 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feeder *f = &p->feed;
     uint64_t before = f->published;
     if (f->ended) return 0;
-    if (before - DLPI_LOAD_ACQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
+    if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
     while (!f->ended) {
-        uint64_t out = f->published - DLPI_LOAD_ACQ(&p->ctl->delivered); /* V1 <- V1 */
-        uint64_t base = DLPI_LOAD_ACQ(&p->ctl->base);                    /* V1 <- V1 */
+        uint64_t out = f->published - DLPI_LOAD_SEQ(&p->ctl->delivered); /* V1 <- V1 */
+        uint64_t base = DLPI_LOAD_SEQ(&p->ctl->base);                    /* V1 <- V1 */
         if (out >= p->prefetch || f->published - base >= p->window) break;
         if (dlpi_feed_one(p) <= 0) break;
     }
@@ -4058,7 +4059,7 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* The bits of done[i] of batch b, none when the word is of another generation. */
 static inline uint32_t dlpi_done_bits(const uint64_t *done, uint32_t i, uint64_t b) {
-    uint64_t word = DLPI_LOAD_ACQ(&done[i]); /* D1 <- D1 */
+    uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
     return (uint32_t)(word >> 32) == (uint32_t)b ? (uint32_t)word : 0;
 }
 
@@ -4077,7 +4078,7 @@ static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst 
     if (up == NULL) return true;
     theirs = dlpi_sst_at(p, t->slot, up);
     /* Y1 <- Y1 */
-    if (!dlpi_is_item_stage(p, w->st)) return DLPI_LOAD_ACQ(&theirs->ready) == t->b + 1;
+    if (!dlpi_is_item_stage(p, w->st)) return DLPI_LOAD_SEQ(&theirs->ready) == t->b + 1;
     mask = dlpi_unit_mask(t->row, t->end);
     return ((dlpi_done_bits(dlpi_done(theirs), i, t->b) |
              dlpi_done_bits(dlpi_done(mine), i, t->b)) & mask) == mask;
@@ -4187,18 +4188,18 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint64_t rewind = DLPI_LOAD_ACQ(&w->bell->rewind); /* R1 <- R1 */
+    uint64_t rewind = DLPI_LOAD_SEQ(&w->bell->rewind); /* R1 <- R1 */
     /* T1 <- T1 */
-    uint64_t tail = w->low == w->tail_seen ? DLPI_LOAD_ACQ(&p->ctl->tail) : w->tail_seen;
+    uint64_t tail = w->low == w->tail_seen ? DLPI_LOAD_SEQ(&p->ctl->tail) : w->tail_seen;
     bool hints = rewind == w->rewind_seen, all;
-    if (!hints) tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+    if (!hints) tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
         if (!hints || w->low < oldest) w->low = oldest;
     }
     for (uint64_t b = w->low;; b++) {
         if (b == tail) { /* end of what was seen: is there more? */
-            tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+            tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
             if (b == tail) break;
         }
         w->tail_seen = tail;
@@ -4319,6 +4320,7 @@ static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
     uint64_t ticket;
+    DLPI_LOAD_SEQ(&w->bell->dealt); /* B1 <- B1: tickets dealt before the look at our bit */
     for (uint32_t i = 0; i < st->n_producers; i++) {
         uint32_t turn = w->lane_turn++ % st->n_producers;
         dlp_spsc_rx *rx =
@@ -4329,7 +4331,7 @@ static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
             if (mine) return true;
         }
     }
-    if (DLPI_LOAD_ACQ(&w->bell->rewind) == w->rewind_seen) return false; /* R1 <- R1 */
+    if (DLPI_LOAD_SEQ(&w->bell->rewind) == w->rewind_seen) return false; /* R1 <- R1 */
     return dlpi_find(w, t);
 }
 
@@ -5113,20 +5115,29 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
    runs is decided elsewhere: dlpi_step is called by the caller for inline stages and by threads. */
 
+/* Is there no room for another unit whose rows may all be parked? */
+static bool dlpi_park_full(const dlpi_worker *w) {
+    return w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK;
+}
+
 /* Tickets dealt to this worker come first; they are hints, the claim decides. */
 static bool dlpi_worker_find(dlpi_worker *w, dlpi_unit *t) {
-    if (w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK) return false;
+    if (dlpi_park_full(w)) return false;
     if (w->st->n_producers > 0) return dlpi_lanes_find(w, t);
     return dlpi_find(w, t);
+}
+
+static void dlpi_unit_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    if (dlpi_is_item_stage(w->p, w->st)) dlpi_unit_items(w, t);
+    else dlpi_unit_batch(w, t);
 }
 
 static bool dlpi_step(dlpi_worker *w) {
     dlpi_unit t;
     bool moved = w->n_parked > 0 && dlpi_unpark(w);
     if (!dlpi_worker_find(w, &t)) return moved;
-    dlpi_clock_in(w);
-    if (dlpi_is_item_stage(w->p, w->st)) dlpi_unit_items(w, &t);
-    else dlpi_unit_batch(w, &t);
+    dlpi_unit_run(w, &t);
     return true;
 }
 
@@ -5146,17 +5157,30 @@ static uint64_t dlpi_park_due(const dlpi_worker *w) {
 
 /* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
    others rely on it for ten times as long: many that each look round would cost more than idleness
-   may. */
+   may. A set bit says: I can take work now. So it is cleared before work that the last look found,
+   a wake-up that came between is passed on, and who has no room for work sets none. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_bell *bell = &w->bell->bell[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_park_due(w);
+    dlpi_unit t;
+    bool found = false;
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
-    asleep = DLPI_OR_SEQ(&bell->mask, bit);     /* B1 -> B1 */
+    if (dlpi_park_full(w)) { /* nobody rings: look often whether the pipe stops */
+        if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
+        return;
+    }
+    asleep = DLPI_OR_SEQ(&bell->mask, bit); /* B1 -> B1 */
     if (w->n_parked == 0 && (asleep & (bit - 1u)) != 0) ns *= 10;
-    if (ns > 0 && !dlpi_stopped(w->p) && !dlpi_step(w))
-        dlpi_futex_wait(&bell->word, word, bit, ns, 0);
-    if (DLPI_LOAD_SEQ(&bell->mask) & bit) DLPI_AND_SEQ(&bell->mask, ~bit); /* B1 */
+    if (ns > 0 && !dlpi_stopped(w->p)) {
+        found = dlpi_worker_find(w, &t);
+        if (!found) dlpi_futex_wait(&bell->word, word, bit, ns, 0);
+    }
+    /* B1 */
+    if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 || (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) {
+        if (found) dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
+    }
+    if (found) dlpi_unit_run(w, &t);
 }
 
 static void dlpi_cpu_note(dlpi_worker *w) {
@@ -5357,7 +5381,7 @@ static bool dlpi_xfer_poll(dlpi_worker *w) {
 
 static bool dlpi_xfer_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
     dlpi_stage *up = p->work[p->n_work - 1];
     bool moved = dlpi_xfer_poll(w);
     uint64_t epoch = w->cursor != tail ? dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))->epoch : 0;
@@ -5365,7 +5389,7 @@ static bool dlpi_xfer_step(dlpi_worker *w) {
         uint32_t s = dlpi_slot_of(p, b);
         bool taken = p->taken_by_xfer[b & (p->ring - 1)] != 0;
         if (!taken && dlpi_slot_at(p, s)->epoch != epoch) break;
-        if (!taken && DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, up)->ready) == b + 1) { /* Y1 <- Y1 */
+        if (!taken && DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, up)->ready) == b + 1) { /* Y1 <- Y1 */
             if (!dlpi_xfer_begin(w, s, b)) break;
             p->taken_by_xfer[b & (p->ring - 1)] = 1;
             moved = taken = true;
@@ -5664,13 +5688,13 @@ static dlpi_stage *dlpi_final(const dlp_pipe *p) {
 }
 
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
-    return DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, dlpi_final(p))->ready) == b + 1; /* Y1 <- Y1 */
+    return DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, dlpi_final(p))->ready) == b + 1; /* Y1 <- Y1 */
 }
 
 /* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
-    uint32_t over = DLPI_LOAD_ACQ(&p->ctl->fed_all); /* T1 <- T1: before tail */
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail);    /* T1 <- T1 */
+    uint32_t over = DLPI_LOAD_SEQ(&p->ctl->fed_all); /* T1 <- T1: before tail */
+    uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail);    /* T1 <- T1 */
     uint64_t epoch;
     if (p->base == tail) return over ? DLP_END : DLP_EMPTY;
     *b = p->base;
@@ -5693,14 +5717,14 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     bool threaded = p->sampler->sampler.threaded != 0;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
     DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
-    while (p->taken[p->base & (p->ring - 1)])
-        DLPI_STORE_RLX(&p->taken[p->base++ & (p->ring - 1)], (uint8_t)0);
+    for (; p->taken[p->base & (p->ring - 1)]; p->base++)
+        DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     DLPI_STORE_REL(&ctl->base, p->base); /* V1 -> V1 */
-    DLPI_STORE_REL(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
     if (threaded) {
-        /* B1: orders delivered before the look at the sleeper */
-        DLPI_ADD_SEQ(&ctl->calls, UINT64_C(1));
+        DLPI_STORE_SEQ(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
         dlpi_ring_one(&ctl->feeder_sleeps, &ctl->feeder_word);
+    } else {
+        DLPI_STORE_REL(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
     }
     if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
         p->last_sequence = UINT64_MAX;

@@ -1,0 +1,140 @@
+/* A wake-up reaches somebody who can work: workers that are busy, or hold all the failed rows they
+   may, must not take it in place of one that sleeps. The moments are arranged by hand. */
+#include "atomics_hook.h"
+#define DLPIPE_IMPLEMENTATION
+#include "../dlpipe.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include "pipe_rig.h"
+
+#define NOTE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_SEQ_CST)
+#define LOOK(x) __atomic_load_n(&(x), __ATOMIC_SEQ_CST)
+
+static _Thread_local int role = -1; /* worker + 1 */
+static int gate[2], at_gate[2];     /* of workers 0 and 1: closed; who stands there */
+static const void *gate_word;       /* the mask of the bell */
+
+static int worker_role(void *user, int worker, void **state) {
+    (void)user;
+    *state = NULL;
+    role = worker + 1;
+    return 0;
+}
+
+/* Worker 0 stops before it says that it sleeps, worker 1 when it has been woken. */
+static void atomics_hook(int kind, const void *at) {
+    int i = role - 1;
+    if (i < 0 || at != LOOK(gate_word) || kind != (i == 0 ? HOOK_OR : HOOK_LOAD_SEQ)) return;
+    while (__atomic_load_n(&gate[i], __ATOMIC_SEQ_CST)) {
+        __atomic_store_n(&at_gate[i], 1, __ATOMIC_SEQ_CST);
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+    }
+    __atomic_store_n(&at_gate[i], 0, __ATOMIC_SEQ_CST);
+}
+
+static uint64_t now_ms(void) { return dlpi_now_ns() / 1000000u; }
+
+#define AWAIT(x, ms) \
+    do { \
+        uint64_t until = now_ms() + (ms); \
+        while (!(x) && now_ms() < until) nanosleep(&(struct timespec){0, 50000}, NULL); \
+    } while (0)
+
+static int begun[4096];
+static int open_all;   /* callbacks need not stay longer */
+static int slow_index = -1;
+static int failed_rows;
+
+static int wake_fetch(void *user, dlp_item *it) {
+    NOTE(begun[it->index], 1);
+    if ((int)it->index == LOOK(slow_index)) AWAIT(LOOK(open_all), 5000);
+    return rig_fetch(user, it);
+}
+
+/* Worker 0 fails whatever it gets for the first time. Worker 1 leaves it the first forty. */
+static int wake_fetch_fails(void *user, dlp_item *it) {
+    NOTE(begun[it->index], 1);
+    if (it->worker == 0 && it->attempt == 0) {
+        __atomic_add_fetch(&failed_rows, 1, __ATOMIC_SEQ_CST);
+        return DLP_ERR_CALLBACK;
+    }
+    if (it->worker == 1) AWAIT(LOOK(failed_rows) >= 33, 5000);
+    return rig_fetch(user, it);
+}
+
+static void wake_rig(rig *r) {
+    rig_init(r, 4096, 1);
+    rig_order(r, DLP_ORDER_SEQUENTIAL);
+    rig_workers(r, 2, DLP_DISPATCH_CLAIM);
+    r->fetch.worker_init = worker_role;
+    memset(begun, 0, sizeof begun);
+    NOTE(open_all, 0);
+    NOTE(slow_index, -1);
+}
+
+/* Worker 1 is woken for a batch that worker 0, about to sleep, takes. The batch after it is
+   worker 1's. */
+static void wake__taken_while_falling_asleep__next_one_wakes_another(void) {
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_batch *b[4];
+    uint32_t *mask;
+    wake_rig(&r);
+    r.pipe.prefetch_factor = 2;
+    r.pipe.max_held = 4;
+    r.dataset.fetch = wake_fetch;
+    NOTE(slow_index, 2);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    mask = &p->bells[0].bell[0].mask;
+    AWAIT(LOOK(begun[1]) && LOOK(*mask) == 3, 2000);
+    NOTE(gate_word, (const void *)mask);
+    NOTE(gate[0], 1);
+    AWAIT(LOOK(at_gate[0]), 2000);
+    AWAIT(LOOK(*mask) == 2, 2000);
+    CHECK(LOOK(at_gate[0]) && LOOK(*mask) == 2);
+    NOTE(gate[1], 1);
+    CHECK(dlp_pipe_next(p, &b[0], 1000) == DLP_OK); /* feeds batch 2, wakes worker 1 */
+    AWAIT(LOOK(at_gate[1]), 2000);
+    NOTE(gate[0], 0);
+    AWAIT(LOOK(begun[2]), 2000); /* worker 0 has it */
+    CHECK(LOOK(at_gate[1]) && LOOK(begun[2]));
+    NOTE(gate[1], 0);
+    AWAIT((LOOK(*mask) & 2u) != 0, 2000); /* worker 1 sleeps again */
+    nanosleep(&(struct timespec){0, 5000000}, NULL);
+    CHECK(dlp_pipe_next(p, &b[1], 1000) == DLP_OK); /* feeds batch 3 */
+    AWAIT(LOOK(begun[3]), 60);
+    CHECK(LOOK(begun[3]));
+    NOTE(open_all, 1);
+    NOTE(gate_word, NULL);
+    for (int i = 0; i < 2; i++) CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* Worker 0 keeps 33 failed rows and takes no more until they are due. */
+static void wake__first_worker_is_full__another_is_woken(void) {
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    wake_rig(&r);
+    r.pipe.prefetch_factor = 80;
+    r.pipe.unordered = 1;
+    r.dataset.fetch = wake_fetch_fails;
+    r.fetch.retries = 1;
+    r.fetch.retry_backoff_ms = 2000;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    AWAIT(LOOK(begun[79]), 2000);
+    for (int i = 80; i < 85; i++) {
+        nanosleep(&(struct timespec){0, 30000000}, NULL); /* worker 1 falls asleep */
+        CHECK(dlp_pipe_next(p, &b, 1000) == DLP_OK);
+        AWAIT(LOOK(begun[i]), 60);
+        CHECK(LOOK(begun[i]));
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+int main(void) {
+    wake__taken_while_falling_asleep__next_one_wakes_another();
+    wake__first_worker_is_full__another_is_woken();
+    return test_end("pipe_wake");
+}
