@@ -289,7 +289,9 @@ extern "C" {
     X(ERR_SYSTEM, -13, "a system call failed", "the message has the call and errno") \
     X(ERR_DEVICE, -14, "the device backend failed", "the message has its words") \
     X(ERR_BUDGET, -15, "more items failed than max_skips allows", "mend the data or raise it") \
-    X(ERR_UNSUPPORTED, -16, "not available on this system", "the message says what is missing")
+    X(ERR_UNSUPPORTED, -16, "not available on this system", "the message says what is missing") \
+    X(ERR_KILLED, -17, "worker processes were killed", "the message says who, and by what") \
+    X(ERR_FORKED, -18, "this process is a fork of the pipe's owner", "use the pipe where it began")
 
 enum {
 #define DLPI_X(name, value, text, hint) DLP_##name = value,
@@ -1373,6 +1375,8 @@ typedef struct dlp_budget {
     uint64_t used_bytes;       /* kept by dlpipe */
 } dlp_budget;
 
+struct dlp_shm_desc;
+
 typedef struct dlp_pipe_desc {
     int32_t prefetch_factor;   /* batches between sampler and next; 0: 2 (1 when all is inline); at
                                   most 4096, 320 when unordered */
@@ -1390,6 +1394,7 @@ typedef struct dlp_pipe_desc {
                                   dlp_pipe_warning only */
     void *log_user;            /* borrowed until close */
     const char *name;          /* copied, cut at 31 bytes; for people */
+    const struct dlp_shm_desc *shm; /* of dlpipe_shm.h; NULL: its defaults; copied */
 } dlp_pipe_desc;
 
 /* Make a pipe without stages.
