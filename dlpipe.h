@@ -3438,6 +3438,7 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
 /* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
 typedef struct dlpi_shm_calls {
     int (*open)(dlp_pipe *p);            /* check and copy d.shm */
+    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
     int (*begin)(dlp_pipe *p);           /* the region is there: name it, start the processes */
     int (*look)(dlp_pipe *p);            /* while the caller waits: DLP_OK, or what is wrong */
     void (*nudge)(dlp_pipe *p);          /* stop was asked for; any thread, signal handlers */
@@ -3578,8 +3579,8 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
-/* What became of a row so far: one word, changed by one store, so that a worker that dies has either
-   made a change or not. All that the row's index and fate depend on is in it.
+/* What became of a row so far: one word, changed by one store, so that a worker that dies has made a
+   change or has not. All that the row's index and fate depend on is in it.
    state (2) | tries of the present index (7) | which replacement (7) | workers killed (7) |
    by which stage (4) | 1: held its worker past the deadline (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2 };
@@ -4075,12 +4076,15 @@ static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
 
 static inline uint64_t dlpi_ticket(uint64_t b, uint32_t unit) { return b << 20 | unit; }
 
+static dlp_spsc *dlpi_lane_at(const dlp_pipe *p, const dlpi_stage *st, uint32_t k) {
+    return (dlp_spsc *)(void *)(p->region + p->off_lanes + st->lanes_offset + k * st->lane_bytes);
+}
+
 static uint64_t dlpi_worker_load(const dlp_pipe *p, const dlpi_stage *st, int worker) {
     uint64_t dealt = 0;
     for (uint32_t i = 0; i < st->n_producers; i++) {
-        const dlp_spsc_tx *tx =
-            &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)worker];
-        dealt += DLPI_LOAD_RLX(&tx->lane->tail); /* an estimate */
+        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)worker;
+        dealt += DLPI_LOAD_RLX(&dlpi_lane_at(p, st, k)->tail); /* an estimate */
     }
     /* an estimate */
     return dealt - DLPI_LOAD_RLX(&p->workers[st->first_worker + worker].wb->finished);
@@ -4448,8 +4452,8 @@ static void dlpi_rows_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlpi_rewind(p, 0, w->st->work);
 }
 
-/* Undo that batch b left stage k: its ready becomes that of the batch before, with another count, so
-   that a closer that has read it cannot swap it; and no row of it is done. */
+/* Undo that batch b left stage k: its ready becomes that of the batch before, with another count,
+   so that a closer that has read it cannot swap it; and no row of it is done. */
 static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
     dlpi_sst *sst = dlpi_sst_at(p, s, p->work[k]);
     if (k + 1 >= p->n_item_work) {
@@ -4913,8 +4917,8 @@ static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bo
         dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
 
-/* The indices of rows of which some may have been run, replaced, or left by a worker that died: each
-   follows from its record alone. */
+/* The indices of rows of which some may have been run, replaced, or left by a worker that died:
+   each follows from its record alone. */
 static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t already) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -5672,7 +5676,7 @@ static void dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_wake_all(p);
 }
 
-/* A worker that follows a dead one takes over its lanes where their published counters are. */
+/* A worker process takes over its lanes where their published counters are. */
 __attribute__((unused)) static int dlpi_lanes_again(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st, *next = st->work + 1 < p->n_work ? p->work[st->work + 1] : NULL;
@@ -5681,13 +5685,13 @@ __attribute__((unused)) static int dlpi_lanes_again(dlpi_worker *w) {
     for (uint32_t i = 0; rc == DLP_OK && i < st->n_producers; i++) {
         uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)w->id;
         dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + k];
-        rc = dlp_spsc_attach_rx(rx, rx->lane, st->lane_bytes);
+        rc = dlp_spsc_attach_rx(rx, dlpi_lane_at(p, st, k), st->lane_bytes);
         taken += rx->head;
     }
     for (int i = 0; rc == DLP_OK && next && next->n_producers > 0 && i < next->n_workers; i++) {
         uint32_t k = (uint32_t)(w->id * next->n_workers + i);
         dlp_spsc_tx *tx = &p->lane_tx[next->lane_base + k];
-        rc = dlp_spsc_attach_tx(tx, tx->lane, next->lane_bytes);
+        rc = dlp_spsc_attach_tx(tx, dlpi_lane_at(p, next, k), next->lane_bytes);
     }
     DLPI_STORE_RLX(&w->wb->finished, taken); /* an estimate of its load */
     return rc;
@@ -6908,6 +6912,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     named = plan->total_bytes;
     if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
     named -= ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
+    if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, p->region_bytes - named);
     dlpi_plan_add(plan, "this process: pipe and views", 1,
                   p->plan_private - ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker));
@@ -7166,7 +7171,7 @@ static int dlpi_lanes_init(dlp_pipe *p) {
         dlpi_stage *st = p->work[i];
         uint32_t n = st->n_producers * (uint32_t)st->n_workers;
         for (uint32_t k = 0; k < n; k++) {
-            void *mem = p->region + p->off_lanes + st->lanes_offset + k * st->lane_bytes;
+            void *mem = dlpi_lane_at(p, st, k);
             int rc = dlp_spsc_init(mem, st->lane_bytes, 8, st->lane_cap, p->n_procs > 0);
             if (rc == DLP_OK)
                 rc = dlp_spsc_attach_tx(&p->lane_tx[st->lane_base + k], mem, st->lane_bytes);
@@ -7292,14 +7297,28 @@ static int dlpi_start_threads(dlp_pipe *p) {
     return rc;
 }
 
-static int dlpi_live_init(dlp_pipe *p) {
-    int rc;
+static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = (dlpi_ctl *)(void *)(p->region + p->off_ctl);
     p->bells = (dlpi_sbell *)(void *)(p->region + p->off_bells);
     p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
+    memset(p->ones, 1, p->batch_rows);
+}
+
+static void dlpi_live_workers(dlp_pipe *p) {
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
+    }
+    if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
+    p->trainer = &p->workers[p->n_workers];
+    dlpi_worker_init(p, p->sampler, 0, p->n_workers);
+}
+
+static int dlpi_live_init(dlp_pipe *p) {
+    int rc;
+    dlpi_live_point(p);
     DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
-    memset(p->ones, 1, p->batch_rows);
     p->ctl->shared = p->n_procs > 0;
     for (int i = 0; i < p->n_work; i++) p->bells[i].shared = p->ctl->shared;
     p->ctl->started_ns = dlpi_now_ns();
@@ -7314,11 +7333,8 @@ static int dlpi_live_init(dlp_pipe *p) {
         uint64_t deadline = (uint64_t)st->w.deadline_ms * 1000000u;
         if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
             p->deadline_ns = deadline;
-        for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
-    if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
-    p->trainer = &p->workers[p->n_workers];
-    dlpi_worker_init(p, p->sampler, 0, p->n_workers);
+    dlpi_live_workers(p);
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->pub = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
@@ -7470,10 +7486,8 @@ static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worke
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
     for (uint32_t i = 0; i < w->st->n_producers; i++) {
-        const dlpi_stage *st = w->st;
-        dlp_spsc_tx *tx =
-            &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)w->id];
-        out->queued += DLPI_LOAD_RLX(&tx->lane->tail);
+        uint32_t k = i * (uint32_t)w->st->n_workers + (uint32_t)w->id;
+        out->queued += DLPI_LOAD_RLX(&dlpi_lane_at(p, w->st, k)->tail);
     }
     if (out->queued) out->queued -= DLPI_LOAD_RLX(&b->finished);
 }
