@@ -3258,7 +3258,7 @@ typedef struct dlpi_share {
     uint32_t word;        /* B1 futex */
     uint32_t over;        /* H1 1: all is fed and consumed */
     uint64_t sleepers;    /* B1 a bit for each consumer */
-    uint64_t rewind;      /* R1 counts batches handed back */
+    uint64_t handed_back; /* how often somebody left batches to others */
     uint32_t mode, max_consumers, n_slots, serve_only;
     uint64_t takers_at, admits_at, consumers_at, consumer_bytes; /* from here; read-only */
     uint8_t pad[DLPI_LINE - 72];
