@@ -319,7 +319,7 @@ static int dlpi_name_clash(dlp_pipe *p, int32_t owner) {
 
 /* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd,
    open and locked, to be inherited by fork. Only one of the processes removes it. */
-static int dlpi_name_create(dlp_pipe *p) {
+__attribute__((unused)) static int dlpi_name_create(dlp_pipe *p) {
     const dlpi_pipe_rec *pipe = (const dlpi_pipe_rec *)(const void *)(p->region + p->off_pipe);
     char path[DLPI_NAME_PATH];
     dlpi_name_rec r;
