@@ -328,9 +328,28 @@ static void draw_pool(screen *to, const watch *w) {
     char picture[64];
     int width = to->columns >= 100 ? 40 : 24;
     bar(picture, width, parts, "#=-", s->slots);
-    line(to, 0, "slots [%s] %u: %u held, %u ready, %u open, %u free  skipped %" PRIu64, picture,
-         (unsigned)s->slots, (unsigned)held, (unsigned)ready, (unsigned)(s->in_flight - ready),
-         (unsigned)empty, w->now.skips);
+    line(to, 0, "slots [%s] # %u held  = %u ready  - %u open  . %u free of %u  skipped %" PRIu64,
+         picture, (unsigned)held, (unsigned)ready, (unsigned)(s->in_flight - ready),
+         (unsigned)empty, (unsigned)s->slots, w->now.skips);
+}
+
+static const char *stage_name(const watch *w, int32_t stage) {
+    return stage >= 0 && stage < DLP_MAX_STAGES ? w->now.s.stages[stage].name : "?";
+}
+
+/* What has been worked on for the longest time: where a pipe hangs. */
+static void draw_oldest(screen *to, const watch *w) {
+    const dlp_worker_stats *oldest = NULL;
+    for (uint32_t i = 0; i < w->now.s.n_workers; i++) {
+        const dlp_worker_stats *k = &w->now.workers[i];
+        if (k->state == DLP_WORKER_BUSY && k->current_index != UINT64_MAX &&
+            (oldest == NULL || k->current_age_ns > oldest->current_age_ns))
+            oldest = k;
+    }
+    if (oldest == NULL) line(to, 0, "%s", "oldest: nobody works");
+    else line(to, oldest->current_age_ns > 1000000000u ? 1 : 0,
+              "oldest: %.31s-%d works on %" PRIu64 " for %s", stage_name(w, oldest->stage),
+              (int)oldest->worker, oldest->current_index, duration(oldest->current_age_ns).s);
 }
 
 static void draw_stages(screen *to, const watch *w) {
@@ -362,10 +381,8 @@ static void draw_stages(screen *to, const watch *w) {
 
 static void draw_worker(screen *to, const watch *w, uint32_t i) {
     const dlp_worker_stats *k = &w->now.workers[i];
-    const char *stage = k->stage >= 0 && k->stage < DLP_MAX_STAGES ? w->now.s.stages[k->stage].name
-                                                                   : "?";
     char name[48], index[24] = "-", who[32], more[48] = "";
-    snprintf(name, sizeof name, "%.11s-%d", stage, (int)k->worker);
+    snprintf(name, sizeof name, "%.11s-%d", stage_name(w, k->stage), (int)k->worker);
     if (k->current_index != UINT64_MAX) snprintf(index, sizeof index, "%" PRIu64, k->current_index);
     if (k->process) snprintf(who, sizeof who, "%d", (int)k->pid);
     else if (k->tid) snprintf(who, sizeof who, "%d/%d", (int)k->pid, (int)k->tid);
@@ -400,6 +417,7 @@ static void draw(screen *to, const watch *w, uint32_t *scroll) {
     draw_header(to, w);
     draw_limit(to, w);
     draw_pool(to, w);
+    draw_oldest(to, w);
     draw_stages(to, w);
     draw_workers(to, w, scroll);
     if (to->live) put(to, "\033[J", 3);
