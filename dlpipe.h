@@ -50,6 +50,7 @@
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
    >>impl-collate   BATCHES OUT OF ITEMS
    >>impl-workers   STEPS, WAITING, THREADS
+   >>impl-recover   WHAT A DEAD WORKER HAD
    >>impl-transfer  BATCHES TO THE DEVICE
    >>impl-state     RESUME
    >>impl-deliver   NEXT AND RELEASE
@@ -227,8 +228,9 @@
      and long ones in runs would leave the other workers idle.
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
-   * A batch map is tried again only if it is idempotent: it changes the batch in place, and half of
-     a change may have been made. For the same reason a failed item map sends its row back to fetch.
+   * A map changes its cell in place, and half of a change may have been made. So a retry, and the
+     death of a worker process, send a row back to fetch, and a batch to its collate (whose item
+     cells are kept until then) or to fetch, unless the map says that it is idempotent.
 */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(_GNU_SOURCE)
@@ -1230,7 +1232,7 @@ enum {
     DLP_DISPATCH_LANES      /* items are dealt to the worker that has the least to do */
 };
 
-enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* refused: DLP_ERR_UNSUPPORTED */ };
+enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ };
 
 /* How the workers of a stage run; the same part in each stage's desc. */
 typedef struct dlp_workers_desc {
@@ -1238,8 +1240,9 @@ typedef struct dlp_workers_desc {
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
-    int32_t retries;          /* more tries of a failed item; 0..100. A batch map: idempotent only.
-                                 An item map that is not: the row goes back to fetch */
+    int32_t retries;          /* more tries of a failed item; 0..100. From a map that is not
+                                 idempotent the row goes back to fetch, the batch to its collate,
+                                 or to fetch, and through all stages again */
     int32_t retry_backoff_ms; /* wait before the first retry, doubled each time to at most 64 times;
                                  0..3600000; 0: none. Items wait, not their worker; batches do */
     int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
@@ -3147,7 +3150,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
               batch stage): generation (40 bits) and worker + 1. A compare-and-swap that puts a
               worker's number there IS the claim; nothing else records it.
      done[i]  which of rows 32 i .. 32 i + 31 are complete: generation (32 bits), a bit for each.
-     ready    sequence + 1 of the batch that left this stage.
+     ready    sequence + 1 of the batch that left this stage, and how often batches went back.
    Words are never reset: one of an older generation counts as empty.
 
    label  atomic            written by                 read by (partner)
@@ -3180,18 +3183,20 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
 #define DLPI_PARK 64
-#define DLPI_FREED (UINT64_C(1) << 23) /* in own[u], where a worker's number is far below */
+#define DLPI_FREED UINT32_C(0x800000) /* in own[u], where a worker's number is far below */
 #define DLPI_GOES_BACK UINT64_C(0)
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
+#define DLPI_WENT_BACK INT_MIN
+#define DLPI_NOBODY (UINT32_MAX / 2)
 
 /* What observers read: the header, this table, and what its records speak of. Types are only ever
    added, structs only ever grow at their ends, and a record says how far its elements are apart: so
    an older monitor reads a newer region. What else changes takes a new DLPI_FORMAT. */
 enum { DLPI_REC_CTL = 1, DLPI_REC_WORKERS, DLPI_REC_SLOTS, DLPI_REC_CELLS, DLPI_REC_ITEM_CELLS,
        DLPI_REC_TRACE, DLPI_REC_TABLE, DLPI_REC_ORDER, DLPI_REC_LANES, DLPI_REC_PIPE,
-       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_COUNT };
+       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE, DLPI_REC_COUNT };
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -3221,8 +3226,8 @@ typedef struct dlpi_pipe_rec {
     uint32_t words_max, units_max, trace_events;
     int32_t cpus, unordered, staged, threaded; /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
-    uint64_t item_cell_stride, off_bells, off_cell_used;
-    uint64_t off_index, off_lengths, off_item_lengths, off_offsets, off_fmeta, off_rowst, off_valid;
+    uint64_t item_cell_stride, off_bells, reserved;
+    uint64_t off_index, off_lengths, off_item_lengths, off_offsets, off_fmeta, off_rec, off_valid;
     uint64_t off_sampler_state;
 } dlpi_pipe_rec;
 
@@ -3238,6 +3243,26 @@ typedef struct dlpi_stage_rec {
     uint64_t sst_offset;    /* in a slot */
     uint64_t lanes_offset, lane_bytes, lane_cap;
 } dlpi_stage_rec;
+
+/* A field of the batches. */
+typedef struct dlpi_field_rec {
+    char name[32];
+    uint32_t dtype;
+    int32_t ndim, ragged, pad0;
+    int64_t shape[DLP_MAX_DIMS];
+    uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
+} dlpi_field_rec;
+
+/* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
+typedef struct dlpi_share {
+    uint32_t word;        /* B1 futex */
+    uint32_t over;        /* H1 1: all is fed and consumed */
+    uint64_t sleepers;    /* B1 a bit for each consumer */
+    uint64_t rewind;      /* R1 counts batches handed back */
+    uint32_t mode, max_consumers, n_slots, serve_only;
+    uint64_t takers_at, admits_at, consumers_at, consumer_bytes; /* from here; read-only */
+    uint8_t pad[DLPI_LINE - 72];
+} dlpi_share;
 
 /* Where up to 32 workers of a stage sleep. */
 typedef struct dlpi_bell {
@@ -3265,17 +3290,25 @@ typedef struct dlpi_ctl {
     uint8_t pad2[DLPI_LINE - 28];
     uint64_t cancel;    /* N1 epochs below this one are not wanted; caller */
     uint32_t stop;
-    uint32_t error_claim, error_ready;
-    uint32_t pad3;
+    uint32_t error_claim; /* E1 1 + who writes error */
+    uint32_t error_ready;
+    uint32_t shared;      /* 1: workers are processes */
     dlp_error error;
     uint64_t skips, failures;
     dlp_skip skip_ring[DLPI_SKIP_RING];
+    uint32_t processes; /* J1 1: worker processes are there, 2: they could not be started */
+    uint32_t closing;   /* J2 1: the caller waits for their end */
+    uint32_t processes_word; /* J1 futex */
+    uint32_t pad4;
+    uint64_t restarts;  /* of worker processes; supervisor */
 } dlpi_ctl;
 
 typedef struct dlpi_sbell { /* one for each stage */
     uint64_t rewind; /* R1 counts units freed again */
     uint64_t dealt;  /* B1 counts tickets */
-    uint8_t pad[DLPI_LINE - 16];
+    uint32_t shared; /* 1: sleepers may be in another process than their wakers */
+    uint32_t pad0;
+    uint8_t pad[DLPI_LINE - 24];
     dlpi_bell bell[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_sbell;
 
@@ -3288,10 +3321,11 @@ typedef struct dlpi_wblock {
     uint64_t trace_head;
     int32_t state, tid;
     uint64_t max_ns, finished;
+    uint64_t running; /* X2 slot (32), row + 1 (32; all ones: the batch) in a callback; 0: none */
     char message[256];
-    int32_t message_errno, pad0;
+    int32_t message_errno, process; /* 1: in a process of its own */
     uint32_t hist[DLPI_HIST];
-    int32_t pid, restarts;
+    int32_t pid, restarts; /* restarts: the supervisor's word */
 } dlpi_wblock;
 
 /* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
@@ -3303,11 +3337,13 @@ typedef struct dlpi_bslot {
     uint32_t flags;
     uint32_t used;   /* C1 1 from publication to release */
     uint32_t dirty;  /* some row is padding, left out, tried again or replaced */
-    uint32_t failed; /* F1 1: claimed, 2: error[] is complete */
+    uint32_t failed; /* F1 1: error is complete, 2 + worker: who writes it */
     uint32_t dbuf;
-    uint32_t pad0;
+    uint32_t frees;  /* O1 counts units freed again */
     dlp_error error;
-    uint8_t pad1[5 * DLPI_LINE - 56 - sizeof(dlp_error)];
+    uint32_t batch_rec; /* of the batch in its batch stages, as rows have one */
+    uint32_t killed_by; /* signal that ended the last worker that died over this slot */
+    uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
     uint64_t pub; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
@@ -3315,7 +3351,7 @@ typedef struct dlpi_bslot {
 } dlpi_bslot;
 
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
-   done words below are full; generation (32) and word (32). */
+   done words below are full; generation (32), redo count (16) and word (16). */
 typedef struct dlpi_sst {
     uint64_t ready; /* Y1 */
     uint64_t next;  /* hint: units below are claimed; generation (39) and unit (25) */
@@ -3333,6 +3369,8 @@ _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 104, "region layout");
+_Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
+_Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, restarts) + 4, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
@@ -3428,15 +3466,29 @@ typedef struct dlpi_worker {
     uint64_t near_first, near_epoch, near[64];
     dlpi_order order;
     pthread_t thread;
-    int started, joined;
+    int started, joined; /* joined -1: inline, has begun */
+    int process;         /* 1: runs in a process of its own */
     uint64_t view_dealt;  /* a view's: tickets ever put into its lanes */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
+
+typedef struct dlpi_cell_use { /* the batch that item cells were given to last */
+    uint64_t b;
+    uint32_t slot;
+    uint32_t given;
+} dlpi_cell_use;
+
+typedef struct dlpi_death { /* of a worker process */
+    uint32_t signal; /* that ended it, 0: it called exit */
+    bool late;       /* it was killed because an item was past its deadline */
+} dlpi_death;
 
 typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
     uint32_t slot_turn;
+    uint32_t cell_turn;
+    dlpi_cell_use *cells; /* [prefetch] */
     int ended;
     int64_t ahead;        /* batch sampler: rows of the list fetched ahead, -1: none yet */
     uint64_t *ahead_index;
@@ -3449,10 +3501,29 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
 } dlpi_feeder;
 
+/* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
+typedef struct dlpi_shm_calls dlpi_shm_calls;
+static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
+struct dlpi_shm_calls {
+    int (*open)(dlp_pipe *p);            /* check and copy d.shm */
+    int (*resolve)(dlp_pipe *p);         /* the wiring is known: does it go with d.shm? */
+    /* consumers in other processes: by the feeder */
+    bool (*keep)(dlp_pipe *p);           /* who came, who went; did anything change? */
+    bool (*may_feed)(dlp_pipe *p);
+    bool (*slot_free)(dlp_pipe *p, uint32_t s);
+    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
+    int (*begin)(dlp_pipe *p);           /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);            /* while the caller waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p);          /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p);          /* close: until no process is left */
+    void (*end)(dlp_pipe *p);            /* give up what open and begin took */
+};
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     char name[32];
     dlp_state resume;
+    int prepared;         /* the region is there, and its processes */
     int started, ended, epoch_end_due, stopped_said;
     int closing;          /* 1: close was called, 2: no thread of the pipe is left */
     uint32_t stop_asked;  /* S2: stop may be called from the first moment on */
@@ -3472,6 +3543,8 @@ struct dlp_pipe {
     int n_item_work;                  /* the first of them work on items */
     dlpi_fields items, batches;       /* item cells; batch cells */
     int staged;                       /* items are written in cells of their own */
+    dlpi_stage *cell_end;             /* staged: behind it nobody needs a batch's items */
+    uint32_t max_kills;               /* as dlp_shm_desc */
     uint32_t batch_rows;              /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
@@ -3482,16 +3555,21 @@ struct dlp_pipe {
     int cpus, peers;
     int spin_rounds, yield_rounds;
     /* layout */
-    uint64_t off_cell_used, off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells,
+    uint64_t off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells,
         off_trace, off_table, off_ring, off_lanes, off_taken, off_pipe, off_stages, region_bytes;
-    uint64_t slot_stride, off_index, off_rowst, off_valid, off_lengths, off_offsets, off_fmeta,
+    uint64_t slot_stride, off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta,
         off_sampler_state, off_item_lengths;
     uint64_t cell_stride, item_cell_stride;
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private;
     uint64_t plan_bytes;  /* of region, private records and device buffers */
-    int n_workers, n_threads;
+    int n_workers, n_threads, n_procs;
+    int huge_pages; /* DLP_HUGE_* */
+    void *shm;      /* what dlpipe_shm.h keeps */
+    uint64_t off_fields, off_share, share_bytes;
+    dlpi_share *share; /* or NULL */
     /* live */
+    uint8_t *alive; /* a page that is zero in a process forked from this one */
     uint8_t *region;
     int memfd;
     int name_fd;          /* dlpipe_shm.h: record and lock of the pipe's name, -1: none */
@@ -3554,15 +3632,8 @@ static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
 }
-static inline uint8_t *dlpi_slot_rowst(const dlp_pipe *p, uint32_t s) {
-    return (uint8_t *)dlpi_slot_at(p, s) + p->off_rowst;
-}
-/* Two more bytes a row: tries of the present index, and which replacement it is. */
-static inline uint8_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s) {
-    return dlpi_slot_rowst(p, s) + p->batch_rows;
-}
-static inline uint8_t *dlpi_slot_repl(const dlp_pipe *p, uint32_t s) {
-    return dlpi_slot_rowst(p, s) + 2u * (size_t)p->batch_rows;
+static inline uint32_t *dlpi_slot_rec(const dlp_pipe *p, uint32_t s) {
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_rec);
 }
 static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field,
                                           int items) {
@@ -3587,7 +3658,25 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
+/* What became of a row so far: one word, changed by one store, so that a worker that dies has made
+   a change or has not. All that the row's index and fate depend on is in it.
+   state (2) | tries of the present index (7) | which replacement (7) | workers killed (7) |
+   by which stage (4) | 1: held its worker past the deadline (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2 };
+#define DLPI_REC_LATE (UINT32_C(1) << 27)
+static inline uint32_t dlpi_rec_state(uint32_t rec) { return rec & 3u; }
+static inline uint32_t dlpi_rec_tries(uint32_t rec) { return rec >> 2 & 127u; }
+static inline uint32_t dlpi_rec_repl(uint32_t rec) { return rec >> 9 & 127u; }
+static inline uint32_t dlpi_rec_kills(uint32_t rec) { return rec >> 16 & 127u; }
+static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
+static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
+    return state | tries << 2 | repl << 9;
+}
+static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
+    uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
+    if (kills < 127) kills++;
+    return (rec & 0xffffu) | kills << 16 | stage << 23 | (late ? DLPI_REC_LATE : 0);
+}
 
 /* pub: generation (39) | count (21) | padded (1) | run shift (3)
    own: generation (39) | worker + 1 (25), or DLPI_FREED and a number */
@@ -3606,6 +3695,20 @@ static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
 /* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
 static inline bool dlpi_older(uint64_t g, uint64_t b) {
     return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
+}
+/* ready: redo count (16) | sequence + 1 (48). A batch that goes back to an earlier stage gets
+   another count, so that who read the word before cannot swap it any more. */
+#define DLPI_READY_BITS 48
+#define DLPI_READY_MASK ((UINT64_C(1) << DLPI_READY_BITS) - 1)
+static inline bool dlpi_ready_is(uint64_t word, uint64_t b) {
+    return ((word ^ (b + 1)) & DLPI_READY_MASK) == 0;
+}
+static inline uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
+    return (word & ~DLPI_READY_MASK) | ((b + 1) & DLPI_READY_MASK);
+}
+/* Has batch b, or a later one in its slot, left the stage? */
+static inline bool dlpi_ready_past(uint64_t word, uint64_t b) {
+    return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
 }
 static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
@@ -3637,7 +3740,7 @@ static void dlpi_ring(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
         bits &= DLPI_AND_SEQ(&bell->mask, ~bits); /* B1: whoever takes a bit out wakes it */
         if (bits == 0) continue;
         DLPI_ADD_SEQ(&bell->word, 1u); /* B1 -> B1 */
-        dlpi_futex_wake(&bell->word, __builtin_popcount(bits), bits, 0);
+        dlpi_futex_wake(&bell->word, __builtin_popcount(bits), bits, (int)sb->shared);
     }
 }
 
@@ -3647,15 +3750,21 @@ static void dlpi_ring_worker(dlpi_sbell *sb, uint32_t worker) {
     if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0) return;      /* B1 -> B1 */
     if ((DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) return; /* B1 */
     DLPI_ADD_SEQ(&bell->word, 1u);                            /* B1 -> B1 */
-    dlpi_futex_wake(&bell->word, 1, bit, 0);
+    dlpi_futex_wake(&bell->word, 1, bit, (int)sb->shared);
 }
 
 /* A waiter that is alone on its flag and word: feeder thread, transfer thread. */
-static void dlpi_ring_one(uint32_t *sleeps, uint32_t *word) {
+static void dlpi_ring_one(const dlpi_ctl *ctl, uint32_t *sleeps, uint32_t *word) {
     if (DLPI_LOAD_SEQ(sleeps) == 0) return; /* B1 -> B1 */
     if (DLPI_XCHG_SEQ(sleeps, 0u) == 0) return; /* B1 */
     DLPI_ADD_SEQ(word, 1u);                 /* B1 -> B1 */
-    dlpi_futex_wake(word, 1, UINT32_MAX, 0);
+    dlpi_futex_wake(word, 1, UINT32_MAX, (int)ctl->shared);
+}
+static void dlpi_ring_feeder(dlpi_ctl *ctl) {
+    dlpi_ring_one(ctl, &ctl->feeder_sleeps, &ctl->feeder_word);
+}
+static void dlpi_ring_transfer(dlpi_ctl *ctl) {
+    dlpi_ring_one(ctl, &ctl->transfer_sleeps, &ctl->transfer_word);
 }
 
 /* Batch b became ready for the caller. Call after a sequentially consistent publication. */
@@ -3664,7 +3773,14 @@ static void dlpi_ring_caller(dlpi_ctl *ctl, uint64_t b) {
     if (DLPI_LIKELY(want == 0) || (want != UINT64_MAX && want != b + 1 && b != UINT64_MAX)) return;
     if (DLPI_XCHG_SEQ(&ctl->want, UINT64_C(0)) == 0) return; /* B1: one wake for a sleep */
     DLPI_ADD_SEQ(&ctl->caller_word, 1u);                     /* B1 -> B1 */
-    dlpi_futex_wake(&ctl->caller_word, 1, UINT32_MAX, 0);
+    dlpi_futex_wake(&ctl->caller_word, 1, UINT32_MAX, (int)ctl->shared);
+}
+
+/* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
+static void dlpi_ring_share(dlpi_share *share) {
+    if (share == NULL || DLPI_LOAD_SEQ(&share->sleepers) == 0) return; /* B1 -> B1 */
+    DLPI_ADD_SEQ(&share->word, 1u);                                    /* B1 -> B1 */
+    dlpi_futex_wake(&share->word, INT_MAX, UINT32_MAX, 1);
 }
 
 static void dlpi_ring_all(dlp_pipe *p) {
@@ -3672,9 +3788,29 @@ static void dlpi_ring_all(dlp_pipe *p) {
         dlpi_stage *st = p->work[i];
         if (st->w.num_workers > 0) dlpi_ring(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
     }
-    dlpi_ring_one(&p->ctl->feeder_sleeps, &p->ctl->feeder_word);
-    dlpi_ring_one(&p->ctl->transfer_sleeps, &p->ctl->transfer_word);
+    dlpi_ring_feeder(p->ctl);
+    dlpi_ring_transfer(p->ctl);
     dlpi_ring_caller(p->ctl, UINT64_MAX);
+    dlpi_ring_share(p->share);
+}
+
+static void dlpi_wake_word(uint32_t *word) {
+    DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */
+    dlpi_futex_wake(word, INT_MAX, UINT32_MAX, 1);
+}
+
+/* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
+   waking it. */
+static void dlpi_wake_all(dlp_pipe *p) {
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
+            dlpi_wake_word(&p->bells[i].bell[g].word);
+    }
+    dlpi_wake_word(&p->ctl->feeder_word);
+    dlpi_wake_word(&p->ctl->transfer_word);
+    dlpi_wake_word(&p->ctl->caller_word);
+    if (p->share) dlpi_wake_word(&p->share->word);
 }
 
 static inline void dlpi_bump(uint64_t *counter, uint64_t n) { /* single writer, read by observers */
@@ -3716,21 +3852,23 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     return p->err.code;
 }
 
-/* An error that belongs to no batch (a worker's init, the sampler): kept in the region. */
-static void dlpi_ctl_fail(dlp_pipe *p, const dlp_error *e) {
+/* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
+   worker that writes it, DLPI_NOBODY for those that do not die alone. */
+static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     uint32_t none = 0;
-    if (!DLPI_CAS_SEQ(&p->ctl->error_claim, &none, 1u)) return; /* E1: the first one stays */
+    if (!DLPI_CAS_SEQ(&p->ctl->error_claim, &none, who + 1u)) return; /* E1: the first one stays */
     p->ctl->error = *e;
     DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
     dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
-/* An error of one row or batch: next reports it when it reaches the batch. The first stays. */
-static void dlpi_slot_fail(dlpi_bslot *s, const dlp_error *e) {
+/* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should
+   its writer die half-way, dlpi_recover_errors ends it. */
+static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
     uint32_t none = 0;
-    if (!DLPI_CAS_SEQ(&s->failed, &none, 1u)) return; /* F1: the first one stays */
+    if (!DLPI_CAS_SEQ(&s->failed, &none, who + 2u)) return; /* F1: the first one stays */
     s->error = *e;
-    DLPI_STORE_REL(&s->failed, 2u); /* F1 -> F1; ordered before ready by done */
+    DLPI_STORE_REL(&s->failed, 1u); /* F1 -> F1; ordered before ready by done */
 }
 
 __attribute__((format(printf, 2, 3)))
@@ -3759,8 +3897,10 @@ static void dlpi_failure_forget(dlpi_worker *w) {
 
 /* Describe a failed callback of worker w. code: what it returned. */
 static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
+    bool ours = code == DLP_ERR_LENGTH || code == DLP_ERR_BUDGET || code == DLP_ERR_KILLED ||
+                code == DLP_ERR_DEADLINE;
     memset(e, 0, sizeof *e);
-    e->code = code == DLP_ERR_LENGTH || code == DLP_ERR_BUDGET ? code : DLP_ERR_CALLBACK;
+    e->code = ours ? code : DLP_ERR_CALLBACK;
     e->worker = w->id;
     e->errnum = w->wb->message_errno;
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
@@ -3808,7 +3948,7 @@ static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
     dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64, what, got);
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     e.epoch = p->feed.epoch;
-    dlpi_ctl_fail(p, &e);
+    dlpi_ctl_fail(p, DLPI_NOBODY, &e);
     return DLP_ERR_CALLBACK;
 }
 
@@ -3862,11 +4002,21 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     return shift;
 }
 
-/* Free item cells: as many as batches may be between here and next, so there is one. */
-static uint32_t dlpi_feed_cell(dlp_pipe *p) {
-    uint32_t *used = (uint32_t *)(void *)(p->region + p->off_cell_used), i = 0;
-    while (i + 1 < p->prefetch && DLPI_LOAD_ACQ(&used[i]) != 0) i++; /* C3 <- C3 */
-    DLPI_STORE_RLX(&used[i], 1u); /* C3: only the feeder takes */
+/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
+   left the stage behind which nobody needs its items: no word says so but that stage's own. There
+   are as many as batches may be between here and next, so one is free. */
+static uint32_t dlpi_feed_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
+    dlpi_cell_use *use = p->feed.cells;
+    uint32_t i = p->feed.cell_turn;
+    for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
+        dlpi_sst *sst = dlpi_sst_at(p, use[i].slot, p->cell_end);
+        if (!use[i].given) break;
+        if (dlpi_ready_past(DLPI_LOAD_ACQ(&sst->ready), use[i].b)) break; /* Y1 <- Y1 */
+    }
+    use[i].b = b;
+    use[i].slot = s;
+    use[i].given = 1;
+    p->feed.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
     return i;
 }
 
@@ -3885,9 +4035,10 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->after = f->position + c;
     slot->count = count;
     slot->flags = 0;
-    slot->cell = p->staged ? dlpi_feed_cell(p) : s;
+    slot->cell = p->staged ? dlpi_feed_cell(p, s, b) : s;
     slot->failed = 0;
-    if (slot->dirty) memset(dlpi_slot_rowst(p, s), 0, 3u * (size_t)p->batch_rows);
+    slot->batch_rec = 0;
+    if (slot->dirty) memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
     slot->dirty = 0;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
@@ -3896,15 +4047,16 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         memcpy(state + sizeof f->before_state, f->ahead_state, sizeof f->ahead_state);
     } else if (slot->position + count > p->samples) {
         uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
-        memset(dlpi_slot_rowst(p, s) + real, DLPI_ROW_PAD, count - real);
+        for (uint64_t r = real; r < count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
         slot->dirty = 1;
     }
     if (count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
-        DLPI_STORE_REL(&dlpi_sst_at(p, s, last)->ready, b + 1); /* Y1 -> Y1 */
+        uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
+        DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
     }
     if (b < 64 || (b & 63) == 0) f->run_shift = dlpi_run_shift(p, count);
-    DLPI_STORE_RLX(&slot->used, 1u); /* C1: only the feeder sets it */
+    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
     DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
@@ -3915,7 +4067,8 @@ static uint32_t dlpi_feed_free(dlp_pipe *p) {
     for (uint32_t i = 0; i < p->n_slots; i++) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
-        if (DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->used) == 0) return s; /* C1 <- C1 */
+        if (DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
+        if (p->share == NULL || dlpi_shm->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -4012,12 +4165,15 @@ static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
 
 static inline uint64_t dlpi_ticket(uint64_t b, uint32_t unit) { return b << 20 | unit; }
 
+static dlp_spsc *dlpi_lane_at(const dlp_pipe *p, const dlpi_stage *st, uint32_t k) {
+    return (dlp_spsc *)(void *)(p->region + p->off_lanes + st->lanes_offset + k * st->lane_bytes);
+}
+
 static uint64_t dlpi_worker_load(const dlp_pipe *p, const dlpi_stage *st, int worker) {
     uint64_t dealt = 0;
     for (uint32_t i = 0; i < st->n_producers; i++) {
-        const dlp_spsc_tx *tx =
-            &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)worker];
-        dealt += DLPI_LOAD_RLX(&tx->lane->tail); /* an estimate */
+        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)worker;
+        dealt += DLPI_LOAD_RLX(&dlpi_lane_at(p, st, k)->tail); /* an estimate */
     }
     /* an estimate */
     return dealt - DLPI_LOAD_RLX(&p->workers[st->first_worker + worker].wb->finished);
@@ -4063,7 +4219,7 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
         DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
         dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, n);
     } else if (next == NULL && p->xfer && p->xfer->transfer.threaded) {
-        dlpi_ring_one(&p->ctl->transfer_sleeps, &p->ctl->transfer_word);
+        dlpi_ring_transfer(p->ctl);
     } else {
         dlpi_ring_caller(p->ctl, UINT64_MAX);
     }
@@ -4074,6 +4230,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feeder *f = &p->feed;
     uint64_t before = f->published;
     if (f->ended) return 0;
+    if (p->share && !dlpi_shm->may_feed(p)) return 0;
     if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - DLPI_LOAD_SEQ(&p->ctl->delivered); /* V1 <- V1 */
@@ -4090,6 +4247,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     if (f->ended) {
         DLPI_STORE_SEQ(&p->ctl->fed_all, 1u); /* T1 -> T1: after the tail */
         dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_ring_share(p->share);
     }
     return f->published - before;
 }
@@ -4132,8 +4290,8 @@ static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst 
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
     if (up == NULL) return true;
     theirs = dlpi_sst_at(p, t->slot, up);
-    /* Y1 <- Y1 */
-    if (!dlpi_is_item_stage(p, w->st)) return DLPI_LOAD_SEQ(&theirs->ready) == t->b + 1;
+    if (!dlpi_is_item_stage(p, w->st))
+        return dlpi_ready_is(DLPI_LOAD_SEQ(&theirs->ready), t->b); /* Y1 <- Y1 */
     mask = dlpi_unit_mask(t->row, t->end);
     return ((dlpi_done_bits(dlpi_done(theirs), i, t->b) |
              dlpi_done_bits(dlpi_done(mine), i, t->b)) & mask) == mask;
@@ -4147,18 +4305,13 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
-/* What own[u] is for a unit of batch b that was freed again: nobody's, older than b, and, as each
-   failure adds to the tries and replacements of its rows, another value each time: a claimer that
-   read the one before, and slept while the unit was claimed and freed once more, finds it changed.
-   */
-static uint64_t dlpi_own_freed(const dlp_pipe *p, const dlpi_unit *t) {
-    const uint8_t *tries = dlpi_slot_tries(p, t->slot), *repl = dlpi_slot_repl(p, t->slot);
-    /* claimed */
-    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->pub)), sum = 0;
-    uint32_t row = t->unit << shift, end = row + (1u << shift);
-    /* tries: 0..100 */
-    for (; row < end && row < p->batch_rows; row++) sum += repl[row] * 128u + tries[row];
-    return dlpi_gen_word(t->b - 1, DLPI_FREED | sum);
+/* What own[u] is for a unit of batch b that was freed again: nobody's, older than b, and another
+   value each time: a claimer that read the one before, and slept while the unit was claimed and
+   freed once more, finds it changed. */
+static uint64_t dlpi_own_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
+    /* O1: a number of its own */
+    uint32_t n = DLPI_ADD_SEQ(&dlpi_slot_at(p, s)->frees, 1u);
+    return dlpi_gen_word(b - 1, DLPI_FREED | (n & (DLPI_FREED - 1)));
 }
 
 /* May rows of this unit be taken for untouched? */
@@ -4267,35 +4420,30 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
 }
 
 /* Are all done words of this stage full for batch b? Starts at the hint, moves it; one word has
-   no hint. */
-static bool dlpi_all_done(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count) {
+   no hint. seen: ready as it was before; the hint is for its redo count only. */
+static bool dlpi_all_done(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count,
+                          uint64_t seen) {
     uint64_t *scan = p->words_max > 1 ? dlpi_scan(p, sst) : NULL;
+    uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
     /* D2 <- D2: rows of the words it skips are ours to pass on */
     uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0;
-    uint32_t i = scan && (uint32_t)(hint >> 32) == (uint32_t)b ? (uint32_t)hint : 0, from = i;
+    uint32_t i = scan && (hint ^ key) >> 16 == 0 ? (uint32_t)hint & 0xffffu : 0, from = i;
     uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     for (; i < words; i++) {
         uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
         if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
     }
-    if (scan && i != from) DLPI_STORE_REL(scan, b << 32 | i); /* D2 -> D2: full words stay full */
+    if (scan && i != from) DLPI_STORE_REL(scan, key | i); /* D2 -> D2: full words stay full */
     return i == words;
 }
 
-/* Batch b left the stage of w: show it to the next stage, or to the caller. ready was written. */
-static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, uint64_t b) {
-    const dlpi_stage *st = w->st;
-    if (st->work + 1 < p->n_work) {
-        dlpi_stage *next = p->work[st->work + 1];
-        if (next->n_producers > 0) dlpi_deal(p, next, w->id, b, 0);
-        else if (next->w.num_workers > 0)
-            dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
-        else dlpi_ring_caller(p->ctl, UINT64_MAX);
-    } else if (p->xfer && p->xfer->transfer.threaded) {
-        dlpi_ring_one(&p->ctl->transfer_sleeps, &p->ctl->transfer_word);
-    } else {
-        dlpi_ring_caller(p->ctl, p->xfer ? UINT64_MAX : b);
-    }
+/* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
+static bool dlpi_close_batch(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count,
+                             uint64_t seen) {
+    /* closed, and the slot may have gone on to a batch without rows */
+    if (dlpi_ready_past(seen, b)) return false;
+    if (!dlpi_all_done(p, sst, b, count, seen)) return false;
+    return DLPI_CAS_SEQ(&sst->ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
 
 /* Is the claim of unit t in stage st one that was given up again? */
@@ -4303,6 +4451,29 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
     const uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, st));
     uint64_t now = DLPI_LOAD_RLX(&own[t->unit]); /* O1: ordered by our claim, see rows_redo */
     return dlpi_gen(now) == ((t->b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
+}
+
+/* Batch t->b left the stage of w: show it to the next stage, or to the caller. ready was written.
+   Of a batch that went back, who looked for it there may have done so before it was ready, and goes
+   by its hints since: call again. */
+static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {
+    const dlpi_stage *st = w->st;
+    uint64_t b = t->b;
+    if (st->work + 1 < p->n_work) {
+        dlpi_stage *next = p->work[st->work + 1];
+        dlpi_unit whole = {b, t->slot, 0, 0, 0, false};
+        /* R1 -> R1 */
+        if (dlpi_freed(p, next, &whole)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
+        if (next->n_producers > 0) dlpi_deal(p, next, w->id, b, 0);
+        else if (next->w.num_workers > 0)
+            dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
+        else dlpi_ring_caller(p->ctl, UINT64_MAX);
+    } else if (p->xfer && p->xfer->transfer.threaded) {
+        dlpi_ring_transfer(p->ctl);
+    } else {
+        dlpi_ring_caller(p->ctl, p->xfer ? UINT64_MAX : b);
+        dlpi_ring_share(p->share);
+    }
 }
 
 /* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there
@@ -4339,12 +4510,20 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     }
     if ((uint32_t)now != dlpi_word_full(count, i)) return;
     {
-        uint64_t seen = DLPI_LOAD_RLX(&sst->ready); /* Y1: read before the look at the words */
-        if (seen > t->b) return; /* closed, and the slot may have gone on to a batch without rows */
-        if (!dlpi_all_done(p, sst, t->b, count)) return;
-        if (!DLPI_CAS_SEQ(&sst->ready, &seen, t->b + 1)) return; /* Y1 -> Y1 */
+        uint64_t seen = DLPI_LOAD_ACQ(&sst->ready); /* Y1 <- Y1: before the look at the words */
+        if (!dlpi_close_batch(p, sst, t->b, count, seen)) return;
     }
-    dlpi_ready_wake(p, w, t->b);
+    dlpi_ready_wake(p, w, t);
+}
+
+/* Look again for units freed again in stages first..last. */
+static void dlpi_rewind(dlp_pipe *p, int first, int last) {
+    for (int k = first; k <= last; k++) {
+        DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
+        if (p->work[k]->w.num_workers > 0)
+            dlpi_ring(&p->bells[k], (uint32_t)p->work[k]->n_workers, 1);
+    }
+    dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
@@ -4353,7 +4532,7 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
    so no stage runs before the one behind it. */
 static void dlpi_rows_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
-    uint64_t freed = dlpi_own_freed(p, t);
+    uint64_t freed = dlpi_own_freed(p, t->slot, t->b);
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
         DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
@@ -4362,12 +4541,48 @@ static void dlpi_rows_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
         DLPI_STORE_SEQ(&own[t->unit], freed); /* O1 -> O1 */
     }
-    for (int k = 0; k <= w->st->work; k++) {
-        DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
-        if (p->work[k]->w.num_workers > 0)
-            dlpi_ring(&p->bells[k], (uint32_t)p->work[k]->n_workers, 1);
+    dlpi_rewind(p, 0, w->st->work);
+}
+
+/* Undo that batch b left stage k: its ready becomes that of the batch before, with another count,
+   so that a closer that has read it cannot swap it; and no row of it is done. */
+static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
+    dlpi_sst *sst = dlpi_sst_at(p, s, p->work[k]);
+    if (k + 1 >= p->n_item_work) {
+        uint64_t next = (DLPI_LOAD_SEQ(&sst->ready) >> DLPI_READY_BITS) + 1; /* Y1 <- Y1 */
+        DLPI_STORE_SEQ(&sst->ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */
     }
-    dlpi_ring_caller(p->ctl, UINT64_MAX);
+    for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
+        DLPI_AND_SEQ(&dlpi_done(sst)[i], ~(uint64_t)UINT32_MAX); /* D1 -> D1 */
+}
+
+/* Rows that were left out have zeros, which a batch map may have changed. */
+static void dlpi_rows_left_clear(dlp_pipe *p, uint32_t s) {
+    for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++) {
+        if (dlpi_rec_state(dlpi_slot_rec(p, s)[r]) != DLPI_ROW_LEFT) continue;
+        for (uint32_t f = 0; f < p->items.n; f++) {
+            const dlpi_field *d = &p->items.at[f];
+            memset(dlpi_item_cell(p, s) + d->offset + r * d->row_bytes, 0, d->row_bytes);
+        }
+    }
+}
+
+/* Send batch b, claimed by stage st and perhaps half changed by it, back to the nearest stage that
+   writes its cell whole: the collate, or fetch. Stages are undone first, then the claims are given
+   up from this stage backwards, as in dlpi_rows_redo. */
+static void dlpi_batch_redo(dlp_pipe *p, const dlpi_stage *st, uint32_t s, uint64_t b) {
+    uint64_t freed = dlpi_own_freed(p, s, b);
+    uint64_t pub = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->pub); /* claimed */
+    uint32_t count = dlpi_pub_count(pub), units = dlpi_units(count, dlpi_pub_shift(pub));
+    int first = p->staged ? p->batcher->work : count > 0 ? 0 : p->n_item_work;
+    for (int k = first; k < st->work; k++) dlpi_stage_undo(p, k, s, b);
+    if (first == 0) dlpi_rows_left_clear(p, s);
+    for (int k = st->work; k >= first; k--) {
+        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
+        for (uint32_t u = 0; u < (k < p->n_item_work ? units : 1u); u++)
+            DLPI_STORE_SEQ(&own[u], freed); /* O1 -> O1 */
+    }
+    dlpi_rewind(p, first, st->work);
 }
 
 /* Take a ticket and claim what it says; look around when some unit was freed again. */
@@ -4524,6 +4739,11 @@ static bool dlpi_skip_allowed(const dlpi_worker *w) {
     return max != DLP_NONE && DLPI_ADD_SEQ(&w->p->ctl->failures, UINT64_C(1)) < (uint64_t)max;
 }
 
+/* The one store that changes a row's fate. All that follows from it comes behind it. */
+static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t rec) {
+    DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or behind it */
+}
+
 static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     uint8_t *cell = dlpi_item_cell(p, t->slot);
@@ -4532,8 +4752,8 @@ static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         memset(cell + d->offset + row * d->row_bytes, 0, d->row_bytes);
         if (d->f.ragged) dlpi_slot_lengths(p, t->slot, f, 1)[row] = 0;
     }
-    dlpi_slot_rowst(p, t->slot)[row] = DLPI_ROW_LEFT;
     DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by done */
+    dlpi_rec_set(p, t->slot, row, DLPI_ROW_LEFT);
 }
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
@@ -4551,7 +4771,7 @@ static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t
     k->row = row;
 }
 
-static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint8_t tries) {
+static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t tries) {
     dlpi_bump(&w->wb->retried, 1);
     if (w->st->w.retry_backoff_ms == 0)
         return w->st->work == 0 || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
@@ -4562,43 +4782,80 @@ static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint
 static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_error e;
     dlpi_describe_item(w, &w->item, code, &e);
-    dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), &e);
+    dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
     dlpi_row_leave(w, t, row);
     return DLPI_ROW_DONE;
+}
+
+/* Another item takes the row: the next replacement for its position. */
+static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
+    const dlp_pipe *p = w->p;
+    uint64_t *index = dlpi_slot_index(p, t->slot), other;
+    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], repl = dlpi_rec_repl(rec) + 1;
+    if (repl > DLPI_REPLACE_MAX) {
+        snprintf(w->wb->message, sizeof w->wb->message,
+                 "the item and %u replacements for it failed", DLPI_REPLACE_MAX);
+        return dlpi_row_raise(w, t, row, code);
+    }
+    other = dlpi_order_replacement(&w->order, w->item.epoch, w->item.position, repl);
+    dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl));
+    index[row] = other;
+    dlpi_bump(&w->wb->replaced, 1);
+    dlpi_skip_note(w, &w->item, code, other);
+    return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
 
 /* The item's callback failed: what becomes of the row, by the stage's policy. */
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
-    uint8_t *tries = &dlpi_slot_tries(p, t->slot)[row], *repl = &dlpi_slot_repl(p, t->slot)[row];
+    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries = dlpi_rec_tries(rec);
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
-    if (code != DLP_SKIP && *tries < st->w.retries) {
-        ++*tries;
-        return dlpi_row_retry(w, t, row, *tries);
+    if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
+        tries++;
+        dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), tries, dlpi_rec_repl(rec)));
+        return dlpi_row_retry(w, t, row, tries);
     }
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
         return dlpi_row_raise(w, t, row, code);
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
-    if (st->w.on_error == DLP_ON_ERROR_REPLACE && slot->epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) {
-        uint64_t *index = dlpi_slot_index(p, t->slot);
-        if (*repl >= DLPI_REPLACE_MAX) {
-            snprintf(w->wb->message, sizeof w->wb->message,
-                     "the item and %u replacements for it failed", DLPI_REPLACE_MAX);
-            return dlpi_row_raise(w, t, row, code);
-        }
-        ++*repl;
-        *tries = 0;
-        index[row] = dlpi_order_replacement(&w->order, slot->epoch, w->item.position, *repl);
-        dlpi_bump(&w->wb->replaced, 1);
-        dlpi_skip_note(w, &w->item, code, index[row]);
-        return st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
-    }
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE && slot->epoch >= DLPI_LOAD_RLX(&p->ctl->cancel))
+        return dlpi_row_replace(w, t, row, code);
+    dlpi_row_leave(w, t, row);
     dlpi_bump(&w->wb->left_out, 1);
     dlpi_skip_note(w, &w->item, code, UINT64_MAX);
-    dlpi_row_leave(w, t, row);
     return DLPI_ROW_DONE;
+}
+
+static const char *dlpi_signal_text(uint32_t killed_by) {
+    static const struct {
+        uint32_t number;
+        const char *text;
+    } names[] = {{6, "SIGABRT"}, {7, "SIGBUS"}, {8, "SIGFPE"}, {9, "SIGKILL"}, {11, "SIGSEGV"},
+                 {15, "SIGTERM"}, {0, "it called exit"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].number == killed_by) return names[i].text;
+    return "a signal";
+}
+
+/* Who killed its workers too often, or held one past its deadline, is not run again: it has failed.
+   rec: of the row, or of the batch. Returns 0 or the code, with the message. */
+static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
+    const dlpi_stage *st = w->st;
+    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)
+        return 0;
+    if (rec & DLPI_REC_LATE) {
+        snprintf(w->wb->message, sizeof w->wb->message,
+                 "the callback ran past its deadline_ms %d, its worker was killed",
+                 st->w.deadline_ms);
+        return DLP_ERR_DEADLINE;
+    }
+    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
+    snprintf(w->wb->message, sizeof w->wb->message,
+             "the callback's process died %u times here, the last time by %s",
+             dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
+    return DLP_ERR_KILLED;
 }
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
@@ -4655,11 +4912,13 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlp_item *it = &w->item;
     bool zero = w->st->work == 0 && !p->fetch->dataset.fills_rows;
     int what = DLPI_ROW_AGAIN;
+    uint32_t rec = 0;
     for (bool first = true; what == DLPI_ROW_AGAIN; first = false) {
         int rc;
         it->index = dlpi_slot_index(p, t->slot)[row];
         it->row = row;
-        it->attempt = t->plain && first ? 0 : dlpi_slot_tries(p, t->slot)[row];
+        if (!t->plain || !first) rec = dlpi_slot_rec(p, t->slot)[row];
+        it->attempt = dlpi_rec_tries(rec);
         if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
         if (zero)
             for (uint32_t f = 0; f < p->items.n; f++)
@@ -4669,7 +4928,9 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
             return dlpi_row_no_item(w, t, row);
         DLPI_STORE_RLX(&w->wb->current_position, it->position);
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
-        rc = w->st->item(w->st->user, it);
+        DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
+        rc = DLPI_UNLIKELY(rec != 0) ? dlpi_rec_verdict(w, t->slot, rec) : 0;
+        if (DLPI_LIKELY(rc == 0)) rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
             rc = dlpi_row_lengths(w, t, row);
         if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
@@ -4748,13 +5009,20 @@ static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bo
         dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
 
-/* Must the first stage still find the rows' indices? If not, they stand in the slot, replacements
-   among them. */
-static bool dlpi_unit_fresh(const dlpi_worker *w, const dlpi_unit *t, uint32_t already) {
-    const uint8_t *repl = dlpi_slot_repl(w->p, t->slot), *tries = dlpi_slot_tries(w->p, t->slot);
-    bool fresh = w->st->work == 0 && already == 0;
-    for (uint32_t r = t->row; fresh && r < t->end; r++) fresh = (repl[r] | tries[r]) == 0;
-    return fresh;
+/* The indices of rows of which some may have been run, replaced, or left by a worker that died:
+   each follows from its record alone. */
+static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t already) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    uint64_t *index = dlpi_slot_index(p, t->slot);
+    for (uint32_t r = t->row; r < t->end; r++) {
+        uint64_t at = (slot->position + r) % p->samples;
+        uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]);
+        if (already >> r % DLPI_WORD_ROWS & 1u) continue;
+        if (repl > 0) index[r] = dlpi_order_replacement(&w->order, slot->epoch, at, repl);
+        else if (p->sampler->sampler.order != DLP_ORDER_BATCHES)
+            dlpi_order_block(&w->order, slot->epoch, at, 1, &index[r]);
+    }
 }
 
 /* Work on a claimed unit of an item stage. */
@@ -4765,14 +5033,15 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
-    const uint8_t *rowst = dlpi_slot_rowst(p, t->slot);
-    if (t->plain || dlpi_unit_fresh(w, t, already)) dlpi_unit_indices(w, t);
+    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    if (t->plain) dlpi_unit_indices(w, t);
+    else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
     dlpi_item_at(w, t, t->row);
     for (uint32_t r = t->row; r < t->end; r++, dlpi_item_step(w)) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
         int what = DLPI_ROW_DONE;
         if (already & bit) continue;
-        if (!t->plain && rowst[r] == DLPI_ROW_LEFT) left++;
+        if (!t->plain && dlpi_rec_state(rec[r]) == DLPI_ROW_LEFT) left++;
         /* N1 */
         else if (w->item.epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) what = dlpi_row_run(w, t, r);
         if (what == DLPI_ROW_DONE) mask |= bit;
@@ -4879,8 +5148,9 @@ static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
 }
 
 static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
-    const uint8_t *rowst = dlpi_slot_rowst(p, s);
-    for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++) valid[r] = rowst[r] == DLPI_ROW_OK;
+    const uint32_t *rec = dlpi_slot_rec(p, s);
+    for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++)
+        valid[r] = dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
 }
 
 /* What a collate may use of batch t. */
@@ -5124,17 +5394,32 @@ static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
     if (!dlpi_stopped(w->p)) dlpi_nap(ns);
 }
 
-/* A failed batch callback is tried again where that is sound; then the batch carries the error. */
+/* Does this stage change the batch in place, so that half of a change may have been made? */
+static bool dlpi_batch_in_place(const dlpi_stage *st) {
+    return st->kind == DLP_STAGE_MAP_BATCH && !st->w.idempotent;
+}
+
+/* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or failure;
+   DLPI_WENT_BACK: the batch goes through the stages before once more. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
-    int rc = dlpi_batch_callback(w, t);
-    for (uint32_t tries = 1; rc != 0 && tries <= (uint32_t)w->st->w.retries; tries++) {
+    dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
+    for (;;) {
+        uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec), tries; /* X1: ours, claimed */
+        int rc = dlpi_rec_verdict(w, t->slot, rec);
+        if (rc == 0) rc = dlpi_batch_callback(w, t);
+        tries = dlpi_rec_tries(rec) + 1;
+        if (rc == 0 || rc == DLP_ERR_KILLED || (int)tries > w->st->w.retries) return rc;
         dlpi_bump(&w->wb->retried, 1);
+        DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, tries, 0)); /* X1 */
         if (w->st->w.retry_backoff_ms) dlpi_batch_backoff(w, dlpi_backoff_ns(w->st, tries));
-        if (dlpi_stopped(w->p)) break;
+        if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);
-        rc = dlpi_batch_callback(w, t);
+        if (!dlpi_batch_in_place(w->st)) continue;
+        dlpi_clock_out(w, t->b, slot->epoch, 0);
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+        dlpi_batch_redo(w->p, w->st, t->slot, t->b);
+        return DLPI_WENT_BACK;
     }
-    return rc;
 }
 
 /* Work on a claimed batch. */
@@ -5143,26 +5428,27 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     bool skip = slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel) || /* N1 */
                 DLPI_LOAD_ACQ(&slot->failed) != 0;              /* F1 <- F1 */
+    uint64_t *ready;
     int rc = 0;
     DLPI_STORE_RLX(&w->wb->current, t->b); /* for observers */
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+    DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
     if (!skip) rc = dlpi_batch_try(w, t);
+    if (rc == DLPI_WENT_BACK) return;
     if (rc != 0) {
         dlp_error e;
         dlpi_describe(w, rc, &e);
         e.epoch = slot->epoch;
         e.position = slot->position;
-        dlpi_slot_fail(slot, &e);
+        dlpi_slot_fail(slot, (uint32_t)w->global, &e);
         dlpi_failure_forget(w);
     }
     dlpi_bump(&w->wb->items, 1);
     dlpi_bump(&w->wb->bytes, p->batches.cell_bytes * slot->count);
     dlpi_clock_out(w, t->b, slot->epoch, 1);
-    if (w->st->kind == DLP_STAGE_BATCH && p->staged) {
-        uint32_t *cell_used = (uint32_t *)(void *)(p->region + p->off_cell_used);
-        DLPI_STORE_REL(&cell_used[slot->cell], 0u); /* C3 -> C3 */
-    }
-    DLPI_STORE_SEQ(&dlpi_sst_at(p, t->slot, w->st)->ready, t->b + 1); /* Y1 -> Y1 */
-    dlpi_ready_wake(p, w, t->b);
+    ready = &dlpi_sst_at(p, t->slot, w->st)->ready;
+    DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), t->b)); /* Y1 -> Y1 */
+    dlpi_ready_wake(p, w, t);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -5229,7 +5515,7 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     if (w->n_parked == 0 && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_worker_find(w, &t);
-        if (!found) dlpi_futex_wait(&bell->word, word, bit, ns, 0);
+        if (!found) dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
     }
     /* B1 */
     if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 || (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) {
@@ -5285,7 +5571,7 @@ static int dlpi_worker_begin(dlpi_worker *w) {
     if (rc == 0) return DLP_OK;
     dlpi_describe(w, rc, &e);
     snprintf(e.message, sizeof e.message, "worker_init returned %d", rc);
-    dlpi_ctl_fail(w->p, &e);
+    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
     return DLP_ERR_CALLBACK;
 }
 
@@ -5334,22 +5620,184 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
+/* Where there are consumers, the feeder also keeps their books, until they have all. */
+static bool dlpi_feeder_step(dlp_pipe *p) {
+    bool moved = p->share && dlpi_shm->keep(p);
+    return dlpi_feed(p, 1) > 0 || moved;
+}
+
+static bool dlpi_feeder_over(const dlp_pipe *p) {
+    return p->feed.ended && (p->share == NULL || DLPI_LOAD_RLX(&p->share->over) != 0); /* H1 */
+}
+
 static void *dlpi_thread_feeder(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
     dlpi_ctl *ctl = p->ctl;
     dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !p->feed.ended) {
+    while (!dlpi_stopped(p) && !dlpi_feeder_over(p)) {
         uint32_t word;
-        if (dlpi_feed(p, 1) > 0) continue;
+        if (dlpi_feeder_step(p)) continue;
         word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
-        if (dlpi_feed(p, 1) == 0 && !dlpi_stopped(p) && !p->feed.ended)
-            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS, 0);
+        if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
+            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS,
+                            (int)ctl->shared);
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
     }
     dlpi_thread_over(w);
     return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-recover    WHAT A DEAD WORKER HAD
+   Done by one process, the supervisor of dlpipe_shm.h, while the other workers go on; after the
+   kernel has said that worker w is dead, so that no store of it is to come. What it had is what own
+   words carry its number. Of each such unit the record of completion is read before anything is
+   given up: the done word of its rows once (an item stage), ready (a batch stage). If it is of a
+   newer batch, or complete, there is nothing to give up. If it is not, nobody but the dead one
+   could complete the unit, so its batch can neither be closed nor leave the slot, and what follows
+   is alone with it: rows of the first stage, or of an idempotent one   their unit is freed rows of
+   another item stage                         go back to fetch (dlpi_rows_redo) a batch in a
+   collate, or in an idempotent map      its claim is freed a batch in another map goes back
+   (dlpi_batch_redo) A worker may also die between setting the last bit and closing the batch,
+   between closing it and waking, between taking a sleeper's bit and waking him, and while it writes
+   an error. So each full batch is closed, every stage looks again without hints, everybody is woken
+   whatever the masks say, and a half-written error is replaced by one that is whole. All of it may
+   be done twice. */
+
+/* The 64-bit batch number of a generation near the tail. */
+static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
+    uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t ahead = (gen - tail) & DLPI_GEN_MASK;
+    bool behind = ahead >> (DLPI_GEN_BITS - 1) != 0;
+    return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
+}
+
+/* Did the dead worker run this row (UINT32_MAX: the batch) of slot s when it died? */
+static bool dlpi_was_running(const dlpi_worker *w, uint32_t s, uint32_t *row) {
+    uint64_t running = DLPI_LOAD_RLX(&w->wb->running); /* X2 of a dead worker */
+    if (running == 0 || running >> 32 != s) return false;
+    *row = (uint32_t)running == UINT32_MAX ? UINT32_MAX : (uint32_t)running - 1;
+    return true;
+}
+
+/* Rows of unit t that are not done; 0 when the unit is complete or its batch gone. */
+static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
+    uint64_t word = DLPI_LOAD_SEQ(&done[t->row / DLPI_WORD_ROWS]); /* D1 <- D1 */
+    uint32_t mask = dlpi_unit_mask(t->row, t->end);
+    int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)t->b);
+    if (newer > 0) return 0;
+    return newer == 0 ? mask & ~(uint32_t)word : mask;
+}
+
+static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint64_t own,
+                              const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    uint32_t missing = dlpi_unit_missing(dlpi_done(sst), t), row;
+    if (missing == 0) return;
+    if (dlpi_was_running(w, t->slot, &row) && row >= t->row && row < t->end &&
+        (missing >> row % DLPI_WORD_ROWS & 1u) != 0) {
+        uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
+        DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
+        dlpi_slot_at(p, t->slot)->killed_by = why->signal;
+        dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
+    }
+    if (w->st->work == 0 || w->st->w.idempotent)
+        DLPI_CAS_SEQ(&dlpi_own(p, sst)[t->unit], &own, dlpi_own_freed(p, t->slot, t->b)); /* O1 */
+    else
+        dlpi_rows_redo(w, t, missing);
+}
+
+static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst *sst, uint64_t own,
+                               const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    uint32_t row;
+    if (dlpi_ready_past(DLPI_LOAD_SEQ(&sst->ready), b)) return; /* Y1 <- Y1 */
+    if (dlpi_was_running(w, s, &row) && row == UINT32_MAX) {
+        uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
+        dlpi_slot_at(p, s)->killed_by = why->signal;
+        /* X1 */
+        DLPI_STORE_REL(rec, dlpi_rec_killed(*rec, (uint32_t)w->st->work, why->late));
+    }
+    if (dlpi_batch_in_place(w->st)) dlpi_batch_redo(p, w->st, s, b);
+    else DLPI_CAS_SEQ(dlpi_own(p, sst), &own, dlpi_own_freed(p, s, b)); /* O1 -> O1 */
+}
+
+/* What w had of the batch in slot s; and close that batch if the one who should have is dead. */
+static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    uint64_t pub = DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+    uint64_t b = dlpi_gen_batch(p, dlpi_gen(pub)),
+             mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+    uint32_t count = dlpi_pub_count(pub), shift = dlpi_pub_shift(pub);
+    bool items = dlpi_is_item_stage(p, w->st);
+    uint32_t units = items ? dlpi_units(count, shift) : 1u;
+    dlpi_sst *sst = dlpi_sst_at(p, s, w->st),
+             *last = dlpi_sst_at(p, s, p->work[p->n_item_work - 1]);
+    for (uint32_t u = 0; u < units; u++) {
+        uint64_t own = DLPI_LOAD_SEQ(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        dlpi_unit t = {b, s, u, 0, 0, false};
+        if (own != mine) continue;
+        dlpi_unit_rows(p, w->st, count, shift, &t);
+        if (items) dlpi_recover_unit(w, &t, sst, own, why);
+        else dlpi_recover_batch(w, s, b, sst, own, why);
+    }
+    if (count > 0) dlpi_close_batch(p, last, b, count, DLPI_LOAD_SEQ(&last->ready)); /* Y1 <- Y1 */
+}
+
+/* An error that the dead worker was writing down. */
+static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "", "a callback failed, and its process was killed (%s) "
+                   "while it wrote down how", dlpi_signal_text(why->signal));
+    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+    e.worker = w->id;
+    for (uint32_t s = 0; s < p->n_slots; s++) {
+        dlpi_bslot *slot = dlpi_slot_at(p, s);
+        if (DLPI_LOAD_SEQ(&slot->failed) != (uint32_t)w->global + 2u) continue; /* F1 <- F1 */
+        slot->error = e;
+        DLPI_STORE_SEQ(&slot->failed, 1u); /* F1 -> F1 */
+    }
+    if (DLPI_LOAD_SEQ(&p->ctl->error_claim) == (uint32_t)w->global + 1u && /* E1 <- E1 */
+        DLPI_LOAD_SEQ(&p->ctl->error_ready) == 0) {                        /* E1 <- E1 */
+        p->ctl->error = e;
+        DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+    }
+}
+
+__attribute__((unused)) /* but by dlpipe_shm.h */
+static void dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    dlpi_recover_errors(w, why);
+    for (uint32_t s = 0; s < p->n_slots; s++) dlpi_recover_slot(w, s, why);
+    DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);  /* for observers */
+    dlpi_rewind(p, 0, p->n_work - 1);
+    dlpi_wake_all(p);
+}
+
+/* A worker process takes over its lanes where their published counters are. */
+__attribute__((unused)) static int dlpi_lanes_again(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    const dlpi_stage *st = w->st, *next = st->work + 1 < p->n_work ? p->work[st->work + 1] : NULL;
+    uint64_t taken = 0;
+    int rc = DLP_OK;
+    for (uint32_t i = 0; rc == DLP_OK && i < st->n_producers; i++) {
+        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)w->id;
+        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + k];
+        rc = dlp_spsc_attach_rx(rx, dlpi_lane_at(p, st, k), st->lane_bytes);
+        taken += rx->head;
+    }
+    for (int i = 0; rc == DLP_OK && next && next->n_producers > 0 && i < next->n_workers; i++) {
+        uint32_t k = (uint32_t)(w->id * next->n_workers + i);
+        dlp_spsc_tx *tx = &p->lane_tx[next->lane_base + k];
+        rc = dlp_spsc_attach_tx(tx, dlpi_lane_at(p, next, k), next->lane_bytes);
+    }
+    DLPI_STORE_RLX(&w->wb->finished, taken); /* an estimate of its load */
+    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -5366,7 +5814,7 @@ static int dlpi_xfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int r
     dlpi_copy_text(e.stage, sizeof e.stage, p->xfer->name);
     e.epoch = slot->epoch;
     e.position = slot->position;
-    dlpi_slot_fail(slot, &e);
+    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
     return DLP_ERR_DEVICE;
 }
 
@@ -5445,7 +5893,8 @@ static bool dlpi_xfer_step(dlpi_worker *w) {
         uint32_t s = dlpi_slot_of(p, b);
         bool taken = p->taken_by_xfer[b & (p->ring - 1)] != 0;
         if (!taken && dlpi_slot_at(p, s)->epoch != epoch) break;
-        if (!taken && DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, up)->ready) == b + 1) { /* Y1 <- Y1 */
+        /* Y1 <- Y1 */
+        if (!taken && dlpi_ready_is(DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, up)->ready), b)) {
             if (!dlpi_xfer_begin(w, s, b)) break;
             p->taken_by_xfer[b & (p->ring - 1)] = 1;
             moved = taken = true;
@@ -5478,7 +5927,8 @@ static void *dlpi_thread_transfer(void *arg) {
         word = DLPI_LOAD_SEQ(&ctl->transfer_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->transfer_sleeps, 1u);   /* B1 -> B1 */
         if (!dlpi_xfer_step(w) && !dlpi_stopped(p))
-            dlpi_futex_wait(&ctl->transfer_word, word, UINT32_MAX, DLPI_SLEEP_NS, 0);
+            dlpi_futex_wait(&ctl->transfer_word, word, UINT32_MAX, DLPI_SLEEP_NS,
+                            (int)ctl->shared);
         DLPI_STORE_SEQ(&ctl->transfer_sleeps, 0u);   /* B1 */
     }
     dlpi_clock_stop(w);
@@ -5744,7 +6194,8 @@ static dlpi_stage *dlpi_final(const dlp_pipe *p) {
 }
 
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
-    return DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, dlpi_final(p))->ready) == b + 1; /* Y1 <- Y1 */
+    /* Y1 <- Y1 */
+    return dlpi_ready_is(DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, dlpi_final(p))->ready), b);
 }
 
 /* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
@@ -5778,7 +6229,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     DLPI_STORE_REL(&ctl->base, p->base); /* V1 -> V1 */
     if (threaded) {
         DLPI_STORE_SEQ(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
-        dlpi_ring_one(&ctl->feeder_sleeps, &ctl->feeder_word);
+        dlpi_ring_feeder(ctl);
     } else {
         DLPI_STORE_REL(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
     }
@@ -5795,11 +6246,11 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     if (p->xfer && slot->dbuf != DLPI_NO_SLOT) {
         DLPI_STORE_SEQ(&p->dev_slot[slot->dbuf], 0u); /* C2 -> C2 */
         if (p->xfer->transfer.threaded)
-            dlpi_ring_one(&p->ctl->transfer_sleeps, &p->ctl->transfer_word);
+            dlpi_ring_transfer(p->ctl);
     }
     if (p->sampler->sampler.threaded) {
         DLPI_STORE_SEQ(&slot->used, 0u); /* C1 -> C1 */
-        dlpi_ring_one(&p->ctl->feeder_sleeps, &p->ctl->feeder_word);
+        dlpi_ring_feeder(p->ctl);
     } else {
         DLPI_STORE_REL(&slot->used, 0u); /* C1 -> C1 */
     }
@@ -5893,7 +6344,8 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
         uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
         uint64_t since = DLPI_LOAD_RLX(&w->wb->since_ns), index = DLPI_LOAD_RLX(&w->wb->current);
         dlp_error e;
-        if (limit == 0 || !w->started) continue; /* an inline callback has returned: we are here */
+        /* an inline callback has returned: we are here; of processes the supervisor takes care */
+        if (limit == 0 || !w->started || w->process) continue;
         if (DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
@@ -5905,10 +6357,12 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     return DLP_OK;
 }
 
+static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_procs; }
+
 /* Sleep until the wanted batch may be there, at most ns. */
 static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
-    uint64_t b, want = p->d.unordered || p->n_threads < p->n_workers ? UINT64_MAX : p->base + 1;
+    uint64_t b, want = p->d.unordered || dlpi_at_work(p) < p->n_workers ? UINT64_MAX : p->base + 1;
     uint32_t s, word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
@@ -5918,7 +6372,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_stopped(p) &&
         DLPI_LOAD_SEQ(&ctl->error_ready) == 0) /* E1 <- E1, behind B1 */
-        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, 0);
+        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
@@ -5934,7 +6388,7 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
             continue;
         }
-        if (p->n_threads > 0 && rounds < p->spin_rounds + p->yield_rounds) {
+        if (dlpi_at_work(p) > 0 && rounds < p->spin_rounds + p->yield_rounds) {
             bool yields = rounds++ >= p->spin_rounds;
             if (yields) sched_yield(); /* others may keep the core for long */
             else dlpi_pause();
@@ -5943,6 +6397,7 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         now = dlpi_now_ns();
         if (now >= until) return DLP_TIMEOUT;
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
+        if (p->shm && (rc = dlpi_shm->look(p)) != DLP_OK) return rc;
         if (until - now < ns) ns = until - now;
         if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
         dlpi_caller_sleep(p, ns);
@@ -5987,7 +6442,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         else p->calls_untimed++;
         return rc;
     }
-    if (p->n_threads == 0 && timeout_ms == 0 && p->calls_untimed + 1 < p->call_clock_every) {
+    if (dlpi_at_work(p) == 0 && timeout_ms == 0 && p->calls_untimed + 1 < p->call_clock_every) {
         p->calls_untimed++;
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
@@ -6002,7 +6457,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_trainer_waited(p, from, dlpi_now_ns());
-    if (p->n_threads == 0) p->inline_ns = p->last_return_ns - from;
+    if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
 
@@ -6074,16 +6529,11 @@ static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad(p, st->name, "affinity", "n_affinity CPU numbers", 0);
     for (int i = 0; i < w->n_affinity; i++)
         DLPI_RANGE(w->affinity[i], 0, 1023, "affinity", "CPU numbers 0..1023");
-    if (st->kind == DLP_STAGE_MAP_BATCH && w->retries > 0 && !w->idempotent)
-        return dlpi_bad(
-            p, st->name, "retries",
-            "0 unless idempotent = 1: a batch that was changed in place can't be tried again",
-            w->retries);
-    if (w->placement == DLP_PLACE_PROCESSES) {
+    if (w->placement == DLP_PLACE_PROCESSES && dlpi_shm == NULL) {
         dlp_error e;
-        dlpi_error_set(
-            &e, DLP_ERR_UNSUPPORTED, "placement",
-            "DLP_PLACE_PROCESSES needs worker processes, which this build does not have");
+        dlpi_error_set(&e, DLP_ERR_UNSUPPORTED, "placement",
+                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
+                       "DLPIPE_IMPLEMENTATION");
         dlpi_copy_text(e.stage, sizeof e.stage, st->name);
         return dlpi_pipe_fail(p, &e);
     }
@@ -6092,7 +6542,7 @@ static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
 
 static dlpi_stage *dlpi_add(dlp_pipe *p, int kind, const char *name, const dlp_workers_desc *w) {
     dlpi_stage *st;
-    if (p->started || p->err.code != 0) return NULL;
+    if (p->prepared || p->err.code != 0) return NULL;
     if (p->n_stages == DLP_MAX_STAGES) {
         dlpi_bad_graph(p, name, "more than 16 stages");
         return NULL;
@@ -6284,7 +6734,7 @@ static int dlpi_list_work(dlp_pipe *p) {
     st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
     if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
         st->w.num_workers = (int32_t)p->prefetch;
-    p->n_work = p->n_item_work = 0;
+    p->n_work = p->n_item_work = p->n_procs = 0;
     for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
         dlpi_stage *s = &p->stages[at];
         bool works = s->kind == DLP_STAGE_FETCH || s->kind == DLP_STAGE_MAP_ITEM ||
@@ -6293,6 +6743,8 @@ static int dlpi_list_work(dlp_pipe *p) {
         if (!works) continue;
         s->work = p->n_work;
         s->n_workers = s->w.num_workers > 0 ? s->w.num_workers : 1;
+        if (s->w.num_workers > 0 && s->w.placement == DLP_PLACE_PROCESSES)
+            p->n_procs += s->n_workers;
         p->work[p->n_work++] = s;
         if (s->kind == DLP_STAGE_FETCH || s->kind == DLP_STAGE_MAP_ITEM) p->n_item_work = p->n_work;
     }
@@ -6359,7 +6811,11 @@ static int dlpi_check_pipe(dlp_pipe *p) {
                "DLP_NOWAIT, DLP_FOREVER, or 0 and more");
     DLPI_RANGE(d->trace_bytes, 0, 64 << 20, "trace_bytes", "0..67108864");
     DLPI_RANGE(d->no_memfd, 0, 1, "no_memfd", "0 or 1");
-    return DLP_OK;
+    if (d->shm == NULL) return DLP_OK;
+    if (dlpi_shm != NULL) return dlpi_shm->open(p);
+    dlpi_error_set(&p->err, DLP_ERR_UNSUPPORTED, "shm", "dlp_pipe_desc.shm needs dlpipe_shm.h, "
+                   "included in the file that has DLPIPE_IMPLEMENTATION");
+    return DLP_ERR_UNSUPPORTED;
 }
 
 static uint64_t dlpi_pow2(uint64_t n) {
@@ -6388,10 +6844,16 @@ static int dlpi_resolve(dlp_pipe *p) {
     if ((rc = dlpi_list_work(p)) != DLP_OK) return rc;
     for (int i = 0; i < p->n_work; i++)
         if ((rc = dlpi_check_workers(p, p->work[i])) != DLP_OK) return rc;
+    if (p->n_procs > 0 && p->shm == NULL && (rc = dlpi_shm->open(p)) != DLP_OK) return rc;
+    if (p->shm && (rc = dlpi_shm->resolve(p)) != DLP_OK) return rc;
     ds = &p->fetch->dataset;
     rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
     if (rc != DLP_OK) return rc;
     p->staged = p->batcher->collate != NULL;
+    p->cell_end = p->batcher;
+    for (int i = 0; i < p->n_work; i++) /* a batch that is half changed is collated again */
+        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
+            p->cell_end = p->work[i];
     own_fields = p->staged && p->batcher->batching.out_fields != NULL;
     if (own_fields)
         rc = dlpi_fields_init(p, p->batcher->name, &p->batches, p->batcher->batching.out_fields,
@@ -6429,8 +6891,8 @@ static void dlpi_layout_slot(dlp_pipe *p) {
     if (p->staged) at += p->batches.n * sizeof(dlpi_fmeta);
     p->off_sampler_state = at;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) at += 2u * (8 + DLP_SAMPLER_STATE_BYTES);
-    p->off_rowst = at;
-    at += 3 * rows;
+    p->off_rec = at;
+    at += 4 * rows;
     p->off_valid = at;
     at += rows;
     p->slot_stride = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
@@ -6475,9 +6937,10 @@ static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer *
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t buffers = p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
-    uint64_t bytes = sizeof *p + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
+    uint64_t bytes = sizeof *p + 4096 + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
     bytes += p->n_slots * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
     bytes += p->batch_rows + (uint64_t)p->ring + p->global_batch * 8;
+    bytes += p->prefetch * sizeof(dlpi_cell_use);
     bytes += (buffers * p->batches.n + 1) * sizeof(void *) + (buffers + 1) * sizeof(uint32_t);
     bytes += ((uint64_t)p->n_lanes + 1) * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
     for (int i = 0; i < p->n_stages; i++)
@@ -6509,8 +6972,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_taken = dlpi_take_bytes(&at, p->ring, DLPI_LINE);
     p->off_pipe = dlpi_take_bytes(&at, sizeof(dlpi_pipe_rec), DLPI_LINE);
     p->off_stages = dlpi_take_bytes(&at, (uint64_t)p->n_stages * sizeof(dlpi_stage_rec), 8);
-    p->off_cell_used =
-        dlpi_take_bytes(&at, p->staged ? p->prefetch * sizeof(uint32_t) : 0, DLPI_LINE);
+    p->off_fields = dlpi_take_bytes(&at, p->batches.n * sizeof(dlpi_field_rec), 8);
     p->off_workers = dlpi_take_bytes(&at, lanes * dlpi_wblock_stride(), DLPI_LINE);
     p->off_slots = dlpi_take_bytes(&at, p->n_slots * p->slot_stride, DLPI_LINE);
     p->off_table = dlpi_take_bytes(
@@ -6518,11 +6980,13 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
     p->off_trace =
         dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
+    p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
     p->off_cells = dlpi_take_bytes(&at, p->cell_stride * p->n_slots, 4096);
     p->region_bytes = (at + 4095) / 4096 * 4096;
+    if (p->huge_pages > 0) p->region_bytes = (at + (2u << 20) - 1) >> 21 << 21;
     p->plan_private = dlpi_private_bytes(p);
     p->plan_bytes = p->region_bytes + p->plan_private;
     if (p->xfer)
@@ -6554,6 +7018,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
                       dlpi_device_bytes(p));
     dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
     dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
+    dlpi_plan_add(plan, "consumers", 1, p->share_bytes);
     dlpi_plan_add(plan, "trace rings", (uint64_t)p->n_workers + 1,
                   (uint64_t)p->trace_events * sizeof(dlp_trace_event));
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1,
@@ -6561,6 +7026,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     named = plan->total_bytes;
     if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
     named -= ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
+    if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, p->region_bytes - named);
     dlpi_plan_add(plan, "this process: pipe and views", 1,
                   p->plan_private - ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker));
@@ -6665,20 +7131,51 @@ static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Have all of the region's memory now: no process is to be killed in the middle of a batch because
+   there is none. */
+static int dlpi_region_reserve(dlp_pipe *p) {
+    int rc = posix_fallocate(p->memfd, 0, (off_t)p->region_bytes);
+    if (rc == 0) return DLP_OK;
+    errno = rc;
+    return dlpi_system_fail(p, DLP_ERR_MEMORY, "reserving the region's memory");
+}
+
+/* In a process that was forked later this page is zero: a pipe is its owner's alone. */
+static int dlpi_alive_map(dlp_pipe *p) {
+#if defined(__linux__)
+    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
+    p->alive = at;
+    madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
+    *p->alive = 1;
+#else
+    DLPI_UNUSED(p);
+#endif
+    return DLP_OK;
+}
+
+static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
+
 /* A sealed memfd where there is one, so that others can look; else anonymous memory. */
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
     void *at = MAP_FAILED;
+    bool must = p->shm != NULL; /* processes and names need it, and memory that is there */
     p->memfd = -1;
 #if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
-    if (!p->d.no_memfd) {
-        p->memfd = (int)syscall(SYS_memfd_create, "dlpipe", 3u); /* close on exec, may be sealed */
+    if (!p->d.no_memfd || must) {
+        /* close on exec, may be sealed, huge pages */
+        p->memfd = (int)syscall(SYS_memfd_create, "dlpipe", p->huge_pages > 1 ? 7u : 3u);
         if (p->memfd >= 0 && ftruncate(p->memfd, (off_t)bytes) == 0) {
             fcntl(p->memfd, 1033, 6); /* F_ADD_SEALS: no shrink, no growth */
             at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
         }
     }
 #endif
+    if (at == MAP_FAILED && must)
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, p->huge_pages > 1
+                                ? "mmap of the region in huge pages (see vm.nr_hugepages)"
+                                : "mmap of the region as a memfd");
     if (at == MAP_FAILED) {
         if (p->memfd >= 0) close(p->memfd);
         p->memfd = -1;
@@ -6686,7 +7183,10 @@ static int dlpi_region_map(dlp_pipe *p) {
     }
     if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of the region");
     p->region = at;
-    return DLP_OK;
+    if (p->huge_pages == 1 && madvise(at, bytes, 14) != 0) /* MADV_HUGEPAGE */
+        dlpi_warn(p, "transparent huge pages are not to be had for the region: %s",
+                  strerror(errno));
+    return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
 }
 
 static void dlpi_region_record(dlpi_region *r, uint32_t type, uint64_t offset, uint64_t stride,
@@ -6787,15 +7287,29 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->samples = p->samples;
     r->item_cell_stride = p->item_cell_stride;
     r->off_bells = p->off_bells;
-    r->off_cell_used = p->off_cell_used;
     r->off_index = p->off_index;
     r->off_lengths = p->off_lengths;
     r->off_item_lengths = p->off_item_lengths;
     r->off_offsets = p->off_offsets;
     r->off_fmeta = p->off_fmeta;
-    r->off_rowst = p->off_rowst;
+    r->off_rec = p->off_rec;
     r->off_valid = p->off_valid;
     r->off_sampler_state = p->off_sampler_state;
+}
+
+static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        dlpi_copy_text(r[f].name, sizeof r[f].name, d->name);
+        r[f].dtype = d->f.dtype;
+        r[f].ndim = d->f.ndim;
+        r[f].ragged = d->f.ragged;
+        memcpy(r[f].shape, d->f.shape, sizeof r[f].shape);
+        r[f].elem_bytes = d->elem_bytes;
+        r[f].row_bytes = d->row_bytes;
+        r[f].capacity = d->capacity;
+        r[f].offset = d->offset;
+    }
 }
 
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
@@ -6828,6 +7342,9 @@ static void dlpi_region_init(dlp_pipe *p) {
         dlpi_region_record(r, DLPI_REC_ITEM_CELLS, p->off_item_cells, p->item_cell_stride,
                            p->prefetch);
     dlpi_region_record(r, DLPI_REC_CELLS, p->off_cells, p->cell_stride, p->n_slots);
+    dlpi_fields_describe(p, (dlpi_field_rec *)(void *)(p->region + p->off_fields));
+    dlpi_region_record(r, DLPI_REC_FIELDS, p->off_fields, sizeof(dlpi_field_rec), p->batches.n);
+    if (p->share_bytes > 0) dlpi_region_record(r, DLPI_REC_SHARE, p->off_share, p->share_bytes, 1);
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
@@ -6841,20 +7358,23 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->held = calloc(p->n_slots, 1);
     p->taken_by_xfer = calloc(p->ring, 1);
     p->feed.ahead_index = malloc((size_t)p->global_batch * 8);
+    p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
     p->dev_data = calloc((size_t)buffers * p->batches.n + 1, sizeof *p->dev_data);
     p->dev_slot = calloc((size_t)buffers + 1, sizeof *p->dev_slot);
     p->lane_tx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_tx);
     p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken_by_xfer &&
-        p->feed.ahead_index && p->dev_data && p->dev_slot && p->lane_tx && p->lane_rx)
+    if (p->workers && p->out && p->out_fields && p->ones && p->held &&
+        p->taken_by_xfer && p->feed.ahead_index && p->feed.cells && p->dev_data && p->dev_slot &&
+        p->lane_tx && p->lane_rx)
         return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers, p->out, p->out_fields, p->ones, p->held, p->taken_by_xfer,
-                   p->feed.ahead_index, p->dev_data, p->dev_slot, p->lane_tx, p->lane_rx};
+    void *all[] = {p->workers,  p->out,           p->out_fields,       p->ones,       p->held,
+                   p->taken_by_xfer, p->feed.ahead_index, p->feed.cells, p->dev_data,
+                   p->dev_slot, p->lane_tx,       p->lane_rx};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -6888,8 +7408,8 @@ static int dlpi_lanes_init(dlp_pipe *p) {
         dlpi_stage *st = p->work[i];
         uint32_t n = st->n_producers * (uint32_t)st->n_workers;
         for (uint32_t k = 0; k < n; k++) {
-            void *mem = p->region + p->off_lanes + st->lanes_offset + k * st->lane_bytes;
-            int rc = dlp_spsc_init(mem, st->lane_bytes, 8, st->lane_cap, 0);
+            void *mem = dlpi_lane_at(p, st, k);
+            int rc = dlp_spsc_init(mem, st->lane_bytes, 8, st->lane_cap, p->n_procs > 0);
             if (rc == DLP_OK)
                 rc = dlp_spsc_attach_tx(&p->lane_tx[st->lane_base + k], mem, st->lane_bytes);
             if (rc == DLP_OK)
@@ -6996,7 +7516,9 @@ static int dlpi_start_threads(dlp_pipe *p) {
         dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
-            if (st->w.num_workers > 0) {
+            if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES) {
+                w->started = w->joined = w->process = 1;
+            } else if (st->w.num_workers > 0) {
                 rc = dlpi_thread_start(p, w, dlpi_thread_worker);
             } else if (dlpi_worker_begin(w) != DLP_OK) {
                 rc = dlpi_pipe_fail(p, &p->ctl->error);
@@ -7012,15 +7534,32 @@ static int dlpi_start_threads(dlp_pipe *p) {
     return rc;
 }
 
-static int dlpi_start_live(dlp_pipe *p) {
-    int rc;
+static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = (dlpi_ctl *)(void *)(p->region + p->off_ctl);
     p->bells = (dlpi_sbell *)(void *)(p->region + p->off_bells);
     p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
+    p->share = p->share_bytes > 0 ? (dlpi_share *)(void *)(p->region + p->off_share) : NULL;
     p->taken = p->region + p->off_taken;
+    memset(p->ones, 1, p->batch_rows);
+}
+
+static void dlpi_live_workers(dlp_pipe *p) {
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
+    }
+    if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
+    p->trainer = &p->workers[p->n_workers];
+    dlpi_worker_init(p, p->sampler, 0, p->n_workers);
+}
+
+static int dlpi_live_init(dlp_pipe *p) {
+    int rc;
+    dlpi_live_point(p);
     DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
-    memset(p->ones, 1, p->batch_rows);
+    p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
+    for (int i = 0; i < p->n_work; i++) p->bells[i].shared = p->ctl->shared;
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->call_clock_every = 1;
@@ -7032,11 +7571,8 @@ static int dlpi_start_live(dlp_pipe *p) {
         uint64_t deadline = (uint64_t)st->w.deadline_ms * 1000000u;
         if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
             p->deadline_ns = deadline;
-        for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
-    if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
-    p->trainer = &p->workers[p->n_workers];
-    dlpi_worker_init(p, p->sampler, 0, p->n_workers);
+    dlpi_live_workers(p);
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->pub = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
@@ -7054,6 +7590,28 @@ static int dlpi_start_live(dlp_pipe *p) {
     if ((rc = dlpi_lanes_init(p)) != DLP_OK) return rc;
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_region_init(p);
+    return DLP_OK;
+}
+
+/* All that processes share with this one, and the processes. */
+static int dlpi_prepare(dlp_pipe *p) {
+    dlp_plan plan;
+    int rc;
+    if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
+    if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_alive_map(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
+    dlpi_wait_rule(p);
+    p->prepared = 1;
+    if ((rc = dlpi_live_init(p)) != DLP_OK) return rc;
+    return p->shm ? dlpi_shm->begin(p) : DLP_OK;
+}
+
+static int dlpi_start(dlp_pipe *p) {
+    int rc = p->prepared ? p->err.code : dlpi_prepare(p);
+    if (rc != DLP_OK) return rc;
+    p->started = 1;
     if (p->xfer && (rc = dlpi_device_start(p)) != DLP_OK) return rc;
     if ((rc = dlpi_start_threads(p)) != DLP_OK) return rc;
     dlpi_feed_inline(p, 1);
@@ -7069,6 +7627,7 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
     dlpi_ring_all(p);
+    if (p->shm) dlpi_shm->nudge(p);
 }
 
 /* Wait for the threads, at most until `until`. */
@@ -7099,7 +7658,7 @@ static int dlpi_busy(dlp_pipe *p) {
     for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
         int state = DLPI_LOAD_RLX(&w->wb->state); /* for people */
-        if (!w->started || state == DLP_WORKER_EXITED) continue;
+        if (!w->started || w->process || state == DLP_WORKER_EXITED) continue;
         if (who == NULL || state == DLP_WORKER_BUSY) who = w;
         if (state == DLP_WORKER_BUSY) break;
     }
@@ -7111,7 +7670,9 @@ static int dlpi_busy(dlp_pipe *p) {
 static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
     if (p->workers) dlpi_device_stop(p);
+    if (p->shm) dlpi_shm->end(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
+    if (p->alive) munmap(p->alive, 4096);
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     dlpi_private_free(p);
@@ -7135,6 +7696,7 @@ static int dlpi_close(dlp_pipe *p) {
     if (p->closing == 0) p->closing = 1;
     if (p->ctl) {
         dlpi_stop_now(p);
+        if (p->shm) dlpi_shm->await(p);
         if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
         dlpi_close_rest(p);
     }
@@ -7165,15 +7727,13 @@ static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worke
     out->cpu_ns = DLPI_LOAD_RLX(&b->cpu_ns);
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
-    out->process = w->st->w.placement == DLP_PLACE_PROCESSES;
+    out->process = w->st->w.placement == DLP_PLACE_PROCESSES && w->st->w.num_workers > 0;
     out->pid = DLPI_LOAD_RLX(&b->pid);
     out->restarts = DLPI_LOAD_RLX(&b->restarts);
     out->queued = w->view_dealt;
     for (uint32_t i = 0; i < w->st->n_producers && !p->view; i++) {
-        const dlpi_stage *st = w->st;
-        dlp_spsc_tx *tx =
-            &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)w->id];
-        out->queued += DLPI_LOAD_RLX(&tx->lane->tail);
+        uint32_t k = i * (uint32_t)w->st->n_workers + (uint32_t)w->id;
+        out->queued += DLPI_LOAD_RLX(&dlpi_lane_at(p, w->st, k)->tail);
     }
     if (out->queued) out->queued -= DLPI_LOAD_RLX(&b->finished);
 }
@@ -7238,9 +7798,9 @@ static void dlpi_ready_stats(const dlp_pipe *p, dlp_stats *out) {
         if (dlpi_ready(p, b, s)) out->ready++;
         for (int i = 1; i < p->n_work; i++) {
             /* Y1 <- Y1 */
-            bool in = DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i - 1])->ready) == b + 1;
+            bool in = dlpi_ready_is(DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i - 1])->ready), b);
             /* Y1 <- Y1 */
-            bool over = DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i])->ready) == b + 1;
+            bool over = dlpi_ready_is(DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i])->ready), b);
             if (in && !over) out->stages[p->work[i]->id].ready++;
         }
     }
@@ -7335,6 +7895,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
         p->d.resume = &p->resume;
     }
     p->cpus = dlpi_cpu_count();
+    p->max_kills = 3;
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);
@@ -7450,7 +8011,7 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
 
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
     if (p == NULL) return DLP_ERR_ARG;
-    if (p->started || p->err.code != 0) return dlpi_add_refused(p);
+    if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
     if (from < 0 || from >= p->n_stages)
         return dlpi_bad(p, "", "from", "a stage of this pipe", from);
     if (to < 0 || to >= p->n_stages) return dlpi_bad(p, "", "to", "a stage of this pipe", to);
@@ -7468,7 +8029,7 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     int rc;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (p->view) return DLP_ERR_STATE;
-    if (!p->started) {
+    if (!p->prepared) {
         if (p->err.code != 0) return p->err.code;
         if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
         dlpi_layout(p);
@@ -7496,22 +8057,15 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
 }
 
 DLPDEF int dlp_pipe_start(dlp_pipe *p) {
-    dlp_plan plan;
-    int rc;
     if (p == NULL) return DLP_ERR_ARG;
-    if (p->started) return DLP_ERR_STATE;
-    if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
-    if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
-    if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
-    dlpi_wait_rule(p);
-    p->started = 1;
-    return dlpi_start_live(p);
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    return p->started ? DLP_ERR_STATE : dlpi_start(p);
 }
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
@@ -7527,6 +8081,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     uint32_t s;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
     if (p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_slots || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
     p->held[s] = 0;
@@ -7544,6 +8099,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->err.code != 0) return p->err.code;
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
@@ -7561,7 +8117,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p == NULL || p->view) return;
+    if (p == NULL || p->view || dlpi_forked(p)) return;
     DLPI_STORE_SEQ(&p->stop_asked, 1u);                     /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->can_ring) != 0) dlpi_stop_now(p); /* S2 <- S2 */
     errno = saved;
@@ -7569,7 +8125,8 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
-    return p->view ? DLP_ERR_STATE : dlpi_close(p);
+    if (p->view) return DLP_ERR_STATE;
+    return dlpi_forked(p) ? DLP_ERR_FORKED : dlpi_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
@@ -7586,6 +8143,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     uint32_t slot = 0;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (batch != NULL) {
         slot = (uint32_t)(uintptr_t)batch->internal;
         if (slot >= p->n_slots || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
@@ -7607,6 +8165,7 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
 DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
     dlpi_stats(p, out);
     return DLP_OK;
 }
@@ -7614,6 +8173,7 @@ DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
 DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (i >= (uint32_t)p->n_workers) return DLP_ERR_ARG;
     dlpi_worker_stats(p, &p->workers[i], out);
     return DLP_OK;
@@ -7624,6 +8184,7 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
     int copied = 0;
     if (p == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
     if (!p->started || p->ctl == NULL) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
     n = DLPI_LOAD_ACQ(&p->ctl->skips); /* K1 <- K1 */
     from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
     if (n - from > (uint64_t)max) from = n - (uint64_t)max;
@@ -7651,6 +8212,7 @@ DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
     if (p == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
     if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (lane < 0 || lane > p->n_workers) return DLP_ERR_ARG;
     return dlpi_trace_lane(p, lane, out, max, name);
 }
@@ -7684,6 +8246,7 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
     batch.out_fields = d->out_fields;
     batch.n_out_fields = d->n_out_fields;
     batch.batch_workers = d->batch_workers;
+    batch.workers.placement = d->workers.placement;
     at[n++] = dlp_pipe_add_sampler(p, &sampler);
     at[n++] = dlp_pipe_add_repeat(p, &repeat);
     at[n++] = dlp_pipe_add_fetch(p, &fetch);

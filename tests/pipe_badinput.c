@@ -311,7 +311,7 @@ static void add__workers_desc_out_of_range__names_stage_and_field(void) {
     WORKERS((r.batch.workers.name = "assemble"), batch.workers, "assemble");
     BAD(r.has_batch_map = 1, batch_map.workers.on_error, 1, "map", "on_error");
     BAD((void)0, batch.workers.on_error, 2, "batch", "on_error");
-    BAD(r.has_batch_map = 1, batch_map.workers.retries, 1, "map", "retries");
+    BAD(r.has_batch_map = 1, batch_map.workers.retries, 101, "map", "retries");
     GOOD((void)0, fetch.workers.on_error, DLP_ON_ERROR_SHORT);
 }
 
