@@ -248,6 +248,7 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #include <spawn.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -402,7 +403,7 @@ static int dlpi_name_clash(dlp_pipe *p, int32_t owner) {
 
 /* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd,
    open and locked, to be inherited by fork. Only one of the processes removes it. */
-__attribute__((unused)) static int dlpi_name_create(dlp_pipe *p) {
+static int dlpi_name_create(dlp_pipe *p) {
     const dlpi_pipe_rec *pipe = (const dlpi_pipe_rec *)(const void *)(p->region + p->off_pipe);
     char path[DLPI_NAME_PATH];
     dlpi_name_rec r;
@@ -2480,8 +2481,10 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     s->owner = getpid();
     s->caller_fd = dlpi_pidfd_open(s->owner);
     if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
-    if (pipe2(s->nudge, O_CLOEXEC | O_NONBLOCK) != 0 || pipe2(s->life, O_CLOEXEC) != 0)
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
+    /* a socket, which can be told to raise no SIGPIPE when the supervisor is gone */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge) != 0 ||
+        pipe2(s->life, O_CLOEXEC) != 0)
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair or pipe2");
     return DLP_OK;
 }
 
@@ -2550,7 +2553,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
 
 static void dlpi_shm_nudge(dlp_pipe *p) {
     ssize_t n = 0;
-    if (dlpi_shm_of(p)->nudge[1] >= 0) n = write(dlpi_shm_of(p)->nudge[1], "", 1);
+    if (dlpi_shm_of(p)->nudge[1] >= 0) n = send(dlpi_shm_of(p)->nudge[1], "", 1, MSG_NOSIGNAL);
     DLPI_UNUSED(n); /* full: it is awake */
 }
 
