@@ -30,22 +30,21 @@ static void sleep_ms(uint32_t ms) {
     nanosleep(&t, NULL);
 }
 
-/* A pipe that runs, and has this name if `rc` is DLP_OK. */
+static dlp_error last; /* of the pipe that was not made */
+
+/* A pipe of this name that runs; NULL: *rc and last say why not. */
 static dlp_pipe *named(const char *rest, int *rc) {
+    dlp_shm_desc shm = {.name = name_of(rest)};
     rig r;
     dlp_pipe *p = NULL;
     rig_init(&r, 64, 8);
     r.fetch.num_workers = 1;
     r.pipe.name = "named";
-    if (rig_open(&r, &p) != DLP_OK) exit(1);
-    dlpi_copy_text(p->shm_name, sizeof p->shm_name, name_of(rest));
-    *rc = dlpi_name_create(p);
+    r.pipe.shm = &shm;
+    *rc = rig_try(&r, &p, &last);
     return p;
 }
-static int unname(dlp_pipe *p) {
-    dlpi_name_remove(p);
-    return dlp_pipe_close(p);
-}
+static int unname(dlp_pipe *p) { return p ? dlp_pipe_close(p) : DLP_ERR_ARG; }
 
 static int there(const char *rest) {
     struct stat st;
@@ -104,10 +103,9 @@ static void name__in_use__names_who_has_it(void) {
     dlp_pipe *p = named("busy", &rc), *q = named("busy", &other);
     char pid[16];
     snprintf(pid, sizeof pid, " %d", (int)getpid());
-    CHECK(rc == DLP_OK && other == DLP_ERR_STATE && q->name_fd < 0);
-    CHECK(strstr(dlp_pipe_error(q)->message, name_of("busy")) != NULL &&
-          strstr(dlp_pipe_error(q)->message, pid) != NULL);
-    CHECK(unname(q) == DLP_OK && there("busy"));
+    CHECK(rc == DLP_OK && other == DLP_ERR_STATE && q == NULL);
+    CHECK(strstr(last.message, name_of("busy")) != NULL && strstr(last.message, pid) != NULL);
+    CHECK(strcmp(last.field, "shm.name") == 0 && there("busy"));
     CHECK(unname(p) == DLP_OK && !there("busy"));
 }
 
@@ -135,7 +133,7 @@ static void name__owner_killed__is_stale_when_its_children_are_gone(void) {
     CHECK(listed("killed", &l) == 1 && l.alive == 1);
     CHECK(dlp_shm_remove_stale(name_of("killed")) == 0);
     p = named("killed", &rc);
-    CHECK(rc == DLP_ERR_STATE && dlp_pipe_close(p) == DLP_OK);
+    CHECK(rc == DLP_ERR_STATE && p == NULL);
     CHECK(kill(worker, SIGKILL) == 0);
     close(tube[1]);
     CHECK(read(tube[0], &byte, 1) == 0); /* the worker is gone */
@@ -233,8 +231,7 @@ static void refused(const char *what) {
     dlp_error e;
     dlp_pipe *p = named("foreign", &rc);
     if (rc != DLP_ERR_SYSTEM) printf("%s: made: %d\n", what, rc);
-    CHECK(rc == DLP_ERR_SYSTEM && p->name_fd < 0 && dlp_pipe_error(p)->errnum != 0);
-    CHECK(dlp_pipe_close(p) == DLP_OK && there("foreign"));
+    CHECK(rc == DLP_ERR_SYSTEM && p == NULL && last.errnum != 0 && there("foreign"));
     rc = dlp_monitor_open(&m, name_of("foreign"), &e);
     if (rc == DLP_OK || e.message[0] == 0) printf("%s: opened: %d\n", what, rc);
     CHECK(rc < 0 && m == NULL && e.message[0] != 0);
@@ -349,11 +346,9 @@ static void full_child(const char *options, int fill) {
         close(fd);
     }
     p = named("full", &rc);
-    CHECK(rc == DLP_ERR_SYSTEM && p->name_fd < 0);
-    CHECK(dlp_pipe_error(p)->errnum == ENOSPC &&
-          strstr(dlp_pipe_error(p)->message, "No space left") != NULL);
+    CHECK(rc == DLP_ERR_SYSTEM && p == NULL && last.errnum == ENOSPC &&
+          strstr(last.message, "No space left") != NULL);
     CHECK(!there("full"));
-    CHECK(dlp_pipe_close(p) == DLP_OK);
     unlink("/dev/shm/filler");
     if (fill > 0) {
         p = named("full", &rc);
