@@ -249,6 +249,7 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #include <spawn.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -333,7 +334,7 @@ static int dlpi_name_parse(const void *bytes, size_t n, dlpi_name_rec *out) {
     if (r.magic != DLPI_NAME_MAGIC) return DLP_ERR_CORRUPT;
     if (r.format != DLPI_NAME_FORMAT) return DLP_ERR_UNSUPPORTED;
     if (r.bytes < sizeof r || r.check != dlpi_name_check(&r)) return DLP_ERR_CORRUPT;
-    if (memchr(r.name, 0, sizeof r.name) == NULL || !dlpi_name_ok(r.name)) return DLP_ERR_CORRUPT;
+    if (!dlpi_name_ok(r.name)) return DLP_ERR_CORRUPT; /* nor is it terminated, then */
     if (r.pid <= 0 || r.memfd < 0) return DLP_ERR_CORRUPT;
     *out = r;
     return DLP_OK;
@@ -505,6 +506,7 @@ struct dlp_monitor {
     dlpi_stage_rec stages[DLP_MAX_STAGES];
     dlp_pipe *view;
     dlpi_ctl ctl;          /* being read; view->ctl once it is checked */
+    uint32_t *order;       /* [ring] being read; view->disp once it is checked */
     uint8_t *slot_seen;    /* [n_slots] */
     uint64_t *trace_head;  /* [n_workers + 1] in the region, when copied */
     uint64_t *trace_n;     /* [n_workers + 1] events that the copy has */
@@ -693,6 +695,7 @@ static void dlpi_view_free(dlp_monitor *m) {
         free(m->view->taken);
     }
     free(m->view);
+    free(m->order);
     free(m->slot_seen);
     free(m->trace_head);
     free(m->trace_n);
@@ -734,13 +737,14 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     p->region = calloc(r->n_slots, (size_t)p->slot_stride);
     p->disp = calloc(r->ring, sizeof *p->disp);
     p->taken = calloc(r->ring, 1);
+    m->order = calloc(r->ring, sizeof *m->order);
     m->slot_seen = calloc(r->n_slots, 1);
     m->trace_head = calloc(lanes, sizeof *m->trace_head);
     m->trace_n = calloc(lanes, sizeof *m->trace_n);
     m->trace = calloc(lanes * p->trace_events, sizeof *m->trace);
     m->blocks = calloc(lanes, sizeof *m->blocks);
-    if (!p->ctl || !p->workers || !p->region || !p->disp || !p->taken || !m->slot_seen ||
-        !m->trace_head || !m->trace_n || !m->trace || !m->blocks)
+    if (!p->ctl || !p->workers || !p->region || !p->disp || !p->taken || !m->order ||
+        !m->slot_seen || !m->trace_head || !m->trace_n || !m->trace || !m->blocks)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     dlpi_view_wire(m);
     return DLP_OK;
@@ -774,14 +778,12 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
     uint64_t tail;
     if (!dlpi_view_read(m, DLPI_REC_CTL, 0, offsetof(dlpi_ctl, tail), &tail, 8) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c) ||
-        !dlpi_read_at(m->fd, p->disp, p->ring * sizeof *p->disp, m->rec[DLPI_REC_ORDER].offset))
+        !dlpi_read_at(m->fd, m->order, p->ring * sizeof *p->disp, m->rec[DLPI_REC_ORDER].offset))
         return false;
     for (uint32_t i = 0; i < p->ring; i++)
-        if (p->disp[i] >= p->n_slots) {
-            p->disp[i] = 0;
-            return false;
-        }
+        if (m->order[i] >= p->n_slots) return false;
     if (c->base < tail && tail - c->base > p->ring) return false;
+    memcpy(p->disp, m->order, p->ring * sizeof *p->disp);
     if (!dlpi_view_ready(m, c->base, tail)) return false;
     if (!dlpi_read_at(m->fd, p->taken, p->ring, m->rec[DLPI_REC_TAKEN].offset) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c))
@@ -2493,8 +2495,10 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     s->owner = getpid();
     s->caller_fd = dlpi_pidfd_open(s->owner);
     if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
-    if (pipe2(s->nudge, O_CLOEXEC | O_NONBLOCK) != 0 || pipe2(s->life, O_CLOEXEC) != 0)
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
+    /* a socket, which can be told to raise no SIGPIPE when the supervisor is gone */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge) != 0 ||
+        pipe2(s->life, O_CLOEXEC) != 0)
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair or pipe2");
     return DLP_OK;
 }
 
@@ -2563,7 +2567,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
 
 static void dlpi_shm_nudge(dlp_pipe *p) {
     ssize_t n = 0;
-    if (dlpi_shm_of(p)->nudge[1] >= 0) n = write(dlpi_shm_of(p)->nudge[1], "", 1);
+    if (dlpi_shm_of(p)->nudge[1] >= 0) n = send(dlpi_shm_of(p)->nudge[1], "", 1, MSG_NOSIGNAL);
     DLPI_UNUSED(n); /* full: it is awake */
 }
 
