@@ -441,6 +441,7 @@ static void shm__worker_init__in_the_worker(void) {
     dlp_pipe *p;
     dlp_batch *b;
     dlp_worker_stats ws;
+    int waits = 0;
     c->owner = getpid();
     rig_init(&r, 1000, 10);
     shm_processes(&r, 3, 0);
@@ -454,7 +455,8 @@ static void shm__worker_init__in_the_worker(void) {
     while (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(dlp_pipe_error(p)->code == 0);
     for (uint32_t i = 0; i < 6; i++) {
-        CHECK(dlp_pipe_worker_stats(p, i, &ws) == DLP_OK);
+        do CHECK(dlp_pipe_worker_stats(p, i, &ws) == DLP_OK); /* one may have begun only now */
+        while (ws.tid == 0 && (dlpi_nap(1000000), ++waits < 5000));
         CHECK(ws.tid > 0 && ws.tid != c->owner);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
