@@ -1094,7 +1094,7 @@ static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) 
                          forks another in its place
      the caller's death  by the caller's pidfd, which the caller opened before the fork: kills the
                          workers and ends. Also if the caller becomes another program by exec: then
-                         the nudge pipe, whose other end is the caller's, closes
+                         the nudge socket, whose other end is the caller's, closes
      its own             that is the kernel's work: the workers get SIGKILL with their parent
    and the caller sees the supervisor's death by its pidfd while it waits in next.
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
@@ -1118,7 +1118,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
-    int nudge[2], life[2];        /* pipes: [0] is read, [1] written */
+    int nudge[2], life[2];        /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;             /* [n_procs] */
     struct pollfd *fds;           /* [n_procs + 2] */
@@ -2495,10 +2495,10 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     s->owner = getpid();
     s->caller_fd = dlpi_pidfd_open(s->owner);
     if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
-    /* a socket, which can be told to raise no SIGPIPE when the supervisor is gone */
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge) != 0 ||
-        pipe2(s->life, O_CLOEXEC) != 0)
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair or pipe2");
+    /* a socket: writing to a pipe whose reader has died would raise SIGPIPE in the caller */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge) != 0)
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair");
+    if (pipe2(s->life, O_CLOEXEC) != 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
     return DLP_OK;
 }
 
@@ -2568,7 +2568,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
 static void dlpi_shm_nudge(dlp_pipe *p) {
     ssize_t n = 0;
     if (dlpi_shm_of(p)->nudge[1] >= 0) n = send(dlpi_shm_of(p)->nudge[1], "", 1, MSG_NOSIGNAL);
-    DLPI_UNUSED(n); /* full: it is awake */
+    DLPI_UNUSED(n); /* full: it is awake; nobody there: there is nothing to be told */
 }
 
 /* Wait until no process has the life pipe, at most ms. */
