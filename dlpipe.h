@@ -1576,6 +1576,9 @@ typedef struct dlp_worker_stats {
     uint64_t current_index;     /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
     uint64_t queued;            /* tickets in its lanes */
+    int32_t process;            /* 1: a process of its own; 0: a thread, or inline */
+    int32_t pid;                /* of the process it runs in; for display; 0: not begun */
+    int32_t restarts;           /* times that it died and was begun anew */
 } dlp_worker_stats;
 
 typedef struct dlp_stage_stats {
@@ -3188,8 +3191,12 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 #define DLPI_WENT_BACK INT_MIN
 #define DLPI_NOBODY (UINT32_MAX / 2)
 
+/* What observers read: the header, this table, and what its records speak of. Types are only ever
+   added, structs only ever grow at their ends, and a record says how far its elements are apart: so
+   an older monitor reads a newer region. What else changes takes a new DLPI_FORMAT. */
 enum { DLPI_REC_CTL = 1, DLPI_REC_WORKERS, DLPI_REC_SLOTS, DLPI_REC_CELLS, DLPI_REC_ITEM_CELLS,
-       DLPI_REC_TRACE, DLPI_REC_TABLE, DLPI_REC_ORDER, DLPI_REC_LANES, DLPI_REC_COUNT };
+       DLPI_REC_TRACE, DLPI_REC_TABLE, DLPI_REC_ORDER, DLPI_REC_LANES, DLPI_REC_PIPE,
+       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE, DLPI_REC_COUNT };
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -3199,11 +3206,63 @@ typedef struct dlpi_record {
 typedef struct dlpi_region {
     uint64_t magic;
     uint32_t format, header_bytes;
-    uint64_t layout;      /* hash of the sizes below: both sides must agree */
+    uint64_t layout;      /* of all structs: who maps the region must agree */
+    uint64_t view;        /* of what observers read: who reads it must agree */
     uint64_t total_bytes;
     uint32_t n_records, record_bytes;
+    uint64_t records_at;  /* records[] from the region's beginning */
+    uint64_t reserved;
     dlpi_record records[DLPI_REC_COUNT];
 } dlpi_region;
+
+/* The pipe, for those who have nothing but the region. */
+typedef struct dlpi_pipe_rec {
+    char name[32];
+    uint64_t token[2];      /* random: a name's record carries the same */
+    uint64_t started_real;  /* CLOCK_REALTIME, ns; for display */
+    int32_t pid, memfd;     /* of the caller; for display */
+    uint32_t uid, n_stages, n_workers, n_work, n_item_work;
+    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
+    uint32_t words_max, units_max, trace_events;
+    int32_t cpus, unordered, staged, threaded; /* threaded: the sampler */
+    uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
+    uint64_t item_cell_stride, off_bells, reserved;
+    uint64_t off_index, off_lengths, off_item_lengths, off_offsets, off_fmeta, off_rec, off_valid;
+    uint64_t off_sampler_state;
+} dlpi_pipe_rec;
+
+/* A stage, in the order in which they were added. */
+typedef struct dlpi_stage_rec {
+    char name[32];
+    int32_t kind, id;
+    int32_t work;           /* place among the stages with workers, n_work: transfer, -1: none */
+    int32_t first_worker, n_workers; /* n_workers counts an inline one */
+    int32_t num_workers;    /* 0: inline */
+    int32_t placement, unit_is_batch, deadline_ms;
+    uint32_t n_producers;   /* lanes [producer][worker]; 0: none */
+    uint64_t sst_offset;    /* in a slot */
+    uint64_t lanes_offset, lane_bytes, lane_cap;
+} dlpi_stage_rec;
+
+/* A field of the batches. */
+typedef struct dlpi_field_rec {
+    char name[32];
+    uint32_t dtype;
+    int32_t ndim, ragged, pad0;
+    int64_t shape[DLP_MAX_DIMS];
+    uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
+} dlpi_field_rec;
+
+/* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
+typedef struct dlpi_share {
+    uint32_t word;        /* B1 futex */
+    uint32_t over;        /* H1 1: all is fed and consumed */
+    uint64_t sleepers;    /* B1 a bit for each consumer */
+    uint64_t rewind;      /* R1 counts batches handed back */
+    uint32_t mode, max_consumers, n_slots, serve_only;
+    uint64_t takers_at, admits_at, consumers_at, consumer_bytes; /* from here; read-only */
+    uint8_t pad[DLPI_LINE - 72];
+} dlpi_share;
 
 /* Where up to 32 workers of a stage sleep. */
 typedef struct dlpi_bell {
@@ -3264,9 +3323,9 @@ typedef struct dlpi_wblock {
     uint64_t max_ns, finished;
     uint64_t running; /* X2 slot (32), row + 1 (32; all ones: the batch) in a callback; 0: none */
     char message[256];
-    int32_t message_errno;
-    int32_t pid, restarts, process; /* of worker processes: the supervisor's words */
+    int32_t message_errno, process; /* 1: in a process of its own */
     uint32_t hist[DLPI_HIST];
+    int32_t pid, restarts; /* restarts: the supervisor's word */
 } dlpi_wblock;
 
 /* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
@@ -3307,6 +3366,12 @@ typedef struct dlpi_fmeta {
 } dlpi_fmeta;
 
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
+_Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
+_Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
+_Static_assert(sizeof(dlpi_stage_rec) == 104, "region layout");
+_Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
+_Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, restarts) + 4, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
@@ -3403,6 +3468,7 @@ typedef struct dlpi_worker {
     pthread_t thread;
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
+    uint64_t view_dealt;  /* a view's: tickets ever put into its lanes */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -3436,15 +3502,22 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
 } dlpi_feeder;
 
 /* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
-typedef struct dlpi_shm_calls {
+typedef struct dlpi_shm_calls dlpi_shm_calls;
+static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
+struct dlpi_shm_calls {
     int (*open)(dlp_pipe *p);            /* check and copy d.shm */
+    int (*resolve)(dlp_pipe *p);         /* the wiring is known: does it go with d.shm? */
+    /* consumers in other processes: by the feeder */
+    bool (*keep)(dlp_pipe *p);           /* who came, who went; did anything change? */
+    bool (*may_feed)(dlp_pipe *p);
+    bool (*slot_free)(dlp_pipe *p, uint32_t s);
+    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
     int (*begin)(dlp_pipe *p);           /* the region is there: name it, start the processes */
     int (*look)(dlp_pipe *p);            /* while the caller waits: DLP_OK, or what is wrong */
     void (*nudge)(dlp_pipe *p);          /* stop was asked for; any thread, signal handlers */
     void (*await)(dlp_pipe *p);          /* close: until no process is left */
     void (*end)(dlp_pipe *p);            /* give up what open and begin took */
-} dlpi_shm_calls;
-static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
+};
 
 struct dlp_pipe {
     dlp_pipe_desc d;
@@ -3456,6 +3529,8 @@ struct dlp_pipe {
     uint32_t stop_asked;  /* S2: stop may be called from the first moment on */
     uint32_t can_ring;    /* S2: ctl and bells are there */
     int32_t pid;
+    int view;             /* 1: a copy that a monitor looks at: there is nothing to run or free */
+    uint64_t view_ns;     /* when that copy was made */
     dlp_error err;
     int n_warnings;
     char warnings[8][160];
@@ -3481,19 +3556,24 @@ struct dlp_pipe {
     int spin_rounds, yield_rounds;
     /* layout */
     uint64_t off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells,
-        off_trace, off_table, off_ring, off_lanes, region_bytes;
+        off_trace, off_table, off_ring, off_lanes, off_taken, off_pipe, off_stages, region_bytes;
     uint64_t slot_stride, off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta,
         off_sampler_state, off_item_lengths;
     uint64_t cell_stride, item_cell_stride;
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private;
+    uint64_t plan_bytes;  /* of region, private records and device buffers */
     int n_workers, n_threads, n_procs;
     int huge_pages; /* DLP_HUGE_* */
     void *shm;      /* what dlpipe_shm.h keeps */
+    uint64_t off_fields, off_share, share_bytes;
+    dlpi_share *share; /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     uint8_t *region;
     int memfd;
+    int name_fd;          /* dlpipe_shm.h: record and lock of the pipe's name, -1: none */
+    char shm_name[64];    /* "": none */
     dlpi_ctl *ctl;
     dlpi_sbell *bells;
     uint32_t *disp;
@@ -3503,7 +3583,7 @@ struct dlp_pipe {
     dlp_tensor *out_fields;
     uint8_t *ones;
     uint8_t *held;        /* [n_slots] */
-    uint8_t *taken;       /* [ring] unordered: delivered */
+    uint8_t *taken;       /* [ring] in the region; unordered: delivered; caller */
     uint64_t *index_buffer;
     void **dev_data;      /* [device_buffers * fields] */
     dlp_spsc_tx *lane_tx; /* all stages' lanes */
@@ -3578,8 +3658,8 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
-/* What became of a row so far: one word, changed by one store, so that a worker that dies has either
-   made a change or not. All that the row's index and fate depend on is in it.
+/* What became of a row so far: one word, changed by one store, so that a worker that dies has made
+   a change or has not. All that the row's index and fate depend on is in it.
    state (2) | tries of the present index (7) | which replacement (7) | workers killed (7) |
    by which stage (4) | 1: held its worker past the deadline (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2 };
@@ -3696,6 +3776,13 @@ static void dlpi_ring_caller(dlpi_ctl *ctl, uint64_t b) {
     dlpi_futex_wake(&ctl->caller_word, 1, UINT32_MAX, (int)ctl->shared);
 }
 
+/* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
+static void dlpi_ring_share(dlpi_share *share) {
+    if (share == NULL || DLPI_LOAD_SEQ(&share->sleepers) == 0) return; /* B1 -> B1 */
+    DLPI_ADD_SEQ(&share->word, 1u);                                    /* B1 -> B1 */
+    dlpi_futex_wake(&share->word, INT_MAX, UINT32_MAX, 1);
+}
+
 static void dlpi_ring_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++) {
         dlpi_stage *st = p->work[i];
@@ -3704,6 +3791,7 @@ static void dlpi_ring_all(dlp_pipe *p) {
     dlpi_ring_feeder(p->ctl);
     dlpi_ring_transfer(p->ctl);
     dlpi_ring_caller(p->ctl, UINT64_MAX);
+    dlpi_ring_share(p->share);
 }
 
 static void dlpi_wake_word(uint32_t *word) {
@@ -3722,6 +3810,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
     dlpi_wake_word(&p->ctl->feeder_word);
     dlpi_wake_word(&p->ctl->transfer_word);
     dlpi_wake_word(&p->ctl->caller_word);
+    if (p->share) dlpi_wake_word(&p->share->word);
 }
 
 static inline void dlpi_bump(uint64_t *counter, uint64_t n) { /* single writer, read by observers */
@@ -3967,7 +4056,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
     }
     if (b < 64 || (b & 63) == 0) f->run_shift = dlpi_run_shift(p, count);
-    DLPI_STORE_RLX(&slot->used, 1u); /* C1: only the feeder sets it */
+    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
     DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
@@ -3978,7 +4067,8 @@ static uint32_t dlpi_feed_free(dlp_pipe *p) {
     for (uint32_t i = 0; i < p->n_slots; i++) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
-        if (DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->used) == 0) return s; /* C1 <- C1 */
+        if (DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
+        if (p->share == NULL || dlpi_shm->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -4075,12 +4165,15 @@ static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
 
 static inline uint64_t dlpi_ticket(uint64_t b, uint32_t unit) { return b << 20 | unit; }
 
+static dlp_spsc *dlpi_lane_at(const dlp_pipe *p, const dlpi_stage *st, uint32_t k) {
+    return (dlp_spsc *)(void *)(p->region + p->off_lanes + st->lanes_offset + k * st->lane_bytes);
+}
+
 static uint64_t dlpi_worker_load(const dlp_pipe *p, const dlpi_stage *st, int worker) {
     uint64_t dealt = 0;
     for (uint32_t i = 0; i < st->n_producers; i++) {
-        const dlp_spsc_tx *tx =
-            &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)worker];
-        dealt += DLPI_LOAD_RLX(&tx->lane->tail); /* an estimate */
+        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)worker;
+        dealt += DLPI_LOAD_RLX(&dlpi_lane_at(p, st, k)->tail); /* an estimate */
     }
     /* an estimate */
     return dealt - DLPI_LOAD_RLX(&p->workers[st->first_worker + worker].wb->finished);
@@ -4137,6 +4230,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feeder *f = &p->feed;
     uint64_t before = f->published;
     if (f->ended) return 0;
+    if (p->share && !dlpi_shm->may_feed(p)) return 0;
     if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - DLPI_LOAD_SEQ(&p->ctl->delivered); /* V1 <- V1 */
@@ -4153,6 +4247,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     if (f->ended) {
         DLPI_STORE_SEQ(&p->ctl->fed_all, 1u); /* T1 -> T1: after the tail */
         dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_ring_share(p->share);
     }
     return f->published - before;
 }
@@ -4377,6 +4472,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
         dlpi_ring_transfer(p->ctl);
     } else {
         dlpi_ring_caller(p->ctl, p->xfer ? UINT64_MAX : b);
+        dlpi_ring_share(p->share);
     }
 }
 
@@ -4448,8 +4544,8 @@ static void dlpi_rows_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlpi_rewind(p, 0, w->st->work);
 }
 
-/* Undo that batch b left stage k: its ready becomes that of the batch before, with another count, so
-   that a closer that has read it cannot swap it; and no row of it is done. */
+/* Undo that batch b left stage k: its ready becomes that of the batch before, with another count,
+   so that a closer that has read it cannot swap it; and no row of it is done. */
 static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
     dlpi_sst *sst = dlpi_sst_at(p, s, p->work[k]);
     if (k + 1 >= p->n_item_work) {
@@ -4913,8 +5009,8 @@ static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bo
         dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
 
-/* The indices of rows of which some may have been run, replaced, or left by a worker that died: each
-   follows from its record alone. */
+/* The indices of rows of which some may have been run, replaced, or left by a worker that died:
+   each follows from its record alone. */
 static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t already) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -5458,6 +5554,7 @@ moved:
 static void dlpi_tid_note(dlpi_worker *w) { /* for people */
 #if defined(__linux__)
     DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
+    DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid());
 #else
     DLPI_UNUSED(w);
 #endif
@@ -5523,17 +5620,27 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
+/* Where there are consumers, the feeder also keeps their books, until they have all. */
+static bool dlpi_feeder_step(dlp_pipe *p) {
+    bool moved = p->share && dlpi_shm->keep(p);
+    return dlpi_feed(p, 1) > 0 || moved;
+}
+
+static bool dlpi_feeder_over(const dlp_pipe *p) {
+    return p->feed.ended && (p->share == NULL || DLPI_LOAD_RLX(&p->share->over) != 0); /* H1 */
+}
+
 static void *dlpi_thread_feeder(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
     dlpi_ctl *ctl = p->ctl;
     dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !p->feed.ended) {
+    while (!dlpi_stopped(p) && !dlpi_feeder_over(p)) {
         uint32_t word;
-        if (dlpi_feed(p, 1) > 0) continue;
+        if (dlpi_feeder_step(p)) continue;
         word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
-        if (dlpi_feed(p, 1) == 0 && !dlpi_stopped(p) && !p->feed.ended)
+        if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
             dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS,
                             (int)ctl->shared);
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
@@ -5672,7 +5779,7 @@ static void dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_wake_all(p);
 }
 
-/* A worker that follows a dead one takes over its lanes where their published counters are. */
+/* A worker process takes over its lanes where their published counters are. */
 __attribute__((unused)) static int dlpi_lanes_again(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st, *next = st->work + 1 < p->n_work ? p->work[st->work + 1] : NULL;
@@ -5681,13 +5788,13 @@ __attribute__((unused)) static int dlpi_lanes_again(dlpi_worker *w) {
     for (uint32_t i = 0; rc == DLP_OK && i < st->n_producers; i++) {
         uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)w->id;
         dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + k];
-        rc = dlp_spsc_attach_rx(rx, rx->lane, st->lane_bytes);
+        rc = dlp_spsc_attach_rx(rx, dlpi_lane_at(p, st, k), st->lane_bytes);
         taken += rx->head;
     }
     for (int i = 0; rc == DLP_OK && next && next->n_producers > 0 && i < next->n_workers; i++) {
         uint32_t k = (uint32_t)(w->id * next->n_workers + i);
         dlp_spsc_tx *tx = &p->lane_tx[next->lane_base + k];
-        rc = dlp_spsc_attach_tx(tx, tx->lane, next->lane_bytes);
+        rc = dlp_spsc_attach_tx(tx, dlpi_lane_at(p, next, k), next->lane_bytes);
     }
     DLPI_STORE_RLX(&w->wb->finished, taken); /* an estimate of its load */
     return rc;
@@ -6469,6 +6576,7 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static int dlpi_add_refused(const dlp_pipe *p) {
+    if (p->view) return DLP_ERR_STATE;
     return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
 }
 
@@ -6737,6 +6845,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if ((rc = dlpi_check_workers(p, p->work[i])) != DLP_OK) return rc;
     if (p->n_procs > 0 && p->shm == NULL && (rc = dlpi_shm->open(p)) != DLP_OK) return rc;
+    if (p->shm && (rc = dlpi_shm->resolve(p)) != DLP_OK) return rc;
     ds = &p->fetch->dataset;
     rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
     if (rc != DLP_OK) return rc;
@@ -6830,7 +6939,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t buffers = p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
     uint64_t bytes = sizeof *p + 4096 + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
     bytes += p->n_slots * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
-    bytes += p->batch_rows + 2u * (uint64_t)p->ring + p->global_batch * 8;
+    bytes += p->batch_rows + (uint64_t)p->ring + p->global_batch * 8;
     bytes += p->prefetch * sizeof(dlpi_cell_use);
     bytes += (buffers * p->batches.n + 1) * sizeof(void *) + (buffers + 1) * sizeof(uint32_t);
     bytes += ((uint64_t)p->n_lanes + 1) * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
@@ -6860,6 +6969,10 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_ctl = dlpi_take_bytes(&at, sizeof(dlpi_ctl), DLPI_LINE);
     p->off_bells = dlpi_take_bytes(&at, (uint64_t)p->n_work * sizeof(dlpi_sbell), DLPI_LINE);
     p->off_ring = dlpi_take_bytes(&at, p->ring * sizeof(uint32_t), DLPI_LINE);
+    p->off_taken = dlpi_take_bytes(&at, p->ring, DLPI_LINE);
+    p->off_pipe = dlpi_take_bytes(&at, sizeof(dlpi_pipe_rec), DLPI_LINE);
+    p->off_stages = dlpi_take_bytes(&at, (uint64_t)p->n_stages * sizeof(dlpi_stage_rec), 8);
+    p->off_fields = dlpi_take_bytes(&at, p->batches.n * sizeof(dlpi_field_rec), 8);
     p->off_workers = dlpi_take_bytes(&at, lanes * dlpi_wblock_stride(), DLPI_LINE);
     p->off_slots = dlpi_take_bytes(&at, p->n_slots * p->slot_stride, DLPI_LINE);
     p->off_table = dlpi_take_bytes(
@@ -6867,6 +6980,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
     p->off_trace =
         dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
+    p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
@@ -6874,6 +6988,9 @@ static void dlpi_layout(dlp_pipe *p) {
     p->region_bytes = (at + 4095) / 4096 * 4096;
     if (p->huge_pages > 0) p->region_bytes = (at + (2u << 20) - 1) >> 21 << 21;
     p->plan_private = dlpi_private_bytes(p);
+    p->plan_bytes = p->region_bytes + p->plan_private;
+    if (p->xfer)
+        p->plan_bytes += (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
 }
 
 static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
@@ -6901,6 +7018,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
                       dlpi_device_bytes(p));
     dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
     dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
+    dlpi_plan_add(plan, "consumers", 1, p->share_bytes);
     dlpi_plan_add(plan, "trace rings", (uint64_t)p->n_workers + 1,
                   (uint64_t)p->trace_events * sizeof(dlp_trace_event));
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1,
@@ -6908,6 +7026,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     named = plan->total_bytes;
     if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
     named -= ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
+    if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, p->region_bytes - named);
     dlpi_plan_add(plan, "this process: pipe and views", 1,
                   p->plan_private - ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker));
@@ -7085,24 +7204,147 @@ static uint64_t dlpi_layout_hash(void) {
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE);
 }
 
-/* Fill the header; the magic comes last, so that a half-made region is none. */
+/* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
+static uint64_t dlpi_view_hash(void) {
+    static const size_t at[] = {
+        offsetof(dlpi_ctl, tail), offsetof(dlpi_ctl, base), offsetof(dlpi_ctl, delivered),
+        offsetof(dlpi_ctl, held), offsetof(dlpi_ctl, items), offsetof(dlpi_ctl, bytes),
+        offsetof(dlpi_ctl, wait_ns), offsetof(dlpi_ctl, step_ns), offsetof(dlpi_ctl, first_ns),
+        offsetof(dlpi_ctl, epoch), offsetof(dlpi_ctl, started_ns), offsetof(dlpi_ctl, stop),
+        offsetof(dlpi_ctl, error_ready), offsetof(dlpi_ctl, error), offsetof(dlpi_ctl, skips),
+        offsetof(dlpi_ctl, skip_ring), offsetof(dlpi_wblock, items), offsetof(dlpi_wblock, bytes),
+        offsetof(dlpi_wblock, busy_ns), offsetof(dlpi_wblock, cpu_ns),
+        offsetof(dlpi_wblock, current), offsetof(dlpi_wblock, since_ns),
+        offsetof(dlpi_wblock, retried), offsetof(dlpi_wblock, left_out),
+        offsetof(dlpi_wblock, trace_head), offsetof(dlpi_wblock, state),
+        offsetof(dlpi_wblock, max_ns), offsetof(dlpi_wblock, finished),
+        offsetof(dlpi_wblock, hist), offsetof(dlpi_wblock, pid), offsetof(dlpi_sst, ready),
+        offsetof(dlp_spsc, tail), sizeof(dlp_skip), sizeof(dlp_error), sizeof(dlp_trace_event),
+        DLPI_HIST, DLPI_SKIP_RING};
+    uint64_t h = DLPI_FORMAT;
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) h = dlp_hash(h, at[i], i, DLPI_MAGIC);
+    return h;
+}
+
+static void dlpi_token(uint64_t *token) {
+    struct timespec t;
+#if defined(__linux__) && defined(SYS_getrandom)
+    if (syscall(SYS_getrandom, token, 16, 1) == 16) return; /* GRND_NONBLOCK */
+#endif
+    clock_gettime(CLOCK_REALTIME, &t);
+    token[0] = dlp_hash((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec, (uint64_t)getpid(), 1);
+    token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);
+}
+
+static void dlpi_stage_describe(const dlp_pipe *p, const dlpi_stage *st, dlpi_stage_rec *r) {
+    dlpi_copy_text(r->name, sizeof r->name, st->name);
+    r->kind = st->kind;
+    r->id = st->id;
+    r->work = st->work;
+    r->placement = st->w.placement;
+    r->deadline_ms = st->w.deadline_ms;
+    if (st->work < 0) return;
+    r->first_worker = st->first_worker;
+    r->n_workers = st->n_workers;
+    r->num_workers = st == p->xfer ? st->transfer.threaded : st->w.num_workers;
+    r->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM;
+    r->sst_offset = st->sst_offset;
+    r->n_producers = st->n_producers;
+    r->lanes_offset = st->lanes_offset;
+    r->lane_bytes = st->lane_bytes;
+    r->lane_cap = st->lane_cap;
+}
+
+static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    dlpi_copy_text(r->name, sizeof r->name, p->name);
+    dlpi_token(r->token);
+    r->started_real = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    r->pid = (int32_t)getpid();
+    r->memfd = p->memfd;
+    r->uid = (uint32_t)geteuid();
+    r->n_stages = (uint32_t)p->n_stages;
+    r->n_workers = (uint32_t)p->n_workers;
+    r->n_work = (uint32_t)p->n_work;
+    r->n_item_work = (uint32_t)p->n_item_work;
+    r->prefetch = p->prefetch;
+    r->max_held = p->max_held;
+    r->n_slots = p->n_slots;
+    r->ring = p->ring;
+    r->window = p->window;
+    r->batch_rows = p->batch_rows;
+    r->words_max = p->words_max;
+    r->units_max = p->units_max;
+    r->trace_events = p->trace_events;
+    r->cpus = p->cpus;
+    r->unordered = p->d.unordered;
+    r->staged = p->staged;
+    r->threaded = p->sampler->sampler.threaded;
+    r->plan_bytes = p->plan_bytes;
+    r->global_batch = p->global_batch;
+    r->batches_per_epoch = p->batches_per_epoch;
+    r->samples = p->samples;
+    r->item_cell_stride = p->item_cell_stride;
+    r->off_bells = p->off_bells;
+    r->off_index = p->off_index;
+    r->off_lengths = p->off_lengths;
+    r->off_item_lengths = p->off_item_lengths;
+    r->off_offsets = p->off_offsets;
+    r->off_fmeta = p->off_fmeta;
+    r->off_rec = p->off_rec;
+    r->off_valid = p->off_valid;
+    r->off_sampler_state = p->off_sampler_state;
+}
+
+static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        dlpi_copy_text(r[f].name, sizeof r[f].name, d->name);
+        r[f].dtype = d->f.dtype;
+        r[f].ndim = d->f.ndim;
+        r[f].ragged = d->f.ragged;
+        memcpy(r[f].shape, d->f.shape, sizeof r[f].shape);
+        r[f].elem_bytes = d->elem_bytes;
+        r[f].row_bytes = d->row_bytes;
+        r[f].capacity = d->capacity;
+        r[f].offset = d->offset;
+    }
+}
+
+/* Fill header and records; the magic comes last, so that a half-made region is none. */
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
+    dlpi_stage_rec *stages = (dlpi_stage_rec *)(void *)(p->region + p->off_stages);
     uint64_t lanes = (uint64_t)p->n_workers + 1;
     r->format = DLPI_FORMAT;
     r->header_bytes = sizeof *r;
     r->record_bytes = sizeof(dlpi_record);
+    r->records_at = offsetof(dlpi_region, records);
     r->layout = dlpi_layout_hash();
+    r->view = dlpi_view_hash();
     r->total_bytes = p->region_bytes;
+    dlpi_pipe_describe(p, (dlpi_pipe_rec *)(void *)(p->region + p->off_pipe));
+    for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(p, &p->stages[i], &stages[i]);
+    dlpi_region_record(r, DLPI_REC_PIPE, p->off_pipe, sizeof(dlpi_pipe_rec), 1);
+    dlpi_region_record(r, DLPI_REC_STAGES, p->off_stages, sizeof(dlpi_stage_rec),
+                       (uint64_t)p->n_stages);
     dlpi_region_record(r, DLPI_REC_CTL, p->off_ctl, sizeof(dlpi_ctl), 1);
     dlpi_region_record(r, DLPI_REC_ORDER, p->off_ring, sizeof(uint32_t), p->ring);
+    dlpi_region_record(r, DLPI_REC_TAKEN, p->off_taken, 1, p->ring);
     dlpi_region_record(r, DLPI_REC_WORKERS, p->off_workers, dlpi_wblock_stride(), lanes);
     dlpi_region_record(r, DLPI_REC_SLOTS, p->off_slots, p->slot_stride, p->n_slots);
     dlpi_region_record(r, DLPI_REC_TABLE, p->off_table, p->off_lanes - p->off_table, 1);
     dlpi_region_record(r, DLPI_REC_LANES, p->off_lanes, p->lanes_bytes, 1);
     dlpi_region_record(r, DLPI_REC_TRACE, p->off_trace, p->trace_events * sizeof(dlp_trace_event),
                        lanes);
+    if (p->staged)
+        dlpi_region_record(r, DLPI_REC_ITEM_CELLS, p->off_item_cells, p->item_cell_stride,
+                           p->prefetch);
     dlpi_region_record(r, DLPI_REC_CELLS, p->off_cells, p->cell_stride, p->n_slots);
+    dlpi_fields_describe(p, (dlpi_field_rec *)(void *)(p->region + p->off_fields));
+    dlpi_region_record(r, DLPI_REC_FIELDS, p->off_fields, sizeof(dlpi_field_rec), p->batches.n);
+    if (p->share_bytes > 0) dlpi_region_record(r, DLPI_REC_SHARE, p->off_share, p->share_bytes, 1);
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
@@ -7114,7 +7356,6 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->out_fields = calloc((size_t)p->n_slots * p->batches.n, sizeof *p->out_fields);
     p->ones = malloc(p->batch_rows);
     p->held = calloc(p->n_slots, 1);
-    p->taken = calloc(p->ring, 1);
     p->taken_by_xfer = calloc(p->ring, 1);
     p->feed.ahead_index = malloc((size_t)p->global_batch * 8);
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
@@ -7122,7 +7363,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->dev_slot = calloc((size_t)buffers + 1, sizeof *p->dev_slot);
     p->lane_tx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_tx);
     p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken &&
+    if (p->workers && p->out && p->out_fields && p->ones && p->held &&
         p->taken_by_xfer && p->feed.ahead_index && p->feed.cells && p->dev_data && p->dev_slot &&
         p->lane_tx && p->lane_rx)
         return DLP_OK;
@@ -7132,7 +7373,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
 
 static void dlpi_private_free(dlp_pipe *p) {
     void *all[] = {p->workers,  p->out,           p->out_fields,       p->ones,       p->held,
-                   p->taken,    p->taken_by_xfer, p->feed.ahead_index, p->feed.cells, p->dev_data,
+                   p->taken_by_xfer, p->feed.ahead_index, p->feed.cells, p->dev_data,
                    p->dev_slot, p->lane_tx,       p->lane_rx};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
@@ -7148,6 +7389,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->trace =
         (dlp_trace_event *)(void *)(p->region + p->off_trace) + (size_t)global * p->trace_events;
     w->wb->current = UINT64_MAX;
+    if (st == NULL || st->w.placement != DLP_PLACE_PROCESSES) w->wb->pid = (int32_t)getpid();
     w->clock_every = 1;
     w->item.data = w->data;
     w->item.length = w->length;
@@ -7166,7 +7408,7 @@ static int dlpi_lanes_init(dlp_pipe *p) {
         dlpi_stage *st = p->work[i];
         uint32_t n = st->n_producers * (uint32_t)st->n_workers;
         for (uint32_t k = 0; k < n; k++) {
-            void *mem = p->region + p->off_lanes + st->lanes_offset + k * st->lane_bytes;
+            void *mem = dlpi_lane_at(p, st, k);
             int rc = dlp_spsc_init(mem, st->lane_bytes, 8, st->lane_cap, p->n_procs > 0);
             if (rc == DLP_OK)
                 rc = dlp_spsc_attach_tx(&p->lane_tx[st->lane_base + k], mem, st->lane_bytes);
@@ -7292,15 +7534,31 @@ static int dlpi_start_threads(dlp_pipe *p) {
     return rc;
 }
 
-static int dlpi_live_init(dlp_pipe *p) {
-    int rc;
+static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = (dlpi_ctl *)(void *)(p->region + p->off_ctl);
     p->bells = (dlpi_sbell *)(void *)(p->region + p->off_bells);
     p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
+    p->share = p->share_bytes > 0 ? (dlpi_share *)(void *)(p->region + p->off_share) : NULL;
+    p->taken = p->region + p->off_taken;
+    memset(p->ones, 1, p->batch_rows);
+}
+
+static void dlpi_live_workers(dlp_pipe *p) {
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
+    }
+    if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
+    p->trainer = &p->workers[p->n_workers];
+    dlpi_worker_init(p, p->sampler, 0, p->n_workers);
+}
+
+static int dlpi_live_init(dlp_pipe *p) {
+    int rc;
+    dlpi_live_point(p);
     DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
-    memset(p->ones, 1, p->batch_rows);
-    p->ctl->shared = p->n_procs > 0;
+    p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
     for (int i = 0; i < p->n_work; i++) p->bells[i].shared = p->ctl->shared;
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
@@ -7308,17 +7566,13 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items, p->region + p->off_table);
     p->params_hash =
         dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
-    dlpi_region_init(p);
     for (int i = 0; i < p->n_work; i++) {
         dlpi_stage *st = p->work[i];
         uint64_t deadline = (uint64_t)st->w.deadline_ms * 1000000u;
         if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
             p->deadline_ns = deadline;
-        for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
-    if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
-    p->trainer = &p->workers[p->n_workers];
-    dlpi_worker_init(p, p->sampler, 0, p->n_workers);
+    dlpi_live_workers(p);
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->pub = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
@@ -7334,7 +7588,9 @@ static int dlpi_live_init(dlp_pipe *p) {
     }
     dlpi_feed_epoch(&p->feed, 0);
     if ((rc = dlpi_lanes_init(p)) != DLP_OK) return rc;
-    return p->d.resume ? dlpi_state_take(p) : DLP_OK;
+    if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
+    dlpi_region_init(p);
+    return DLP_OK;
 }
 
 /* All that processes share with this one, and the processes. */
@@ -7452,10 +7708,12 @@ static int dlpi_close(dlp_pipe *p) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-stats      COUNTERS AND TRACE, READ */
 
+static uint64_t dlpi_stats_now(const dlp_pipe *p) { return p->view ? p->view_ns : dlpi_now_ns(); }
+
 static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worker_stats *out) {
     const dlpi_wblock *b = w->wb;
     /* statistics, here and below */
-    uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = dlpi_now_ns();
+    uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = dlpi_stats_now(p);
     memset(out, 0, sizeof *out);
     out->stage = w->st->id;
     out->worker = w->id;
@@ -7469,11 +7727,13 @@ static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worke
     out->cpu_ns = DLPI_LOAD_RLX(&b->cpu_ns);
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
-    for (uint32_t i = 0; i < w->st->n_producers; i++) {
-        const dlpi_stage *st = w->st;
-        dlp_spsc_tx *tx =
-            &p->lane_tx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)w->id];
-        out->queued += DLPI_LOAD_RLX(&tx->lane->tail);
+    out->process = w->st->w.placement == DLP_PLACE_PROCESSES && w->st->w.num_workers > 0;
+    out->pid = DLPI_LOAD_RLX(&b->pid);
+    out->restarts = DLPI_LOAD_RLX(&b->restarts);
+    out->queued = w->view_dealt;
+    for (uint32_t i = 0; i < w->st->n_producers && !p->view; i++) {
+        uint32_t k = i * (uint32_t)w->st->n_workers + (uint32_t)w->id;
+        out->queued += DLPI_LOAD_RLX(&dlpi_lane_at(p, w->st, k)->tail);
     }
     if (out->queued) out->queued -= DLPI_LOAD_RLX(&b->finished);
 }
@@ -7550,7 +7810,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_ctl *ctl = p->ctl;
     uint64_t hist[DLPI_HIST], n = 0;
     memset(out, 0, sizeof *out);
-    out->elapsed_ns = dlpi_now_ns() - ctl->started_ns;
+    out->elapsed_ns = dlpi_stats_now(p) - ctl->started_ns;
     out->batches = DLPI_LOAD_RLX(&ctl->delivered); /* statistics, here and below */
     out->items = DLPI_LOAD_RLX(&ctl->items);
     out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
@@ -7569,9 +7829,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->cpus = (uint32_t)p->cpus;
     out->n_stages = (uint32_t)p->n_stages;
     out->n_workers = (uint32_t)p->n_workers;
-    out->plan_bytes = p->region_bytes + p->plan_private;
-    if (p->xfer)
-        out->plan_bytes += (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
+    out->plan_bytes = p->plan_bytes;
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_stats(p, &p->stages[i], &out->stages[i]);
     dlpi_ready_stats(p, out);
 }
@@ -7628,7 +7886,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
         if (err) err->errnum = ENOMEM;
         return DLP_ERR_MEMORY;
     }
-    p->memfd = -1;
+    p->memfd = p->name_fd = -1;
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
@@ -7770,6 +8028,7 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     dlp_plan plan;
     int rc;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (p->view) return DLP_ERR_STATE;
     if (!p->prepared) {
         if (p->err.code != 0) return p->err.code;
         if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
@@ -7805,7 +8064,7 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing) return DLP_ERR_STATE;
+    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
     if (p->err.code != 0) return p->err.code;
@@ -7821,6 +8080,7 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     uint32_t s;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
+    if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_slots || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
@@ -7838,7 +8098,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing) return DLP_ERR_STATE;
+    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->err.code != 0) return p->err.code;
     p->epoch_end_due = 0;
@@ -7857,7 +8117,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p == NULL || dlpi_forked(p)) return;
+    if (p == NULL || p->view || dlpi_forked(p)) return;
     DLPI_STORE_SEQ(&p->stop_asked, 1u);                     /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->can_ring) != 0) dlpi_stop_now(p); /* S2 <- S2 */
     errno = saved;
@@ -7865,6 +8125,7 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
+    if (p->view) return DLP_ERR_STATE;
     return dlpi_forked(p) ? DLP_ERR_FORKED : dlpi_close(p);
 }
 
@@ -7881,7 +8142,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state s;
     uint32_t slot = 0;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started) return DLP_ERR_STATE;
+    if (!p->started || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (batch != NULL) {
         slot = (uint32_t)(uintptr_t)batch->internal;

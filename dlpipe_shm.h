@@ -19,9 +19,10 @@
    >>shm-consumer   SEVERAL CONSUMERS OF ONE PIPE
    >>shm-impl-names       RECORDS AND LOCKS
    >>shm-impl-monitor     COPY, CHECK, THEN USE
-   >>shm-impl-consumer    WHO HOLDS WHAT
    >>shm-impl-supervisor  WORKERS ARE STARTED, WATCHED AND REPLACED
+   >>shm-impl-consumer    WHO HOLDS WHAT
    >>shm-impl-exec        A SECOND PROGRAM THAT IS THE SAME
+   >>shm-impl-start       THE CALLER: START, WATCH, CLOSE
    >>shm-impl-public      THE PUBLIC CALLS
 */
 
@@ -74,11 +75,33 @@ typedef struct dlp_shm_desc {
     int32_t huge_pages;     /* DLP_HUGE_* */
     int32_t share;          /* DLP_SHARE_*; named pipes without a transfer stage */
     int32_t max_consumers;  /* with share: 1..64 programs at once; 0: 8 */
-    int32_t serve_only;     /* with share: 1: this process takes no batches, see dlp_shm_serve */
+    int32_t serve_only;     /* with share: 1: this process takes no batches, see dlp_shm_serve;
+                               DLP_SHARE_ONE: 1 */
+    int32_t wait_consumers; /* with share: nothing is fetched before so many have come; 0: begin at
+                               once (serve_only: with the first) */
     dlp_shm_init_fn init;   /* DLP_SHM_EXEC: NULL or registered */
     const void *blob;       /* DLP_SHM_EXEC: for init; copied at start */
     uint64_t blob_bytes;    /* 0..2^30 */
 } dlp_shm_desc;
+
+/* Register a callback under its own name, before main begins: at file scope, in any file.
+   DLP_SHM_CALLBACK(fetch); */
+#define DLP_SHM_CALLBACK(function) \
+    __attribute__((constructor)) static void dlp_shm_register_##function(void) { \
+        dlp_shm_register(#function, (dlp_shm_fn)(function)); \
+    } \
+    struct dlp_shm_register_semicolon
+
+/* The same by a call, before dlp_shm_main.
+   name: 1..63 bytes, copied - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE: another function has that
+   name; DLP_ERR_MEMORY: 256 are registered - one thread at a time - does not wait or allocate. */
+DLPDEF int dlp_shm_register(const char *name, dlp_shm_fn fn);
+
+/* For DLP_SHM_EXEC: the first line of main. In a process that was begun as a pipe's supervisor it
+   becomes that, and does not return; else it does nothing. A program that leaves it out is told so
+   by start; it never runs twice. Worker processes see nothing of this process's memory: their
+   callbacks are those registered, and get what shm.init makes of shm.blob as their user. */
+DLPDEF void dlp_shm_main(int argc, char **argv);
 
 /* Start the worker processes now, before start: for programs that make threads or open a device in
    between. What workers see of this process's memory is how it is at this moment. The pipe's wiring
@@ -86,6 +109,128 @@ typedef struct dlp_shm_desc {
    Returns what dlp_pipe_start returns of checking and allocating; DLP_ERR_STATE: called before, or
    after start - caller - allocates all that is shared. */
 DLPDEF int dlp_pipe_fork(dlp_pipe *p);
+
+/* ---------------------------------------------------------------------------------------------
+   >>shm-names      NAMED PIPES
+   A name is a small record in /dev/shm ("dlpipe.NAME", mode 0600) that says where the pipe is. The
+   pipe's processes hold a lock on it, which the kernel takes back with the last of them: a name
+   whose lock is free belongs to nobody, and the next pipe of that name takes it over. Pids in it
+   are for people. */
+
+typedef struct dlp_shm_name {
+    char name[64];
+    int32_t pid;       /* of the owner as it sees itself; 0: the record cannot be read */
+    int32_t alive;     /* 1: its lock is held; 0: stale; -1: another user's, not known */
+    uint32_t uid;      /* who made it */
+    uint64_t age_ms;   /* since it was made; 0: not known */
+} dlp_shm_name;
+
+/* List the names on this machine.
+   out: [max], may be NULL with max 0 - returns how many there are, more than max perhaps;
+   DLP_ERR_ARG, DLP_ERR_SYSTEM with errno (no /dev/shm) - any thread - opens each record and tries
+   its lock for a moment; allocates what opendir does. */
+DLPDEF int dlp_shm_names(dlp_shm_name *out, int max);
+
+/* Remove names whose owners are gone, by their locks, never by pids. Pipes' memory goes by itself.
+   name: one name, NULL: all of this user - returns how many were removed: 0 where the name is in
+   use or is not there; DLP_ERR_ARG (no name), DLP_ERR_SYSTEM with errno (not this user's, no
+   regular file, or no /dev/shm) - any thread - as dlp_shm_names. */
+DLPDEF int dlp_shm_remove_stale(const char *name);
+
+/* ---------------------------------------------------------------------------------------------
+   >>shm-monitor    LOOKING IN FROM OUTSIDE
+   A monitor copies a pipe's records out of its region and reads the copy. It opens the region read
+   only and never maps it, so it can neither disturb a pipe nor be stopped by one: a pipe that runs,
+   hangs or is stopped (SIGSTOP) looks the same. It needs what a debugger needs: the same user, or
+   root. What it copies is checked before use; a torn or hostile region is an error. */
+
+typedef struct dlp_monitor dlp_monitor;
+
+typedef struct dlp_monitor_info {
+    char name[32];          /* dlp_pipe_desc.name */
+    char shm_name[64];      /* by which it was opened, or "" */
+    int32_t pid, memfd;     /* where it was found */
+    uint32_t uid;           /* of the owner, as it said */
+    int32_t stopped;        /* 1: stop or close was called */
+    uint64_t started_ns;    /* CLOCK_REALTIME */
+    uint64_t trace_events;  /* of a lane that are copied, at most */
+} dlp_monitor_info;
+
+/* Find a pipe and make the first copy.
+   out: to be closed; who: copied: "PID"; "PID:PIPE" where a process has several, PIPE being
+   dlp_pipe_desc.name or the number of the memfd; or a name (digits alone are a pid); err: written
+   on failure, may be NULL - returns DLP_OK; DLP_ERR_ARG (who says nothing, or several pipes: the
+   message lists them); DLP_ERR_STATE (the owner is gone, has no pipe, or it is still starting);
+   DLP_ERR_SYSTEM with errno (no such process or name, no permission); DLP_ERR_UNSUPPORTED (a pipe
+   of another version); DLP_ERR_CORRUPT; DLP_ERR_MEMORY - any thread - allocates; waits up to 200 ms
+   for a pipe that starts. */
+DLPDEF int dlp_monitor_open(dlp_monitor **out, const char *who, dlp_error *err);
+
+/* Copy again.
+   err: as above - returns DLP_OK; DLP_ERR_STATE: the owner is gone or has closed the pipe, the last
+   copy stays; DLP_ERR_CORRUPT, _SYSTEM - one thread at a time - does not allocate; copies a few KiB
+   for each worker, and at most 64 MiB of traces. */
+DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err);
+
+/* The copy as a pipe, until dlp_monitor_close; NULL of NULL. dlp_pipe_stats, worker_stats, skips,
+   explain, trace_lanes, trace, write_trace, write_timeline and batches_per_epoch speak of the
+   moment of the last refresh; dlp_pipe_error tells the error that a worker or sampler met; all
+   other calls return DLP_ERR_STATE. Not while refresh runs. */
+DLPDEF dlp_pipe *dlp_monitor_pipe(dlp_monitor *m);
+
+/* Tell whose pipe it is. Returns DLP_OK, DLP_ERR_ARG. Not while refresh runs. */
+DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out);
+
+/* Free the copy. m: NULL is nothing. */
+DLPDEF void dlp_monitor_close(dlp_monitor *m);
+
+/* ---------------------------------------------------------------------------------------------
+   >>shm-consumer   SEVERAL CONSUMERS OF ONE PIPE
+   Programs that train on the same batches share one pipe, its workers and its memory. The pipe has
+   a name and dlp_shm_desc.share; its sampler runs in a thread. A consumer gets batches from when it
+   comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is copied.
+
+     DLP_SHARE_EACH  every consumer, and the pipe's own caller unless serve_only, gets every batch
+   in order. A slot is free when all have released it: the slowest sets the pace. DLP_SHARE_ONE each
+   batch goes to one consumer, the next one to whoever asks. What a consumer held when it died, or
+   closed, goes to another.
+
+   A consumer that dies holds nothing up: its place is a lock, which the kernel takes back. It is
+   looked for every 50 ms. Consumers map the pipe's memory and could write to it: they are trusted
+   as far as the same user is. They check what they read. */
+
+typedef struct dlp_consumer dlp_consumer;
+
+typedef struct dlp_consumer_desc {
+    int32_t max_held; /* batches held at once; 0: 1; at most what the pipe's max_held is */
+} dlp_consumer_desc;
+
+/* Become a consumer of the pipe of that name.
+   out: to be closed; desc: NULL is {0}; err: written on failure, may be NULL - returns DLP_OK;
+   DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not shared, or all places are taken);
+   DLP_ERR_SYSTEM, _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the consumer is
+   then used by one at a time - allocates and maps. */
+DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
+                             dlp_error *err);
+
+/* As dlp_pipe_next, with its codes and its view of a batch. DLP_END: all is consumed (SHARE_ONE: by
+   all, since another may die). DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT. */
+DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms);
+
+/* Give a batch back. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
+DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch);
+
+/* What went wrong first. Never NULL; until close. */
+DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c);
+
+/* Leave. Batches held are gone for this program. c: NULL is nothing. */
+DLPDEF void dlp_consumer_close(dlp_consumer *c);
+
+/* In the pipe's process, with serve_only: wait while others consume.
+   timeout_ms: as dlp_pipe_next - returns DLP_END: all is consumed; DLP_TIMEOUT, DLP_STOPPED; the
+   codes of errors that dlp_pipe_next returns; DLP_ERR_STATE: not started, or not serve_only -
+   caller. */
+DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 
 #ifdef __cplusplus
 }
@@ -100,8 +245,842 @@ DLPDEF int dlp_pipe_fork(dlp_pipe *p);
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+
+/* ---------------------------------------------------------------------------------------------
+   >>shm-impl-names       RECORDS AND LOCKS
+   Who holds the lock (flock, on the open file description) owns the name, and the name's file is
+   the one that its path leads to. So whoever got the lock looks whether the path still leads to
+   the file it locked: if not, the name was removed in between, and it begins again. The lock is
+   inherited by fork and freed by the kernel when the last process that has it is gone.
+     made by O_EXCL, locked, written: a creator that dies in between leaves a stale name, whole or
+     not; found with a free lock: taken over in place; removed only by who holds the lock.
+   Listing tries the lock for a moment, so a creator that finds it held looks again for 50 ms. */
+
+#ifndef DLPI_SHM_DIR
+#define DLPI_SHM_DIR "/dev/shm"
+#endif
+#define DLPI_NAME_PREFIX "dlpipe."
+#define DLPI_NAME_PATH (sizeof DLPI_SHM_DIR + sizeof DLPI_NAME_PREFIX + 64)
+#define DLPI_NAME_MAGIC UINT64_C(0x656d616e706c6400)
+#define DLPI_NAME_FORMAT 1u
+
+typedef struct dlpi_name_rec {
+    uint64_t magic;
+    uint32_t format, bytes;
+    char name[64];
+    int32_t pid, memfd;
+    uint32_t uid, pad0;
+    uint64_t token[2];
+    uint64_t started_real; /* ns */
+    uint64_t check;        /* of all before it */
+} dlpi_name_rec;
+_Static_assert(sizeof(dlpi_name_rec) == 128, "record layout");
+
+static bool dlpi_name_ok(const char *name) {
+    size_t n = name ? strnlen(name, 64) : 0;
+    if (n < 1 || n > 63 || name[0] == '.') return false;
+    for (size_t i = 0; i < n; i++) {
+        char c = name[i];
+        bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+        if (!letter && c != '.' && c != '_' && c != '-') return false;
+    }
+    return true;
+}
+
+/* path: [DLPI_NAME_PATH]. For signal handlers. */
+static void dlpi_name_path(const char *name, char *path) {
+    static const char head[] = DLPI_SHM_DIR "/" DLPI_NAME_PREFIX;
+    size_t n = strnlen(name, 63);
+    memcpy(path, head, sizeof head - 1);
+    memcpy(path + sizeof head - 1, name, n);
+    path[sizeof head - 1 + n] = 0;
+}
+
+/* Does path lead to the file that is open as fd? For signal handlers. */
+static bool dlpi_name_is(const char *path, int fd) {
+    struct stat at, open_file;
+    return fstat(fd, &open_file) == 0 && lstat(path, &at) == 0 && at.st_dev == open_file.st_dev &&
+           at.st_ino == open_file.st_ino;
+}
+
+/* Is fd a record that only this user can write? Else errno tells. Root reads everybody's. */
+static bool dlpi_name_ours(int fd, bool reads) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return false;
+    errno = EACCES;
+    if (st.st_uid != geteuid() && !(reads && geteuid() == 0)) return false;
+    return S_ISREG(st.st_mode) && (st.st_mode & 077) == 0;
+}
+
+static uint64_t dlpi_name_check(const dlpi_name_rec *r) {
+    uint64_t words[offsetof(dlpi_name_rec, check) / 8], h = DLPI_NAME_MAGIC;
+    memcpy(words, r, sizeof words);
+    for (size_t i = 0; i < sizeof words / 8; i++) h = dlp_hash(h, words[i], i, 1);
+    return h;
+}
+
+/* bytes, n: a record's file. *out is written on success. */
+static int dlpi_name_parse(const void *bytes, size_t n, dlpi_name_rec *out) {
+    dlpi_name_rec r;
+    if (n < sizeof r) return DLP_ERR_CORRUPT;
+    memcpy(&r, bytes, sizeof r);
+    if (r.magic != DLPI_NAME_MAGIC) return DLP_ERR_CORRUPT;
+    if (r.format != DLPI_NAME_FORMAT) return DLP_ERR_UNSUPPORTED;
+    if (r.bytes < sizeof r || r.check != dlpi_name_check(&r)) return DLP_ERR_CORRUPT;
+    if (memchr(r.name, 0, sizeof r.name) == NULL || !dlpi_name_ok(r.name)) return DLP_ERR_CORRUPT;
+    if (r.pid <= 0 || r.memfd < 0) return DLP_ERR_CORRUPT;
+    *out = r;
+    return DLP_OK;
+}
+
+static bool dlpi_read_at(int fd, void *to, uint64_t bytes, uint64_t offset) {
+    uint8_t *at = to;
+    while (bytes > 0) {
+        ssize_t n = pread(fd, at, bytes < (1u << 30) ? (size_t)bytes : 1u << 30, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        at += n;
+        offset += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return true;
+}
+
+static int dlpi_name_read(int fd, dlpi_name_rec *out) {
+    dlpi_name_rec r;
+    if (!dlpi_read_at(fd, &r, sizeof r, 0)) return DLP_ERR_CORRUPT;
+    return dlpi_name_parse(&r, sizeof r, out);
+}
+
+/* Open, or make, the file at path and lock it. Returns it, or -1 with errno, EWOULDBLOCK where
+   another holds the lock: then *owner is its pid, or 0. */
+static int dlpi_name_lock(const char *path, int32_t *owner) {
+    const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+    struct timespec pause = {0, 2000000};
+    int held = 0;
+    for (int tries = 0; held < 25 && tries < 1000; tries++) {
+        int errnum, fd = open(path, flags | O_CREAT | O_EXCL, 0600);
+        if (fd >= 0) fchmod(fd, 0600); /* whatever the umask */
+        else if (errno == EEXIST) fd = open(path, flags);
+        if (fd < 0 && errno == ENOENT) continue; /* removed in between */
+        if (fd < 0) return -1;
+        errnum = dlpi_name_ours(fd, false) ? 0 : errno;
+        if (errnum == 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) errnum = errno;
+        if (errnum == 0 && dlpi_name_is(path, fd)) return fd;
+        if (errnum == EWOULDBLOCK) {
+            dlpi_name_rec r;
+            *owner = dlpi_name_read(fd, &r) == DLP_OK ? r.pid : 0;
+            held++;
+            nanosleep(&pause, NULL);
+        }
+        close(fd);
+        errno = errnum;
+        if (errnum != 0 && errnum != EWOULDBLOCK) return -1;
+    }
+    errno = held > 0 ? EWOULDBLOCK : ENOENT; /* or there is no such directory */
+    return -1;
+}
+
+static int dlpi_name_fail(dlp_pipe *p, int code, int errnum, const char *what) {
+    dlp_error e;
+    dlpi_error_set(&e, code, "shm.name", "%s%s%s: " DLPI_SHM_DIR "/" DLPI_NAME_PREFIX "%s", what,
+                   errnum ? ": " : "", errnum ? strerror(errnum) : "", p->shm_name);
+    e.errnum = errnum;
+    return dlpi_pipe_fail(p, &e);
+}
+
+static int dlpi_name_clash(dlp_pipe *p, int32_t owner) {
+    char what[96];
+    snprintf(what, sizeof what, "the name is in use, by process %d", (int)owner);
+    return dlpi_name_fail(p, DLP_ERR_STATE, 0, owner > 0 ? what : "the name is in use");
+}
+
+/* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd,
+   open and locked, to be inherited by fork. Only one of the processes removes it. */
+static int dlpi_name_create(dlp_pipe *p) {
+    const dlpi_pipe_rec *pipe = (const dlpi_pipe_rec *)(const void *)(p->region + p->off_pipe);
+    char path[DLPI_NAME_PATH];
+    dlpi_name_rec r;
+    int32_t owner = 0;
+    int fd;
+    if (p->memfd < 0) return dlpi_name_fail(p, DLP_ERR_UNSUPPORTED, 0, "a name needs a memfd");
+    dlpi_name_path(p->shm_name, path);
+    fd = dlpi_name_lock(path, &owner);
+    if (fd < 0 && errno == EWOULDBLOCK) return dlpi_name_clash(p, owner);
+    if (fd < 0) return dlpi_name_fail(p, DLP_ERR_SYSTEM, errno, "the name can't be made");
+    memset(&r, 0, sizeof r);
+    r.magic = DLPI_NAME_MAGIC;
+    r.format = DLPI_NAME_FORMAT;
+    r.bytes = sizeof r;
+    dlpi_copy_text(r.name, sizeof r.name, p->shm_name);
+    r.pid = pipe->pid;
+    r.memfd = p->memfd;
+    r.uid = pipe->uid;
+    memcpy(r.token, pipe->token, sizeof r.token);
+    r.started_real = pipe->started_real;
+    r.check = dlpi_name_check(&r);
+    p->name_fd = fd;
+    errno = 0;
+    if (ftruncate(fd, 0) == 0 && pwrite(fd, &r, sizeof r, 0) == (ssize_t)sizeof r) return DLP_OK;
+    owner = errno ? errno : ENOSPC;
+    unlink(path);
+    close(fd);
+    p->name_fd = -1;
+    return dlpi_name_fail(p, DLP_ERR_SYSTEM, owner, "the name can't be written");
+}
+
+/* Take the name away, the lock still held, then let go. Makes only calls that a signal handler may
+   make. */
+static void dlpi_name_remove(dlp_pipe *p) {
+    char path[DLPI_NAME_PATH];
+    int saved = errno;
+    if (p->name_fd < 0) return;
+    dlpi_name_path(p->shm_name, path);
+    if (dlpi_name_is(path, p->name_fd)) unlink(path);
+    close(p->name_fd);
+    p->name_fd = -1;
+    errno = saved;
+}
+
+/* Look at the record at path. Returns DLP_OK, or DLP_ERR_SYSTEM with errno: no file of ours. */
+static int dlpi_name_look(const char *path, dlp_shm_name *out) {
+    struct timespec now;
+    struct stat st;
+    dlpi_name_rec r;
+    int fd;
+    if (lstat(path, &st) != 0) return DLP_ERR_SYSTEM;
+    errno = EINVAL;
+    if (!S_ISREG(st.st_mode)) return DLP_ERR_SYSTEM;
+    out->uid = (uint32_t)st.st_uid;
+    out->alive = -1;
+    fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return errno == EACCES ? DLP_OK : DLP_ERR_SYSTEM;
+    out->alive = flock(fd, LOCK_SH | LOCK_NB) != 0;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (dlpi_name_read(fd, &r) == DLP_OK) {
+        uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+        out->pid = r.pid;
+        out->age_ms = ns > r.started_real ? (ns - r.started_real) / 1000000u : 0;
+    }
+    close(fd);
+    return DLP_OK;
+}
+
+/* Returns 1: removed; 0: in use, or not there; DLP_ERR_SYSTEM with errno: not ours to remove. */
+static int dlpi_name_sweep(const char *path) {
+    int removed = 0, errnum, fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return errno == ENOENT ? 0 : DLP_ERR_SYSTEM;
+    errnum = dlpi_name_ours(fd, false) ? 0 : errno;
+    if (errnum == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        removed = dlpi_name_is(path, fd) && unlink(path) == 0;
+    close(fd);
+    errno = errnum;
+    return errnum ? DLP_ERR_SYSTEM : removed;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>shm-impl-monitor     COPY, CHECK, THEN USE
+   Everything is read by pread into private memory, checked there, and never read again. Numbers
+   that are only printed are not checked; whatever is a size, a count, an index or a string is.
+   The private pipe ("view") has just what >>impl-stats looks at; its "region" is the ready words
+   of the slots alone, each stage's beside the other. */
+
+#define DLPI_VIEW_TRACE (UINT64_C(64) << 20) /* bytes of traces copied, at most */
+#define DLPI_VIEW_SLOTS 65536u
+#define DLPI_VIEW_RING (1u << 20)
+#define DLPI_VIEW_LANES 65536u /* more are not looked at */
+
+struct dlp_monitor {
+    int fd;                /* the region; -1: let go of */
+    int proc, number;      /* /proc/PID, and the memfd's number there; -1: not watched */
+    dlp_monitor_info info;
+    dlpi_record rec[DLPI_REC_COUNT];
+    dlpi_pipe_rec pipe;
+    dlpi_stage_rec stages[DLP_MAX_STAGES];
+    dlp_pipe *view;
+    dlpi_ctl ctl;          /* being read; view->ctl once it is checked */
+    uint8_t *slot_seen;    /* [n_slots] */
+    uint64_t *trace_head;  /* [n_workers + 1] in the region, when copied */
+    uint64_t *trace_n;     /* [n_workers + 1] events that the copy has */
+    dlp_trace_event *trace; /* [n_workers + 1][view->trace_events] */
+    dlpi_wblock *blocks;   /* [n_workers + 1] */
+};
+
+/* Read n bytes at an offset inside element i of a record. */
+static bool dlpi_view_read(const dlp_monitor *m, int type, uint64_t i, uint64_t offset, void *to,
+                           uint64_t n) {
+    const dlpi_record *r = &m->rec[type];
+    if (i >= r->count || offset > r->stride || n > r->stride - offset) return false;
+    return dlpi_read_at(m->fd, to, n, r->offset + i * r->stride + offset);
+}
+
+/* One line of the records' table. */
+static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total, dlp_error *err) {
+    if (r->type < 1 || r->type >= DLPI_REC_COUNT) return DLP_OK; /* of a newer version */
+    if (m->rec[r->type].type != 0)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "record %u is there twice", r->type);
+    if (r->offset % 8 != 0 || r->offset > total ||
+        (r->count > 0 && r->stride > (total - r->offset) / r->count))
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "record %u is outside the region", r->type);
+    m->rec[r->type] = *r;
+    return DLP_OK;
+}
+
+static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
+    dlpi_region h;
+    struct stat st;
+    uint64_t bytes;
+    memset(m->rec, 0, sizeof m->rec);
+    if (fstat(m->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "no file of memory");
+    bytes = (uint64_t)st.st_size;
+    if (!dlpi_read_at(m->fd, &h, offsetof(dlpi_region, records), 0))
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region has no header");
+    if (h.magic == 0) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is still starting");
+    if (h.magic != DLPI_MAGIC)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "this memory is no pipe's");
+    if (h.format != DLPI_FORMAT)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
+                              "the pipe's region has format %u, this program reads format %u",
+                              h.format, DLPI_FORMAT);
+    if (h.view != dlpi_view_hash())
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
+                              "the pipe's region has another layout than this program reads");
+    if (h.total_bytes > bytes || h.n_records > 1024 || h.record_bytes < sizeof(dlpi_record) ||
+        h.record_bytes > 4096 || h.records_at > h.total_bytes ||
+        (uint64_t)h.n_records * h.record_bytes > h.total_bytes - h.records_at)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's header is damaged");
+    for (uint32_t i = 0; i < h.n_records; i++) {
+        dlpi_record r;
+        int rc;
+        if (!dlpi_read_at(m->fd, &r, sizeof r, h.records_at + (uint64_t)i * h.record_bytes))
+            return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "record %u can't be read", i);
+        if ((rc = dlpi_view_record(m, &r, h.total_bytes, err)) != DLP_OK) return rc;
+    }
+    return DLP_OK;
+}
+
+/* Are there `count` of these, as large as they must be? */
+static bool dlpi_view_has(const dlp_monitor *m, int type, uint64_t stride, uint64_t count) {
+    return m->rec[type].type != 0 && m->rec[type].stride >= stride && m->rec[type].count == count;
+}
+
+static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
+    dlpi_pipe_rec *r = &m->pipe;
+    uint64_t lanes;
+    bool ok;
+    if (!dlpi_view_has(m, DLPI_REC_PIPE, sizeof *r, 1) ||
+        !dlpi_view_read(m, DLPI_REC_PIPE, 0, 0, r, sizeof *r))
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region does not describe its pipe");
+    r->name[sizeof r->name - 1] = 0;
+    lanes = (uint64_t)r->n_workers + 1;
+    ok = r->n_stages >= 1 && r->n_stages <= DLP_MAX_STAGES && r->n_work >= 1 &&
+         r->n_work <= r->n_stages && r->n_item_work <= r->n_work && r->n_workers >= 1 &&
+         r->n_workers <= DLP_MAX_STAGES * DLP_MAX_WORKERS && r->batch_rows >= 1 &&
+         r->batch_rows <= 1u << 30 && r->n_slots >= 1 && r->n_slots <= DLPI_VIEW_SLOTS &&
+         r->prefetch < r->n_slots && r->max_held == r->n_slots - r->prefetch && r->ring >= 1 &&
+         r->ring <= DLPI_VIEW_RING && (r->ring & (r->ring - 1)) == 0 && r->trace_events >= 2 &&
+         r->trace_events <= 1u << 30 && r->cpus >= 0;
+    ok = ok && dlpi_view_has(m, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), r->n_stages) &&
+         dlpi_view_has(m, DLPI_REC_CTL, sizeof(dlpi_ctl), 1) &&
+         dlpi_view_has(m, DLPI_REC_ORDER, 4, r->ring) && m->rec[DLPI_REC_ORDER].stride == 4 &&
+         dlpi_view_has(m, DLPI_REC_TAKEN, 1, r->ring) && m->rec[DLPI_REC_TAKEN].stride == 1 &&
+         dlpi_view_has(m, DLPI_REC_WORKERS, sizeof(dlpi_wblock), lanes) &&
+         m->rec[DLPI_REC_WORKERS].stride % 8 == 0 &&
+         dlpi_view_has(m, DLPI_REC_SLOTS, 8, r->n_slots) &&
+         dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
+    if (ok) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's description of its pipe is "
+                          "damaged");
+}
+
+/* Does the stage have its place, its workers (none shared), its words in the slots, its lanes? */
+static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, int32_t id,
+                               uint8_t *owned, uint32_t *works) {
+    const dlpi_pipe_rec *p = &m->pipe;
+    const dlpi_record *lanes = &m->rec[DLPI_REC_LANES];
+    uint64_t n;
+    if (s->id != id || s->kind < 1 || s->kind > 255 || s->work < -1) return false;
+    if (s->work < 0) return true;
+    if ((uint32_t)s->work > p->n_work || (*works >> s->work & 1) != 0) return false;
+    if (((uint32_t)s->work == p->n_work) != (s->kind == DLP_STAGE_TRANSFER)) return false;
+    *works |= 1u << s->work;
+    if (s->n_workers < 1 || s->n_workers > DLP_MAX_WORKERS || s->first_worker < 0 ||
+        (uint32_t)s->first_worker > p->n_workers ||
+        (uint32_t)s->n_workers > p->n_workers - (uint32_t)s->first_worker)
+        return false;
+    for (int32_t k = 0; k < s->n_workers; k++)
+        if (owned[s->first_worker + k]++ != 0) return false;
+    if (s->num_workers != 0 && s->num_workers != s->n_workers) return false;
+    if (s->sst_offset % 8 != 0 || s->sst_offset > m->rec[DLPI_REC_SLOTS].stride - 8) return false;
+    if (s->n_producers == 0) return true;
+    n = (uint64_t)s->n_producers * (uint32_t)s->n_workers;
+    return s->n_producers <= DLP_MAX_WORKERS && lanes->type != 0 && lanes->count == 1 &&
+           s->lanes_offset % 8 == 0 && s->lane_bytes % 8 == 0 &&
+           s->lane_bytes >= sizeof(dlp_spsc) && s->lanes_offset <= lanes->stride &&
+           s->lane_bytes <= (lanes->stride - s->lanes_offset) / n;
+}
+
+static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
+    uint8_t *owned = calloc((size_t)m->pipe.n_workers + 1, 1);
+    uint32_t works = 0;
+    bool ok = true;
+    if (owned == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
+    for (uint32_t i = 0; ok && i < m->pipe.n_stages; i++) {
+        dlpi_stage_rec *s = &m->stages[i];
+        ok = dlpi_view_read(m, DLPI_REC_STAGES, i, 0, s, sizeof *s) &&
+             dlpi_view_stage_ok(m, s, (int32_t)i, owned, &works);
+        s->name[sizeof s->name - 1] = 0;
+    }
+    for (uint32_t i = 0; ok && i < m->pipe.n_workers; i++) ok = owned[i] == 1;
+    for (uint32_t i = 0; ok && i < m->pipe.n_work; i++) ok = (works >> i & 1) != 0;
+    free(owned);
+    if (ok) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's description of its stages is "
+                          "damaged");
+}
+
+static void dlpi_view_wire(dlp_monitor *m) {
+    dlp_pipe *p = m->view;
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i];
+        const dlpi_stage_rec *r = &m->stages[i];
+        memcpy(st->name, r->name, sizeof st->name);
+        st->w.name = st->name;
+        st->kind = r->kind;
+        st->id = i;
+        st->next = st->prev = -1;
+        st->work = r->work;
+        st->w.placement = r->placement;
+        st->w.deadline_ms = r->deadline_ms;
+        if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
+        if (r->work < 0) continue;
+        st->first_worker = r->first_worker;
+        st->n_workers = r->n_workers;
+        st->w.num_workers = st->transfer.threaded = r->num_workers;
+        st->n_producers = r->n_producers;
+        st->sst_offset = (uint64_t)r->work * sizeof(dlpi_sst);
+        if (r->work == p->n_work) p->xfer = st;
+        else p->work[r->work] = st;
+        for (int k = 0; k < st->n_workers; k++) {
+            p->workers[st->first_worker + k].st = st;
+            p->workers[st->first_worker + k].id = k;
+        }
+    }
+    if (p->sampler == NULL) p->sampler = &p->stages[0];
+    p->workers[p->n_workers].st = p->sampler;
+    for (int i = 0; i <= p->n_workers; i++) {
+        p->workers[i].p = p;
+        p->workers[i].global = i;
+        p->workers[i].wb = &m->blocks[i];
+        p->workers[i].trace = m->trace + (size_t)i * p->trace_events;
+    }
+    p->trainer = &p->workers[p->n_workers];
+}
+
+static void dlpi_view_free(dlp_monitor *m) {
+    if (m->view) {
+        free(m->view->ctl);
+        free(m->view->workers);
+        free(m->view->region);
+        free(m->view->disp);
+        free(m->view->taken);
+    }
+    free(m->view);
+    free(m->slot_seen);
+    free(m->trace_head);
+    free(m->trace_n);
+    free(m->trace);
+    free(m->blocks);
+    m->view = NULL;
+}
+
+/* Make the private pipe for what the records say, still without its numbers. */
+static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
+    const dlpi_pipe_rec *r = &m->pipe;
+    size_t lanes = (size_t)r->n_workers + 1;
+    uint64_t most = DLPI_VIEW_TRACE / sizeof(dlp_trace_event) / lanes;
+    dlp_pipe *p = m->view = calloc(1, sizeof *m->view);
+    if (p == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
+    p->view = p->prepared = p->started = 1;
+    p->memfd = p->name_fd = -1;
+    memcpy(p->name, r->name, sizeof p->name);
+    p->d.name = p->name;
+    p->d.unordered = r->unordered;
+    p->n_stages = (int)r->n_stages;
+    p->n_work = (int)r->n_work;
+    p->n_item_work = (int)r->n_item_work;
+    p->n_workers = (int)r->n_workers;
+    p->prefetch = r->prefetch;
+    p->max_held = r->max_held;
+    p->n_slots = r->n_slots;
+    p->ring = r->ring;
+    p->batch_rows = r->batch_rows;
+    p->words_max = r->words_max;
+    p->units_max = r->units_max;
+    p->cpus = r->cpus;
+    p->plan_bytes = r->plan_bytes;
+    p->batches_per_epoch = r->batches_per_epoch > INT64_MAX ? UINT64_MAX : r->batches_per_epoch;
+    p->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;
+    p->slot_stride = (r->n_work + 1) * sizeof(dlpi_sst);
+    p->ctl = calloc(1, sizeof *p->ctl);
+    p->workers = calloc(lanes, sizeof *p->workers);
+    p->region = calloc(r->n_slots, (size_t)p->slot_stride);
+    p->disp = calloc(r->ring, sizeof *p->disp);
+    p->taken = calloc(r->ring, 1);
+    m->slot_seen = calloc(r->n_slots, 1);
+    m->trace_head = calloc(lanes, sizeof *m->trace_head);
+    m->trace_n = calloc(lanes, sizeof *m->trace_n);
+    m->trace = calloc(lanes * p->trace_events, sizeof *m->trace);
+    m->blocks = calloc(lanes, sizeof *m->blocks);
+    if (!p->ctl || !p->workers || !p->region || !p->disp || !p->taken || !m->slot_seen ||
+        !m->trace_head || !m->trace_n || !m->trace || !m->blocks)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
+    dlpi_view_wire(m);
+    return DLP_OK;
+}
+
+/* The ready words of the batches in flight. */
+static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
+    dlp_pipe *p = m->view;
+    memset(m->slot_seen, 0, p->n_slots);
+    for (uint64_t b = from; b < to; b++) {
+        uint32_t s = p->disp[b & (p->ring - 1)];
+        if (m->slot_seen[s]++ != 0) continue;
+        for (int i = 0; i < p->n_stages; i++) {
+            const dlpi_stage *st = &p->stages[i];
+            if (st->work >= 0 &&
+                !dlpi_view_read(m, DLPI_REC_SLOTS, s,
+                                m->stages[i].sst_offset + offsetof(dlpi_sst, ready),
+                                &dlpi_sst_at(p, s, st)->ready, 8))
+                return false;
+            if (m->slot_seen[s] == 0) m->slot_seen[s] = 1;
+        }
+    }
+    return true;
+}
+
+/* Counters and slots. The tail first, the base last: so a batch that is counted as in flight was
+   so all the time, and its slot was not given to another while we looked. */
+static bool dlpi_view_ctl(dlp_monitor *m) {
+    dlp_pipe *p = m->view;
+    dlpi_ctl *c = &m->ctl;
+    uint64_t tail;
+    if (!dlpi_view_read(m, DLPI_REC_CTL, 0, offsetof(dlpi_ctl, tail), &tail, 8) ||
+        !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c) ||
+        !dlpi_read_at(m->fd, p->disp, p->ring * sizeof *p->disp, m->rec[DLPI_REC_ORDER].offset))
+        return false;
+    for (uint32_t i = 0; i < p->ring; i++)
+        if (p->disp[i] >= p->n_slots) {
+            p->disp[i] = 0;
+            return false;
+        }
+    if (c->base < tail && tail - c->base > p->ring) return false;
+    if (!dlpi_view_ready(m, c->base, tail)) return false;
+    if (!dlpi_read_at(m->fd, p->taken, p->ring, m->rec[DLPI_REC_TAKEN].offset) ||
+        !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c))
+        return false;
+    if (c->base < tail && tail - c->base > p->ring) return false;
+    c->tail = tail;
+    c->error.stage[sizeof c->error.stage - 1] = 0;
+    c->error.field[sizeof c->error.field - 1] = 0;
+    c->error.message[sizeof c->error.message - 1] = 0;
+    *p->ctl = *c;
+    if (c->error_ready != 0) p->err = c->error;
+    return true;
+}
+
+/* The newest events of lane i, if there are any since the last time. */
+static bool dlpi_view_trace(dlp_monitor *m, int i) {
+    const dlp_pipe *p = m->view;
+    dlp_trace_event *to = m->trace + (size_t)i * p->trace_events;
+    uint64_t head, now, ring = m->pipe.trace_events, n, from, first, drop;
+    const uint64_t each = sizeof *to, at = offsetof(dlpi_wblock, trace_head);
+    if (!dlpi_view_read(m, DLPI_REC_WORKERS, (uint64_t)i, at, &head, 8)) return false;
+    if (head == m->trace_head[i]) return true;
+    n = head < ring ? head : ring - 1;
+    if (n > p->trace_events - 1) n = p->trace_events - 1;
+    from = head - n;
+    first = n < ring - from % ring ? n : ring - from % ring; /* up to the ring's end */
+    if (!dlpi_view_read(m, DLPI_REC_TRACE, (uint64_t)i, from % ring * each, to, first * each) ||
+        !dlpi_view_read(m, DLPI_REC_TRACE, (uint64_t)i, 0, to + first, (n - first) * each) ||
+        !dlpi_view_read(m, DLPI_REC_WORKERS, (uint64_t)i, at, &now, 8))
+        return false;
+    drop = now - from >= ring ? now - from - ring + 1 : 0; /* written over meanwhile */
+    if (drop > n) drop = n;
+    memmove(to, to + drop, (size_t)((n - drop) * each));
+    m->trace_head[i] = head;
+    m->trace_n[i] = n - drop;
+    return true;
+}
+
+static bool dlpi_view_workers(dlp_monitor *m) {
+    dlp_pipe *p = m->view;
+    for (int i = 0; i <= p->n_workers; i++) {
+        if (!dlpi_view_trace(m, i) || !dlpi_view_read(m, DLPI_REC_WORKERS, (uint64_t)i, 0,
+                                                      &m->blocks[i], sizeof m->blocks[i]))
+            return false;
+        m->blocks[i].trace_head = m->trace_n[i];
+        m->blocks[i].message[sizeof m->blocks[i].message - 1] = 0;
+    }
+    return true;
+}
+
+/* Tickets put into the lanes of each worker. */
+static bool dlpi_view_lanes(dlp_monitor *m) {
+    dlp_pipe *p = m->view;
+    uint64_t looked = 0;
+    for (int i = 0; i < p->n_stages; i++) {
+        const dlpi_stage_rec *s = &m->stages[i];
+        uint64_t n = (uint64_t)s->n_producers * (uint64_t)p->stages[i].n_workers;
+        if (s->work < 0 || (looked += n) > DLPI_VIEW_LANES) continue;
+        for (int k = 0; k < s->n_workers; k++) p->workers[s->first_worker + k].view_dealt = 0;
+        for (uint64_t k = 0; k < n; k++) {
+            dlpi_worker *w = &p->workers[s->first_worker + (int)(k % (uint64_t)s->n_workers)];
+            uint64_t tail, at = s->lanes_offset + k * s->lane_bytes + offsetof(dlp_spsc, tail);
+            if (!dlpi_view_read(m, DLPI_REC_LANES, 0, at, &tail, 8)) return false;
+            w->view_dealt += tail;
+        }
+    }
+    return true;
+}
+
+/* Copy the numbers. What is torn is read again; what stays so is damaged. */
+static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
+    dlp_pipe *p = m->view;
+    bool ok = false;
+    for (int tries = 0; !ok && tries < 4; tries++) ok = dlpi_view_ctl(m);
+    if (!ok || !dlpi_view_lanes(m) || !dlpi_view_workers(m))
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's counters are damaged");
+    p->view_ns = dlpi_now_ns();
+    if (p->view_ns < p->ctl->started_ns) p->view_ns = p->ctl->started_ns;
+    m->info.stopped = p->ctl->stop != 0;
+    return DLP_OK;
+}
+
+/* Everything but where the region comes from: m->fd is open. */
+static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
+    int rc = dlpi_view_header(m, err);
+    if (rc == DLP_OK) rc = dlpi_view_pipe(m, err);
+    if (rc == DLP_OK) rc = dlpi_view_stages(m, err);
+    if (rc == DLP_OK) rc = dlpi_view_make(m, err);
+    if (rc == DLP_OK) rc = dlpi_view_load(m, err);
+    if (rc != DLP_OK) return rc;
+    memcpy(m->info.name, m->pipe.name, sizeof m->info.name);
+    m->info.uid = m->pipe.uid;
+    m->info.started_ns = m->pipe.started_real;
+    m->info.trace_events = m->view->trace_events - 1;
+    return DLP_OK;
+}
+
+/* ---- whose region ---- */
+
+/* Is descriptor `number` of the process a pipe's memory? */
+static bool dlpi_proc_is_region(int proc, int number) {
+    char path[24], link[32];
+    ssize_t n;
+    snprintf(path, sizeof path, "fd/%d", number);
+    n = readlinkat(proc, path, link, sizeof link - 1);
+    if (n < 0) return false;
+    link[n] = 0;
+    return strcmp(link, "/memfd:dlpipe (deleted)") == 0;
+}
+
+/* Open it, read only. Returns it, or -1 with errno. */
+static int dlpi_proc_open(int proc, int number) {
+    char path[24];
+    int fd;
+    snprintf(path, sizeof path, "fd/%d", number);
+    fd = openat(proc, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return -1;
+    if (fcntl(fd, 1034) >= 0) return fd; /* F_GET_SEALS: memory, which cannot make us wait */
+    close(fd);
+    errno = EINVAL;
+    return -1;
+}
+
+/* Is the process there, and no zombie? */
+static bool dlpi_proc_lives(int proc) {
+    char stat[512];
+    const char *state;
+    int fd = openat(proc, "stat", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, stat, sizeof stat - 1) : -1;
+    if (fd >= 0) close(fd);
+    if (n <= 0) return false;
+    stat[n] = 0;
+    state = strrchr(stat, ')'); /* behind the command's name */
+    return state != NULL && state[1] == ' ' && state[2] != 'Z' && state[2] != 'X';
+}
+
+/* Is the pipe still its owner's? */
+static int dlpi_owner_check(const dlp_monitor *m, dlp_error *err) {
+    char path[24];
+    struct stat ours, theirs;
+    if (m->proc < 0) return DLP_OK; /* a region without an owner, in tests */
+    snprintf(path, sizeof path, "fd/%d", m->number);
+    if (m->fd >= 0 && fstat(m->fd, &ours) == 0 && fstatat(m->proc, path, &theirs, 0) == 0 &&
+        ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino)
+        return DLP_OK;
+    if (dlpi_proc_lives(m->proc))
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "process %d has closed the pipe",
+                              (int)m->info.pid);
+    return dlpi_error_set(err, DLP_ERR_STATE, "", "process %d, the pipe's owner, is gone",
+                          (int)m->info.pid);
+}
+
+static int dlpi_who_system(dlp_error *err, int errnum, const char *what, int pid) {
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "who", "%s %d: %s", what, pid, strerror(errnum));
+    if (err) err->errnum = errnum;
+    return DLP_ERR_SYSTEM;
+}
+
+static int dlpi_proc_enter(dlp_monitor *m, int32_t pid, dlp_error *err) {
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    m->info.pid = pid;
+    m->proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return m->proc >= 0 ? DLP_OK
+                        : dlpi_who_system(err, errno == ENOENT ? ESRCH : errno, "process", pid);
+}
+
+/* Does the region at fd belong to the pipe that was asked for? which: NULL, a name or a number. */
+static bool dlpi_proc_wanted(int fd, int number, const char *which, char *name) {
+    dlp_monitor look;
+    char digits[16];
+    memset(&look, 0, sizeof look);
+    look.fd = fd;
+    snprintf(digits, sizeof digits, "%d", number);
+    if (dlpi_view_header(&look, NULL) == DLP_OK && dlpi_view_pipe(&look, NULL) == DLP_OK)
+        dlpi_copy_text(name, 32, look.pipe.name);
+    else
+        name[0] = 0;
+    return which == NULL || strcmp(which, digits) == 0 || strcmp(which, name) == 0;
+}
+
+static bool dlpi_inode_seen(const ino_t *seen, int n, ino_t inode) {
+    for (int i = 0; i < n; i++)
+        if (seen[i] == inode) return true;
+    return false;
+}
+
+/* Find the pipes of the process. Takes the only one that is wanted. */
+static int dlpi_proc_find(dlp_monitor *m, const char *which, dlp_error *err) {
+    int dir_fd = openat(m->proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC), found = 0, used = 0;
+    DIR *dir = dir_fd >= 0 ? fdopendir(dir_fd) : NULL;
+    char list[160] = "";
+    const struct dirent *d;
+    struct stat st;
+    ino_t seen[16];
+    if (dir == NULL) {
+        int errnum = errno;
+        if (dir_fd >= 0) close(dir_fd);
+        return dlpi_who_system(err, errnum, "looking into process", (int)m->info.pid);
+    }
+    while ((d = readdir(dir)) != NULL) {
+        int fd, number = d->d_name[0] >= '0' && d->d_name[0] <= '9' ? atoi(d->d_name) : -1;
+        char name[32] = "";
+        if (number < 0 || !dlpi_proc_is_region(m->proc, number)) continue;
+        if ((fd = dlpi_proc_open(m->proc, number)) < 0) continue;
+        if (found < 16 && fstat(fd, &st) == 0 && dlpi_proc_wanted(fd, number, which, name) &&
+            !dlpi_inode_seen(seen, found, st.st_ino)) { /* not a second number of the same */
+            seen[found++] = st.st_ino;
+            if ((size_t)used < sizeof list)
+                used += snprintf(list + used, sizeof list - (size_t)used, "%s%d \"%s\"",
+                                 found > 1 ? ", " : "", number, name);
+            if (m->fd >= 0) close(m->fd);
+            m->fd = fd;
+            m->number = number;
+            continue;
+        }
+        close(fd);
+    }
+    closedir(dir);
+    if (found == 1) return DLP_OK;
+    if (found == 0)
+        return dlpi_error_set(err, DLP_ERR_STATE, "who",
+                              which ? "process %d has no pipe \"%.32s\" that runs"
+                                    : "process %d has no pipe that runs and can be observed",
+                              (int)m->info.pid, which ? which : "");
+    return dlpi_error_set(err, DLP_ERR_ARG, "who",
+                          "process %d has %d pipes; say %d:PIPE, one of %s", (int)m->info.pid,
+                          found, (int)m->info.pid, list);
+}
+
+/* Where a name leads to: checked, alive. */
+static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
+    char path[DLPI_NAME_PATH];
+    int fd, rc, errnum = 0;
+    bool alive;
+    dlpi_name_path(name, path);
+    fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || !dlpi_name_ours(fd, true)) errnum = errno;
+    if (errnum != 0) {
+        if (fd >= 0) close(fd);
+        dlpi_error_set(err, DLP_ERR_SYSTEM, "who", "%s: %s", path, strerror(errnum));
+        if (err) err->errnum = errnum;
+        return DLP_ERR_SYSTEM;
+    }
+    alive = flock(fd, LOCK_SH | LOCK_NB) != 0;
+    rc = dlpi_name_read(fd, r);
+    close(fd);
+    if (!alive)
+        return dlpi_error_set(err, DLP_ERR_STATE, "who", "the owner of \"%s\" is gone", name);
+    if (rc == DLP_ERR_UNSUPPORTED)
+        return dlpi_error_set(err, rc, "who", "the record of \"%s\" has another format", name);
+    if (rc != DLP_OK || strcmp(r->name, name) != 0)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "who", "the record of \"%s\" is damaged", name);
+    return DLP_OK;
+}
+
+static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
+    dlpi_name_rec r;
+    int rc;
+    if (!dlpi_name_ok(name))
+        return dlpi_error_set(err, DLP_ERR_ARG, "who",
+                              "neither a process nor a name (A-Z a-z 0-9 . _ -)");
+    if ((rc = dlpi_who_name(name, &r, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_proc_enter(m, r.pid, err)) != DLP_OK) return rc;
+    m->number = r.memfd;
+    if (dlpi_proc_is_region(m->proc, r.memfd)) m->fd = dlpi_proc_open(m->proc, r.memfd);
+    if (m->fd >= 0 && dlpi_view_header(m, err) == DLP_OK && dlpi_view_pipe(m, err) == DLP_OK &&
+        memcmp(m->pipe.token, r.token, sizeof r.token) == 0) {
+        dlpi_copy_text(m->info.shm_name, sizeof m->info.shm_name, name);
+        return DLP_OK;
+    }
+    return dlpi_error_set(err, DLP_ERR_STATE, "who",
+                          "\"%s\" is said to be in process %d, but is not to be seen there: "
+                          "another user's, or in another container", name, (int)r.pid);
+}
+
+static int dlpi_who_find(dlp_monitor *m, const char *who, dlp_error *err) {
+    size_t digits = strspn(who, "0123456789");
+    int rc;
+    if (digits == 0 || digits > 9 || (who[digits] != 0 && who[digits] != ':'))
+        return dlpi_who_by_name(m, who, err);
+    if ((rc = dlpi_proc_enter(m, (int32_t)atoi(who), err)) != DLP_OK) return rc;
+    return dlpi_proc_find(m, who[digits] == ':' ? who + digits + 1 : NULL, err);
+}
+
+static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) {
+    dlp_monitor *m = calloc(1, sizeof *m);
+    int rc;
+    if (m == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
+    m->fd = m->proc = m->number = -1;
+    rc = dlpi_who_find(m, who, err);
+    m->info.memfd = m->number;
+    if (rc == DLP_OK) rc = dlpi_view_open(m, err);
+    if (rc != DLP_OK) {
+        dlp_monitor_close(m);
+        return rc;
+    }
+    *out = m;
+    return DLP_OK;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-supervisor  WORKERS ARE STARTED, WATCHED AND REPLACED
@@ -128,8 +1107,11 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     bool late;             /* it was killed for that */
 } dlpi_proc;
 
+struct dlpi_exec_spec;
+
 typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     dlp_shm_desc d;
+    const struct dlpi_exec_spec *spec; /* in processes that began by exec */
     pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
@@ -137,6 +1119,11 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int n_procs;
     dlpi_proc *procs;             /* [n_procs] */
     struct pollfd *fds;           /* [n_procs + 2] */
+    /* consumers: the feeder's books */
+    uint64_t bound;               /* a bit for each consumer that is admitted */
+    uint64_t looked_ns;           /* at their locks */
+    uint64_t frees;
+    bool enough;                  /* wait_consumers have come */
 } dlpi_shm_state;
 
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }
@@ -148,7 +1135,32 @@ static void dlpi_fd_close(int *fd) {
     *fd = -1;
 }
 
+static int dlpi_shm_fail(dlp_pipe *p, int code, const char *field, const char *message) {
+    dlp_error e;
+    dlpi_error_set(&e, code, field, "%s", message);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Records of the worker processes. */
+static int dlpi_procs_alloc(dlp_pipe *p) {
+    dlpi_shm_state *s = p->shm;
+    int n = 0;
+    s->n_procs = p->n_procs;
+    s->procs = calloc((size_t)p->n_procs, sizeof *s->procs);
+    s->fds = calloc((size_t)p->n_procs + 2, sizeof *s->fds);
+    if (s->procs == NULL || s->fds == NULL)
+        return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of the processes' records failed");
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
+        for (int k = 0; k < st->n_workers; k++) s->procs[n++].w = &p->workers[st->first_worker + k];
+    }
+    return DLP_OK;
+}
+
 /* ---- a worker process ---- */
+
+static int dlpi_exec_user(dlp_pipe *p, dlpi_worker *w);
 
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w, pid_t supervisor) {
     int began;
@@ -157,6 +1169,8 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w, pid_t sup
     w->started = w->process = 1;
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
+    if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) _exit(2);
+    w->started = w->process = 1;
     if (dlpi_lanes_again(w) != DLP_OK) _exit(1);
     began = dlpi_worker_begin(w);
     while (began == DLP_OK && !dlpi_stopped(p))
@@ -229,7 +1243,7 @@ static void dlpi_proc_restart(dlp_pipe *p, int k) {
 }
 
 /* Worker k has ended: is it to be replaced? */
-static bool dlpi_proc_wanted(dlp_pipe *p, dlpi_proc *proc, int state, int status) {
+static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, int status) {
     char text[128];
     if (dlpi_stopped(p)) return false;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 2) return false; /* worker_init has failed */
@@ -257,7 +1271,7 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     why.late = proc->late;
     state = DLPI_LOAD_RLX(&wb->state); /* of a dead process */
     if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
-    if (!dlpi_proc_wanted(p, proc, state, status)) return;
+    if (!dlpi_proc_again(p, proc, state, status)) return;
     DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
     dlpi_bump(&p->ctl->restarts, 1);
     dlpi_proc_restart(p, k);
@@ -302,6 +1316,13 @@ _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
     _exit(code);
 }
 
+/* Nobody will clean up behind us. */
+_Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
+    dlpi_procs_kill(dlpi_shm_of(p));
+    dlpi_name_remove(p);
+    dlpi_supervisor_end(p, 0);
+}
+
 /* How long poll may sleep, in ms. */
 static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
     uint64_t ns = DLPI_SLEEP_NS, now;
@@ -322,11 +1343,11 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         int nap = dlpi_supervisor_nap(p, kill_at);
         int n = poll(s->fds, (nfds_t)s->n_procs + 2, nap);
         if (n < 0 && errno != EINTR) dlpi_supervisor_end(p, 1);
-        if (n > 0 && s->fds[0].revents != 0) dlpi_supervisor_end(p, 0); /* the caller is dead */
+        if (n > 0 && s->fds[0].revents != 0) dlpi_caller_dead(p);
         if (n > 0 && (s->fds[1].revents & POLLIN) != 0 &&
             read(s->nudge[0], byte, sizeof byte) < 0 && errno != EAGAIN && errno != EINTR)
             dlpi_supervisor_end(p, 1);
-        if (n > 0 && (s->fds[1].revents & (POLLHUP | POLLERR)) != 0) dlpi_supervisor_end(p, 0);
+        if (n > 0 && (s->fds[1].revents & (POLLHUP | POLLERR)) != 0) dlpi_caller_dead(p);
         for (int k = 0; n > 0 && k < s->n_procs; k++)
             if (s->procs[k].pid != 0 && s->fds[k + 2].revents != 0) dlpi_proc_ended(p, k);
         now = dlpi_now_ns();
@@ -367,7 +1388,1025 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     dlpi_supervise(p);
 }
 
-/* ---- the caller ---- */
+/* ---------------------------------------------------------------------------------------------
+   >>shm-impl-consumer    WHO HOLDS WHAT
+   share | takers, a word a slot | admits, a line a consumer | consumers' own blocks
+
+   label  atomic               written by              read by (partner)
+   H1     share.over           feeder                  serve, consumers (H1)
+   H2     life, admit.life     consumer; feeder        feeder; consumer (H2)
+   H3     cursor               consumer                feeder (H3)
+   H4     released[slot]       consumer                feeder (H4)
+   H5     taker[slot]          consumers (CAS), feeder consumers, feeder (H5)
+
+   A consumer takes a place by a lock on a byte of the memory file, an open file description's lock,
+   so that the kernel gives it back when the last process that has it is gone. Then it makes life
+   odd, and the feeder, which alone publishes batches and reuses slots, admits it at a batch: from
+   there on a slot is reused only when released[slot] says that this consumer gave it back. Whether
+   a slot is free is derived from these words each time; no count of holders could be left wrong.
+   The feeder sees a consumer leave when life changes, or its lock is free.
+   In DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
+   units, and handed back as units are freed again: with a number of its own. */
+
+#define DLPI_LOOK_NS UINT64_C(50000000)
+
+typedef struct dlpi_admit { /* in region: the feeder's words */
+    uint64_t life; /* H2 of the consumer that is admitted */
+    uint64_t join; /* H2 its first batch */
+    uint8_t pad[DLPI_LINE - 16];
+} dlpi_admit;
+
+typedef struct dlpi_cblock { /* in region: a consumer's words; released[n_slots] follows */
+    uint64_t life;   /* H2 odd: it is there */
+    uint64_t cursor; /* H3 batches below are taken, or not for it */
+    int32_t pid;     /* for people */
+    uint32_t held;
+    uint8_t pad[DLPI_LINE - 24];
+} dlpi_cblock;
+_Static_assert(sizeof(dlpi_admit) == DLPI_LINE && sizeof(dlpi_cblock) == DLPI_LINE,
+               "region layout");
+
+static uint64_t *dlpi_share_taker(dlpi_share *h, uint32_t s) {
+    return (uint64_t *)(void *)((uint8_t *)h + h->takers_at) + s;
+}
+static dlpi_admit *dlpi_share_admit(dlpi_share *h, uint32_t i) {
+    return (dlpi_admit *)(void *)((uint8_t *)h + h->admits_at) + i;
+}
+static dlpi_cblock *dlpi_share_block(dlpi_share *h, uint32_t i) {
+    return (dlpi_cblock *)(void *)((uint8_t *)h + h->consumers_at + i * h->consumer_bytes);
+}
+static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
+    return (uint64_t *)(void *)(dlpi_share_block(h, i) + 1);
+}
+
+/* Offsets of the parts; returns the bytes of all. */
+static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t consumers,
+                                  uint32_t slots) {
+    const uint64_t line = DLPI_LINE;
+    memset(h, 0, sizeof *h);
+    h->mode = mode;
+    h->max_consumers = consumers;
+    h->n_slots = slots;
+    h->takers_at = sizeof *h;
+    h->admits_at = h->takers_at + (slots * 8u + line - 1) / line * line;
+    h->consumers_at = h->admits_at + consumers * sizeof(dlpi_admit);
+    h->consumer_bytes = sizeof(dlpi_cblock) + (slots * 8u + line - 1) / line * line;
+    return h->consumers_at + consumers * h->consumer_bytes;
+}
+
+/* ---- the feeder's side ---- */
+
+static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
+    struct flock f;
+    memset(&f, 0, sizeof f);
+    f.l_type = F_WRLCK;
+    f.l_whence = SEEK_SET;
+    f.l_start = (off_t)i;
+    f.l_len = 1;
+    return fcntl(p->memfd, F_OFD_GETLK, &f) != 0 || f.l_type != F_UNLCK;
+}
+
+/* Batch + 1 that slot k has; 0: none yet. */
+static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the feeder's own words */
+    return dlpi_gen(DLPI_LOAD_RLX(&slot->pub)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
+}
+
+/* What consumer i took and did not give back goes to another. */
+static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    dlpi_share *h = p->share;
+    bool any = false;
+    for (uint32_t k = 0; k < p->n_slots; k++) {
+        uint64_t b = dlpi_share_given(p, k) - 1, mine = dlpi_gen_word(b, i + 1u), freed;
+        if (b + 1 == 0 || DLPI_LOAD_SEQ(dlpi_share_taker(h, k)) != mine) continue; /* H5 */
+        if (DLPI_LOAD_SEQ(&dlpi_share_released(h, i)[k]) == b + 1) continue; /* H4 <- H4 */
+        freed = dlpi_gen_word(b - 1, DLPI_FREED | (s->frees++ & (DLPI_FREED - 1)));
+        any |= DLPI_CAS_SEQ(dlpi_share_taker(h, k), &mine, freed); /* H5 -> H5 */
+    }
+    if (any) DLPI_ADD_SEQ(&h->rewind, UINT64_C(1)); /* R1 -> R1 */
+}
+
+/* Has consumer i come, or gone? */
+static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    dlpi_share *h = p->share;
+    dlpi_admit *admit = dlpi_share_admit(h, i);
+    uint64_t bit = UINT64_C(1) << i;
+    uint64_t life = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->life); /* H2 <- H2 */
+    bool moved = false;
+    if ((s->bound & bit) != 0 &&
+        (life != DLPI_LOAD_RLX(&admit->life) || (locks && !dlpi_share_locked(p, i)))) { /* H2 */
+        s->bound &= ~bit;
+        if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
+        DLPI_AND_SEQ(&h->sleepers, ~bit); /* B1 */
+        moved = true;
+    }
+    if ((s->bound & bit) == 0 && (life & 1) != 0 && life != DLPI_LOAD_RLX(&admit->life)) { /* H2 */
+        DLPI_STORE_RLX(&admit->join, p->feed.published);
+        DLPI_STORE_SEQ(&admit->life, life); /* H2 -> H2 */
+        s->bound |= bit;
+        moved = true;
+    }
+    if (moved) dlpi_wake_word(&h->word);
+    return moved;
+}
+
+/* serve_only: batches up to where are they taken by all? */
+static uint64_t dlpi_share_base(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    dlpi_share *h = p->share;
+    uint64_t base = DLPI_LOAD_RLX(&p->ctl->base), least = p->feed.published; /* our own */
+    if (h->mode == DLP_SHARE_ONE) {
+        while (base != p->feed.published) {
+            uint32_t k = dlpi_slot_of(p, base);
+            uint64_t taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
+            if (dlpi_share_given(p, k) == base + 1 && dlpi_older(dlpi_gen(taker), base)) break;
+            base++;
+        }
+        return base;
+    }
+    for (uint32_t i = 0; i < h->max_consumers; i++) {
+        uint64_t at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
+        if ((s->bound >> i & 1) == 0) continue;
+        if (at < DLPI_LOAD_RLX(&dlpi_share_admit(h, i)->join)) /* H2: our own */
+            at = dlpi_share_admit(h, i)->join;
+        if (at < least) least = at;
+    }
+    return s->bound != 0 && least > base ? least : base;
+}
+
+/* Batches [from, to) are taken: count them, and note the errors of those that failed. */
+static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
+    for (uint64_t b = from; b != to; b++) {
+        dlpi_bslot *slot = dlpi_slot_at(p, dlpi_slot_of(p, b));
+        if (slot->sequence != b) continue;
+        dlpi_bump(&p->ctl->items, slot->count);
+        DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
+        if (DLPI_LOAD_ACQ(&slot->failed) == 1)       /* F1 <- F1 */
+            dlpi_ctl_fail(p, DLPI_NOBODY, &slot->error);
+    }
+    DLPI_STORE_SEQ(&p->ctl->base, to);      /* V1 -> V1 */
+    DLPI_STORE_SEQ(&p->ctl->delivered, to); /* V1 -> V1 */
+}
+
+/* Is what slot k has given back by all who were to have it? */
+static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    dlpi_share *h = p->share;
+    uint64_t b = dlpi_share_given(p, k) - 1, taker;
+    uint32_t who;
+    if (b + 1 == 0) return true;
+    if (!dlpi_ready_past(DLPI_LOAD_SEQ(&dlpi_sst_at(p, k, dlpi_final(p))->ready), b)) /* Y1 <- Y1 */
+        return false;
+    if (h->mode == DLP_SHARE_ONE) {
+        taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
+        who = dlpi_gen_low(taker) - 1;
+        return dlpi_gen(taker) == (b & DLPI_GEN_MASK) && who < h->max_consumers &&
+               DLPI_LOAD_SEQ(&dlpi_share_released(h, who)[k]) == b + 1; /* H4 <- H4 */
+    }
+    for (uint32_t i = 0; i < h->max_consumers; i++)
+        if ((s->bound >> i & 1) != 0 && DLPI_LOAD_RLX(&dlpi_share_admit(h, i)->join) <= b &&
+            DLPI_LOAD_SEQ(&dlpi_share_released(h, i)[k]) != b + 1) /* H4 <- H4 */
+            return false;
+    return true;
+}
+
+static void dlpi_share_over(dlp_pipe *p) {
+    if (!p->feed.ended || DLPI_LOAD_RLX(&p->share->over) != 0) return; /* H1: our own */
+    if (p->share->serve_only && DLPI_LOAD_RLX(&p->ctl->base) != p->feed.published) return; /* V1 */
+    for (uint32_t k = 0; k < p->n_slots; k++)
+        if (!dlpi_share_slot_free(p, k)) return;
+    DLPI_STORE_SEQ(&p->share->over, 1u); /* H1 -> H1 */
+    dlpi_wake_word(&p->share->word);
+    dlpi_wake_word(&p->ctl->caller_word);
+}
+
+/* What the feeder does for consumers before it feeds. Returns whether anything changed. */
+static bool dlpi_share_keep(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    uint64_t now = dlpi_now_ns(), base;
+    bool moved = false, locks = now - s->looked_ns >= DLPI_LOOK_NS;
+    for (uint32_t i = 0; i < p->share->max_consumers; i++) moved |= dlpi_share_look(p, i, locks);
+    if (locks) s->looked_ns = now;
+    /* V1 */
+    if (p->share->serve_only && (base = dlpi_share_base(p)) != DLPI_LOAD_RLX(&p->ctl->base)) {
+        dlpi_share_taken(p, DLPI_LOAD_RLX(&p->ctl->base), base); /* V1 */
+        moved = true;
+    }
+    dlpi_share_over(p);
+    return moved;
+}
+
+static bool dlpi_share_may_feed(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int here = __builtin_popcountll(s->bound);
+    if (here >= s->d.wait_consumers) s->enough = true;
+    return s->enough && (here > 0 || !p->share->serve_only);
+}
+
+static int dlpi_share_resolve(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    dlpi_share h;
+    p->share_bytes = 0;
+    if (s->d.share == DLP_SHARE_NONE) return DLP_OK;
+    if (p->shm_name[0] == 0)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "a pipe that is shared needs a name");
+    if (s->d.share == DLP_SHARE_ONE && !s->d.serve_only)
+        return dlpi_shm_fail(
+            p, DLP_ERR_ARG, "shm.serve_only",
+            "DLP_SHARE_ONE needs serve_only = 1: this process may be a consumer, too");
+    if (p->xfer)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
+                             "batches in a device's memory can't be shared");
+    if (p->d.unordered)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.num_workers == 0)
+            return dlpi_shm_fail(
+                p, DLP_ERR_ARG, "shm.share",
+                "stages of a shared pipe need workers: an inline one runs in next only");
+    p->sampler->sampler.threaded = 1;
+    p->share_bytes = dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_consumers,
+                                       p->n_slots);
+    return DLP_OK;
+}
+
+static int dlpi_share_begin(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    if (p->share == NULL) return DLP_OK;
+    dlpi_share_layout(p->share, (uint32_t)s->d.share, (uint32_t)s->d.max_consumers, p->n_slots);
+    p->share->serve_only = (uint32_t)s->d.serve_only;
+    for (uint32_t k = 0; k < p->n_slots; k++)
+        *dlpi_share_taker(p->share, k) = dlpi_gen_word(DLPI_GEN_MASK, 1);
+    return DLP_OK;
+}
+
+static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t now, until = UINT64_MAX;
+    int rc;
+    if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    if (timeout_ms == DLP_NOWAIT) until = 0;
+    for (;;) {
+        uint32_t word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
+        DLPI_STORE_SEQ(&ctl->want, UINT64_MAX);           /* B1 -> B1 */
+        if (dlpi_stopped(p)) return DLP_STOPPED;
+        if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
+        if (DLPI_LOAD_SEQ(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
+        if ((rc = dlpi_shm->look(p)) != DLP_OK) return rc;
+        now = dlpi_now_ns();
+        if (now >= until) return DLP_TIMEOUT;
+        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX,
+                        until - now < DLPI_SLEEP_NS ? until - now : DLPI_SLEEP_NS, 1);
+    }
+}
+
+/* ---- a consumer's side ---- */
+
+typedef struct dlpi_loan { /* a batch that is held */
+    dlp_batch batch;
+    dlp_tensor fields[DLP_MAX_FIELDS];
+    uint8_t *valid;
+    uint64_t b;
+    uint32_t slot;
+    bool used;
+} dlpi_loan;
+
+struct dlp_consumer {
+    dlp_monitor *m;            /* whose pipe; its records, checked */
+    int fd;
+    uint8_t *map;
+    uint64_t bytes;
+    dlpi_share *share;         /* in the mapping; layout is the checked copy of its offsets */
+    dlpi_share layout;
+    dlpi_field_rec fields[DLP_MAX_FIELDS];
+    uint32_t n_fields, index, max_held, n_held, ring;
+    dlpi_ctl *ctl;
+    dlpi_cblock *mine;
+    uint64_t *released, final_at;
+    uint64_t cursor, low, rewind_seen, life;
+    bool admitted;
+    dlpi_loan *loans;
+    dlp_error err;
+};
+
+static uint8_t *dlpi_consumer_slot(const dlp_consumer *c, uint32_t s) {
+    const dlpi_record *r = &c->m->rec[DLPI_REC_SLOTS];
+    return c->map + r->offset + s * r->stride;
+}
+
+/* Is [at, at + n * each) inside of a slot? */
+static bool dlpi_in_slot(const dlp_consumer *c, uint64_t at, uint64_t n, uint64_t each) {
+    uint64_t stride = c->m->rec[DLPI_REC_SLOTS].stride;
+    return at % 4 == 0 && at <= stride && n <= (stride - at) / each;
+}
+
+/* Do all parts of a slot and a cell lie in it? What is checked here is not read again. */
+static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
+    const dlpi_pipe_rec *p = &c->m->pipe;
+    uint64_t rows = p->batch_rows, n = c->n_fields;
+    uint64_t cell = c->m->rec[DLPI_REC_CELLS].stride;
+    bool ok = c->m->rec[DLPI_REC_CELLS].count >= p->n_slots && rows <= 1u << 20 &&
+              dlpi_in_slot(c, p->off_index, rows, 8) && dlpi_in_slot(c, p->off_rec, rows, 4) &&
+              dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) && dlpi_in_slot(c, c->final_at, 1, 16) &&
+              c->final_at % 8 == 0 && p->off_index % 8 == 0 && p->off_lengths % 8 == 0;
+    if (p->staged)
+        ok = ok && dlpi_in_slot(c, p->off_offsets, n * (rows + 1), 8) && p->off_offsets % 8 == 0 &&
+             dlpi_in_slot(c, p->off_fmeta, n, sizeof(dlpi_fmeta)) && p->off_fmeta % 8 == 0;
+    for (uint32_t f = 0; f < n; f++) {
+        const dlpi_field_rec *r = &c->fields[f];
+        uint64_t items =
+            dlpi_shape_count(r->shape, r->ndim < 0 || r->ndim >= DLP_MAX_DIMS ? 0 : r->ndim);
+        ok = ok && r->ndim >= 0 && r->ndim < DLP_MAX_DIMS && items != UINT64_MAX &&
+             r->elem_bytes >= 1 && r->elem_bytes <= 8 && r->row_bytes / r->elem_bytes == items &&
+             r->offset <= cell && r->capacity <= cell - r->offset &&
+             (p->staged || r->capacity / rows >= r->row_bytes) &&
+             ((!r->ragged && !p->staged) || dlpi_in_slot(c, p->off_lengths, n * rows, 8));
+    }
+    return ok;
+}
+
+static bool dlpi_consumer_share_ok(dlp_consumer *c) {
+    const dlpi_record *r = &c->m->rec[DLPI_REC_SHARE];
+    dlpi_share want, *h = &c->layout;
+    return dlpi_view_read(c->m, DLPI_REC_SHARE, 0, 0, h, sizeof *h) &&
+           (h->mode == DLP_SHARE_EACH || h->mode == DLP_SHARE_ONE) && h->max_consumers >= 1 &&
+           h->max_consumers <= 64 && h->n_slots == c->m->pipe.n_slots &&
+           dlpi_share_layout(&want, h->mode, h->max_consumers, h->n_slots) <= r->stride &&
+           want.takers_at == h->takers_at && want.admits_at == h->admits_at &&
+           want.consumers_at == h->consumers_at && want.consumer_bytes == h->consumer_bytes;
+}
+
+static int dlpi_consumer_check(dlp_consumer *c, dlp_error *err) {
+    const dlpi_record *fields = &c->m->rec[DLPI_REC_FIELDS];
+    bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
+    if (c->m->rec[DLPI_REC_SHARE].count == 0)
+        return dlpi_error_set(err, DLP_ERR_STATE, "name", "the pipe is not shared: its "
+                              "dlp_shm_desc.share is DLP_SHARE_NONE");
+    c->n_fields = (uint32_t)fields->count;
+    for (uint32_t f = 0; ok && f < c->n_fields; f++) {
+        ok = dlpi_view_read(c->m, DLPI_REC_FIELDS, f, 0, &c->fields[f], sizeof c->fields[f]);
+        c->fields[f].name[31] = 0;
+    }
+    c->ring = c->m->pipe.ring;
+    for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
+        if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
+            c->final_at = c->m->stages[i].sst_offset;
+    ok = ok && dlpi_consumer_layout_ok(c) && dlpi_consumer_share_ok(c);
+    return ok ? DLP_OK
+              : dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region's description is damaged");
+}
+
+/* Map the region, which can neither shrink nor be unmapped by others: it is sealed. */
+static int dlpi_consumer_map(dlp_consumer *c, dlp_error *err) {
+    char path[40];
+    struct stat st;
+    void *at;
+    uint64_t end = 0;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", c->m->fd);
+    c->fd = open(path, O_RDWR | O_CLOEXEC);
+    if (c->fd < 0 || fstat(c->fd, &st) != 0)
+        return dlpi_error_set(err, DLP_ERR_SYSTEM, "name", "opening the region: %s",
+                              strerror(errno));
+    if ((fcntl(c->fd, 1034) & 6) != 6) /* F_GET_SEALS: shrink, grow */
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region is not sealed");
+    c->bytes = (uint64_t)st.st_size;
+    for (int i = 1; i < DLPI_REC_COUNT; i++) {
+        const dlpi_record *r = &c->m->rec[i];
+        uint64_t to = r->offset + r->stride * r->count; /* checked by the monitor */
+        if (r->count > 0 && to > end) end = to;
+    }
+    if (end > c->bytes)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region is shorter than it says");
+    at = mmap(NULL, (size_t)c->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
+    if (at == MAP_FAILED)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "name", "mmap: %s", strerror(errno));
+    c->map = at;
+    c->share = (dlpi_share *)(void *)(c->map + c->m->rec[DLPI_REC_SHARE].offset);
+    c->ctl = (dlpi_ctl *)(void *)(c->map + c->m->rec[DLPI_REC_CTL].offset);
+    return DLP_OK;
+}
+
+/* Take a place. */
+static int dlpi_consumer_place(dlp_consumer *c, dlp_error *err) {
+    uint64_t life;
+    for (uint32_t i = 0; i < c->layout.max_consumers; i++) {
+        struct flock f;
+        memset(&f, 0, sizeof f);
+        f.l_type = F_WRLCK;
+        f.l_whence = SEEK_SET;
+        f.l_start = (off_t)i;
+        f.l_len = 1;
+        if (fcntl(c->fd, F_OFD_SETLK, &f) != 0) continue;
+        c->index = i;
+        c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.consumers_at +
+                                          i * c->layout.consumer_bytes);
+        c->released = (uint64_t *)(void *)(c->mine + 1);
+        life = DLPI_LOAD_RLX(&c->mine->life); /* H2: of the one before, which is gone */
+        c->life = life % 2 == 0 ? life + 1 : life + 2;
+        DLPI_STORE_RLX(&c->mine->pid, (int32_t)getpid()); /* for people */
+        DLPI_STORE_RLX(&c->mine->held, 0u);               /* for people */
+        DLPI_STORE_SEQ(&c->mine->cursor, UINT64_C(0));    /* H3 */
+        DLPI_STORE_SEQ(&c->mine->life, c->life);          /* H2 -> H2 */
+        dlpi_ring_feeder(c->ctl);
+        return DLP_OK;
+    }
+    return dlpi_error_set(err, DLP_ERR_STATE, "name", "all %u places for consumers are taken",
+                          c->layout.max_consumers);
+}
+
+static int dlpi_consumer_loans(dlp_consumer *c, const dlp_consumer_desc *desc, dlp_error *err) {
+    const dlpi_pipe_rec *p = &c->m->pipe;
+    uint32_t most = p->max_held < 1 || p->max_held > 256 ? 1 : p->max_held;
+    if (desc && (desc->max_held < 0 || (uint32_t)desc->max_held > most))
+        return dlpi_error_set(err, DLP_ERR_ARG, "max_held", "max_held is %d, the pipe's is %u",
+                              desc->max_held, most);
+    c->max_held = desc && desc->max_held ? (uint32_t)desc->max_held : 1;
+    c->loans = calloc(c->max_held, sizeof *c->loans);
+    for (uint32_t i = 0; c->loans && i < c->max_held; i++)
+        if ((c->loans[i].valid = malloc(p->batch_rows)) == NULL) break;
+    if (c->loans && c->loans[c->max_held - 1].valid) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
+}
+
+static int dlpi_consumer_fail(dlp_consumer *c, int code, const char *message) {
+    if (c->err.code == 0) dlpi_error_set(&c->err, code, "", "%s", message);
+    return c->err.code;
+}
+
+/* One field of the batch in slot s. What others can write is copied, checked, then used. */
+static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, uint32_t count,
+                                dlp_tensor *t) {
+    const dlpi_field_rec *r = &c->fields[f];
+    const dlpi_pipe_rec *p = &c->m->pipe;
+    const dlpi_record *cells = &c->m->rec[DLPI_REC_CELLS];
+    uint8_t *slot = dlpi_consumer_slot(c, s);
+    memset(t, 0, sizeof *t);
+    t->name = r->name;
+    t->data = c->map + cells->offset + s * cells->stride + r->offset;
+    t->dtype = r->dtype;
+    t->ndim = r->ndim + 1;
+    t->shape[0] = count;
+    for (int i = 0; i < r->ndim; i++) t->shape[i + 1] = r->shape[i];
+    t->bytes = count * r->row_bytes;
+    if (r->ragged)
+        t->lengths = (uint64_t *)(void *)(slot + p->off_lengths) + (size_t)f * p->batch_rows;
+    if (p->staged) {
+        dlpi_fmeta m = ((dlpi_fmeta *)(void *)(slot + p->off_fmeta))[f];
+        uint64_t n = m.ndim >= 0 && m.ndim <= DLP_MAX_DIMS ? dlpi_shape_count(m.shape, m.ndim)
+                                                            : UINT64_MAX;
+        if (n > r->capacity / r->elem_bytes || m.bytes != n * r->elem_bytes) return false;
+        t->bytes = m.bytes;
+        t->ndim = m.ndim;
+        memcpy(t->shape, m.shape, sizeof m.shape);
+        if (m.has_offsets)
+            t->offsets = (uint64_t *)(void *)(slot + p->off_offsets) +
+                         (size_t)f * ((size_t)p->batch_rows + 1);
+    }
+    return true;
+}
+
+/* Lend batch b in slot s. */
+static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch **out) {
+    const dlpi_pipe_rec *p = &c->m->pipe;
+    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_consumer_slot(c, s);
+    const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->off_rec);
+    dlpi_loan *loan = c->loans;
+    dlp_batch *v;
+    while (loan->used) loan++;
+    v = &loan->batch;
+    memset(v, 0, sizeof *v);
+    v->sequence = b;
+    v->epoch = slot->epoch;
+    v->position = slot->position;
+    v->in_epoch = slot->in_epoch;
+    v->count = slot->count;
+    v->flags = slot->flags;
+    if (v->count > p->batch_rows)
+        return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch has more rows than a slot");
+    v->n_fields = c->n_fields;
+    v->fields = loan->fields;
+    v->index = (uint64_t *)(void *)((uint8_t *)slot + p->off_index);
+    v->valid = loan->valid;
+    v->internal = loan;
+    for (uint32_t r = 0; r < v->count; r++) {
+        loan->valid[r] = dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+        v->valid_count += loan->valid[r];
+    }
+    for (uint32_t f = 0; f < c->n_fields; f++)
+        if (!dlpi_consumer_field(c, s, f, v->count, &loan->fields[f]))
+            return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch has a shape that does not fit");
+    loan->b = b;
+    loan->slot = s;
+    loan->used = true;
+    c->n_held++;
+    DLPI_STORE_RLX(&c->mine->held, c->n_held); /* for people */
+    *out = v;
+    return DLP_OK;
+}
+
+/* Give back what slot s has: batch b. */
+static void dlpi_consumer_give(dlp_consumer *c, uint64_t b, uint32_t s) {
+    DLPI_STORE_SEQ(&c->released[s], b + 1); /* H4 -> H4 */
+    dlpi_ring_feeder(c->ctl);
+}
+
+/* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
+static int dlpi_consumer_have(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch **out) {
+    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_consumer_slot(c, s);
+    if (slot->epoch < DLPI_LOAD_RLX(&c->ctl->cancel)) { /* N1: of an epoch that was left */
+        dlpi_consumer_give(c, b, s);
+        return DLP_SKIP;
+    }
+    if (DLPI_LOAD_ACQ(&slot->failed) == 1) { /* F1 <- F1 */
+        dlp_error e = slot->error;
+        e.stage[sizeof e.stage - 1] = e.field[sizeof e.field - 1] = 0;
+        e.message[sizeof e.message - 1] = 0;
+        if (e.code >= 0) e.code = DLP_ERR_CORRUPT;
+        c->err = e;
+        dlpi_consumer_give(c, b, s);
+        return e.code;
+    }
+    return dlpi_consumer_lend(c, b, s, out);
+}
+
+/* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
+static int dlpi_consumer_ready(dlp_consumer *c, uint64_t b, uint32_t *s) {
+    const uint32_t *disp =
+        (const uint32_t *)(const void *)(c->map + c->m->rec[DLPI_REC_ORDER].offset);
+    const dlpi_bslot *slot;
+    const uint64_t *ready;
+    *s = DLPI_LOAD_RLX(&disp[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
+    if (*s >= c->layout.n_slots)
+        return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
+    slot = (const dlpi_bslot *)(const void *)dlpi_consumer_slot(c, *s);
+    if (dlpi_gen(DLPI_LOAD_SEQ(&slot->pub)) != (b & DLPI_GEN_MASK)) return DLP_SKIP; /* P1 <- P1 */
+    ready = (const uint64_t *)(const void *)((const uint8_t *)slot + c->final_at);
+    return dlpi_ready_is(DLPI_LOAD_SEQ(ready), b) ? DLP_OK : DLP_EMPTY; /* Y1 <- Y1 */
+}
+
+/* DLP_SHARE_EACH: the batch at the cursor. */
+static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
+    for (;;) {
+        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->fed_all); /* T1 <- T1: before tail */
+        uint64_t tail = DLPI_LOAD_SEQ(&c->ctl->tail);    /* T1 <- T1 */
+        uint32_t s;
+        int rc;
+        if (c->cursor >= tail) return over ? DLP_END : DLP_EMPTY;
+        rc = dlpi_consumer_ready(c, c->cursor, &s);
+        if (rc == DLP_SKIP)
+            return dlpi_consumer_fail(c, DLP_ERR_STATE, "the pipe took this consumer for dead");
+        if (rc != DLP_OK) return rc;
+        rc = dlpi_consumer_have(c, c->cursor, s, out);
+        if (rc == DLP_OK || rc == DLP_SKIP) {
+            c->cursor++;
+            DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+        }
+        if (rc != DLP_SKIP) return rc;
+    }
+}
+
+/* DLP_SHARE_ONE: the oldest batch that nobody has. */
+static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
+    uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->share + c->layout.takers_at);
+    uint64_t rewind = DLPI_LOAD_SEQ(&c->share->rewind);  /* R1 <- R1 */
+    uint64_t tail = DLPI_LOAD_SEQ(&c->ctl->tail), taker; /* T1 <- T1 */
+    uint32_t s;
+    int rc;
+    if (DLPI_LOAD_SEQ(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
+    if (rewind != c->rewind_seen || tail - c->low > c->ring)
+        c->low = tail > c->ring ? tail - c->ring : 0;
+    c->rewind_seen = rewind;
+    for (uint64_t b = c->low; b != tail; b++) {
+        rc = dlpi_consumer_ready(c, b, &s);
+        if (rc < 0) return rc;
+        taker = DLPI_LOAD_SEQ(&takers[s]); /* H5 <- H5 */
+        if (rc == DLP_SKIP || !dlpi_older(dlpi_gen(taker), b)) {
+            if (b == c->low) c->low = b + 1;
+            continue;
+        }
+        if (rc == DLP_EMPTY) return DLP_EMPTY;
+        if (!DLPI_CAS_SEQ(&takers[s], &taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
+        rc = dlpi_consumer_have(c, b, s, out);
+        if (rc != DLP_SKIP) return rc;
+    }
+    return DLP_EMPTY;
+}
+
+static int dlpi_consumer_try(dlp_consumer *c, dlp_batch **out) {
+    const dlpi_admit *admit;
+    if (c->err.code != 0) return c->err.code;
+    if (!c->admitted) {
+        admit = (const dlpi_admit *)(const void *)((uint8_t *)c->share + c->layout.admits_at) +
+                c->index;
+        if (DLPI_LOAD_SEQ(&admit->life) != c->life) /* H2 <- H2 */
+            return DLPI_LOAD_SEQ(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
+        c->admitted = true;
+        c->cursor = DLPI_LOAD_RLX(&admit->join); /* H2: ordered by life */
+        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+    }
+    return c->layout.mode == DLP_SHARE_EACH ? dlpi_consumer_each(c, out)
+                                            : dlpi_consumer_one(c, out);
+}
+
+/* Sleep until a batch may be ready, at most ns; then see that the owner lives. */
+static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
+    uint64_t bit = UINT64_C(1) << c->index;
+    uint32_t word = DLPI_LOAD_SEQ(&c->share->word); /* B1 <- B1 */
+    dlp_error e;
+    int rc;
+    DLPI_OR_SEQ(&c->share->sleepers, bit); /* B1 -> B1 */
+    rc = dlpi_consumer_try(c, out);
+    if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
+        dlpi_futex_wait(&c->share->word, word, UINT32_MAX, ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS,
+                        1) &&
+        dlpi_owner_check(c->m, &e) != DLP_OK)
+        rc = dlpi_consumer_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
+    DLPI_AND_SEQ(&c->share->sleepers, ~bit); /* B1 */
+    return rc;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>shm-impl-exec        A SECOND PROGRAM THAT IS THE SAME
+   For a process that has threads, or a device, before the pipe starts. The supervisor is this very
+   program (/proc/self/exe), begun anew: dlp_shm_main finds in the environment that it is one, and
+   does not return. What it must know lies in a memory file of its own, which only it is given, not
+   in the region, at which others may look: a copy of the pipe's record, whose pointers it replaces
+   (callbacks by their registered names), the sampler's subset, the blob. */
+
+#define DLPI_EXEC_ENV "DLPIPE_SHM_SUPERVISOR"
+#define DLPI_EXEC_MAGIC UINT64_C(0x6365786570696c64)
+#define DLPI_NAMES 256
+
+enum { DLPI_CB_ITEM, DLPI_CB_BATCH, DLPI_CB_COLLATE, DLPI_CB_INIT, DLPI_CB_EXIT, DLPI_CB_FUNCTION,
+       DLPI_CB_COUNT };
+
+typedef struct dlpi_callback {
+    char name[64];
+    dlp_shm_fn fn;
+} dlpi_callback;
+
+/* Registered before main begins, or by it; not changed afterwards. */
+static dlpi_callback dlpi_callbacks[DLPI_NAMES];
+static int dlpi_n_callbacks;
+static const char *dlpi_program; /* argv[0], once dlp_shm_main was called */
+
+/* Bytes behind it: affinity numbers of all stages, subset, blob. */
+typedef struct dlpi_exec_spec {
+    uint64_t magic, layout, pipe_bytes, total_bytes;
+    int64_t owner;
+    uint64_t self; /* the record's address in the caller */
+    uint64_t affinity_at, subset_at, blob_at, blob_bytes;
+    char init[64];
+    char names[DLP_MAX_STAGES][DLPI_CB_COUNT][64];
+    dlp_shm_desc desc;
+    struct dlp_pipe pipe;
+} dlpi_exec_spec;
+
+static dlp_shm_fn dlpi_callback_find(const char *name) {
+    for (int i = 0; i < dlpi_n_callbacks; i++)
+        if (strcmp(dlpi_callbacks[i].name, name) == 0) return dlpi_callbacks[i].fn;
+    return NULL;
+}
+
+static const char *dlpi_callback_name(dlp_shm_fn fn) {
+    for (int i = 0; i < dlpi_n_callbacks; i++)
+        if (dlpi_callbacks[i].fn == fn) return dlpi_callbacks[i].name;
+    return NULL;
+}
+
+/* Write down the name of a callback; NULL has the name "". */
+static int dlpi_callback_note(dlp_pipe *p, const dlpi_stage *st, const char *field, dlp_shm_fn fn,
+                              char *name) {
+    const char *found = fn ? dlpi_callback_name(fn) : "";
+    dlp_error e;
+    name[0] = 0;
+    if (found != NULL) {
+        dlpi_copy_text(name, 64, found);
+        return DLP_OK;
+    }
+    dlpi_error_set(&e, DLP_ERR_ARG, field,
+                   "workers that begin by exec find callbacks by name, and this one has none: say "
+                   "DLP_SHM_CALLBACK(function) in its file");
+    if (st) dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* The names of all that runs in worker processes. */
+static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
+    int rc = dlpi_callback_note(p, NULL, "shm.init", (dlp_shm_fn)x->desc.init, x->init);
+    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) {
+        const dlpi_stage *st = p->work[i];
+        char(*names)[64] = x->names[st->id];
+        if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
+        rc = dlpi_callback_note(p, st, "fetch or item", (dlp_shm_fn)st->item, names[DLPI_CB_ITEM]);
+        if (rc == DLP_OK)
+            rc = dlpi_callback_note(p, st, "batch", (dlp_shm_fn)st->batch, names[DLPI_CB_BATCH]);
+        if (rc == DLP_OK)
+            rc = dlpi_callback_note(p, st, "collate", (dlp_shm_fn)st->collate,
+                                    names[DLPI_CB_COLLATE]);
+        if (rc == DLP_OK)
+            rc = dlpi_callback_note(p, st, "worker_init", (dlp_shm_fn)st->w.worker_init,
+                                    names[DLPI_CB_INIT]);
+        if (rc == DLP_OK)
+            rc = dlpi_callback_note(p, st, "worker_exit", (dlp_shm_fn)st->w.worker_exit,
+                                    names[DLPI_CB_EXIT]);
+        if (rc == DLP_OK && i == 0)
+            rc = dlpi_callback_note(p, p->sampler, "sampler.function",
+                                    (dlp_shm_fn)p->sampler->sampler.function,
+                                    x->names[p->sampler->id][DLPI_CB_FUNCTION]);
+    }
+    return rc;
+}
+
+static uint64_t dlpi_exec_bytes(const dlp_pipe *p) {
+    uint64_t bytes = sizeof(dlpi_exec_spec) + dlpi_shm_of(p)->d.blob_bytes + 64;
+    if (p->sampler->sampler.subset) bytes += p->sampler->sampler.n_subset * 8;
+    for (int i = 0; i < p->n_stages; i++)
+        bytes += (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t);
+    return bytes;
+}
+
+static uint64_t dlpi_shm_bytes(const dlp_pipe *p) {
+    return dlpi_shm_of(p)->d.start == DLP_SHM_EXEC && p->n_procs > 0 ? dlpi_exec_bytes(p) : 0;
+}
+
+static void dlpi_exec_put(uint8_t *to, uint64_t *at, const void *from, uint64_t bytes) {
+    if (bytes > 0) memcpy(to + *at, from, (size_t)bytes);
+    *at = (*at + bytes + 7) & ~UINT64_C(7);
+}
+
+/* Fill the memory file. */
+static int dlpi_exec_fill(dlp_pipe *p, dlpi_exec_spec *x) {
+    const dlpi_shm_state *s = dlpi_shm_of(p);
+    const dlp_sampler_desc *d = &p->sampler->sampler;
+    uint64_t at = sizeof *x;
+    int rc;
+    x->magic = DLPI_EXEC_MAGIC;
+    x->layout = dlpi_layout_hash();
+    x->pipe_bytes = sizeof *p;
+    x->total_bytes = dlpi_exec_bytes(p);
+    x->owner = getpid();
+    x->self = (uint64_t)(uintptr_t)p;
+    x->desc = s->d;
+    x->pipe = *p;
+    if ((rc = dlpi_exec_names(p, x)) != DLP_OK) return rc;
+    x->affinity_at = at;
+    for (int i = 0; i < p->n_stages; i++)
+        dlpi_exec_put((uint8_t *)x, &at, p->stages[i].affinity,
+                      (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t));
+    x->subset_at = at;
+    dlpi_exec_put((uint8_t *)x, &at, d->subset, d->subset ? d->n_subset * 8 : 0);
+    x->blob_at = at;
+    x->blob_bytes = s->d.blob_bytes;
+    dlpi_exec_put((uint8_t *)x, &at, s->d.blob, s->d.blob_bytes);
+    return DLP_OK;
+}
+
+/* Make the memory file. Returns its descriptor, or negative. */
+static int dlpi_exec_file(dlp_pipe *p) {
+    uint64_t bytes = dlpi_exec_bytes(p);
+    int fd = (int)syscall(SYS_memfd_create, "dlpipe-start", 1u), rc;
+    void *at = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
+        at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        rc = dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of what workers are told");
+    } else {
+        rc = dlpi_exec_fill(p, at);
+        munmap(at, (size_t)bytes);
+    }
+    if (rc == DLP_OK) return fd;
+    dlpi_fd_close(&fd);
+    return rc;
+}
+
+/* The environment of this process, and one line more. NULL: no memory. */
+static char **dlpi_exec_environ(char *line) {
+    extern char **environ;
+    size_t n = 0;
+    char **env;
+    while (environ && environ[n]) n++;
+    env = malloc((n + 2) * sizeof *env);
+    if (env == NULL) return NULL;
+    for (size_t i = 0; i < n; i++) env[i] = environ[i];
+    env[n] = line;
+    env[n + 1] = NULL;
+    return env;
+}
+
+/* Begin the supervisor. fds: of the memory file, the region, caller_fd, nudge[0], life[1], name. */
+static int dlpi_exec_spawn(dlp_pipe *p, const int *fds, int n) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    sigset_t all, none;
+    char line[160], program[256], flag[] = "--dlpipe-supervisor", **env;
+    char *argv[] = {program, flag, NULL};
+    int rc = 0;
+    dlpi_copy_text(program, sizeof program, dlpi_program);
+    snprintf(line, sizeof line, DLPI_EXEC_ENV "=%d %d %d %d %d %d", fds[0], fds[1], fds[2], fds[3],
+             fds[4], fds[5]);
+    env = dlpi_exec_environ(line);
+    if (env == NULL) return ENOMEM;
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attr);
+    for (int i = 0; i < n && rc == 0; i++) /* the same number: no longer closed on exec */
+        if (fds[i] >= 0) rc = posix_spawn_file_actions_adddup2(&files, fds[i], fds[i]);
+    sigfillset(&all);
+    sigemptyset(&none);
+    posix_spawnattr_setsigdefault(&attr, &all);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setpgroup(&attr, 0);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK |
+                                        POSIX_SPAWN_SETPGROUP);
+    if (rc == 0) rc = posix_spawn(&s->supervisor, "/proc/self/exe", &files, &attr, argv, env);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&files);
+    free(env);
+    return rc;
+}
+
+static int dlpi_exec_begin(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int fds[6], rc;
+    if (dlpi_program == NULL)
+        return dlpi_shm_fail(
+            p, DLP_ERR_STATE, "shm.start",
+            "DLP_SHM_EXEC needs dlp_shm_main(argc, argv) as the first line of main");
+    fds[0] = dlpi_exec_file(p);
+    if (fds[0] < 0) return p->err.code;
+    fds[1] = p->memfd;
+    fds[2] = s->caller_fd;
+    fds[3] = s->nudge[0];
+    fds[4] = s->life[1];
+    fds[5] = p->name_fd;
+    rc = dlpi_exec_spawn(p, fds, 6);
+    close(fds[0]);
+    if (rc == 0) return DLP_OK;
+    s->supervisor = 0;
+    errno = rc;
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "posix_spawn of the supervisor");
+}
+
+/* ---- the other side ---- */
+
+/* A pointer into the caller's record, made one into ours. */
+static void *dlpi_exec_moved(dlp_pipe *p, uint64_t self, const void *at) {
+    return at == NULL ? NULL : (uint8_t *)p + ((uint64_t)(uintptr_t)at - self);
+}
+
+static dlp_shm_fn dlpi_exec_callback(dlp_pipe *p, const dlpi_stage *st, const char *name) {
+    dlp_shm_fn fn = name[0] ? dlpi_callback_find(name) : NULL;
+    dlp_error e;
+    if (fn != NULL || name[0] == 0) return fn;
+    dlpi_error_set(&e, DLP_ERR_ARG, "", "callback %s is not registered in the worker processes, "
+                   "which run main only up to dlp_shm_main", name);
+    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+    dlpi_ctl_fail(p, DLPI_NOBODY, &e);
+    return NULL;
+}
+
+/* Replace the pointers of stage i. The callbacks' names are looked up when the region is there. */
+static void dlpi_exec_stage_point(dlp_pipe *p, int i, const dlpi_exec_spec *x) {
+    dlpi_stage *st = &p->stages[i];
+    st->w.name = st->name;
+    for (int f = 0; f < DLP_MAX_FIELDS; f++) st->fields[f].name = st->field_names[f];
+    if (st->dataset.fields) st->dataset.fields = st->fields;
+    if (st->batching.out_fields) st->batching.out_fields = st->fields;
+    st->affinity = NULL;
+    st->w.affinity = NULL;
+    st->sampler.weights = NULL;
+    if (st->sampler.subset) {
+        const uint8_t *at = (const uint8_t *)x + x->subset_at;
+        st->sampler.subset = (const uint64_t *)(const void *)at;
+    }
+}
+
+static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i];
+        dlp_shm_fn fn[DLPI_CB_COUNT];
+        for (int k = 0; k < DLPI_CB_COUNT; k++) fn[k] = dlpi_exec_callback(p, st, x->names[i][k]);
+        st->item = (dlp_item_fn)fn[DLPI_CB_ITEM];
+        st->batch = (int (*)(void *, dlp_batch *, void *))fn[DLPI_CB_BATCH];
+        st->collate = (dlp_collate_fn)fn[DLPI_CB_COLLATE];
+        st->w.worker_init = (int (*)(void *, int, void **))fn[DLPI_CB_INIT];
+        st->w.worker_exit = (void (*)(void *, int, void *))fn[DLPI_CB_EXIT];
+        st->sampler.function = (uint64_t(*)(void *, uint64_t, uint64_t))fn[DLPI_CB_FUNCTION];
+    }
+}
+
+/* A pipe's record of this process's own, from that of the caller. */
+static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd) {
+    dlp_pipe *p = malloc(sizeof *p);
+    if (p == NULL) return NULL;
+    *p = x->pipe;
+    memset(&p->d.resume, 0, sizeof p->d.resume);
+    p->d.budget = NULL;
+    p->d.log = NULL;
+    p->d.shm = NULL;
+    p->d.name = p->name;
+    p->budget_bytes = 0;
+    p->alive = NULL;
+    p->memfd = memfd;
+    p->name_fd = name_fd;
+    p->sampler = dlpi_exec_moved(p, x->self, p->sampler);
+    p->repeat = dlpi_exec_moved(p, x->self, p->repeat);
+    p->fetch = dlpi_exec_moved(p, x->self, p->fetch);
+    p->batcher = dlpi_exec_moved(p, x->self, p->batcher);
+    p->xfer = dlpi_exec_moved(p, x->self, p->xfer);
+    p->cell_end = dlpi_exec_moved(p, x->self, p->cell_end);
+    for (int i = 0; i < p->n_work; i++) p->work[i] = dlpi_exec_moved(p, x->self, p->work[i]);
+    for (int i = 0; i < p->n_stages; i++) dlpi_exec_stage_point(p, i, x);
+    for (uint32_t f = 0; f < p->items.n; f++) p->items.at[f].f.name = p->items.at[f].name;
+    for (uint32_t f = 0; f < p->batches.n; f++) p->batches.at[f].f.name = p->batches.at[f].name;
+    return p;
+}
+
+/* CPU numbers lie behind the record. */
+static int dlpi_exec_affinity(dlp_pipe *p, const dlpi_exec_spec *x) {
+    const uint8_t *at = (const uint8_t *)x + x->affinity_at;
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i];
+        size_t n = (size_t)st->w.n_affinity * sizeof(int32_t);
+        if (n == 0) continue;
+        if ((st->affinity = malloc(n)) == NULL) return DLP_ERR_MEMORY;
+        memcpy(st->affinity, at, n);
+        at += (n + 7) & ~(size_t)7;
+    }
+    return DLP_OK;
+}
+
+/* In a worker process that began by exec: what the callbacks get as user. */
+static int dlpi_exec_user(dlp_pipe *p, dlpi_worker *w) {
+    const dlpi_exec_spec *x = dlpi_shm_of(p)->spec;
+    dlp_shm_init_fn init = (dlp_shm_init_fn)dlpi_exec_callback(p, w->st, x->init);
+    void *user = NULL;
+    int rc = init ? init((const uint8_t *)x + x->blob_at, x->blob_bytes, &user) : 0;
+    dlp_error e;
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i];
+        st->user = st->w.worker_user = st->sampler.function_user = st->dataset.user = user;
+    }
+    dlpi_worker_init(p, w->st, w->id, w->global);
+    if (rc == 0) return DLP_OK;
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "shm.init", "init returned %d", rc);
+    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+    e.worker = w->id;
+    dlpi_ctl_fail(p, (uint32_t)w->global, &e);
+    return DLP_ERR_CALLBACK;
+}
+
+/* What the caller wrote down; NULL: it is not from this program. */
+static const dlpi_exec_spec *dlpi_exec_map(int fd) {
+    struct stat st;
+    const dlpi_exec_spec *x;
+    void *at;
+    if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof *x) return NULL;
+    at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return NULL;
+    x = at;
+    if (x->magic != DLPI_EXEC_MAGIC || x->layout != dlpi_layout_hash() ||
+        x->pipe_bytes != sizeof(struct dlp_pipe) || x->total_bytes != (uint64_t)st.st_size)
+        return NULL;
+    return x;
+}
+
+static bool dlpi_exec_region(dlp_pipe *p) {
+    void *at = mmap(NULL, (size_t)p->region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
+    if (at == MAP_FAILED) return false;
+    p->region = at;
+    return dlpi_private_alloc(p) == DLP_OK;
+}
+
+/* Become the supervisor. fds: as dlpi_exec_spawn gives them. */
+_Noreturn static void dlpi_exec_supervisor(const int *fds) {
+    const dlpi_exec_spec *x = dlpi_exec_map(fds[0]);
+    dlp_pipe *p = x ? dlpi_exec_pipe(x, fds[1], fds[5]) : NULL;
+    dlpi_shm_state *s = calloc(1, sizeof *s);
+    for (int i = 0; i < 6; i++)
+        if (fds[i] >= 0) fcntl(fds[i], F_SETFD, FD_CLOEXEC);
+    if (p == NULL || s == NULL || !dlpi_exec_region(p)) _exit(3);
+    close(fds[0]);
+    s->d = x->desc;
+    s->spec = x;
+    s->owner = (pid_t)x->owner;
+    s->caller_fd = fds[2];
+    s->nudge[0] = fds[3];
+    s->life[1] = fds[4];
+    s->nudge[1] = s->life[0] = s->supervisor_fd = -1;
+    p->shm = s;
+    dlpi_live_point(p);
+    dlpi_live_workers(p);
+    dlpi_exec_callbacks(p, x);
+    if (dlpi_exec_affinity(p, x) != DLP_OK || dlpi_procs_alloc(p) != DLP_OK) _exit(3);
+    dlpi_supervisor(p);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>shm-impl-start       THE CALLER: START, WATCH, CLOSE */
 
 static int dlpi_threads_here(void) {
     DIR *d = opendir("/proc/self/task");
@@ -376,12 +2415,6 @@ static int dlpi_threads_here(void) {
     for (struct dirent *e = readdir(d); e; e = readdir(d)) n += e->d_name[0] != '.';
     closedir(d);
     return n;
-}
-
-static int dlpi_shm_fail(dlp_pipe *p, int code, const char *field, const char *message) {
-    dlp_error e;
-    dlpi_error_set(&e, code, field, "%s", message);
-    return dlpi_pipe_fail(p, &e);
 }
 
 #define DLPI_SHM_RANGE(v, lo, hi, field, range) \
@@ -397,6 +2430,11 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     DLPI_SHM_RANGE(d->share, 0, 2, "share", "DLP_SHARE_*");
     DLPI_SHM_RANGE(d->max_consumers, 0, 64, "max_consumers", "0..64");
     DLPI_SHM_RANGE(d->serve_only, 0, 1, "serve_only", "0 or 1");
+    DLPI_SHM_RANGE(d->wait_consumers, 0, d->max_consumers ? d->max_consumers : 8, "wait_consumers",
+                   "0..max_consumers");
+    if (d->name != NULL && !dlpi_name_ok(d->name))
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name",
+                             "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
     DLPI_SHM_RANGE(d->blob_bytes, 0, INT64_C(1) << 30, "blob_bytes", "0..2^30");
     return DLP_OK;
 }
@@ -404,12 +2442,19 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
 static int dlpi_shm_open(dlp_pipe *p) {
     dlpi_shm_state *s;
     int rc;
+    if (getenv(DLPI_EXEC_ENV))
+        return dlpi_shm_fail(p, DLP_ERR_STATE, "shm.start",
+                             "this process was begun as a worker: dlp_shm_main(argc, argv) must be "
+                             "the first line of main");
     if (p->d.shm && (rc = dlpi_shm_check(p, p->d.shm)) != DLP_OK) return rc;
     s = calloc(1, sizeof *s);
     if (s == NULL) return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of a record failed");
     if (p->d.shm) s->d = *p->d.shm;
+    dlpi_copy_text(p->shm_name, sizeof p->shm_name, s->d.name);
+    s->d.name = NULL;
     if (s->d.max_kills) p->max_kills = (uint32_t)s->d.max_kills;
     if (s->d.grace_ms == 0) s->d.grace_ms = 300;
+    if (s->d.max_consumers == 0) s->d.max_consumers = 8;
     p->huge_pages = s->d.huge_pages;
     s->caller_fd = s->supervisor_fd = -1;
     s->nudge[0] = s->nudge[1] = s->life[0] = s->life[1] = -1;
@@ -429,17 +2474,8 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
 
 static int dlpi_shm_prepare(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    int n = 0;
-    s->n_procs = p->n_procs;
-    s->procs = calloc((size_t)p->n_procs, sizeof *s->procs);
-    s->fds = calloc((size_t)p->n_procs + 2, sizeof *s->fds);
-    if (s->procs == NULL || s->fds == NULL)
-        return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of the processes' records failed");
-    for (int i = 0; i < p->n_work; i++) {
-        dlpi_stage *st = p->work[i];
-        if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
-        for (int k = 0; k < st->n_workers; k++) s->procs[n++].w = &p->workers[st->first_worker + k];
-    }
+    int rc = dlpi_procs_alloc(p);
+    if (rc != DLP_OK) return rc;
     s->owner = getpid();
     s->caller_fd = dlpi_pidfd_open(s->owner);
     if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
@@ -477,13 +2513,11 @@ static int dlpi_shm_started(dlp_pipe *p) {
     }
 }
 
-static int dlpi_shm_begin(dlp_pipe *p) {
+static int dlpi_fork_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     sigset_t all, before;
-    int rc;
-    if (p->n_procs == 0) return DLP_OK;
-    if ((rc = dlpi_shm_may_fork(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_shm_prepare(p)) != DLP_OK) return rc;
+    int rc = dlpi_shm_may_fork(p);
+    if (rc != DLP_OK) return rc;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* no handler of the user's runs in the child */
     s->supervisor = fork();
@@ -491,8 +2525,21 @@ static int dlpi_shm_begin(dlp_pipe *p) {
     rc = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = rc;
-    if (s->supervisor < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "fork of the supervisor");
-    setpgid(s->supervisor, s->supervisor);
+    if (s->supervisor > 0) return DLP_OK;
+    s->supervisor = 0;
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "fork of the supervisor");
+}
+
+static int dlpi_shm_begin(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int rc;
+    if ((rc = dlpi_share_begin(p)) != DLP_OK) return rc;
+    if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
+    if (p->n_procs == 0) return DLP_OK;
+    if ((rc = dlpi_shm_prepare(p)) != DLP_OK) return rc;
+    rc = s->d.start == DLP_SHM_EXEC ? dlpi_exec_begin(p) : dlpi_fork_begin(p);
+    if (rc != DLP_OK) return rc;
+    setpgid(s->supervisor, s->supervisor); /* here, too: whoever comes first */
     s->supervisor_fd = dlpi_pidfd_open(s->supervisor);
     dlpi_fd_close(&s->nudge[0]);
     dlpi_fd_close(&s->life[1]);
@@ -536,6 +2583,7 @@ static void dlpi_shm_await(dlp_pipe *p) {
 
 static void dlpi_shm_end(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
+    dlpi_name_remove(p);
     dlpi_fd_close(&s->caller_fd);
     dlpi_fd_close(&s->supervisor_fd);
     for (int i = 0; i < 2; i++) {
@@ -548,18 +2596,226 @@ static void dlpi_shm_end(dlp_pipe *p) {
     p->shm = NULL;
 }
 
-static const dlpi_shm_calls dlpi_shm_table = {dlpi_shm_open,  dlpi_shm_begin, dlpi_shm_look,
-                                              dlpi_shm_nudge, dlpi_shm_await, dlpi_shm_end};
+static const dlpi_shm_calls dlpi_shm_table = {
+    dlpi_shm_open,  dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_feed, dlpi_share_slot_free,
+    dlpi_shm_bytes, dlpi_shm_begin,     dlpi_shm_look,   dlpi_shm_nudge,      dlpi_shm_await,
+    dlpi_shm_end};
 static const dlpi_shm_calls *dlpi_shm = &dlpi_shm_table;
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-public      THE PUBLIC CALLS */
 
+DLPDEF int dlp_shm_register(const char *name, dlp_shm_fn fn) {
+    dlp_shm_fn known;
+    if (name == NULL || fn == NULL || name[0] == 0 || strlen(name) >= 64) return DLP_ERR_ARG;
+    known = dlpi_callback_find(name);
+    if (known != NULL) return known == fn ? DLP_OK : DLP_ERR_STATE;
+    if (dlpi_n_callbacks == DLPI_NAMES) return DLP_ERR_MEMORY;
+    dlpi_copy_text(dlpi_callbacks[dlpi_n_callbacks].name, 64, name);
+    dlpi_callbacks[dlpi_n_callbacks++].fn = fn;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_shm_main(int argc, char **argv) {
+    const char *line = getenv(DLPI_EXEC_ENV);
+    int fds[6];
+    dlp_shm_register("dlp_collate_pad", (dlp_shm_fn)dlp_collate_pad);
+    dlp_shm_register("dlp_collate_pack", (dlp_shm_fn)dlp_collate_pack);
+    dlpi_program = argc > 0 && argv != NULL && argv[0] != NULL ? argv[0] : "dlpipe";
+    if (line == NULL) return;
+    if (sscanf(line, "%d %d %d %d %d %d", &fds[0], &fds[1], &fds[2], &fds[3], &fds[4], &fds[5]) !=
+        6)
+        _exit(3);
+    unsetenv(DLPI_EXEC_ENV); /* programs that a callback runs are none */
+    dlpi_exec_supervisor(fds);
+}
+
 DLPDEF int dlp_pipe_fork(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->view) return DLP_ERR_STATE;
     if (p->prepared) return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
     return dlpi_prepare(p);
+}
+
+/* Go through the records in /dev/shm. Returns DLP_ERR_SYSTEM if that is not there. */
+static int dlpi_names_each(int (*each)(const char *name, const char *path, void *to), void *to) {
+    DIR *dir = opendir(DLPI_SHM_DIR);
+    const struct dirent *d;
+    const size_t n = sizeof DLPI_NAME_PREFIX - 1;
+    if (dir == NULL) return DLP_ERR_SYSTEM;
+    while ((d = readdir(dir)) != NULL) {
+        char path[DLPI_NAME_PATH];
+        if (strncmp(d->d_name, DLPI_NAME_PREFIX, n) != 0 || !dlpi_name_ok(d->d_name + n)) continue;
+        dlpi_name_path(d->d_name + n, path);
+        each(d->d_name + n, path, to);
+    }
+    closedir(dir);
+    return DLP_OK;
+}
+
+typedef struct dlpi_names_list {
+    dlp_shm_name *out;
+    int n, max;
+} dlpi_names_list;
+
+static int dlpi_names_add(const char *name, const char *path, void *to) {
+    dlpi_names_list *l = to;
+    dlp_shm_name one;
+    memset(&one, 0, sizeof one);
+    dlpi_copy_text(one.name, sizeof one.name, name);
+    if (dlpi_name_look(path, &one) != DLP_OK) return 0;
+    if (l->n < l->max) l->out[l->n] = one;
+    if (l->n < INT_MAX) l->n++;
+    return 0;
+}
+
+static int dlpi_names_sweep(const char *name, const char *path, void *to) {
+    DLPI_UNUSED(name);
+    if (dlpi_name_sweep(path) == 1) ++*(int *)to;
+    return 0;
+}
+
+DLPDEF int dlp_shm_names(dlp_shm_name *out, int max) {
+    dlpi_names_list l = {out, 0, max};
+    if (max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
+    return dlpi_names_each(dlpi_names_add, &l) == DLP_OK ? l.n : DLP_ERR_SYSTEM;
+}
+
+DLPDEF int dlp_shm_remove_stale(const char *name) {
+    char path[DLPI_NAME_PATH];
+    int n = 0;
+    if (name == NULL) return dlpi_names_each(dlpi_names_sweep, &n) == DLP_OK ? n : DLP_ERR_SYSTEM;
+    if (!dlpi_name_ok(name)) return DLP_ERR_ARG;
+    dlpi_name_path(name, path);
+    return dlpi_name_sweep(path);
+}
+
+DLPDEF int dlp_monitor_open(dlp_monitor **out, const char *who, dlp_error *err) {
+    const struct timespec pause = {0, 10000000};
+    if (out == NULL || who == NULL || who[0] == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "who" : "out", "%s is missing",
+                              out ? "who" : "out");
+    for (int tries = 0;; tries++) {
+        dlp_error e;
+        int rc = dlpi_monitor_try(who, out, &e);
+        if (rc == DLP_OK) return rc;
+        if (rc != DLP_ERR_STATE || tries == 20) { /* it may be about to start */
+            if (err) *err = e;
+            return rc;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err) {
+    int rc;
+    if (m == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "m", "m is NULL");
+    if ((rc = dlpi_owner_check(m, err)) == DLP_OK) return dlpi_view_load(m, err);
+    if (m->fd >= 0) close(m->fd); /* else we would keep the pipe's memory */
+    m->fd = -1;
+    return rc;
+}
+
+DLPDEF dlp_pipe *dlp_monitor_pipe(dlp_monitor *m) { return m ? m->view : NULL; }
+
+DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out) {
+    if (m == NULL || out == NULL) return DLP_ERR_ARG;
+    *out = m->info;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_monitor_close(dlp_monitor *m) {
+    if (m == NULL) return;
+    dlpi_view_free(m);
+    if (m->fd >= 0) close(m->fd);
+    if (m->proc >= 0) close(m->proc);
+    free(m);
+}
+
+DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
+                             dlp_error *err) {
+    dlp_consumer *c;
+    int rc;
+    if (out == NULL || name == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "name" : "out", "it is NULL");
+    c = calloc(1, sizeof *c);
+    if (c == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
+    c->fd = -1;
+    c->err.worker = -1;
+    rc = dlp_monitor_open(&c->m, name, err);
+    if (rc == DLP_OK) rc = dlpi_consumer_check(c, err);
+    if (rc == DLP_OK) rc = dlpi_consumer_loans(c, desc, err);
+    if (rc == DLP_OK) rc = dlpi_consumer_map(c, err);
+    if (rc == DLP_OK) rc = dlpi_consumer_place(c, err);
+    if (rc != DLP_OK) {
+        dlp_consumer_close(c);
+        return rc;
+    }
+    *out = c;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
+    uint64_t now, until = UINT64_MAX;
+    int rc;
+    if (c == NULL || out == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (c->n_held >= c->max_held) return DLP_ERR_HELD;
+    rc = dlpi_consumer_try(c, out);
+    for (int i = 0; rc == DLP_EMPTY && timeout_ms != DLP_NOWAIT && i < 300; i++) {
+        dlpi_pause();
+        rc = dlpi_consumer_try(c, out);
+    }
+    if (rc != DLP_EMPTY) return rc;
+    if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    if (timeout_ms == DLP_NOWAIT) until = 0;
+    for (;;) {
+        if (DLPI_LOAD_RLX(&c->ctl->stop) != 0) return DLP_STOPPED; /* S1 */
+        now = dlpi_now_ns();
+        if (now >= until) return DLP_TIMEOUT;
+        if ((rc = dlpi_consumer_sleep(c, out, until - now)) != DLP_EMPTY) return rc;
+    }
+}
+
+DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch) {
+    if (c == NULL || batch == NULL) return DLP_ERR_ARG;
+    for (uint32_t i = 0; i < c->max_held; i++) {
+        dlpi_loan *loan = &c->loans[i];
+        if (batch != &loan->batch || !loan->used) continue;
+        loan->used = false;
+        c->n_held--;
+        DLPI_STORE_RLX(&c->mine->held, c->n_held); /* for people */
+        dlpi_consumer_give(c, loan->b, loan->slot);
+        return DLP_OK;
+    }
+    return DLP_ERR_ARG;
+}
+
+DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c) {
+    return c == NULL ? dlp_pipe_error(NULL) : &c->err;
+}
+
+DLPDEF void dlp_consumer_close(dlp_consumer *c) {
+    if (c == NULL) return;
+    if (c->mine != NULL) {
+        DLPI_STORE_SEQ(&c->mine->life, c->life + 1); /* H2 -> H2: even */
+        dlpi_ring_feeder(c->ctl);
+    }
+    if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
+    if (c->fd >= 0) close(c->fd);
+    for (uint32_t i = 0; c->loans != NULL && i < c->max_held; i++) free(c->loans[i].valid);
+    free(c->loans);
+    dlp_monitor_close(c->m);
+    free(c);
+}
+
+DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms) {
+    if (p == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->err.code != 0) return p->err.code;
+    if (p->share == NULL || !p->share->serve_only) return DLP_ERR_STATE;
+    return dlpi_serve(p, timeout_ms);
 }
 
 #endif /* DLPIPE_IMPLEMENTATION */
