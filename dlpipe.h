@@ -3196,7 +3196,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    an older monitor reads a newer region. What else changes takes a new DLPI_FORMAT. */
 enum { DLPI_REC_CTL = 1, DLPI_REC_WORKERS, DLPI_REC_SLOTS, DLPI_REC_CELLS, DLPI_REC_ITEM_CELLS,
        DLPI_REC_TRACE, DLPI_REC_TABLE, DLPI_REC_ORDER, DLPI_REC_LANES, DLPI_REC_PIPE,
-       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_COUNT };
+       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE, DLPI_REC_COUNT };
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -3243,6 +3243,26 @@ typedef struct dlpi_stage_rec {
     uint64_t sst_offset;    /* in a slot */
     uint64_t lanes_offset, lane_bytes, lane_cap;
 } dlpi_stage_rec;
+
+/* A field of the batches. */
+typedef struct dlpi_field_rec {
+    char name[32];
+    uint32_t dtype;
+    int32_t ndim, ragged, pad0;
+    int64_t shape[DLP_MAX_DIMS];
+    uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
+} dlpi_field_rec;
+
+/* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
+typedef struct dlpi_share {
+    uint32_t word;        /* B1 futex */
+    uint32_t over;        /* H1 1: all is fed and consumed */
+    uint64_t sleepers;    /* B1 a bit for each consumer */
+    uint64_t handed_back; /* how often somebody left batches to others */
+    uint32_t mode, max_consumers, n_slots, serve_only;
+    uint64_t takers_at, admits_at, consumers_at, consumer_bytes; /* from here; read-only */
+    uint8_t pad[DLPI_LINE - 72];
+} dlpi_share;
 
 /* Where up to 32 workers of a stage sleep. */
 typedef struct dlpi_bell {
@@ -3349,6 +3369,8 @@ _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 104, "region layout");
+_Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
+_Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, restarts) + 4, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
@@ -3480,16 +3502,22 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
 } dlpi_feeder;
 
 /* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
-typedef struct dlpi_shm_calls {
+typedef struct dlpi_shm_calls dlpi_shm_calls;
+static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
+struct dlpi_shm_calls {
     int (*open)(dlp_pipe *p);            /* check and copy d.shm */
+    int (*resolve)(dlp_pipe *p);         /* the wiring is known: does it go with d.shm? */
+    /* consumers in other processes: by the feeder */
+    bool (*keep)(dlp_pipe *p);           /* who came, who went; did anything change? */
+    bool (*may_feed)(dlp_pipe *p);
+    bool (*slot_free)(dlp_pipe *p, uint32_t s);
     uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
     int (*begin)(dlp_pipe *p);           /* the region is there: name it, start the processes */
     int (*look)(dlp_pipe *p);            /* while the caller waits: DLP_OK, or what is wrong */
     void (*nudge)(dlp_pipe *p);          /* stop was asked for; any thread, signal handlers */
     void (*await)(dlp_pipe *p);          /* close: until no process is left */
     void (*end)(dlp_pipe *p);            /* give up what open and begin took */
-} dlpi_shm_calls;
-static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
+};
 
 struct dlp_pipe {
     dlp_pipe_desc d;
@@ -3538,6 +3566,8 @@ struct dlp_pipe {
     int n_workers, n_threads, n_procs;
     int huge_pages; /* DLP_HUGE_* */
     void *shm;      /* what dlpipe_shm.h keeps */
+    uint64_t off_fields, off_share, share_bytes;
+    dlpi_share *share; /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     uint8_t *region;
@@ -3746,6 +3776,13 @@ static void dlpi_ring_caller(dlpi_ctl *ctl, uint64_t b) {
     dlpi_futex_wake(&ctl->caller_word, 1, UINT32_MAX, (int)ctl->shared);
 }
 
+/* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
+static void dlpi_ring_share(dlpi_share *share) {
+    if (share == NULL || DLPI_LOAD_SEQ(&share->sleepers) == 0) return; /* B1 -> B1 */
+    DLPI_ADD_SEQ(&share->word, 1u);                                    /* B1 -> B1 */
+    dlpi_futex_wake(&share->word, INT_MAX, UINT32_MAX, 1);
+}
+
 static void dlpi_ring_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++) {
         dlpi_stage *st = p->work[i];
@@ -3754,6 +3791,7 @@ static void dlpi_ring_all(dlp_pipe *p) {
     dlpi_ring_feeder(p->ctl);
     dlpi_ring_transfer(p->ctl);
     dlpi_ring_caller(p->ctl, UINT64_MAX);
+    dlpi_ring_share(p->share);
 }
 
 static void dlpi_wake_word(uint32_t *word) {
@@ -3772,6 +3810,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
     dlpi_wake_word(&p->ctl->feeder_word);
     dlpi_wake_word(&p->ctl->transfer_word);
     dlpi_wake_word(&p->ctl->caller_word);
+    if (p->share) dlpi_wake_word(&p->share->word);
 }
 
 static inline void dlpi_bump(uint64_t *counter, uint64_t n) { /* single writer, read by observers */
@@ -4017,7 +4056,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
     }
     if (b < 64 || (b & 63) == 0) f->run_shift = dlpi_run_shift(p, count);
-    DLPI_STORE_RLX(&slot->used, 1u); /* C1: only the feeder sets it */
+    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
     DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
@@ -4028,7 +4067,8 @@ static uint32_t dlpi_feed_free(dlp_pipe *p) {
     for (uint32_t i = 0; i < p->n_slots; i++) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
-        if (DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->used) == 0) return s; /* C1 <- C1 */
+        if (DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
+        if (p->share == NULL || dlpi_shm->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -4190,6 +4230,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feeder *f = &p->feed;
     uint64_t before = f->published;
     if (f->ended) return 0;
+    if (p->share && !dlpi_shm->may_feed(p)) return 0;
     if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - DLPI_LOAD_SEQ(&p->ctl->delivered); /* V1 <- V1 */
@@ -4206,6 +4247,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     if (f->ended) {
         DLPI_STORE_SEQ(&p->ctl->fed_all, 1u); /* T1 -> T1: after the tail */
         dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_ring_share(p->share);
     }
     return f->published - before;
 }
@@ -4430,6 +4472,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
         dlpi_ring_transfer(p->ctl);
     } else {
         dlpi_ring_caller(p->ctl, p->xfer ? UINT64_MAX : b);
+        dlpi_ring_share(p->share);
     }
 }
 
@@ -5577,17 +5620,27 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
+/* Where there are consumers, the feeder also keeps their books, until they have all. */
+static bool dlpi_feeder_step(dlp_pipe *p) {
+    bool moved = p->share && dlpi_shm->keep(p);
+    return dlpi_feed(p, 1) > 0 || moved;
+}
+
+static bool dlpi_feeder_over(const dlp_pipe *p) {
+    return p->feed.ended && (p->share == NULL || DLPI_LOAD_RLX(&p->share->over) != 0); /* H1 */
+}
+
 static void *dlpi_thread_feeder(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
     dlpi_ctl *ctl = p->ctl;
     dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !p->feed.ended) {
+    while (!dlpi_stopped(p) && !dlpi_feeder_over(p)) {
         uint32_t word;
-        if (dlpi_feed(p, 1) > 0) continue;
+        if (dlpi_feeder_step(p)) continue;
         word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
-        if (dlpi_feed(p, 1) == 0 && !dlpi_stopped(p) && !p->feed.ended)
+        if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
             dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS,
                             (int)ctl->shared);
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
@@ -6792,6 +6845,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if ((rc = dlpi_check_workers(p, p->work[i])) != DLP_OK) return rc;
     if (p->n_procs > 0 && p->shm == NULL && (rc = dlpi_shm->open(p)) != DLP_OK) return rc;
+    if (p->shm && (rc = dlpi_shm->resolve(p)) != DLP_OK) return rc;
     ds = &p->fetch->dataset;
     rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
     if (rc != DLP_OK) return rc;
@@ -6918,6 +6972,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_taken = dlpi_take_bytes(&at, p->ring, DLPI_LINE);
     p->off_pipe = dlpi_take_bytes(&at, sizeof(dlpi_pipe_rec), DLPI_LINE);
     p->off_stages = dlpi_take_bytes(&at, (uint64_t)p->n_stages * sizeof(dlpi_stage_rec), 8);
+    p->off_fields = dlpi_take_bytes(&at, p->batches.n * sizeof(dlpi_field_rec), 8);
     p->off_workers = dlpi_take_bytes(&at, lanes * dlpi_wblock_stride(), DLPI_LINE);
     p->off_slots = dlpi_take_bytes(&at, p->n_slots * p->slot_stride, DLPI_LINE);
     p->off_table = dlpi_take_bytes(
@@ -6925,6 +6980,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
     p->off_trace =
         dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
+    p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
@@ -6962,6 +7018,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
                       dlpi_device_bytes(p));
     dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
     dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
+    dlpi_plan_add(plan, "consumers", 1, p->share_bytes);
     dlpi_plan_add(plan, "trace rings", (uint64_t)p->n_workers + 1,
                   (uint64_t)p->trace_events * sizeof(dlp_trace_event));
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1,
@@ -7240,6 +7297,21 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->off_sampler_state = p->off_sampler_state;
 }
 
+static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        dlpi_copy_text(r[f].name, sizeof r[f].name, d->name);
+        r[f].dtype = d->f.dtype;
+        r[f].ndim = d->f.ndim;
+        r[f].ragged = d->f.ragged;
+        memcpy(r[f].shape, d->f.shape, sizeof r[f].shape);
+        r[f].elem_bytes = d->elem_bytes;
+        r[f].row_bytes = d->row_bytes;
+        r[f].capacity = d->capacity;
+        r[f].offset = d->offset;
+    }
+}
+
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
@@ -7270,6 +7342,9 @@ static void dlpi_region_init(dlp_pipe *p) {
         dlpi_region_record(r, DLPI_REC_ITEM_CELLS, p->off_item_cells, p->item_cell_stride,
                            p->prefetch);
     dlpi_region_record(r, DLPI_REC_CELLS, p->off_cells, p->cell_stride, p->n_slots);
+    dlpi_fields_describe(p, (dlpi_field_rec *)(void *)(p->region + p->off_fields));
+    dlpi_region_record(r, DLPI_REC_FIELDS, p->off_fields, sizeof(dlpi_field_rec), p->batches.n);
+    if (p->share_bytes > 0) dlpi_region_record(r, DLPI_REC_SHARE, p->off_share, p->share_bytes, 1);
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
@@ -7463,6 +7538,7 @@ static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = (dlpi_ctl *)(void *)(p->region + p->off_ctl);
     p->bells = (dlpi_sbell *)(void *)(p->region + p->off_bells);
     p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
+    p->share = p->share_bytes > 0 ? (dlpi_share *)(void *)(p->region + p->off_share) : NULL;
     p->taken = p->region + p->off_taken;
     memset(p->ones, 1, p->batch_rows);
 }
@@ -7482,7 +7558,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_live_point(p);
     DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
-    p->ctl->shared = p->n_procs > 0;
+    p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
     for (int i = 0; i < p->n_work; i++) p->bells[i].shared = p->ctl->shared;
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
