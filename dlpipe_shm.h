@@ -1195,7 +1195,10 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w, pid_t sup
     w->started = w->process = 1;
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
-    if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) _exit(2);
+    if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) {
+        dlpi_worker_end(w, DLP_ERR_CALLBACK);
+        _exit(2);
+    }
     w->started = w->process = 1;
     if (dlpi_lanes_again(w) != DLP_OK) _exit(1);
     began = dlpi_worker_begin(w);
@@ -1274,7 +1277,7 @@ static void dlpi_proc_restart(dlp_pipe *p, int k) {
 static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, int status) {
     char text[128];
     if (dlpi_stopped(p)) return false;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 2) return false; /* worker_init has failed */
+    if (state == DLP_WORKER_EXITED) return false; /* worker_init has failed */
     if (state != DLP_WORKER_STARTING) proc->init_deaths = 0;
     else if (++proc->init_deaths >= p->max_kills) {
         snprintf(text, sizeof text, "the worker process died %u times in worker_init (%s)",
