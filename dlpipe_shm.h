@@ -250,6 +250,7 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #include <spawn.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -1167,6 +1168,27 @@ static int dlpi_procs_alloc(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Run in slices of ns (0: the system's): who has short ones gets a core sooner when it wakes, or is
+   forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a replacement
+   would else wait some ms for a core, and its supervisor before it. */
+static void dlpi_slice(uint64_t ns) {
+#if defined(SYS_sched_setattr) && defined(SYS_sched_getscheduler)
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attr = {48, 0, 0, 0, 0, 0, 0, 0};
+    if (syscall(SYS_sched_getscheduler, 0) != 0) return; /* the user has another policy */
+    attr.nice = getpriority(PRIO_PROCESS, 0);
+    attr.runtime = ns;
+    syscall(SYS_sched_setattr, 0, &attr, 0u);
+#else
+    DLPI_UNUSED(ns);
+#endif
+}
+
 /* ---- a worker process ---- */
 
 static int dlpi_exec_user(dlp_pipe *p, dlpi_worker *w);
@@ -1183,10 +1205,15 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     w->started = w->process = 1;
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
-    if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) _exit(2);
+    if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) {
+        dlpi_worker_end(w, DLP_ERR_CALLBACK);
+        _exit(2);
+    }
     w->started = w->process = 1;
     if (dlpi_lanes_again(w) != DLP_OK) _exit(1);
     began = dlpi_worker_begin(w);
+    if (began == DLP_OK && !dlpi_stopped(p)) dlpi_step(w);
+    dlpi_slice(0); /* it has begun: from here on as everybody else */
     while (began == DLP_OK && !dlpi_stopped(p))
         if (!dlpi_step(w)) dlpi_worker_wait(w);
     dlpi_worker_end(w, began);
@@ -1319,7 +1346,7 @@ static void dlpi_proc_restart(dlp_pipe *p, int k) {
 static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, int status) {
     char text[128];
     if (dlpi_stopped(p)) return false;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 2) return false; /* worker_init has failed */
+    if (state == DLP_WORKER_EXITED) return false; /* worker_init has failed */
     if (state != DLP_WORKER_STARTING) proc->init_deaths = 0;
     else if (++proc->init_deaths >= p->max_kills) {
         snprintf(text, sizeof text, "the worker process died %u times in worker_init (%s)",
@@ -1447,6 +1474,7 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     setpgid(0, 0);
     dlpi_process_signals();
     dlpi_process_stdin();
+    dlpi_slice(100000);
     prctl(PR_SET_NAME, "dlpipe");
     dlpi_fd_close(&s->nudge[1]);
     dlpi_fd_close(&s->life[0]);
