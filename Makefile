@@ -36,7 +36,7 @@ else
 WANTED := $(ALL)
 endif
 
-.PHONY: help run test programs examples sanitize sanitized-programs soak lint bench
+.PHONY: help run test programs examples sanitize sanitized-programs fuzz soak lint bench
 .PHONY: deps deps-bench clean
 .DEFAULT_GOAL := help
 
@@ -46,6 +46,7 @@ help:
 	@echo '                    TESTS="queue_spsc compile/*" selects, STRICT=1 forbids skips'
 	@echo 'make examples       compile the example programs into build/examples'
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
+	@echo 'make fuzz           damaged and hostile regions, for FUZZ_SECONDS (600), with sanitizers'
 	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to half an hour each'
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
 	@echo 'make bench          all benchmarks: $(addprefix bench-,$(BENCHES))'
@@ -143,6 +144,15 @@ sanitize:
 	@SHORT=1 STRICT=$(STRICT) KEEP=$(B)/log/sanitize \
 	    TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	    sh tests/run $(B)/list.sanitize
+
+# A case that ends badly is in build/fuzz/last: copy it to tests/corpus/region.
+FUZZ_SECONDS ?= 600
+fuzz:
+	@mkdir -p $(B)/fuzz
+	$(CC) $(SAN_FLAGS) $(SAN_address) -fsanitize=float-cast-overflow -o $(B)/fuzz/region \
+	    tests/fuzz_region.c $(LIBS)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$${FUZZ_SEED:-$$(date +%s)} \
+	    FUZZ_SAVE=$(B)/fuzz/last $(B)/fuzz/region
 
 soak:
 	@SOAK=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory test TESTS="$(or $(TESTS),$(UNITS))"

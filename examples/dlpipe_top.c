@@ -1,0 +1,700 @@
+/* What a pipe does now, seen from outside: running, hanging or stopped.
+
+   dlpipe_top [--once] [--json] [--interval MS] PID | PID:PIPE | NAME
+   dlpipe_top --list     the names of this machine's pipes
+   dlpipe_top --stale    list and remove the names whose owners are gone
+
+   In a terminal the picture is drawn in place: q or Ctrl-C ends it, j and k scroll the workers.
+   --once prints it once, of rates over one interval; --json prints that as one JSON object (then
+   --once is meant). Numbers come by dlp_monitor_*, so the pipe notices nothing. Exit codes: 0,
+   1 no such pipe, 2 wrong usage. */
+#define DLPIPE_IMPLEMENTATION
+#include "../dlpipe_shm.h"
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+/* Everything that is drawn in one frame. */
+typedef struct sample {
+    dlp_stats s;
+    dlp_worker_stats *workers; /* [s.n_workers] */
+    uint64_t skips;
+    uint64_t at_ns;
+} sample;
+
+typedef struct watch {
+    dlp_monitor *monitor;
+    dlp_monitor_info about;
+    sample now, before;        /* before.at_ns 0: there is none, rates are since the start */
+    uint64_t moved_ns;         /* when a batch was last seen to be delivered */
+    char owner;                /* state of its process: R, S, T, ... */
+    char words[2048];          /* dlp_pipe_explain */
+} watch;
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- numbers ---- */
+
+static double share(double part, double whole) {
+    double s = whole > 0 ? part / whole : 0;
+    return s < 0 ? 0 : s > 1 ? 1 : s;
+}
+
+/* Seconds that rates are taken over. */
+static double span(const watch *w) {
+    if (w->before.at_ns == 0) return (double)w->now.s.elapsed_ns / 1e9;
+    return (double)(w->now.at_ns - w->before.at_ns) / 1e9;
+}
+
+/* Counters only grow; a difference is of what was read, not of what was printed. */
+static double rate(const watch *w, uint64_t now, uint64_t before) {
+    double seconds = span(w);
+    if (w->before.at_ns == 0) before = 0;
+    return now > before && seconds > 0 ? (double)(now - before) / seconds : 0;
+}
+
+/* Time in callbacks, with that of the one that still runs. */
+static uint64_t busy_of(const dlp_worker_stats *k) {
+    bool runs = k->state == DLP_WORKER_BUSY && k->current_index != UINT64_MAX;
+    return k->busy_ns + (runs ? k->current_age_ns : 0);
+}
+
+static double worker_busy(const watch *w, uint32_t i) {
+    uint64_t before = w->before.at_ns ? busy_of(&w->before.workers[i]) : 0;
+    return share(rate(w, busy_of(&w->now.workers[i]), before), 1e9);
+}
+
+/* Share of the workers' time; of an inline stage, of the caller's. */
+static double stage_busy(const watch *w, int32_t stage) {
+    double busy = 0;
+    int n = 0;
+    for (uint32_t i = 0; i < w->now.s.n_workers; i++) {
+        if (w->now.workers[i].stage != stage) continue;
+        busy += worker_busy(w, i);
+        n++;
+    }
+    return n ? busy / n : 0;
+}
+
+/* Share of its time that the trainer waited; below 0: it made no step. */
+static double wait_share(const watch *w) {
+    bool all = w->before.at_ns == 0;
+    uint64_t waited = w->now.s.wait_ns - (all ? 0 : w->before.s.wait_ns);
+    uint64_t stepped = w->now.s.step_ns - (all ? 0 : w->before.s.step_ns);
+    if (waited + stepped == 0) return -1;
+    return share((double)waited, (double)waited + (double)stepped);
+}
+
+static bool has_workers(const dlp_stage_stats *g) {
+    return g->kind != DLP_STAGE_SAMPLER && g->kind != DLP_STAGE_REPEAT &&
+           (g->workers > 0 || g->items > 0 || g->busy_ns > 0);
+}
+
+static const char *state_name(int32_t state) {
+    static const char *const names[] = {"idle", "starting", "busy", "starved", "blocked", "exited"};
+    return state >= 0 && state < 6 ? names[state] : "?";
+}
+
+static const char *owner_state(const watch *w) {
+    if (dlp_pipe_error(dlp_monitor_pipe(w->monitor))->code != 0) return "error";
+    if (w->owner == 'T' || w->owner == 't') return "stopped";
+    return w->about.stopped ? "closing" : "running";
+}
+
+/* ---- text ---- */
+
+/* Length of the character at s if it may be printed: no controls, well-formed; else 0. */
+static int printable(const char *s) {
+    const unsigned char *u = (const unsigned char *)s;
+    int more = u[0] >= 0xf0 ? 3 : u[0] >= 0xe0 ? 2 : 1;
+    if (u[0] < 0x80) return u[0] >= 0x20 && u[0] != 0x7f;
+    if (u[0] < 0xc2 || u[0] > 0xf4 || (u[0] == 0xc2 && u[1] < 0xa0)) return 0;
+    for (int i = 1; i <= more; i++)
+        if ((u[i] & 0xc0) != 0x80) return 0;
+    if ((u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xed && u[1] > 0x9f)) return 0;
+    return (u[0] == 0xf0 && u[1] < 0x90) || (u[0] == 0xf4 && u[1] > 0x8f) ? 0 : more + 1;
+}
+
+typedef struct text {
+    char s[32];
+} text;
+
+/* 0.12, 4.56, 12.3, 789, 1,234, 56.7k, 8.90M */
+static text number(double v) {
+    static const char units[] = " kMGTP";
+    int u = 0;
+    text t;
+    for (; v >= (u ? 999.5 : 9999.5) && u < 5; u++) v /= 1000;
+    if (u == 0 && v >= 999.5)
+        snprintf(t.s, sizeof t.s, "%d,%03d", (int)(v + 0.5) / 1000, (int)(v + 0.5) % 1000);
+    else
+        snprintf(t.s, sizeof t.s, "%.*f%.*s", v < 9.995 ? 2 : v < 99.95 ? 1 : 0, v, u > 0,
+                 &units[u]);
+    return t;
+}
+
+static text duration(uint64_t ns) {
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    double v = (double)ns;
+    int u = 0;
+    text t;
+    for (; v >= 999.5 && u < 3; u++) v /= 1000;
+    if (ns == 0) snprintf(t.s, sizeof t.s, "-");
+    else if (u < 3 || v < 99.95)
+        snprintf(t.s, sizeof t.s, "%.*f %s", v < 9.995 ? 2 : v < 99.95 ? 1 : 0, v, units[u]);
+    else
+        snprintf(t.s, sizeof t.s, "%" PRIu64 ":%02u:%02u", ns / UINT64_C(3600000000000),
+                 (unsigned)(ns / UINT64_C(60000000000) % 60),
+                 (unsigned)(ns / 1000000000u % 60));
+    return t;
+}
+
+/* A bar of `width` characters: parts[i] of all as kinds[i], the rest as dots. Whatever is there
+   gets one character at least. */
+static void bar(char *to, int width, const uint64_t *parts, const char *kinds, uint64_t all) {
+    int used = 0;
+    for (int i = 0; kinds[i]; i++) {
+        int n = all ? (int)(share((double)parts[i], (double)all) * width + 0.5) : 0;
+        if (n == 0 && parts[i] > 0) n = 1;
+        for (; n > 0 && used < width; n--) to[used++] = kinds[i];
+    }
+    for (; used < width; used++) to[used] = '.';
+    to[used] = 0;
+}
+
+/* ---- what is seen ---- */
+
+static void fail(const dlp_error *e) {
+    fprintf(stderr, "dlpipe_top: %s: %s\n", dlp_code_name(e->code), e->message);
+}
+
+static char process_state(int32_t pid) {
+    char path[40], stat[400];
+    const char *end;
+    size_t n;
+    FILE *f;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    if ((f = fopen(path, "r")) == NULL) return '?';
+    n = fread(stat, 1, sizeof stat - 1, f);
+    fclose(f);
+    stat[n] = 0;
+    end = strrchr(stat, ')');
+    return end && end[1] == ' ' ? end[2] : '?';
+}
+
+static int look(watch *w, dlp_error *e) {
+    dlp_pipe *p = dlp_monitor_pipe(w->monitor);
+    sample last = w->before;
+    int rc = dlp_monitor_refresh(w->monitor, e);
+    if (rc != DLP_OK) return rc;
+    dlp_monitor_about(w->monitor, &w->about);
+    w->before = w->now;
+    w->now = last;
+    dlp_pipe_stats(p, &w->now.s);
+    for (uint32_t i = 0; i < w->now.s.n_workers; i++)
+        dlp_pipe_worker_stats(p, i, &w->now.workers[i]);
+    dlp_pipe_skips(p, NULL, 0, &w->now.skips);
+    dlp_pipe_explain(p, w->words, sizeof w->words);
+    w->now.at_ns = now_ns();
+    w->owner = process_state(w->about.pid);
+    if (w->before.at_ns == 0 || w->now.s.batches != w->before.s.batches)
+        w->moved_ns = w->now.at_ns;
+    return DLP_OK;
+}
+
+static int watch_open(watch *w, const char *who, dlp_error *e) {
+    dlp_stats s;
+    int rc;
+    memset(w, 0, sizeof *w);
+    if ((rc = dlp_monitor_open(&w->monitor, who, e)) != DLP_OK) return rc;
+    dlp_pipe_stats(dlp_monitor_pipe(w->monitor), &s);
+    w->now.workers = calloc((size_t)s.n_workers + 1, sizeof *w->now.workers);
+    w->before.workers = calloc((size_t)s.n_workers + 1, sizeof *w->before.workers);
+    if (w->now.workers && w->before.workers) return look(w, e);
+    e->code = DLP_ERR_MEMORY;
+    snprintf(e->message, sizeof e->message, "no memory");
+    return e->code;
+}
+
+static void watch_close(watch *w) {
+    dlp_monitor_close(w->monitor);
+    free(w->now.workers);
+    free(w->before.workers);
+}
+
+/* ---- a frame ---- */
+
+typedef struct screen {
+    char *s;
+    size_t n, size;
+    int columns, rows, row;    /* rows 0: no end */
+    bool live;                 /* in a terminal */
+} screen;
+
+static void put(screen *to, const char *s, size_t n) {
+    if (to->n + n > to->size) {
+        size_t size = (to->size + n) * 2;
+        char *more = realloc(to->s, size);
+        if (more == NULL) exit(1);
+        to->s = more;
+        to->size = size;
+    }
+    memcpy(to->s + to->n, s, n);
+    to->n += n;
+}
+
+/* One line of text, cut to the screen. style: of ECMA-48 (1 bold, 7 reverse), 0 none. Names come
+   from the other process: what could command the terminal is not passed on. */
+__attribute__((format(printf, 3, 4)))
+static void line(screen *to, int style, const char *format, ...) {
+    char words[1024], code[16];
+    va_list args;
+    int columns = 0;
+    if (to->rows > 0 && to->row >= to->rows) return;
+    va_start(args, format);
+    vsnprintf(words, sizeof words - 4, format, args);
+    va_end(args);
+    if (to->row++ > 0) put(to, to->live ? "\r\n" : "\n", to->live ? 2 : 1);
+    if (to->live && style) put(to, code, (size_t)snprintf(code, sizeof code, "\033[%dm", style));
+    for (const char *s = words; *s && columns < to->columns; columns++) {
+        int n = printable(s);
+        put(to, n ? s : "?", n ? (size_t)n : 1);
+        s += n ? n : 1;
+    }
+    for (; to->live && style == 7 && columns < to->columns; columns++) put(to, " ", 1);
+    if (to->live) put(to, "\033[0m\033[K", 7);
+}
+
+static void draw_header(screen *to, const watch *w) {
+    const dlp_stats *s = &w->now.s, *b = &w->before.s;
+    double waits = wait_share(w);
+    char late[64] = "", name[80], epoch[64], wait_text[32];
+    uint64_t idle = w->now.at_ns - w->moved_ns;
+    int64_t per_epoch = dlp_pipe_batches_per_epoch(dlp_monitor_pipe(w->monitor));
+    if (idle > 2000000000u) snprintf(late, sizeof late, "; no batch for %s", duration(idle).s);
+    snprintf(name, sizeof name, "%s",
+             w->about.shm_name[0] ? w->about.shm_name
+             : w->about.name[0]   ? w->about.name
+                                  : "a pipe");
+    snprintf(epoch, sizeof epoch, "epoch %" PRIu64, s->epoch);
+    if (per_epoch > 0)
+        snprintf(epoch, sizeof epoch, "epoch %" PRIu64 " (%" PRId64 " batches each)", s->epoch,
+                 per_epoch);
+    line(to, 7, " %.40s  pid %d  up %s  %s%s", name, (int)w->about.pid,
+         duration(s->elapsed_ns).s, owner_state(w), late);
+    snprintf(wait_text, sizeof wait_text, "trainer waits %.0f %%", waits * 100);
+    line(to, 1, "%s batches/s  %s items/s  %s MB/s  %s", number(rate(w, s->batches, b->batches)).s,
+         number(rate(w, s->items, b->items)).s,
+         number(rate(w, s->bytes, b->bytes) / 1e6).s,
+         waits < 0 ? "trainer makes no step" : wait_text);
+    line(to, 0, "%s  %" PRIu64 " batches, %" PRIu64 " items delivered  batch_size %u", epoch,
+         s->batches, s->items, (unsigned)s->batch_size);
+}
+
+/* The first line of dlp_pipe_explain, broken where it is too long; or the pipe's error. */
+static void draw_limit(screen *to, const watch *w) {
+    const dlp_error *e = dlp_pipe_error(dlp_monitor_pipe(w->monitor));
+    char words[2048];
+    size_t n, left, width = (size_t)(to->columns > 20 ? to->columns : 20);
+    if (e->code != 0) dlp_error_format(e, words, sizeof words);
+    else snprintf(words, sizeof words, "%s", w->words);
+    words[strcspn(words, "\n")] = 0;
+    for (char *s = words; *s; s += n) {
+        left = strlen(s);
+        n = left <= width ? left : width;
+        while (n < left && n > 0 && s[n] != ' ') n--;
+        if (n == 0) n = left < width ? left : width;
+        line(to, e->code ? 1 : 0, "%.*s", (int)n, s);
+        while (s[n] == ' ') n++;
+    }
+}
+
+static void draw_pool(screen *to, const watch *w) {
+    const dlp_stats *s = &w->now.s;
+    uint32_t ready = s->ready, held = s->held, used = s->in_flight + held;
+    uint32_t empty = s->slots > used ? s->slots - used : 0;
+    uint64_t parts[3] = {held, ready, s->in_flight - ready};
+    char picture[64];
+    int width = to->columns >= 100 ? 40 : 24;
+    bar(picture, width, parts, "#=-", s->slots);
+    line(to, 0, "slots [%s] # %u held  = %u ready  - %u open  . %u free of %u  skipped %" PRIu64,
+         picture, (unsigned)held, (unsigned)ready, (unsigned)(s->in_flight - ready),
+         (unsigned)empty, (unsigned)s->slots, w->now.skips);
+}
+
+static const char *stage_name(const watch *w, int32_t stage) {
+    return stage >= 0 && stage < DLP_MAX_STAGES ? w->now.s.stages[stage].name : "?";
+}
+
+/* What has been worked on for the longest time: where a pipe hangs. */
+static void draw_oldest(screen *to, const watch *w) {
+    const dlp_worker_stats *oldest = NULL;
+    for (uint32_t i = 0; i < w->now.s.n_workers; i++) {
+        const dlp_worker_stats *k = &w->now.workers[i];
+        if (k->state == DLP_WORKER_BUSY && k->current_index != UINT64_MAX &&
+            (oldest == NULL || k->current_age_ns > oldest->current_age_ns))
+            oldest = k;
+    }
+    if (oldest == NULL) line(to, 0, "%s", "oldest: nobody works");
+    else line(to, oldest->current_age_ns > 1000000000u ? 1 : 0,
+              "oldest: %.31s-%d works on %" PRIu64 " for %s", stage_name(w, oldest->stage),
+              (int)oldest->worker, oldest->current_index, duration(oldest->current_age_ns).s);
+}
+
+static void draw_stages(screen *to, const watch *w) {
+    const dlp_stats *s = &w->now.s;
+    char picture[32];
+    uint64_t waiting;
+    line(to, 0, "%s", "");
+    line(to, 7, "%-15s %7s %6s %9s %8s %8s  %s", "STAGE", "WORKERS", "BUSY", "ITEMS/S", "P50",
+         "P99", "BATCHES BEFORE IT");
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        char workers[16];
+        if (!has_workers(g)) continue;
+        waiting = g->ready;
+        bar(picture, 10, &waiting, "#", s->prefetch_factor);
+        snprintf(workers, sizeof workers, g->workers ? "%d" : "inline", (int)g->workers);
+        line(to, 0, "%-15.15s %7s %4.0f %% %9s %8s %8s  [%s] %" PRIu64, g->name, workers,
+             stage_busy(w, (int32_t)i) * 100,
+             number(rate(w, g->items, w->before.s.stages[i].items)).s, duration(g->p50_ns).s,
+             duration(g->p99_ns).s, picture, g->ready);
+    }
+    waiting = s->ready;
+    bar(picture, 10, &waiting, "#", s->prefetch_factor);
+    line(to, 0, "%-15s %7s %4.0f %% %9s %8s %8s  [%s] %u", "trainer", "",
+         wait_share(w) < 0 ? 0 : 100 - wait_share(w) * 100,
+         number(rate(w, s->items, w->before.s.items)).s, duration(s->step_p50_ns).s, "", picture,
+         (unsigned)s->ready);
+}
+
+static void draw_worker(screen *to, const watch *w, uint32_t i) {
+    const dlp_worker_stats *k = &w->now.workers[i];
+    char name[48], index[24] = "-", who[32], more[48] = "";
+    snprintf(name, sizeof name, "%.11s-%d", stage_name(w, k->stage), (int)k->worker);
+    if (k->current_index != UINT64_MAX) snprintf(index, sizeof index, "%" PRIu64, k->current_index);
+    if (k->process) snprintf(who, sizeof who, "%d", (int)k->pid);
+    else if (k->tid) snprintf(who, sizeof who, "%d/%d", (int)k->pid, (int)k->tid);
+    else snprintf(who, sizeof who, "-");
+    if (k->restarts) snprintf(more, sizeof more, "  restarted %d", (int)k->restarts);
+    if (k->queued) snprintf(more + strlen(more), sizeof more - strlen(more), "  queued %" PRIu64,
+                            k->queued);
+    line(to, 0, "%-15s %-8s %15s %4.0f %% %12s %9s %9s%s", name, state_name(k->state), who,
+         worker_busy(w, i) * 100, index, duration(k->current_age_ns).s,
+         number(rate(w, k->items, w->before.workers[i].items)).s, more);
+}
+
+/* Workers from *scroll on, as many as there is room for. */
+static void draw_workers(screen *to, const watch *w, uint32_t *scroll) {
+    uint32_t n = w->now.s.n_workers, room, from = 0;
+    line(to, 0, "%s", "");
+    line(to, 7, "%-15s %-8s %15s %6s %12s %9s %9s", "WORKER", "STATE", "PID/TID", "BUSY",
+         "ITEM NOW", "FOR", "ITEMS/S");
+    room = to->rows == 0 ? n : to->rows > to->row ? (uint32_t)(to->rows - to->row) : 0;
+    if (room < n && room > 0) room--; /* for the line that says how many there are */
+    if (*scroll > n - (room < n ? room : n)) *scroll = n - (room < n ? room : n);
+    if (room < n) from = *scroll;
+    for (uint32_t i = from; i < n && i - from < room; i++) draw_worker(to, w, i);
+    if (room < n) line(to, 0, "workers %u to %u of %u: j, k", (unsigned)from,
+                       (unsigned)(from + room), (unsigned)n);
+}
+
+static void draw(screen *to, const watch *w, uint32_t *scroll) {
+    to->n = 0;
+    to->row = 0;
+    if (to->live) put(to, "\033[H", 3);
+    draw_header(to, w);
+    draw_limit(to, w);
+    draw_pool(to, w);
+    draw_oldest(to, w);
+    draw_stages(to, w);
+    draw_workers(to, w, scroll);
+    if (to->live) put(to, "\033[J", 3);
+    else put(to, "\n", 1);
+}
+
+static void show(const screen *to) {
+    size_t done = 0;
+    while (done < to->n) {
+        ssize_t n = write(STDOUT_FILENO, to->s + done, to->n - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return;
+        done += (size_t)n;
+    }
+}
+
+/* ---- JSON ---- */
+
+static void json_text(const char *key, const char *s) {
+    printf("\"%s\":\"", key);
+    while (*s) {
+        int n = printable(s);
+        if (n == 1 && (*s == '"' || *s == '\\')) putchar('\\');
+        printf("%.*s", n ? n : 1, n ? s : "?");
+        s += n ? n : 1;
+    }
+    printf("\"");
+}
+
+static void json_stage(const watch *w, uint32_t i, const char *before) {
+    static const char *const kinds[] = {"other", "sampler",  "repeat",    "fetch",
+                                        "map",   "batch", "batch_map", "transfer"};
+    const dlp_stage_stats *g = &w->now.s.stages[i];
+    printf("%s{", before);
+    json_text("name", g->name);
+    printf(",\"kind\":\"%s\",\"workers\":%d,\"busy\":%.4f,\"items\":%" PRIu64
+           ",\"items_per_s\":%.3f,\"bytes\":%" PRIu64 ",",
+           kinds[g->kind > 0 && g->kind < 8 ? g->kind : 0], (int)g->workers,
+           stage_busy(w, (int32_t)i), g->items, rate(w, g->items, w->before.s.stages[i].items),
+           g->bytes);
+    printf("\"p50_ns\":%" PRIu64 ",\"p95_ns\":%" PRIu64 ",\"p99_ns\":%" PRIu64
+           ",\"max_ns\":%" PRIu64 ",\"ready\":%" PRIu64 ",\"retried\":%" PRIu64
+           ",\"replaced\":%" PRIu64 ",\"left_out\":%" PRIu64 "}",
+           g->p50_ns, g->p95_ns, g->p99_ns, g->max_ns, g->ready, g->retried, g->replaced,
+           g->left_out);
+}
+
+static void json_worker(const watch *w, uint32_t i, const char *before) {
+    const dlp_worker_stats *k = &w->now.workers[i];
+    printf("%s{\"stage\":%d,\"worker\":%d,\"state\":\"%s\",\"process\":%s,\"pid\":%d,\"tid\":%d,",
+           before, (int)k->stage, (int)k->worker, state_name(k->state),
+           k->process ? "true" : "false", (int)k->pid, (int)k->tid);
+    if (k->current_index == UINT64_MAX) printf("\"index\":null,");
+    else printf("\"index\":%" PRIu64 ",", k->current_index);
+    printf("\"age_ns\":%" PRIu64 ",\"busy\":%.4f,\"items\":%" PRIu64
+           ",\"items_per_s\":%.3f,\"queued\":%" PRIu64 ",\"restarts\":%d}",
+           k->current_age_ns, worker_busy(w, i), k->items,
+           rate(w, k->items, w->before.workers[i].items), k->queued, (int)k->restarts);
+}
+
+static void json(watch *w) {
+    const dlp_stats *s = &w->now.s, *b = &w->before.s;
+    const dlp_error *e = dlp_pipe_error(dlp_monitor_pipe(w->monitor));
+    double waits = wait_share(w);
+    uint32_t used = s->in_flight + s->held;
+    printf("{");
+    json_text("name", w->about.name);
+    printf(",");
+    json_text("shm_name", w->about.shm_name);
+    printf(",\"pid\":%d,\"state\":\"%s\",\"uptime_s\":%.3f,\"interval_s\":%.3f,\"epoch\":%" PRIu64
+           ",\"batches\":%" PRIu64 ",\"items\":%" PRIu64 ",\"bytes\":%" PRIu64 ",",
+           (int)w->about.pid, owner_state(w), (double)s->elapsed_ns / 1e9, span(w), s->epoch,
+           s->batches, s->items, s->bytes);
+    printf("\"batches_per_s\":%.3f,\"items_per_s\":%.3f,\"bytes_per_s\":%.3f,",
+           rate(w, s->batches, b->batches), rate(w, s->items, b->items),
+           rate(w, s->bytes, b->bytes));
+    if (waits < 0) printf("\"wait_share\":null,");
+    else printf("\"wait_share\":%.4f,", waits);
+    w->words[strcspn(w->words, "\n")] = 0;
+    json_text("limit", w->words);
+    printf(",\"error\":%d,", (int)e->code);
+    json_text("error_message", e->code ? e->message : "");
+    printf(",\"slots\":{\"all\":%u,\"held\":%u,\"ready\":%u,\"open\":%u,\"free\":%u},"
+           "\"prefetch_factor\":%u,\"batch_size\":%u,\"plan_bytes\":%" PRIu64
+           ",\"skipped\":%" PRIu64 ",\"stages\":[",
+           (unsigned)s->slots, (unsigned)s->held, (unsigned)s->ready,
+           (unsigned)(s->in_flight - s->ready), (unsigned)(s->slots > used ? s->slots - used : 0),
+           (unsigned)s->prefetch_factor, (unsigned)s->batch_size, s->plan_bytes, w->now.skips);
+    for (uint32_t i = 0; i < s->n_stages; i++) json_stage(w, i, i ? "," : "");
+    printf("],\"workers\":[");
+    for (uint32_t i = 0; i < s->n_workers; i++) json_worker(w, i, i ? "," : "");
+    printf("]}\n");
+}
+
+/* ---- the terminal ---- */
+
+static volatile sig_atomic_t asked_end, asked_pause, resized;
+static struct termios cooked;
+
+static void on_end(int sig) {
+    (void)sig;
+    asked_end = 1;
+}
+static void on_pause(int sig) {
+    (void)sig;
+    asked_pause = 1;
+}
+static void on_size(int sig) {
+    (void)sig;
+    resized = 1;
+}
+
+static void terminal_enter(void) {
+    static const char enter[] = "\033[?1049h\033[?25l";
+    struct termios raw = cooked;
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    raw.c_cc[VMIN] = 0;
+    raw.c_cc[VTIME] = 0;
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
+    if (write(STDOUT_FILENO, enter, sizeof enter - 1) < 0) asked_end = 1;
+}
+
+static void terminal_leave(void) {
+    static const char leave[] = "\033[?25h\033[?1049l";
+    if (write(STDOUT_FILENO, leave, sizeof leave - 1) < 0) asked_end = 1;
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &cooked);
+}
+
+static void terminal_size(screen *to) {
+    struct winsize size;
+    to->columns = 80;
+    to->rows = to->live ? 24 : 0;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return;
+    to->columns = size.ws_col;
+    if (to->live && size.ws_row > 0) to->rows = size.ws_row;
+}
+
+static void handle(int sig, void (*handler)(int)) {
+    struct sigaction act;
+    memset(&act, 0, sizeof act);
+    act.sa_handler = handler;
+    sigemptyset(&act.sa_mask);
+    sigaction(sig, &act, NULL);
+}
+
+/* Wait for a key, a signal or the time. Returns whether there is something new to draw at once. */
+static bool await(int ms, uint32_t *scroll) {
+    struct pollfd in = {STDIN_FILENO, POLLIN, 0};
+    char keys[64];
+    ssize_t n;
+    if (poll(&in, 1, ms) <= 0) return true; /* time, or a signal */
+    n = read(STDIN_FILENO, keys, sizeof keys);
+    if (n <= 0) asked_end = 1; /* the terminal is gone */
+    for (ssize_t i = 0; i < n; i++) {
+        if (keys[i] == 'q' || keys[i] == 3) asked_end = 1;
+        if (keys[i] == 'j') ++*scroll;
+        if (keys[i] == 'k' && *scroll > 0) --*scroll;
+    }
+    return true;
+}
+
+static int run_live(watch *w, int interval_ms) {
+    screen to = {NULL, 0, 0, 80, 24, 0, true};
+    uint32_t scroll = 0;
+    uint64_t due = now_ns();
+    dlp_error e;
+    int rc = DLP_OK;
+    handle(SIGINT, on_end);
+    handle(SIGTERM, on_end);
+    handle(SIGHUP, on_end);
+    handle(SIGTSTP, on_pause);
+    handle(SIGWINCH, on_size);
+    terminal_enter();
+    while (!asked_end) {
+        uint64_t now = now_ns();
+        if (asked_pause) {
+            asked_pause = 0;
+            terminal_leave();
+            raise(SIGSTOP);
+            terminal_enter();
+        }
+        resized = 0;
+        terminal_size(&to);
+        if (now >= due) {
+            if ((rc = look(w, &e)) != DLP_OK) break;
+            due = now + (uint64_t)interval_ms * 1000000u;
+        }
+        draw(&to, w, &scroll);
+        show(&to);
+        if (!resized) await((int)((due > now ? due - now : 0) / 1000000u) + 1, &scroll);
+    }
+    terminal_leave();
+    free(to.s);
+    if (rc != DLP_OK) fail(&e);
+    return 0;
+}
+
+static int run_once(watch *w, int interval_ms, bool as_json) {
+    struct timespec pause = {interval_ms / 1000, (long)(interval_ms % 1000) * 1000000};
+    screen to = {NULL, 0, 0, 80, 0, 0, false};
+    uint32_t scroll = 0;
+    dlp_error e;
+    nanosleep(&pause, NULL);
+    if (look(w, &e) != DLP_OK) {
+        fail(&e);
+        return 1;
+    }
+    if (as_json) {
+        json(w);
+        return 0;
+    }
+    terminal_size(&to);
+    draw(&to, w, &scroll);
+    show(&to);
+    free(to.s);
+    return 0;
+}
+
+/* ---- names ---- */
+
+static int names(bool remove) {
+    dlp_shm_name *all;
+    int n = dlp_shm_names(NULL, 0), max, shown = 0;
+    if (n < 0) {
+        perror("dlpipe_top: /dev/shm");
+        return 1;
+    }
+    max = n + 16;
+    all = calloc((size_t)max, sizeof *all);
+    if (all == NULL) return 1;
+    n = dlp_shm_names(all, max);
+    for (int i = 0; i < n && i < max; i++) {
+        static const char *const states[] = {"another user's", "stale", "alive"};
+        const dlp_shm_name *k = &all[i];
+        if (remove && k->alive != 0) continue;
+        if (shown++ == 0) printf("%-32s %8s %6s %10s  %s\n", "NAME", "PID", "UID", "AGE", "STATE");
+        printf("%-32s %8d %6u %10s  %s\n", k->name, (int)k->pid, (unsigned)k->uid,
+               duration(k->age_ms * 1000000u).s,
+               !remove                                ? states[k->alive + 1]
+               : dlp_shm_remove_stale(k->name) == 1 ? "removed"
+                                                      : "left there");
+    }
+    free(all);
+    return 0;
+}
+
+static int usage(void) {
+    fprintf(stderr, "usage: dlpipe_top [--once] [--json] [--interval MS] PID|PID:PIPE|NAME\n"
+                    "       dlpipe_top --list | --stale\n");
+    return 2;
+}
+
+int main(int argc, char **argv) {
+    static watch w;
+    const char *who = NULL;
+    bool once = false, as_json = false;
+    int interval_ms = 0, code;
+    dlp_error e;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--list") == 0) return names(false);
+        if (strcmp(argv[i], "--stale") == 0) return names(true);
+        if (strcmp(argv[i], "--once") == 0) once = true;
+        else if (strcmp(argv[i], "--json") == 0) as_json = true;
+        else if (strcmp(argv[i], "--interval") == 0 && i + 1 < argc) interval_ms = atoi(argv[++i]);
+        else if (argv[i][0] == '-' || who) return usage();
+        else who = argv[i];
+    }
+    if (who == NULL || interval_ms < 0) return usage();
+    if (watch_open(&w, who, &e) != DLP_OK) {
+        fail(&e);
+        watch_close(&w);
+        return 1;
+    }
+    if (once || as_json || !isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &cooked) != 0)
+        code = run_once(&w, interval_ms ? interval_ms : 250, as_json);
+    else
+        code = run_live(&w, interval_ms ? interval_ms : 1000);
+    watch_close(&w);
+    return code;
+}

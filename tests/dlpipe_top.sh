@@ -1,0 +1,178 @@
+#!/bin/sh
+# dlpipe_top on a live pipe, running and stopped: its JSON, its text, its picture in a terminal, the
+# names it lists, and what it says when there is nothing.
+set -u
+dir=build/dlpipe_top_test
+rm -rf $dir
+mkdir -p $dir
+wrong=0
+owner=''
+fail() {
+    echo "$*"
+    wrong=$((wrong + 1))
+}
+clean() {
+    [ -z "$owner" ] || kill -9 $owner 2>/dev/null
+}
+trap clean EXIT
+
+[ -d /dev/shm ] && [ -d /proc/self/fd ] || { echo 'no /dev/shm or /proc'; exit 78; }
+
+# A pipe of three workers, two of them of a stage of its own, that goes on until it is killed. Its
+# names hold what would command a terminal, and what JSON must escape.
+cat >$dir/owner.c <<'END'
+#define DLPIPE_IMPLEMENTATION
+#include "../../dlpipe_shm.h"
+
+static int fetch(void *user, dlp_item *it) {
+    struct timespec t = {0, 200000};
+    (void)user;
+    nanosleep(&t, NULL);
+    if (it->index % 100 == 7) return DLP_ERR_CALLBACK;
+    *(uint32_t *)it->data[0] = (uint32_t)it->index;
+    return 0;
+}
+static int map(void *user, dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    dlp_field field = {.name = "x", .dtype = DLP_U32};
+    dlp_dataset set = {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch};
+    dlp_shm_desc shm = {.name = argv[1]};
+    dlp_pipe_desc desc = {.name = "a \"b\\ \033[2J", .prefetch_factor = 4, .shm = &shm};
+    dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED};
+    dlp_repeat_desc repeat = {.epochs = DLP_FOREVER};
+    dlp_fetch_desc fetched = {&set, {.num_workers = 1, .on_error = DLP_ON_ERROR_REPLACE}};
+    dlp_map_desc mapped = {.item = map};
+    dlp_batch_desc batch = {.batch_size = 10};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    mapped.workers.num_workers = 2;
+    mapped.workers.name = "my\033c map\303\251";
+    if (argc > 2) fetched.workers.placement = mapped.workers.placement = DLP_PLACE_PROCESSES;
+    if (dlp_pipe_open(&p, &desc, NULL) != DLP_OK) return 1;
+    dlp_stage s[5] = {dlp_pipe_add_sampler(p, &sampler), dlp_pipe_add_repeat(p, &repeat),
+                      dlp_pipe_add_fetch(p, &fetched), dlp_pipe_add_map(p, &mapped),
+                      dlp_pipe_add_batch(p, &batch)};
+    for (int i = 0; i < 4; i++) dlp_pipe_link(p, s[i], s[i + 1]);
+    if (dlp_pipe_start(p) != DLP_OK) return fprintf(stderr, "%s\n", dlp_pipe_error(p)->message), 1;
+    while (dlp_pipe_next(p, &b, 0) == DLP_OK) dlp_pipe_release(p, b);
+    return 1;
+}
+END
+for e in $dir/owner examples/dlpipe_top; do
+    ${CC:-cc} -std=c11 -O1 -w -o $dir/${e##*/} $e.c -lpthread || exit 1
+done
+top=$dir/dlpipe_top
+name=toptest$$
+
+begin() { # [process]
+    $dir/owner $name "$@" 2>$dir/owner.said &
+    owner=$!
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        $top --once --interval 20 $name >/dev/null 2>&1 && return
+        sleep 0.1
+    done
+    fail "the pipe does not begin: $(cat $dir/owner.said)"
+}
+
+# Is the file one JSON object, and does it say what it should? $2: the state, $3: rates are above 0.
+check_json() {
+    if command -v python3 >/dev/null 2>&1; then
+        python3 - "$1" "$2" "$3" "$owner" "$4" <<'END' || fail "wrong JSON: $(cat "$1")"
+import json, sys
+with open(sys.argv[1], encoding='utf-8') as f:
+    o = json.load(f)
+state, moves, pid, process = sys.argv[2], sys.argv[3] == '1', int(sys.argv[4]), sys.argv[5] == '1'
+assert o['state'] == state and o['pid'] == pid and o['name'] == 'a "b\\ ?[2J', o['name']
+assert o['batches'] > 0 and o['items'] == 10 * o['batches'] and o['error'] == 0
+assert (o['items_per_s'] > 0) == moves and (o['batches_per_s'] > 0) == moves
+assert not moves or 0 <= o['wait_share'] <= 1
+assert 0 < o['interval_s'] < 60 and o['uptime_s'] > 0
+assert o['limit'].startswith('Limit: ')
+s = o['slots']
+assert s['all'] == 5 and s['held'] <= 1 and s['ready'] + s['open'] <= 4
+assert [g['kind'] for g in o['stages']] == ['sampler', 'repeat', 'fetch', 'map', 'batch']
+assert o['stages'][3]['name'] == 'my?c map\u00e9' and o['stages'][3]['workers'] == 2
+assert all(0 <= g['busy'] <= 1 for g in o['stages'])
+assert o['stages'][2]['p99_ns'] >= o['stages'][2]['p50_ns'] > 100000
+w = o['workers']
+assert [(k['stage'], k['worker']) for k in w] == [(2, 0), (3, 0), (3, 1)]
+assert all(k['process'] == process and (k['pid'] == pid) == (not process) for k in w)
+assert sum(k['items'] for k in w if k['stage'] == 2) >= o['items']
+assert all(k['restarts'] == 0 and (k['index'] is None or 0 <= k['index'] < 1000) for k in w)
+END
+    else # without python3: balanced, and the main words
+        [ "$(tr -cd '{[' <"$1" | wc -c)" -ge 9 ] && grep -q "\"state\":\"$2\"" "$1" &&
+            grep -q '"limit":"Limit: ' "$1" || fail "wrong JSON: $(cat "$1")"
+    fi
+}
+
+for kind in threads processes; do
+    processes=0
+    [ $kind = threads ] || processes=1
+    # shellcheck disable=SC2046
+    begin $([ $kind = threads ] || echo process)
+    sleep 0.2
+    $top --once --json --interval 100 $name >$dir/json || fail "$kind: --json: exit code $?"
+    check_json $dir/json running 1 $processes
+    kill -STOP $owner
+    [ $kind = threads ] || kill -STOP $(sed 's/.*"workers"//' $dir/json | grep -o '"pid":[0-9]*' |
+        cut -d: -f2)
+    sleep 0.1
+    timeout 20 $top --once --json --interval 100 $owner >$dir/json || fail "stopped: exit code $?"
+    check_json $dir/json stopped 0 $processes
+    timeout 20 $top --once $name >$dir/text || fail "stopped, as text: exit code $?"
+    kill -CONT $owner
+    [ $kind = threads ] || kill -CONT $(sed 's/.*"workers"//' $dir/json | grep -o '"pid":[0-9]*' |
+        cut -d: -f2)
+    grep -q "^ $name  pid $owner  up .*  stopped" $dir/text || fail "text: $(head -1 $dir/text)"
+    grep -q '^fetch   *1 ' $dir/text && grep -q '^my?c map.-1 ' $dir/text ||
+        fail "text: $(cat $dir/text)"
+    [ "$(awk 'length > 90' $dir/text | wc -l)" -eq 0 ] || fail 'text: wider than 80 columns'
+    ! grep -q "$(printf '\033')" $dir/text || fail 'text: has commands for a terminal'
+
+    $top --list >$dir/list && grep -q "^$name  *$owner .* alive$" $dir/list ||
+        fail "--list: $(cat $dir/list)"
+    $top --stale >$dir/list && ! grep -q "^$name " $dir/list || fail 'removed a name that is in use'
+
+    # In a terminal, which `script` makes: drawn in place more than once, ended by q, and restored.
+    if [ $kind = threads ] && command -v script >/dev/null 2>&1; then
+        (sleep 1; printf q; sleep 0.2) | TERM=xterm timeout 20 script -qec \
+            "stty cols 80 rows 24; $top --interval 100 $name; echo code \$?" /dev/null >$dir/drawn
+        esc=$(printf '\033')
+        grep -q 'code 0' $dir/drawn || fail 'in a terminal: no exit code 0'
+        [ "$(grep -o "$esc\[H" $dir/drawn | wc -l)" -ge 3 ] || fail 'in a terminal: drawn once'
+        grep -q "$esc\[?1049h" $dir/drawn && grep -q "$esc\[?1049l" $dir/drawn &&
+            grep -q "$esc\[?25h" $dir/drawn || fail 'in a terminal: not restored'
+        ! grep -q "$esc\[2J\|${esc}c" $dir/drawn || fail 'a name commands the terminal'
+        grep -q WORKER $dir/drawn || fail 'in a terminal: no workers'
+    fi
+
+    # The owner is killed: the name is stale, and goes.
+    kill -9 $owner
+    wait $owner 2>/dev/null
+    owner=''
+    for i in 1 2 3 4 5 6 7 8 9 10; do # worker processes may take a moment, and take the name along
+        $top --list | grep -q "^$name .* alive$" || break
+        sleep 0.1
+    done
+    $top --once $name >$dir/text 2>$dir/said && fail 'a dead owner: exit code 0'
+    grep -q 'gone\|No such file' $dir/said || fail "a dead owner: $(cat $dir/said)"
+    if [ $kind = threads ]; then
+        $top --stale >$dir/list && grep -q "^$name .* removed$" $dir/list ||
+            fail "--stale: $(cat $dir/list)"
+    fi
+    [ ! -e /dev/shm/dlpipe.$name ] || fail "$kind: left /dev/shm/dlpipe.$name"
+done
+
+$top >/dev/null 2>&1
+[ $? -eq 2 ] || fail 'no arguments: exit code is not 2'
+$top --once 999999999 >/dev/null 2>$dir/said
+[ $? -eq 1 ] && grep -q 'No such process' $dir/said || fail "no process: $(cat $dir/said)"
+
+[ $wrong -eq 0 ] && echo 'dlpipe_top: all is well'
+[ $wrong -eq 0 ]
