@@ -104,7 +104,7 @@ timeout 60 "$program" "$dir/state" >"$dir/said" 2>&1 || fail "from its end: exit
 grep '^trained' "$dir/whole" >"$dir/end"
 grep '^trained' "$dir/said" | cmp -s - "$dir/end" || fail "from its end: $(cat "$dir/said")"
 
-lives TERM group
+lives TERM all
 lives KILL group # of the trainer alone: the others are in a group of their own
 if [ "${SHORT:-}" != 1 ]; then
     lives INT all
