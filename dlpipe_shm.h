@@ -1425,9 +1425,10 @@ _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_supervisor_end(p, 0);
 }
 
-/* How long poll may sleep, in ms. */
+/* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a look round costs
+   as much as a worker's; so only deadlines, which are clocks, want it often. */
 static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
-    uint64_t ns = DLPI_SLEEP_NS, now;
+    uint64_t ns = p->deadline_ns != 0 ? DLPI_SLEEP_NS : 10 * DLPI_SLEEP_NS, now;
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
     if (kill_at != 0) {
         now = dlpi_now_ns();
