@@ -73,7 +73,7 @@ static void image_make(int kind) {
     nanosleep(&rest, NULL);
     im->n = p->region_bytes;
     im->bytes = malloc(im->n);
-    memcpy(im->bytes, p->region, im->n);
+    if (pread(p->memfd, im->bytes, im->n, 0) != (ssize_t)im->n) exit(p->memfd < 0 ? 78 : 1);
     im->fd = (int)syscall(SYS_memfd_create, "image", 1u);
     if (im->fd < 0) {
         printf("no memfd on this system\n");
