@@ -3184,6 +3184,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 #define DLPI_SKIP_RING 64u
 #define DLPI_PARK 64
 #define DLPI_FREED UINT32_C(0x800000) /* in own[u], where a worker's number is far below */
+#define DLPI_REDO UINT32_C(0x1000000) /* in own[u]: the worker gives it up, see dlpi_rows_redo */
 #define DLPI_GOES_BACK UINT64_C(0)
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
@@ -3258,7 +3259,7 @@ typedef struct dlpi_share {
     uint32_t word;        /* B1 futex */
     uint32_t over;        /* H1 1: all is fed and consumed */
     uint64_t sleepers;    /* B1 a bit for each consumer */
-    uint64_t rewind;      /* R1 counts batches handed back */
+    uint64_t handed_back; /* how often somebody left batches to others */
     uint32_t mode, max_consumers, n_slots, serve_only;
     uint64_t takers_at, admits_at, consumers_at, consumer_bytes; /* from here; read-only */
     uint8_t pad[DLPI_LINE - 72];
@@ -3679,7 +3680,7 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
 }
 
 /* pub: generation (39) | count (21) | padded (1) | run shift (3)
-   own: generation (39) | worker + 1 (25), or DLPI_FREED and a number */
+   own: generation (39) | worker + 1 (25), or that and DLPI_REDO, or DLPI_FREED and a number */
 static inline uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
 static inline uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
 static inline uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
@@ -4526,63 +4527,77 @@ static void dlpi_rewind(dlp_pipe *p, int first, int last) {
     dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
+/* A unit of batch b that worker w is about to give up. */
+static uint64_t dlpi_own_redo(const dlpi_worker *w, uint64_t b) {
+    return dlpi_gen_word(b, DLPI_REDO | ((uint32_t)w->global + 1u));
+}
+
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
-   the slot and are done all over again. Bits first, then the claims from this stage backwards, then
-   the call to look again: whoever claims a freed unit finds the bits of the stages before it gone,
-   so no stage runs before the one behind it. */
-static void dlpi_rows_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
+   the slot and are done all over again. Bits first, then the claims, then the call to look again:
+   whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
+   the one behind it. The first stage's claim is freed last, and carries our mark until then: who
+   dies in between is known by his own claim, or, once that is freed, by the mark; up to the last
+   store nobody can begin anew. */
+static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_own_freed(p, t->slot, t->b);
+    uint64_t *first = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[0]));
+    DLPI_STORE_SEQ(&first[t->unit], dlpi_own_redo(w, t->b)); /* O1 -> O1 of recovery */
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
         DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
     }
-    for (int k = w->st->work; k >= 0; k--) {
+    for (int k = 1; k <= w->st->work; k++) { /* ours is the last of these */
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
         DLPI_STORE_SEQ(&own[t->unit], freed); /* O1 -> O1 */
     }
+    DLPI_STORE_SEQ(&first[t->unit], freed); /* O1 -> O1 */
     dlpi_rewind(p, 0, w->st->work);
 }
 
-/* Undo that batch b left stage k: its ready becomes that of the batch before, with another count,
-   so that a closer that has read it cannot swap it; and no row of it is done. */
+/* Undo that batch b left stage k: no row of it is done, and its ready becomes that of the batch
+   before, with another count, so that a closer that has read it cannot swap it. In this order: a
+   closer finds ready past its batch, or rows missing. */
 static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
     dlpi_sst *sst = dlpi_sst_at(p, s, p->work[k]);
+    for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
+        DLPI_AND_SEQ(&dlpi_done(sst)[i], ~(uint64_t)UINT32_MAX); /* D1 -> D1 */
     if (k + 1 >= p->n_item_work) {
         uint64_t next = (DLPI_LOAD_SEQ(&sst->ready) >> DLPI_READY_BITS) + 1; /* Y1 <- Y1 */
         DLPI_STORE_SEQ(&sst->ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */
     }
-    for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
-        DLPI_AND_SEQ(&dlpi_done(sst)[i], ~(uint64_t)UINT32_MAX); /* D1 -> D1 */
 }
 
-/* Rows that were left out have zeros, which a batch map may have changed. */
-static void dlpi_rows_left_clear(dlp_pipe *p, uint32_t s) {
-    for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++) {
-        if (dlpi_rec_state(dlpi_slot_rec(p, s)[r]) != DLPI_ROW_LEFT) continue;
-        for (uint32_t f = 0; f < p->items.n; f++) {
-            const dlpi_field *d = &p->items.at[f];
-            memset(dlpi_item_cell(p, s) + d->offset + r * d->row_bytes, 0, d->row_bytes);
-        }
-    }
+/* How many claims a stage has of a batch. */
+static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t pub) {
+    return k < p->n_item_work ? dlpi_units(dlpi_pub_count(pub), dlpi_pub_shift(pub)) : 1u;
 }
 
-/* Send batch b, claimed by stage st and perhaps half changed by it, back to the nearest stage that
-   writes its cell whole: the collate, or fetch. Stages are undone first, then the claims are given
-   up from this stage backwards, as in dlpi_rows_redo. */
-static void dlpi_batch_redo(dlp_pipe *p, const dlpi_stage *st, uint32_t s, uint64_t b) {
+/* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
+static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t pub) {
+    if (dlpi_is_item_stage(p, st)) return 0;
+    return p->staged ? p->batcher->work : dlpi_pub_count(pub) > 0 ? 0 : p->n_item_work;
+}
+
+static void dlpi_own_set(dlp_pipe *p, int k, uint32_t s, uint64_t pub, uint64_t word) {
+    uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
+    for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
+        DLPI_STORE_SEQ(&own[u], word); /* O1 -> O1 */
+}
+
+/* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage
+   that writes its cell whole: the collate, or fetch. Marks, then stages are undone, then claims are
+   given up, those of that stage last, as in dlpi_rows_redo. */
+static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
+    dlp_pipe *p = w->p;
     uint64_t freed = dlpi_own_freed(p, s, b);
     uint64_t pub = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->pub); /* claimed */
-    uint32_t count = dlpi_pub_count(pub), units = dlpi_units(count, dlpi_pub_shift(pub));
-    int first = p->staged ? p->batcher->work : count > 0 ? 0 : p->n_item_work;
-    for (int k = first; k < st->work; k++) dlpi_stage_undo(p, k, s, b);
-    if (first == 0) dlpi_rows_left_clear(p, s);
-    for (int k = st->work; k >= first; k--) {
-        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
-        for (uint32_t u = 0; u < (k < p->n_item_work ? units : 1u); u++)
-            DLPI_STORE_SEQ(&own[u], freed); /* O1 -> O1 */
-    }
-    dlpi_rewind(p, first, st->work);
+    int first = dlpi_redo_first(p, w->st, pub);
+    dlpi_own_set(p, first, s, pub, dlpi_own_redo(w, b));
+    for (int k = first; k < w->st->work; k++) dlpi_stage_undo(p, k, s, b);
+    for (int k = first + 1; k <= w->st->work; k++) dlpi_own_set(p, k, s, pub, freed);
+    dlpi_own_set(p, first, s, pub, freed);
+    dlpi_rewind(p, first, w->st->work);
 }
 
 /* Take a ticket and claim what it says; look around when some unit was freed again. */
@@ -4744,16 +4759,22 @@ static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uin
     DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or behind it */
 }
 
-static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    const dlp_pipe *p = w->p;
+/* A row that is left out has zeros. Each stage that comes by clears it once more: who left it out
+   may have died before it was clear, a batch map may have changed it since. */
+static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) {
     uint8_t *cell = dlpi_item_cell(p, t->slot);
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         memset(cell + d->offset + row * d->row_bytes, 0, d->row_bytes);
         if (d->f.ragged) dlpi_slot_lengths(p, t->slot, f, 1)[row] = 0;
     }
+}
+
+static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by done */
     dlpi_rec_set(p, t->slot, row, DLPI_ROW_LEFT);
+    dlpi_row_clear(p, t, row);
 }
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
@@ -5041,9 +5062,12 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
         int what = DLPI_ROW_DONE;
         if (already & bit) continue;
-        if (!t->plain && dlpi_rec_state(rec[r]) == DLPI_ROW_LEFT) left++;
-        /* N1 */
-        else if (w->item.epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) what = dlpi_row_run(w, t, r);
+        if (!t->plain && dlpi_rec_state(rec[r]) == DLPI_ROW_LEFT) {
+            dlpi_row_clear(p, t, r);
+            left++;
+        } else if (w->item.epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) { /* N1 */
+            what = dlpi_row_run(w, t, r);
+        }
         if (what == DLPI_ROW_DONE) mask |= bit;
         if (what == DLPI_ROW_REDO) redo |= bit;
         if (what == DLPI_ROW_LATER) later |= bit;
@@ -5417,7 +5441,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         if (!dlpi_batch_in_place(w->st)) continue;
         dlpi_clock_out(w, t->b, slot->epoch, 0);
         DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
-        dlpi_batch_redo(w->p, w->st, t->slot, t->b);
+        dlpi_batch_redo(w, t->slot, t->b);
         return DLPI_WENT_BACK;
     }
 }
@@ -5657,14 +5681,17 @@ static void *dlpi_thread_feeder(void *arg) {
    given up: the done word of its rows once (an item stage), ready (a batch stage). If it is of a
    newer batch, or complete, there is nothing to give up. If it is not, nobody but the dead one
    could complete the unit, so its batch can neither be closed nor leave the slot, and what follows
-   is alone with it: rows of the first stage, or of an idempotent one   their unit is freed rows of
-   another item stage                         go back to fetch (dlpi_rows_redo) a batch in a
-   collate, or in an idempotent map      its claim is freed a batch in another map goes back
-   (dlpi_batch_redo) A worker may also die between setting the last bit and closing the batch,
-   between closing it and waking, between taking a sleeper's bit and waking him, and while it writes
-   an error. So each full batch is closed, every stage looks again without hints, everybody is woken
-   whatever the masks say, and a half-written error is replaced by one that is whole. All of it may
-   be done twice. */
+   is alone with it:
+     rows of the first stage, or of an idempotent one   their unit is freed
+     rows of another item stage, or given to another
+     item by an idempotent one                          go back to fetch (dlpi_rows_redo)
+     a batch in a collate, or in an idempotent map      its claim is freed
+     a batch in another map                             goes back (dlpi_batch_redo)
+   A worker may also die between setting the last bit and closing the batch, between closing it and
+   waking, between taking a sleeper's bit and waking him, while it sends rows or a batch back, and
+   while it writes an error. So each full batch is closed, every stage looks again without hints,
+   everybody is woken whatever the masks say, claims that carry its mark are freed, and a
+   half-written error is replaced by one that is whole. All of it may be done twice. */
 
 /* The 64-bit batch number of a generation near the tail. */
 static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
@@ -5691,6 +5718,15 @@ static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
     return newer == 0 ? mask & ~(uint32_t)word : mask;
 }
 
+/* Was one of these rows given to another item? Then fetch has perhaps not seen it yet. */
+static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
+    for (uint32_t r = t->row; r < t->end; r++)
+        if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
+            dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]) > 0)
+            return true;
+    return false;
+}
+
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint64_t own,
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
@@ -5703,7 +5739,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
-    if (w->st->work == 0 || w->st->w.idempotent)
+    if (w->st->work == 0 || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
         DLPI_CAS_SEQ(&dlpi_own(p, sst)[t->unit], &own, dlpi_own_freed(p, t->slot, t->b)); /* O1 */
     else
         dlpi_rows_redo(w, t, missing);
@@ -5720,8 +5756,20 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst 
         /* X1 */
         DLPI_STORE_REL(rec, dlpi_rec_killed(*rec, (uint32_t)w->st->work, why->late));
     }
-    if (dlpi_batch_in_place(w->st)) dlpi_batch_redo(p, w->st, s, b);
+    if (dlpi_batch_in_place(w->st)) dlpi_batch_redo(w, s, b);
     else DLPI_CAS_SEQ(dlpi_own(p, sst), &own, dlpi_own_freed(p, s, b)); /* O1 -> O1 */
+}
+
+/* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
+   what is left to do is to free the claims that carry its mark. */
+static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t pub) {
+    dlp_pipe *p = w->p;
+    int first = dlpi_redo_first(p, w->st, pub);
+    uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[first]));
+    uint64_t mark = dlpi_own_redo(w, b);
+    for (uint32_t u = 0; u < dlpi_stage_units(p, first, pub); u++)
+        if (DLPI_LOAD_SEQ(&own[u]) == mark) /* O1 <- O1 */
+            DLPI_STORE_SEQ(&own[u], dlpi_own_freed(p, s, b)); /* O1 -> O1 */
 }
 
 /* What w had of the batch in slot s; and close that batch if the one who should have is dead. */
@@ -5732,7 +5780,7 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
              mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
     uint32_t count = dlpi_pub_count(pub), shift = dlpi_pub_shift(pub);
     bool items = dlpi_is_item_stage(p, w->st);
-    uint32_t units = items ? dlpi_units(count, shift) : 1u;
+    uint32_t units = dlpi_stage_units(p, w->st->work, pub);
     dlpi_sst *sst = dlpi_sst_at(p, s, w->st),
              *last = dlpi_sst_at(p, s, p->work[p->n_item_work - 1]);
     for (uint32_t u = 0; u < units; u++) {
@@ -5743,6 +5791,7 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
         if (items) dlpi_recover_unit(w, &t, sst, own, why);
         else dlpi_recover_batch(w, s, b, sst, own, why);
     }
+    dlpi_recover_redo(w, s, b, pub);
     if (count > 0) dlpi_close_batch(p, last, b, count, DLPI_LOAD_SEQ(&last->ready)); /* Y1 <- Y1 */
 }
 

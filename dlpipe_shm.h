@@ -213,8 +213,9 @@ typedef struct dlp_consumer_desc {
 DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
                              dlp_error *err);
 
-/* As dlp_pipe_next, with its codes and its view of a batch. DLP_END: all is consumed (SHARE_ONE: by
-   all, since another may die). DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT. */
+/* As dlp_pipe_next, with its codes and its view of a batch. DLP_END: all is consumed; SHARE_ONE:
+   and released by all, since another may die; while this consumer holds a batch it is told before,
+   and may ask again when it has released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT. */
 DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
@@ -1093,7 +1094,7 @@ static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) 
                          forks another in its place
      the caller's death  by the caller's pidfd, which the caller opened before the fork: kills the
                          workers and ends. Also if the caller becomes another program by exec: then
-                         the nudge pipe, whose other end is the caller's, closes
+                         the nudge socket, whose other end is the caller's, closes
      its own             that is the kernel's work: the workers get SIGKILL with their parent
    and the caller sees the supervisor's death by its pidfd while it waits in next.
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
@@ -1117,7 +1118,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
-    int nudge[2], life[2];        /* pipes: [0] is read, [1] written */
+    int nudge[2], life[2];        /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;             /* [n_procs] */
     struct pollfd *fds;           /* [n_procs + 2] */
@@ -1125,6 +1126,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     uint64_t bound;               /* a bit for each consumer that is admitted */
     uint64_t looked_ns;           /* at their locks */
     uint64_t frees;
+    uint64_t left_at;             /* the cursor of who left last */
     bool enough;                  /* wait_consumers have come */
 } dlpi_shm_state;
 
@@ -1486,7 +1488,7 @@ static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
         freed = dlpi_gen_word(b - 1, DLPI_FREED | (s->frees++ & (DLPI_FREED - 1)));
         any |= DLPI_CAS_SEQ(dlpi_share_taker(h, k), &mine, freed); /* H5 -> H5 */
     }
-    if (any) DLPI_ADD_SEQ(&h->rewind, UINT64_C(1)); /* R1 -> R1 */
+    if (any) dlpi_bump(&h->handed_back, 1);
 }
 
 /* Has consumer i come, or gone? */
@@ -1500,6 +1502,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     if ((s->bound & bit) != 0 &&
         (life != DLPI_LOAD_RLX(&admit->life) || (locks && !dlpi_share_locked(p, i)))) { /* H2 */
         s->bound &= ~bit;
+        s->left_at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
         DLPI_AND_SEQ(&h->sleepers, ~bit); /* B1 */
         moved = true;
@@ -1535,7 +1538,9 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
             at = dlpi_share_admit(h, i)->join;
         if (at < least) least = at;
     }
-    return s->bound != 0 && least > base ? least : base;
+    /* nobody is here: what is left waits for the next, or, once nothing follows, for nobody */
+    if (s->bound == 0 && !p->feed.ended && s->left_at < least) least = s->left_at;
+    return least > base ? least : base;
 }
 
 /* Batches [from, to) are taken: count them, and note the errors of those that failed. */
@@ -1687,7 +1692,7 @@ struct dlp_consumer {
     dlpi_ctl *ctl;
     dlpi_cblock *mine;
     uint64_t *released, final_at;
-    uint64_t cursor, low, rewind_seen, life;
+    uint64_t cursor, life;
     bool admitted;
     dlpi_loan *loans;
     dlp_error err;
@@ -1961,39 +1966,48 @@ static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
             return dlpi_consumer_fail(c, DLP_ERR_STATE, "the pipe took this consumer for dead");
         if (rc != DLP_OK) return rc;
         rc = dlpi_consumer_have(c, c->cursor, s, out);
-        if (rc == DLP_OK || rc == DLP_SKIP) {
-            c->cursor++;
-            DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
-        }
+        c->cursor++;
+        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
         if (rc != DLP_SKIP) return rc;
     }
 }
 
-/* DLP_SHARE_ONE: the oldest batch that nobody has. */
+/* DLP_SHARE_ONE: the slot of the oldest batch that nobody has, handed back ones among them; such a
+   slot stays as it is until somebody claims it. Returns whether there is one. */
+static bool dlpi_consumer_oldest(dlp_consumer *c, const uint64_t *takers, uint64_t *b, uint32_t *s,
+                                 uint64_t *taker) {
+    bool found = false;
+    for (uint32_t k = 0; k < c->layout.n_slots; k++) {
+        const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_consumer_slot(c, k);
+        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);      /* H5 <- H5 */
+        uint64_t pub = DLPI_LOAD_SEQ(&slot->pub), at;   /* P1 <- P1 */
+        at = DLPI_LOAD_RLX(&slot->sequence);            /* P1: ordered by pub */
+        if (dlpi_gen(pub) == DLPI_GEN_MASK || dlpi_gen(pub) != (at & DLPI_GEN_MASK)) continue;
+        if (!dlpi_older(dlpi_gen(word), at) || (found && at > *b)) continue;
+        *b = at;
+        *s = k;
+        *taker = word;
+        found = true;
+    }
+    return found;
+}
+
 static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
     uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->share + c->layout.takers_at);
-    uint64_t rewind = DLPI_LOAD_SEQ(&c->share->rewind);  /* R1 <- R1 */
-    uint64_t tail = DLPI_LOAD_SEQ(&c->ctl->tail), taker; /* T1 <- T1 */
-    uint32_t s;
-    int rc;
-    if (DLPI_LOAD_SEQ(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
-    if (rewind != c->rewind_seen || tail - c->low > c->ring)
-        c->low = tail > c->ring ? tail - c->ring : 0;
-    c->rewind_seen = rewind;
-    for (uint64_t b = c->low; b != tail; b++) {
-        rc = dlpi_consumer_ready(c, b, &s);
-        if (rc < 0) return rc;
-        taker = DLPI_LOAD_SEQ(&takers[s]); /* H5 <- H5 */
-        if (rc == DLP_SKIP || !dlpi_older(dlpi_gen(taker), b)) {
-            if (b == c->low) c->low = b + 1;
-            continue;
-        }
-        if (rc == DLP_EMPTY) return DLP_EMPTY;
+    for (;;) {
+        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->fed_all), s; /* T1 <- T1 */
+        uint64_t b = 0, taker = 0;
+        const uint64_t *ready;
+        int rc;
+        if (DLPI_LOAD_SEQ(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
+        if (!dlpi_consumer_oldest(c, takers, &b, &s, &taker)) /* who holds one waits for nobody */
+            return over && c->n_held > 0 ? DLP_END : DLP_EMPTY;
+        ready = (const uint64_t *)(const void *)(dlpi_consumer_slot(c, s) + c->final_at);
+        if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
         if (!DLPI_CAS_SEQ(&takers[s], &taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
         rc = dlpi_consumer_have(c, b, s, out);
         if (rc != DLP_SKIP) return rc;
     }
-    return DLP_EMPTY;
 }
 
 static int dlpi_consumer_try(dlp_consumer *c, dlp_batch **out) {
@@ -2481,10 +2495,10 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     s->owner = getpid();
     s->caller_fd = dlpi_pidfd_open(s->owner);
     if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
-    /* a socket, which can be told to raise no SIGPIPE when the supervisor is gone */
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge) != 0 ||
-        pipe2(s->life, O_CLOEXEC) != 0)
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair or pipe2");
+    /* a socket: writing to a pipe whose reader has died would raise SIGPIPE in the caller */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge) != 0)
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair");
+    if (pipe2(s->life, O_CLOEXEC) != 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
     return DLP_OK;
 }
 
@@ -2554,7 +2568,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
 static void dlpi_shm_nudge(dlp_pipe *p) {
     ssize_t n = 0;
     if (dlpi_shm_of(p)->nudge[1] >= 0) n = send(dlpi_shm_of(p)->nudge[1], "", 1, MSG_NOSIGNAL);
-    DLPI_UNUSED(n); /* full: it is awake */
+    DLPI_UNUSED(n); /* full: it is awake; nobody there: there is nothing to be told */
 }
 
 /* Wait until no process has the life pipe, at most ms. */

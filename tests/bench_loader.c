@@ -2,21 +2,19 @@
 
    bench_loader [-o lines.jsonl] [-t bench_loader_torch.py] [scenario...]
    One JSON object per line on standard output and in the file; progress on standard error. Without
-   scenarios, all of them. QUICK=1: shorter samples. PYTHON: the interpreter that has torch.
+   scenarios, all of them. QUICK=1, SHORT=1: shorter samples. PYTHON: the interpreter that has torch.
+   Benches whose name ends in _proc have worker processes, as PyTorch has; the others have threads.
 
    A round takes one sample of every contender in turn, so that a machine which slows down slows all
    of them down. The distance between two cores is probed before and after each round, because it is
    worth more than most things measured here: rounds are only compared within one regime. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
+#include "../dlpipe_shm.h"
 
-#include <dirent.h>
 #include <math.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #if defined(__GLIBC__)
 #include <gnu/libc-version.h>
 #endif
@@ -24,7 +22,7 @@
 #define MIB ((uint64_t)1 << 20)
 #define WAIT_MS 30000
 #define MAX_ROUNDS 16
-#define MAX_CONTENDERS 5
+#define MAX_CONTENDERS 8
 
 static FILE *lines_file;
 static const char *torch_script = "tests/bench_loader_torch.py";
@@ -479,7 +477,7 @@ struct load {
     const uint8_t *source; /* [n_source][row_bytes] random bytes; NULL: rows hold their own index */
     uint64_t n_items, n_source, row_bytes;
     uint32_t batch;
-    int workers, prefetch, dispatch, unordered;
+    int workers, prefetch, dispatch, unordered, placement;
     bool zeroed; /* the loader zeroes rows before fetch writes them */
     dlp_item_fn fetch;
     int64_t epochs;
@@ -539,6 +537,13 @@ static int exact_sleeps(void *user, int worker, void **state) {
     return prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul);
 }
 
+/* The same with worker processes. */
+static struct load with_processes(const struct load *l) {
+    struct load copy = *l;
+    copy.placement = DLP_PLACE_PROCESSES;
+    return copy;
+}
+
 static dlp_pipe *loader_open(const struct load *l) {
     const dlp_field field = {.name = "x", .ndim = 1, .shape = {(int64_t)l->row_bytes}};
     const dlp_loader_desc desc = {
@@ -554,6 +559,7 @@ static dlp_pipe *loader_open(const struct load *l) {
         .epochs = l->epochs,
         .seed = 20250131,
         .workers = {.dispatch = l->dispatch,
+                    .placement = l->placement,
                     .worker_init = l->fetch == fetch_sleep ? exact_sleeps : NULL},
         .pipe = {.prefetch_factor = l->prefetch, .unordered = l->unordered}};
     dlp_pipe *p = NULL;
@@ -811,9 +817,9 @@ static const char *libc_version(void) {
 }
 
 /* Who takes part in a copying bench, by contender number. */
-enum { COPY_OURS, COPY_MEMCPY, COPY_ZEROED, COPY_TORCH };
+enum { COPY_OURS, COPY_MEMCPY, COPY_ZEROED, COPY_PROC, COPY_TORCH };
 
-/* Lines of ours (or of its zeroing variant) beside the memcpy loop and both settings of PyTorch. */
+/* Lines of ours (or of one of its variants) beside the memcpy loop and both settings of PyTorch. */
 static void copy_lines(const char *name, const struct series *s, const struct load *l, int who,
                        double wanted_memcpy, double wanted_torch) {
     struct measure m = {.bench = name, .unit = "item/s"};
@@ -839,11 +845,12 @@ static void copy_bench(const char *name, const char *zeroed_name, struct load *l
                        uint64_t torch_items, double wanted_memcpy, double wanted_torch) {
     struct series s = {0};
     struct copier copier;
-    struct load zeroed = *l;
+    struct load zeroed = *l, proc = with_processes(l);
     struct torch_rate theirs[] = {{l, torch_items, 0}, {l, torch_items, 1}};
-    char title[64];
+    char title[64], proc_name[64];
     zeroed.zeroed = true;
     snprintf(title, sizeof title, "%s prefetch %d", name, l->prefetch);
+    snprintf(proc_name, sizeof proc_name, "%s_proc", name);
     if (!copier_open(&copier, l)) {
         failures++;
         copier_close(&copier);
@@ -851,10 +858,12 @@ static void copy_bench(const char *name, const char *zeroed_name, struct load *l
     }
     verify(l, title);
     verify(&zeroed, zeroed_name);
+    verify(&proc, proc_name);
     copier_verify(&copier, title);
     compete(&s, "ours", "", sample_rate, l);
     compete(&s, "memcpy", libc_version(), sample_memcpy, &copier);
     compete(&s, "zeroed", "", sample_rate, &zeroed);
+    compete(&s, "proc", "", sample_rate, &proc);
     if (torch_verified(l)) {
         compete(&s, "torch", torch.version, sample_torch_rate, &theirs[0]);
         compete(&s, "torch", torch.version, sample_torch_rate, &theirs[1]);
@@ -862,6 +871,7 @@ static void copy_bench(const char *name, const char *zeroed_name, struct load *l
     run_rounds(&s, title, quick ? 5 : 7);
     copy_lines(name, &s, l, COPY_OURS, wanted_memcpy, wanted_torch);
     copy_lines(zeroed_name, &s, l, COPY_ZEROED, wanted_memcpy, wanted_torch);
+    copy_lines(proc_name, &s, l, COPY_PROC, wanted_memcpy, wanted_torch);
     copier_close(&copier);
 }
 
@@ -918,6 +928,7 @@ static void bench_overhead(void) {
                              .fetch = fetch_nothing,
                              .stride = b1 ? 512 : 64,
                              .seconds = quick ? 0.1 : 0.4};
+            struct load proc = with_processes(&l);
             struct series s = {0};
             struct measure m = {.bench = b1 ? "overhead_ns_b1" : "overhead_ns_b64",
                                 .unit = "ns/item",
@@ -925,9 +936,13 @@ static void bench_overhead(void) {
             snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"prefetch\":16,\"wanted\":%d",
                      workers[i], b1 ? 50 : 15);
             verify(&l, m.bench);
+            verify(&proc, m.bench);
             compete(&s, "ours", "", sample_ns_per_item, &l);
+            compete(&s, "proc", "", sample_ns_per_item, &proc);
             run_rounds(&s, m.bench, quick ? 5 : 7);
             put(&m, &s, 0, -1);
+            m.bench = b1 ? "overhead_ns_b1_proc" : "overhead_ns_b64_proc";
+            put(&m, &s, 1, -1);
         }
     }
 }
@@ -963,8 +978,32 @@ static uint64_t dev_shm_bytes(void) {
     return (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_frsize;
 }
 
-/* Bytes of this process and all below it. Shared memory is counted once: pages of /dev/shm that are
-   mapped are in the PSS too, those in flight between two processes are in no PSS. */
+/* Bytes of the memfds that this process has open. Those of pipes are all there are: workers have
+   them from here. */
+static uint64_t memfd_bytes(void) {
+    uint64_t bytes = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        char path[300], target[64] = "";
+        struct stat st;
+        snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+        if (readlink(path, target, sizeof target - 1) > 0 &&
+            strncmp(target, "/memfd:", 7) == 0 && stat(path, &st) == 0) {
+            bytes += (uint64_t)st.st_blocks * 512;
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return bytes;
+}
+
+/* Bytes of this process and all below it: of caller, supervisor and workers. A page that a fork left
+   to several of them is counted once (each has its share of it in its PSS) until one of them writes
+   it: then also the copy. Shared memory is counted once: pages of /dev/shm and of memfds that are
+   mapped are in the PSS too, those that nobody has mapped, or that are in flight between two
+   processes, are in no PSS. The kernel's own memory for a process (page tables, stacks, some 100
+   KiB each) is in neither side's figure. */
 static uint64_t resident_bytes(void) {
     enum { MAX_PIDS = 256 };
     pid_t pids[MAX_PIDS] = {getpid()};
@@ -974,14 +1013,15 @@ static uint64_t resident_bytes(void) {
         n += children_of(pids[i], pids + n, MAX_PIDS - n);
         add_pss(pids[i], &own, &shared);
     }
-    files = dev_shm_bytes();
+    files = dev_shm_bytes() + memfd_bytes();
     return own + (shared > files ? shared : files);
 }
 
 /* In a process of its own, so that no other scenario's memory is in the way: print the growth of
    memory while the consumer is slower than the workers. Sampled as the torch side does. */
-static int peak_main(int workers) {
-    struct load l = {.n_items = 64,
+static int peak_main(int workers, int placement) {
+    struct load l = {.placement = placement,
+                     .n_items = 64,
                      .n_source = 64,
                      .row_bytes = MIB,
                      .batch = 16,
@@ -1021,15 +1061,16 @@ static int peak_main(int workers) {
 }
 
 struct peak {
-    int workers;
+    int workers, placement;
     uint64_t plan_bytes;
 };
 
 static double sample_peak(void *arg) {
     struct peak *peak = arg;
-    char command[64];
+    char command[80];
     uint64_t top = 0;
-    snprintf(command, sizeof command, "exec /proc/%d/exe --peak %d", (int)getpid(), peak->workers);
+    snprintf(command, sizeof command, "exec /proc/%d/exe --peak %d %d", (int)getpid(), peak->workers,
+             peak->placement);
     FILE *f = popen(command, "r");
     bool good = f != NULL && fscanf(f, "%" SCNu64 " %" SCNu64, &top, &peak->plan_bytes) == 2;
     good = f != NULL && pclose(f) == 0 && good;
@@ -1060,31 +1101,45 @@ static void bench_peak(void) {
          */
         bool with_torch = torch.pid > 0 && !(quick && workers[i] > 16);
         bool few = quick || workers[i] > 16;
-        struct peak peak = {workers[i], 0};
+        struct peak peak[] = {{workers[i], DLP_PLACE_THREADS, 0},
+                              {workers[i], DLP_PLACE_PROCESSES, 0}};
         struct series s = {0};
         char name[32], why[300];
-        struct measure m = {.bench = name, .unit = "B", .lower_is_better = true};
         l.workers = workers[i];
         snprintf(name, sizeof name, "peak_bytes_w%d", workers[i]);
         snprintf(why, sizeof why, "%s", torch.pid > 0 ? "not in the quick form" : torch_reason());
         verify(&l, name);
-        compete(&s, "ours", "", sample_peak, &peak);
+        compete(&s, "ours", "", sample_peak, &peak[0]);
+        compete(&s, "proc", "", sample_peak, &peak[1]);
         if (with_torch) {
-            compete(&s, "torch", torch.version, sample_torch_peak, &peak);
+            compete(&s, "torch", torch.version, sample_torch_peak, &peak[0]);
         }
         run_rounds(&s, name, quick ? 1 : few ? 3 : 5);
-        snprintf(m.extra, sizeof m.extra,
-                 ",\"prefetch\":2,\"batch_bytes\":%" PRIu64 ",\"plan_bytes\":%" PRIu64
-                 ",\"wanted\":%" PRIu64 "%s",
-                 16 * MIB, peak.plan_bytes, 3 * 16 * MIB + MIB,
-                 few ? ",\"few_rounds\":\"memory hardly varies, and a sample is long\"" : "");
-        put(&m, &s, 0, with_torch ? 1 : -1);
-        if (!with_torch) {
-            put_skipped(name, "torch", why, m.extra);
+        for (int who = 0; who < 2; who++) {
+            struct measure m = {.bench = name, .unit = "B", .lower_is_better = true};
+            snprintf(name, sizeof name, "peak_bytes_w%d%s", workers[i], who ? "_proc" : "");
+            snprintf(m.extra, sizeof m.extra,
+                     ",\"prefetch\":2,\"batch_bytes\":%" PRIu64 ",\"plan_bytes\":%" PRIu64
+                     ",\"wanted\":%" PRIu64 "%s",
+                     16 * MIB, peak[who].plan_bytes, 3 * 16 * MIB + MIB,
+                     few ? ",\"few_rounds\":\"memory hardly varies, and a sample is long\"" : "");
+            put(&m, &s, who, with_torch ? 2 : -1);
+            if (!with_torch) {
+                put_skipped(name, "torch", why, m.extra);
+            }
         }
     }
     torch_ask(NULL, 0, "drop");
     free(source);
+}
+
+/* A line of ours (contender a) beside torch (contender b), or alone and that torch is missing. */
+static void put_or_skip(const struct measure *m, const struct series *s, int a, int b) {
+    bool with_torch = b < s->n_who;
+    put(m, s, a, with_torch ? b : -1);
+    if (!with_torch) {
+        put_skipped(m->bench, "torch", torch_reason(), m->extra);
+    }
 }
 
 /* ---- the first batch ------------------------------------------------------------------------- */
@@ -1119,23 +1174,233 @@ static void bench_first(void) {
                      .fetch = fetch_sleep,
                      .cost_ns = 5000000,
                      .slow_ns = 5000000};
+    struct load proc = with_processes(&l);
     struct series s = {0};
-    struct measure m = {.bench = "first_batch_ms",
-                        .unit = "ms",
-                        .lower_is_better = true,
-                        .extra = ",\"workers\":16,\"batch\":16,\"item_ms\":5,\"wanted\":7"};
-    verify(&l, m.bench);
+    verify(&l, "first_batch_ms");
+    verify(&proc, "first_batch_ms_proc");
     compete(&s, "ours", "", sample_first, &l);
+    compete(&s, "proc", "", sample_first, &proc);
     if (torch.pid > 0) {
         compete(&s, "torch", torch.version, sample_torch_first, &l);
     }
-    run_rounds(&s, m.bench, 7);
-    if (torch.pid > 0) {
-        put(&m, &s, 0, 1);
-    } else {
-        put(&m, &s, 0, -1);
-        put_skipped(m.bench, "torch", torch_reason(), m.extra);
+    run_rounds(&s, "first_batch_ms", 7);
+    for (int who = 0; who < 2; who++) {
+        struct measure m = {.bench = who ? "first_batch_ms_proc" : "first_batch_ms",
+                            .unit = "ms",
+                            .lower_is_better = true,
+                            .extra = ",\"workers\":16,\"batch\":16,\"item_ms\":5,\"wanted\":7"};
+        put_or_skip(&m, &s, who, 2);
     }
+}
+
+/* ---- payloads -------------------------------------------------------------------------------- */
+
+/* Processor time of a process and all that live below it, but for torch's. */
+static double tree_cpu_seconds(pid_t pid) {
+    enum { MAX_CHILDREN = 128 };
+    pid_t child[MAX_CHILDREN];
+    int n = children_of(pid, child, MAX_CHILDREN);
+    struct timespec t = {0, 0};
+    clockid_t clock;
+    if (clock_getcpuclockid(pid, &clock) == 0) {
+        clock_gettime(clock, &t);
+    }
+    double sum = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    for (int i = 0; i < n; i++) {
+        sum += child[i] == torch.pid ? 0 : tree_cpu_seconds(child[i]);
+    }
+    return sum;
+}
+
+/* One size of item, the settings that all contenders share, and who of them a sample is for. */
+struct payload {
+    const char *size;
+    struct load load;
+    uint64_t per_epoch; /* torch */
+    int sharing;
+};
+
+static double sample_bytes(void *arg) {
+    const struct payload *y = arg;
+    struct load l = y->load;
+    return sample_rate(&l) * (double)l.row_bytes;
+}
+
+/* Processor seconds of all threads and processes per GiB, in the steady state. */
+static double sample_cpu(void *arg) {
+    struct load l = ((const struct payload *)arg)->load;
+    l.epochs = DLP_FOREVER;
+    dlp_pipe *p = loader_open(&l);
+    if (p == NULL) {
+        return NAN;
+    }
+    loader_take(p, 2 * ((uint64_t)l.prefetch + 1) + 64 / l.batch);
+    double cpu = tree_cpu_seconds(getpid()), begin = seconds_now();
+    double rate = loader_rate_of(p, &l), took = seconds_now() - begin;
+    cpu = tree_cpu_seconds(getpid()) - cpu;
+    loader_close(p);
+    return cpu / (rate * took * (double)l.row_bytes / (1024.0 * (double)MIB));
+}
+
+/* Ask torch for a figure of one epoch of a loader whose workers are up. */
+static double torch_payload(const char *command, const struct payload *y) {
+    const struct load *l = &y->load;
+    double figure;
+    bool good =
+        torch_ask(&figure, 1, "%s %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %d %d %d", command,
+                  l->n_source, l->row_bytes, y->per_epoch, l->batch, l->workers, l->prefetch,
+                  y->sharing);
+    return good ? figure : NAN;
+}
+
+static double sample_torch_bytes(void *arg) {
+    const struct payload *y = arg;
+    return torch_payload("rate", y) * (double)y->load.row_bytes;
+}
+
+static double sample_torch_cpu(void *arg) {
+    return torch_payload("cpu", arg);
+}
+
+/* Threads, processes and both settings of torch on one size, as a rate or as processor time. */
+static void payload_series(const struct payload *size, const char *name, const char *unit,
+                           bool cpu) {
+    struct payload y[4] = {*size, *size, *size, *size};
+    struct series s = {0};
+    y[1].load = with_processes(&size->load);
+    y[3].sharing = 1;
+    for (int i = 0; i < 2; i++) {
+        compete(&s, i ? "proc" : "ours", "", cpu ? sample_cpu : sample_bytes, &y[i]);
+    }
+    for (int i = 2; torch.pid > 0 && i < 4; i++) {
+        compete(&s, "torch", torch.version, cpu ? sample_torch_cpu : sample_torch_bytes, &y[i]);
+    }
+    run_rounds(&s, name, 5);
+    for (int who = 0; who < 2; who++) {
+        for (int i = 0; i < 2; i++) {
+            char full[64];
+            struct measure m = {.bench = full, .unit = unit, .lower_is_better = cpu};
+            snprintf(full, sizeof full, "%s%s", name, who ? "_proc" : "");
+            snprintf(m.extra, sizeof m.extra,
+                     ",\"item_bytes\":%" PRIu64 ",\"batch\":%u,\"prefetch\":%d,\"workers\":%d,"
+                     "\"sharing\":\"%s\"",
+                     size->load.row_bytes, size->load.batch, size->load.prefetch,
+                     size->load.workers, sharing_name[i]);
+            put_or_skip(&m, &s, who, i + 2);
+        }
+    }
+}
+
+static void payload_one(struct payload *y) {
+    struct load *l = &y->load, proc;
+    char name[64];
+    uint8_t *source = random_bytes(l->n_items * l->row_bytes);
+    if (source == NULL) {
+        return;
+    }
+    l->n_source = l->n_items;
+    l->source = source;
+    l->workers = l->prefetch = 2;
+    l->fetch = fetch_copy;
+    l->seconds = quick ? 0.2 : 0.5;
+    proc = with_processes(l);
+    snprintf(name, sizeof name, "payload_%s", y->size);
+    verify(l, name);
+    verify(&proc, name);
+    if (torch.pid > 0 && !torch_verified(l)) {
+        failures++;
+    }
+    payload_series(y, name, "B/s", false);
+    payload_series(y, "cpu_s_per_gib", "s/GiB", true);
+    torch_ask(NULL, 0, "drop");
+    free(source);
+}
+
+/* Torch's samples are about as long as ours: an epoch of per_epoch items. */
+static void bench_payload(void) {
+    struct payload sizes[] = {
+        {.size = "1KiB",
+         .load = {.n_items = 65536, .row_bytes = 1024, .batch = 64, .stride = 32},
+         .per_epoch = quick ? 32768 : 65536},
+        {.size = "32KiB",
+         .load = {.n_items = 8192, .row_bytes = 32 * 1024, .batch = 64, .stride = 8},
+         .per_epoch = quick ? 8192 : 16384},
+        {.size = "1MiB",
+         .load = {.n_items = 256, .row_bytes = MIB, .batch = 16, .stride = 2},
+         .per_epoch = quick ? 512 : 1024},
+        {.size = "32MiB",
+         .load = {.n_items = 8, .row_bytes = 32 * MIB, .batch = 2, .stride = 1},
+         .per_epoch = quick ? 32 : 48}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        payload_one(&sizes[i]);
+    }
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+/* Milliseconds until the call that starts the loader has returned: all workers are forked. */
+static double sample_start(void *arg) {
+    double begin = seconds_now();
+    dlp_pipe *p = loader_open(arg);
+    double took = (seconds_now() - begin) * 1e3;
+    if (p == NULL) {
+        return NAN;
+    }
+    loader_close(p);
+    return took;
+}
+
+struct torch_start {
+    int workers, heap_mib, first;
+};
+
+static double sample_torch_start(void *arg) {
+    const struct torch_start *t = arg;
+    double ms[2];
+    bool good = torch_ask(ms, 2, "start %d 16 %d", t->workers, t->heap_mib);
+    return good ? ms[t->first] : NAN;
+}
+
+/* With 16 workers and items that cost nothing: until the first batch is there, and until the call
+   returns. Once as the program is, once with a heap of 1 GiB in use, which every fork has to copy
+   the page tables of. */
+static void start_one(int heap_mib) {
+    struct load l = {.n_items = 64,
+                     .row_bytes = 8,
+                     .batch = 16,
+                     .workers = 16,
+                     .prefetch = 2,
+                     .fetch = fetch_index};
+    struct load proc = with_processes(&l);
+    struct torch_start theirs[] = {{16, heap_mib, 0}, {16, heap_mib, 1}};
+    struct series s = {0};
+    uint8_t *heap = heap_mib > 0 ? random_bytes((uint64_t)heap_mib * MIB) : NULL;
+    verify(&l, "start_ms_w16");
+    verify(&proc, "start_ms_w16_proc");
+    for (int first = 0; first < 2; first++) {
+        compete(&s, "ours", "", first ? sample_first : sample_start, &l);
+        compete(&s, "proc", "", first ? sample_first : sample_start, &proc);
+        if (torch.pid > 0) {
+            compete(&s, "torch", torch.version, sample_torch_start, &theirs[first]);
+        }
+    }
+    run_rounds(&s, "start_ms_w16", quick ? 5 : 7);
+    int each = s.n_who / 2;
+    for (int i = 0; i < 4; i++) {
+        struct measure m = {.bench = i % 2 ? "start_ms_w16_proc" : "start_ms_w16",
+                            .unit = "ms",
+                            .lower_is_better = true};
+        snprintf(m.extra, sizeof m.extra, ",\"until\":\"%s\",\"heap_mib\":%d",
+                 i / 2 ? "first_batch" : "started", heap_mib);
+        put_or_skip(&m, &s, i / 2 * each + i % 2, each == 3 ? i / 2 * each + 2 : s.n_who);
+    }
+    torch_ask(NULL, 0, "drop");
+    free(heap);
+}
+
+static void bench_start(void) {
+    start_one(0);
+    start_one(1024);
 }
 
 /* ---- epoch borders --------------------------------------------------------------------------- */
@@ -1194,6 +1459,30 @@ static double sample_torch_gap(void *arg) {
     return answer[0];
 }
 
+/* The lines of one placement (contender who), beside torch's two ways, which follow ours. */
+static void gap_lines(const char *name, const struct series *s, int who, struct gap *ours,
+                      struct gap *theirs) {
+    struct measure m = {.bench = name, .unit = "us", .lower_is_better = true};
+    double inside = quantile(ours->inside, (size_t)ours->n, 0.5);
+    for (int i = 0; i < 2; i++) {
+        int keys = snprintf(m.extra, sizeof m.extra,
+                            ",\"persistent\":%d,\"borders\":%d,\"ours_inside_p95\":%.4g", i,
+                            BORDERS, inside);
+        if (theirs != NULL) {
+            snprintf(m.extra + keys, sizeof m.extra - (size_t)keys, ",\"theirs_inside_p95\":%.4g",
+                     quantile(theirs[i].inside, (size_t)theirs[i].n, 0.5));
+            put(&m, s, who, i + 2);
+        } else {
+            put_skipped(m.bench, "torch", torch_reason(), m.extra);
+        }
+    }
+    if (theirs == NULL) {
+        snprintf(m.extra, sizeof m.extra, ",\"borders\":%d,\"ours_inside_p95\":%.4g", BORDERS,
+                 inside);
+        put(&m, s, who, -1);
+    }
+}
+
 static void bench_gap(void) {
     struct load l = {.n_items = quick ? 3200 : 6400,
                      .row_bytes = 784,
@@ -1201,7 +1490,9 @@ static void bench_gap(void) {
                      .workers = 2,
                      .prefetch = 2,
                      .fetch = fetch_copy};
-    struct gap ours = {.load = &l}, theirs[2] = {{.load = &l}, {.load = &l, .persistent = 1}};
+    struct load proc;
+    struct gap ours[2] = {{.load = &l}, {.load = &proc}};
+    struct gap theirs[2] = {{.load = &l}, {.load = &l, .persistent = 1}};
     struct series s = {0};
     l.n_source = l.n_items;
     uint8_t *source = random_bytes(l.n_source * l.row_bytes);
@@ -1209,33 +1500,18 @@ static void bench_gap(void) {
     if (source == NULL) {
         return;
     }
+    proc = with_processes(&l);
     verify(&l, "epoch_gap");
+    verify(&proc, "epoch_gap_proc");
     bool with_torch = torch_verified(&l);
-    compete(&s, "ours", "", sample_gap, &ours);
+    compete(&s, "ours", "", sample_gap, &ours[0]);
+    compete(&s, "proc", "", sample_gap, &ours[1]);
     for (int i = 0; with_torch && i < 2; i++) {
         compete(&s, "torch", torch.version, sample_torch_gap, &theirs[i]);
     }
     run_rounds(&s, "epoch_gap", quick ? 5 : 7);
-    double inside = quantile(ours.inside, (size_t)ours.n, 0.5);
-    for (int i = 0; i < 2; i++) {
-        struct measure m = {.bench = "epoch_gap", .unit = "us", .lower_is_better = true};
-        int keys = snprintf(m.extra, sizeof m.extra,
-                            ",\"persistent\":%d,\"borders\":%d,\"ours_inside_p95\":%.4g", i,
-                            BORDERS, inside);
-        if (with_torch) {
-            snprintf(m.extra + keys, sizeof m.extra - (size_t)keys, ",\"theirs_inside_p95\":%.4g",
-                     quantile(theirs[i].inside, (size_t)theirs[i].n, 0.5));
-            put(&m, &s, 0, i + 1);
-        } else {
-            put_skipped(m.bench, "torch", torch_reason(), m.extra);
-        }
-    }
-    if (!with_torch) {
-        struct measure m = {.bench = "epoch_gap", .unit = "us", .lower_is_better = true};
-        snprintf(m.extra, sizeof m.extra, ",\"borders\":%d,\"ours_inside_p95\":%.4g", BORDERS,
-                 inside);
-        put(&m, &s, 0, -1);
-    }
+    gap_lines("epoch_gap", &s, 0, &ours[0], with_torch ? theirs : NULL);
+    gap_lines("epoch_gap_proc", &s, 1, &ours[1], with_torch ? theirs : NULL);
     torch_ask(NULL, 0, "drop");
     free(source);
 }
@@ -1261,14 +1537,24 @@ static void skew_one(bool spin, int dispatch, int unordered, int prefetch) {
              dispatch == DLP_DISPATCH_CLAIM ? "claim" : "lanes",
              unordered ? "unordered" : "ordered", prefetch);
     struct measure m = {.bench = name, .unit = "item/s"};
+    struct load proc = with_processes(&l);
     struct series s = {0};
+    bool with_proc = dispatch == DLP_DISPATCH_CLAIM;
     verify(&l, name);
     compete(&s, "ours", "", sample_rate, &l);
+    if (with_proc) {
+        verify(&proc, name);
+        compete(&s, "proc", "", sample_rate, &proc);
+    }
     run_rounds(&s, name, 5);
     m.ideal = parallel * 1e9 / (0.95 * (double)l.cost_ns + 0.05 * (double)l.slow_ns);
     snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"prefetch\":%d%s", l.workers, prefetch,
              !spin && !unordered && prefetch == 4 ? ",\"wanted_of_ideal\":0.9" : "");
     put(&m, &s, 0, -1);
+    if (with_proc) {
+        strcat(name, "_proc");
+        put(&m, &s, 1, -1);
+    }
 }
 
 static void bench_skew(void) {
@@ -1280,13 +1566,7 @@ static void bench_skew(void) {
 
 /* ---- a blocked pipe -------------------------------------------------------------------------- */
 
-static double process_cpu_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* Percent of a core that all threads use together while nobody takes batches. */
+/* Percent of a core that all threads and processes use together while nobody takes batches. */
 static double sample_idle(void *arg) {
     const struct load *l = arg;
     dlp_pipe *p = loader_open(l);
@@ -1294,9 +1574,9 @@ static double sample_idle(void *arg) {
         return NAN;
     }
     sleep_us(200000);
-    double cpu = process_cpu_seconds(), begin = seconds_now();
+    double cpu = tree_cpu_seconds(getpid()), begin = seconds_now();
     sleep_us((uint64_t)(l->seconds * 1e6));
-    double percent = 100 * (process_cpu_seconds() - cpu) / (seconds_now() - begin);
+    double percent = 100 * (tree_cpu_seconds(getpid()) - cpu) / (seconds_now() - begin);
     loader_close(p);
     return percent;
 }
@@ -1312,13 +1592,18 @@ static void bench_idle(void) {
                          .fetch = fetch_index,
                          .epochs = DLP_FOREVER,
                          .seconds = quick ? 0.6 : 3};
+        struct load proc = with_processes(&l);
         struct series s = {0};
         struct measure m = {.bench = "idle_cpu", .unit = "% of a core", .lower_is_better = true};
         verify(&l, m.bench);
+        verify(&proc, m.bench);
         compete(&s, "ours", "", sample_idle, &l);
+        compete(&s, "proc", "", sample_idle, &proc);
         run_rounds(&s, m.bench, 5);
         snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"wanted\":0.1", workers[i]);
         put(&m, &s, 0, -1);
+        m.bench = "idle_cpu_proc";
+        put(&m, &s, 1, -1);
     }
 }
 
@@ -1328,8 +1613,9 @@ static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {{"small", bench_small}, {"overhead", bench_overhead}, {"large", bench_large},
-                 {"peak", bench_peak},   {"first", bench_first},       {"gap", bench_gap},
-                 {"skew", bench_skew},   {"idle", bench_idle}};
+                 {"peak", bench_peak},   {"first", bench_first},       {"start", bench_start},
+                 {"gap", bench_gap},     {"payload", bench_payload},   {"skew", bench_skew},
+                 {"idle", bench_idle}};
 
 static bool is_wanted(const char *name, char **list, int n) {
     for (int i = 0; i < n; i++) {
@@ -1349,12 +1635,16 @@ static int usage(void) {
     return 2;
 }
 
+static bool asked_for(const char *variable) {
+    return getenv(variable) != NULL && strcmp(getenv(variable), "1") == 0;
+}
+
 int main(int argc, char **argv) {
     int option;
-    if (argc == 3 && strcmp(argv[1], "--peak") == 0) {
-        return peak_main(atoi(argv[2]));
+    if (argc == 4 && strcmp(argv[1], "--peak") == 0) {
+        return peak_main(atoi(argv[2]), atoi(argv[3]));
     }
-    quick = getenv("QUICK") != NULL && strcmp(getenv("QUICK"), "1") == 0;
+    quick = asked_for("QUICK") || asked_for("SHORT");
     while ((option = getopt(argc, argv, "o:t:")) != -1) {
         if (option == 't') {
             torch_script = optarg;

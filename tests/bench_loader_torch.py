@@ -33,6 +33,17 @@ class Source(Dataset):
         return self.data[i]
 
 
+class Trivial(Dataset):
+    def __init__(self, n):
+        self.data = torch.arange(n)
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, i):
+        return self.data[i]
+
+
 class Sleepy(Dataset):
     def __init__(self, n, seconds):
         self.n, self.seconds = n, seconds
@@ -123,6 +134,25 @@ def resident():
     return private + max(shared, (fs.f_blocks - fs.f_bfree) * fs.f_frsize)
 
 
+def cpu_seconds():
+    """Processor time of this process and all below it."""
+    total, todo = 0.0, [os.getpid()]
+    while todo:
+        pid = todo.pop()
+        todo += children(pid)
+        total += time.clock_gettime((~pid << 3) | 2)  # the clock of a process, as libc makes it
+    return total
+
+
+def cpu(n, n_bytes, per_epoch, *args):
+    """Processor seconds per GiB over one epoch. All workers live on, so none is missing at its end."""
+    loader = persistent(n, n_bytes, per_epoch, *args)
+    before, items = cpu_seconds(), 0
+    for batch in loader:
+        items += len(batch)
+    return [(cpu_seconds() - before) / (items * n_bytes / 2 ** 30)]
+
+
 def peak(workers, prefetch, batch, n_bytes, n):
     """Growth of memory while the consumer is slower than the workers. Sampled until it has not
     grown by a hundredth in four samples running."""
@@ -154,6 +184,21 @@ def first(n, sleep_us, workers, batch):
     return [took * 1e3]
 
 
+def start(workers, batch, heap_mib):
+    """Milliseconds until all workers are forked, and until the first batch of items that cost
+    nothing. The heap is memory in use that every fork has to copy the page tables of."""
+    if heap_mib and "heap" not in sources:
+        sources["heap"] = torch.randint(0, 256, (heap_mib << 17, 8), dtype=torch.uint8)
+    data = Trivial(64)
+    begin = time.perf_counter()
+    it = iter(DataLoader(data, batch_size=batch, num_workers=workers, prefetch_factor=2))
+    started = time.perf_counter()
+    next(it)
+    took = time.perf_counter() - begin
+    del it
+    return [(started - begin) * 1e3, took * 1e3]
+
+
 def gap(n, n_bytes, batch, workers, prefetch, is_persistent, borders):
     """Median gap at an epoch border and 95th percentile of gaps inside epochs, microseconds."""
     loader = DataLoader(source(n, n_bytes), batch_size=batch, shuffle=True, num_workers=workers,
@@ -178,7 +223,7 @@ def drop():
     return []
 
 
-COMMANDS = {f.__name__: f for f in (rate, verify, peak, first, gap, drop)}
+COMMANDS = {f.__name__: f for f in (rate, cpu, verify, peak, first, start, gap, drop)}
 
 
 def main():

@@ -1,0 +1,468 @@
+/* Consumers in other processes: everybody gets the bytes that the pipe's own caller would get, in
+   order; each batch to each, or to one; and whoever dies holds nothing up. */
+#define DLPIPE_IMPLEMENTATION
+#include "../dlpipe.h"
+#include "../dlpipe_shm.h"
+
+#include "pipe_rig.h"
+
+#define MOST 4096 /* batches */
+#define CONSUMERS 4
+
+/* What the processes of a test tell each other. */
+typedef struct board {
+    uint32_t got[CONSUMERS][MOST];  /* batches seen, whole */
+    uint32_t given[CONSUMERS][MOST]; /* and given back */
+    uint32_t wrong[CONSUMERS];      /* bytes or order */
+    uint32_t ended[CONSUMERS];      /* code + 100 that next returned last */
+    uint32_t opened[CONSUMERS];     /* code + 100 of open */
+    uint32_t held[CONSUMERS];       /* 1: sits on a batch until it is killed */
+    uint64_t first[CONSUMERS];
+} board;
+
+static board *b0;
+static char name[64];
+
+static void board_begin(void) {
+    static int number;
+    if (b0 == NULL)
+        b0 = mmap(NULL, sizeof *b0, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    memset(b0, 0, sizeof *b0);
+    snprintf(name, sizeof name, "test-consumer-%d-%d", (int)getpid(), number++);
+}
+
+typedef struct way { /* how a consumer behaves */
+    int nap_us;
+    int sit_at;   /* holds this batch (its n-th) for ever; 0: none */
+    int leave_at; /* closes after so many; 0: not */
+    int held;     /* holds so many at once */
+} way;
+
+static void consume(rig *r, int me, way w, int in_order) {
+    dlp_consumer *c = NULL;
+    dlp_batch *have[8] = {NULL}, *b;
+    dlp_consumer_desc desc = {w.held};
+    dlp_error err;
+    uint64_t next = 0, n = 0, per = rig_batches(r);
+    int rc, held = w.held > 0 ? w.held : 1;
+    memset(&err, 0, sizeof err);
+    for (int i = 0; i < 400; i++) {
+        rc = dlp_consumer_open(&c, name, &desc, &err);
+        if (rc == DLP_OK) break;
+        dlpi_nap(5000000);
+    }
+    b0->opened[me] = (uint32_t)(rc + 100);
+    if (rc != DLP_OK) {
+        printf("consumer %d: %s\n", me, err.message);
+        _exit(1);
+    }
+    while ((rc = dlp_consumer_next(c, &b, 20000)) == DLP_OK) {
+        int ok = b->sequence < MOST && rig_batch_same(r, b, b->sequence / per, b->sequence % per);
+        if (in_order && n > 0) ok = ok && b->sequence == next;
+        if (!in_order && n > 0) ok = ok && b->sequence >= next - 1; /* handed back ones apart */
+        if (n == 0) b0->first[me] = b->sequence;
+        if (!ok && in_order) b0->wrong[me]++;
+        if (!in_order && !rig_batch_same(r, b, b->sequence / per, b->sequence % per))
+            b0->wrong[me]++;
+        next = b->sequence + 1;
+        n++;
+        b0->got[me][b->sequence]++;
+        if (w.sit_at > 0 && n == (uint64_t)w.sit_at) {
+            __atomic_store_n(&b0->held[me], 1u, __ATOMIC_SEQ_CST);
+            for (;;) pause();
+        }
+        if (w.nap_us > 0) dlpi_nap((uint64_t)w.nap_us * 1000u);
+        have[n % (uint64_t)held] = b;
+        b = have[(n + 1) % (uint64_t)held]; /* the oldest, once all places are taken */
+        if (b != NULL) {
+            b0->given[me][b->sequence]++;
+            have[(n + 1) % (uint64_t)held] = NULL;
+            if (dlp_consumer_release(c, b) != DLP_OK) b0->wrong[me]++;
+        }
+        if (w.leave_at > 0 && n == (uint64_t)w.leave_at) break;
+    }
+    for (int i = 0; i < held; i++)
+        if (have[i] != NULL) {
+            b0->given[me][have[i]->sequence]++;
+            dlp_consumer_release(c, have[i]);
+        }
+    b0->ended[me] = (uint32_t)(rc + 100);
+    dlp_consumer_close(c);
+}
+
+static pid_t spawn(rig *r, int me, way w, int in_order) {
+    pid_t pid = fork();
+    if (pid != 0) return pid;
+    consume(r, me, w, in_order);
+    _exit(0);
+}
+
+static int waited(pid_t pid) {
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return status;
+}
+
+static void shared_rig(rig *r, dlp_shm_desc *d, int share, int serve, int place) {
+    board_begin();
+    memset(d, 0, sizeof *d);
+    rig_init(r, 3001, 16);
+    rig_order(r, DLP_ORDER_SHUFFLED);
+    rig_workers(r, 2, DLP_DISPATCH_CLAIM);
+    r->n_item_maps = 1;
+    r->n_batch_maps = 1;
+    r->fetch.placement = place;
+    r->item_map[0].workers.placement = place;
+    r->batch_map[0].workers.placement = place;
+    r->pipe.prefetch_factor = 4;
+    r->pipe.max_held = 2;
+    r->pipe.close_timeout_ms = 5000;
+    r->repeat.epochs = getenv("SHORT") ? 2 : 4;
+    d->name = name;
+    d->share = share;
+    d->serve_only = serve;
+    r->pipe.shm = d;
+}
+
+static uint64_t all_batches(rig *r) { return rig_batches(r) * (uint64_t)r->repeat.epochs; }
+
+/* The pipe's own caller takes all batches, too. */
+static void take_all(rig *r, dlp_pipe *p) {
+    dlp_batch *b;
+    uint64_t n = 0, per = rig_batches(r);
+    int rc;
+    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        CHECK(rig_batch_same(r, b, n / per, n % per));
+        n++;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(rc == DLP_END && n == all_batches(r));
+    if (rc != DLP_END) rig_say(p, rc);
+}
+
+static void each__caller_and_two__all_get_all(int place) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    pid_t pid[2];
+    shared_rig(&r, &d, DLP_SHARE_EACH, 0, place);
+    d.wait_consumers = 2;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){i * 100, 0, 0, i + 1}, 1);
+    take_all(&r, p);
+    for (int i = 0; i < 2; i++) {
+        CHECK(waited(pid[i]) == 0);
+        CHECK(b0->wrong[i] == 0 && b0->ended[i] == 100 + DLP_END);
+        for (uint64_t k = 0; k < all_batches(&r); k++)
+            CHECK(b0->got[i][k] == 1 && b0->given[i][k] == 1);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void each__serve_only_three__all_get_all(int place) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    pid_t pid[3];
+    shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
+    d.wait_consumers = 3;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_shm_serve(p, 10) == DLP_TIMEOUT); /* nobody has come */
+    for (int i = 0; i < 3; i++) pid[i] = spawn(&r, i, (way){i == 1 ? 300 : 0, 0, 0, 1}, 1);
+    CHECK(dlp_shm_serve(p, 30000) == DLP_END);
+    for (int i = 0; i < 3; i++) {
+        CHECK(waited(pid[i]) == 0);
+        CHECK(b0->wrong[i] == 0 && b0->ended[i] == 100 + DLP_END);
+        for (uint64_t k = 0; k < all_batches(&r); k++)
+            CHECK(b0->got[i][k] == 1 && b0->given[i][k] == 1);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* One dies with a batch in its hands: the others get all the same. */
+static void each__one_killed__the_others_go_on(int place) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    pid_t pid[2];
+    shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
+    d.wait_consumers = 2;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    pid[0] = spawn(&r, 0, (way){0, 0, 0, 1}, 1);
+    pid[1] = spawn(&r, 1, (way){0, 20, 0, 1}, 1);
+    while (!__atomic_load_n(&b0->held[1], __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
+    dlpi_nap(100000000);
+    CHECK(b0->got[0][19 + 4 + 2] == 0); /* the slowest sets the pace: slots are all of 19.. */
+    CHECK(dlp_shm_serve(p, DLP_NOWAIT) == DLP_TIMEOUT);
+    kill(pid[1], SIGKILL);
+    waited(pid[1]);
+    CHECK(dlp_shm_serve(p, 30000) == DLP_END);
+    CHECK(waited(pid[0]) == 0);
+    CHECK(b0->wrong[0] == 0 && b0->ended[0] == 100 + DLP_END);
+    for (uint64_t k = 0; k < all_batches(&r); k++) CHECK(b0->got[0][k] == 1);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* Who comes late gets all from where it came; who leaves early holds nothing up. */
+static void each__late_and_early__go_on(int place) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    pid_t pid[3];
+    uint64_t k;
+    shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    pid[0] = spawn(&r, 0, (way){200, 0, 0, 1}, 1);
+    pid[1] = spawn(&r, 1, (way){0, 0, 30, 2}, 1);
+    while (!__atomic_load_n(&b0->got[0][20], __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
+    pid[2] = spawn(&r, 2, (way){0, 0, 0, 2}, 1);
+    CHECK(dlp_shm_serve(p, 30000) == DLP_END);
+    for (int i = 0; i < 3; i++) CHECK(waited(pid[i]) == 0 && b0->wrong[i] == 0);
+    CHECK(b0->first[2] >= 20 && b0->first[2] < all_batches(&r));
+    for (k = 0; k < all_batches(&r); k++) {
+        CHECK(b0->got[0][k] == 1);
+        CHECK(b0->got[2][k] == (k >= b0->first[2]));
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void one__three__each_batch_to_one(int place) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    pid_t pid[3];
+    shared_rig(&r, &d, DLP_SHARE_ONE, 1, place);
+    d.wait_consumers = 3;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (int i = 0; i < 3; i++) pid[i] = spawn(&r, i, (way){50 + 50 * i, 0, 0, 1 + i % 2}, 0);
+    CHECK(dlp_shm_serve(p, 30000) == DLP_END);
+    for (int i = 0; i < 3; i++)
+        CHECK(waited(pid[i]) == 0 && b0->wrong[i] == 0 && b0->ended[i] == 100 + DLP_END);
+    for (uint64_t k = 0; k < all_batches(&r); k++)
+        CHECK(b0->got[0][k] + b0->got[1][k] + b0->got[2][k] == 1);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* What the dead one held goes to another: each batch is given back once. */
+static void one__killed__its_batch_goes_to_another(int place) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    pid_t pid[3];
+    shared_rig(&r, &d, DLP_SHARE_ONE, 1, place);
+    d.wait_consumers = 3;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    pid[0] = spawn(&r, 0, (way){100, 0, 0, 1}, 0);
+    pid[1] = spawn(&r, 1, (way){100, 0, 0, 2}, 0);
+    pid[2] = spawn(&r, 2, (way){100, 7, 0, 2}, 0);
+    while (!__atomic_load_n(&b0->held[2], __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
+    kill(pid[2], SIGKILL);
+    waited(pid[2]);
+    CHECK(dlp_shm_serve(p, 30000) == DLP_END);
+    for (int i = 0; i < 2; i++)
+        CHECK(waited(pid[i]) == 0 && b0->wrong[i] == 0 && b0->ended[i] == 100 + DLP_END);
+    for (uint64_t k = 0; k < all_batches(&r); k++)
+        CHECK(b0->given[0][k] + b0->given[1][k] + b0->given[2][k] == 1);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* The owner dies, or stops: consumers are told. */
+static void owner__killed_or_stopped__consumers_are_told(int place) {
+    for (int how = 0; how < 2; how++) {
+        rig r;
+        dlp_shm_desc d;
+        dlp_pipe *p;
+        pid_t owner, pid;
+        uint64_t since;
+        dlp_shm_name left;
+        shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
+        r.repeat.epochs = DLP_FOREVER;
+        owner = fork();
+        if (owner == 0) {
+            if (rig_open(&r, &p) != DLP_OK) _exit(1);
+            dlp_shm_serve(p, how == 0 ? 60000 : 300);
+            dlp_pipe_close(p);
+            _exit(0);
+        }
+        pid = spawn(&r, 0, (way){2000, 0, 0, 1}, 1);
+        while (!__atomic_load_n(&b0->got[0][10], __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
+        if (how == 0) kill(owner, SIGKILL);
+        since = dlpi_now_ns();
+        waited(owner);
+        CHECK(waited(pid) == 0 && b0->wrong[0] == 0);
+        CHECK(b0->ended[0] == (uint32_t)(100 + (how == 0 ? DLP_ERR_KILLED : DLP_STOPPED)));
+        CHECK(how == 1 || dlpi_now_ns() - since < UINT64_C(1000000000));
+        if (how == 0 && place == DLP_PLACE_THREADS) CHECK(dlp_shm_remove_stale(name) == 1);
+        CHECK(dlp_shm_names(&left, 1) >= 0 && dlp_shm_remove_stale(name) == 0);
+    }
+}
+
+static int failing_fetch(void *user, dlp_item *it) {
+    if (it->epoch == 1 && it->position == 100) return dlp_item_fail(it, 5, "bad item");
+    return rig_fetch(user, it);
+}
+
+static void error__in_an_item__all_are_told(int place) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    pid_t pid;
+    shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
+    r.dataset.fetch = failing_fetch;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    pid = spawn(&r, 0, (way){0, 0, 0, 1}, 1);
+    CHECK(dlp_shm_serve(p, 30000) == DLP_ERR_CALLBACK);
+    CHECK(strcmp(dlp_pipe_error(p)->message, "bad item") == 0);
+    CHECK(waited(pid) == 0 && b0->ended[0] == (uint32_t)(100 + DLP_ERR_CALLBACK));
+    CHECK(b0->got[0][rig_batches(&r) + 5] == 1 && b0->got[0][rig_batches(&r) + 6] == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static int refused(rig *r, const char *field) {
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    int rc = rig_try(r, &p, &err);
+    if (rc == DLP_OK) dlp_pipe_close(p);
+    return rc == DLP_ERR_ARG && strcmp(err.field, field) == 0;
+}
+
+static void desc__does_not_fit__names_the_field(void) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    dlp_consumer *c = NULL, *many[3];
+    dlp_error err;
+    dlp_consumer_desc two = {3};
+    shared_rig(&r, &d, DLP_SHARE_ONE, 0, DLP_PLACE_THREADS);
+    CHECK(refused(&r, "shm.serve_only"));
+    shared_rig(&r, &d, DLP_SHARE_EACH, 0, DLP_PLACE_THREADS);
+    d.name = NULL;
+    CHECK(refused(&r, "shm.name"));
+    d.name = "../x";
+    CHECK(refused(&r, "shm.name"));
+    shared_rig(&r, &d, DLP_SHARE_EACH, 0, DLP_PLACE_THREADS);
+    r.batch_map[0].workers.num_workers = 0;
+    CHECK(refused(&r, "shm.share"));
+    shared_rig(&r, &d, DLP_SHARE_EACH, 0, DLP_PLACE_THREADS);
+    r.pipe.unordered = 1;
+    CHECK(refused(&r, "shm.share"));
+    shared_rig(&r, &d, DLP_SHARE_EACH, 0, DLP_PLACE_THREADS);
+    r.n_transfers = 1;
+    CHECK(refused(&r, "shm.share"));
+    shared_rig(&r, &d, DLP_SHARE_NONE, 0, DLP_PLACE_THREADS); /* named, not shared */
+    CHECK(dlp_consumer_open(&c, name, NULL, &err) == DLP_ERR_SYSTEM && c == NULL);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_consumer_open(&c, name, NULL, &err) == DLP_ERR_STATE && c == NULL);
+    CHECK(strstr(err.message, "not shared") != NULL);
+    CHECK(dlp_shm_serve(p, 1) == DLP_ERR_STATE);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
+    d.max_consumers = 2;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_consumer_open(&c, name, &two, &err) == DLP_ERR_ARG && c == NULL);
+    CHECK(dlp_consumer_open(&many[0], name, NULL, &err) == DLP_OK);
+    CHECK(dlp_consumer_open(&many[1], name, NULL, &err) == DLP_OK);
+    CHECK(dlp_consumer_open(&many[2], name, NULL, &err) == DLP_ERR_STATE);
+    CHECK(strstr(err.message, "2 places") != NULL);
+    dlp_consumer_close(many[0]);
+    CHECK(dlp_consumer_open(&many[0], name, NULL, &err) == DLP_OK); /* a place is free again */
+    {
+        dlp_batch *b = NULL, *other = NULL;
+        CHECK(dlp_consumer_next(many[0], &b, 5000) == DLP_OK);
+        CHECK(dlp_consumer_next(many[0], &other, 5000) == DLP_ERR_HELD && other == NULL);
+        CHECK(dlp_consumer_release(many[1], b) == DLP_ERR_ARG);
+        CHECK(dlp_consumer_release(many[0], b) == DLP_OK);
+        CHECK(dlp_consumer_release(many[0], b) == DLP_ERR_ARG);
+    }
+    dlp_consumer_close(many[0]);
+    dlp_consumer_close(many[1]);
+    dlp_consumer_close(NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* Collated, ragged: shapes, lengths and offsets are those of the caller. */
+static int ragged_fetch(void *user, dlp_item *it) {
+    uint32_t *x = it->data[0];
+    (void)user;
+    it->length[0] = it->index % 7;
+    for (uint64_t i = 0; i < it->length[0]; i++) x[i] = (uint32_t)(it->index * 10 + i);
+    return 0;
+}
+
+static void ragged__packed__as_the_caller_sees_it(void) {
+    dlp_field field = {"x", DLP_U32, 1, {7}, 1, 0};
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    dlp_consumer *c;
+    dlp_batch *mine, *theirs;
+    dlp_error err;
+    int n = 0, rc;
+    shared_rig(&r, &d, DLP_SHARE_EACH, 0, DLP_PLACE_PROCESSES);
+    r.dataset.fields = &field;
+    r.dataset.n_fields = 1;
+    r.dataset.fetch = ragged_fetch;
+    r.n_item_maps = r.n_batch_maps = 0;
+    r.batch.collate = dlp_collate_pack;
+    r.batch.workers.placement = DLP_PLACE_PROCESSES;
+    r.batch.batch_workers = 2;
+    r.repeat.epochs = 1;
+    d.wait_consumers = 1;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_consumer_open(&c, name, NULL, &err) == DLP_OK);
+    while ((rc = dlp_pipe_next(p, &mine, 5000)) == DLP_OK) {
+        const dlp_tensor *a = &mine->fields[0], *t;
+        CHECK(dlp_consumer_next(c, &theirs, 5000) == DLP_OK);
+        t = &theirs->fields[0];
+        CHECK(t->bytes == a->bytes && t->ndim == a->ndim && t->shape[0] == a->shape[0]);
+        CHECK(theirs->count == mine->count && theirs->valid_count == mine->valid_count);
+        CHECK(theirs->flags == mine->flags && theirs->in_epoch == mine->in_epoch);
+        CHECK(memcmp(t->data, a->data, a->bytes) == 0);
+        CHECK(memcmp(t->lengths, a->lengths, mine->count * 8u) == 0);
+        CHECK(memcmp(t->offsets, a->offsets, (mine->count + 1u) * 8u) == 0);
+        CHECK(memcmp(theirs->index, mine->index, mine->count * 8u) == 0);
+        CHECK(dlp_consumer_release(c, theirs) == DLP_OK);
+        CHECK(dlp_pipe_release(p, mine) == DLP_OK);
+        n++;
+    }
+    CHECK(rc == DLP_END && n == (int)rig_batches(&r));
+    CHECK(dlp_consumer_next(c, &theirs, 1000) == DLP_END);
+    dlp_consumer_close(c);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* Emulators and sanitizers with threads of their own cannot do what worker processes need. */
+static int shm_works(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    int rc;
+    rig_init(&r, 10, 5);
+    rig_workers(&r, 1, DLP_DISPATCH_CLAIM);
+    r.fetch.placement = DLP_PLACE_PROCESSES;
+    if (rig_try(&r, &p, NULL) != DLP_OK) return 0;
+    rc = dlp_pipe_next(p, &b, 3000);
+    if (rc == DLP_OK) dlp_pipe_release(p, b);
+    return dlp_pipe_close(p) == DLP_OK && rc == DLP_OK;
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (!shm_works()) {
+        puts("unavailable: no pidfd, memfd or fork of a single thread here");
+        return 78;
+    }
+    for (int place = 0; place < 2; place++) {
+        each__caller_and_two__all_get_all(place);
+        each__serve_only_three__all_get_all(place);
+        each__one_killed__the_others_go_on(place);
+        each__late_and_early__go_on(place);
+        one__three__each_batch_to_one(place);
+        one__killed__its_batch_goes_to_another(place);
+        owner__killed_or_stopped__consumers_are_told(place);
+        error__in_an_item__all_are_told(place);
+    }
+    desc__does_not_fit__names_the_field();
+    ragged__packed__as_the_caller_sees_it();
+    return test_end("shm_consumer");
+}
