@@ -415,6 +415,7 @@ static void open__several_pipes__asks_which(void) {
     dlp_monitor_info about;
     dlp_error e;
     char who[32];
+    int second;
     for (int i = 0; i < 2; i++) {
         watch_rig(&r[i], 1, 0);
         r[i].pipe.name = i ? "valid" : "train";
@@ -437,10 +438,13 @@ static void open__several_pipes__asks_which(void) {
     dlp_monitor_close(m);
     snprintf(who, sizeof who, "%d:other", (int)getpid());
     CHECK(dlp_monitor_open(&m, who, &e) == DLP_ERR_STATE);
-    for (int i = 0; i < 2; i++) {
-        CHECK(dlp_pipe_close(p[i]) == DLP_OK);
-        rig_free(&r[i]);
-    }
+    CHECK(dlp_pipe_close(p[1]) == DLP_OK);
+    second = dup(p[0]->memfd); /* the same pipe twice is one */
+    CHECK(second >= 0 && open_own(&m, "") == DLP_OK);
+    dlp_monitor_close(m);
+    close(second);
+    CHECK(dlp_pipe_close(p[0]) == DLP_OK);
+    for (int i = 0; i < 2; i++) rig_free(&r[i]);
 }
 
 static void open__nobody_there__says_what_is_wrong(void) {
