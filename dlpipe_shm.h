@@ -215,7 +215,8 @@ DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_con
 
 /* As dlp_pipe_next, with its codes and its view of a batch. DLP_END: all is consumed; SHARE_ONE:
    and released by all, since another may die; while this consumer holds a batch it is told before,
-   and may ask again when it has released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT. */
+   and may ask again when it has released. DLP_ERR_KILLED: the pipe's owner is gone.
+   DLP_ERR_CORRUPT. */
 DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
