@@ -244,6 +244,10 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_SHM_IMPLEMENTATION_DONE)
 #define DLPIPE_SHM_IMPLEMENTATION_DONE
 
+#ifndef _GNU_SOURCE /* dlpipe.h has taken it back */
+#define _GNU_SOURCE
+#define DLPI_SHM_ASKED_GNU_SOURCE
+#endif
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
@@ -254,6 +258,10 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#ifdef DLPI_SHM_ASKED_GNU_SOURCE
+#undef DLPI_SHM_ASKED_GNU_SOURCE
+#undef _GNU_SOURCE
+#endif
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-names       RECORDS AND LOCKS
