@@ -130,6 +130,7 @@
    an older batch's work closed (the argument is above >>impl-region).
 
    >>threads    WHAT MAY BE CALLED FROM WHERE
+   (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
    "Caller" is whoever drains the pipe: one thread at a time, any thread; handing over is your lock.
 
      call                                              from              while the pipe runs
@@ -157,8 +158,8 @@
      log                          start
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
-   leave by longjmp or an exception. Any number of pipes may live in a process. Workers are threads
-   of this process: a child that was forked later has none of them and must leave the pipe alone.
+   leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
+   forked after start has none of the workers: there every call returns DLP_ERR_FORKED (Linux).
    The library installs no signal handlers and blocks no signals.
 
    >>memory     ERRORS, LOG, MEMORY
@@ -208,7 +209,7 @@
    * A thread cannot be killed. A callback that never returns makes close give up after
      close_timeout_ms with DLP_ERR_BUSY, which names it; the memory is kept, and close can be tried
      again. deadline_ms reports such a callback while next waits; it does not end it.
-   * Worker processes (DLP_PLACE_PROCESSES) are refused with DLP_ERR_UNSUPPORTED.
+   * DLP_PLACE_PROCESSES needs dlpipe_shm.h; without it it is refused with DLP_ERR_UNSUPPORTED.
    * Sleeping workers look round, should a wake-up have been lost: of each 32 the first asleep every
      100 ms, the others, who rely on it, every 1 s. Idle threads that all looked ten times a second
      would cost more than waiting may (0.1 % of a core).
@@ -1248,8 +1249,9 @@ typedef struct dlp_workers_desc {
     int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
                                  out before DLP_ERR_BUDGET; 0: no limit; DLP_NONE: none. Those that
                                  a callback left by DLP_SKIP do not count */
-    int32_t deadline_ms;      /* 0: none; a callback that takes longer makes next return
-                                 DLP_ERR_DEADLINE. Looked at while next waits; threads only */
+    int32_t deadline_ms;      /* 0: none. Threads: a callback that takes longer makes next return
+                                 DLP_ERR_DEADLINE; looked at while next waits. Processes: the worker
+                                 is killed, the item has failed */
     int32_t idempotent;       /* 1: a stage that changes a cell may run on it again */
     int (*worker_init)(void *user, int worker, void **state); /* in the worker, before its first
                                  item; returns 0, or failure: DLP_ERR_CALLBACK. May be NULL */
