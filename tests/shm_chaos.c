@@ -290,7 +290,7 @@ static void run(const wiring *w, double seconds, double per_second, uint64_t lea
     __atomic_store_n(&shared_->over, 1u, __ATOMIC_RELAXED);
     if (pid > 0) CHECK(waitpid(pid, NULL, 0) == pid);
     say(w, &t, p);
-    CHECK(shared_->kills > 0 && p->ctl->restarts >= shared_->kills - WORKERS);
+    CHECK(shared_->kills > 0 && p->ctl->restarts + WORKERS >= shared_->kills);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     rig_free(&r);
 }

@@ -38,11 +38,20 @@
 #define SHM_ASAN 0
 #endif
 
+SHM_RIG_UNUSED static int shm_entries(const char *dir) { /* files in a directory */
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) n += e->d_name[0] != '.';
+    if (d) closedir(d);
+    return n;
+}
+
 /* Why worker processes can't be tested here, NULL: they can. */
 static inline const char *shm_missing(void) {
     int fd, sig = 0;
     pid_t pid, got;
     struct pollfd p;
+    if (shm_entries("/proc/self/task") > 1) return "an emulator has threads of its own";
     if (SHM_TSAN) return "the thread sanitizer has a thread of its own and follows no fork";
     pid = fork();
     if (pid < 0) return "fork";
@@ -113,14 +122,6 @@ SHM_RIG_UNUSED static int shm_session(pid_t session, pid_t but_for, int say) {
         }
         fclose(f);
     }
-    if (d) closedir(d);
-    return n;
-}
-
-SHM_RIG_UNUSED static int shm_entries(const char *dir) { /* files in a directory */
-    DIR *d = opendir(dir);
-    int n = 0;
-    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) n += e->d_name[0] != '.';
     if (d) closedir(d);
     return n;
 }

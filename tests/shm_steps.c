@@ -619,7 +619,7 @@ static void say_scene(uint64_t number) {
 static void scene_prepare(void) {
     dlp_pipe *p = pipe_;
     dlpi_worker *v = &p->workers[p->work[now_.victim]->first_worker];
-    int rc, units = 0;
+    int rc;
     memset(&watch_, 0, sizeof watch_);
     taken_ = 0;
     wrong_ = NULL;
@@ -634,7 +634,7 @@ static void scene_prepare(void) {
             if (p->workers[k].st->work < now_.victim && dlpi_step(&p->workers[k])) moved = true;
         if (!moved) break;
     }
-    for (int i = 0; i < now_.before; i++) units += dlpi_step(v + 1);
+    for (int i = 0; i < now_.before; i++) dlpi_step(v + 1);
     for (int i = 0; i < p->n_workers; i++) dlpi_clock_stop(&p->workers[i]);
     for (int i = 0; now_.asleep && i < p->n_work; i++) p->bells[i].bell[0].mask = 2;
     if (now_.asleep) p->ctl->want = now_.asleep == 1 ? p->base + 1 : UINT64_MAX;
