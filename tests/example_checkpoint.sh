@@ -104,12 +104,23 @@ timeout 60 "$program" "$dir/state" >"$dir/said" 2>&1 || fail "from its end: exit
 grep '^trained' "$dir/whole" >"$dir/end"
 grep '^trained' "$dir/said" | cmp -s - "$dir/end" || fail "from its end: $(cat "$dir/said")"
 
+# To its workers and their supervisor alone, these two mean nothing.
+rm -f "$dir/state"
+setsid "$program" "$dir/state" >"$dir/said" 2>"$dir/errors" &
+pid=$!
+for signal in TERM INT; do
+    sleep 0.1
+    # shellcheck disable=SC2046
+    kill -s $signal $(alive | grep -v "^$pid\$") || fail "there were no workers to send $signal to"
+done
+wait $pid || fail "with signals to its workers: exit code $?: $(cat "$dir/errors")"
+sort -u "$dir/said" | cmp -s - "$dir/whole" ||
+    fail "with signals to its workers: $(cat "$dir/said")"
+
 lives TERM all
 lives KILL group # of the trainer alone: the others are in a group of their own
-if [ "${SHORT:-}" != 1 ]; then
-    lives INT all
-    lives KILL all
-fi
+[ "${SHORT:-}" = 1 ] || lives INT all
+[ "${SOAK:-}" != 1 ] || lives KILL all
 
 # A file that is none of its own is refused and stays.
 echo something else >"$dir/state"
