@@ -130,6 +130,7 @@
    an older batch's work closed (the argument is above >>impl-region).
 
    >>threads    WHAT MAY BE CALLED FROM WHERE
+   (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
    "Caller" is whoever drains the pipe: one thread at a time, any thread; handing over is your lock.
 
      call                                              from              while the pipe runs
@@ -157,8 +158,8 @@
      log                          start
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
-   leave by longjmp or an exception. Any number of pipes may live in a process. Workers are threads
-   of this process: a child that was forked later has none of them and must leave the pipe alone.
+   leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
+   forked after start has none of the workers: there every call returns DLP_ERR_FORKED (Linux).
    The library installs no signal handlers and blocks no signals.
 
    >>memory     ERRORS, LOG, MEMORY
@@ -179,7 +180,7 @@
      write_*      for the length of the call
      close        frees it all, or, with batches held, the last release does
 
-   start holds the plan against limit_bytes, the budget, what the memory cgroup (v2) leaves and
+   start holds the plan against limit_bytes, the budget, what the memory cgroup leaves and
    MemAvailable, and fails with the sum before anything is allocated.
 
    >>options    COMPILE-TIME OPTIONS
@@ -208,7 +209,7 @@
    * A thread cannot be killed. A callback that never returns makes close give up after
      close_timeout_ms with DLP_ERR_BUSY, which names it; the memory is kept, and close can be tried
      again. deadline_ms reports such a callback while next waits; it does not end it.
-   * Worker processes (DLP_PLACE_PROCESSES) are refused with DLP_ERR_UNSUPPORTED.
+   * DLP_PLACE_PROCESSES needs dlpipe_shm.h; without it it is refused with DLP_ERR_UNSUPPORTED.
    * Sleeping workers look round, should a wake-up have been lost: of each 32 the first asleep every
      100 ms, the others, who rely on it, every 1 s. Idle threads that all looked ten times a second
      would cost more than waiting may (0.1 % of a core).
@@ -1248,8 +1249,9 @@ typedef struct dlp_workers_desc {
     int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
                                  out before DLP_ERR_BUDGET; 0: no limit; DLP_NONE: none. Those that
                                  a callback left by DLP_SKIP do not count */
-    int32_t deadline_ms;      /* 0: none; a callback that takes longer makes next return
-                                 DLP_ERR_DEADLINE. Looked at while next waits; threads only */
+    int32_t deadline_ms;      /* 0: none. Threads: a callback that takes longer makes next return
+                                 DLP_ERR_DEADLINE; looked at while next waits. Processes: the worker
+                                 is killed, the item has failed */
     int32_t idempotent;       /* 1: a stage that changes a cell may run on it again */
     int (*worker_init)(void *user, int worker, void **state); /* in the worker, before its first
                                  item; returns 0, or failure: DLP_ERR_CALLBACK. May be NULL */
@@ -7098,42 +7100,69 @@ static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_
     return value;
 }
 
+/* The memory cgroups of both versions: where, which line of /proc/self/cgroup says where in it, and
+   its files. */
+typedef struct dlpi_cgroups {
+    const char *root, *max, *used, *cached[2];
+} dlpi_cgroups;
+
+static const dlpi_cgroups dlpi_cgroup_v2 = {
+    "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}};
+static const dlpi_cgroups dlpi_cgroup_v1 = {
+    "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+    {"total_inactive_file", "total_active_file"}};
+
 /* What the memory cgroup in dir leaves: its cache of files does not count, it gives way. */
-static uint64_t dlpi_cgroup_left_in(const char *dir) {
-    static const char *const cached[] = {"inactive_file", "active_file"};
+static uint64_t dlpi_cgroup_left_in(const dlpi_cgroups *v, const char *dir) {
     char path[600];
     uint64_t max, used;
-    snprintf(path, sizeof path, "%s/memory.max", dir);
+    snprintf(path, sizeof path, "%s/%s", dir, v->max);
     max = dlpi_read_number(path, NULL);
-    snprintf(path, sizeof path, "%s/memory.current", dir);
+    snprintf(path, sizeof path, "%s/%s", dir, v->used);
     used = dlpi_read_number(path, NULL);
     if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
     snprintf(path, sizeof path, "%s/memory.stat", dir);
     for (int i = 0; i < 2; i++) {
-        uint64_t bytes = dlpi_read_number(path, cached[i]);
+        uint64_t bytes = dlpi_read_number(path, v->cached[i]);
         if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
     }
     return used > max ? 0 : max - used;
 }
 
+/* The place of this process in a line of /proc/self/cgroup ("4:memory:/a", "0::/a"); NULL: another
+   kind. */
+static const char *dlpi_cgroup_place(const dlpi_cgroups *v, const char *line) {
+    const char *kinds = strchr(line, ':'), *place = kinds ? strchr(kinds + 1, ':') : NULL;
+    if (place == NULL || place[1] != '/' || place[2] == 0) return NULL;
+    if (v == &dlpi_cgroup_v2) return kinds + 1 == place ? place + 1 : NULL;
+    return strncmp(kinds, ":memory:", 8) == 0 ? place + 1 : NULL;
+}
+
 /* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known. */
-static uint64_t dlpi_cgroup_left(void) {
-    char dir[512] = "/sys/fs/cgroup", line[480];
-    const size_t root = strlen(dir);
+static uint64_t dlpi_cgroup_left_of(const dlpi_cgroups *v) {
+    char dir[512], line[480];
+    const size_t root = strlen(v->root);
     uint64_t least = UINT64_MAX;
     FILE *f = fopen("/proc/self/cgroup", "re");
+    dlpi_copy_text(dir, sizeof dir, v->root);
     while (f && fgets(line, sizeof line, f)) {
+        const char *place;
         line[strcspn(line, "\n")] = 0;
-        if (strncmp(line, "0::/", 4) == 0 && line[4] != 0)
-            dlpi_copy_text(dir + root, sizeof dir - root, line + 3);
+        if ((place = dlpi_cgroup_place(v, line)) != NULL)
+            dlpi_copy_text(dir + root, sizeof dir - root, place);
     }
     if (f) fclose(f);
     for (;;) {
-        uint64_t left = dlpi_cgroup_left_in(dir);
+        uint64_t left = dlpi_cgroup_left_in(v, dir);
         if (left < least) least = left;
         if (strlen(dir) <= root) return least;
         *strrchr(dir, '/') = 0;
     }
+}
+
+static uint64_t dlpi_cgroup_left(void) {
+    uint64_t one = dlpi_cgroup_left_of(&dlpi_cgroup_v1), two = dlpi_cgroup_left_of(&dlpi_cgroup_v2);
+    return one < two ? one : two;
 }
 
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,

@@ -10,9 +10,15 @@
           #include "dlpipe_shm.h"
    2  Say .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
    3  A name, several consumers, start by exec, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc.
+   4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
 
    >>contents       search for the anchor
    >>shm-use        DO THIS, THEN THAT
+   >>shm-example    WHAT CHANGES IN A PROGRAM
+   >>shm-concepts   WHO STARTS WHOM, WHO SEES WHAT
+   >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
+   >>shm-memory     MEMORY, ERRORS
+   >>shm-limits     LIMITS AND CAVEATS
    >>shm-start      FORK, EARLY FORK, EXEC
    >>shm-names      NAMED PIPES
    >>shm-monitor    LOOKING IN FROM OUTSIDE
@@ -24,6 +30,97 @@
    >>shm-impl-exec        A SECOND PROGRAM THAT IS THE SAME
    >>shm-impl-start       THE CALLER: START, WATCH, CLOSE
    >>shm-impl-public      THE PUBLIC CALLS
+
+   >>shm-example    WHAT CHANGES IN A PROGRAM
+
+     #define DLPIPE_IMPLEMENTATION
+     #include "dlpipe.h"
+     #include "dlpipe_shm.h"                         // one more include
+     ...
+     dlp_loader_desc desc = {
+         .dataset = {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch},
+         .batch_size = 64,
+         .num_workers = 4,
+         .workers = {.placement = DLP_PLACE_PROCESSES}, // and one more field
+     };
+
+   Order, bytes, states, errors and calls are those of dlpipe.h; so is the memory bound.
+
+   >>shm-concepts   WHO STARTS WHOM, WHO SEES WHAT
+
+     caller --- fork (or exec) ---> supervisor --- fork ---> worker 0, 1, ...; a spare
+       |                               |                        |
+       +----------- the region: one sealed memory file ---------+---- consumers (named pipes)
+                                                                +.... monitors (read only)
+
+   The caller is the program that opened the pipe: it samples, feeds, transfers and takes batches.
+   The supervisor watches everybody and replaces dead workers. Workers run fetch, maps and collates.
+   What a worker's callbacks see of the program's memory is a copy of it as it was in start (or in
+   dlp_pipe_fork), in replacements too: what they write there, counters say, the program does not
+   see, and what the program changes later they do not. Open files are shared, offsets among them:
+   use pread, or open in worker_init.
+   A worker process is in a process group of its own, with default signal handlers, but for SIGINT
+   and SIGTERM, which it ignores: a job that is told to stop can still save its state (examples/
+   checkpoint.c). Its standard input is /dev/null. It ends by _exit.
+
+   Ways to start, by what the program has when it starts the pipe:
+
+     no threads yet      nothing to do: start forks
+     threads, a device   dlp_pipe_fork before they are made, dlp_pipe_start afterwards; or
+                         shm.start = DLP_SHM_EXEC, dlp_shm_main(argc, argv) as main's first line and
+                         DLP_SHM_CALLBACK(f) for each callback; or shm.allow_fork_with_threads
+   Without one of these start refuses: DLP_ERR_STATE.
+
+   >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
+   By SIGKILL at any instruction, or any other way:
+
+     a worker            is replaced, in a fraction of a millisecond where a core is free. What it
+                         worked on is done again; no position is lost or comes twice, order and
+                         bytes are the same. An item that kills its worker max_kills times has
+                         failed: DLP_ERR_KILLED, under its stage's on_error. A worker that dies so
+                         often in worker_init is an error of its stage.
+     patience            deadline_ms of a stage of processes: the worker is killed, the item has
+                         failed (DLP_ERR_DEADLINE), with retries if there are any. Only time in
+                         which the supervisor ran itself counts, so a stopped job loses nothing.
+     the supervisor      the workers die with it, next returns DLP_ERR_KILLED
+     the caller          the supervisor kills the workers, removes the name, ends: within 1 s.
+                         Memory goes with the last of them. exec in the caller is the same.
+     a consumer          see >>shm-consumer
+     all at once         nothing is left but the record of a name, whose lock is free: the next pipe
+                         of that name takes it over, dlp_shm_remove_stale removes it
+   A stage that changes a cell in place is never run on it twice: the row goes back to fetch, the
+   batch to its collate, or to fetch; unless the stage is idempotent.
+   Counters may count a failed item twice, once before and once after a death: skips towards
+   max_skips, retries, items of a worker. Nothing that is delivered depends on them.
+
+   >>shm-memory     MEMORY, ERRORS
+   The region is reserved whole in start (fallocate), after the plan has been held against limits,
+   memory cgroups of both versions, and what is available: no worker dies because memory for a
+   batch is missing. It lies in an unnamed memory file, sealed against shrinking and growing: there
+   is nothing in /dev/shm, but, for a named pipe, a record of 128 bytes. Each process adds its stack
+   and the pages that it changes; worker records, one for each worker, are in the plan.
+   Errors are those of dlpipe.h, and DLP_ERR_KILLED, DLP_ERR_FORKED: a process that the user forked
+   has a pipe's handle but not the pipe; each call says so, and close frees nothing there.
+
+   >>shm-limits     LIMITS AND CAVEATS
+   * Linux 5.4 or later (pidfds), with /proc mounted. Not under DLPIPE_NO_MEMFD.
+   * dlpipe_shm.h is compiled in the same file as dlpipe.h's implementation.
+   * A process that the program forks itself, and that does not exec, inherits the pipe's memory
+     file and lock: a name is taken until it ends.
+   * The supervisor is a child of the caller. A program that waits for any child (waitpid(-1)) may
+     see it end at close; that, and SIGCHLD ignored, does no harm.
+   * Monitors and consumers must be of the same user, or root, and see the same /proc: not from
+     another container. A consumer can write to the region: it is trusted.
+   * DLP_SHM_EXEC: callbacks in worker processes get what shm.init makes as their user, not the
+     pointers in the descs.
+
+   Decided this way, because:
+   * The swap that claims a unit, the bits that complete it, and the swap that closes a batch are
+     each the only record of themselves, and each is one store. So there is no journal: what a dead
+     worker had is read off those words, and giving it back may be interrupted and done again. (The
+     argument is above >>impl-recover in dlpipe.h; tests kill a worker at every instruction.)
+   * The spare and the supervisor ask for short time slices (Linux 6.12): where workers fill the
+     cores, a replacement would else wait milliseconds for its first turn.
 */
 
 #ifndef DLPIPE_SHM_H
@@ -215,7 +312,8 @@ DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_con
 
 /* As dlp_pipe_next, with its codes and its view of a batch. DLP_END: all is consumed; SHARE_ONE:
    and released by all, since another may die; while this consumer holds a batch it is told before,
-   and may ask again when it has released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT. */
+   and may ask again when it has released. DLP_ERR_KILLED: the pipe's owner is gone.
+   DLP_ERR_CORRUPT. */
 DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
@@ -243,6 +341,10 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_SHM_IMPLEMENTATION_DONE)
 #define DLPIPE_SHM_IMPLEMENTATION_DONE
 
+#ifndef _GNU_SOURCE /* dlpipe.h has taken it back */
+#define _GNU_SOURCE
+#define DLPI_SHM_ASKED_GNU_SOURCE
+#endif
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
@@ -253,6 +355,10 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#ifdef DLPI_SHM_ASKED_GNU_SOURCE
+#undef DLPI_SHM_ASKED_GNU_SOURCE
+#undef _GNU_SOURCE
+#endif
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-names       RECORDS AND LOCKS
@@ -1098,6 +1204,8 @@ static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) 
                          the nudge socket, whose other end is the caller's, closes
      its own             that is the kernel's work: the workers get SIGKILL with their parent
    and the caller sees the supervisor's death by its pidfd while it waits in next.
+   It keeps a spare process that is forked already and waits to take a dead worker's place: on busy
+   cores one that slept is run at once, one just forked waits for its turn.
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
    The end of all of them is seen by a pipe (life) of which each holds the writing end. */
 
@@ -1122,7 +1230,9 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int nudge[2], life[2];        /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;             /* [n_procs] */
-    struct pollfd *fds;           /* [n_procs + 2] */
+    struct pollfd *fds;           /* [n_procs + 3] caller, nudge, workers, spare */
+    pid_t spare;                  /* a process that waits to replace a worker; 0: none */
+    int task;                     /* pipe: says to it which */
     /* consumers: the feeder's books */
     uint64_t bound;               /* a bit for each consumer that is admitted */
     uint64_t looked_ns;           /* at their locks */
@@ -1152,7 +1262,7 @@ static int dlpi_procs_alloc(dlp_pipe *p) {
     int n = 0;
     s->n_procs = p->n_procs;
     s->procs = calloc((size_t)p->n_procs, sizeof *s->procs);
-    s->fds = calloc((size_t)p->n_procs + 2, sizeof *s->fds);
+    s->fds = calloc((size_t)p->n_procs + 3, sizeof *s->fds);
     if (s->procs == NULL || s->fds == NULL)
         return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of the processes' records failed");
     for (int i = 0; i < p->n_work; i++) {
@@ -1188,10 +1298,15 @@ static void dlpi_slice(uint64_t ns) {
 
 static int dlpi_exec_user(dlp_pipe *p, dlpi_worker *w);
 
-_Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w, pid_t supervisor) {
-    int began;
+/* Die with the supervisor. */
+static void dlpi_process_bind(pid_t supervisor) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != supervisor) _exit(1); /* it died before we asked */
+}
+
+_Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
+    int began;
+    signal(SIGPIPE, SIG_DFL); /* as a new program has it */
     w->started = w->process = 1;
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
@@ -1229,25 +1344,84 @@ static void dlpi_process_stdin(void) {
     if (fd > 0) close(fd);
 }
 
-/* Fork worker process k. Returns 0, or errno. */
-static int dlpi_proc_start(dlp_pipe *p, int k) {
+/* Wait to be told which worker to be. */
+_Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
+    int k = 0;
+    ssize_t n;
+    prctl(PR_SET_NAME, "dlpipe-spare");
+    while ((n = read(task, &k, sizeof k)) < 0 && errno == EINTR) continue;
+    if (n != (ssize_t)sizeof k) _exit(0);
+    close(task);
+    dlpi_process_worker(p, dlpi_shm_of(p)->procs[k].w);
+}
+
+/* Fork; the child is worker k, or the spare (k = n_procs), whose tasks come from task. Watches it.
+   Returns its pid, or -errno. */
+static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    dlpi_proc *proc = &s->procs[k];
-    pid_t me = getpid(), pid;
+    pid_t me = getpid(), pid = fork();
+    if (pid == 0) {
+        dlpi_process_bind(me);
+        dlpi_fd_close(&s->task);
+        if (k < s->n_procs) dlpi_process_worker(p, s->procs[k].w);
+        dlpi_process_spare(p, task);
+    }
+    if (pid < 0) return -errno;
+    s->fds[k + 2].fd = dlpi_pidfd_open(pid);
+    if (s->fds[k + 2].fd >= 0) return pid;
+    kill(pid, SIGKILL); /* no descriptor is left to watch it by */
+    waitpid(pid, NULL, 0);
+    return -EMFILE;
+}
+
+/* Let the spare be worker k. Returns its pid, 0 if there is none. */
+static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    pid_t pid = s->spare;
+    ssize_t n;
+    if (pid == 0) return 0;
+    n = write(s->task, &k, sizeof k); /* SIGPIPE is ignored: it is dead then, and seen to be */
+    DLPI_UNUSED(n);
+    dlpi_fd_close(&s->task);
+    s->fds[k + 2].fd = s->fds[s->n_procs + 2].fd;
+    s->fds[s->n_procs + 2].fd = -1;
+    s->spare = 0;
+    return pid;
+}
+
+/* Have a spare, if the system allows. */
+static void dlpi_spare_keep(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int task[2];
+    pid_t pid;
+    if (s->spare != 0 || dlpi_stopped(p) || pipe2(task, O_CLOEXEC) != 0) return;
+    s->task = task[1];
+    pid = dlpi_proc_fork(p, s->n_procs, task[0]);
+    close(task[0]);
+    s->spare = pid > 0 ? pid : 0;
+    if (pid <= 0) dlpi_fd_close(&s->task);
+}
+
+static void dlpi_spare_ended(dlpi_shm_state *s) {
+    waitpid(s->spare, NULL, 0);
+    s->spare = 0;
+    dlpi_fd_close(&s->task);
+    dlpi_fd_close(&s->fds[s->n_procs + 2].fd);
+}
+
+/* Start worker process k. Returns 0, or errno. */
+static int dlpi_proc_start(dlp_pipe *p, int k) {
+    dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
+    pid_t pid;
     DLPI_STORE_RLX(&proc->w->wb->state, DLP_WORKER_STARTING); /* for people, and for its death */
     DLPI_STORE_RLX(&proc->w->wb->process, 1);                 /* for people */
-    pid = fork();
-    if (pid == 0) dlpi_process_worker(p, proc->w, me);
-    if (pid < 0) return errno;
+    pid = dlpi_spare_take(p, k);
+    if (pid == 0) pid = dlpi_proc_fork(p, k, -1);
+    if (pid < 0) return -pid;
     proc->pid = pid;
     proc->late = false;
     proc->watched_item = proc->ran_ns = 0;
-    s->fds[k + 2].fd = dlpi_pidfd_open(pid);
-    if (s->fds[k + 2].fd >= 0) return 0;
-    kill(pid, SIGKILL); /* no descriptor is left to watch it by */
-    waitpid(pid, NULL, 0);
-    proc->pid = 0;
-    return EMFILE;
+    return 0;
 }
 
 static void dlpi_proc_fail(dlp_pipe *p, const dlpi_worker *w, int code, int errnum,
@@ -1337,6 +1511,7 @@ static int dlpi_procs_alive(const dlpi_shm_state *s) {
 static void dlpi_procs_kill(dlpi_shm_state *s) {
     for (int k = 0; k < s->n_procs; k++)
         if (s->procs[k].pid != 0) kill(s->procs[k].pid, SIGKILL);
+    if (s->spare != 0) kill(s->spare, SIGKILL);
 }
 
 _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
@@ -1344,6 +1519,7 @@ _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
     dlpi_procs_kill(s);
     for (int k = 0; k < s->n_procs; k++)
         if (s->procs[k].pid != 0) waitpid(s->procs[k].pid, NULL, 0);
+    if (s->spare != 0) waitpid(s->spare, NULL, 0);
     _exit(code);
 }
 
@@ -1354,9 +1530,10 @@ _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_supervisor_end(p, 0);
 }
 
-/* How long poll may sleep, in ms. */
+/* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a look round costs
+   as much as a worker's; so only deadlines, which are clocks, want it often. */
 static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
-    uint64_t ns = DLPI_SLEEP_NS, now;
+    uint64_t ns = p->deadline_ns != 0 ? DLPI_SLEEP_NS : 10 * DLPI_SLEEP_NS, now;
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
     if (kill_at != 0) {
         now = dlpi_now_ns();
@@ -1372,7 +1549,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     for (;;) {
         char byte[64];
         int nap = dlpi_supervisor_nap(p, kill_at);
-        int n = poll(s->fds, (nfds_t)s->n_procs + 2, nap);
+        int n = poll(s->fds, (nfds_t)s->n_procs + 3, nap);
         if (n < 0 && errno != EINTR) dlpi_supervisor_end(p, 1);
         if (n > 0 && s->fds[0].revents != 0) dlpi_caller_dead(p);
         if (n > 0 && (s->fds[1].revents & POLLIN) != 0 &&
@@ -1381,6 +1558,8 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         if (n > 0 && (s->fds[1].revents & (POLLHUP | POLLERR)) != 0) dlpi_caller_dead(p);
         for (int k = 0; n > 0 && k < s->n_procs; k++)
             if (s->procs[k].pid != 0 && s->fds[k + 2].revents != 0) dlpi_proc_ended(p, k);
+        if (n > 0 && s->spare != 0 && s->fds[s->n_procs + 2].revents != 0) dlpi_spare_ended(s);
+        dlpi_spare_keep(p);
         now = dlpi_now_ns();
         if (p->deadline_ns != 0) { /* a nap that was much longer: we were stopped, too */
             uint64_t most = (uint64_t)nap * 2000000u, passed = now - looked;
@@ -1388,7 +1567,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         }
         looked = now;
         if (!dlpi_stopped(p)) continue;
-        if (dlpi_procs_alive(s) == 0) _exit(0);
+        if (dlpi_procs_alive(s) == 0) dlpi_supervisor_end(p, 0);
         if (kill_at == 0 && DLPI_LOAD_ACQ(&p->ctl->closing) != 0) /* J2 <- J2 */
             kill_at = now + (uint64_t)s->d.grace_ms * 1000000u;
         if (kill_at != 0 && now >= kill_at) dlpi_procs_kill(s);
@@ -1407,7 +1586,9 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     dlpi_fd_close(&s->life[0]);
     s->fds[0] = (struct pollfd){s->caller_fd, POLLIN, 0};
     s->fds[1] = (struct pollfd){s->nudge[0], POLLIN, 0};
-    for (int k = 0; k < s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
+    for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
+    s->task = -1;
+    signal(SIGPIPE, SIG_IGN); /* the spare's */
     for (int k = 0; errnum == 0 && k < s->n_procs; k++) {
         errnum = dlpi_proc_start(p, k);
         if (errnum != 0)
