@@ -2690,7 +2690,10 @@ static int dlpi_shm_open(dlp_pipe *p) {
 static int dlpi_shm_may_fork(dlp_pipe *p) {
     char text[256];
     int n = dlpi_threads_here();
-    if (n <= 1 || dlpi_shm_of(p)->d.allow_fork_with_threads) return DLP_OK;
+    if (dlpi_shm_of(p)->d.allow_fork_with_threads) return DLP_OK;
+    /* a thread that was joined may be in the kernel's list for a moment more */
+    for (int i = 0; n > 1 && i < 20; i++, n = dlpi_threads_here()) dlpi_nap(1000000);
+    if (n <= 1) return DLP_OK;
     snprintf(text, sizeof text,
              "the process has %d threads, and a fork copies their locks as they are: start workers "
              "earlier (dlp_pipe_fork), by exec (shm.start), or set shm.allow_fork_with_threads", n);

@@ -751,6 +751,6 @@ int main(int argc, char **argv) {
            (int)common->trials, (int)common->kills, (int)common->failures,
            (double)(dlpi_now_ns() - began) / 1e9);
     CHECK(common->failures == 0);
-    CHECK(argc > 2 || (common->images > 100 && common->trials > 100));
+    CHECK(argc > 2 || (common->images > 100 && common->trials > 20));
     return test_end("shm_steps");
 }
