@@ -51,7 +51,7 @@ fails 1 freed_values_repeat               FREED_ALIKE N=1 DEATHS=0 FAILS=2 K=2 N
 fails 0 freed_before_bits_are_taken       FREE_BEFORE_BITS N=1 DEATHS=2 K=2 NI=2
 fails 2 freed_before_ready_is_taken       FREE_BEFORE_READY N=1 DEATHS=1 K=2 W=3 CROWD_LAST
 fails 0 ready_is_taken_before_bits        READY_BEFORE_BITS N=1 DEATHS=2 K=2
-fails 2 the_same__nobody_dies             READY_BEFORE_BITS N=1 DEATHS=0 FAILS=1 K=2 W=3 ROWS=2 WORDS=2
+fails 2 ready_before_bits__nobody_dies READY_BEFORE_BITS N=1 DEATHS=0 FAILS=1 K=2 W=3 ROWS=2 WORDS=2
 fails 0 ready_without_redo_count          READY_WITHOUT_COUNT N=1 DEATHS=3 K=2
 fails 0 ready_as_the_batch_before_left_it READY_AS_BEFORE N=1 DEATHS=2 K=2
 fails 0 scan_hint_without_redo_count      SCAN_WITHOUT_COUNT N=1 DEATHS=1 K=2 ROWS=2 WORDS=2
