@@ -48,6 +48,7 @@ help:
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
 	@echo 'make fuzz           damaged and hostile regions, for FUZZ_SECONDS (600), with sanitizers'
 	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to half an hour each'
+	@echo 'make chaos          worker processes killed at random for a minute: what it costs'
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
 	@echo 'make bench          all benchmarks: $(addprefix bench-,$(BENCHES))'
 	@echo 'make deps           install what the whole suite and the linters want (Debian)'
@@ -156,6 +157,10 @@ fuzz:
 
 soak:
 	@SOAK=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory test TESTS="$(or $(TESTS),$(UNITS))"
+
+# SECONDS_OF_KILLS=60 KILLS_A_SECOND=12
+chaos: $(B)/tests/shm_chaos
+	@$(B)/tests/shm_chaos $(or $(SECONDS_OF_KILLS),60) $(or $(KILLS_A_SECOND),12)
 
 # ---- lint ----------------------------------------------------------------------------------------
 

@@ -179,7 +179,7 @@
      write_*      for the length of the call
      close        frees it all, or, with batches held, the last release does
 
-   start holds the plan against limit_bytes, the budget, what the memory cgroup (v2) leaves and
+   start holds the plan against limit_bytes, the budget, what the memory cgroup leaves and
    MemAvailable, and fails with the sum before anything is allocated.
 
    >>options    COMPILE-TIME OPTIONS
@@ -7106,42 +7106,69 @@ static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_
     return value;
 }
 
+/* The memory cgroups of both versions: where, which line of /proc/self/cgroup says where in it, and
+   its files. */
+typedef struct dlpi_cgroups {
+    const char *root, *max, *used, *cached[2];
+} dlpi_cgroups;
+
+static const dlpi_cgroups dlpi_cgroup_v2 = {
+    "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}};
+static const dlpi_cgroups dlpi_cgroup_v1 = {
+    "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+    {"total_inactive_file", "total_active_file"}};
+
 /* What the memory cgroup in dir leaves: its cache of files does not count, it gives way. */
-static uint64_t dlpi_cgroup_left_in(const char *dir) {
-    static const char *const cached[] = {"inactive_file", "active_file"};
+static uint64_t dlpi_cgroup_left_in(const dlpi_cgroups *v, const char *dir) {
     char path[600];
     uint64_t max, used;
-    snprintf(path, sizeof path, "%s/memory.max", dir);
+    snprintf(path, sizeof path, "%s/%s", dir, v->max);
     max = dlpi_read_number(path, NULL);
-    snprintf(path, sizeof path, "%s/memory.current", dir);
+    snprintf(path, sizeof path, "%s/%s", dir, v->used);
     used = dlpi_read_number(path, NULL);
     if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
     snprintf(path, sizeof path, "%s/memory.stat", dir);
     for (int i = 0; i < 2; i++) {
-        uint64_t bytes = dlpi_read_number(path, cached[i]);
+        uint64_t bytes = dlpi_read_number(path, v->cached[i]);
         if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
     }
     return used > max ? 0 : max - used;
 }
 
+/* The place of this process in a line of /proc/self/cgroup ("4:memory:/a", "0::/a"); NULL: another
+   kind. */
+static const char *dlpi_cgroup_place(const dlpi_cgroups *v, const char *line) {
+    const char *kinds = strchr(line, ':'), *place = kinds ? strchr(kinds + 1, ':') : NULL;
+    if (place == NULL || place[1] != '/' || place[2] == 0) return NULL;
+    if (v == &dlpi_cgroup_v2) return kinds + 1 == place ? place + 1 : NULL;
+    return strncmp(kinds, ":memory:", 8) == 0 ? place + 1 : NULL;
+}
+
 /* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known. */
-static uint64_t dlpi_cgroup_left(void) {
-    char dir[512] = "/sys/fs/cgroup", line[480];
-    const size_t root = strlen(dir);
+static uint64_t dlpi_cgroup_left_of(const dlpi_cgroups *v) {
+    char dir[512], line[480];
+    const size_t root = strlen(v->root);
     uint64_t least = UINT64_MAX;
     FILE *f = fopen("/proc/self/cgroup", "re");
+    dlpi_copy_text(dir, sizeof dir, v->root);
     while (f && fgets(line, sizeof line, f)) {
+        const char *place;
         line[strcspn(line, "\n")] = 0;
-        if (strncmp(line, "0::/", 4) == 0 && line[4] != 0)
-            dlpi_copy_text(dir + root, sizeof dir - root, line + 3);
+        if ((place = dlpi_cgroup_place(v, line)) != NULL)
+            dlpi_copy_text(dir + root, sizeof dir - root, place);
     }
     if (f) fclose(f);
     for (;;) {
-        uint64_t left = dlpi_cgroup_left_in(dir);
+        uint64_t left = dlpi_cgroup_left_in(v, dir);
         if (left < least) least = left;
         if (strlen(dir) <= root) return least;
         *strrchr(dir, '/') = 0;
     }
+}
+
+static uint64_t dlpi_cgroup_left(void) {
+    uint64_t one = dlpi_cgroup_left_of(&dlpi_cgroup_v1), two = dlpi_cgroup_left_of(&dlpi_cgroup_v2);
+    return one < two ? one : two;
 }
 
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,

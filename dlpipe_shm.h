@@ -244,15 +244,24 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_SHM_IMPLEMENTATION_DONE)
 #define DLPIPE_SHM_IMPLEMENTATION_DONE
 
+#ifndef _GNU_SOURCE /* dlpipe.h has taken it back */
+#define _GNU_SOURCE
+#define DLPI_SHM_ASKED_GNU_SOURCE
+#endif
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#ifdef DLPI_SHM_ASKED_GNU_SOURCE
+#undef DLPI_SHM_ASKED_GNU_SOURCE
+#undef _GNU_SOURCE
+#endif
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-names       RECORDS AND LOCKS
@@ -1098,6 +1107,8 @@ static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) 
                          the nudge socket, whose other end is the caller's, closes
      its own             that is the kernel's work: the workers get SIGKILL with their parent
    and the caller sees the supervisor's death by its pidfd while it waits in next.
+   It keeps a spare process that is forked already and waits to take a dead worker's place: on busy
+   cores one that slept is run at once, one just forked waits for its turn.
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
    The end of all of them is seen by a pipe (life) of which each holds the writing end. */
 
@@ -1122,7 +1133,9 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int nudge[2], life[2];        /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;             /* [n_procs] */
-    struct pollfd *fds;           /* [n_procs + 2] */
+    struct pollfd *fds;           /* [n_procs + 3] caller, nudge, workers, spare */
+    pid_t spare;                  /* a process that waits to replace a worker; 0: none */
+    int task;                     /* pipe: says to it which */
     /* consumers: the feeder's books */
     uint64_t bound;               /* a bit for each consumer that is admitted */
     uint64_t looked_ns;           /* at their locks */
@@ -1152,7 +1165,7 @@ static int dlpi_procs_alloc(dlp_pipe *p) {
     int n = 0;
     s->n_procs = p->n_procs;
     s->procs = calloc((size_t)p->n_procs, sizeof *s->procs);
-    s->fds = calloc((size_t)p->n_procs + 2, sizeof *s->fds);
+    s->fds = calloc((size_t)p->n_procs + 3, sizeof *s->fds);
     if (s->procs == NULL || s->fds == NULL)
         return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of the processes' records failed");
     for (int i = 0; i < p->n_work; i++) {
@@ -1163,21 +1176,52 @@ static int dlpi_procs_alloc(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Run in slices of ns (0: the system's): who has short ones gets a core sooner when it wakes, or is
+   forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a replacement
+   would else wait some ms for a core, and its supervisor before it. */
+static void dlpi_slice(uint64_t ns) {
+#if defined(SYS_sched_setattr) && defined(SYS_sched_getscheduler)
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attr = {48, 0, 0, 0, 0, 0, 0, 0};
+    if (syscall(SYS_sched_getscheduler, 0) != 0) return; /* the user has another policy */
+    attr.nice = getpriority(PRIO_PROCESS, 0);
+    attr.runtime = ns;
+    syscall(SYS_sched_setattr, 0, &attr, 0u);
+#else
+    DLPI_UNUSED(ns);
+#endif
+}
+
 /* ---- a worker process ---- */
 
 static int dlpi_exec_user(dlp_pipe *p, dlpi_worker *w);
 
-_Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w, pid_t supervisor) {
-    int began;
+/* Die with the supervisor. */
+static void dlpi_process_bind(pid_t supervisor) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != supervisor) _exit(1); /* it died before we asked */
+}
+
+_Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
+    int began;
+    signal(SIGPIPE, SIG_DFL); /* as a new program has it */
     w->started = w->process = 1;
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
-    if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) _exit(2);
+    if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) {
+        dlpi_worker_end(w, DLP_ERR_CALLBACK);
+        _exit(2);
+    }
     w->started = w->process = 1;
     if (dlpi_lanes_again(w) != DLP_OK) _exit(1);
     began = dlpi_worker_begin(w);
+    if (began == DLP_OK && !dlpi_stopped(p)) dlpi_step(w);
+    dlpi_slice(0); /* it has begun: from here on as everybody else */
     while (began == DLP_OK && !dlpi_stopped(p))
         if (!dlpi_step(w)) dlpi_worker_wait(w);
     dlpi_worker_end(w, began);
@@ -1203,25 +1247,84 @@ static void dlpi_process_stdin(void) {
     if (fd > 0) close(fd);
 }
 
-/* Fork worker process k. Returns 0, or errno. */
-static int dlpi_proc_start(dlp_pipe *p, int k) {
+/* Wait to be told which worker to be. */
+_Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
+    int k = 0;
+    ssize_t n;
+    prctl(PR_SET_NAME, "dlpipe-spare");
+    while ((n = read(task, &k, sizeof k)) < 0 && errno == EINTR) continue;
+    if (n != (ssize_t)sizeof k) _exit(0);
+    close(task);
+    dlpi_process_worker(p, dlpi_shm_of(p)->procs[k].w);
+}
+
+/* Fork; the child is worker k, or the spare (k = n_procs), whose tasks come from task. Watches it.
+   Returns its pid, or -errno. */
+static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    dlpi_proc *proc = &s->procs[k];
-    pid_t me = getpid(), pid;
+    pid_t me = getpid(), pid = fork();
+    if (pid == 0) {
+        dlpi_process_bind(me);
+        dlpi_fd_close(&s->task);
+        if (k < s->n_procs) dlpi_process_worker(p, s->procs[k].w);
+        dlpi_process_spare(p, task);
+    }
+    if (pid < 0) return -errno;
+    s->fds[k + 2].fd = dlpi_pidfd_open(pid);
+    if (s->fds[k + 2].fd >= 0) return pid;
+    kill(pid, SIGKILL); /* no descriptor is left to watch it by */
+    waitpid(pid, NULL, 0);
+    return -EMFILE;
+}
+
+/* Let the spare be worker k. Returns its pid, 0 if there is none. */
+static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    pid_t pid = s->spare;
+    ssize_t n;
+    if (pid == 0) return 0;
+    n = write(s->task, &k, sizeof k); /* SIGPIPE is ignored: it is dead then, and seen to be */
+    DLPI_UNUSED(n);
+    dlpi_fd_close(&s->task);
+    s->fds[k + 2].fd = s->fds[s->n_procs + 2].fd;
+    s->fds[s->n_procs + 2].fd = -1;
+    s->spare = 0;
+    return pid;
+}
+
+/* Have a spare, if the system allows. */
+static void dlpi_spare_keep(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int task[2];
+    pid_t pid;
+    if (s->spare != 0 || dlpi_stopped(p) || pipe2(task, O_CLOEXEC) != 0) return;
+    s->task = task[1];
+    pid = dlpi_proc_fork(p, s->n_procs, task[0]);
+    close(task[0]);
+    s->spare = pid > 0 ? pid : 0;
+    if (pid <= 0) dlpi_fd_close(&s->task);
+}
+
+static void dlpi_spare_ended(dlpi_shm_state *s) {
+    waitpid(s->spare, NULL, 0);
+    s->spare = 0;
+    dlpi_fd_close(&s->task);
+    dlpi_fd_close(&s->fds[s->n_procs + 2].fd);
+}
+
+/* Start worker process k. Returns 0, or errno. */
+static int dlpi_proc_start(dlp_pipe *p, int k) {
+    dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
+    pid_t pid;
     DLPI_STORE_RLX(&proc->w->wb->state, DLP_WORKER_STARTING); /* for people, and for its death */
     DLPI_STORE_RLX(&proc->w->wb->process, 1);                 /* for people */
-    pid = fork();
-    if (pid == 0) dlpi_process_worker(p, proc->w, me);
-    if (pid < 0) return errno;
+    pid = dlpi_spare_take(p, k);
+    if (pid == 0) pid = dlpi_proc_fork(p, k, -1);
+    if (pid < 0) return -pid;
     proc->pid = pid;
     proc->late = false;
     proc->watched_item = proc->ran_ns = 0;
-    s->fds[k + 2].fd = dlpi_pidfd_open(pid);
-    if (s->fds[k + 2].fd >= 0) return 0;
-    kill(pid, SIGKILL); /* no descriptor is left to watch it by */
-    waitpid(pid, NULL, 0);
-    proc->pid = 0;
-    return EMFILE;
+    return 0;
 }
 
 static void dlpi_proc_fail(dlp_pipe *p, const dlpi_worker *w, int code, int errnum,
@@ -1251,7 +1354,7 @@ static void dlpi_proc_restart(dlp_pipe *p, int k) {
 static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, int status) {
     char text[128];
     if (dlpi_stopped(p)) return false;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 2) return false; /* worker_init has failed */
+    if (state == DLP_WORKER_EXITED) return false; /* worker_init has failed */
     if (state != DLP_WORKER_STARTING) proc->init_deaths = 0;
     else if (++proc->init_deaths >= p->max_kills) {
         snprintf(text, sizeof text, "the worker process died %u times in worker_init (%s)",
@@ -1311,6 +1414,7 @@ static int dlpi_procs_alive(const dlpi_shm_state *s) {
 static void dlpi_procs_kill(dlpi_shm_state *s) {
     for (int k = 0; k < s->n_procs; k++)
         if (s->procs[k].pid != 0) kill(s->procs[k].pid, SIGKILL);
+    if (s->spare != 0) kill(s->spare, SIGKILL);
 }
 
 _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
@@ -1318,6 +1422,7 @@ _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
     dlpi_procs_kill(s);
     for (int k = 0; k < s->n_procs; k++)
         if (s->procs[k].pid != 0) waitpid(s->procs[k].pid, NULL, 0);
+    if (s->spare != 0) waitpid(s->spare, NULL, 0);
     _exit(code);
 }
 
@@ -1328,9 +1433,10 @@ _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_supervisor_end(p, 0);
 }
 
-/* How long poll may sleep, in ms. */
+/* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a look round costs
+   as much as a worker's; so only deadlines, which are clocks, want it often. */
 static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
-    uint64_t ns = DLPI_SLEEP_NS, now;
+    uint64_t ns = p->deadline_ns != 0 ? DLPI_SLEEP_NS : 10 * DLPI_SLEEP_NS, now;
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
     if (kill_at != 0) {
         now = dlpi_now_ns();
@@ -1346,7 +1452,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     for (;;) {
         char byte[64];
         int nap = dlpi_supervisor_nap(p, kill_at);
-        int n = poll(s->fds, (nfds_t)s->n_procs + 2, nap);
+        int n = poll(s->fds, (nfds_t)s->n_procs + 3, nap);
         if (n < 0 && errno != EINTR) dlpi_supervisor_end(p, 1);
         if (n > 0 && s->fds[0].revents != 0) dlpi_caller_dead(p);
         if (n > 0 && (s->fds[1].revents & POLLIN) != 0 &&
@@ -1355,6 +1461,8 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         if (n > 0 && (s->fds[1].revents & (POLLHUP | POLLERR)) != 0) dlpi_caller_dead(p);
         for (int k = 0; n > 0 && k < s->n_procs; k++)
             if (s->procs[k].pid != 0 && s->fds[k + 2].revents != 0) dlpi_proc_ended(p, k);
+        if (n > 0 && s->spare != 0 && s->fds[s->n_procs + 2].revents != 0) dlpi_spare_ended(s);
+        dlpi_spare_keep(p);
         now = dlpi_now_ns();
         if (p->deadline_ns != 0) { /* a nap that was much longer: we were stopped, too */
             uint64_t most = (uint64_t)nap * 2000000u, passed = now - looked;
@@ -1362,7 +1470,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         }
         looked = now;
         if (!dlpi_stopped(p)) continue;
-        if (dlpi_procs_alive(s) == 0) _exit(0);
+        if (dlpi_procs_alive(s) == 0) dlpi_supervisor_end(p, 0);
         if (kill_at == 0 && DLPI_LOAD_ACQ(&p->ctl->closing) != 0) /* J2 <- J2 */
             kill_at = now + (uint64_t)s->d.grace_ms * 1000000u;
         if (kill_at != 0 && now >= kill_at) dlpi_procs_kill(s);
@@ -1375,12 +1483,15 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     setpgid(0, 0);
     dlpi_process_signals();
     dlpi_process_stdin();
+    dlpi_slice(100000);
     prctl(PR_SET_NAME, "dlpipe");
     dlpi_fd_close(&s->nudge[1]);
     dlpi_fd_close(&s->life[0]);
     s->fds[0] = (struct pollfd){s->caller_fd, POLLIN, 0};
     s->fds[1] = (struct pollfd){s->nudge[0], POLLIN, 0};
-    for (int k = 0; k < s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
+    for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
+    s->task = -1;
+    signal(SIGPIPE, SIG_IGN); /* the spare's */
     for (int k = 0; errnum == 0 && k < s->n_procs; k++) {
         errnum = dlpi_proc_start(p, k);
         if (errnum != 0)

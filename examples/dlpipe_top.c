@@ -10,6 +10,7 @@
    1 no such pipe, 2 wrong usage. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe_shm.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Everything that is drawn in one frame. */

@@ -2,7 +2,7 @@
 
    bench_loader [-o lines.jsonl] [-t bench_loader_torch.py] [scenario...]
    One JSON object per line on standard output and in the file; progress on standard error. Without
-   scenarios, all of them. QUICK=1, SHORT=1: shorter samples. PYTHON: the interpreter that has torch.
+   scenarios, all of them. QUICK=1, SHORT=1: shorter samples. PYTHON: who has torch.
    Benches whose name ends in _proc have worker processes, as PyTorch has; the others have threads.
 
    A round takes one sample of every contender in turn, so that a machine which slows down slows all
@@ -998,12 +998,12 @@ static uint64_t memfd_bytes(void) {
     return bytes;
 }
 
-/* Bytes of this process and all below it: of caller, supervisor and workers. A page that a fork left
-   to several of them is counted once (each has its share of it in its PSS) until one of them writes
-   it: then also the copy. Shared memory is counted once: pages of /dev/shm and of memfds that are
-   mapped are in the PSS too, those that nobody has mapped, or that are in flight between two
-   processes, are in no PSS. The kernel's own memory for a process (page tables, stacks, some 100
-   KiB each) is in neither side's figure. */
+/* Bytes of this process and all below it: of caller, supervisor and workers. A page that a fork
+   left to several of them is counted once (each has its share of it in its PSS) until one of them
+   writes it: then also the copy. Shared memory is counted once: pages of /dev/shm and of memfds
+   that are mapped are in the PSS too, those that nobody has mapped, or that are in flight between
+   two processes, are in no PSS. The kernel's own memory for a process (page tables, stacks, some
+   100 KiB each) is in neither side's figure. */
 static uint64_t resident_bytes(void) {
     enum { MAX_PIDS = 256 };
     pid_t pids[MAX_PIDS] = {getpid()};
@@ -1069,8 +1069,8 @@ static double sample_peak(void *arg) {
     struct peak *peak = arg;
     char command[80];
     uint64_t top = 0;
-    snprintf(command, sizeof command, "exec /proc/%d/exe --peak %d %d", (int)getpid(), peak->workers,
-             peak->placement);
+    snprintf(command, sizeof command, "exec /proc/%d/exe --peak %d %d", (int)getpid(),
+             peak->workers, peak->placement);
     FILE *f = popen(command, "r");
     bool good = f != NULL && fscanf(f, "%" SCNu64 " %" SCNu64, &top, &peak->plan_bytes) == 2;
     good = f != NULL && pclose(f) == 0 && good;

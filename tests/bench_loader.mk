@@ -1,5 +1,5 @@
 # make bench-loader [QUICK=1]: the loader beside PyTorch's DataLoader and a memcpy loop.
-# Lines of JSON on standard output and in build/bench/loader.jsonl. About 8 minutes; QUICK=1: 80 s.
+# Lines of JSON on standard output and in build/bench/loader.jsonl. About 12 minutes; QUICK=1: 3.
 # SCENARIOS="small peak" takes only these.
 
 $(B)/bench/bench_loader: tests/bench_loader.c dlpipe.h dlpipe_shm.h

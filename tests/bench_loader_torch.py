@@ -145,7 +145,7 @@ def cpu_seconds():
 
 
 def cpu(n, n_bytes, per_epoch, *args):
-    """Processor seconds per GiB over one epoch. All workers live on, so none is missing at its end."""
+    """Processor seconds per GiB over one epoch. All workers live on: none is missing at its end."""
     loader = persistent(n, n_bytes, per_epoch, *args)
     before, items = cpu_seconds(), 0
     for batch in loader:

@@ -7,8 +7,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-static uint32_t shut;      /* S1: while 1, item block_at waits */
-static uint64_t block_at = UINT64_MAX;
 static uint64_t fail_every; /* items of which one fails, 0: none */
 
 static void sleep_ms(uint32_t ms) {
@@ -16,12 +14,13 @@ static void sleep_ms(uint32_t ms) {
     nanosleep(&t, NULL);
 }
 
-static int slow_fetch(void *user, dlp_item *it) {
-    if (it->index == block_at)
-        while (DLPI_LOAD_SEQ(&shut) != 0) sleep_ms(1);
+static int watch_fetch(void *user, dlp_item *it) {
     if (fail_every && it->index % fail_every == 3) return dlp_item_fail(it, EIO, "torn page");
     return rig_fetch(user, it);
 }
+
+/* The thread sanitizer has a thread of its own. */
+static const dlp_shm_desc any_fork = {.allow_fork_with_threads = 1};
 
 /* workers: below 0 as many processes. */
 static void watch_rig(rig *r, int workers, int kind) {
@@ -30,8 +29,9 @@ static void watch_rig(rig *r, int workers, int kind) {
     rig_init(r, 403, 8);
     rig_order(r, DLP_ORDER_SHUFFLED);
     rig_workers(r, workers, kind & 1 ? DLP_DISPATCH_LANES : 0);
-    r->dataset.fetch = slow_fetch;
+    r->dataset.fetch = watch_fetch;
     r->pipe.name = "watched";
+    r->pipe.shm = &any_fork;
     r->pipe.prefetch_factor = 4;
     r->pipe.max_held = 2;
     r->pipe.unordered = kind >> 1 & 1;
@@ -45,8 +45,7 @@ static void watch_rig(rig *r, int workers, int kind) {
         r->item_map[i].workers.placement = r->batch_map[i].workers.placement = r->fetch.placement;
     r->pipe.trace_bytes = kind & 1 ? 0 : 300;
     r->fetch.on_error = DLP_ON_ERROR_REPLACE;
-    block_at = UINT64_MAX;
-    fail_every = kind & 1 ? 50 : 0;
+    if (fail_every != (kind & 1 ? 50u : 0)) fail_every = kind & 1 ? 50 : 0; /* others may run */
 }
 
 static int stages_same(const dlp_stage_stats *a, const dlp_stage_stats *b) {
@@ -371,6 +370,7 @@ static void monitor__worker_processes__are_seen(void) {
     board->shut = 1;
     rig_init(&r, 100, 8);
     r.dataset.fetch = board_fetch;
+    r.pipe.shm = &any_fork;
     r.fetch.num_workers = 3;
     r.fetch.placement = DLP_PLACE_PROCESSES;
     CHECK(rig_open(&r, &p) == DLP_OK && open_own(&m, "") == DLP_OK);
@@ -415,6 +415,7 @@ static void open__several_pipes__asks_which(void) {
     dlp_monitor_info about;
     dlp_error e;
     char who[32];
+    int second;
     for (int i = 0; i < 2; i++) {
         watch_rig(&r[i], 1, 0);
         r[i].pipe.name = i ? "valid" : "train";
@@ -437,10 +438,13 @@ static void open__several_pipes__asks_which(void) {
     dlp_monitor_close(m);
     snprintf(who, sizeof who, "%d:other", (int)getpid());
     CHECK(dlp_monitor_open(&m, who, &e) == DLP_ERR_STATE);
-    for (int i = 0; i < 2; i++) {
-        CHECK(dlp_pipe_close(p[i]) == DLP_OK);
-        rig_free(&r[i]);
-    }
+    CHECK(dlp_pipe_close(p[1]) == DLP_OK);
+    second = dup(p[0]->memfd); /* the same pipe twice is one */
+    CHECK(second >= 0 && open_own(&m, "") == DLP_OK);
+    dlp_monitor_close(m);
+    close(second);
+    CHECK(dlp_pipe_close(p[0]) == DLP_OK);
+    for (int i = 0; i < 2; i++) rig_free(&r[i]);
 }
 
 static void open__nobody_there__says_what_is_wrong(void) {
@@ -550,6 +554,7 @@ static int grown_copy(const dlp_pipe *p, uint32_t more) {
     dlpi_region h = *from;
     uint64_t at = 1 << 20, records = sizeof h + more;
     uint32_t n = from->n_records;
+    void *element = malloc(p->region_bytes);
     dlpi_record extra = {4711, 0, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     for (uint32_t i = 0; i < n; i++) {
         dlpi_record r = from->records[i];
@@ -558,13 +563,16 @@ static int grown_copy(const dlp_pipe *p, uint32_t more) {
         if (r.type != DLPI_REC_ORDER && r.type != DLPI_REC_TAKEN) r.stride += more;
         r.offset = at;
         for (uint64_t k = 0; k < r.count; k++)
-            if (pwrite(fd, p->region + old->offset + k * old->stride, (size_t)old->stride,
-                       (off_t)(at + k * r.stride)) != (ssize_t)old->stride)
+            if (pread(p->memfd, element, (size_t)old->stride,
+                      (off_t)(old->offset + k * old->stride)) != (ssize_t)old->stride ||
+                pwrite(fd, element, (size_t)old->stride, (off_t)(at + k * r.stride)) !=
+                    (ssize_t)old->stride)
                 return -1;
         at = (at + r.count * r.stride + 127) / 64 * 64;
         if (pwrite(fd, &r, sizeof r, (off_t)(records + i * (sizeof r + more))) != sizeof r)
             return -1;
     }
+    free(element);
     if (pwrite(fd, &extra, sizeof extra, (off_t)(records + n * (sizeof extra + more))) < 0)
         return -1;
     h.n_records = n + 1;

@@ -347,7 +347,18 @@ static void start__memory_of_cgroup_and_machine__limits(void) {
     fake("/proc/meminfo", "MemAvailable: many\n");
     CHECK(fake_start("") == DLP_OK);
     fake_gone("/proc/meminfo");
+    fake("/proc/self/cgroup", "5:cpu,memory:/x\n4:memory:/c/d\n0::/\n"); /* version 1 */
+    fake(CG "/memory/c/memory.limit_in_bytes", "%" PRIu64 "\n", need + 10);
+    fake(CG "/memory/c/memory.usage_in_bytes", "11\n");
+    CHECK(fake_start("cgroup") == DLP_ERR_LIMIT);
+    fake(CG "/memory/c/memory.stat", "inactive_file 0\ntotal_inactive_file 1\n");
+    CHECK(fake_start("") == DLP_OK);
+    fake_gone(CG "/memory/c/memory.stat");
+    fake(CG "/memory/c/memory.usage_in_bytes", "10\n");
+    CHECK(fake_start("") == DLP_OK);
     fake_gone("/proc/self/cgroup");
+    fake_gone(CG "/memory/c/memory.limit_in_bytes");
+    fake_gone(CG "/memory/c/memory.usage_in_bytes");
     fake_gone(CG "/memory.max");
     fake_gone(CG "/memory.current");
     fake_gone(CG "/a/memory.max");
