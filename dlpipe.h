@@ -234,7 +234,7 @@
      cells are kept until then) or to fetch, unless the map says that it is idempotent.
 */
 
-#if defined(DLPIPE_IMPLEMENTATION) && !defined(_GNU_SOURCE)
+#if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* asked for here, before the first system header; taken back at the end */
 #define DLPI_ASKED_GNU_SOURCE
 #endif
@@ -7481,7 +7481,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.length = w->length;
     w->item.n_fields = p->items.n;
     w->item.worker = (uint32_t)id;
-    w->item.seed = p->sampler->sampler.seed;
+    w->item.seed = p->sampler ? p->sampler->sampler.seed : 0; /* a pipe in the making has one */
     w->item.internal = w;
     if (st == NULL) return;
     if (st->work < p->n_work) w->bell = &p->bells[st->work];
