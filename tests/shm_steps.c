@@ -8,7 +8,8 @@
      beside a peer        another worker is stopped at some atomic access of its own step, and
                           goes on when all is recovered, and the others have done a bit
      twice                the replacement is stepped and killed in the same way
-   And it lives: stopped at each atomic access, while another that had nothing to do dies and is recovered.
+   And it lives: stopped at each atomic access, while another that had nothing to do dies and is
+   recovered.
    Some deaths are real: SIGKILL at instruction k of one worker while another, which began before
    it, stands at access j. In the end every row of every batch is there once, in order, with
    its bytes. Callbacks write garbage first, which differs from life to life, so that what is shown
@@ -50,6 +51,7 @@ typedef struct scene { /* what is wired, who dies, and when */
     int warm;        /* batches that go through before */
     int sleeps;      /* the victim is in worker_sleep: 1 with work to find, 2 without */
     int asleep;      /* the others sleep: who passes work on wakes them */
+    int rewound;     /* somebody has died just before: all look without hints */
     uint64_t start;  /* first batch */
 } scene;
 
@@ -135,8 +137,9 @@ static uint32_t slot_tries(uint32_t s) {
 }
 
 static int batch_fails(int stage, uint64_t in_epoch, uint32_t tries) {
-    if (now_.mode == MODE_NONE || now_.fails != stage || in_epoch % 2 == 0) return 0;
-    return now_.mode == MODE_RETRY && tries > 0 ? 0 : -6;
+    if (now_.mode == MODE_NONE || now_.fails != stage) return 0;
+    if (now_.mode == MODE_RETRY) return tries > 0 ? 0 : -6;
+    return in_epoch % 2 == 0 ? 0 : -6;
 }
 
 static int step_collate(void *user, dlp_collate *c) {
@@ -357,10 +360,12 @@ static bool one_round(const dlpi_worker *dead, const dlpi_worker *busy, int *rc)
     dlp_pipe *p = pipe_;
     dlp_batch *b;
     bool moved = false;
+    uint32_t from;
     *rc = dlp_pipe_next(p, &b, DLP_NOWAIT);
     if (*rc == DLP_OK) take_batch(b), moved = true;
+    from = test_pick(&random_, (uint32_t)p->n_workers); /* in any order */
     for (int i = 0; i < p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
+        dlpi_worker *w = &p->workers[(from + (uint32_t)i) % (uint32_t)p->n_workers];
         const char *bad;
         if (w == dead || w == busy) continue;
         if (dlpi_step(w)) moved = true;
@@ -449,7 +454,7 @@ static void life_kill(pid_t pid) {
 /* A life of worker w that does its step up to atomic access n and stops there. Returns its pid, 0:
    it has fewer. Not traced. */
 static pid_t life_to(dlpi_worker *w, uint64_t n) {
-    int status;
+    int status = 0;
     pid_t pid = fork();
     if (pid == 0) {
         if (dlpi_lanes_again(w) != DLP_OK) _exit(9);
@@ -599,7 +604,7 @@ static void image_ways(dlpi_worker *w, const void *image, int depth, uint64_t k)
     if (wrong_ != NULL) return;
     if (depth > 1 && test_pick(&random_, rarely(4)) != 0) return;
     try_image(w, image, OTHERS_FIRST, depth, k);
-    for (int i = 0; i < (getenv("SOAK") ? 20 : redo ? 3 : 1); i++)
+    for (int i = 0; i < (getenv("SOAK") ? 20 : redo ? 6 : 1); i++)
         if (redo || i > 0 || test_pick(&random_, 2)) try_image(w, image, BESIDE_A_PEER, depth, k);
     if (depth == 1 && test_pick(&random_, rarely(40)) == 0) try_image(w, image, TWICE, depth, k);
 }
@@ -661,6 +666,7 @@ static void stopped_everywhere(dlpi_worker *w, const void *image) {
         pid = fork();
         if (pid == 0) {
             own_region(image, true);
+            random_ = dice;
             stopped(w, n, dice);
         }
         __atomic_fetch_add(&common->trials, 1, __ATOMIC_RELAXED);
@@ -709,6 +715,7 @@ static void real_deaths(dlpi_worker *w, int n) {
             if (image == NULL) abort();
             memcpy(image, pipe_->region, (size_t)pipe_->region_bytes);
             own_region(image, true);
+            random_ = dice;
             real_death(w, dice);
         }
         __atomic_fetch_add(&common->kills, 1, __ATOMIC_RELAXED);
@@ -723,10 +730,11 @@ static void real_deaths(dlpi_worker *w, int n) {
 
 static void say_scene(uint64_t number) {
     printf("scene %d: maps %d %d collate %d batch_workers %d lanes %d idempotent %d mode %d in %d "
-           "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d start %llx\n",
+           "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx\n",
            (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.batch_workers,
            now_.lanes, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who,
-           now_.before, now_.warm, now_.sleeps, now_.asleep, (unsigned long long)now_.start);
+           now_.before, now_.warm, now_.sleeps, now_.asleep, now_.rewound,
+           (unsigned long long)now_.start);
 }
 
 /* Bring the pipe to where the victim has something to do. */
@@ -751,6 +759,7 @@ static void scene_prepare(void) {
     for (int i = 0; i < now_.before; i++) dlpi_step(other);
     for (int i = 0; i < p->n_workers; i++) dlpi_clock_stop(&p->workers[i]);
     for (int i = 0; now_.asleep && i < p->n_work; i++) p->bells[i].bell[0].mask = 1u << !now_.who;
+    if (now_.rewound) dlpi_rewind(p, 0, p->n_work - 1);
     if (now_.asleep) p->ctl->want = now_.asleep == 1 ? p->base + 1 : UINT64_MAX;
     if (now_.sleeps == 2) { /* nothing is left for it */
         for (int i = 0; i < 400 && dlpi_step(other); i++) continue;
@@ -797,10 +806,10 @@ static int scene_stages(void) {
 /* The scenes that come first: a stage of each kind, and what can go wrong in it. */
 static bool scene_listed(uint64_t number) {
     static const scene list[] = {
-        {.item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1},
+        {.item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1, .rewound = 1},
         {.item_maps = 1, .mode = MODE_REPLACE, .fails = 1, .victim = 1, .before = 1},
         {.item_maps = 1, .mode = MODE_REPLACE, .fails = 1, .victim = 1, .idempotent = 1},
-        {.batch_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1, .warm = 1},
+        {.batch_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1, .rewound = 1},
         {.batch_maps = 1, .collate = 1, .mode = MODE_RETRY, .fails = 2, .victim = 2, .warm = 1},
         {.item_maps = 1, .mode = MODE_FLAKY, .fails = 1, .victim = 1, .idempotent = 1},
         {.mode = MODE_FLAKY, .before = 1},
@@ -849,6 +858,7 @@ static void scene_make(uint64_t number, uint64_t seed) {
     now_.warm = scene_raises() ? 0 : (int)test_pick(&random, 4);
     now_.asleep = (int)test_pick(&random, 3);
     now_.who = (int)test_pick(&random, 2);
+    now_.rewound = (int)test_pick(&random, 2);
     now_.start = starts[test_pick(&random, 5)];
 }
 
