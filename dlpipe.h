@@ -234,7 +234,7 @@
      cells are kept until then) or to fetch, unless the map says that it is idempotent.
 */
 
-#if defined(DLPIPE_IMPLEMENTATION) && !defined(_GNU_SOURCE)
+#if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* asked for here, before the first system header; taken back at the end */
 #define DLPI_ASKED_GNU_SOURCE
 #endif
@@ -4537,14 +4537,18 @@ static uint64_t dlpi_own_redo(const dlpi_worker *w, uint64_t b) {
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
    the slot and are done all over again. Bits first, then the claims, then the call to look again:
    whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
-   the one behind it. The first stage's claim is freed last, and carries our mark until then: who
-   dies in between is known by his own claim, or, once that is freed, by the mark; up to the last
-   store nobody can begin anew. */
+   the one behind it. The claims of the stages before carry our mark from before the first bit goes:
+   who dies in between is known by his own claim, or, once that is freed, by the mark; and who
+   recovers their last owner sees that they are no longer his. The first stage's is freed last, so
+   up to that store nobody can begin anew. */
 static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_own_freed(p, t->slot, t->b);
     uint64_t *first = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[0]));
-    DLPI_STORE_SEQ(&first[t->unit], dlpi_own_redo(w, t->b)); /* O1 -> O1 of recovery */
+    for (int k = 0; k < w->st->work; k++) {
+        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
+        DLPI_STORE_SEQ(&own[t->unit], dlpi_own_redo(w, t->b)); /* O1 -> O1 of recovery */
+    }
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
         DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
@@ -4595,7 +4599,7 @@ static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     uint64_t freed = dlpi_own_freed(p, s, b);
     uint64_t pub = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->pub); /* claimed */
     int first = dlpi_redo_first(p, w->st, pub);
-    dlpi_own_set(p, first, s, pub, dlpi_own_redo(w, b));
+    for (int k = first; k < w->st->work; k++) dlpi_own_set(p, k, s, pub, dlpi_own_redo(w, b));
     for (int k = first; k < w->st->work; k++) dlpi_stage_undo(p, k, s, b);
     for (int k = first + 1; k <= w->st->work; k++) dlpi_own_set(p, k, s, pub, freed);
     dlpi_own_set(p, first, s, pub, freed);
@@ -5734,6 +5738,8 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
     dlp_pipe *p = w->p;
     uint32_t missing = dlpi_unit_missing(dlpi_done(sst), t), row;
     if (missing == 0) return;
+    /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
+    if (DLPI_LOAD_SEQ(&dlpi_own(p, sst)[t->unit]) != own) return;
     if (dlpi_was_running(w, t->slot, &row) && row >= t->row && row < t->end &&
         (missing >> row % DLPI_WORD_ROWS & 1u) != 0) {
         uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
@@ -5752,6 +5758,7 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst 
     dlp_pipe *p = w->p;
     uint32_t row;
     if (dlpi_ready_past(DLPI_LOAD_SEQ(&sst->ready), b)) return; /* Y1 <- Y1 */
+    if (DLPI_LOAD_SEQ(dlpi_own(p, sst)) != own) return; /* O1 <- O1: as above */
     if (dlpi_was_running(w, s, &row) && row == UINT32_MAX) {
         uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
         dlpi_slot_at(p, s)->killed_by = why->signal;
@@ -5766,12 +5773,13 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst 
    what is left to do is to free the claims that carry its mark. */
 static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t pub) {
     dlp_pipe *p = w->p;
-    int first = dlpi_redo_first(p, w->st, pub);
-    uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[first]));
     uint64_t mark = dlpi_own_redo(w, b);
-    for (uint32_t u = 0; u < dlpi_stage_units(p, first, pub); u++)
-        if (DLPI_LOAD_SEQ(&own[u]) == mark) /* O1 <- O1 */
-            DLPI_STORE_SEQ(&own[u], dlpi_own_freed(p, s, b)); /* O1 -> O1 */
+    for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, pub); k--) {
+        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
+        for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
+            if (DLPI_LOAD_SEQ(&own[u]) == mark) /* O1 <- O1 */
+                DLPI_STORE_SEQ(&own[u], dlpi_own_freed(p, s, b)); /* O1 -> O1 */
+    }
 }
 
 /* What w had of the batch in slot s; and close that batch if the one who should have is dead. */
@@ -7473,7 +7481,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.length = w->length;
     w->item.n_fields = p->items.n;
     w->item.worker = (uint32_t)id;
-    w->item.seed = p->sampler->sampler.seed;
+    w->item.seed = p->sampler ? p->sampler->sampler.seed : 0; /* a pipe in the making has one */
     w->item.internal = w;
     if (st == NULL) return;
     if (st->work < p->n_work) w->bell = &p->bells[st->work];

@@ -1574,6 +1574,17 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     }
 }
 
+/* Start worker k for the first time. Returns 0, or errno: then the pipe has the error. */
+static int dlpi_proc_begin(dlp_pipe *p, int k) {
+    int errnum = dlpi_proc_start(p, k);
+    if (errnum != 0)
+        dlpi_proc_fail(p, dlpi_shm_of(p)->procs[k].w, DLP_ERR_SYSTEM, errnum,
+                       "a worker process can't be started");
+    return errnum;
+}
+
+/* The first worker of each stage is there before start returns; the others come meanwhile: a fork
+   of a large program takes long, 17 ms a GiB. */
 _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int errnum = 0;
@@ -1589,14 +1600,12 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
     s->task = -1;
     signal(SIGPIPE, SIG_IGN); /* the spare's */
-    for (int k = 0; errnum == 0 && k < s->n_procs; k++) {
-        errnum = dlpi_proc_start(p, k);
-        if (errnum != 0)
-            dlpi_proc_fail(p, s->procs[k].w, DLP_ERR_SYSTEM, errnum,
-                           "a worker process can't be started");
-    }
+    for (int k = 0; errnum == 0 && k < s->n_procs; k++)
+        if (s->procs[k].w->id == 0) errnum = dlpi_proc_begin(p, k);
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
     dlpi_wake_word(&p->ctl->processes_word);
+    for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++)
+        if (s->procs[k].w->id != 0) errnum = dlpi_proc_begin(p, k);
     if (errnum != 0) dlpi_supervisor_end(p, 1);
     dlpi_supervise(p);
 }
@@ -1955,7 +1964,7 @@ static bool dlpi_consumer_share_ok(dlp_consumer *c) {
 }
 
 static int dlpi_consumer_check(dlp_consumer *c, dlp_error *err) {
-    const dlpi_record *fields = &c->m->rec[DLPI_REC_FIELDS];
+    const dlpi_record *fields = c->m->rec + DLPI_REC_FIELDS;
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
     if (c->m->rec[DLPI_REC_SHARE].count == 0)
         return dlpi_error_set(err, DLP_ERR_STATE, "name", "the pipe is not shared: its "
@@ -2528,7 +2537,7 @@ static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd)
     dlp_pipe *p = malloc(sizeof *p);
     if (p == NULL) return NULL;
     *p = x->pipe;
-    memset(&p->d.resume, 0, sizeof p->d.resume);
+    p->d.resume = NULL;
     p->d.budget = NULL;
     p->d.log = NULL;
     p->d.shm = NULL;
@@ -2729,7 +2738,7 @@ static int dlpi_shm_look(dlp_pipe *p) {
                          "the supervisor process was killed, and the worker processes with it");
 }
 
-/* Wait until all workers were forked, or the error why not. */
+/* Wait until each stage has a worker, or the error why not. */
 static int dlpi_shm_started(dlp_pipe *p) {
     dlpi_ctl *ctl = p->ctl;
     for (;;) {
@@ -2974,7 +2983,7 @@ DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_con
     c->fd = -1;
     c->err.worker = -1;
     rc = dlp_monitor_open(&c->m, name, err);
-    if (rc == DLP_OK) rc = dlpi_consumer_check(c, err);
+    if (rc == DLP_OK && c->m != NULL) rc = dlpi_consumer_check(c, err);
     if (rc == DLP_OK) rc = dlpi_consumer_loans(c, desc, err);
     if (rc == DLP_OK) rc = dlpi_consumer_map(c, err);
     if (rc == DLP_OK) rc = dlpi_consumer_place(c, err);

@@ -238,7 +238,7 @@ if command -v clang-tidy >/dev/null 2>&1; then
     for f in examples/*.c; do
         # without the implementation, which has been looked at
         [ ! -f "$f" ] || tidy "$f" -DDLPIPE_IMPLEMENTATION_DONE \
-            -DDLPIPE_SHM_IMPLEMENTATION_DONE || bad=1
+            -DDLPIPE_SHM_IMPLEMENTATION_DONE -D_GNU_SOURCE || bad=1
     done
     echo "clang-tidy: $(clang-tidy --version | grep -o 'version [0-9.]*')"
 else

@@ -35,8 +35,6 @@ holds 2 batch_map__three_workers          N=1 DEATHS=1 K=2 W=3 CROWD_LAST
 holds 0 collate__one_row                  N=2 DEATHS=1 K=2 STAGED
 holds 1 collate__slots_go_round           N=3 DEATHS=1 K=2 STAGED
 holds 2 collate__two_deaths               N=2 DEATHS=2 K=2 STAGED
-holds 2 collate_map__map_dies             N=2 DEATHS=1 K=3 W=3 STAGED MORTAL=4
-holds 2 two_item_stages_and_map           N=1 DEATHS=1 K=3 W=3 NI=2 MORTAL=6
 holds 2 bells__two_fetch                  N=1 DEATHS=1 BELLS
 holds 1 bells__one_of_each_stage          N=1 DEATHS=1 BELLS K=2 NI=2
 holds 2 bells__item_map                   N=1 DEATHS=2 BELLS K=2 NI=2
@@ -51,7 +49,7 @@ fails 1 freed_values_repeat               FREED_ALIKE N=1 DEATHS=0 FAILS=2 K=2 N
 fails 0 freed_before_bits_are_taken       FREE_BEFORE_BITS N=1 DEATHS=2 K=2 NI=2
 fails 2 freed_before_ready_is_taken       FREE_BEFORE_READY N=1 DEATHS=1 K=2 W=3 CROWD_LAST
 fails 0 ready_is_taken_before_bits        READY_BEFORE_BITS N=1 DEATHS=2 K=2
-fails 2 the_same__nobody_dies             READY_BEFORE_BITS N=1 DEATHS=0 FAILS=1 K=2 W=3 ROWS=2 WORDS=2
+fails 2 ready_before_bits__nobody_dies READY_BEFORE_BITS N=1 DEATHS=0 FAILS=1 K=2 W=3 ROWS=2 WORDS=2
 fails 0 ready_without_redo_count          READY_WITHOUT_COUNT N=1 DEATHS=3 K=2
 fails 0 ready_as_the_batch_before_left_it READY_AS_BEFORE N=1 DEATHS=2 K=2
 fails 0 scan_hint_without_redo_count      SCAN_WITHOUT_COUNT N=1 DEATHS=1 K=2 ROWS=2 WORDS=2
@@ -67,7 +65,6 @@ fails 0 goes_back_without_owning          BACK_WITHOUT_OWNING N=1 DEATHS=1 FAILS
 fails 0 batch_goes_back_without_owning    BACK_WITHOUT_OWNING N=1 DEATHS=1 FAILS=1 K=2
 fails 2 own_word_read_once                OWN_READ_ONCE N=1 DEATHS=1 FAILS=1 K=2 NI=2 W=3
 fails 0 cell_freed_before_ready           CELL_FREED_BY_WORD N=2 DEATHS=1 K=2 STAGED
-fails 2 cell_freed_by_the_collate         CELL_FREED_BY_COLLATE N=2 DEATHS=1 K=3 W=3 STAGED MORTAL=4
 fails 0 bell_bits_stay                    BELL_BITS_STAY N=1 DEATHS=1 BELLS K=2 NI=2
 fails 0 recovery_wakes_nobody             WAKE_NOBODY N=1 DEATHS=1 BELLS
 LIST

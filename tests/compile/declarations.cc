@@ -1,5 +1,6 @@
 // The declarations in C++, used as a program would use them, linked with an implementation in C.
 #include "../../dlpipe.h"
+#include "../../dlpipe_shm.h"
 
 static int fetch(void *user, dlp_item *item) {
     *static_cast<uint64_t *>(item->data[0]) = item->index * *static_cast<uint64_t *>(user);
@@ -19,6 +20,9 @@ int main() {
     desc.dataset.user = &factor;
     desc.batch_size = 10;
     desc.num_workers = 2;
+    dlp_shm_desc shm = dlp_shm_desc(); // as a C++ program would fill it
+    shm.grace_ms = 100;
+    if (shm.start != DLP_SHM_FORK) return 1;
 
     dlp_pipe *pipe = nullptr;
     dlp_batch *batch = nullptr;

@@ -1,5 +1,6 @@
 /* A stranger's program: one loader, each item seen once. Compiled by tests/compile/matrix in many
-   ways, also with no flags at all. USER_ONLY: the implementation is in another file. */
+   ways, also with no flags at all. USER_ONLY: the implementation is in another file. WITH_SHM: its
+   workers are processes. */
 #ifndef USER_ONLY
 #define DLPIPE_IMPLEMENTATION
 #endif
@@ -11,6 +12,17 @@
 #endif
 #else
 #include "dlpipe.h"
+#endif
+#ifdef WITH_SHM
+#ifdef __has_include
+#if __has_include("dlpipe_shm.h")
+#include "dlpipe_shm.h"
+#else
+#include "../../dlpipe_shm.h"
+#endif
+#else
+#include "dlpipe_shm.h"
+#endif
 #endif
 #include <stdio.h>
 
@@ -30,6 +42,9 @@ int main(void) {
         .batch_size = 32,
         .num_workers = 3,
         .shuffle = 1,
+#ifdef WITH_SHM
+        .workers = {.placement = DLP_PLACE_PROCESSES},
+#endif
     };
     dlp_pipe *pipe = NULL;
     dlp_batch *batch = NULL;
