@@ -1581,6 +1581,7 @@ typedef struct dlp_worker_stats {
     int32_t process;            /* 1: a process of its own; 0: a thread, or inline */
     int32_t pid;                /* of the process it runs in; for display; 0: not begun */
     int32_t restarts;           /* times that it died and was begun anew */
+    int32_t died_by;            /* the signal that ended it last; 0: none, it exited */
 } dlp_worker_stats;
 
 typedef struct dlp_stage_stats {
@@ -1592,6 +1593,8 @@ typedef struct dlp_stage_stats {
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns;   /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;            /* time of one item, 0: not known yet */
     uint64_t ready;             /* batches waiting before it; the first stage: 0 */
+    uint64_t restarts;          /* worker processes that died and were begun anew */
+    int32_t died_by;            /* the signal that ended one of them last, 0: none, it exited */
 } dlp_stage_stats;
 
 enum {
@@ -3328,7 +3331,9 @@ typedef struct dlpi_wblock {
     char message[256];
     int32_t message_errno, process; /* 1: in a process of its own */
     uint32_t hist[DLPI_HIST];
-    int32_t pid, restarts; /* restarts: the supervisor's word */
+    int32_t pid;
+    int32_t restarts, died_by; /* the supervisor's words */
+    int32_t pad0;
 } dlpi_wblock;
 
 /* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
@@ -3374,7 +3379,7 @@ _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 104, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, restarts) + 4, "no hidden padding");
+_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, pad0) + 4, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
@@ -4860,7 +4865,7 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
         uint32_t number;
         const char *text;
     } names[] = {{6, "SIGABRT"}, {7, "SIGBUS"}, {8, "SIGFPE"}, {9, "SIGKILL"}, {11, "SIGSEGV"},
-                 {15, "SIGTERM"}, {0, "it called exit"}};
+                 {15, "SIGTERM"}, {0, "a call of exit"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].number == killed_by) return names[i].text;
     return "a signal";
@@ -7816,6 +7821,7 @@ static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worke
     out->process = w->st->w.placement == DLP_PLACE_PROCESSES && w->st->w.num_workers > 0;
     out->pid = DLPI_LOAD_RLX(&b->pid);
     out->restarts = DLPI_LOAD_RLX(&b->restarts);
+    out->died_by = DLPI_LOAD_RLX(&b->died_by);
     out->queued = w->view_dealt;
     for (uint32_t i = 0; i < w->st->n_producers && !p->view; i++) {
         uint32_t k = i * (uint32_t)w->st->n_workers + (uint32_t)w->id;
@@ -7865,6 +7871,8 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
         out->cpu_ns += DLPI_LOAD_RLX(&w->wb->cpu_ns);
         most = DLPI_LOAD_RLX(&w->wb->max_ns);
         if (most > out->max_ns) out->max_ns = most;
+        out->restarts += (uint64_t)DLPI_LOAD_RLX(&w->wb->restarts);
+        if (DLPI_LOAD_RLX(&w->wb->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&w->wb->died_by);
     }
     n = dlpi_hist_sum(p, st, hist);
     out->p50_ns = dlpi_percentile(hist, n, 50);
@@ -9643,6 +9651,12 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
                           "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64
                           " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
                           g->name, g->retried, g->replaced, g->left_out);
+        }
+        if (g->restarts > 0) {
+            dlpi_text_add(t,
+                          "Deaths: workers of '%.31s' were replaced %" PRIu64
+                          " times, the last of them died by %s; no item is lost.\n",
+                          g->name, g->restarts, dlpi_signal_text((uint32_t)g->died_by));
         }
     }
 }
