@@ -7475,7 +7475,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->trace =
         (dlp_trace_event *)(void *)(p->region + p->off_trace) + (size_t)global * p->trace_events;
     w->wb->current = UINT64_MAX;
-    if (st == NULL || st->w.placement != DLP_PLACE_PROCESSES) w->wb->pid = (int32_t)getpid();
+    if (w->wb->pid == 0 && (st == NULL || st->w.placement != DLP_PLACE_PROCESSES))
+        w->wb->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
     w->clock_every = 1;
     w->item.data = w->data;
     w->item.length = w->length;

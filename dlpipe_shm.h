@@ -2670,6 +2670,8 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name",
                              "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
     DLPI_SHM_RANGE(d->blob_bytes, 0, INT64_C(1) << 30, "blob_bytes", "0..2^30");
+    if (d->blob_bytes > 0 && d->blob == NULL)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.blob", "NULL, and blob_bytes is not 0");
     return DLP_OK;
 }
 
@@ -2734,6 +2736,10 @@ static int dlpi_shm_look(dlp_pipe *p) {
     int rc;
     if (!dlpi_supervisor_gone(s) || dlpi_stopped(p)) return DLP_OK;
     if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc; /* why it ended */
+    if (s->d.start == DLP_SHM_EXEC && DLPI_LOAD_ACQ(&p->ctl->processes) == 0) /* J1 <- J1 */
+        return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
+                             "the supervisor process ended before it had begun: is "
+                             "dlp_shm_main(argc, argv) the first line of main?");
     return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
                          "the supervisor process was killed, and the worker processes with it");
 }
