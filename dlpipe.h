@@ -3604,6 +3604,7 @@ struct dlp_pipe {
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
+    uint64_t looked_ns; /* for the processes */
     uint64_t epoch_now;   /* of the batch delivered last */
     int epoch_open;       /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
@@ -6435,6 +6436,13 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
+/* Are the processes still there? Who comes back without having waited need not look each time. */
+static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
+    if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
+    p->looked_ns = now;
+    return dlpi_shm->look(p);
+}
+
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc, rounds = 0;
@@ -6454,9 +6462,9 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
             if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
         }
         now = dlpi_now_ns();
+        if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
-        if (p->shm && (rc = dlpi_shm->look(p)) != DLP_OK) return rc;
         if (until - now < ns) ns = until - now;
         if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
         dlpi_caller_sleep(p, ns);
