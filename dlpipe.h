@@ -5430,24 +5430,53 @@ static bool dlpi_batch_in_place(const dlpi_stage *st) {
     return st->kind == DLP_STAGE_MAP_BATCH && !st->w.idempotent;
 }
 
+/* A batch callback begins: its time counts from now. */
+static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+    DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
+}
+
+/* The wait before a retry is no callback's time. */
+static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    if (ns == 0) return;
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns() + ns);
+    dlpi_batch_backoff(w, ns);
+}
+
+/* How often batch b failed in this stage: a stage of batches has its done words for that.
+   batch + 1 (56) | tries (8) */
+static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
+    uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st))); /* X1: claimed */
+    return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
+}
+
+static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
+    dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
+    uint32_t all = dlpi_rec_tries(DLPI_LOAD_RLX(&slot->batch_rec)); /* X1: claimed */
+    DLPI_STORE_REL(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries); /* X1 */
+    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0));           /* X1 */
+}
+
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or failure;
    DLPI_WENT_BACK: the batch goes through the stages before once more. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
         uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec), tries; /* X1: ours, claimed */
-        int rc = dlpi_rec_verdict(w, t->slot, rec);
+        int rc;
+        dlpi_batch_begins(w, t);
+        rc = dlpi_rec_verdict(w, t->slot, rec);
         if (rc == 0) rc = dlpi_batch_callback(w, t);
-        tries = dlpi_rec_tries(rec) + 1;
+        tries = dlpi_batch_tries(w, t) + 1;
         if (rc == 0 || rc == DLP_ERR_KILLED || (int)tries > w->st->w.retries) return rc;
         dlpi_bump(&w->wb->retried, 1);
-        DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, tries, 0)); /* X1 */
-        if (w->st->w.retry_backoff_ms) dlpi_batch_backoff(w, dlpi_backoff_ns(w->st, tries));
+        dlpi_batch_failed(w, t, tries);
+        dlpi_batch_pauses(w, w->st->w.retry_backoff_ms ? dlpi_backoff_ns(w->st, tries) : 0);
         if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);
         if (!dlpi_batch_in_place(w->st)) continue;
         dlpi_clock_out(w, t->b, slot->epoch, 0);
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
         dlpi_batch_redo(w, t->slot, t->b);
         return DLPI_WENT_BACK;
     }
@@ -5462,8 +5491,6 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     uint64_t *ready;
     int rc = 0;
     DLPI_STORE_RLX(&w->wb->current, t->b); /* for observers */
-    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
-    DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
     if (!skip) rc = dlpi_batch_try(w, t);
     if (rc == DLPI_WENT_BACK) return;
     if (rc != 0) {
