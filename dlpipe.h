@@ -7255,10 +7255,17 @@ static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
 /* Have all of the region's memory now: no process is to be killed in the middle of a batch because
    there is none. */
 static int dlpi_region_reserve(dlp_pipe *p) {
-    int rc = posix_fallocate(p->memfd, 0, (off_t)p->region_bytes);
-    if (rc == 0) return DLP_OK;
-    errno = rc;
-    return dlpi_system_fail(p, DLP_ERR_MEMORY, "reserving the region's memory");
+    const uint64_t piece = 2u << 20; /* any signal interrupts it (before Linux 6.13), and undoes it:
+                                        of a whole region a program with a timer would get none */
+    for (uint64_t at = 0; at < p->region_bytes;) {
+        uint64_t n = p->region_bytes - at < piece ? p->region_bytes - at : piece;
+        int rc = posix_fallocate(p->memfd, (off_t)at, (off_t)n);
+        if (rc == 0) at += n;
+        if (rc == 0 || rc == EINTR) continue;
+        errno = rc;
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, "reserving the region's memory");
+    }
+    return DLP_OK;
 }
 
 /* In a process that was forked later this page is zero: a pipe is its owner's alone. */
