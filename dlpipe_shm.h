@@ -1355,6 +1355,13 @@ _Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
     dlpi_process_worker(p, dlpi_shm_of(p)->procs[k].w);
 }
 
+/* What a worker had that we killed for no fault of its item. */
+static void dlpi_recover_blameless(dlpi_worker *w) {
+    const dlpi_death why = {SIGKILL, false};
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 of a dead worker */
+    dlpi_recover(w, &why);
+}
+
 /* Fork; the child is worker k, or the spare (k = n_procs), whose tasks come from task. Watches it.
    Returns its pid, or -errno. */
 static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
@@ -1369,8 +1376,9 @@ static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     if (pid < 0) return -errno;
     s->fds[k + 2].fd = dlpi_pidfd_open(pid);
     if (s->fds[k + 2].fd >= 0) return pid;
-    kill(pid, SIGKILL); /* no descriptor is left to watch it by */
+    kill(pid, SIGKILL); /* no descriptor is left to watch it by; but it may have had work */
     waitpid(pid, NULL, 0);
+    if (k < s->n_procs) dlpi_recover_blameless(s->procs[k].w);
     return -EMFILE;
 }
 
@@ -1463,6 +1471,13 @@ static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, int status)
     return true;
 }
 
+/* Was it killed for an item that it finished in the end, and had begun another one? */
+static bool dlpi_proc_next_item(const dlpi_proc *proc) {
+    const dlpi_wblock *wb = proc->w->wb;
+    return proc->late && (DLPI_LOAD_RLX(&wb->running) != proc->watched_item || /* X2 of the dead */
+                          DLPI_LOAD_RLX(&wb->since_ns) != proc->watched_since);
+}
+
 static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_proc *proc = &s->procs[k];
@@ -1475,7 +1490,8 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     why.signal = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0;
     why.late = proc->late;
     state = DLPI_LOAD_RLX(&wb->state); /* of a dead process */
-    if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
+    if (!dlpi_stopped(p) && dlpi_proc_next_item(proc)) dlpi_recover_blameless(proc->w);
+    else if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
     if (!dlpi_proc_again(p, proc, state, status)) return;
     DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
     dlpi_bump(&p->ctl->restarts, 1);
