@@ -1578,8 +1578,8 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         dlpi_spare_keep(p);
         now = dlpi_now_ns();
         if (p->deadline_ns != 0) { /* a nap that was much longer: we were stopped, too */
-            uint64_t most = (uint64_t)nap * 2000000u, passed = now - looked;
-            dlpi_procs_deadlines(p, passed < most ? passed : most);
+            uint64_t most = (uint64_t)nap * 2000000u + 10000000u, passed = now - looked;
+            dlpi_procs_deadlines(p, passed < most ? passed : 0);
         }
         looked = now;
         if (!dlpi_stopped(p)) continue;
