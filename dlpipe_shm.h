@@ -1546,6 +1546,12 @@ _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_supervisor_end(p, 0);
 }
 
+static bool dlpi_caller_gone(const dlpi_shm_state *s) {
+    struct pollfd fds[2] = {s->fds[0], s->fds[1]};
+    if (poll(fds, 2, 0) <= 0) return false;
+    return fds[0].revents != 0 || (fds[1].revents & (POLLHUP | POLLERR)) != 0;
+}
+
 /* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a look round costs
    as much as a worker's; so only deadlines, which are clocks, want it often. */
 static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
@@ -1616,12 +1622,16 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
     s->task = -1;
     signal(SIGPIPE, SIG_IGN); /* the spare's */
-    for (int k = 0; errnum == 0 && k < s->n_procs; k++)
+    for (int k = 0; errnum == 0 && k < s->n_procs; k++) {
+        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
         if (s->procs[k].w->id == 0) errnum = dlpi_proc_begin(p, k);
+    }
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
     dlpi_wake_word(&p->ctl->processes_word);
-    for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++)
+    for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++) {
+        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
         if (s->procs[k].w->id != 0) errnum = dlpi_proc_begin(p, k);
+    }
     if (errnum != 0) dlpi_supervisor_end(p, 1);
     dlpi_supervise(p);
 }
