@@ -4827,7 +4827,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     }
     other = dlpi_order_replacement(&w->order, w->item.epoch, w->item.position, repl);
     dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl));
-    index[row] = other;
+    DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->wb->replaced, 1);
     dlpi_skip_note(w, &w->item, code, other);
     return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;

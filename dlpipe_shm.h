@@ -2849,6 +2849,7 @@ static void dlpi_shm_await(dlp_pipe *p) {
     if (s->supervisor_fd >= 0) /* the user may have waited for it, or ignore SIGCHLD */
         while (waitid((idtype_t)3, (id_t)s->supervisor_fd, &info, WEXITED) < 0 && errno == EINTR)
             continue; /* 3: P_PIDFD */
+    else waitpid(s->supervisor, NULL, 0);
     s->supervisor = 0;
 }
 
