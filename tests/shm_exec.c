@@ -1,6 +1,6 @@
-/* Worker processes that begin by exec (DLP_SHM_EXEC): this very program, run anew, which has nothing
-   of the caller's memory but what it is told. As each case may need a caller of its own, the program
-   runs itself: SHM_EXEC_CASE says as which. shm_exec */
+/* Worker processes that begin by exec (DLP_SHM_EXEC): this very program, run anew, with nothing of
+   the caller's memory but what it is told. Some cases need a caller of their own: the program then
+   runs itself, and SHM_EXEC_CASE says as which. shm_exec */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
@@ -143,7 +143,8 @@ static void exec_rig(rig *r, uint64_t n_items, int workers, int dispatch) {
 static void expect_all(rig *r, uint64_t kill_before) {
     dlp_pipe *p;
     dlp_batch *b;
-    uint64_t n = 0, per = rig_batches(r), epochs = r->repeat.epochs ? (uint64_t)r->repeat.epochs : 1;
+    uint64_t n = 0, per = rig_batches(r);
+    uint64_t epochs = r->repeat.epochs ? (uint64_t)r->repeat.epochs : 1;
     int rc = DLP_OK;
     if (rig_open(r, &p) != DLP_OK) return;
     while (rc == DLP_OK) {
@@ -156,8 +157,7 @@ static void expect_all(rig *r, uint64_t kill_before) {
                 dlpi_nap(1000000);
         }
         if ((rc = dlp_pipe_next(p, &b, 20000)) != DLP_OK) break;
-        if (r->sampler.subset) for (uint32_t i = 0; i < b->count; i++) CHECK(b->index[i] % 3 == 1);
-        else CHECK(rig_batch_same(r, b, n / per, n % per));
+        CHECK(rig_batch_same(r, b, n / per, n % per));
         n++;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
@@ -194,48 +194,39 @@ static void exec__orders__same_bytes(int order) {
     expect_all(&r, UINT64_MAX);
 }
 
+/* Each item of the subset comes once. CPU numbers lie before it, of odd counts. */
 static void exec__subset__its_items(void) {
     static uint64_t subset[333];
-    static int32_t cpus[3] = {0, 0, 0};
+    static const int32_t cpus[3] = {0, 0, 0};
+    uint64_t sum = 0, n = 0, expected = 0, mask[16] = {0};
+    dlp_pipe *p;
+    dlp_batch *b;
     rig r;
-    for (uint64_t i = 0; i < 333; i++) subset[i] = 3 * i + 1;
+    int rc;
+    if (syscall(SYS_sched_getaffinity, 0, sizeof mask, mask) < 0 || (mask[0] & 1) == 0) return;
     exec_rig(&r, 1000, 2, 0);
+    for (uint64_t i = 0; i < 333; i++) expected += subset[i] = 3 * i + 1;
     r.sampler.subset = subset;
     r.sampler.n_subset = 333;
-    r.batch.last = DLP_LAST_DROP;
+    r.batch.last = DLP_LAST_SHORT;
     r.n_item_maps = 1;
-    r.fetch.affinity = cpus; /* lies before the subset, and is of an odd size */
+    r.fetch.affinity = r.item_map[0].workers.affinity = cpus;
     r.fetch.n_affinity = 3;
-    r.item_map[0].workers.affinity = cpus;
     r.item_map[0].workers.n_affinity = 1;
     blob_.cpu[0] = blob_.cpu[1] = 0;
-    if (!on_cpu(0)) { /* may CPU 0 be had at all? */
-        uint64_t mask[16] = {0};
-        if (syscall(SYS_sched_getaffinity, 0, sizeof mask, mask) < 0 || (mask[0] & 1) == 0) return;
-    }
-    r.sampler.samples_per_epoch = 0;
-    {
-        dlp_pipe *p;
-        dlp_batch *b;
-        uint64_t sum = 0, n = 0, expected = 0;
-        int rc;
-        r.batch.last = DLP_LAST_SHORT;
-        for (uint64_t i = 0; i < 333; i++) expected += subset[i];
-        if (rig_open(&r, &p) != DLP_OK) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
-            for (uint32_t i = 0; i < b->count; i++) {
-                uint32_t label;
-                memcpy(&label, (const uint8_t *)b->fields[1].data + 4 * i, 4);
-                CHECK(label == b->index[i]);
-                sum += label;
-            }
-            n += b->count;
-            dlp_pipe_release(p, b);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        const uint32_t *label = b->fields[1].data;
+        for (uint32_t i = 0; i < b->count; i++) {
+            CHECK(label[i] == b->index[i] && label[i] % 3 == 1);
+            sum += label[i];
         }
-        if (rc != DLP_END) rig_say(p, rc);
-        CHECK(rc == DLP_END && n == 333 && sum == expected);
-        CHECK(dlp_pipe_close(p) == DLP_OK);
+        n += b->count;
+        dlp_pipe_release(p, b);
     }
+    if (rc != DLP_END) rig_say(p, rc);
+    CHECK(rc == DLP_END && n == 333 && sum == expected);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
 static void exec__affinity__each_its_own(void) {
@@ -373,14 +364,12 @@ static void exec__init_fails__told(void) {
 
 static void exec__blob_that_is_none__refused(void) {
     rig r;
+    dlp_pipe *p = NULL;
+    dlp_error e;
     exec_rig(&r, 100, 2, 0);
     shm_.blob = NULL;
-    {
-        dlp_pipe *p = NULL;
-        dlp_error e;
-        CHECK(dlp_pipe_open(&p, &r.pipe, &e) == DLP_ERR_ARG && strcmp(e.field, "shm.blob") == 0);
-        dlp_pipe_close(p);
-    }
+    CHECK(dlp_pipe_open(&p, &r.pipe, &e) == DLP_ERR_ARG && strcmp(e.field, "shm.blob") == 0);
+    dlp_pipe_close(p);
 }
 
 static void exec__names__kept_apart(void) {
