@@ -3532,6 +3532,7 @@ struct dlp_pipe {
     uint32_t stop_asked;  /* S2: stop may be called from the first moment on */
     uint32_t can_ring;    /* S2: ctl and bells are there */
     int32_t pid;
+    int in_worker;        /* 1: this is one of its worker processes: a callback may call stop */
     int view;             /* 1: a copy that a monitor looks at: there is nothing to run or free */
     uint64_t view_ns;     /* when that copy was made */
     dlp_error err;
@@ -8246,7 +8247,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p == NULL || p->view || dlpi_forked(p)) return;
+    if (p == NULL || p->view || (dlpi_forked(p) && !p->in_worker)) return;
     DLPI_STORE_SEQ(&p->stop_asked, 1u);                     /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->can_ring) != 0) dlpi_stop_now(p); /* S2 <- S2 */
     errno = saved;

@@ -1307,7 +1307,7 @@ static void dlpi_process_bind(pid_t supervisor) {
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     signal(SIGPIPE, SIG_DFL); /* as a new program has it */
-    w->started = w->process = 1;
+    p->in_worker = w->started = w->process = 1;
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
     if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) {
@@ -1559,7 +1559,7 @@ static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
     if (kill_at != 0) {
         now = dlpi_now_ns();
-        if (kill_at < now + ns) ns = kill_at > now ? kill_at - now : 0;
+        if (kill_at < now + ns) ns = kill_at > now ? kill_at - now : 10000000; /* they die slowly */
     }
     return (int)((ns + 999999) / 1000000);
 }
@@ -2348,7 +2348,7 @@ static int dlpi_callback_note(dlp_pipe *p, const dlpi_stage *st, const char *fie
     }
     dlpi_error_set(&e, DLP_ERR_ARG, field,
                    "workers that begin by exec find callbacks by name, and this one has none: say "
-                   "DLP_SHM_CALLBACK(function) in its file");
+                   "DLP_SHM_CALLBACK(function) in its file (no two may have the same)");
     if (st) dlpi_copy_text(e.stage, sizeof e.stage, st->name);
     return dlpi_pipe_fail(p, &e);
 }
