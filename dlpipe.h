@@ -3546,6 +3546,7 @@ struct dlp_pipe {
     uint32_t stop_asked;  /* S2: stop may be called from the first moment on */
     uint32_t can_ring;    /* S2: ctl and bells are there */
     int32_t pid;
+    int in_worker;        /* 1: this is one of its worker processes: a callback may call stop */
     int view;             /* 1: a copy that a monitor looks at: there is nothing to run or free */
     uint64_t view_ns;     /* when that copy was made */
     dlp_error err;
@@ -3618,6 +3619,7 @@ struct dlp_pipe {
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
+    uint64_t looked_ns; /* for the processes */
     uint64_t epoch_now;   /* of the batch delivered last */
     int epoch_open;       /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
@@ -4840,7 +4842,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     }
     other = dlpi_order_replacement(&w->order, w->item.epoch, w->item.position, repl);
     dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl));
-    index[row] = other;
+    DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->wb->replaced, 1);
     dlpi_skip_note(w, &w->item, code, other);
     return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
@@ -5443,24 +5445,53 @@ static bool dlpi_batch_in_place(const dlpi_stage *st) {
     return st->kind == DLP_STAGE_MAP_BATCH && !st->w.idempotent;
 }
 
+/* A batch callback begins: its time counts from now. */
+static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+    DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
+}
+
+/* The wait before a retry is no callback's time. */
+static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    if (ns == 0) return;
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns() + ns);
+    dlpi_batch_backoff(w, ns);
+}
+
+/* How often batch b failed in this stage: a stage of batches has its done words for that.
+   batch + 1 (56) | tries (8) */
+static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
+    uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st))); /* X1: claimed */
+    return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
+}
+
+static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
+    dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
+    uint32_t all = dlpi_rec_tries(DLPI_LOAD_RLX(&slot->batch_rec)); /* X1: claimed */
+    DLPI_STORE_REL(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries); /* X1 */
+    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0));           /* X1 */
+}
+
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or failure;
    DLPI_WENT_BACK: the batch goes through the stages before once more. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
         uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec), tries; /* X1: ours, claimed */
-        int rc = dlpi_rec_verdict(w, t->slot, rec);
+        int rc;
+        dlpi_batch_begins(w, t);
+        rc = dlpi_rec_verdict(w, t->slot, rec);
         if (rc == 0) rc = dlpi_batch_callback(w, t);
-        tries = dlpi_rec_tries(rec) + 1;
+        tries = dlpi_batch_tries(w, t) + 1;
         if (rc == 0 || rc == DLP_ERR_KILLED || (int)tries > w->st->w.retries) return rc;
         dlpi_bump(&w->wb->retried, 1);
-        DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, tries, 0)); /* X1 */
-        if (w->st->w.retry_backoff_ms) dlpi_batch_backoff(w, dlpi_backoff_ns(w->st, tries));
+        dlpi_batch_failed(w, t, tries);
+        dlpi_batch_pauses(w, w->st->w.retry_backoff_ms ? dlpi_backoff_ns(w->st, tries) : 0);
         if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);
         if (!dlpi_batch_in_place(w->st)) continue;
         dlpi_clock_out(w, t->b, slot->epoch, 0);
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
         dlpi_batch_redo(w, t->slot, t->b);
         return DLPI_WENT_BACK;
     }
@@ -5475,8 +5506,6 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     uint64_t *ready;
     int rc = 0;
     DLPI_STORE_RLX(&w->wb->current, t->b); /* for observers */
-    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
-    DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
     if (!skip) rc = dlpi_batch_try(w, t);
     if (rc == DLPI_WENT_BACK) return;
     if (rc != 0) {
@@ -6449,6 +6478,13 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
+/* Are the processes still there? Who comes back without having waited need not look each time. */
+static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
+    if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
+    p->looked_ns = now;
+    return dlpi_shm->look(p);
+}
+
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc, rounds = 0;
@@ -6468,9 +6504,9 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
             if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
         }
         now = dlpi_now_ns();
+        if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
-        if (p->shm && (rc = dlpi_shm->look(p)) != DLP_OK) return rc;
         if (until - now < ns) ns = until - now;
         if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
         dlpi_caller_sleep(p, ns);
@@ -7234,10 +7270,17 @@ static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
 /* Have all of the region's memory now: no process is to be killed in the middle of a batch because
    there is none. */
 static int dlpi_region_reserve(dlp_pipe *p) {
-    int rc = posix_fallocate(p->memfd, 0, (off_t)p->region_bytes);
-    if (rc == 0) return DLP_OK;
-    errno = rc;
-    return dlpi_system_fail(p, DLP_ERR_MEMORY, "reserving the region's memory");
+    const uint64_t piece = 2u << 20; /* any signal interrupts it (before Linux 6.13), and undoes it:
+                                        of a whole region a program with a timer would get none */
+    for (uint64_t at = 0; at < p->region_bytes;) {
+        uint64_t n = p->region_bytes - at < piece ? p->region_bytes - at : piece;
+        int rc = posix_fallocate(p->memfd, (off_t)at, (off_t)n);
+        if (rc == 0) at += n;
+        if (rc == 0 || rc == EINTR) continue;
+        errno = rc;
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, "reserving the region's memory");
+    }
+    return DLP_OK;
 }
 
 /* In a process that was forked later this page is zero: a pipe is its owner's alone. */
@@ -7489,7 +7532,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->trace =
         (dlp_trace_event *)(void *)(p->region + p->off_trace) + (size_t)global * p->trace_events;
     w->wb->current = UINT64_MAX;
-    if (st == NULL || st->w.placement != DLP_PLACE_PROCESSES) w->wb->pid = (int32_t)getpid();
+    if (w->wb->pid == 0 && (st == NULL || st->w.placement != DLP_PLACE_PROCESSES))
+        w->wb->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
     w->clock_every = 1;
     w->item.data = w->data;
     w->item.length = w->length;
@@ -8266,7 +8310,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p == NULL || p->view || dlpi_forked(p)) return;
+    if (p == NULL || p->view || (dlpi_forked(p) && !p->in_worker)) return;
     DLPI_STORE_SEQ(&p->stop_asked, 1u);                     /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->can_ring) != 0) dlpi_stop_now(p); /* S2 <- S2 */
     errno = saved;

@@ -1307,7 +1307,7 @@ static void dlpi_process_bind(pid_t supervisor) {
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     signal(SIGPIPE, SIG_DFL); /* as a new program has it */
-    w->started = w->process = 1;
+    p->in_worker = w->started = w->process = 1;
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
     if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) {
@@ -1355,6 +1355,13 @@ _Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
     dlpi_process_worker(p, dlpi_shm_of(p)->procs[k].w);
 }
 
+/* What a worker had that we killed for no fault of its item. */
+static void dlpi_recover_blameless(dlpi_worker *w) {
+    const dlpi_death why = {SIGKILL, false};
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 of a dead worker */
+    dlpi_recover(w, &why);
+}
+
 /* Fork; the child is worker k, or the spare (k = n_procs), whose tasks come from task. Watches it.
    Returns its pid, or -errno. */
 static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
@@ -1369,8 +1376,9 @@ static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     if (pid < 0) return -errno;
     s->fds[k + 2].fd = dlpi_pidfd_open(pid);
     if (s->fds[k + 2].fd >= 0) return pid;
-    kill(pid, SIGKILL); /* no descriptor is left to watch it by */
+    kill(pid, SIGKILL); /* no descriptor is left to watch it by; but it may have had work */
     waitpid(pid, NULL, 0);
+    if (k < s->n_procs) dlpi_recover_blameless(s->procs[k].w);
     return -EMFILE;
 }
 
@@ -1463,6 +1471,13 @@ static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, int status)
     return true;
 }
 
+/* Was it killed for an item that it finished in the end, and had begun another one? */
+static bool dlpi_proc_next_item(const dlpi_proc *proc) {
+    const dlpi_wblock *wb = proc->w->wb;
+    return proc->late && (DLPI_LOAD_RLX(&wb->running) != proc->watched_item || /* X2 of the dead */
+                          DLPI_LOAD_RLX(&wb->since_ns) != proc->watched_since);
+}
+
 static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_proc *proc = &s->procs[k];
@@ -1475,7 +1490,8 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     why.signal = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0;
     why.late = proc->late;
     state = DLPI_LOAD_RLX(&wb->state); /* of a dead process */
-    if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
+    if (!dlpi_stopped(p) && dlpi_proc_next_item(proc)) dlpi_recover_blameless(proc->w);
+    else if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
     if (!dlpi_proc_again(p, proc, state, status)) return;
     DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
     DLPI_STORE_RLX(&wb->died_by, (int32_t)why.signal);               /* statistics */
@@ -1531,6 +1547,12 @@ _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_supervisor_end(p, 0);
 }
 
+static bool dlpi_caller_gone(const dlpi_shm_state *s) {
+    struct pollfd fds[2] = {s->fds[0], s->fds[1]};
+    if (poll(fds, 2, 0) <= 0) return false;
+    return fds[0].revents != 0 || (fds[1].revents & (POLLHUP | POLLERR)) != 0;
+}
+
 /* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a look round costs
    as much as a worker's; so only deadlines, which are clocks, want it often. */
 static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
@@ -1538,7 +1560,7 @@ static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
     if (kill_at != 0) {
         now = dlpi_now_ns();
-        if (kill_at < now + ns) ns = kill_at > now ? kill_at - now : 0;
+        if (kill_at < now + ns) ns = kill_at > now ? kill_at - now : 10000000; /* they die slowly */
     }
     return (int)((ns + 999999) / 1000000);
 }
@@ -1563,8 +1585,8 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         dlpi_spare_keep(p);
         now = dlpi_now_ns();
         if (p->deadline_ns != 0) { /* a nap that was much longer: we were stopped, too */
-            uint64_t most = (uint64_t)nap * 2000000u, passed = now - looked;
-            dlpi_procs_deadlines(p, passed < most ? passed : most);
+            uint64_t most = (uint64_t)nap * 2000000u + 10000000u, passed = now - looked;
+            dlpi_procs_deadlines(p, passed < most ? passed : 0);
         }
         looked = now;
         if (!dlpi_stopped(p)) continue;
@@ -1601,12 +1623,16 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
     s->task = -1;
     signal(SIGPIPE, SIG_IGN); /* the spare's */
-    for (int k = 0; errnum == 0 && k < s->n_procs; k++)
+    for (int k = 0; errnum == 0 && k < s->n_procs; k++) {
+        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
         if (s->procs[k].w->id == 0) errnum = dlpi_proc_begin(p, k);
+    }
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
     dlpi_wake_word(&p->ctl->processes_word);
-    for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++)
+    for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++) {
+        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
         if (s->procs[k].w->id != 0) errnum = dlpi_proc_begin(p, k);
+    }
     if (errnum != 0) dlpi_supervisor_end(p, 1);
     dlpi_supervise(p);
 }
@@ -2323,7 +2349,7 @@ static int dlpi_callback_note(dlp_pipe *p, const dlpi_stage *st, const char *fie
     }
     dlpi_error_set(&e, DLP_ERR_ARG, field,
                    "workers that begin by exec find callbacks by name, and this one has none: say "
-                   "DLP_SHM_CALLBACK(function) in its file");
+                   "DLP_SHM_CALLBACK(function) in its file (no two may have the same)");
     if (st) dlpi_copy_text(e.stage, sizeof e.stage, st->name);
     return dlpi_pipe_fail(p, &e);
 }
@@ -2671,6 +2697,8 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name",
                              "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
     DLPI_SHM_RANGE(d->blob_bytes, 0, INT64_C(1) << 30, "blob_bytes", "0..2^30");
+    if (d->blob_bytes > 0 && d->blob == NULL)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.blob", "NULL, and blob_bytes is not 0");
     return DLP_OK;
 }
 
@@ -2735,6 +2763,10 @@ static int dlpi_shm_look(dlp_pipe *p) {
     int rc;
     if (!dlpi_supervisor_gone(s) || dlpi_stopped(p)) return DLP_OK;
     if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc; /* why it ended */
+    if (s->d.start == DLP_SHM_EXEC && DLPI_LOAD_ACQ(&p->ctl->processes) == 0) /* J1 <- J1 */
+        return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
+                             "the supervisor process ended before it had begun: is "
+                             "dlp_shm_main(argc, argv) the first line of main?");
     return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
                          "the supervisor process was killed, and the worker processes with it");
 }
@@ -2818,6 +2850,7 @@ static void dlpi_shm_await(dlp_pipe *p) {
     if (s->supervisor_fd >= 0) /* the user may have waited for it, or ignore SIGCHLD */
         while (waitid((idtype_t)3, (id_t)s->supervisor_fd, &info, WEXITED) < 0 && errno == EINTR)
             continue; /* 3: P_PIDFD */
+    else waitpid(s->supervisor, NULL, 0);
     s->supervisor = 0;
 }
 
