@@ -4225,6 +4225,7 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
         dlpi_ring_transfer(p->ctl);
     } else {
         dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_ring_share(p->share);
     }
 }
 
@@ -5671,8 +5672,8 @@ static void *dlpi_thread_feeder(void *arg) {
         word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
         if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
-            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS,
-                            (int)ctl->shared);
+            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, /* dead consumers ring no bell */
+                            p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
     }
     dlpi_thread_over(w);
@@ -7226,14 +7227,21 @@ static int dlpi_region_reserve(dlp_pipe *p) {
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "reserving the region's memory");
 }
 
-/* In a process that was forked later this page is zero: a pipe is its owner's alone. */
+#if defined(__linux__)
+/* In a process that was forked later this page is zero: a pipe is its owner's alone. NULL: none. */
+static uint8_t *dlpi_alive_page(void) {
+    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
+    *(uint8_t *)at = 1;
+    return at;
+}
+#endif
+
 static int dlpi_alive_map(dlp_pipe *p) {
 #if defined(__linux__)
-    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
-    p->alive = at;
-    madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
-    *p->alive = 1;
+    p->alive = dlpi_alive_page();
+    if (p->alive == NULL) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
 #else
     DLPI_UNUSED(p);
 #endif
@@ -8153,6 +8161,7 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
     if (p->n_held >= p->max_held) return DLP_ERR_HELD;
@@ -8186,6 +8195,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE;
     if (p->err.code != 0) return p->err.code;
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
@@ -8230,6 +8240,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* who is how far? */
     if (batch != NULL) {
         slot = (uint32_t)(uintptr_t)batch->internal;
         if (slot >= p->n_slots || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;

@@ -1782,6 +1782,7 @@ static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     uint64_t b = dlpi_share_given(p, k) - 1, taker;
     uint32_t who;
     if (b + 1 == 0) return true;
+    if (h->serve_only && b >= DLPI_LOAD_RLX(&p->ctl->base)) return false; /* V1: not counted yet */
     if (!dlpi_ready_past(DLPI_LOAD_SEQ(&dlpi_sst_at(p, k, dlpi_final(p))->ready), b)) /* Y1 <- Y1 */
         return false;
     if (h->mode == DLP_SHARE_ONE) {
@@ -1869,21 +1870,23 @@ static int dlpi_share_begin(dlp_pipe *p) {
 
 static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     dlpi_ctl *ctl = p->ctl;
-    uint64_t now, until = UINT64_MAX;
+    uint64_t now, until = UINT64_MAX, nap = DLPI_SLEEP_NS;
     int rc;
     if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     if (timeout_ms == DLP_NOWAIT) until = 0;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < nap) nap = p->deadline_ns / 4;
     for (;;) {
         uint32_t word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
-        DLPI_STORE_SEQ(&ctl->want, UINT64_MAX);           /* B1 -> B1 */
+        DLPI_STORE_SEQ(&ctl->want, UINT64_MAX - 1);       /* B1 -> B1: no batch, but all else */
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
         if (DLPI_LOAD_SEQ(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
         if ((rc = dlpi_shm->look(p)) != DLP_OK) return rc;
         now = dlpi_now_ns();
+        if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
-        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX,
-                        until - now < DLPI_SLEEP_NS ? until - now : DLPI_SLEEP_NS, 1);
+        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, until - now < nap ? until - now : nap,
+                        1);
     }
 }
 
@@ -1912,6 +1915,7 @@ struct dlp_consumer {
     uint64_t *released, final_at;
     uint64_t cursor, life;
     bool admitted;
+    uint8_t *alive; /* a page that is zero in a process forked from this one */
     dlpi_loan *loans;
     dlp_error err;
 };
@@ -2186,6 +2190,7 @@ static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
         rc = dlpi_consumer_have(c, c->cursor, s, out);
         c->cursor++;
         DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+        if (c->layout.serve_only) dlpi_ring_feeder(c->ctl); /* a credit, if all others took it */
         if (rc != DLP_SKIP) return rc;
     }
 }
@@ -2223,6 +2228,7 @@ static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
         ready = (const uint64_t *)(const void *)(dlpi_consumer_slot(c, s) + c->final_at);
         if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
         if (!DLPI_CAS_SEQ(&takers[s], &taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
+        dlpi_ring_feeder(c->ctl); /* a credit */
         rc = dlpi_consumer_have(c, b, s, out);
         if (rc != DLP_SKIP) return rc;
     }
@@ -2985,6 +2991,8 @@ DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_con
     rc = dlp_monitor_open(&c->m, name, err);
     if (rc == DLP_OK && c->m != NULL) rc = dlpi_consumer_check(c, err);
     if (rc == DLP_OK) rc = dlpi_consumer_loans(c, desc, err);
+    if (rc == DLP_OK && (c->alive = dlpi_alive_page()) == NULL)
+        rc = dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     if (rc == DLP_OK) rc = dlpi_consumer_map(c, err);
     if (rc == DLP_OK) rc = dlpi_consumer_place(c, err);
     if (rc != DLP_OK) {
@@ -2999,6 +3007,7 @@ DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
     int rc;
     if (c == NULL || out == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (*c->alive == 0) return DLP_ERR_FORKED;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;
     rc = dlpi_consumer_try(c, out);
     for (int i = 0; rc == DLP_EMPTY && timeout_ms != DLP_NOWAIT && i < 300; i++) {
@@ -3018,6 +3027,7 @@ DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
 
 DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch) {
     if (c == NULL || batch == NULL) return DLP_ERR_ARG;
+    if (*c->alive == 0) return DLP_ERR_FORKED;
     for (uint32_t i = 0; i < c->max_held; i++) {
         dlpi_loan *loan = &c->loans[i];
         if (batch != &loan->batch || !loan->used) continue;
@@ -3036,12 +3046,13 @@ DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c) {
 
 DLPDEF void dlp_consumer_close(dlp_consumer *c) {
     if (c == NULL) return;
-    if (c->mine != NULL) {
+    if (c->mine != NULL && *c->alive != 0) {
         DLPI_STORE_SEQ(&c->mine->life, c->life + 1); /* H2 -> H2: even */
         dlpi_ring_feeder(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
     if (c->fd >= 0) close(c->fd);
+    if (c->alive != NULL) munmap(c->alive, 4096);
     for (uint32_t i = 0; c->loans != NULL && i < c->max_held; i++) free(c->loans[i].valid);
     free(c->loans);
     dlp_monitor_close(c->m);
