@@ -274,18 +274,23 @@ static void serve_only__one_credit__fetched_while_they_work(int share) {
     dlp_pipe *p;
     dlp_consumer *c;
     dlp_batch *b;
-    uint64_t until;
+    int quick = 0;
     shared_rig(&r, &d, share, 1, DLP_PLACE_THREADS);
     r.pipe.prefetch_factor = 1;
     r.pipe.max_held = 1;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_consumer_open(&c, name, NULL, NULL) == DLP_OK);
-    CHECK(dlp_consumer_next(c, &b, 5000) == DLP_OK);
-    until = dlpi_now_ns() + UINT64_C(3000000000);
-    do dlpi_nap(1000000);
-    while (DLPI_LOAD_SEQ(&p->ctl->tail) < 2 && dlpi_now_ns() < until);
-    CHECK(DLPI_LOAD_SEQ(&p->ctl->tail) == 2);
-    CHECK(dlp_consumer_release(c, b) == DLP_OK);
+    for (uint64_t n = 2; n < 22; n++) {
+        uint64_t from, until;
+        CHECK(dlp_consumer_next(c, &b, 5000) == DLP_OK);
+        from = dlpi_now_ns();
+        until = from + UINT64_C(3000000000);
+        while (DLPI_LOAD_SEQ(&p->ctl->tail) < n && dlpi_now_ns() < until) dlpi_nap(1000000);
+        CHECK(DLPI_LOAD_SEQ(&p->ctl->tail) == n);
+        quick += dlpi_now_ns() - from < 20000000; /* without a word it looks every 50 ms */
+        CHECK(dlp_consumer_release(c, b) == DLP_OK);
+    }
+    CHECK(quick >= 10);
     dlp_consumer_close(c);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
