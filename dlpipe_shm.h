@@ -1765,8 +1765,13 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
 static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     for (uint64_t b = from; b != to; b++) {
         dlpi_bslot *slot = dlpi_slot_at(p, dlpi_slot_of(p, b));
+        uint64_t bytes = 0;
         if (slot->sequence != b) continue;
+        for (uint32_t f = 0; f < p->batches.n; f++)
+            bytes += p->staged ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
+                               : slot->count * p->batches.at[f].row_bytes;
         dlpi_bump(&p->ctl->items, slot->count);
+        dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
         if (DLPI_LOAD_ACQ(&slot->failed) == 1)       /* F1 <- F1 */
             dlpi_ctl_fail(p, DLPI_NOBODY, &slot->error);
@@ -2261,7 +2266,7 @@ static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
     if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
         dlpi_futex_wait(&c->share->word, word, UINT32_MAX, ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS,
                         1) &&
-        dlpi_owner_check(c->m, &e) != DLP_OK)
+        dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
         rc = dlpi_consumer_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
     DLPI_AND_SEQ(&c->share->sleepers, ~bit); /* B1 */
     return rc;
@@ -3018,7 +3023,10 @@ DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
     if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     if (timeout_ms == DLP_NOWAIT) until = 0;
     for (;;) {
-        if (DLPI_LOAD_RLX(&c->ctl->stop) != 0) return DLP_STOPPED; /* S1 */
+        if (DLPI_LOAD_ACQ(&c->ctl->stop) != 0) { /* S1 <- S1: what came before it is seen now */
+            rc = dlpi_consumer_try(c, out);
+            return rc == DLP_EMPTY ? DLP_STOPPED : rc;
+        }
         now = dlpi_now_ns();
         if (now >= until) return DLP_TIMEOUT;
         if ((rc = dlpi_consumer_sleep(c, out, until - now)) != DLP_EMPTY) return rc;

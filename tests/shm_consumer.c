@@ -328,7 +328,27 @@ static void one__slots_go_round__items_are_all_counted(void) {
     for (int i = 0; i < 4; i++) CHECK(waited(pid[i]) == 0 && b0->wrong[i] == 0);
     CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
     CHECK(stats.items == UINT64_C(3001) * (uint64_t)r.repeat.epochs);
+    CHECK(stats.bytes > stats.items && stats.bytes % stats.items == 0); /* of one size */
     CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* The owner is told first, and closes: consumers asleep are told the same. */
+static void owner__closes_at_the_end__consumers_get_the_end(int share) {
+    for (int round = 0; round < 8; round++) {
+        rig r;
+        dlp_shm_desc d;
+        dlp_pipe *p;
+        pid_t pid[2];
+        shared_rig(&r, &d, share, 1, DLP_PLACE_THREADS);
+        r.repeat.epochs = 1;
+        d.wait_consumers = 2;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){1000 * i, 0, 0, 1}, 0);
+        CHECK(dlp_shm_serve(p, 30000) == DLP_END);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        for (int i = 0; i < 2; i++)
+            CHECK(waited(pid[i]) == 0 && b0->ended[i] == (uint32_t)(100 + DLP_END));
+    }
 }
 
 /* A program that a consumer forks has its handle, but not its place. */
@@ -585,6 +605,8 @@ int main(void) {
     serve_only__one_credit__fetched_while_they_work(DLP_SHARE_ONE);
     serve_only__calls_of_a_caller__refused();
     one__slots_go_round__items_are_all_counted();
+    owner__closes_at_the_end__consumers_get_the_end(DLP_SHARE_EACH);
+    owner__closes_at_the_end__consumers_get_the_end(DLP_SHARE_ONE);
     forked__child_of_a_consumer__holds_nothing();
     serve_only__thread_past_its_deadline__serve_says_so();
     desc__does_not_fit__names_the_field();
