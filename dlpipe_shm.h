@@ -1478,6 +1478,7 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
     if (!dlpi_proc_again(p, proc, state, status)) return;
     DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
+    DLPI_STORE_RLX(&wb->died_by, (int32_t)why.signal);               /* statistics */
     dlpi_bump(&p->ctl->restarts, 1);
     dlpi_proc_restart(p, k);
 }

@@ -574,8 +574,8 @@ static int poison_batch(void *user, dlp_batch *b, void *state) {
 }
 
 static void poisoned(int arg) {
-    static const char *const text[POISONS] = {"SIGKILL", "SIGABRT", "SIGSEGV", "it called exit",
-                                              "it called exit", "deadline_ms"};
+    static const char *const text[POISONS] = {"SIGKILL", "SIGABRT", "SIGSEGV", "a call of exit",
+                                              "a call of exit", "deadline_ms"};
     static const dlp_shm_desc shm = {.max_kills = 2};
     int where = arg / 100, policy = arg / 10 % 10, rc, n = 0, bad = 0;
     rig r;
@@ -583,8 +583,11 @@ static void poisoned(int arg) {
     dlp_batch *b;
     const dlp_error *e;
     dlp_workers_desc *w;
+    char words[2000], want[80];
+    const char *said;
     int code;
     poison_ = arg % 10;
+    said = text[poison_];
     code = poison_ == POISON_STUCK ? DLP_ERR_DEADLINE : DLP_ERR_KILLED;
     rig_init(&r, 200, 20);
     shm_processes(&r, 2, where == 1);
@@ -629,6 +632,10 @@ static void poisoned(int arg) {
         printf("  poison %d, policy %d, stage %d: ", poison_, policy, where);
         rig_say(p, rc);
     }
+    CHECK(dlp_pipe_explain(p, words, sizeof words) > 0);
+    if (poison_ == POISON_STUCK) said = "died by SIGKILL";
+    snprintf(want, sizeof want, "Deaths: workers of '%s' were replaced ", where ? "map" : "fetch");
+    CHECK(strstr(words, want) != NULL && strstr(words, said) != NULL);
     close_in_time(p);
     nothing_left();
 }
@@ -711,6 +718,45 @@ static void no_more_processes(int allowed) { /* beside the caller */
     rc = rig_try(&r, &p, &err);
     CHECK(rc == DLP_ERR_SYSTEM && err.errnum == EAGAIN);
     if (rc == DLP_OK) dlp_pipe_close(p);
+    nothing_left();
+}
+
+/* The system lets the supervisor fork no more: for a while (0), for good (1). */
+static void no_replacement(int kind) {
+    struct rlimit none = {0, 0}, before;
+    rig r;
+    dlp_pipe *p;
+    uint64_t k = 0, from;
+    int rc = DLP_OK;
+    if (getuid() == 0 && (setgid(61235) != 0 || setuid(61235) != 0)) return;
+    prctl(PR_SET_DUMPABLE, 1);
+    p = open_simple(&r);
+    CHECK(take(&r, p, &k, 5) == DLP_OK);
+    CHECK(prlimit(get(&common->supervisor), RLIMIT_NPROC, NULL, &before) == 0);
+    none.rlim_max = before.rlim_max;
+    CHECK(prlimit(get(&common->supervisor), RLIMIT_NPROC, &none, NULL) == 0);
+    from = dlpi_now_ns();
+    for (int i = 0; i < 2; i++) /* one has a spare, perhaps, the other has not */
+        signal_to(get(&common->worker[i]), SIGKILL);
+    while (rc == DLP_OK && dlpi_now_ns() - from < UINT64_C(150000000)) {
+        dlp_batch *b;
+        rc = dlp_pipe_next(p, &b, 20);
+        if (rc == DLP_OK) {
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            k++;
+        }
+        if (rc == DLP_TIMEOUT) rc = DLP_OK;
+    }
+    CHECK(rc == DLP_OK);
+    if (kind == 0) {
+        prlimit(get(&common->supervisor), RLIMIT_NPROC, &before, NULL);
+        CHECK(take(&r, p, &k, 300) == DLP_OK);
+    } else {
+        rc = take(&r, p, &k, 1 << 30);
+        CHECK(rc == DLP_ERR_SYSTEM && dlp_pipe_error(p)->errnum == EAGAIN);
+        CHECK(strstr(dlp_pipe_error(p)->message, "replaced") != NULL);
+    }
+    close_in_time(p);
     nothing_left();
 }
 
@@ -884,6 +930,7 @@ int main(void) {
     WHOLE(late_retried, 2);
     WHOLE(dies_in_init, 2);
     if (getuid() == 0 && !SHM_ASAN) WHOLE(no_more_processes, 3);
+    if (getuid() == 0 && !SHM_ASAN) WHOLE(no_replacement, 2);
     WHOLE(limits_hold, 2);
     WHOLE(huge_pages, 3);
     WHOLE(stop_is_a_stop, 2);

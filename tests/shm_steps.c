@@ -5,13 +5,27 @@
    worker is recovered as the supervisor does it, in several ways:
      at once              and then all workers, its replacement among them, work to the end
      others first         they work as far as they can before the death is noticed
-     beside a peer        another worker is stopped at some instruction of its own step meanwhile,
-                          and goes on when all is recovered
+     beside a peer        another worker is stopped at some atomic access of its own step, and
+                          goes on when all is recovered, and the others have done a bit
      twice                the replacement is stepped and killed in the same way
+   And it lives: stopped at each atomic access, while another that had nothing to do dies and is
+   recovered.
    Some deaths are real: SIGKILL at instruction k of one worker while another, which began before
-   it, stands at instruction j. In the end every row of every batch is there once, in order, with
+   it, stands at access j. In the end every row of every batch is there once, in order, with
    its bytes. Callbacks write garbage first, which differs from life to life, so that what is shown
    too early is seen; counters never go back. shm_steps [seed [case]] */
+#include "atomics_hook.h"
+
+/* A process may be told to stop before one of its atomic accesses, where that is near enough: it is
+   much cheaper than to step it. */
+static unsigned long stop_before_; /* the n-th; 0: none */
+static void stop_here(void);
+
+static inline void atomics_hook(int kind, const void *at) {
+    (void)at;
+    if (kind != -1 && __builtin_expect(stop_before_ != 0, 0) && --stop_before_ == 0) stop_here();
+}
+
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
@@ -23,7 +37,8 @@
 #define ROWS 8
 #define BATCHES 5
 
-enum { MODE_NONE, MODE_RETRY, MODE_REPLACE, MODE_SHORT, MODE_SKIP, MODE_RAISE, MODES };
+/* FLAKY: left out, unless it has killed a worker: then it succeeds */
+enum { MODE_NONE, MODE_RETRY, MODE_REPLACE, MODE_SHORT, MODE_SKIP, MODE_FLAKY, MODE_RAISE, MODES };
 
 typedef struct scene { /* what is wired, who dies, and when */
     int item_maps, batch_maps, collate, batch_workers, lanes;
@@ -31,10 +46,12 @@ typedef struct scene { /* what is wired, who dies, and when */
     int mode, fails; /* how its stage `fails` (place among those with workers) fails */
     int backoff;
     int victim;      /* stage */
+    int who;         /* 0, 1: which of its workers */
     int before;      /* steps that another worker of that stage does before */
     int warm;        /* batches that go through before */
     int sleeps;      /* the victim is in worker_sleep: 1 with work to find, 2 without */
     int asleep;      /* the others sleep: who passes work on wakes them */
+    int rewound;     /* somebody has died just before: all look without hints */
     uint64_t start;  /* first batch */
 } scene;
 
@@ -50,6 +67,8 @@ static struct common { /* shared by all processes */
 
 static uint64_t random_;
 
+static void stop_here(void) { raise(SIGSTOP); }
+
 /* ---- callbacks: two words a row; garbage first ---- */
 
 static const dlp_field step_fields[2] = {{"v", DLP_U64, 0, {0}, 0, 0},
@@ -62,15 +81,23 @@ static uint64_t garbage(void) {
 }
 
 /* another store to the same place, which the compiler may not leave out */
-static inline void put(uint64_t *to, uint64_t v) { __atomic_store_n(to, v, __ATOMIC_RELAXED); }
+static inline void put(uint64_t *to, uint64_t v) {
+    atomics_hook(HOOK_STORE, to);
+    __atomic_store_n(to, v, __ATOMIC_RELAXED);
+}
 
 static uint64_t fetched(uint64_t index, uint64_t position) { return index * 1000003 + position; }
 
 static int row_bad(uint64_t index) { return index % 3 == 1; }
 
-static int stage_fails(int stage, uint64_t index, uint32_t attempt) {
-    if (now_.mode == MODE_NONE || now_.fails != stage || !row_bad(index)) return 0;
-    if (now_.mode == MODE_RETRY && attempt > 0) return 0;
+static int stage_fails(int stage, const dlp_item *it) {
+    if (now_.mode == MODE_NONE || now_.fails != stage || !row_bad(it->index)) return 0;
+    if (now_.mode == MODE_RETRY && it->attempt > 0) return 0;
+    if (now_.mode == MODE_FLAKY) {
+        const dlpi_worker *w = it->internal;
+        uint32_t s = (uint32_t)(w->wb->running >> 32);
+        if (dlpi_rec_kills(dlpi_slot_rec(pipe_, s)[it->row]) > 0) return 0;
+    }
     return now_.mode == MODE_SKIP ? DLP_SKIP : -5;
 }
 
@@ -80,7 +107,7 @@ static int step_fetch(void *user, dlp_item *it) {
     put(v, garbage());
     put(m, garbage());
     if (now_.mode != MODE_NONE) {
-        int rc = stage_fails(0, it->index, it->attempt);
+        int rc = stage_fails(0, it);
         if (rc != 0) return rc;
     }
     put(m, 0);
@@ -97,7 +124,7 @@ static uint64_t mapped_m(uint64_t v, uint64_t m, uint64_t index) {
 
 static int step_map(void *user, dlp_item *it) {
     uint64_t *v = it->data[0], *m = it->data[1], was = *v, was_m = *m;
-    int rc = stage_fails(*(int *)user, it->index, it->attempt);
+    int rc = stage_fails(*(int *)user, it);
     put(now_.idempotent ? m : v, garbage());
     if (rc != 0) return rc;
     put(m, mapped_m(was, was_m, it->index));
@@ -110,8 +137,9 @@ static uint32_t slot_tries(uint32_t s) {
 }
 
 static int batch_fails(int stage, uint64_t in_epoch, uint32_t tries) {
-    if (now_.mode == MODE_NONE || now_.fails != stage || in_epoch % 2 == 0) return 0;
-    return now_.mode == MODE_RETRY && tries > 0 ? 0 : -6;
+    if (now_.mode == MODE_NONE || now_.fails != stage) return 0;
+    if (now_.mode == MODE_RETRY) return tries > 0 ? 0 : -6;
+    return in_epoch % 2 == 0 ? 0 : -6;
 }
 
 static int step_collate(void *user, dlp_collate *c) {
@@ -161,6 +189,7 @@ static int row_right(const dlp_batch *b, uint32_t row) {
         for (uint32_t k = 1; row_bad(index); k++)
             index = dlpi_order_replacement(&pipe_->workers[0].order, b->epoch, position, k);
     if (policy && (now_.mode == MODE_SHORT || now_.mode == MODE_SKIP)) left = row_bad(index);
+    if (policy && now_.mode == MODE_FLAKY) left = row_bad(index) && !b->valid[row];
     v = fetched(index, position);
     for (int i = 0; i < now_.item_maps; i++) {
         m = mapped_m(v, m, index);
@@ -251,7 +280,8 @@ static dlp_pipe *scene_open(void) {
         w[i]->retry_backoff_ms = now_.backoff;
         w[i]->idempotent = now_.idempotent;
         if (items && now_.mode == MODE_REPLACE) w[i]->on_error = DLP_ON_ERROR_REPLACE;
-        if (items && now_.mode == MODE_SHORT) w[i]->on_error = DLP_ON_ERROR_SHORT;
+        if (items && (now_.mode == MODE_SHORT || now_.mode == MODE_FLAKY))
+            w[i]->on_error = DLP_ON_ERROR_SHORT;
     }
     steps_table = dlpi_shm_table;
     steps_table.begin = steps_begin;
@@ -260,6 +290,11 @@ static dlp_pipe *scene_open(void) {
     dlpi_shm = &steps_table;
     if (rig_open(&r, &p) != DLP_OK) return NULL;
     return p;
+}
+
+/* Worker i of the stage that somebody dies in. */
+static dlpi_worker *scene_worker(int i) {
+    return &pipe_->workers[pipe_->work[now_.victim]->first_worker + i];
 }
 
 /* ---- counters never go back ---- */
@@ -320,17 +355,19 @@ static void the_end(int rc) {
     if (rc < 0) wrong(e->message);
 }
 
-/* One round of everybody but `dead`; whether anything moved. *rc: what next said. */
-static bool one_round(const dlpi_worker *dead, int *rc) {
+/* One round of everybody but two; whether anything moved. *rc: what next said. */
+static bool one_round(const dlpi_worker *dead, const dlpi_worker *busy, int *rc) {
     dlp_pipe *p = pipe_;
     dlp_batch *b;
     bool moved = false;
+    uint32_t from;
     *rc = dlp_pipe_next(p, &b, DLP_NOWAIT);
     if (*rc == DLP_OK) take_batch(b), moved = true;
+    from = test_pick(&random_, (uint32_t)p->n_workers); /* in any order */
     for (int i = 0; i < p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
+        dlpi_worker *w = &p->workers[(from + (uint32_t)i) % (uint32_t)p->n_workers];
         const char *bad;
-        if (w == dead) continue;
+        if (w == dead || w == busy) continue;
         if (dlpi_step(w)) moved = true;
         dlpi_clock_stop(w);
         if ((bad = watch_look()) != NULL) wrong(bad);
@@ -342,7 +379,7 @@ static void work_to_the_end(void) {
     int idle = 0;
     for (int n = 0; n < 5000 && wrong_ == NULL; n++) {
         int rc;
-        bool moved = one_round(NULL, &rc);
+        bool moved = one_round(NULL, NULL, &rc);
         if (rc != DLP_OK && rc != DLP_TIMEOUT) {
             the_end(rc);
             return;
@@ -414,22 +451,68 @@ static void life_kill(pid_t pid) {
     while (waitpid(pid, &status, 0) == pid && !WIFEXITED(status) && !WIFSIGNALED(status)) continue;
 }
 
-/* It does its step to the end. */
-static void life_finish(pid_t pid) {
-    int status;
-    ptrace(PTRACE_CONT, pid, NULL, NULL);
-    while (waitpid(pid, &status, 0) == pid && WIFSTOPPED(status))
-        ptrace(PTRACE_CONT, pid, NULL, (void *)(uintptr_t)WSTOPSIG(status));
+/* A life of worker w that does its step up to atomic access n and stops there. Returns its pid, 0:
+   it has fewer. Not traced. */
+static pid_t life_to(dlpi_worker *w, uint64_t n) {
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (dlpi_lanes_again(w) != DLP_OK) _exit(9);
+        stop_before_ = n;
+        act(w);
+        stop_before_ = 0;
+        _exit(0);
+    }
+    if (pid < 0 || waitpid(pid, &status, WUNTRACED) != pid) wrong("fork");
+    if (WIFSTOPPED(status)) return pid;
+    if (status != 0) wrong("a worker ended");
+    return 0;
+}
+
+static void life_on(pid_t pid) {
+    int status = 1;
+    if (pid <= 0) return;
+    kill(pid, SIGCONT);
+    if (waitpid(pid, &status, 0) != pid || status != 0) wrong("a worker ended");
 }
 
 /* ---- recovery, and what it must leave ---- */
+
+/* Claims of living workers that work on their units: of the first stage, and the collate. Nobody
+   may take them away. Compared with what was there before, if compare. */
+static void live_claims(const dlpi_worker *dead, bool compare) {
+    static uint64_t was[2][8][ROWS];
+    dlp_pipe *p = pipe_;
+    for (int i = 0; i < (p->staged ? 2 : 1); i++)
+        for (uint32_t s = 0; s < p->n_slots && s < 8; s++) {
+            const dlpi_stage *st = i == 0 ? p->work[0] : p->batcher;
+            dlpi_sst *sst = dlpi_sst_at(p, s, st);
+            uint64_t pub = dlpi_slot_at(p, s)->pub, b = dlpi_gen_batch(p, dlpi_gen(pub));
+            for (uint32_t u = 0; u < dlpi_stage_units(p, st->work, pub) && u < ROWS; u++) {
+                uint64_t own = dlpi_own(p, sst)[u];
+                uint32_t who = dlpi_gen_low(own);
+                dlpi_unit t = {b, s, u, 0, 0, false};
+                bool works = dlpi_gen(own) == dlpi_gen(pub) &&
+                             (who & (DLPI_REDO | DLPI_FREED)) == 0 &&
+                             who != (uint32_t)dead->global + 1u;
+                if (compare && was[i][s][u] != 0 && was[i][s][u] != own)
+                    wrong("a living worker lost its claim");
+                dlpi_unit_rows(p, st, dlpi_pub_count(pub), dlpi_pub_shift(pub), &t);
+                if (i == 0) works = works && dlpi_unit_missing(dlpi_done(sst), &t) != 0;
+                else works = works && !dlpi_ready_past(sst->ready, b);
+                was[i][s][u] = works ? own : 0;
+            }
+        }
+}
 
 static void recover(dlpi_worker *w) {
     static const dlpi_death why = {SIGKILL, false};
     dlp_pipe *p = pipe_;
     uint32_t words[16], caller = p->ctl->caller_word;
     for (int i = 0; i < p->n_work; i++) words[i] = p->bells[i].bell[0].word;
+    live_claims(w, false);
     dlpi_recover(w, &why);
+    live_claims(w, true);
     for (int i = 0; i < p->n_work; i++)
         if (p->bells[i].bell[0].word == words[i]) wrong("a bell was not rung");
     if (p->ctl->caller_word == caller) wrong("the caller was not woken");
@@ -437,15 +520,24 @@ static void recover(dlpi_worker *w) {
     *w = pristine_[w->global]; /* a replacement is a fork of what was before it began */
 }
 
-/* This process has a region of its own from now on. */
-static void own_region(const void *image) {
+/* This process has a region of its own from now on; its children share it, if it will have any. */
+static void own_region(const void *image, bool children) {
     dlp_pipe *p = pipe_;
     size_t bytes = (size_t)p->region_bytes;
-    if (mmap(p->region, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1,
-             0) != p->region)
-        wrong("mmap");
+    int flags = (children ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS | MAP_FIXED;
+    if (mmap(p->region, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) != p->region) wrong("mmap");
     memcpy(p->region, image, bytes);
     *p->alive = 1; /* else it is a fork, which may not touch the pipe */
+}
+
+/* All others do a few rounds, then the peer finishes its step, and is dead, too. */
+static void peer_goes_on(pid_t peer, dlpi_worker *w, uint64_t dice) {
+    uint64_t rounds = dlp_hash(dice, 10, 11, 12) % 8;
+    int rc;
+    while (rounds-- > 0 && wrong_ == NULL && one_round(w, NULL, &rc)) continue;
+    life_on(peer);
+    recover(w); /* what it kept for itself is gone */
+    if (dlpi_lanes_again(w) != DLP_OK) wrong("lanes");
 }
 
 enum { AT_ONCE, OTHERS_FIRST, BESIDE_A_PEER, TWICE };
@@ -460,21 +552,12 @@ _Noreturn static void trial(dlpi_worker *w, int way, int depth, uint64_t dice) {
     dlpi_worker *other = &p->workers[dlp_hash(dice, 1, 2, 3) % (uint64_t)p->n_workers];
     int rc;
     if (way == OTHERS_FIRST)
-        for (int i = 0; i < 200 && wrong_ == NULL && one_round(w, &rc); i++) continue;
-    if (way == BESIDE_A_PEER && other != w) {
-        uint32_t *phase = new_phase();
-        uint64_t n = dlp_hash(dice, 4, 5, 6) % 700;
-        peer = life_begin(other, phase);
-        life_approach(peer, phase);
-        while (n-- > 0 && life_step(peer, phase)) continue;
-    }
+        for (int i = 0; i < 200 && wrong_ == NULL && one_round(w, NULL, &rc); i++) continue;
+    if (way == BESIDE_A_PEER && other == w) other = scene_worker(!w->id);
+    if (way == BESIDE_A_PEER) peer = life_to(other, 1 + dlp_hash(dice, 4, 5, 6) % 100);
     if (wrong_ == NULL) recover(w);
-    if (peer > 0) {
-        life_finish(peer);
-        recover(other); /* what it kept for itself is gone */
-        dlpi_lanes_again(other);
-    }
     if (dlpi_lanes_again(w) != DLP_OK) wrong("lanes");
+    if (way == BESIDE_A_PEER) peer_goes_on(peer, other, dice);
     if (way == TWICE) {
         explore(w, depth + 1);
         if (wrong_ == NULL) recover(w); /* it was killed at the end of its step */
@@ -496,7 +579,7 @@ static void try_image(dlpi_worker *w, const void *image, int way, int depth, uin
     fflush(stdout);
     pid = fork();
     if (pid == 0) {
-        own_region(image);
+        own_region(image, way == BESIDE_A_PEER || way == TWICE);
         random_ = dice;
         trial(w, way, depth, dice);
     }
@@ -515,13 +598,14 @@ static uint32_t rarely(uint32_t usual) {
 }
 
 static void image_ways(dlpi_worker *w, const void *image, int depth, uint64_t k) {
+    bool redo = now_.mode == MODE_RETRY || now_.mode == MODE_REPLACE; /* the delicate ones */
     if (getenv("SHORT") && test_pick(&random_, 7) != 0) return;
     try_image(w, image, AT_ONCE, depth, k);
     if (wrong_ != NULL) return;
     if (depth > 1 && test_pick(&random_, rarely(4)) != 0) return;
     try_image(w, image, OTHERS_FIRST, depth, k);
-    for (int i = 0; i < (getenv("SOAK") ? 20 : 1); i++)
-        if (i > 0 || test_pick(&random_, 2)) try_image(w, image, BESIDE_A_PEER, depth, k);
+    for (int i = 0; i < (getenv("SOAK") ? 20 : redo ? 6 : 1); i++)
+        if (redo || i > 0 || test_pick(&random_, 2)) try_image(w, image, BESIDE_A_PEER, depth, k);
     if (depth == 1 && test_pick(&random_, rarely(40)) == 0) try_image(w, image, TWICE, depth, k);
 }
 
@@ -551,30 +635,66 @@ static void explore(dlpi_worker *w, int depth) {
     free(image);
 }
 
+/* ---- it lives, and another dies ---- */
+
+/* Exits with 2 when the step has fewer than n atomic accesses. */
+_Noreturn static void stopped(dlpi_worker *w, uint64_t n, uint64_t dice) {
+    dlp_pipe *p = pipe_;
+    dlpi_worker *dead = &p->workers[dlp_hash(dice, 1, 2, 3) % (uint64_t)p->n_workers];
+    pid_t pid = life_to(w, n);
+    if (dead == w) dead = scene_worker(!now_.who);
+    if (pid == 0 && wrong_ == NULL) _exit(2);
+    recover(dead);
+    if (dlpi_lanes_again(dead) != DLP_OK) wrong("lanes");
+    peer_goes_on(pid, w, dice);
+    if (wrong_ == NULL) work_to_the_end();
+    if (wrong_ != NULL) {
+        printf("  another died: %s\n", wrong_);
+        fflush(stdout);
+    }
+    _exit(wrong_ != NULL);
+}
+
+/* Before each of its atomic accesses. */
+static void stopped_everywhere(dlpi_worker *w, const void *image) {
+    int status = 0;
+    for (uint64_t n = 1; status == 0 && n < 2000; n++) {
+        uint64_t dice = test_random(&random_);
+        pid_t pid;
+        if (test_pick(&random_, getenv("SHORT") ? 7 : 1) != 0) continue;
+        fflush(stdout);
+        pid = fork();
+        if (pid == 0) {
+            own_region(image, true);
+            random_ = dice;
+            stopped(w, n, dice);
+        }
+        __atomic_fetch_add(&common->trials, 1, __ATOMIC_RELAXED);
+        if (pid < 0 || waitpid(pid, &status, 0) != pid) status = 1;
+        if (status == 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 2)) continue;
+        if (__atomic_fetch_add(&common->failures, 1, __ATOMIC_RELAXED) < 12)
+            printf("  stopped at access %d of worker %d of stage %d (status %x)\n", (int)n, w->id,
+                   w->st->work, (unsigned)status);
+    }
+}
+
 /* ---- real deaths, beside a worker that began before ---- */
 
 _Noreturn static void real_death(dlpi_worker *w, uint64_t dice) {
     dlp_pipe *p = pipe_;
-    uint32_t *phase = new_phase(), *peer_phase = new_phase();
+    uint32_t *phase = new_phase();
     dlpi_worker *other = &p->workers[dlp_hash(dice, 1, 2, 3) % (uint64_t)p->n_workers];
-    uint64_t k = dlp_hash(dice, 4, 5, 6) % 900, j = dlp_hash(dice, 7, 8, 9) % 500;
-    pid_t pid, peer = 0;
-    if (other != w) {
-        peer = life_begin(other, peer_phase);
-        life_approach(peer, peer_phase);
-        while (j-- > 0 && life_step(peer, peer_phase)) continue;
-    }
+    uint64_t k = dlp_hash(dice, 4, 5, 6) % 900;
+    pid_t pid, peer;
+    if (other == w) other = scene_worker(!w->id);
+    peer = life_to(other, 1 + dlp_hash(dice, 7, 8, 9) % 100);
     pid = life_begin(w, phase);
     life_approach(pid, phase);
     while (k-- > 0 && life_step(pid, phase)) continue;
     life_kill(pid);
     recover(w);
     if (dlpi_lanes_again(w) != DLP_OK) wrong("lanes");
-    if (peer > 0) {
-        life_finish(peer);
-        recover(other);
-        dlpi_lanes_again(other);
-    }
+    peer_goes_on(peer, other, dice);
     if (wrong_ == NULL) work_to_the_end();
     if (wrong_ != NULL) {
         printf("  a real death: %s\n", wrong_);
@@ -594,7 +714,8 @@ static void real_deaths(dlpi_worker *w, int n) {
             uint8_t *image = malloc((size_t)pipe_->region_bytes);
             if (image == NULL) abort();
             memcpy(image, pipe_->region, (size_t)pipe_->region_bytes);
-            own_region(image);
+            own_region(image, true);
+            random_ = dice;
             real_death(w, dice);
         }
         __atomic_fetch_add(&common->kills, 1, __ATOMIC_RELAXED);
@@ -609,22 +730,23 @@ static void real_deaths(dlpi_worker *w, int n) {
 
 static void say_scene(uint64_t number) {
     printf("scene %d: maps %d %d collate %d batch_workers %d lanes %d idempotent %d mode %d in %d "
-           "backoff %d victim %d before %d warm %d sleeps %d asleep %d start %llx\n",
+           "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx\n",
            (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.batch_workers,
-           now_.lanes, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim,
-           now_.before, now_.warm, now_.sleeps, now_.asleep, (unsigned long long)now_.start);
+           now_.lanes, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who,
+           now_.before, now_.warm, now_.sleeps, now_.asleep, now_.rewound,
+           (unsigned long long)now_.start);
 }
 
 /* Bring the pipe to where the victim has something to do. */
 static void scene_prepare(void) {
     dlp_pipe *p = pipe_;
-    dlpi_worker *v = &p->workers[p->work[now_.victim]->first_worker];
+    dlpi_worker *v = scene_worker(now_.who), *other = scene_worker(!now_.who);
     int rc;
     memset(&watch_, 0, sizeof watch_);
     taken_ = 0;
     wrong_ = NULL;
     for (int i = 0; i < 2000 && (int)taken_ < now_.warm && wrong_ == NULL; i++)
-        if (!one_round(v, &rc)) {
+        if (!one_round(v, NULL, &rc)) {
             if (now_.backoff) dlpi_nap(1000000);
             else if (!dlpi_step(v)) break; /* what only it can do: its lane */
         }
@@ -634,18 +756,21 @@ static void scene_prepare(void) {
             if (p->workers[k].st->work < now_.victim && dlpi_step(&p->workers[k])) moved = true;
         if (!moved) break;
     }
-    for (int i = 0; i < now_.before; i++) dlpi_step(v + 1);
+    for (int i = 0; i < now_.before; i++) dlpi_step(other);
     for (int i = 0; i < p->n_workers; i++) dlpi_clock_stop(&p->workers[i]);
-    for (int i = 0; now_.asleep && i < p->n_work; i++) p->bells[i].bell[0].mask = 2;
+    for (int i = 0; now_.asleep && i < p->n_work; i++) p->bells[i].bell[0].mask = 1u << !now_.who;
+    if (now_.rewound) dlpi_rewind(p, 0, p->n_work - 1);
     if (now_.asleep) p->ctl->want = now_.asleep == 1 ? p->base + 1 : UINT64_MAX;
     if (now_.sleeps == 2) { /* nothing is left for it */
-        for (int i = 0; i < 400 && dlpi_step(v + 1); i++) continue;
+        for (int i = 0; i < 400 && dlpi_step(other); i++) continue;
     }
 }
 
 static void run_scene(uint64_t number) {
     int64_t before = common->failures;
     dlpi_worker *v;
+    uint8_t *image;
+    watch saw;
     pipe_ = scene_open();
     if (pipe_ == NULL) {
         say_scene(number);
@@ -655,9 +780,16 @@ static void run_scene(uint64_t number) {
     if (pristine_ == NULL) abort();
     memcpy(pristine_, pipe_->workers, (size_t)pipe_->n_workers * sizeof *pristine_);
     scene_prepare();
-    v = &pipe_->workers[pipe_->work[now_.victim]->first_worker];
+    v = scene_worker(now_.who);
     if (wrong_ == NULL && !now_.sleeps) real_deaths(v, test_share(8, 400));
+    image = malloc((size_t)pipe_->region_bytes);
+    if (image == NULL) abort();
+    memcpy(image, pipe_->region, (size_t)pipe_->region_bytes);
+    saw = watch_;
     if (wrong_ == NULL) explore(v, 1);
+    watch_ = saw; /* it begins once more */
+    if (wrong_ == NULL && !now_.sleeps) stopped_everywhere(v, image);
+    free(image);
     if (wrong_ != NULL || common->failures != before) {
         if (wrong_ && common->failures == before) printf("  %s\n", wrong_);
         say_scene(number);
@@ -671,11 +803,45 @@ static int scene_stages(void) {
     return 1 + now_.item_maps + (now_.collate || now_.batch_workers) + now_.batch_maps;
 }
 
-/* Scene by number: each part of the number decides something. */
+/* The scenes that come first: a stage of each kind, and what can go wrong in it. */
+static bool scene_listed(uint64_t number) {
+    static const scene list[] = {
+        {.item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1, .rewound = 1},
+        {.item_maps = 1, .mode = MODE_REPLACE, .fails = 1, .victim = 1, .before = 1},
+        {.item_maps = 1, .mode = MODE_REPLACE, .fails = 1, .victim = 1, .idempotent = 1},
+        {.batch_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1, .rewound = 1},
+        {.batch_maps = 1, .collate = 1, .mode = MODE_RETRY, .fails = 2, .victim = 2, .warm = 1},
+        {.item_maps = 1, .mode = MODE_FLAKY, .fails = 1, .victim = 1, .idempotent = 1},
+        {.mode = MODE_FLAKY, .before = 1},
+        {.before = 1, .asleep = 1, .start = (UINT64_C(1) << 39) - 1},
+        {.item_maps = 1, .victim = 1, .before = 1, .asleep = 2},
+        {.item_maps = 2, .victim = 1, .asleep = 1, .lanes = 1},
+        {.batch_maps = 1, .victim = 1, .asleep = 1},
+        {.batch_maps = 1, .collate = 1, .victim = 1, .asleep = 2, .lanes = 1},
+        {.batch_maps = 2, .collate = 1, .victim = 3, .warm = 2, .start = (UINT64_C(1) << 32) - 2},
+        {.batch_maps = 1, .idempotent = 1, .victim = 1, .warm = 1},
+        {.batch_workers = 1, .victim = 1, .warm = 2},
+        {.item_maps = 2, .mode = MODE_RETRY, .fails = 2, .victim = 2, .backoff = 1},
+        {.mode = MODE_REPLACE},
+        {.mode = MODE_RAISE, .before = 1},
+        {.item_maps = 1, .mode = MODE_SHORT, .fails = 1, .victim = 1},
+        {.item_maps = 1, .mode = MODE_RAISE, .fails = 1, .victim = 1},
+        {.batch_maps = 1, .mode = MODE_RAISE, .fails = 1, .victim = 1},
+        {.lanes = 1, .item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1},
+        {.mode = MODE_RETRY, .backoff = 1},
+        {.collate = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1, .warm = 1},
+    };
+    if (number >= sizeof list / sizeof *list) return false;
+    now_ = list[number];
+    return true;
+}
+
+/* Scene by number. */
 static void scene_make(uint64_t number, uint64_t seed) {
     static const uint64_t starts[] = {0, (UINT64_C(1) << 32) - 2, (UINT64_C(1) << 39) - 2,
                                       (UINT64_C(1) << 40) - 3, (UINT64_C(1) << 44) - 2};
     uint64_t random = dlp_hash(number, seed, 1, 1);
+    if (scene_listed(number)) return;
     memset(&now_, 0, sizeof now_);
     now_.item_maps = (int)test_pick(&random, 3);
     now_.batch_maps = (int)test_pick(&random, 3);
@@ -691,6 +857,8 @@ static void scene_make(uint64_t number, uint64_t seed) {
     now_.before = (int)test_pick(&random, is_item_stage(now_.victim) ? 4 : 2);
     now_.warm = scene_raises() ? 0 : (int)test_pick(&random, 4);
     now_.asleep = (int)test_pick(&random, 3);
+    now_.who = (int)test_pick(&random, 2);
+    now_.rewound = (int)test_pick(&random, 2);
     now_.start = starts[test_pick(&random, 5)];
 }
 
@@ -702,7 +870,7 @@ static void scenes_of_sleep(void) {
             now_.victim = sleeps == 1;
             now_.lanes = lanes;
             now_.sleeps = sleeps;
-            now_.warm = 1;
+            now_.warm = now_.who = now_.asleep = 1;
             run_scene((uint64_t)(9000 + sleeps * 10 + lanes));
         }
 }
@@ -726,7 +894,7 @@ static int64_t can_step(void) { /* instructions stepped in a trial; 0: it can't 
 
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, began = dlpi_now_ns();
-    uint64_t limit = (uint64_t)test_share(16, 1500) * 1000000000u, n = 0;
+    uint64_t limit = (uint64_t)test_share(18, 1500) * 1000000000u, n = 0;
     SHM_NEEDS("shm_steps");
     if (!can_step()) {
         printf("shm_steps: unavailable: processes can't be single-stepped here\n");
