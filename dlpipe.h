@@ -1476,9 +1476,9 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p);
    returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END, once behind each epoch if asked
    for; DLP_TIMEOUT; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing is lost, release
    one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay (dlp_pipe_error);
-   DLP_ERR_ARG; DLP_ERR_STATE (not started, or closed); what start failed with - caller - runs
-   inline stages, also past timeout_ms while a callback of theirs runs; else spins for some us, then
-   sleeps. Never allocates. An item's error comes when its batch's turn comes, those before it are
+   DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start failed with - caller
+   - runs inline stages, also past timeout_ms while a callback of theirs runs; else spins for some
+   us, then sleeps. Never allocates. An item's error comes when its batch's turn comes, those before it are
    delivered; worker_init and deadline fail at once. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
