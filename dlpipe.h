@@ -1478,8 +1478,8 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p);
    one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay (dlp_pipe_error);
    DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start failed with - caller
    - runs inline stages, also past timeout_ms while a callback of theirs runs; else spins for some
-   us, then sleeps. Never allocates. An item's error comes when its batch's turn comes, those before it are
-   delivered; worker_init and deadline fail at once. */
+   us, then sleeps. Never allocates. An item's error comes when its batch's turn comes, those before
+   it are delivered; worker_init and deadline fail at once. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order; its slot is free for the sampler at once.

@@ -94,7 +94,7 @@ static int take(const char *name) {
         for (uint32_t i = 0; i < batch->count; i++) sum += (double)x[3 * i];
         batches++;
         items += batch->count;
-        nap_ms(1);/* a step */
+        nap_ms(1); /* a step */
         dlp_consumer_release(c, batch);
     }
     if (rc < 0) failed(name, dlp_consumer_error(c));
