@@ -1476,10 +1476,10 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p);
    returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END, once behind each epoch if asked
    for; DLP_TIMEOUT; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing is lost, release
    one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay (dlp_pipe_error);
-   DLP_ERR_ARG; DLP_ERR_STATE (not started, or closed); what start failed with - caller - runs
-   inline stages, also past timeout_ms while a callback of theirs runs; else spins for some us, then
-   sleeps. Never allocates. An item's error comes when its batch's turn comes, those before it are
-   delivered; worker_init and deadline fail at once. */
+   DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start failed with - caller
+   - runs inline stages, also past timeout_ms while a callback of theirs runs; else spins for some
+   us, then sleeps. Never allocates. An item's error comes when its batch's turn comes, those before
+   it are delivered; worker_init and deadline fail at once. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order; its slot is free for the sampler at once.
@@ -4241,6 +4241,7 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
         dlpi_ring_transfer(p->ctl);
     } else {
         dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_ring_share(p->share);
     }
 }
 
@@ -5714,8 +5715,8 @@ static void *dlpi_thread_feeder(void *arg) {
         word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
         if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
-            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS,
-                            (int)ctl->shared);
+            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, /* dead consumers ring no bell */
+                            p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
     }
     dlpi_thread_over(w);
@@ -7283,14 +7284,21 @@ static int dlpi_region_reserve(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* In a process that was forked later this page is zero: a pipe is its owner's alone. */
+#if defined(__linux__)
+/* In a process that was forked later this page is zero: a pipe is its owner's alone. NULL: none. */
+static uint8_t *dlpi_alive_page(void) {
+    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
+    *(uint8_t *)at = 1;
+    return at;
+}
+#endif
+
 static int dlpi_alive_map(dlp_pipe *p) {
 #if defined(__linux__)
-    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
-    p->alive = at;
-    madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
-    *p->alive = 1;
+    p->alive = dlpi_alive_page();
+    if (p->alive == NULL) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
 #else
     DLPI_UNUSED(p);
 #endif
@@ -8260,6 +8268,7 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
     if (p->n_held >= p->max_held) return DLP_ERR_HELD;
@@ -8293,6 +8302,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE;
     if (p->err.code != 0) return p->err.code;
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
@@ -8337,6 +8347,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* who is how far? */
     if (batch != NULL) {
         slot = (uint32_t)(uintptr_t)batch->internal;
         if (slot >= p->n_slots || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
