@@ -5,6 +5,7 @@
 #include "../dlpipe_shm.h"
 
 #include "pipe_rig.h"
+#include "shm_rig.h"
 
 #define MOST 4096 /* batches */
 #define CONSUMERS 4
@@ -572,27 +573,9 @@ static void ragged__packed__as_the_caller_sees_it(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-/* Emulators and sanitizers with threads of their own cannot do what worker processes need. */
-static int shm_works(void) {
-    rig r;
-    dlp_pipe *p;
-    dlp_batch *b;
-    int rc;
-    rig_init(&r, 10, 5);
-    rig_workers(&r, 1, DLP_DISPATCH_CLAIM);
-    r.fetch.placement = DLP_PLACE_PROCESSES;
-    if (rig_try(&r, &p, NULL) != DLP_OK) return 0;
-    rc = dlp_pipe_next(p, &b, 3000);
-    if (rc == DLP_OK) dlp_pipe_release(p, b);
-    return dlp_pipe_close(p) == DLP_OK && rc == DLP_OK;
-}
-
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (!shm_works()) {
-        puts("unavailable: no pidfd, memfd or fork of a single thread here");
-        return 78;
-    }
+    SHM_NEEDS("shm_consumer");
     for (int place = 0; place < 2; place++) {
         each__caller_and_two__all_get_all(place);
         each__serve_only_three__all_get_all(place);
