@@ -1486,10 +1486,10 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p);
    returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END, once behind each epoch if asked
    for; DLP_TIMEOUT; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing is lost, release
    one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay (dlp_pipe_error);
-   DLP_ERR_ARG; DLP_ERR_STATE (not started, or closed); what start failed with - caller - runs
-   inline stages, also past timeout_ms while a callback of theirs runs; else spins for some us, then
-   sleeps. Never allocates. An item's error comes when its batch's turn comes, those before it are
-   delivered; worker_init and deadline fail at once. */
+   DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start failed with - caller
+   - runs inline stages, also past timeout_ms while a callback of theirs runs; else spins for some
+   us, then sleeps. Never allocates. An item's error comes when its batch's turn comes, those before
+   it are delivered; worker_init and deadline fail at once. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order; its slot is free for the sampler at once.
@@ -1833,8 +1833,8 @@ typedef struct dlp_managed_tensor_v1 {
 /* Make a tensor of a field. From the first one of a batch on, the batch is held until its last
    tensor is deleted; it then goes back within the caller's next dlp_pipe_next, _release or _close.
    So make all that are wanted before calling one of these. dlp_pipe_release of such a batch is
-   DLP_OK, and gives it back when that is so; it need not be called. A batch with tensors counts
-   among max_held. Tensors outlive close: the memory of the pipe goes with the last one.
+   DLP_OK, and gives it back when that is so; it need not be called, and may not after close. A batch
+   with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the last.
    A tensor may be deleted while kernels that read it are queued (PyTorch does): give the device
    their stream as consumer.
    batch: one that is held; field: 0..n_fields-1; out: to be deleted by its deleter, once, by any
@@ -3690,6 +3690,7 @@ struct dlp_pipe {
     uint32_t stop_asked;  /* S2: stop may be called from the first moment on */
     uint32_t can_ring;    /* S2: ctl and bells are there */
     int32_t pid;
+    int in_worker;        /* 1: this is one of its worker processes: a callback may call stop */
     int view;             /* 1: a copy that a monitor looks at: there is nothing to run or free */
     uint64_t view_ns;     /* when that copy was made */
     dlp_error err;
@@ -3765,6 +3766,7 @@ struct dlp_pipe {
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
+    uint64_t looked_ns; /* for the processes */
     uint64_t epoch_now;   /* of the batch delivered last */
     int epoch_open;       /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
@@ -4386,6 +4388,7 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
         dlpi_ring_transfer(p->ctl);
     } else {
         dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_ring_share(p->share);
     }
 }
 
@@ -4987,7 +4990,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     }
     other = dlpi_order_replacement(&w->order, w->item.epoch, w->item.position, repl);
     dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl));
-    index[row] = other;
+    DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->wb->replaced, 1);
     dlpi_skip_note(w, &w->item, code, other);
     return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
@@ -5590,24 +5593,53 @@ static bool dlpi_batch_in_place(const dlpi_stage *st) {
     return st->kind == DLP_STAGE_MAP_BATCH && !st->w.idempotent;
 }
 
+/* A batch callback begins: its time counts from now. */
+static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+    DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
+}
+
+/* The wait before a retry is no callback's time. */
+static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    if (ns == 0) return;
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns() + ns);
+    dlpi_batch_backoff(w, ns);
+}
+
+/* How often batch b failed in this stage: a stage of batches has its done words for that.
+   batch + 1 (56) | tries (8) */
+static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
+    uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st))); /* X1: claimed */
+    return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
+}
+
+static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
+    dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
+    uint32_t all = dlpi_rec_tries(DLPI_LOAD_RLX(&slot->batch_rec)); /* X1: claimed */
+    DLPI_STORE_REL(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries); /* X1 */
+    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0));           /* X1 */
+}
+
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or failure;
    DLPI_WENT_BACK: the batch goes through the stages before once more. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
         uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec), tries; /* X1: ours, claimed */
-        int rc = dlpi_rec_verdict(w, t->slot, rec);
+        int rc;
+        dlpi_batch_begins(w, t);
+        rc = dlpi_rec_verdict(w, t->slot, rec);
         if (rc == 0) rc = dlpi_batch_callback(w, t);
-        tries = dlpi_rec_tries(rec) + 1;
+        tries = dlpi_batch_tries(w, t) + 1;
         if (rc == 0 || rc == DLP_ERR_KILLED || (int)tries > w->st->w.retries) return rc;
         dlpi_bump(&w->wb->retried, 1);
-        DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, tries, 0)); /* X1 */
-        if (w->st->w.retry_backoff_ms) dlpi_batch_backoff(w, dlpi_backoff_ns(w->st, tries));
+        dlpi_batch_failed(w, t, tries);
+        dlpi_batch_pauses(w, w->st->w.retry_backoff_ms ? dlpi_backoff_ns(w->st, tries) : 0);
         if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);
         if (!dlpi_batch_in_place(w->st)) continue;
         dlpi_clock_out(w, t->b, slot->epoch, 0);
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
         dlpi_batch_redo(w, t->slot, t->b);
         return DLPI_WENT_BACK;
     }
@@ -5622,8 +5654,6 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     uint64_t *ready;
     int rc = 0;
     DLPI_STORE_RLX(&w->wb->current, t->b); /* for observers */
-    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
-    DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
     if (!skip) rc = dlpi_batch_try(w, t);
     if (rc == DLPI_WENT_BACK) return;
     if (rc != 0) {
@@ -5832,8 +5862,8 @@ static void *dlpi_thread_feeder(void *arg) {
         word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
         if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
-            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS,
-                            (int)ctl->shared);
+            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, /* dead consumers ring no bell */
+                            p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
     }
     dlpi_thread_over(w);
@@ -6596,6 +6626,13 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
+/* Are the processes still there? Who comes back without having waited need not look each time. */
+static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
+    if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
+    p->looked_ns = now;
+    return dlpi_shm->look(p);
+}
+
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc, rounds = 0;
@@ -6615,9 +6652,9 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
             if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
         }
         now = dlpi_now_ns();
+        if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
-        if (p->shm && (rc = dlpi_shm->look(p)) != DLP_OK) return rc;
         if (until - now < ns) ns = until - now;
         if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
         dlpi_caller_sleep(p, ns);
@@ -7381,20 +7418,34 @@ static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
 /* Have all of the region's memory now: no process is to be killed in the middle of a batch because
    there is none. */
 static int dlpi_region_reserve(dlp_pipe *p) {
-    int rc = posix_fallocate(p->memfd, 0, (off_t)p->region_bytes);
-    if (rc == 0) return DLP_OK;
-    errno = rc;
-    return dlpi_system_fail(p, DLP_ERR_MEMORY, "reserving the region's memory");
+    const uint64_t piece = 2u << 20; /* any signal interrupts it (before Linux 6.13), and undoes it:
+                                        of a whole region a program with a timer would get none */
+    for (uint64_t at = 0; at < p->region_bytes;) {
+        uint64_t n = p->region_bytes - at < piece ? p->region_bytes - at : piece;
+        int rc = posix_fallocate(p->memfd, (off_t)at, (off_t)n);
+        if (rc == 0) at += n;
+        if (rc == 0 || rc == EINTR) continue;
+        errno = rc;
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, "reserving the region's memory");
+    }
+    return DLP_OK;
 }
 
-/* In a process that was forked later this page is zero: a pipe is its owner's alone. */
+#if defined(__linux__)
+/* In a process that was forked later this page is zero: a pipe is its owner's alone. NULL: none. */
+static uint8_t *dlpi_alive_page(void) {
+    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
+    *(uint8_t *)at = 1;
+    return at;
+}
+#endif
+
 static int dlpi_alive_map(dlp_pipe *p) {
 #if defined(__linux__)
-    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
-    p->alive = at;
-    madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
-    *p->alive = 1;
+    p->alive = dlpi_alive_page();
+    if (p->alive == NULL) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
 #else
     DLPI_UNUSED(p);
 #endif
@@ -7636,7 +7687,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->trace =
         (dlp_trace_event *)(void *)(p->region + p->off_trace) + (size_t)global * p->trace_events;
     w->wb->current = UINT64_MAX;
-    if (st == NULL || st->w.placement != DLP_PLACE_PROCESSES) w->wb->pid = (int32_t)getpid();
+    if (w->wb->pid == 0 && (st == NULL || st->w.placement != DLP_PLACE_PROCESSES))
+        w->wb->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
     w->clock_every = 1;
     w->item.data = w->data;
     w->item.length = w->length;
@@ -8179,7 +8231,7 @@ static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, cons
 /* Take the device for a pipe. */
 static int dlpi_gpu_open(dlpi_gpu *g) {
     if (DLPI_XCHG_SEQ(&g->used, 1u) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
-    dlpi_copy_text(g->name, sizeof g->name, g->base);
+    memcpy(g->name, g->base, sizeof g->base);
     memset(g->ordered, 0, sizeof g->ordered);
     memset(g->due, 0, sizeof g->due);
     g->dirty = 0;
@@ -9386,6 +9438,7 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
     if (p->lent) dlpi_lent_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
@@ -9413,6 +9466,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE;
     if (p->err.code != 0) return p->err.code;
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
@@ -9430,7 +9484,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p == NULL || p->view || dlpi_forked(p)) return;
+    if (p == NULL || p->view || (dlpi_forked(p) && !p->in_worker)) return;
     DLPI_STORE_SEQ(&p->stop_asked, 1u);                     /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->can_ring) != 0) dlpi_stop_now(p); /* S2 <- S2 */
     errno = saved;
@@ -9458,6 +9512,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* who is how far? */
     if (batch != NULL) {
         slot = (uint32_t)(uintptr_t)batch->internal;
         if (slot >= p->n_slots || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;

@@ -11,6 +11,7 @@
    2  Say .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
    3  A name, several consumers, start by exec, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc.
    4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
+   5  Several programs, one pipe: >>shm-consumer, examples/share.c.
 
    >>contents       search for the anchor
    >>shm-use        DO THIS, THEN THAT
@@ -108,7 +109,8 @@
    * A process that the program forks itself, and that does not exec, inherits the pipe's memory
      file and lock: a name is taken until it ends.
    * The supervisor is a child of the caller. A program that waits for any child (waitpid(-1)) may
-     see it end at close; that, and SIGCHLD ignored, does no harm.
+     see it end at close; that, and SIGCHLD ignored, does no harm. It ends at close and not before:
+     do not wait for all children, until there are none, while the pipe is open.
    * Monitors and consumers must be of the same user, or root, and see the same /proc: not from
      another container. A consumer can write to the region: it is trusted.
    * DLP_SHM_EXEC: callbacks in worker processes get what shm.init makes as their user, not the
@@ -172,8 +174,9 @@ typedef struct dlp_shm_desc {
     int32_t huge_pages;     /* DLP_HUGE_* */
     int32_t share;          /* DLP_SHARE_*; named pipes without a transfer stage */
     int32_t max_consumers;  /* with share: 1..64 programs at once; 0: 8 */
-    int32_t serve_only;     /* with share: 1: this process takes no batches, see dlp_shm_serve;
-                               DLP_SHARE_ONE: 1 */
+    int32_t serve_only;     /* with share: 1: this process takes no batches, see dlp_shm_serve, and
+                               has no place in the order: dlp_pipe_next, _next_epoch and _state
+                               return DLP_ERR_STATE; DLP_SHARE_ONE: 1 */
     int32_t wait_consumers; /* with share: nothing is fetched before so many have come; 0: begin at
                                once (serve_only: with the first) */
     dlp_shm_init_fn init;   /* DLP_SHM_EXEC: NULL or registered */
@@ -288,13 +291,26 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m);
    comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is copied.
 
      DLP_SHARE_EACH  every consumer, and the pipe's own caller unless serve_only, gets every batch
-   in order. A slot is free when all have released it: the slowest sets the pace. DLP_SHARE_ONE each
-   batch goes to one consumer, the next one to whoever asks. What a consumer held when it died, or
-   closed, goes to another.
+                     in order. A slot is free when all have released it: the slowest, also one that
+                     is stopped or never asks, sets the pace. With serve_only, what is fed and not
+                     taken when the last consumer leaves is lost; the next begins behind it.
+     DLP_SHARE_ONE   each batch goes to one consumer, the next one to whoever asks. What a consumer
+                     held when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
+                     sum of what all hold: consumers that each hold a batch and ask for one more
+                     wait for ever where slots (prefetch_factor + max_held) are no more than they.
+
+   examples/share.c has both. Epochs end with DLP_BATCH_LAST in a batch's flags; DLP_EPOCH_END is
+   for the pipe's caller only, and so are states. The error of an item is told to every consumer
+   that gets its batch, and to the owner; what else goes wrong, to the owner, and its close tells
+   the others.
+
+   The owner's close: who has all gets DLP_END, others take what is ready, then get DLP_STOPPED.
+   Batches that are held stay as they are until dlp_consumer_close.
 
    A consumer that dies holds nothing up: its place is a lock, which the kernel takes back. It is
-   looked for every 50 ms. Consumers map the pipe's memory and could write to it: they are trusted
-   as far as the same user is. They check what they read. */
+   looked for every 50 ms. A process that it forked keeps the place, until that ends, execs, or
+   closes the consumer; all other calls return DLP_ERR_FORKED there. Consumers map the pipe's memory
+   and could write to it: they are trusted as far as the same user is. They check what they read. */
 
 typedef struct dlp_consumer dlp_consumer;
 
@@ -303,26 +319,27 @@ typedef struct dlp_consumer_desc {
 } dlp_consumer_desc;
 
 /* Become a consumer of the pipe of that name.
-   out: to be closed; desc: NULL is {0}; err: written on failure, may be NULL - returns DLP_OK;
-   DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not shared, or all places are taken);
-   DLP_ERR_SYSTEM, _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the consumer is
-   then used by one at a time - allocates and maps. */
+   out: to be closed; name: dlp_shm_desc.name; desc: NULL is {0}; err: written on failure, may be
+   NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not shared, or
+   all places are taken); DLP_ERR_SYSTEM (with errnum ENOENT: no such name yet; ask again),
+   _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the consumer is then used by
+   one at a time - allocates and maps; waits up to 200 ms for a pipe that starts. */
 DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
                              dlp_error *err);
 
-/* As dlp_pipe_next, with its codes and its view of a batch. DLP_END: all is consumed; SHARE_ONE:
-   and released by all, since another may die; while this consumer holds a batch it is told before,
-   and may ask again when it has released. DLP_ERR_KILLED: the pipe's owner is gone.
-   DLP_ERR_CORRUPT. */
+/* As dlp_pipe_next, with its time-outs, codes (but DLP_EPOCH_END) and view of a batch, which others
+   may have, too: read only. DLP_END: all is consumed; SHARE_ONE: and released by all, since another
+   may die; while this consumer holds a batch it is told before, and may ask again when it has
+   released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT. DLP_ERR_FORKED. */
 DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms);
 
-/* Give a batch back. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
+/* Give a batch back, in any order. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
 DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch);
 
 /* What went wrong first. Never NULL; until close. */
 DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c);
 
-/* Leave. Batches held are gone for this program. c: NULL is nothing. */
+/* Leave. Batches held are gone for this program: their memory is unmapped. c: NULL is nothing. */
 DLPDEF void dlp_consumer_close(dlp_consumer *c);
 
 /* In the pipe's process, with serve_only: wait while others consume.
@@ -1307,7 +1324,7 @@ static void dlpi_process_bind(pid_t supervisor) {
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     signal(SIGPIPE, SIG_DFL); /* as a new program has it */
-    w->started = w->process = 1;
+    p->in_worker = w->started = w->process = 1;
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
     if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) {
@@ -1355,6 +1372,13 @@ _Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
     dlpi_process_worker(p, dlpi_shm_of(p)->procs[k].w);
 }
 
+/* What a worker had that we killed for no fault of its item. */
+static void dlpi_recover_blameless(dlpi_worker *w) {
+    const dlpi_death why = {SIGKILL, false};
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 of a dead worker */
+    dlpi_recover(w, &why);
+}
+
 /* Fork; the child is worker k, or the spare (k = n_procs), whose tasks come from task. Watches it.
    Returns its pid, or -errno. */
 static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
@@ -1369,8 +1393,9 @@ static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     if (pid < 0) return -errno;
     s->fds[k + 2].fd = dlpi_pidfd_open(pid);
     if (s->fds[k + 2].fd >= 0) return pid;
-    kill(pid, SIGKILL); /* no descriptor is left to watch it by */
+    kill(pid, SIGKILL); /* no descriptor is left to watch it by; but it may have had work */
     waitpid(pid, NULL, 0);
+    if (k < s->n_procs) dlpi_recover_blameless(s->procs[k].w);
     return -EMFILE;
 }
 
@@ -1463,6 +1488,13 @@ static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, int status)
     return true;
 }
 
+/* Was it killed for an item that it finished in the end, and had begun another one? */
+static bool dlpi_proc_next_item(const dlpi_proc *proc) {
+    const dlpi_wblock *wb = proc->w->wb;
+    return proc->late && (DLPI_LOAD_RLX(&wb->running) != proc->watched_item || /* X2 of the dead */
+                          DLPI_LOAD_RLX(&wb->since_ns) != proc->watched_since);
+}
+
 static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_proc *proc = &s->procs[k];
@@ -1475,7 +1507,8 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     why.signal = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0;
     why.late = proc->late;
     state = DLPI_LOAD_RLX(&wb->state); /* of a dead process */
-    if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
+    if (!dlpi_stopped(p) && dlpi_proc_next_item(proc)) dlpi_recover_blameless(proc->w);
+    else if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
     if (!dlpi_proc_again(p, proc, state, status)) return;
     DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
     DLPI_STORE_RLX(&wb->died_by, (int32_t)why.signal);               /* statistics */
@@ -1531,6 +1564,12 @@ _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_supervisor_end(p, 0);
 }
 
+static bool dlpi_caller_gone(const dlpi_shm_state *s) {
+    struct pollfd fds[2] = {s->fds[0], s->fds[1]};
+    if (poll(fds, 2, 0) <= 0) return false;
+    return fds[0].revents != 0 || (fds[1].revents & (POLLHUP | POLLERR)) != 0;
+}
+
 /* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a look round costs
    as much as a worker's; so only deadlines, which are clocks, want it often. */
 static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
@@ -1538,7 +1577,7 @@ static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
     if (kill_at != 0) {
         now = dlpi_now_ns();
-        if (kill_at < now + ns) ns = kill_at > now ? kill_at - now : 0;
+        if (kill_at < now + ns) ns = kill_at > now ? kill_at - now : 10000000; /* they die slowly */
     }
     return (int)((ns + 999999) / 1000000);
 }
@@ -1563,8 +1602,8 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         dlpi_spare_keep(p);
         now = dlpi_now_ns();
         if (p->deadline_ns != 0) { /* a nap that was much longer: we were stopped, too */
-            uint64_t most = (uint64_t)nap * 2000000u, passed = now - looked;
-            dlpi_procs_deadlines(p, passed < most ? passed : most);
+            uint64_t most = (uint64_t)nap * 2000000u + 10000000u, passed = now - looked;
+            dlpi_procs_deadlines(p, passed < most ? passed : 0);
         }
         looked = now;
         if (!dlpi_stopped(p)) continue;
@@ -1601,12 +1640,16 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
     s->task = -1;
     signal(SIGPIPE, SIG_IGN); /* the spare's */
-    for (int k = 0; errnum == 0 && k < s->n_procs; k++)
+    for (int k = 0; errnum == 0 && k < s->n_procs; k++) {
+        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
         if (s->procs[k].w->id == 0) errnum = dlpi_proc_begin(p, k);
+    }
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
     dlpi_wake_word(&p->ctl->processes_word);
-    for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++)
+    for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++) {
+        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
         if (s->procs[k].w->id != 0) errnum = dlpi_proc_begin(p, k);
+    }
     if (errnum != 0) dlpi_supervisor_end(p, 1);
     dlpi_supervise(p);
 }
@@ -1766,8 +1809,13 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
 static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     for (uint64_t b = from; b != to; b++) {
         dlpi_bslot *slot = dlpi_slot_at(p, dlpi_slot_of(p, b));
+        uint64_t bytes = 0;
         if (slot->sequence != b) continue;
+        for (uint32_t f = 0; f < p->batches.n; f++)
+            bytes += p->staged ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
+                               : slot->count * p->batches.at[f].row_bytes;
         dlpi_bump(&p->ctl->items, slot->count);
+        dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
         if (DLPI_LOAD_ACQ(&slot->failed) == 1)       /* F1 <- F1 */
             dlpi_ctl_fail(p, DLPI_NOBODY, &slot->error);
@@ -1783,6 +1831,7 @@ static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     uint64_t b = dlpi_share_given(p, k) - 1, taker;
     uint32_t who;
     if (b + 1 == 0) return true;
+    if (h->serve_only && b >= DLPI_LOAD_RLX(&p->ctl->base)) return false; /* V1: not counted yet */
     if (!dlpi_ready_past(DLPI_LOAD_SEQ(&dlpi_sst_at(p, k, dlpi_final(p))->ready), b)) /* Y1 <- Y1 */
         return false;
     if (h->mode == DLP_SHARE_ONE) {
@@ -1870,21 +1919,23 @@ static int dlpi_share_begin(dlp_pipe *p) {
 
 static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     dlpi_ctl *ctl = p->ctl;
-    uint64_t now, until = UINT64_MAX;
+    uint64_t now, until = UINT64_MAX, nap = DLPI_SLEEP_NS;
     int rc;
     if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     if (timeout_ms == DLP_NOWAIT) until = 0;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < nap) nap = p->deadline_ns / 4;
     for (;;) {
         uint32_t word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
-        DLPI_STORE_SEQ(&ctl->want, UINT64_MAX);           /* B1 -> B1 */
+        DLPI_STORE_SEQ(&ctl->want, UINT64_MAX - 1);       /* B1 -> B1: no batch, but all else */
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
         if (DLPI_LOAD_SEQ(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
         if ((rc = dlpi_shm->look(p)) != DLP_OK) return rc;
         now = dlpi_now_ns();
+        if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
-        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX,
-                        until - now < DLPI_SLEEP_NS ? until - now : DLPI_SLEEP_NS, 1);
+        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, until - now < nap ? until - now : nap,
+                        1);
     }
 }
 
@@ -1913,6 +1964,7 @@ struct dlp_consumer {
     uint64_t *released, final_at;
     uint64_t cursor, life;
     bool admitted;
+    uint8_t *alive; /* a page that is zero in a process forked from this one */
     dlpi_loan *loans;
     dlp_error err;
 };
@@ -2187,6 +2239,7 @@ static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
         rc = dlpi_consumer_have(c, c->cursor, s, out);
         c->cursor++;
         DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+        if (c->layout.serve_only) dlpi_ring_feeder(c->ctl); /* a credit, if all others took it */
         if (rc != DLP_SKIP) return rc;
     }
 }
@@ -2224,6 +2277,7 @@ static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
         ready = (const uint64_t *)(const void *)(dlpi_consumer_slot(c, s) + c->final_at);
         if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
         if (!DLPI_CAS_SEQ(&takers[s], &taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
+        dlpi_ring_feeder(c->ctl); /* a credit */
         rc = dlpi_consumer_have(c, b, s, out);
         if (rc != DLP_SKIP) return rc;
     }
@@ -2256,7 +2310,7 @@ static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
     if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
         dlpi_futex_wait(&c->share->word, word, UINT32_MAX, ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS,
                         1) &&
-        dlpi_owner_check(c->m, &e) != DLP_OK)
+        dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
         rc = dlpi_consumer_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
     DLPI_AND_SEQ(&c->share->sleepers, ~bit); /* B1 */
     return rc;
@@ -2323,7 +2377,7 @@ static int dlpi_callback_note(dlp_pipe *p, const dlpi_stage *st, const char *fie
     }
     dlpi_error_set(&e, DLP_ERR_ARG, field,
                    "workers that begin by exec find callbacks by name, and this one has none: say "
-                   "DLP_SHM_CALLBACK(function) in its file");
+                   "DLP_SHM_CALLBACK(function) in its file (no two may have the same)");
     if (st) dlpi_copy_text(e.stage, sizeof e.stage, st->name);
     return dlpi_pipe_fail(p, &e);
 }
@@ -2671,6 +2725,8 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name",
                              "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
     DLPI_SHM_RANGE(d->blob_bytes, 0, INT64_C(1) << 30, "blob_bytes", "0..2^30");
+    if (d->blob_bytes > 0 && d->blob == NULL)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.blob", "NULL, and blob_bytes is not 0");
     return DLP_OK;
 }
 
@@ -2735,6 +2791,10 @@ static int dlpi_shm_look(dlp_pipe *p) {
     int rc;
     if (!dlpi_supervisor_gone(s) || dlpi_stopped(p)) return DLP_OK;
     if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc; /* why it ended */
+    if (s->d.start == DLP_SHM_EXEC && DLPI_LOAD_ACQ(&p->ctl->processes) == 0) /* J1 <- J1 */
+        return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
+                             "the supervisor process ended before it had begun: is "
+                             "dlp_shm_main(argc, argv) the first line of main?");
     return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
                          "the supervisor process was killed, and the worker processes with it");
 }
@@ -2818,6 +2878,7 @@ static void dlpi_shm_await(dlp_pipe *p) {
     if (s->supervisor_fd >= 0) /* the user may have waited for it, or ignore SIGCHLD */
         while (waitid((idtype_t)3, (id_t)s->supervisor_fd, &info, WEXITED) < 0 && errno == EINTR)
             continue; /* 3: P_PIDFD */
+    else waitpid(s->supervisor, NULL, 0);
     s->supervisor = 0;
 }
 
@@ -2986,6 +3047,8 @@ DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_con
     rc = dlp_monitor_open(&c->m, name, err);
     if (rc == DLP_OK && c->m != NULL) rc = dlpi_consumer_check(c, err);
     if (rc == DLP_OK) rc = dlpi_consumer_loans(c, desc, err);
+    if (rc == DLP_OK && (c->alive = dlpi_alive_page()) == NULL)
+        rc = dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     if (rc == DLP_OK) rc = dlpi_consumer_map(c, err);
     if (rc == DLP_OK) rc = dlpi_consumer_place(c, err);
     if (rc != DLP_OK) {
@@ -3000,6 +3063,7 @@ DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
     int rc;
     if (c == NULL || out == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (*c->alive == 0) return DLP_ERR_FORKED;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;
     rc = dlpi_consumer_try(c, out);
     for (int i = 0; rc == DLP_EMPTY && timeout_ms != DLP_NOWAIT && i < 300; i++) {
@@ -3010,7 +3074,10 @@ DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
     if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     if (timeout_ms == DLP_NOWAIT) until = 0;
     for (;;) {
-        if (DLPI_LOAD_RLX(&c->ctl->stop) != 0) return DLP_STOPPED; /* S1 */
+        if (DLPI_LOAD_ACQ(&c->ctl->stop) != 0) { /* S1 <- S1: what came before it is seen now */
+            rc = dlpi_consumer_try(c, out);
+            return rc == DLP_EMPTY ? DLP_STOPPED : rc;
+        }
         now = dlpi_now_ns();
         if (now >= until) return DLP_TIMEOUT;
         if ((rc = dlpi_consumer_sleep(c, out, until - now)) != DLP_EMPTY) return rc;
@@ -3019,6 +3086,7 @@ DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
 
 DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch) {
     if (c == NULL || batch == NULL) return DLP_ERR_ARG;
+    if (*c->alive == 0) return DLP_ERR_FORKED;
     for (uint32_t i = 0; i < c->max_held; i++) {
         dlpi_loan *loan = &c->loans[i];
         if (batch != &loan->batch || !loan->used) continue;
@@ -3037,12 +3105,13 @@ DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c) {
 
 DLPDEF void dlp_consumer_close(dlp_consumer *c) {
     if (c == NULL) return;
-    if (c->mine != NULL) {
+    if (c->mine != NULL && *c->alive != 0) {
         DLPI_STORE_SEQ(&c->mine->life, c->life + 1); /* H2 -> H2: even */
         dlpi_ring_feeder(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
     if (c->fd >= 0) close(c->fd);
+    if (c->alive != NULL) munmap(c->alive, 4096);
     for (uint32_t i = 0; c->loans != NULL && i < c->max_held; i++) free(c->loans[i].valid);
     free(c->loans);
     dlp_monitor_close(c->m);

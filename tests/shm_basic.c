@@ -482,6 +482,7 @@ static void shm__worker_init_fails__told(void) {
     shm_processes(&r, 2, 0);
     r.fetch.worker_init = failing_init;
     r.fetch.name = "reader";
+    r.repeat.epochs = DLP_FOREVER; /* worker 1 may begin late */
     rc = rig_try(&r, &p, &err);
     while (p != NULL && (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
     if (p != NULL) err = *dlp_pipe_error(p);
@@ -568,6 +569,33 @@ static void shm__two_pipes__do_not_meet(void) {
     CHECK(dlp_pipe_close(p[0]) == DLP_OK);
 }
 
+/* A callback stops the pipe: in a worker process as anywhere else. */
+static dlp_pipe *stopped_;
+
+static int stopping_fetch(void *user, dlp_item *it) {
+    if (it->index == 500) dlp_pipe_stop(stopped_);
+    return rig_fetch(user, it);
+}
+
+static void shm__callback_stops__pipe_stops(void) {
+    rig r;
+    dlp_batch *b;
+    uint64_t from;
+    int rc;
+    rig_init(&r, 1000, 8);
+    shm_processes(&r, 2, 0);
+    r.repeat.epochs = DLP_FOREVER;
+    r.dataset.fetch = stopping_fetch;
+    CHECK(rig_wire(&r, &stopped_) == DLP_OK);
+    CHECK(dlp_pipe_start(stopped_) == DLP_OK);
+    from = dlpi_now_ns();
+    while ((rc = dlp_pipe_next(stopped_, &b, 5000)) == DLP_OK &&
+           dlpi_now_ns() - from < UINT64_C(5000000000))
+        CHECK(dlp_pipe_release(stopped_, b) == DLP_OK);
+    CHECK(rc == DLP_STOPPED);
+    CHECK(dlp_pipe_close(stopped_) == DLP_OK);
+}
+
 static void *nothing(void *arg) { return arg; }
 
 /* A thread that was joined may be in the kernel's list for a moment more. */
@@ -616,6 +644,7 @@ int main(int argc, char **argv) {
     t = timed("init, errors", t);
     shm__two_pipes__do_not_meet();
     shm__threads_just_joined__start_succeeds();
+    shm__callback_stops__pipe_stops();
     timed("two pipes, threads joined", t);
     CHECK(shm_entries("/proc/self/fd") == files);
     CHECK(shm_mappings() == 0);

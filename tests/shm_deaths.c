@@ -889,6 +889,181 @@ static void stop_is_a_stop(int kind) {
     nothing_left();
 }
 
+/* Who never waits is told, too. */
+static void supervisor_killed_nowait(int kind) {
+    rig r;
+    dlp_pipe *p = open_simple(&r);
+    dlp_batch *b;
+    uint64_t from, k = 0;
+    int rc;
+    CHECK(take(&r, p, &k, 3) == DLP_OK);
+    kill(get(&common->supervisor), SIGKILL);
+    from = dlpi_now_ns();
+    while (((rc = dlp_pipe_next(p, &b, DLP_NOWAIT)) == DLP_OK || rc == DLP_TIMEOUT) &&
+           dlpi_now_ns() - from < UINT64_C(1000000000)) {
+        if (rc == DLP_OK) dlp_pipe_release(p, b);
+        if (kind == 1) dlpi_nap(1000000);
+    }
+    CHECK(rc == DLP_ERR_KILLED);
+    close_in_time(p);
+    nothing_left();
+}
+
+/* The wait before a retry is not the callback's time. */
+static int fails_twice(void *user, dlp_batch *b, void *state) {
+    if (b->in_epoch == 2 && __atomic_fetch_add(&common->inits, 1, __ATOMIC_SEQ_CST) < 2) return 1;
+    return rig_batch_map(user, b, state);
+}
+
+static void backoff_is_no_delay(int threads) {
+    rig r;
+    dlp_pipe *p;
+    uint64_t k = 0;
+    simple_rig(&r);
+    r.repeat.epochs = 1;
+    r.batch_map[0].batch = fails_twice;
+    r.batch_map[0].workers.idempotent = 1;
+    r.batch_map[0].workers.deadline_ms = 60;
+    r.batch_map[0].workers.retries = 2;
+    r.batch_map[0].workers.retry_backoff_ms = 90;
+    if (threads) r.batch_map[0].workers.placement = DLP_PLACE_THREADS;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(take(&r, p, &k, 10000) == DLP_END && k == rig_batches(&r));
+    CHECK(p->ctl->restarts == 0 && get(&common->inits) >= 3);
+    close_in_time(p);
+    nothing_left();
+}
+
+/* Each stage has its own retries. */
+static int collate_fails_once(void *user, dlp_collate *c) {
+    if (c->position == 32 && __atomic_fetch_add(&common->inits, 1, __ATOMIC_SEQ_CST) == 0) return 1;
+    return dlp_collate_pad(user, c);
+}
+
+static int map_fails_once(void *user, dlp_batch *b, void *state) {
+    if (b->in_epoch == 2 && __atomic_fetch_add(&common->file_size, 1, __ATOMIC_SEQ_CST) == 0)
+        return 1;
+    return rig_batch_map(user, b, state);
+}
+
+static void retries_of_each_stage(int idempotent) {
+    rig r;
+    dlp_pipe *p;
+    uint64_t k = 0;
+    simple_rig(&r);
+    r.repeat.epochs = 1;
+    r.batch.collate = collate_fails_once;
+    r.batch.batch_workers = 2;
+    r.batch.workers.retries = 1;
+    r.batch_map[0].batch = map_fails_once;
+    r.batch_map[0].workers.retries = 1;
+    r.batch_map[0].workers.idempotent = idempotent;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(take(&r, p, &k, 10000) == DLP_END && k == rig_batches(&r));
+    CHECK(get(&common->inits) >= 2 && get(&common->file_size) >= 2);
+    close_in_time(p);
+    nothing_left();
+}
+
+/* The supervisor gets no descriptor to watch a new worker by: that one may have claimed work. */
+static int short_fetch(void *user, dlp_item *it) {
+    dlpi_nap(200000);
+    return rig_fetch(user, it);
+}
+
+static void no_descriptors(int seed) {
+    struct rlimit few = {0, 0}, before;
+    rig r;
+    dlp_pipe *p;
+    uint64_t k = 0;
+    int32_t supervisor;
+    simple_rig(&r);
+    r.repeat.epochs = 2;
+    r.dataset.fetch = short_fetch;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    tell_pids(p);
+    supervisor = get(&common->supervisor);
+    CHECK(take(&r, p, &k, 5 + seed) == DLP_OK);
+    CHECK(prlimit(supervisor, RLIMIT_NOFILE, NULL, &before) == 0);
+    few = before;
+    few.rlim_cur = 3;
+    CHECK(prlimit(supervisor, RLIMIT_NOFILE, &few, NULL) == 0);
+    signal_to(get(&common->worker[0]), SIGKILL); /* the spare replaces it, and has no successor */
+    for (int i = 0; i < 2000 && p->ctl->restarts < 1; i++) dlpi_nap(1000000);
+    dlpi_nap(5000000);
+    signal_to(p->workers[0].wb->pid, SIGKILL);
+    dlpi_nap(100000000); /* some workers are begun in vain */
+    CHECK(prlimit(supervisor, RLIMIT_NOFILE, &before, NULL) == 0);
+    CHECK(take(&r, p, &k, 100000) == DLP_END && k == 2 * rig_batches(&r));
+    close_in_time(p);
+    nothing_left();
+}
+
+/* Signals arrive while the region's memory is reserved. */
+static void ticks(int n) { (void)n; }
+
+static void start_interrupted(int kind) {
+    struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
+    struct sigaction sa;
+    rig r;
+    dlp_pipe *p;
+    memset(&sa, 0, sizeof sa);
+    sa.sa_handler = ticks;
+    sa.sa_flags = kind;
+    sigaction(SIGALRM, &sa, NULL);
+    simple_rig(&r);
+    r.batch.batch_size = 1024;
+    r.dataset.n_items = 100000;
+    rig_order(&r, DLP_ORDER_SEQUENTIAL);
+    r.pipe.prefetch_factor = 2000;
+    setitimer(ITIMER_REAL, &often, NULL);
+    if (rig_open(&r, &p) == DLP_OK) {
+        setitimer(ITIMER_REAL, &never, NULL);
+        close_in_time(p);
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    nothing_left();
+}
+
+/* A job that is stopped again and again: the item is slow by the clock alone. */
+static int once_slow(void *user, dlp_item *it) {
+    if (it->index == 37 && __atomic_fetch_add(&common->inits, 1, __ATOMIC_SEQ_CST) == 0) {
+        set(&common->go, 1);
+        for (int i = 0; i < 100; i++) dlpi_nap(1000000);
+    }
+    return rig_fetch(user, it);
+}
+
+static void stopped_often(int kind) {
+    rig r;
+    dlp_pipe *p;
+    uint64_t k = 0;
+    pid_t stopper;
+    int32_t group;
+    simple_rig(&r);
+    r.repeat.epochs = 1;
+    r.fetch.deadline_ms = 400;
+    r.dataset.fetch = once_slow;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    group = dlpi_shm_of(p)->supervisor;
+    stopper = fork();
+    if (stopper == 0) {
+        await(&common->go, 1, 10000);
+        for (int i = 0; i < 8; i++) {
+            kill(-group, SIGSTOP);
+            dlpi_nap(250000000);
+            kill(-group, SIGCONT);
+            dlpi_nap(5000000);
+        }
+        _exit(kind);
+    }
+    CHECK(take(&r, p, &k, 10000) == DLP_END && k == rig_batches(&r));
+    CHECK(p->ctl->restarts == 0);
+    CHECK(waitpid(stopper, NULL, 0) == stopper);
+    close_in_time(p);
+    nothing_left();
+}
+
 static uint64_t said(const char *what, uint64_t from) {
     uint64_t now = dlpi_now_ns();
     if (getenv("TIMES")) printf("%-40s %5d ms\n", what, (int)((now - from) / 1000000));
@@ -934,6 +1109,12 @@ int main(void) {
     WHOLE(limits_hold, 2);
     WHOLE(huge_pages, 3);
     WHOLE(stop_is_a_stop, 2);
+    WHOLE(supervisor_killed_nowait, 2);
+    WHOLE(backoff_is_no_delay, 2);
+    WHOLE(retries_of_each_stage, 2);
+    WHOLE(no_descriptors, 1);
+    WHOLE(start_interrupted, 1);
+    WHOLE(stopped_often, 1);
     run_whole(in_small_cgroup, 2, "in_small_cgroup");
     if (get(&common->go) == 78) {
         set(&common->go, 0);
