@@ -1833,7 +1833,7 @@ typedef struct dlp_managed_tensor_v1 {
 /* Make a tensor of a field. From the first one of a batch on, the batch is held until its last
    tensor is deleted; it then goes back within the caller's next dlp_pipe_next, _release or _close.
    So make all that are wanted before calling one of these. dlp_pipe_release of such a batch is
-   DLP_OK, and gives it back when that is so; it need not be called, and may not after close. A batch
+   DLP_OK, and gives it back when that is so; it need not be called, nor may it after close. A batch
    with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the last.
    A tensor may be deleted while kernels that read it are queued (PyTorch does): give the device
    their stream as consumer.
