@@ -683,7 +683,7 @@ static void fault__each_call__told_and_nothing_left(void) {
         "cuStreamDestroy", "cuMemFree", "cuMemHostUnregister", "cuDevicePrimaryCtxRelease"};
     long told = 0, n = 1;
     for (int k = 0; k < 4; k++) {
-        for (n = 1;; n += getenv("SHORT") && n > 30 ? 7 : 1) {
+        for (n = 1;; n += n < 150 ? 1 : getenv("SHORT") ? 25 : 5) {
             dlp_error err;
             int rc, spared = 0;
             gpu_reset();
