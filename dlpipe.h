@@ -144,7 +144,7 @@
      dlp_pipe_close                                    caller            no other call under way
      dlp_item_*, dlp_collate_*                         in the callback   yes
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
-     dlp_error_format, dlp_plan_format, dlp_stats_explain
+     dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_ranks_from_env
 
      callback                     runs in
      fetch, item and batch maps,  the stage's threads, several at once; inline: the caller's next
@@ -1218,6 +1218,15 @@ typedef struct dlp_repeat_desc {
     int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END once behind each epoch */
 } dlp_repeat_desc;
 
+/* Rank and world size as the launcher of a parallel job says them in the environment, for the two
+   fields above. In this order: torchrun (RANK, WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_RANK, _SIZE),
+   MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK, PMI_SIZE), Slurm's srun
+   (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
+   rank, world_size: written on success; 0 of 1 where no launcher says anything; err: may be NULL -
+   returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no number, or rank not below world_size;
+   err->field names the variable - any thread, while none changes the environment. */
+DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);
+
 /* ---------------------------------------------------------------------------------------------
    >>stages     WHO DOES THE WORK */
 
@@ -1467,10 +1476,10 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p);
    returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END, once behind each epoch if asked
    for; DLP_TIMEOUT; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing is lost, release
    one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay (dlp_pipe_error);
-   DLP_ERR_ARG; DLP_ERR_STATE (not started, or closed); what start failed with - caller - runs
-   inline stages, also past timeout_ms while a callback of theirs runs; else spins for some us, then
-   sleeps. Never allocates. An item's error comes when its batch's turn comes, those before it are
-   delivered; worker_init and deadline fail at once. */
+   DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start failed with - caller
+   - runs inline stages, also past timeout_ms while a callback of theirs runs; else spins for some
+   us, then sleeps. Never allocates. An item's error comes when its batch's turn comes, those before
+   it are delivered; worker_init and deadline fail at once. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order; its slot is free for the sampler at once.
@@ -1581,6 +1590,7 @@ typedef struct dlp_worker_stats {
     int32_t process;            /* 1: a process of its own; 0: a thread, or inline */
     int32_t pid;                /* of the process it runs in; for display; 0: not begun */
     int32_t restarts;           /* times that it died and was begun anew */
+    int32_t died_by;            /* the signal that ended it last; 0: none, it exited */
 } dlp_worker_stats;
 
 typedef struct dlp_stage_stats {
@@ -1592,6 +1602,8 @@ typedef struct dlp_stage_stats {
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns;   /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;            /* time of one item, 0: not known yet */
     uint64_t ready;             /* batches waiting before it; the first stage: 0 */
+    uint64_t restarts;          /* worker processes that died and were begun anew */
+    int32_t died_by;            /* the signal that ended one of them last, 0: none, it exited */
 } dlp_stage_stats;
 
 enum {
@@ -3328,7 +3340,9 @@ typedef struct dlpi_wblock {
     char message[256];
     int32_t message_errno, process; /* 1: in a process of its own */
     uint32_t hist[DLPI_HIST];
-    int32_t pid, restarts; /* restarts: the supervisor's word */
+    int32_t pid;
+    int32_t restarts, died_by; /* the supervisor's words */
+    int32_t pad0;
 } dlpi_wblock;
 
 /* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
@@ -3374,7 +3388,7 @@ _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 104, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, restarts) + 4, "no hidden padding");
+_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, pad0) + 4, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
@@ -4227,6 +4241,7 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
         dlpi_ring_transfer(p->ctl);
     } else {
         dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_ring_share(p->share);
     }
 }
 
@@ -4862,7 +4877,7 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
         uint32_t number;
         const char *text;
     } names[] = {{6, "SIGABRT"}, {7, "SIGBUS"}, {8, "SIGFPE"}, {9, "SIGKILL"}, {11, "SIGSEGV"},
-                 {15, "SIGTERM"}, {0, "it called exit"}};
+                 {15, "SIGTERM"}, {0, "a call of exit"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].number == killed_by) return names[i].text;
     return "a signal";
@@ -5700,8 +5715,8 @@ static void *dlpi_thread_feeder(void *arg) {
         word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
         if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
-            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, DLPI_SLEEP_NS,
-                            (int)ctl->shared);
+            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, /* dead consumers ring no bell */
+                            p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
         DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
     }
     dlpi_thread_over(w);
@@ -7269,14 +7284,21 @@ static int dlpi_region_reserve(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* In a process that was forked later this page is zero: a pipe is its owner's alone. */
+#if defined(__linux__)
+/* In a process that was forked later this page is zero: a pipe is its owner's alone. NULL: none. */
+static uint8_t *dlpi_alive_page(void) {
+    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
+    *(uint8_t *)at = 1;
+    return at;
+}
+#endif
+
 static int dlpi_alive_map(dlp_pipe *p) {
 #if defined(__linux__)
-    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
-    p->alive = at;
-    madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
-    *p->alive = 1;
+    p->alive = dlpi_alive_page();
+    if (p->alive == NULL) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
 #else
     DLPI_UNUSED(p);
 #endif
@@ -7860,6 +7882,7 @@ static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worke
     out->process = w->st->w.placement == DLP_PLACE_PROCESSES && w->st->w.num_workers > 0;
     out->pid = DLPI_LOAD_RLX(&b->pid);
     out->restarts = DLPI_LOAD_RLX(&b->restarts);
+    out->died_by = DLPI_LOAD_RLX(&b->died_by);
     out->queued = w->view_dealt;
     for (uint32_t i = 0; i < w->st->n_producers && !p->view; i++) {
         uint32_t k = i * (uint32_t)w->st->n_workers + (uint32_t)w->id;
@@ -7909,6 +7932,8 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
         out->cpu_ns += DLPI_LOAD_RLX(&w->wb->cpu_ns);
         most = DLPI_LOAD_RLX(&w->wb->max_ns);
         if (most > out->max_ns) out->max_ns = most;
+        out->restarts += (uint64_t)DLPI_LOAD_RLX(&w->wb->restarts);
+        if (DLPI_LOAD_RLX(&w->wb->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&w->wb->died_by);
     }
     n = dlpi_hist_sum(p, st, hist);
     out->p50_ns = dlpi_percentile(hist, n, 50);
@@ -8032,6 +8057,52 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
         return rc;
     }
     *out = p;
+    return DLP_OK;
+}
+
+/* A variable of the environment that is a number up to 2^31 - 1; -1: not set; -2: no number. */
+static int64_t dlpi_env_number(const char *name) {
+    const char *text = getenv(name);
+    int64_t n = 0;
+    if (text == NULL) return -1;
+    if (text[0] == 0) return -2;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9' || n > INT32_MAX / 10) return -2;
+        n = n * 10 + (*text - '0');
+    }
+    return n <= INT32_MAX ? n : -2;
+}
+
+DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err) {
+    static const char *const names[][2] = {
+        {"RANK", "WORLD_SIZE"},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+        {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+        {"PMI_RANK", "PMI_SIZE"},
+        {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+    };
+    const size_t n = sizeof names / sizeof *names;
+    if (rank == NULL || world_size == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, rank ? "world_size" : "rank", "it is NULL");
+    for (size_t i = 0; i < n; i++) {
+        int64_t r = dlpi_env_number(names[i][0]), w = dlpi_env_number(names[i][1]);
+        bool slurm = i == n - 1; /* its batch scripts have a SLURM_PROCID, and are no rank */
+        if ((r == -1 && w == -1) || (slurm && (r == -1 || w == -1))) continue;
+        if (r < 0 || w < 1)
+            return dlpi_error_set(
+                err, DLP_ERR_ARG, names[i][r < 0 ? 0 : 1],
+                "%s is %s, must be a number; it goes with %s", names[i][r < 0 ? 0 : 1],
+                (r < 0 ? r : w) == -1 ? "not set" : "none", names[i][r < 0 ? 1 : 0]);
+        if (r >= w)
+            return dlpi_error_set(err, DLP_ERR_ARG, names[i][0],
+                                  "%s is %d, must be below %s, which is %d", names[i][0], (int)r,
+                                  names[i][1], (int)w);
+        *rank = (uint32_t)r;
+        *world_size = (uint32_t)w;
+        return DLP_OK;
+    }
+    *rank = 0;
+    *world_size = 1;
     return DLP_OK;
 }
 
@@ -8197,6 +8268,7 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
     if (p->n_held >= p->max_held) return DLP_ERR_HELD;
@@ -8230,6 +8302,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE;
     if (p->err.code != 0) return p->err.code;
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
@@ -8274,6 +8347,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* who is how far? */
     if (batch != NULL) {
         slot = (uint32_t)(uintptr_t)batch->internal;
         if (slot >= p->n_slots || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
@@ -9687,6 +9761,12 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
                           "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64
                           " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
                           g->name, g->retried, g->replaced, g->left_out);
+        }
+        if (g->restarts > 0) {
+            dlpi_text_add(t,
+                          "Deaths: workers of '%.31s' were replaced %" PRIu64
+                          " times, the last of them died by %s; no item is lost.\n",
+                          g->name, g->restarts, dlpi_signal_text((uint32_t)g->died_by));
         }
     }
 }

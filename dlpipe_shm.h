@@ -11,6 +11,7 @@
    2  Say .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
    3  A name, several consumers, start by exec, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc.
    4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
+   5  Several programs, one pipe: >>shm-consumer, examples/share.c.
 
    >>contents       search for the anchor
    >>shm-use        DO THIS, THEN THAT
@@ -108,7 +109,8 @@
    * A process that the program forks itself, and that does not exec, inherits the pipe's memory
      file and lock: a name is taken until it ends.
    * The supervisor is a child of the caller. A program that waits for any child (waitpid(-1)) may
-     see it end at close; that, and SIGCHLD ignored, does no harm.
+     see it end at close; that, and SIGCHLD ignored, does no harm. It ends at close and not before:
+     do not wait for all children, until there are none, while the pipe is open.
    * Monitors and consumers must be of the same user, or root, and see the same /proc: not from
      another container. A consumer can write to the region: it is trusted.
    * DLP_SHM_EXEC: callbacks in worker processes get what shm.init makes as their user, not the
@@ -172,8 +174,9 @@ typedef struct dlp_shm_desc {
     int32_t huge_pages;     /* DLP_HUGE_* */
     int32_t share;          /* DLP_SHARE_*; named pipes without a transfer stage */
     int32_t max_consumers;  /* with share: 1..64 programs at once; 0: 8 */
-    int32_t serve_only;     /* with share: 1: this process takes no batches, see dlp_shm_serve;
-                               DLP_SHARE_ONE: 1 */
+    int32_t serve_only;     /* with share: 1: this process takes no batches, see dlp_shm_serve, and
+                               has no place in the order: dlp_pipe_next, _next_epoch and _state
+                               return DLP_ERR_STATE; DLP_SHARE_ONE: 1 */
     int32_t wait_consumers; /* with share: nothing is fetched before so many have come; 0: begin at
                                once (serve_only: with the first) */
     dlp_shm_init_fn init;   /* DLP_SHM_EXEC: NULL or registered */
@@ -288,13 +291,26 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m);
    comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is copied.
 
      DLP_SHARE_EACH  every consumer, and the pipe's own caller unless serve_only, gets every batch
-   in order. A slot is free when all have released it: the slowest sets the pace. DLP_SHARE_ONE each
-   batch goes to one consumer, the next one to whoever asks. What a consumer held when it died, or
-   closed, goes to another.
+                     in order. A slot is free when all have released it: the slowest, also one that
+                     is stopped or never asks, sets the pace. With serve_only, what is fed and not
+                     taken when the last consumer leaves is lost; the next begins behind it.
+     DLP_SHARE_ONE   each batch goes to one consumer, the next one to whoever asks. What a consumer
+                     held when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
+                     sum of what all hold: consumers that each hold a batch and ask for one more
+                     wait for ever where slots (prefetch_factor + max_held) are no more than they.
+
+   examples/share.c has both. Epochs end with DLP_BATCH_LAST in a batch's flags; DLP_EPOCH_END is
+   for the pipe's caller only, and so are states. The error of an item is told to every consumer
+   that gets its batch, and to the owner; what else goes wrong, to the owner, and its close tells
+   the others.
+
+   The owner's close: who has all gets DLP_END, others take what is ready, then get DLP_STOPPED.
+   Batches that are held stay as they are until dlp_consumer_close.
 
    A consumer that dies holds nothing up: its place is a lock, which the kernel takes back. It is
-   looked for every 50 ms. Consumers map the pipe's memory and could write to it: they are trusted
-   as far as the same user is. They check what they read. */
+   looked for every 50 ms. A process that it forked keeps the place, until that ends, execs, or
+   closes the consumer; all other calls return DLP_ERR_FORKED there. Consumers map the pipe's memory
+   and could write to it: they are trusted as far as the same user is. They check what they read. */
 
 typedef struct dlp_consumer dlp_consumer;
 
@@ -303,26 +319,27 @@ typedef struct dlp_consumer_desc {
 } dlp_consumer_desc;
 
 /* Become a consumer of the pipe of that name.
-   out: to be closed; desc: NULL is {0}; err: written on failure, may be NULL - returns DLP_OK;
-   DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not shared, or all places are taken);
-   DLP_ERR_SYSTEM, _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the consumer is
-   then used by one at a time - allocates and maps. */
+   out: to be closed; name: dlp_shm_desc.name; desc: NULL is {0}; err: written on failure, may be
+   NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not shared, or
+   all places are taken); DLP_ERR_SYSTEM (with errnum ENOENT: no such name yet; ask again),
+   _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the consumer is then used by
+   one at a time - allocates and maps; waits up to 200 ms for a pipe that starts. */
 DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
                              dlp_error *err);
 
-/* As dlp_pipe_next, with its codes and its view of a batch. DLP_END: all is consumed; SHARE_ONE:
-   and released by all, since another may die; while this consumer holds a batch it is told before,
-   and may ask again when it has released. DLP_ERR_KILLED: the pipe's owner is gone.
-   DLP_ERR_CORRUPT. */
+/* As dlp_pipe_next, with its time-outs, codes (but DLP_EPOCH_END) and view of a batch, which others
+   may have, too: read only. DLP_END: all is consumed; SHARE_ONE: and released by all, since another
+   may die; while this consumer holds a batch it is told before, and may ask again when it has
+   released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT. DLP_ERR_FORKED. */
 DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms);
 
-/* Give a batch back. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
+/* Give a batch back, in any order. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
 DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch);
 
 /* What went wrong first. Never NULL; until close. */
 DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c);
 
-/* Leave. Batches held are gone for this program. c: NULL is nothing. */
+/* Leave. Batches held are gone for this program: their memory is unmapped. c: NULL is nothing. */
 DLPDEF void dlp_consumer_close(dlp_consumer *c);
 
 /* In the pipe's process, with serve_only: wait while others consume.
@@ -1494,6 +1511,7 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     else if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
     if (!dlpi_proc_again(p, proc, state, status)) return;
     DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
+    DLPI_STORE_RLX(&wb->died_by, (int32_t)why.signal);               /* statistics */
     dlpi_bump(&p->ctl->restarts, 1);
     dlpi_proc_restart(p, k);
 }
@@ -1791,8 +1809,13 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
 static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     for (uint64_t b = from; b != to; b++) {
         dlpi_bslot *slot = dlpi_slot_at(p, dlpi_slot_of(p, b));
+        uint64_t bytes = 0;
         if (slot->sequence != b) continue;
+        for (uint32_t f = 0; f < p->batches.n; f++)
+            bytes += p->staged ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
+                               : slot->count * p->batches.at[f].row_bytes;
         dlpi_bump(&p->ctl->items, slot->count);
+        dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
         if (DLPI_LOAD_ACQ(&slot->failed) == 1)       /* F1 <- F1 */
             dlpi_ctl_fail(p, DLPI_NOBODY, &slot->error);
@@ -1808,6 +1831,7 @@ static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     uint64_t b = dlpi_share_given(p, k) - 1, taker;
     uint32_t who;
     if (b + 1 == 0) return true;
+    if (h->serve_only && b >= DLPI_LOAD_RLX(&p->ctl->base)) return false; /* V1: not counted yet */
     if (!dlpi_ready_past(DLPI_LOAD_SEQ(&dlpi_sst_at(p, k, dlpi_final(p))->ready), b)) /* Y1 <- Y1 */
         return false;
     if (h->mode == DLP_SHARE_ONE) {
@@ -1895,21 +1919,23 @@ static int dlpi_share_begin(dlp_pipe *p) {
 
 static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     dlpi_ctl *ctl = p->ctl;
-    uint64_t now, until = UINT64_MAX;
+    uint64_t now, until = UINT64_MAX, nap = DLPI_SLEEP_NS;
     int rc;
     if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     if (timeout_ms == DLP_NOWAIT) until = 0;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < nap) nap = p->deadline_ns / 4;
     for (;;) {
         uint32_t word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
-        DLPI_STORE_SEQ(&ctl->want, UINT64_MAX);           /* B1 -> B1 */
+        DLPI_STORE_SEQ(&ctl->want, UINT64_MAX - 1);       /* B1 -> B1: no batch, but all else */
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
         if (DLPI_LOAD_SEQ(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
         if ((rc = dlpi_shm->look(p)) != DLP_OK) return rc;
         now = dlpi_now_ns();
+        if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
-        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX,
-                        until - now < DLPI_SLEEP_NS ? until - now : DLPI_SLEEP_NS, 1);
+        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, until - now < nap ? until - now : nap,
+                        1);
     }
 }
 
@@ -1938,6 +1964,7 @@ struct dlp_consumer {
     uint64_t *released, final_at;
     uint64_t cursor, life;
     bool admitted;
+    uint8_t *alive; /* a page that is zero in a process forked from this one */
     dlpi_loan *loans;
     dlp_error err;
 };
@@ -2212,6 +2239,7 @@ static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
         rc = dlpi_consumer_have(c, c->cursor, s, out);
         c->cursor++;
         DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+        if (c->layout.serve_only) dlpi_ring_feeder(c->ctl); /* a credit, if all others took it */
         if (rc != DLP_SKIP) return rc;
     }
 }
@@ -2249,6 +2277,7 @@ static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
         ready = (const uint64_t *)(const void *)(dlpi_consumer_slot(c, s) + c->final_at);
         if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
         if (!DLPI_CAS_SEQ(&takers[s], &taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
+        dlpi_ring_feeder(c->ctl); /* a credit */
         rc = dlpi_consumer_have(c, b, s, out);
         if (rc != DLP_SKIP) return rc;
     }
@@ -2281,7 +2310,7 @@ static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
     if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
         dlpi_futex_wait(&c->share->word, word, UINT32_MAX, ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS,
                         1) &&
-        dlpi_owner_check(c->m, &e) != DLP_OK)
+        dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
         rc = dlpi_consumer_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
     DLPI_AND_SEQ(&c->share->sleepers, ~bit); /* B1 */
     return rc;
@@ -3018,6 +3047,8 @@ DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_con
     rc = dlp_monitor_open(&c->m, name, err);
     if (rc == DLP_OK && c->m != NULL) rc = dlpi_consumer_check(c, err);
     if (rc == DLP_OK) rc = dlpi_consumer_loans(c, desc, err);
+    if (rc == DLP_OK && (c->alive = dlpi_alive_page()) == NULL)
+        rc = dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     if (rc == DLP_OK) rc = dlpi_consumer_map(c, err);
     if (rc == DLP_OK) rc = dlpi_consumer_place(c, err);
     if (rc != DLP_OK) {
@@ -3032,6 +3063,7 @@ DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
     int rc;
     if (c == NULL || out == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (*c->alive == 0) return DLP_ERR_FORKED;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;
     rc = dlpi_consumer_try(c, out);
     for (int i = 0; rc == DLP_EMPTY && timeout_ms != DLP_NOWAIT && i < 300; i++) {
@@ -3042,7 +3074,10 @@ DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
     if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     if (timeout_ms == DLP_NOWAIT) until = 0;
     for (;;) {
-        if (DLPI_LOAD_RLX(&c->ctl->stop) != 0) return DLP_STOPPED; /* S1 */
+        if (DLPI_LOAD_ACQ(&c->ctl->stop) != 0) { /* S1 <- S1: what came before it is seen now */
+            rc = dlpi_consumer_try(c, out);
+            return rc == DLP_EMPTY ? DLP_STOPPED : rc;
+        }
         now = dlpi_now_ns();
         if (now >= until) return DLP_TIMEOUT;
         if ((rc = dlpi_consumer_sleep(c, out, until - now)) != DLP_EMPTY) return rc;
@@ -3051,6 +3086,7 @@ DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
 
 DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch) {
     if (c == NULL || batch == NULL) return DLP_ERR_ARG;
+    if (*c->alive == 0) return DLP_ERR_FORKED;
     for (uint32_t i = 0; i < c->max_held; i++) {
         dlpi_loan *loan = &c->loans[i];
         if (batch != &loan->batch || !loan->used) continue;
@@ -3069,12 +3105,13 @@ DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c) {
 
 DLPDEF void dlp_consumer_close(dlp_consumer *c) {
     if (c == NULL) return;
-    if (c->mine != NULL) {
+    if (c->mine != NULL && *c->alive != 0) {
         DLPI_STORE_SEQ(&c->mine->life, c->life + 1); /* H2 -> H2: even */
         dlpi_ring_feeder(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
     if (c->fd >= 0) close(c->fd);
+    if (c->alive != NULL) munmap(c->alive, 4096);
     for (uint32_t i = 0; c->loans != NULL && i < c->max_held; i++) free(c->loans[i].valid);
     free(c->loans);
     dlp_monitor_close(c->m);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The small examples: loader says what it should, the texts of the header and of the README are that
-# program, and stages, interrupted anywhere, prints in two lives what it prints in one.
+# program, stages, interrupted anywhere, prints in two lives what it prints in one, and share hands
+# out each batch to each, or to one.
 set -u
 dir=build/examples_test
 rm -rf $dir
@@ -12,7 +13,7 @@ fail() {
     wrong=$((wrong + 1))
 }
 
-for e in loader stages; do
+for e in loader stages share; do
     ${CC:-cc} -std=c11 -O2 -o $dir/$e examples/$e.c -lpthread || exit 1
 done
 
@@ -57,5 +58,26 @@ if timeout 20 $dir/stages $dir/state >$dir/lives 2>$dir/said; then
     fail 'stages: took a damaged state'
 fi
 grep -q 'DLP_ERR_CORRUPT' $dir/said || fail "stages, of a damaged state: $(cat $dir/said)"
+
+# share: two trainers get 600 batches each, or 600 together; the name is gone afterwards.
+name=examples-share-$$
+share() { # mode
+    timeout 30 $dir/share take $name >$dir/took.1 2>&1 &
+    one=$!
+    timeout 30 $dir/share take $name >$dir/took.2 2>&1 &
+    two=$!
+    timeout 30 $dir/share serve $name "$1" >$dir/said 2>&1 || fail "share $1: $(cat $dir/said)"
+    wait $one || fail "share take, $1: $(cat $dir/took.1)"
+    wait $two || fail "share take, $1: $(cat $dir/took.2)"
+    cat $dir/took.1 $dir/took.2 >$dir/took
+    ! [ -e /dev/shm/dlpipe.$name ] || fail "share $1: the name is left"
+}
+share each
+[ "$(grep -c 'took: 600 batches, 30000 items, sum 149985000: all' $dir/took)" -eq 2 ] ||
+    fail "share each: $(cat $dir/took)"
+share one
+sum=$(awk '/: all$/ { sub(":", "", $7); n += $7 } END { printf "%d", n }' $dir/took)
+[ "$sum" -eq 149985000 ] ||
+    fail "share one: $(cat $dir/took)"
 
 [ $wrong -eq 0 ]

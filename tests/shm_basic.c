@@ -482,6 +482,7 @@ static void shm__worker_init_fails__told(void) {
     shm_processes(&r, 2, 0);
     r.fetch.worker_init = failing_init;
     r.fetch.name = "reader";
+    r.repeat.epochs = DLP_FOREVER; /* worker 1 may begin late */
     rc = rig_try(&r, &p, &err);
     while (p != NULL && (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
     if (p != NULL) err = *dlp_pipe_error(p);

@@ -5,6 +5,7 @@
 #include "../dlpipe_shm.h"
 
 #include "pipe_rig.h"
+#include "shm_rig.h"
 
 #define MOST 4096 /* batches */
 #define CONSUMERS 4
@@ -211,6 +212,7 @@ static void each__late_and_early__go_on(int place) {
     pid_t pid[3];
     uint64_t k;
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
+    d.wait_consumers = 2;
     if (rig_open(&r, &p) != DLP_OK) return;
     pid[0] = spawn(&r, 0, (way){200, 0, 0, 1}, 1);
     pid[1] = spawn(&r, 1, (way){0, 0, 30, 2}, 1);
@@ -264,6 +266,144 @@ static void one__killed__its_batch_goes_to_another(int place) {
     for (uint64_t k = 0; k < all_batches(&r); k++)
         CHECK(b0->given[0][k] + b0->given[1][k] + b0->given[2][k] == 1);
     CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* What consumers took is a credit at once: the next batch is fetched while they work on this. */
+static void serve_only__one_credit__fetched_while_they_work(int share) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    dlp_consumer *c;
+    dlp_batch *b;
+    int quick = 0;
+    shared_rig(&r, &d, share, 1, DLP_PLACE_THREADS);
+    r.pipe.prefetch_factor = 1;
+    r.pipe.max_held = 1;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_consumer_open(&c, name, NULL, NULL) == DLP_OK);
+    for (uint64_t n = 2; n < 22; n++) {
+        uint64_t from, until;
+        CHECK(dlp_consumer_next(c, &b, 5000) == DLP_OK);
+        from = dlpi_now_ns();
+        until = from + UINT64_C(3000000000);
+        while (DLPI_LOAD_SEQ(&p->ctl->tail) < n && dlpi_now_ns() < until) dlpi_nap(1000000);
+        CHECK(DLPI_LOAD_SEQ(&p->ctl->tail) == n);
+        quick += dlpi_now_ns() - from < 20000000; /* without a word it looks every 50 ms */
+        CHECK(dlp_consumer_release(c, b) == DLP_OK);
+    }
+    CHECK(quick >= 10);
+    dlp_consumer_close(c);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* Consumers have all batches, so the caller's own place is none. */
+static void serve_only__calls_of_a_caller__refused(void) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    dlp_batch *b = NULL;
+    dlp_state state;
+    shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_pipe_next(p, &b, DLP_NOWAIT) == DLP_ERR_STATE && b == NULL);
+    CHECK(dlp_pipe_next_epoch(p) == DLP_ERR_STATE);
+    CHECK(dlp_pipe_state(p, NULL, &state) == DLP_ERR_STATE);
+    CHECK(dlp_shm_serve(p, DLP_NOWAIT) == DLP_TIMEOUT);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* Counted before the slot is used again, whatever consumers did in between. */
+static void one__slots_go_round__items_are_all_counted(void) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    pid_t pid[4];
+    dlp_stats stats;
+    shared_rig(&r, &d, DLP_SHARE_ONE, 1, DLP_PLACE_THREADS);
+    r.pipe.prefetch_factor = 1;
+    r.pipe.max_held = 1;
+    d.wait_consumers = 4;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (int i = 0; i < 4; i++) pid[i] = spawn(&r, i, (way){0, 0, 0, 1}, 0);
+    CHECK(dlp_shm_serve(p, 30000) == DLP_END);
+    for (int i = 0; i < 4; i++) CHECK(waited(pid[i]) == 0 && b0->wrong[i] == 0);
+    CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
+    CHECK(stats.items == UINT64_C(3001) * (uint64_t)r.repeat.epochs);
+    CHECK(stats.bytes > stats.items && stats.bytes % stats.items == 0); /* of one size */
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* The owner is told first, and closes: consumers asleep are told the same. */
+static void owner__closes_at_the_end__consumers_get_the_end(int share) {
+    for (int round = 0; round < 8; round++) {
+        rig r;
+        dlp_shm_desc d;
+        dlp_pipe *p;
+        pid_t pid[2];
+        shared_rig(&r, &d, share, 1, DLP_PLACE_THREADS);
+        r.repeat.epochs = 1;
+        d.wait_consumers = 2;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){1000 * i, 0, 0, 1}, 0);
+        CHECK(dlp_shm_serve(p, 30000) == DLP_END);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        for (int i = 0; i < 2; i++)
+            CHECK(waited(pid[i]) == 0 && b0->ended[i] == (uint32_t)(100 + DLP_END));
+    }
+}
+
+/* A program that a consumer forks has its handle, but not its place. */
+static void forked__child_of_a_consumer__holds_nothing(void) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    dlp_consumer *c;
+    dlp_batch *b, *other;
+    pid_t pid;
+    uint64_t n = 0;
+    int rc;
+    shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_consumer_open(&c, name, NULL, NULL) == DLP_OK);
+    CHECK(dlp_consumer_next(c, &b, 5000) == DLP_OK);
+    pid = fork();
+    if (pid == 0) {
+        int ok = dlp_consumer_next(c, &other, 0) == DLP_ERR_FORKED &&
+                 dlp_consumer_release(c, b) == DLP_ERR_FORKED;
+        dlp_consumer_close(c);
+        _exit(ok ? 0 : 1);
+    }
+    CHECK(waited(pid) == 0);
+    dlpi_nap(120000000); /* the feeder looks twice */
+    do {
+        CHECK(rig_batch_same(&r, b, n / rig_batches(&r), n % rig_batches(&r)));
+        n++;
+        CHECK(dlp_consumer_release(c, b) == DLP_OK);
+    } while ((rc = dlp_consumer_next(c, &b, 5000)) == DLP_OK);
+    CHECK(rc == DLP_END && n == all_batches(&r));
+    dlp_consumer_close(c);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static int hanging_fetch(void *user, dlp_item *it) {
+    if (it->position == 100) dlpi_nap(UINT64_C(1500000000));
+    return rig_fetch(user, it);
+}
+
+static void serve_only__thread_past_its_deadline__serve_says_so(void) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    pid_t pid;
+    shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
+    r.dataset.fetch = hanging_fetch;
+    r.fetch.deadline_ms = 50;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    pid = spawn(&r, 0, (way){0, 0, 0, 1}, 1);
+    CHECK(dlp_shm_serve(p, 10000) == DLP_ERR_DEADLINE);
+    CHECK(dlp_pipe_error(p)->has_item && dlp_pipe_error(p)->position == 100);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    CHECK(waited(pid) == 0 && b0->ended[0] == (uint32_t)(100 + DLP_STOPPED));
 }
 
 /* The owner dies, or stops: consumers are told. */
@@ -368,7 +508,9 @@ static void desc__does_not_fit__names_the_field(void) {
     CHECK(dlp_consumer_open(&many[0], name, NULL, &err) == DLP_OK); /* a place is free again */
     {
         dlp_batch *b = NULL, *other = NULL;
+        dlp_consumer_close(many[1]); /* it takes nothing, and the slowest sets the pace */
         CHECK(dlp_consumer_next(many[0], &b, 5000) == DLP_OK);
+        CHECK(dlp_consumer_open(&many[1], name, NULL, &err) == DLP_OK);
         CHECK(dlp_consumer_next(many[0], &other, 5000) == DLP_ERR_HELD && other == NULL);
         CHECK(dlp_consumer_release(many[1], b) == DLP_ERR_ARG);
         CHECK(dlp_consumer_release(many[0], b) == DLP_OK);
@@ -431,27 +573,9 @@ static void ragged__packed__as_the_caller_sees_it(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-/* Emulators and sanitizers with threads of their own cannot do what worker processes need. */
-static int shm_works(void) {
-    rig r;
-    dlp_pipe *p;
-    dlp_batch *b;
-    int rc;
-    rig_init(&r, 10, 5);
-    rig_workers(&r, 1, DLP_DISPATCH_CLAIM);
-    r.fetch.placement = DLP_PLACE_PROCESSES;
-    if (rig_try(&r, &p, NULL) != DLP_OK) return 0;
-    rc = dlp_pipe_next(p, &b, 3000);
-    if (rc == DLP_OK) dlp_pipe_release(p, b);
-    return dlp_pipe_close(p) == DLP_OK && rc == DLP_OK;
-}
-
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (!shm_works()) {
-        puts("unavailable: no pidfd, memfd or fork of a single thread here");
-        return 78;
-    }
+    SHM_NEEDS("shm_consumer");
     for (int place = 0; place < 2; place++) {
         each__caller_and_two__all_get_all(place);
         each__serve_only_three__all_get_all(place);
@@ -462,6 +586,14 @@ int main(void) {
         owner__killed_or_stopped__consumers_are_told(place);
         error__in_an_item__all_are_told(place);
     }
+    serve_only__one_credit__fetched_while_they_work(DLP_SHARE_EACH);
+    serve_only__one_credit__fetched_while_they_work(DLP_SHARE_ONE);
+    serve_only__calls_of_a_caller__refused();
+    one__slots_go_round__items_are_all_counted();
+    owner__closes_at_the_end__consumers_get_the_end(DLP_SHARE_EACH);
+    owner__closes_at_the_end__consumers_get_the_end(DLP_SHARE_ONE);
+    forked__child_of_a_consumer__holds_nothing();
+    serve_only__thread_past_its_deadline__serve_says_so();
     desc__does_not_fit__names_the_field();
     ragged__packed__as_the_caller_sees_it();
     return test_end("shm_consumer");

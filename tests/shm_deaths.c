@@ -574,8 +574,8 @@ static int poison_batch(void *user, dlp_batch *b, void *state) {
 }
 
 static void poisoned(int arg) {
-    static const char *const text[POISONS] = {"SIGKILL", "SIGABRT", "SIGSEGV", "it called exit",
-                                              "it called exit", "deadline_ms"};
+    static const char *const text[POISONS] = {"SIGKILL", "SIGABRT", "SIGSEGV", "a call of exit",
+                                              "a call of exit", "deadline_ms"};
     static const dlp_shm_desc shm = {.max_kills = 2};
     int where = arg / 100, policy = arg / 10 % 10, rc, n = 0, bad = 0;
     rig r;
@@ -583,8 +583,11 @@ static void poisoned(int arg) {
     dlp_batch *b;
     const dlp_error *e;
     dlp_workers_desc *w;
+    char words[2000], want[80];
+    const char *said;
     int code;
     poison_ = arg % 10;
+    said = text[poison_];
     code = poison_ == POISON_STUCK ? DLP_ERR_DEADLINE : DLP_ERR_KILLED;
     rig_init(&r, 200, 20);
     shm_processes(&r, 2, where == 1);
@@ -629,6 +632,10 @@ static void poisoned(int arg) {
         printf("  poison %d, policy %d, stage %d: ", poison_, policy, where);
         rig_say(p, rc);
     }
+    CHECK(dlp_pipe_explain(p, words, sizeof words) > 0);
+    if (poison_ == POISON_STUCK) said = "died by SIGKILL";
+    snprintf(want, sizeof want, "Deaths: workers of '%s' were replaced ", where ? "map" : "fetch");
+    CHECK(strstr(words, want) != NULL && strstr(words, said) != NULL);
     close_in_time(p);
     nothing_left();
 }

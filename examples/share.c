@@ -1,0 +1,114 @@
+/* One pipe, several programs: a server has the workers and the memory, trainers take its batches.
+
+     share serve NAME [each|one]   serve, until trainers have consumed three epochs
+     share take NAME               be a trainer; as many as you like, each in a shell of its own
+
+   each: every trainer gets every batch, in order, as when several models train on the same data.
+   one: each batch goes to one trainer; what a trainer held when it was killed goes to another. */
+#define DLPIPE_IMPLEMENTATION
+#include "../dlpipe.h"
+#include "../dlpipe_shm.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define ITEMS 10000
+#define BATCH 50
+#define EPOCHS 3
+#define TRAINERS 2 /* the server waits for so many */
+
+static dlp_pipe *pipe_to_stop;
+
+static void on_signal(int sig) {
+    (void)sig;
+    dlp_pipe_stop(pipe_to_stop); /* serve, and next in all trainers, return DLP_STOPPED */
+}
+
+static void nap_ms(int ms) {
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&t, NULL);
+}
+
+static int fetch(void *user, dlp_item *item) {
+    float *x = item->data[0];
+    (void)user;
+    for (int i = 0; i < 3; i++) x[i] = (float)item->index;
+    return 0;
+}
+
+static int failed(const char *what, const dlp_error *err) {
+    fprintf(stderr, "%s: %s: %s\n", what, dlp_code_name(err->code), err->message);
+    return 1;
+}
+
+static int serve(const char *name, int share) {
+    dlp_field field = {.name = "x", .dtype = DLP_F32, .ndim = 1, .shape = {3}};
+    dlp_shm_desc shm = {
+        .name = name,
+        .share = share,
+        .serve_only = 1, /* this process takes no batches */
+        .wait_consumers = TRAINERS,
+    };
+    dlp_loader_desc desc = {
+        .dataset = {.n_items = ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch},
+        .batch_size = BATCH,
+        .num_workers = 2,
+        .workers = {.placement = DLP_PLACE_PROCESSES},
+        .shuffle = 1,
+        .epochs = EPOCHS,
+        /* one: batches that all trainers hold together; each: that one of them holds */
+        .pipe = {.max_held = share == DLP_SHARE_ONE ? TRAINERS : 1, .shm = &shm},
+    };
+    dlp_error err;
+    int rc;
+    if (dlp_loader_open(&pipe_to_stop, &desc, &err) != DLP_OK) return failed("open", &err);
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    while ((rc = dlp_shm_serve(pipe_to_stop, 1000)) == DLP_TIMEOUT) continue;
+    if (rc < 0) failed("serve", dlp_pipe_error(pipe_to_stop));
+    printf("served: %s\n", rc == DLP_END ? "all" : dlp_code_name(rc));
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    return dlp_pipe_close(pipe_to_stop) == DLP_OK && rc == DLP_END ? 0 : 1;
+}
+
+static int take(const char *name) {
+    dlp_consumer *c = NULL;
+    dlp_batch *batch;
+    dlp_error err;
+    double sum = 0;
+    unsigned long long batches = 0, items = 0;
+    int rc;
+    /* the server may come later: for ten seconds, no such name is no error */
+    for (int i = 0; (rc = dlp_consumer_open(&c, name, NULL, &err)) != DLP_OK; i++) {
+        if (rc != DLP_ERR_STATE && (rc != DLP_ERR_SYSTEM || err.errnum != ENOENT)) break;
+        if (i == 100) break;
+        nap_ms(100);
+    }
+    if (rc != DLP_OK) return failed(name, &err);
+    while ((rc = dlp_consumer_next(c, &batch, DLP_FOREVER)) == DLP_OK) {
+        const float *x = batch->fields[0].data; /* [count][3], where the worker wrote it */
+        for (uint32_t i = 0; i < batch->count; i++) sum += (double)x[3 * i];
+        batches++;
+        items += batch->count;
+        nap_ms(1); /* a step */
+        dlp_consumer_release(c, batch);
+    }
+    if (rc < 0) failed(name, dlp_consumer_error(c));
+    printf("took: %llu batches, %llu items, sum %.0f: %s\n", batches, items, sum,
+           rc == DLP_END ? "all" : dlp_code_name(rc));
+    dlp_consumer_close(c);
+    return rc == DLP_END ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+    int one = argc == 4 && strcmp(argv[3], "one") == 0;
+    if (argc == 3 && strcmp(argv[1], "take") == 0) return take(argv[2]);
+    if (argc >= 3 && strcmp(argv[1], "serve") == 0)
+        return serve(argv[2], one ? DLP_SHARE_ONE : DLP_SHARE_EACH);
+    fprintf(stderr, "usage: share serve NAME [each|one]\n       share take NAME\n");
+    return 2;
+}
