@@ -13,7 +13,7 @@ ifeq ($(STRICT),1)
 WARN += -Werror
 endif
 CFLAGS ?= $(O) -g
-LIBS := -lpthread -lm
+LIBS := -lpthread -lm -ldl
 
 HEADERS := $(wildcard dlpipe*.h)
 COMMON := $(wildcard tests/*.h)
@@ -180,7 +180,8 @@ bench:
 
 PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy cppcheck musl-tools \
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
-            librsvg2-bin libxml2-utils spin dataset-fashion-mnist
+            librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
+            pocl-opencl-icd ocl-icd-libopencl1 python3-numpy
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   libconcurrentqueue-dev python3-torch pkg-config
 

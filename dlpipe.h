@@ -35,6 +35,8 @@
    >>pipe           WIRING, RUNNING
    >>loader         ALL IN ONE CALL
    >>stats          COUNTERS, TRACE, PICTURES, WORDS
+   >>devices        GPUS: CUDA, OPENCL
+   >>dlpack         TENSORS FOR OTHER LIBRARIES
    >>impl-platform  SYSTEM HEADERS, SWITCHES
    >>impl-clock     TIME
    >>impl-errors    CODES AND ERROR RECORDS
@@ -56,6 +58,8 @@
    >>impl-deliver   NEXT AND RELEASE
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
    >>impl-stats     COUNTERS AND TRACE, READ
+   >>impl-devices   GPUS: CUDA, OPENCL
+   >>impl-dlpack    TENSORS FOR OTHER LIBRARIES
    >>impl-public    THE PUBLIC CALLS
    >>impl-pictures  TRACE, TIMELINE, WORDS
    >>licence        MIT
@@ -143,6 +147,9 @@
      trace*, write_*
      dlp_pipe_close                                    caller            no other call under way
      dlp_item_*, dlp_collate_*                         in the callback   yes
+     dlp_pipe_release_after, dlp_batch_dlpack*         caller            yes
+     the deleter of a tensor                           any               yes; and after close
+     dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
      dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_ranks_from_env
 
@@ -189,6 +196,9 @@
      DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here
      DLPIPE_STATIC          [all TUs]  every function is static; each file that uses the library
                                        has an implementation of its own
+     DLPIPE_CUDA            [impl]     dlp_device_cuda, which looks for libcuda.so.1 when called
+     DLPIPE_OPENCL          [impl]     dlp_device_opencl, likewise libOpenCL.so.1; both want -ldl
+                                       where libc has dlopen apart
      DLPIPE_NO_FUTEX        [impl]     mutex and condition variables in place of futexes (so outside
                                        Linux). Wake-ups cost more; dlp_pipe_stop is then not for
                                        signal handlers
@@ -1700,6 +1710,140 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
    path. Source: Trace Event Format (the Chromium project's document of that name). */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
+
+/* ---------------------------------------------------------------------------------------------
+   >>devices    GPUS: CUDA, OPENCL
+   Ready-made devices for the transfer stage. DLPIPE_CUDA, DLPIPE_OPENCL [impl] compile them in, and
+   no toolkit is needed: the libraries are looked for when a device is made. A device serves one
+   pipe at a time, one after another.
+
+     dlp_device gpu;
+     if (dlp_device_cuda(&gpu, NULL, &err) != DLP_OK) ...     // then loader_desc.device = &gpu
+     ... the pipe, until it is closed and its last batch released ...
+     dlp_device_close(&gpu);
+
+   A batch that next lends has arrived: nothing need wait for its copy. Release is the other way
+   round: the next copy must not overwrite what kernels still read. Choose one of these:
+   * the kernels are done (their stream was synchronised): dlp_pipe_release;
+   * dlp_pipe_release_after: the buffer is written again behind what a stream was given until then;
+   * desc.consumer: the same for all batches of the pipe, with dlp_pipe_release (and DLPack);
+   * desc.stream or desc.queue is the one the kernels run on: they and copies then take turns.
+   No thread waits in any of the last three.
+
+   CUDA pins the slots once, in start (cuMemHostRegister), so that copies run beside the host; where
+   that is refused, copies are pageable: slower, and the copying thread takes part. OpenCL has no
+   such call; it copies from ordinary memory. A field of a batch has, for data, the CUdeviceptr or
+   the cl_mem (one per field and buffer, as large as the field can become). */
+
+typedef struct dlp_cuda_desc {
+    int32_t device;         /* ordinal; not read if context is given; 0: the first */
+    int32_t has_consumer;   /* 1: consumer is one, also if it is NULL (the default stream) */
+    void *context;          /* CUcontext, borrowed; NULL: the device's primary one (that of the
+                               runtime API), retained until close */
+    void *stream;           /* CUstream for the copies, borrowed; NULL: one of its own */
+    void *consumer;         /* CUstream whose work reads the batches, borrowed: copies into a buffer
+                               wait for all that it was given before. Not to be captured */
+    const char *library;    /* NULL: "libcuda.so.1" */
+} dlp_cuda_desc;
+
+typedef struct dlp_opencl_desc {
+    int32_t device;         /* of all devices of all platforms, in their order, or, if it is given,
+                               of context's; not read with queue; 0: the first */
+    void *context;          /* cl_context, retained until close; NULL: queue's, or one of its own */
+    void *queue;            /* cl_command_queue for the copies, likewise; NULL: one of its own */
+    void *consumer;         /* cl_command_queue whose work reads the batches, likewise: copies into
+                               a buffer wait for all that it was given before; NULL: none */
+    const char *library;    /* NULL: "libOpenCL.so.1" */
+} dlp_opencl_desc;
+
+/* Make a device out of a GPU.
+   out: to be closed; desc: NULL is {0}, copied; err: written on failure, may be NULL - returns
+   DLP_OK; DLP_ERR_UNSUPPORTED: not compiled in, no driver, or one without devices; DLP_ERR_ARG:
+   there is no such device; DLP_ERR_DEVICE: another call failed; DLP_ERR_MEMORY. Messages name the
+   call, its error and the number; so do those of pipes whose device fails - any thread - allocates,
+   and waits for the driver. Libraries stay loaded. */
+DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err);
+DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err);
+
+/* What a device is made of, to enqueue work beside its copies. */
+typedef struct dlp_device_info {
+    const char *kind;        /* "cuda", "opencl" */
+    char name[128];          /* what the driver calls it */
+    int32_t device;          /* ordinal (cuda) */
+    int32_t pinned;          /* 1: the slots of the pipe that uses it are pinned; since start */
+    void *context;           /* CUcontext, cl_context */
+    void *queue;             /* CUstream, cl_command_queue of the copies */
+    void *device_id;         /* cl_device_id (opencl) */
+    char unpinned[96];       /* why they are not: the call and its error, or "" */
+} dlp_device_info;
+
+/* Tell what a device is made of.
+   device: of dlp_device_cuda or _opencl; out: written on success - returns DLP_OK, or DLP_ERR_ARG
+   (of another make) - while no start or close of its pipe is under way - does not wait. */
+DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out);
+
+/* Free what dlp_device_cuda or _opencl made.
+   device: zeroed; zero already: DLP_OK - returns DLP_OK, DLP_ERR_ARG (of another make),
+   DLP_ERR_BUSY (a pipe uses it, or batches of one are held: nothing is freed) - any thread - may
+   wait for the driver. */
+DLPDEF int dlp_device_close(dlp_device *device);
+
+/* Give a batch back while work that reads it is still queued: its buffer is written again only
+   behind all that stream was given until now.
+   p, batch: as for dlp_pipe_release; stream: CUstream (NULL: the default stream), or
+   cl_command_queue, of the device's context; err: written on failure, may be NULL - returns DLP_OK;
+   DLP_ERR_UNSUPPORTED: the pipe has no such device; DLP_ERR_DEVICE: then the batch is still held;
+   else what dlp_pipe_release returns - caller - does not wait for the work, but after close the
+   last release does. */
+DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err);
+
+/* ---------------------------------------------------------------------------------------------
+   >>dlpack     TENSORS FOR OTHER LIBRARIES
+   A field of a batch as a tensor that numpy, PyTorch, JAX and others take over without a copy
+   (numpy.from_dlpack). The structs are those of dlpack.h 0.8, DLManagedTensor, and 1.0,
+   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included. */
+
+typedef struct dlp_dl_tensor {
+    void *data;
+    int32_t device_type;     /* 1: host, 2: CUDA, 4: OpenCL (data is a cl_mem), 12: a device of the
+                                user's, who may write here what it is */
+    int32_t device_id;       /* CUDA: ordinal; else 0 */
+    int32_t ndim;
+    uint8_t code, bits;      /* of dlp_dtype */
+    uint16_t lanes;          /* 1 */
+    int64_t *shape;          /* [ndim] */
+    int64_t *strides;        /* [ndim] elements; never NULL */
+    uint64_t byte_offset;    /* 0 */
+} dlp_dl_tensor;
+
+typedef struct dlp_managed_tensor {
+    dlp_dl_tensor dl_tensor;
+    void *manager_ctx;
+    void (*deleter)(struct dlp_managed_tensor *self);
+} dlp_managed_tensor;
+
+typedef struct dlp_managed_tensor_v1 {
+    uint32_t major, minor;   /* 1, 0 */
+    void *manager_ctx;
+    void (*deleter)(struct dlp_managed_tensor_v1 *self);
+    uint64_t flags;          /* 0: may be written */
+    dlp_dl_tensor dl_tensor;
+} dlp_managed_tensor_v1;
+
+/* Make a tensor of a field. From the first one of a batch on, the batch is held until its last
+   tensor is deleted; it then goes back within the caller's next dlp_pipe_next, _release or _close.
+   So make all that are wanted before calling one of these. dlp_pipe_release of such a batch is
+   DLP_OK, and gives it back when that is so; it need not be called, nor may it after close. A batch
+   with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the last.
+   A tensor may be deleted while kernels that read it are queued (PyTorch does): give the device
+   their stream as consumer.
+   batch: one that is held; field: 0..n_fields-1; out: to be deleted by its deleter, once, by any
+   thread - returns DLP_OK, DLP_ERR_ARG (not held, no such field), DLP_ERR_STATE (closed, a view),
+   DLP_ERR_MEMORY, DLP_ERR_FORKED - caller - allocates the tensor; does not wait.
+   Source: dlpack.h (github.com/dmlc/dlpack), v0.8 and v1.0. */
+DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out);
+DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
+                               dlp_managed_tensor_v1 **out);
 
 #ifdef __cplusplus
 }
@@ -3613,6 +3757,9 @@ struct dlp_pipe {
     uint8_t *taken_by_xfer; /* [ring] */
     uint64_t budget_bytes;
     int device_open, registered;
+    struct dlpi_lent *lent; /* [n_slots] batches given away as tensors; NULL: never */
+    uint32_t n_lent;
+    int lent_closed;
     uint64_t deadline_ns;   /* the shortest of the stages, 0: none */
     /* What the caller writes with every batch lies apart from what workers read. The feeder's own
        part is the sampler thread's where there is one. */
@@ -7828,6 +7975,7 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->alive) munmap(p->alive, 4096);
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
+    free(p->lent);
     dlpi_private_free(p);
     free(p);
 }
@@ -7841,7 +7989,7 @@ static void dlpi_close_rest(dlp_pipe *p) {
     }
 }
 
-static int dlpi_close(dlp_pipe *p) {
+static int dlpi_shut(dlp_pipe *p) {
     uint64_t ns =
         p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
     uint64_t until = p->d.close_timeout_ms == DLP_FOREVER ? UINT64_MAX : dlpi_now_ns() + ns;
@@ -7854,8 +8002,26 @@ static int dlpi_close(dlp_pipe *p) {
         dlpi_close_rest(p);
     }
     p->closing = 2;
-    if (p->n_held == 0) dlpi_free(p);
     return DLP_OK;
+}
+
+static int dlpi_close(dlp_pipe *p) {
+    int rc = dlpi_shut(p);
+    if (rc == DLP_OK && p->n_held == 0) dlpi_free(p);
+    return rc;
+}
+
+/* The caller is done with the batch in slot s. */
+static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
+    p->held[s] = 0;
+    p->n_held--;
+    DLPI_STORE_RLX(&p->ctl->held, p->n_held); /* statistics */
+    if (p->closing) {
+        if (p->n_held == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
+        return;
+    }
+    dlpi_slot_free(p, s);
+    dlpi_feed_inline(p, dlpi_burst(p));
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -8011,6 +8177,1010 @@ static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, in
         memcpy(&out[copied++], words, sizeof *out);
     }
     return copied;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-devices    GPUS: CUDA, OPENCL
+   Types and numbers of both are as their headers have had them since CUDA 4 and OpenCL 1.2; only
+   the calls used here are declared, and looked up by name. Callbacks of a device run in one thread
+   at a time (start; then the transfer thread, or next; then close), so its record has no atomics,
+   but for the word that says whether a pipe has it. What dlp_pipe_release_after writes of a buffer
+   is the caller's until its release frees the buffer (C2), which the transfer then takes.
+
+   A callback can return a number only. What it stands for is added to the device's name, which is
+   in the message that the pipe makes of the number. */
+
+typedef struct dlpi_gpu {
+    char name[160];            /* of dlp_device: "cuda:0", and after a failure what failed */
+    char base[24];
+    uint32_t used;             /* U1: a pipe has it open */
+    int dirty;                 /* copies were enqueued since open */
+    dlp_device_info info;
+    uint8_t ordered[DLPI_PARK];/* a copy into the buffer has waited for its readers */
+    uint8_t due[DLPI_PARK];    /* release_after left an event for the next copy */
+} dlpi_gpu;
+
+#if defined(DLPIPE_CUDA) || defined(DLPIPE_OPENCL)
+#include <dlfcn.h>
+
+typedef struct dlpi_symbol {
+    const char *name;
+    size_t at; /* of the pointer in the table of calls */
+} dlpi_symbol;
+
+/* Load a library and fill a table of calls. */
+static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, const char *library,
+                         dlp_error *err) {
+    void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (lib == NULL) {
+        const char *why = dlerror();
+        dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "library", "no driver: %s", why ? why : library);
+        return DLP_ERR_UNSUPPORTED;
+    }
+    for (size_t i = 0; i < n; i++) {
+        void *symbol = dlsym(lib, symbols[i].name);
+        if (symbol == NULL) {
+            dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "library",
+                           "%s has no %s: the driver is too old", library, symbols[i].name);
+            return DLP_ERR_UNSUPPORTED;
+        }
+        memcpy((char *)calls + symbols[i].at, &symbol, sizeof symbol);
+    }
+    return DLP_OK;
+}
+
+/* Take the device for a pipe. */
+static int dlpi_gpu_open(dlpi_gpu *g) {
+    if (DLPI_XCHG_SEQ(&g->used, 1u) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
+    memcpy(g->name, g->base, sizeof g->base);
+    memset(g->ordered, 0, sizeof g->ordered);
+    memset(g->due, 0, sizeof g->due);
+    g->dirty = 0;
+    return 0;
+}
+
+static void dlpi_gpu_leave(void *user) {
+    DLPI_STORE_SEQ(&((dlpi_gpu *)user)->used, 0u); /* U1 -> U1 */
+}
+
+static void dlpi_gpu_note(dlpi_gpu *g, const char *what) {
+    size_t n = strlen(g->base);
+    if (strcmp(g->name, g->base) == 0) /* the first failure stays */
+        snprintf(g->name + n, sizeof g->name - n, ": %s", what);
+}
+#endif
+
+#ifdef DLPIPE_CUDA
+
+typedef struct dlpi_cuda_calls {
+    int (*init)(unsigned flags);
+    int (*error_name)(int rc, const char **name);
+    int (*device_get)(int *device, int ordinal);
+    int (*device_count)(int *count);
+    int (*device_name)(char *name, int size, int device);
+    int (*primary_retain)(void **context, int device);
+    int (*primary_release)(int device);
+    int (*ctx_device)(int *device);
+    int (*ctx_push)(void *context);
+    int (*ctx_pop)(void **context);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*stream_destroy)(void *stream);
+    int (*stream_wait)(void *stream, void *event, unsigned flags);
+    int (*stream_sync)(void *stream);
+    int (*event_create)(void **event, unsigned flags);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event);
+    int (*event_sync)(void *event);
+    int (*mem_alloc)(unsigned long long *address, size_t bytes);
+    int (*mem_free)(unsigned long long address);
+    int (*host_register)(void *mem, size_t bytes, unsigned flags);
+    int (*host_unregister)(void *mem);
+    int (*copy)(unsigned long long to, const void *from, size_t bytes, void *stream);
+} dlpi_cuda_calls;
+
+#define DLPI_CU(field, name) {name, offsetof(dlpi_cuda_calls, field)}
+static const dlpi_symbol dlpi_cuda_symbols[] = {
+    DLPI_CU(init, "cuInit"),
+    DLPI_CU(error_name, "cuGetErrorName"),
+    DLPI_CU(device_get, "cuDeviceGet"),
+    DLPI_CU(device_count, "cuDeviceGetCount"),
+    DLPI_CU(device_name, "cuDeviceGetName"),
+    DLPI_CU(primary_retain, "cuDevicePrimaryCtxRetain"),
+    DLPI_CU(primary_release, "cuDevicePrimaryCtxRelease"),
+    DLPI_CU(ctx_device, "cuCtxGetDevice"),
+    DLPI_CU(ctx_push, "cuCtxPushCurrent_v2"),
+    DLPI_CU(ctx_pop, "cuCtxPopCurrent_v2"),
+    DLPI_CU(stream_create, "cuStreamCreate"),
+    DLPI_CU(stream_destroy, "cuStreamDestroy_v2"),
+    DLPI_CU(stream_wait, "cuStreamWaitEvent"),
+    DLPI_CU(stream_sync, "cuStreamSynchronize"),
+    DLPI_CU(event_create, "cuEventCreate"),
+    DLPI_CU(event_destroy, "cuEventDestroy_v2"),
+    DLPI_CU(event_record, "cuEventRecord"),
+    DLPI_CU(event_query, "cuEventQuery"),
+    DLPI_CU(event_sync, "cuEventSynchronize"),
+    DLPI_CU(mem_alloc, "cuMemAlloc_v2"),
+    DLPI_CU(mem_free, "cuMemFree_v2"),
+    DLPI_CU(host_register, "cuMemHostRegister_v2"),
+    DLPI_CU(host_unregister, "cuMemHostUnregister"),
+    DLPI_CU(copy, "cuMemcpyHtoDAsync_v2"),
+};
+#undef DLPI_CU
+
+enum {
+    DLPI_CU_NOT_READY = 600,
+    DLPI_CU_STREAM_NON_BLOCKING = 1,
+    DLPI_CU_EVENT_DISABLE_TIMING = 2,
+    DLPI_CU_REGISTER_PORTABLE = 1
+};
+
+typedef struct dlpi_cuda {
+    dlpi_gpu gpu; /* first */
+    dlpi_cuda_calls call;
+    void *context, *stream, *consumer;
+    int has_consumer, own_stream, retained, device;
+    void *copied[DLPI_PARK];  /* event behind the copies into a buffer */
+    void *readers[DLPI_PARK]; /* event behind the work that reads it */
+} dlpi_cuda;
+
+static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *out, size_t size) {
+    const char *name = NULL;
+    if (c->call.error_name(rc, &name) != 0 || name == NULL) name = "unknown error";
+    snprintf(out, size, "%s: %s (%d)", what, name, rc);
+}
+
+/* A call of a callback returned rc. */
+static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
+    char words[96];
+    if (rc == 0) return 0;
+    dlpi_cuda_words(c, rc, what, words, sizeof words);
+    dlpi_gpu_note(&c->gpu, words);
+    return rc;
+}
+
+static int dlpi_cuda_fail(const dlpi_cuda *c, int rc, const char *what, int code, const char *field,
+                          dlp_error *err) {
+    char words[96];
+    dlpi_cuda_words(c, rc, what, words, sizeof words);
+    return dlpi_error_set(err, code, field, "%s", words);
+}
+
+static int dlpi_cuda_enter(dlpi_cuda *c) {
+    return dlpi_cuda_said(c, c->call.ctx_push(c->context), "cuCtxPushCurrent");
+}
+
+/* rc: of what was done inside. */
+static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
+    void *was;
+    int popped = c->call.ctx_pop(&was);
+    return rc != 0 ? rc : dlpi_cuda_said(c, popped, "cuCtxPopCurrent");
+}
+
+static int dlpi_cuda_open(void *user) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_gpu_open(&c->gpu);
+    if (rc == 0) c->gpu.info.unpinned[0] = 0;
+    return rc;
+}
+
+/* Nothing enqueued may touch the slots or the buffers when they go. */
+static void dlpi_cuda_drain(dlpi_cuda *c) {
+    if (!c->gpu.dirty) return;
+    c->gpu.dirty = 0;
+    c->call.stream_sync(c->stream);
+    if (c->has_consumer) c->call.stream_sync(c->consumer);
+    for (uint32_t i = 0; i < DLPI_PARK; i++)
+        if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
+}
+
+static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes) {
+    dlpi_cuda *c = user;
+    DLPI_UNUSED(bytes);
+    if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
+    dlpi_cuda_drain(c);
+    c->call.host_unregister(mem);
+    c->gpu.info.pinned = 0;
+    dlpi_cuda_leave(c, 0);
+}
+
+/* Pageable copies are right, too: only a failed push fails. */
+static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = c->call.host_register(mem, (size_t)bytes, DLPI_CU_REGISTER_PORTABLE);
+    c->gpu.info.pinned = rc == 0;
+    if (rc != 0)
+        dlpi_cuda_words(c, rc, "cuMemHostRegister", c->gpu.info.unpinned,
+                        sizeof c->gpu.info.unpinned);
+    rc = dlpi_cuda_leave(c, 0);
+    if (rc != 0) dlpi_cuda_unregister(c, mem, bytes);
+    return rc;
+}
+
+static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
+    dlpi_cuda *c = user;
+    unsigned long long address = 0;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_said(c, c->call.mem_alloc(&address, bytes ? (size_t)bytes : 1), "cuMemAlloc");
+    if (rc == 0) *dev = (void *)(uintptr_t)address;
+    return dlpi_cuda_leave(c, rc);
+}
+
+static void dlpi_cuda_free(void *user, void *dev) {
+    dlpi_cuda *c = user;
+    if (dlpi_cuda_enter(c) != 0) return;
+    dlpi_cuda_drain(c);
+    c->call.mem_free((unsigned long long)(uintptr_t)dev);
+    dlpi_cuda_leave(c, 0);
+}
+
+/* Put the copies that follow behind what still reads the buffer. */
+static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
+    void *event = c->readers[buffer];
+    int rc = 0;
+    if (c->gpu.ordered[buffer]) return 0;
+    if (c->gpu.due[buffer])
+        rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
+    if (rc == 0 && c->has_consumer) { /* which may be another stream than release_after's */
+        rc = dlpi_cuda_said(c, c->call.event_record(event, c->consumer), "cuEventRecord");
+        if (rc == 0)
+            rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
+    }
+    if (rc != 0) return rc;
+    c->gpu.due[buffer] = 0;
+    c->gpu.ordered[buffer] = 1;
+    return 0;
+}
+
+static int dlpi_cuda_copy(void *user, void *dev, const void *host, uint64_t bytes,
+                          uint32_t buffer) {
+    dlpi_cuda *c = user;
+    unsigned long long to = (unsigned long long)(uintptr_t)dev;
+    int rc;
+    if (bytes == 0) return 0;
+    if ((rc = dlpi_cuda_enter(c)) != 0) return rc;
+    rc = dlpi_cuda_order(c, buffer);
+    c->gpu.dirty = 1;
+    if (rc == 0)
+        rc = dlpi_cuda_said(c, c->call.copy(to, host, (size_t)bytes, c->stream),
+                            "cuMemcpyHtoDAsync");
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_record(void *user, uint32_t buffer) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    c->gpu.ordered[buffer] = 0;
+    rc = dlpi_cuda_said(c, c->call.event_record(c->copied[buffer], c->stream), "cuEventRecord");
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_done(void *user, uint32_t buffer) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c), query;
+    if (rc != 0) return -rc;
+    query = c->call.event_query(c->copied[buffer]);
+    rc = query == DLPI_CU_NOT_READY ? 0 : dlpi_cuda_said(c, query, "cuEventQuery");
+    rc = dlpi_cuda_leave(c, rc);
+    if (rc != 0) return -rc;
+    return query != DLPI_CU_NOT_READY;
+}
+
+static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dlp_error *err) {
+    dlpi_cuda *c = user;
+    void *was;
+    int rc = c->call.ctx_push(c->context);
+    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuCtxPushCurrent", DLP_ERR_DEVICE, "", err);
+    rc = c->call.event_record(c->readers[buffer], stream);
+    c->call.ctx_pop(&was);
+    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuEventRecord", DLP_ERR_DEVICE, "stream", err);
+    c->gpu.due[buffer] = 1;
+    return DLP_OK;
+}
+
+static void dlpi_cuda_end(dlpi_cuda *c) {
+    void *was;
+    if (c->context && c->call.ctx_push(c->context) == 0) {
+        for (int i = 0; i < DLPI_PARK; i++) {
+            if (c->copied[i]) c->call.event_destroy(c->copied[i]);
+            if (c->readers[i]) c->call.event_destroy(c->readers[i]);
+        }
+        if (c->own_stream) c->call.stream_destroy(c->stream);
+        c->call.ctx_pop(&was);
+    }
+    if (c->retained) c->call.primary_release(c->device);
+    free(c);
+}
+
+/* Find the device and its context. */
+static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
+    const char *library = d->library ? d->library : "libcuda.so.1";
+    size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
+    int count = 0, rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
+    if (rc != DLP_OK) return rc;
+    if ((rc = c->call.init(0)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
+    if ((c->context = d->context) != NULL) return DLP_OK;
+    if ((rc = c->call.device_count(&count)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDeviceGetCount", DLP_ERR_DEVICE, "", err);
+    if (count == 0) return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device");
+    if (d->device < 0 || d->device >= count)
+        return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%d",
+                              (int)d->device, count - 1);
+    if ((rc = c->call.device_get(&c->device, d->device)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDeviceGet", DLP_ERR_DEVICE, "device", err);
+    if ((rc = c->call.primary_retain(&c->context, c->device)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDevicePrimaryCtxRetain", DLP_ERR_DEVICE, "device", err);
+    c->retained = 1;
+    return DLP_OK;
+}
+
+/* Stream and events; the context is current. Returns a CUresult, *what is its call. */
+static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **what) {
+    int rc;
+    *what = "cuCtxGetDevice";
+    if (d->context && (rc = c->call.ctx_device(&c->device)) != 0) return rc;
+    *what = "cuDeviceGetName";
+    rc = c->call.device_name(c->gpu.info.name, sizeof c->gpu.info.name - 1, c->device);
+    if (rc != 0) return rc;
+    *what = "cuStreamCreate";
+    if ((c->stream = d->stream) == NULL) {
+        rc = c->call.stream_create(&c->stream, DLPI_CU_STREAM_NON_BLOCKING);
+        if (rc != 0) return rc;
+        c->own_stream = 1;
+    }
+    *what = "cuEventCreate";
+    for (int i = 0; i < DLPI_PARK; i++) {
+        rc = c->call.event_create(&c->copied[i], DLPI_CU_EVENT_DISABLE_TIMING);
+        if (rc == 0) rc = c->call.event_create(&c->readers[i], DLPI_CU_EVENT_DISABLE_TIMING);
+        if (rc != 0) return rc;
+    }
+    return 0;
+}
+
+static int dlpi_cuda_begin(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
+    const char *what = "cuCtxPushCurrent", *popping = "cuCtxPopCurrent";
+    void *was;
+    int rc = dlpi_cuda_find(c, d, err), popped;
+    if (rc != DLP_OK) return rc;
+    if ((rc = c->call.ctx_push(c->context)) == 0) {
+        rc = dlpi_cuda_make(c, d, &what);
+        popped = c->call.ctx_pop(&was);
+        if (rc == 0 && popped != 0) rc = popped, what = popping;
+    }
+    if (rc != 0) return dlpi_cuda_fail(c, rc, what, DLP_ERR_DEVICE, "", err);
+    c->consumer = d->consumer;
+    c->has_consumer = d->has_consumer || d->consumer;
+    c->gpu.info.kind = "cuda";
+    c->gpu.info.device = c->device;
+    c->gpu.info.context = c->context;
+    c->gpu.info.queue = c->stream;
+    snprintf(c->gpu.base, sizeof c->gpu.base, "cuda:%d", c->device);
+    dlpi_copy_text(c->gpu.name, sizeof c->gpu.name, c->gpu.base);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
+    dlp_cuda_desc zero;
+    dlpi_cuda *c;
+    int rc;
+    memset(&zero, 0, sizeof zero);
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if ((c = calloc(1, sizeof *c)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the device failed");
+    if ((rc = dlpi_cuda_begin(c, desc ? desc : &zero, err)) != DLP_OK) {
+        dlpi_cuda_end(c);
+        return rc;
+    }
+    *out = (dlp_device){c->gpu.name,          dlpi_cuda_open,  dlpi_gpu_leave, dlpi_cuda_register,
+                        dlpi_cuda_unregister, dlpi_cuda_alloc, dlpi_cuda_free, dlpi_cuda_copy,
+                        dlpi_cuda_record,     dlpi_cuda_done,  c};
+    return DLP_OK;
+}
+
+static bool dlpi_is_cuda(const dlp_device *d) { return d->copy == dlpi_cuda_copy; }
+
+#else
+
+DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
+    DLPI_UNUSED(out);
+    DLPI_UNUSED(desc);
+    return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
+                          "compiled without DLPIPE_CUDA, which goes with DLPIPE_IMPLEMENTATION");
+}
+#endif /* DLPIPE_CUDA */
+
+#ifdef DLPIPE_OPENCL
+
+typedef struct dlpi_cl_calls {
+    int32_t (*platforms)(uint32_t room, void **out, uint32_t *n);
+    int32_t (*devices)(void *platform, uint64_t type, uint32_t room, void **out, uint32_t *n);
+    int32_t (*device_info)(void *device, uint32_t what, size_t size, void *out, size_t *used);
+    void *(*context_create)(const intptr_t *properties, uint32_t n, void *const *devices,
+                            void (*notify)(const char *, const void *, size_t, void *), void *user,
+                            int32_t *rc);
+    int32_t (*context_info)(void *context, uint32_t what, size_t size, void *out, size_t *used);
+    int32_t (*context_retain)(void *context);
+    int32_t (*context_release)(void *context);
+    void *(*queue_create)(void *context, void *device, uint64_t properties, int32_t *rc);
+    int32_t (*queue_info)(void *queue, uint32_t what, size_t size, void *out, size_t *used);
+    int32_t (*queue_retain)(void *queue);
+    int32_t (*queue_release)(void *queue);
+    void *(*buffer_create)(void *context, uint64_t flags, size_t size, void *host, int32_t *rc);
+    int32_t (*buffer_release)(void *buffer);
+    int32_t (*write)(void *queue, void *buffer, uint32_t blocking, size_t offset, size_t size,
+                     const void *from, uint32_t n_wait, void *const *wait, void **event);
+    int32_t (*marker)(void *queue, uint32_t n_wait, void *const *wait, void **event);
+    int32_t (*event_info)(void *event, uint32_t what, size_t size, void *out, size_t *used);
+    int32_t (*event_release)(void *event);
+    int32_t (*events_wait)(uint32_t n, void *const *events);
+    int32_t (*flush)(void *queue);
+    int32_t (*finish)(void *queue);
+} dlpi_cl_calls;
+
+#define DLPI_CL(field, name) {name, offsetof(dlpi_cl_calls, field)}
+static const dlpi_symbol dlpi_cl_symbols[] = {
+    DLPI_CL(platforms, "clGetPlatformIDs"),
+    DLPI_CL(devices, "clGetDeviceIDs"),
+    DLPI_CL(device_info, "clGetDeviceInfo"),
+    DLPI_CL(context_create, "clCreateContext"),
+    DLPI_CL(context_info, "clGetContextInfo"),
+    DLPI_CL(context_retain, "clRetainContext"),
+    DLPI_CL(context_release, "clReleaseContext"),
+    DLPI_CL(queue_create, "clCreateCommandQueue"),
+    DLPI_CL(queue_info, "clGetCommandQueueInfo"),
+    DLPI_CL(queue_retain, "clRetainCommandQueue"),
+    DLPI_CL(queue_release, "clReleaseCommandQueue"),
+    DLPI_CL(buffer_create, "clCreateBuffer"),
+    DLPI_CL(buffer_release, "clReleaseMemObject"),
+    DLPI_CL(write, "clEnqueueWriteBuffer"),
+    DLPI_CL(marker, "clEnqueueMarkerWithWaitList"),
+    DLPI_CL(event_info, "clGetEventInfo"),
+    DLPI_CL(event_release, "clReleaseEvent"),
+    DLPI_CL(events_wait, "clWaitForEvents"),
+    DLPI_CL(flush, "clFlush"),
+    DLPI_CL(finish, "clFinish"),
+};
+#undef DLPI_CL
+
+enum {
+    DLPI_CL_PLATFORM_NOT_FOUND = -1001,
+    DLPI_CL_DEVICE_NOT_FOUND = -1,
+    DLPI_CL_CONTEXT_DEVICES = 0x1081,
+    DLPI_CL_QUEUE_CONTEXT = 0x1090,
+    DLPI_CL_QUEUE_DEVICE = 0x1091,
+    DLPI_CL_DEVICE_NAME = 0x102B,
+    DLPI_CL_EVENT_STATUS = 0x11D3,
+    DLPI_CL_READ_WRITE = 1,
+    DLPI_CL_ROOM = 32 /* platforms, and devices of each, that are looked at */
+};
+#define DLPI_CL_ALL_DEVICES UINT64_C(0xFFFFFFFF)
+
+/* Names of error codes -1..-72, as CL/cl.h has them. */
+static const char *dlpi_cl_name(int32_t rc) {
+    static const char *const low[] = {
+        "DEVICE_NOT_FOUND", "DEVICE_NOT_AVAILABLE", "COMPILER_NOT_AVAILABLE",
+        "MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY",
+        "PROFILING_INFO_NOT_AVAILABLE", "MEM_COPY_OVERLAP", "IMAGE_FORMAT_MISMATCH",
+        "IMAGE_FORMAT_NOT_SUPPORTED", "BUILD_PROGRAM_FAILURE", "MAP_FAILURE",
+        "MISALIGNED_SUB_BUFFER_OFFSET", "EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"};
+    static const char *const high[] = {
+        "INVALID_VALUE", "INVALID_DEVICE_TYPE", "INVALID_PLATFORM", "INVALID_DEVICE",
+        "INVALID_CONTEXT", "INVALID_QUEUE_PROPERTIES", "INVALID_COMMAND_QUEUE", "INVALID_HOST_PTR",
+        "INVALID_MEM_OBJECT"};
+    if (rc < 0 && rc >= -14) return low[-1 - rc];
+    if (rc <= -30 && rc >= -38) return high[-30 - rc];
+    switch (rc) {
+    case -57: return "INVALID_EVENT_WAIT_LIST";
+    case -58: return "INVALID_EVENT";
+    case -59: return "INVALID_OPERATION";
+    case -61: return "INVALID_BUFFER_SIZE";
+    case DLPI_CL_PLATFORM_NOT_FOUND: return "PLATFORM_NOT_FOUND_KHR";
+    default: return "ERROR";
+    }
+}
+
+typedef struct dlpi_cl {
+    dlpi_gpu gpu; /* first */
+    dlpi_cl_calls call;
+    void *context, *queue, *consumer;
+    void *copied[DLPI_PARK];    /* marker behind the copies into a buffer */
+    void *readers[DLPI_PARK];   /* marker behind the work that reads it, of release_after */
+    void *consumed[DLPI_PARK];  /* the same, of the consumer */
+} dlpi_cl;
+
+static int dlpi_cl_said(dlpi_cl *c, int32_t rc, const char *what) {
+    char words[96];
+    if (rc == 0) return 0;
+    snprintf(words, sizeof words, "%s: CL_%s (%d)", what, dlpi_cl_name(rc), (int)rc);
+    dlpi_gpu_note(&c->gpu, words);
+    return rc;
+}
+
+static int dlpi_cl_fail(int32_t rc, const char *what, int code, const char *field, dlp_error *err) {
+    return dlpi_error_set(err, code, field, "%s: CL_%s (%d)", what, dlpi_cl_name(rc), (int)rc);
+}
+
+static int dlpi_cl_open(void *user) { return dlpi_gpu_open(&((dlpi_cl *)user)->gpu); }
+
+static void dlpi_cl_forget(dlpi_cl *c, void **event) {
+    if (*event) c->call.event_release(*event);
+    *event = NULL;
+}
+
+/* Nothing enqueued may touch the slots or the buffers when they go. */
+static void dlpi_cl_drain(dlpi_cl *c) {
+    if (!c->gpu.dirty) return;
+    c->gpu.dirty = 0;
+    c->call.finish(c->queue);
+    if (c->consumer) c->call.finish(c->consumer);
+    for (int i = 0; i < DLPI_PARK; i++) {
+        if (c->readers[i]) c->call.events_wait(1, &c->readers[i]);
+        dlpi_cl_forget(c, &c->copied[i]);
+        dlpi_cl_forget(c, &c->readers[i]);
+        dlpi_cl_forget(c, &c->consumed[i]);
+    }
+}
+
+static int dlpi_cl_alloc(void *user, uint64_t bytes, void **dev) {
+    dlpi_cl *c = user;
+    int32_t rc = 0;
+    void *buffer = c->call.buffer_create(c->context, DLPI_CL_READ_WRITE, bytes ? (size_t)bytes : 1,
+                                         NULL, &rc);
+    if (rc != 0) return dlpi_cl_said(c, rc, "clCreateBuffer");
+    *dev = buffer;
+    return 0;
+}
+
+static void dlpi_cl_free(void *user, void *dev) {
+    dlpi_cl *c = user;
+    dlpi_cl_drain(c);
+    c->call.buffer_release(dev);
+}
+
+/* Copies of a queue may overtake each other: each waits by itself. Waiting for the consumer's
+   commands ends only if they have been sent to the device, hence the flush. */
+static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
+    int32_t rc;
+    if (c->gpu.ordered[buffer] || c->consumer == NULL) return 0;
+    rc = c->call.marker(c->consumer, 0, NULL, &c->consumed[buffer]);
+    if (rc != 0) return dlpi_cl_said(c, rc, "clEnqueueMarkerWithWaitList");
+    c->gpu.ordered[buffer] = 1;
+    return dlpi_cl_said(c, c->call.flush(c->consumer), "clFlush");
+}
+
+static int dlpi_cl_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
+    dlpi_cl *c = user;
+    void *wait[2];
+    uint32_t n = 0;
+    int rc;
+    if (bytes == 0) return 0;
+    c->gpu.dirty = 1;
+    if ((rc = dlpi_cl_order(c, buffer)) != 0) return rc;
+    if (c->readers[buffer]) wait[n++] = c->readers[buffer];
+    if (c->consumed[buffer]) wait[n++] = c->consumed[buffer];
+    return dlpi_cl_said(c,
+                        c->call.write(c->queue, dev, 0, 0, (size_t)bytes, host, n, n ? wait : NULL,
+                                      NULL),
+                        "clEnqueueWriteBuffer");
+}
+
+static int dlpi_cl_record(void *user, uint32_t buffer) {
+    dlpi_cl *c = user;
+    int32_t rc = c->call.marker(c->queue, 0, NULL, &c->copied[buffer]);
+    if (rc != 0) return dlpi_cl_said(c, rc, "clEnqueueMarkerWithWaitList");
+    c->gpu.ordered[buffer] = 0;
+    dlpi_cl_forget(c, &c->readers[buffer]); /* the runtime keeps what commands wait for */
+    dlpi_cl_forget(c, &c->consumed[buffer]);
+    return dlpi_cl_said(c, c->call.flush(c->queue), "clFlush");
+}
+
+static int dlpi_cl_done(void *user, uint32_t buffer) {
+    dlpi_cl *c = user;
+    int32_t status = 0;
+    int32_t rc = c->call.event_info(c->copied[buffer], DLPI_CL_EVENT_STATUS, sizeof status, &status,
+                                    NULL);
+    if (rc != 0) return dlpi_cl_said(c, rc, "clGetEventInfo");
+    if (status > 0) return 0;
+    dlpi_cl_forget(c, &c->copied[buffer]);
+    return status == 0 ? 1 : dlpi_cl_said(c, status, "the copy ended with");
+}
+
+static int dlpi_cl_release_after(void *user, uint32_t buffer, void *queue, dlp_error *err) {
+    dlpi_cl *c = user;
+    void *event = NULL;
+    int32_t rc;
+    if (queue == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "stream", "the queue is NULL");
+    rc = c->call.marker(queue, 0, NULL, &event);
+    if (rc != 0)
+        return dlpi_cl_fail(rc, "clEnqueueMarkerWithWaitList", DLP_ERR_DEVICE, "stream", err);
+    if ((rc = c->call.flush(queue)) != 0) {
+        c->call.event_release(event);
+        return dlpi_cl_fail(rc, "clFlush", DLP_ERR_DEVICE, "stream", err);
+    }
+    dlpi_cl_forget(c, &c->readers[buffer]);
+    c->readers[buffer] = event;
+    return DLP_OK;
+}
+
+static void dlpi_cl_end(dlpi_cl *c) {
+    dlpi_cl_drain(c);
+    if (c->consumer) c->call.queue_release(c->consumer);
+    if (c->queue) c->call.queue_release(c->queue);
+    if (c->context) c->call.context_release(c->context);
+    free(c);
+}
+
+/* The n-th device of all platforms. */
+static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
+    void *platforms[DLPI_CL_ROOM], *devices[DLPI_CL_ROOM];
+    uint32_t n_platforms = 0, seen = 0;
+    int32_t rc = c->call.platforms(DLPI_CL_ROOM, platforms, &n_platforms);
+    if (rc == DLPI_CL_PLATFORM_NOT_FOUND) n_platforms = 0;
+    else if (rc != 0) return dlpi_cl_fail(rc, "clGetPlatformIDs", DLP_ERR_UNSUPPORTED, "", err);
+    if (n_platforms > DLPI_CL_ROOM) n_platforms = DLPI_CL_ROOM;
+    for (uint32_t i = 0; i < n_platforms; i++) {
+        uint32_t n = 0;
+        rc = c->call.devices(platforms[i], DLPI_CL_ALL_DEVICES, DLPI_CL_ROOM, devices, &n);
+        if (rc == DLPI_CL_DEVICE_NOT_FOUND) continue;
+        if (rc != 0) return dlpi_cl_fail(rc, "clGetDeviceIDs", DLP_ERR_DEVICE, "", err);
+        if (n > DLPI_CL_ROOM) n = DLPI_CL_ROOM;
+        if (nth >= 0 && (uint32_t)nth - seen < n) {
+            c->gpu.info.device_id = devices[(uint32_t)nth - seen];
+            return DLP_OK;
+        }
+        seen += n;
+    }
+    if (seen == 0)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no OpenCL %s",
+                              n_platforms ? "device" : "platform is installed");
+    return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%u", (int)nth,
+                          seen - 1);
+}
+
+/* Context and device of the user's queue, or of the user's context, or of their own. */
+static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
+    void *devices[DLPI_CL_ROOM];
+    void **device = &c->gpu.info.device_id, *context = d->context;
+    size_t used = 0;
+    int32_t rc = 0;
+    if (d->queue) {
+        rc = c->call.queue_info(d->queue, DLPI_CL_QUEUE_DEVICE, sizeof *device, device, NULL);
+        if (rc == 0)
+            rc = c->call.queue_info(d->queue, DLPI_CL_QUEUE_CONTEXT, sizeof context, &context,
+                                    NULL);
+        if (rc != 0) return dlpi_cl_fail(rc, "clGetCommandQueueInfo", DLP_ERR_DEVICE, "queue", err);
+    } else if (context) {
+        rc = c->call.context_info(context, DLPI_CL_CONTEXT_DEVICES, sizeof devices, devices, &used);
+        if (rc != 0) return dlpi_cl_fail(rc, "clGetContextInfo", DLP_ERR_DEVICE, "context", err);
+        if (d->device < 0 || (size_t)d->device >= used / sizeof *devices)
+            return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: the context has %u devices",
+                                  (int)d->device, (unsigned)(used / sizeof *devices));
+        *device = devices[d->device];
+    } else {
+        if ((rc = dlpi_cl_nth(c, d->device, err)) != DLP_OK) return rc;
+        c->context = c->call.context_create(NULL, 1, device, NULL, NULL, &rc);
+        if (rc == 0) return DLP_OK;
+        c->context = NULL;
+        return dlpi_cl_fail(rc, "clCreateContext", DLP_ERR_DEVICE, "device", err);
+    }
+    if ((rc = c->call.context_retain(context)) != 0)
+        return dlpi_cl_fail(rc, "clRetainContext", DLP_ERR_DEVICE, "context", err);
+    c->context = context;
+    return DLP_OK;
+}
+
+/* Keep a queue of the user's. */
+static int dlpi_cl_keep(dlpi_cl *c, void *queue, void **to, const char *field, dlp_error *err) {
+    int32_t rc = c->call.queue_retain(queue);
+    if (rc != 0) return dlpi_cl_fail(rc, "clRetainCommandQueue", DLP_ERR_DEVICE, field, err);
+    *to = queue;
+    return DLP_OK;
+}
+
+static int dlpi_cl_begin(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
+    const char *library = d->library ? d->library : "libOpenCL.so.1";
+    size_t n = sizeof dlpi_cl_symbols / sizeof *dlpi_cl_symbols;
+    dlp_device_info *info = &c->gpu.info;
+    int32_t rc = dlpi_gpu_load(&c->call, dlpi_cl_symbols, n, library, err);
+    if (rc != DLP_OK || (rc = dlpi_cl_find(c, d, err)) != DLP_OK) return rc;
+    if (d->queue && (rc = dlpi_cl_keep(c, d->queue, &c->queue, "queue", err)) != DLP_OK) return rc;
+    if (d->queue == NULL) {
+        void *queue = c->call.queue_create(c->context, info->device_id, 0, &rc);
+        if (rc != 0) return dlpi_cl_fail(rc, "clCreateCommandQueue", DLP_ERR_DEVICE, "", err);
+        c->queue = queue;
+    }
+    if (d->consumer &&
+        (rc = dlpi_cl_keep(c, d->consumer, &c->consumer, "consumer", err)) != DLP_OK)
+        return rc;
+    rc = c->call.device_info(info->device_id, DLPI_CL_DEVICE_NAME, sizeof info->name - 1,
+                             info->name, NULL);
+    if (rc != 0) info->name[0] = 0; /* for people only, and it may be too long */
+    info->kind = "opencl";
+    info->context = c->context;
+    info->queue = c->queue;
+    dlpi_copy_text(info->unpinned, sizeof info->unpinned, "OpenCL cannot pin memory");
+    dlpi_copy_text(c->gpu.base, sizeof c->gpu.base, "opencl");
+    dlpi_copy_text(c->gpu.name, sizeof c->gpu.name, c->gpu.base);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err) {
+    dlp_opencl_desc zero;
+    dlpi_cl *c;
+    int rc;
+    memset(&zero, 0, sizeof zero);
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if ((c = calloc(1, sizeof *c)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the device failed");
+    if ((rc = dlpi_cl_begin(c, desc ? desc : &zero, err)) != DLP_OK) {
+        dlpi_cl_end(c);
+        return rc;
+    }
+    *out = (dlp_device){c->gpu.name,   dlpi_cl_open, dlpi_gpu_leave, NULL,
+                        NULL,          dlpi_cl_alloc, dlpi_cl_free,  dlpi_cl_copy,
+                        dlpi_cl_record, dlpi_cl_done, c};
+    return DLP_OK;
+}
+
+static bool dlpi_is_cl(const dlp_device *d) { return d->copy == dlpi_cl_copy; }
+
+#else
+
+DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err) {
+    DLPI_UNUSED(out);
+    DLPI_UNUSED(desc);
+    return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
+                          "compiled without DLPIPE_OPENCL, which goes with DLPIPE_IMPLEMENTATION");
+}
+#endif /* DLPIPE_OPENCL */
+
+/* Which make a device is of: 0 another, 1 CUDA, 2 OpenCL. */
+static int dlpi_gpu_make(const dlp_device *d) {
+    DLPI_UNUSED(d);
+#ifdef DLPIPE_CUDA
+    if (dlpi_is_cuda(d)) return 1;
+#endif
+#ifdef DLPIPE_OPENCL
+    if (dlpi_is_cl(d)) return 2;
+#endif
+    return 0;
+}
+
+DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out) {
+    if (device == NULL || out == NULL || dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
+    *out = ((const dlpi_gpu *)device->user)->info;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_device_close(dlp_device *device) {
+    int make;
+    if (device == NULL || (device->copy == NULL && device->user == NULL)) return DLP_OK;
+    if ((make = dlpi_gpu_make(device)) == 0) return DLP_ERR_ARG;
+    if (DLPI_LOAD_SEQ(&((dlpi_gpu *)device->user)->used) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
+#ifdef DLPIPE_CUDA
+    if (make == 1) dlpi_cuda_end(device->user);
+#endif
+#ifdef DLPIPE_OPENCL
+    if (make == 2) dlpi_cl_end(device->user);
+#endif
+    memset(device, 0, sizeof *device);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {
+    uint32_t s;
+    int rc = DLP_OK, make;
+    if (p == NULL || batch == NULL || !p->started)
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
+    if (p->view) return dlpi_error_set(err, DLP_ERR_STATE, "", "this is a view of a pipe");
+    if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
+    s = (uint32_t)(uintptr_t)batch->internal;
+    if (s >= p->n_slots || batch != &p->out[s] || !p->held[s])
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
+    make = p->xfer ? dlpi_gpu_make(&p->xfer->device) : 0;
+    if (make == 0)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "the pipe's device is none of these");
+#ifdef DLPIPE_CUDA
+    if (make == 1)
+        rc = dlpi_cuda_release_after(p->xfer->device.user, dlpi_slot_at(p, s)->dbuf, stream, err);
+#endif
+#ifdef DLPIPE_OPENCL
+    if (make == 2)
+        rc = dlpi_cl_release_after(p->xfer->device.user, dlpi_slot_at(p, s)->dbuf, stream, err);
+#endif
+    DLPI_UNUSED(stream);
+    if (rc != DLP_OK) return rc;
+    return dlp_pipe_release(p, batch);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
+   Release is the caller's call, deleters are anybody's: a deleter only counts down, and the caller
+   looks, in its next call, which batches are free. After close no such call need come, so that from
+   then on whoever takes the count to zero gives back. All of that under one lock, which nobody
+   holds while a callback or a device runs. */
+
+typedef struct dlpi_lent {
+    uint32_t tensors; /* not yet deleted */
+    uint32_t lent;    /* 1: the batch goes back by its tensors */
+} dlpi_lent;
+
+typedef struct dlpi_export {
+    union {
+        dlp_managed_tensor v0;
+        dlp_managed_tensor_v1 v1;
+    } tensor;
+    int64_t shape[DLP_MAX_DIMS], strides[DLP_MAX_DIMS];
+    dlp_pipe *p;
+    uint32_t slot;
+} dlpi_export;
+
+_Static_assert(sizeof(dlp_dl_tensor) == 48 && offsetof(dlp_dl_tensor, ndim) == 16 &&
+                   offsetof(dlp_dl_tensor, code) == 20 && offsetof(dlp_dl_tensor, shape) == 24 &&
+                   offsetof(dlp_dl_tensor, byte_offset) == 40,
+               "DLTensor of dlpack.h");
+_Static_assert(sizeof(dlp_managed_tensor) == 64 && offsetof(dlp_managed_tensor, deleter) == 56,
+               "DLManagedTensor of dlpack.h");
+_Static_assert(sizeof(dlp_managed_tensor_v1) == 80 &&
+                   offsetof(dlp_managed_tensor_v1, manager_ctx) == 8 &&
+                   offsetof(dlp_managed_tensor_v1, flags) == 24 &&
+                   offsetof(dlp_managed_tensor_v1, dl_tensor) == 32,
+               "DLManagedTensorVersioned of dlpack.h");
+
+static pthread_mutex_t dlpi_lent_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
+static bool dlpi_lent_drop(dlp_pipe *p, uint32_t s) {
+    p->lent[s].lent = 0;
+    p->held[s] = 0;
+    return --p->n_held == 0;
+}
+
+/* Is batch s, if it was lent, free? It is the caller's again then. */
+static bool dlpi_lent_back(dlp_pipe *p, uint32_t s) {
+    bool back;
+    pthread_mutex_lock(&dlpi_lent_lock);
+    back = p->lent[s].lent && p->lent[s].tensors == 0;
+    if (back) p->lent[s].lent = 0;
+    pthread_mutex_unlock(&dlpi_lent_lock);
+    if (back) p->n_lent--;
+    return back;
+}
+
+/* Give back what has no more tensors. */
+static void dlpi_lent_sweep(dlp_pipe *p) {
+    uint32_t left = p->n_lent;
+    for (uint32_t s = 0; left > 0; s++) {
+        if (p->lent[s].lent == 0) continue; /* before close only the caller writes it */
+        left--;
+        if (dlpi_lent_back(p, s)) dlpi_give_back(p, s);
+    }
+}
+
+/* dlp_pipe_release, where batches have been lent. */
+static int dlpi_lent_release(dlp_pipe *p, uint32_t s) {
+    bool last;
+    if (!p->lent_closed) { /* written by the caller */
+        if (!p->lent[s].lent) dlpi_give_back(p, s);
+        dlpi_lent_sweep(p);
+        return DLP_OK;
+    }
+    pthread_mutex_lock(&dlpi_lent_lock);
+    last = p->lent[s].lent == 0 && dlpi_lent_drop(p, s);
+    pthread_mutex_unlock(&dlpi_lent_lock);
+    if (last) dlpi_free(p);
+    return DLP_OK;
+}
+
+/* dlp_pipe_close, where batches have been lent: those that still are keep the pipe. */
+static int dlpi_lent_close(dlp_pipe *p) {
+    bool last;
+    int rc;
+    dlpi_lent_sweep(p);
+    if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
+    pthread_mutex_lock(&dlpi_lent_lock);
+    p->lent_closed = 1;
+    for (uint32_t s = 0; s < p->n_slots; s++)
+        if (p->lent[s].lent && p->lent[s].tensors == 0) dlpi_lent_drop(p, s);
+    last = p->n_held == 0;
+    pthread_mutex_unlock(&dlpi_lent_lock);
+    if (last) dlpi_free(p);
+    return DLP_OK;
+}
+
+/* In a child forked from the pipe's process the lock may be held by nobody for ever. */
+static void dlpi_export_free(dlpi_export *x) {
+    dlp_pipe *p = x->p; /* lives at least as long as its tensors */
+    bool last = false;
+    if (!dlpi_forked(p)) {
+        pthread_mutex_lock(&dlpi_lent_lock);
+        if (--p->lent[x->slot].tensors == 0 && p->lent_closed) last = dlpi_lent_drop(p, x->slot);
+        pthread_mutex_unlock(&dlpi_lent_lock);
+    }
+    if (last) dlpi_free(p);
+    free(x);
+}
+
+static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->manager_ctx); }
+static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
+
+static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
+    const dlp_device *d = p->xfer ? &p->xfer->device : dlp_device_host();
+    int make = dlpi_gpu_make(d);
+    *id = make == 1 ? ((const dlpi_gpu *)d->user)->info.device : 0;
+    if (make != 0) return make == 1 ? 2 : 4;
+    return d->copy == dlp_device_host()->copy ? 1 : 12;
+}
+
+static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor *out) {
+    int64_t stride = 1;
+    for (int32_t i = t->ndim - 1; i >= 0; i--) {
+        x->shape[i] = t->shape[i];
+        x->strides[i] = stride;
+        stride *= t->shape[i];
+    }
+    memset(out, 0, sizeof *out);
+    out->data = t->data;
+    out->device_type = dlpi_dl_device(x->p, &out->device_id);
+    out->ndim = t->ndim;
+    out->code = (uint8_t)(t->dtype >> 16);
+    out->bits = (uint8_t)t->dtype;
+    out->lanes = 1;
+    out->shape = x->shape;
+    out->strides = x->strides;
+}
+
+/* Lend a batch, or lend it once more. */
+static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **out) {
+    uint32_t s;
+    dlpi_export *x;
+    if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
+    if (p->view || p->closing) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    s = (uint32_t)(uintptr_t)batch->internal;
+    if (s >= p->n_slots || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
+    if (field < 0 || (uint32_t)field >= batch->n_fields) return DLP_ERR_ARG;
+    if (p->lent == NULL && (p->lent = calloc(p->n_slots, sizeof *p->lent)) == NULL)
+        return DLP_ERR_MEMORY;
+    if ((x = calloc(1, sizeof *x)) == NULL) return DLP_ERR_MEMORY;
+    x->p = p;
+    x->slot = s;
+    pthread_mutex_lock(&dlpi_lent_lock);
+    p->n_lent += p->lent[s].lent == 0;
+    p->lent[s].lent = 1;
+    p->lent[s].tensors++;
+    pthread_mutex_unlock(&dlpi_lent_lock);
+    *out = x;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
+    dlpi_export *x = NULL;
+    int rc = out ? dlpi_export_new(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc != DLP_OK) return rc;
+    dlpi_export_fill(x, &batch->fields[field], &x->tensor.v0.dl_tensor);
+    x->tensor.v0.manager_ctx = x;
+    x->tensor.v0.deleter = dlpi_delete_v0;
+    *out = &x->tensor.v0;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
+                               dlp_managed_tensor_v1 **out) {
+    dlpi_export *x = NULL;
+    int rc = out ? dlpi_export_new(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc != DLP_OK) return rc;
+    dlpi_export_fill(x, &batch->fields[field], &x->tensor.v1.dl_tensor);
+    x->tensor.v1.major = 1;
+    x->tensor.v1.manager_ctx = x;
+    x->tensor.v1.deleter = dlpi_delete_v1;
+    *out = &x->tensor.v1;
+    return DLP_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -8270,6 +9440,7 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
+    if (p->lent) dlpi_lent_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
     if (p->n_held >= p->max_held) return DLP_ERR_HELD;
@@ -8287,15 +9458,8 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_slots || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    p->held[s] = 0;
-    p->n_held--;
-    DLPI_STORE_RLX(&p->ctl->held, p->n_held); /* statistics */
-    if (p->closing) {
-        if (p->n_held == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
-        return DLP_OK;
-    }
-    dlpi_slot_free(p, s);
-    dlpi_feed_inline(p, dlpi_burst(p));
+    if (p->lent) return dlpi_lent_release(p, s);
+    dlpi_give_back(p, s);
     return DLP_OK;
 }
 
@@ -8330,7 +9494,8 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
 DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (p->view) return DLP_ERR_STATE;
-    return dlpi_forked(p) ? DLP_ERR_FORKED : dlpi_close(p);
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    return p->lent ? dlpi_lent_close(p) : dlpi_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {

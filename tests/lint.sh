@@ -223,7 +223,7 @@ done
 
 if command -v cppcheck >/dev/null 2>&1; then
     for h in dlpipe*.h; do
-        check --language=c -DDLPIPE_IMPLEMENTATION "$h" || bad=1
+        check --language=c -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL "$h" || bad=1
     done
     check examples/*.c || bad=1
     echo "cppcheck: $(cppcheck --version)"
@@ -233,7 +233,7 @@ fi
 
 if command -v clang-tidy >/dev/null 2>&1; then
     for h in dlpipe*.h; do
-        tidy "$h" -DDLPIPE_IMPLEMENTATION || bad=1
+        tidy "$h" -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL || bad=1
     done
     for f in examples/*.c; do
         # without the implementation, which has been looked at

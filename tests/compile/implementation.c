@@ -1,4 +1,8 @@
 /* The implementation alone. */
+#ifdef WITH_DEVICES
+#define DLPIPE_CUDA
+#define DLPIPE_OPENCL
+#endif
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #ifdef WITH_SHM
