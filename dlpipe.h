@@ -3308,6 +3308,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
               batch stage): generation (40 bits) and worker + 1. A compare-and-swap that puts a
               worker's number there IS the claim; nothing else records it.
      done[i]  which of rows 32 i .. 32 i + 31 are complete: generation (32 bits), a bit for each.
+              A batch stage has no rows: done[0] is how often the batch failed there.
      ready    sequence + 1 of the batch that left this stage, and how often batches went back.
    Words are never reset: one of an older generation counts as empty.
 

@@ -1501,19 +1501,22 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_wblock *wb = proc->w->wb;
     dlpi_death why;
     int status = 0, state;
+    bool again;
     while (waitpid(proc->pid, &status, 0) < 0 && errno == EINTR) continue;
     proc->pid = 0;
     dlpi_fd_close(&s->fds[k + 2].fd);
     why.signal = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0;
     why.late = proc->late;
     state = DLPI_LOAD_RLX(&wb->state); /* of a dead process */
+    again = dlpi_proc_again(p, proc, state, status);
+    if (again) { /* said before others go on: what they make of it may be the caller's last batch */
+        DLPI_STORE_RLX(&wb->died_by, (int32_t)why.signal);               /* statistics */
+        DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
+        dlpi_bump(&p->ctl->restarts, 1);
+    }
     if (!dlpi_stopped(p) && dlpi_proc_next_item(proc)) dlpi_recover_blameless(proc->w);
     else if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
-    if (!dlpi_proc_again(p, proc, state, status)) return;
-    DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
-    DLPI_STORE_RLX(&wb->died_by, (int32_t)why.signal);               /* statistics */
-    dlpi_bump(&p->ctl->restarts, 1);
-    dlpi_proc_restart(p, k);
+    if (again) dlpi_proc_restart(p, k);
 }
 
 /* Kill workers whose callback runs past its deadline. Only time that we ourselves ran counts. */

@@ -91,6 +91,7 @@ static void consume(rig *r, int me, way w, int in_order) {
     dlp_consumer_close(c);
 }
 
+/* Best before the pipe is open: a fork copies the locks of threads that are there. */
 static pid_t spawn(rig *r, int me, way w, int in_order) {
     pid_t pid = fork();
     if (pid != 0) return pid;
@@ -148,8 +149,8 @@ static void each__caller_and_two__all_get_all(int place) {
     pid_t pid[2];
     shared_rig(&r, &d, DLP_SHARE_EACH, 0, place);
     d.wait_consumers = 2;
-    if (rig_open(&r, &p) != DLP_OK) return;
     for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){i * 100, 0, 0, i + 1}, 1);
+    if (rig_open(&r, &p) != DLP_OK) return;
     take_all(&r, p);
     for (int i = 0; i < 2; i++) {
         CHECK(waited(pid[i]) == 0);
@@ -188,9 +189,9 @@ static void each__one_killed__the_others_go_on(int place) {
     pid_t pid[2];
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
     d.wait_consumers = 2;
-    if (rig_open(&r, &p) != DLP_OK) return;
     pid[0] = spawn(&r, 0, (way){0, 0, 0, 1}, 1);
     pid[1] = spawn(&r, 1, (way){0, 20, 0, 1}, 1);
+    if (rig_open(&r, &p) != DLP_OK) return;
     while (!__atomic_load_n(&b0->held[1], __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
     dlpi_nap(100000000);
     CHECK(b0->got[0][19 + 4 + 2] == 0); /* the slowest sets the pace: slots are all of 19.. */
@@ -213,9 +214,9 @@ static void each__late_and_early__go_on(int place) {
     uint64_t k;
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
     d.wait_consumers = 2;
-    if (rig_open(&r, &p) != DLP_OK) return;
     pid[0] = spawn(&r, 0, (way){200, 0, 0, 1}, 1);
     pid[1] = spawn(&r, 1, (way){0, 0, 30, 2}, 1);
+    if (rig_open(&r, &p) != DLP_OK) return;
     while (!__atomic_load_n(&b0->got[0][20], __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
     pid[2] = spawn(&r, 2, (way){0, 0, 0, 2}, 1);
     CHECK(dlp_shm_serve(p, 30000) == DLP_END);
@@ -235,8 +236,8 @@ static void one__three__each_batch_to_one(int place) {
     pid_t pid[3];
     shared_rig(&r, &d, DLP_SHARE_ONE, 1, place);
     d.wait_consumers = 3;
-    if (rig_open(&r, &p) != DLP_OK) return;
     for (int i = 0; i < 3; i++) pid[i] = spawn(&r, i, (way){50 + 50 * i, 0, 0, 1 + i % 2}, 0);
+    if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_shm_serve(p, 30000) == DLP_END);
     for (int i = 0; i < 3; i++)
         CHECK(waited(pid[i]) == 0 && b0->wrong[i] == 0 && b0->ended[i] == 100 + DLP_END);
@@ -253,10 +254,10 @@ static void one__killed__its_batch_goes_to_another(int place) {
     pid_t pid[3];
     shared_rig(&r, &d, DLP_SHARE_ONE, 1, place);
     d.wait_consumers = 3;
-    if (rig_open(&r, &p) != DLP_OK) return;
     pid[0] = spawn(&r, 0, (way){100, 0, 0, 1}, 0);
     pid[1] = spawn(&r, 1, (way){100, 0, 0, 2}, 0);
     pid[2] = spawn(&r, 2, (way){100, 7, 0, 2}, 0);
+    if (rig_open(&r, &p) != DLP_OK) return;
     while (!__atomic_load_n(&b0->held[2], __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
     kill(pid[2], SIGKILL);
     waited(pid[2]);
@@ -323,8 +324,8 @@ static void one__slots_go_round__items_are_all_counted(void) {
     r.pipe.prefetch_factor = 1;
     r.pipe.max_held = 1;
     d.wait_consumers = 4;
-    if (rig_open(&r, &p) != DLP_OK) return;
     for (int i = 0; i < 4; i++) pid[i] = spawn(&r, i, (way){0, 0, 0, 1}, 0);
+    if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_shm_serve(p, 30000) == DLP_END);
     for (int i = 0; i < 4; i++) CHECK(waited(pid[i]) == 0 && b0->wrong[i] == 0);
     CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
@@ -343,8 +344,8 @@ static void owner__closes_at_the_end__consumers_get_the_end(int share) {
         shared_rig(&r, &d, share, 1, DLP_PLACE_THREADS);
         r.repeat.epochs = 1;
         d.wait_consumers = 2;
-        if (rig_open(&r, &p) != DLP_OK) return;
         for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){1000 * i, 0, 0, 1}, 0);
+        if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(dlp_shm_serve(p, 30000) == DLP_END);
         CHECK(dlp_pipe_close(p) == DLP_OK);
         for (int i = 0; i < 2; i++)
@@ -398,8 +399,8 @@ static void serve_only__thread_past_its_deadline__serve_says_so(void) {
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
     r.dataset.fetch = hanging_fetch;
     r.fetch.deadline_ms = 50;
-    if (rig_open(&r, &p) != DLP_OK) return;
     pid = spawn(&r, 0, (way){0, 0, 0, 1}, 1);
+    if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_shm_serve(p, 10000) == DLP_ERR_DEADLINE);
     CHECK(dlp_pipe_error(p)->has_item && dlp_pipe_error(p)->position == 100);
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -449,8 +450,8 @@ static void error__in_an_item__all_are_told(int place) {
     pid_t pid;
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
     r.dataset.fetch = failing_fetch;
-    if (rig_open(&r, &p) != DLP_OK) return;
     pid = spawn(&r, 0, (way){0, 0, 0, 1}, 1);
+    if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_shm_serve(p, 30000) == DLP_ERR_CALLBACK);
     CHECK(strcmp(dlp_pipe_error(p)->message, "bad item") == 0);
     CHECK(waited(pid) == 0 && b0->ended[0] == (uint32_t)(100 + DLP_ERR_CALLBACK));

@@ -889,6 +889,31 @@ static void stop_is_a_stop(int kind) {
     nothing_left();
 }
 
+/* The caller is large, so that its many workers take seconds to fork. */
+static void begins_slowly(int workers) {
+    const size_t bytes = (size_t)400 << 20;
+    char *large = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    rig r;
+    dlp_pipe *p;
+    if (large == MAP_FAILED) return;
+    madvise(large, bytes, 15); /* MADV_NOHUGEPAGE: each page has an entry to be copied */
+    memset(large, 1, bytes);
+    simple_rig(&r);
+    shm_processes(&r, workers, 0);
+    r.pipe.prefetch_factor = workers;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    set(&common->ready, 1);
+    for (;;) pause();
+}
+
+static void caller_killed_while_workers_begin(void) {
+    pid_t pid = launch(begins_slowly, 150);
+    CHECK(await(&common->ready, 1, 20000));
+    signal_to(pid, SIGKILL);
+    CHECK(waitpid(pid, NULL, 0) == pid);
+    expect_gone(pid, 0, "caller_killed_while_workers_begin", 0);
+}
+
 /* Who never waits is told, too. */
 static void supervisor_killed_nowait(int kind) {
     rig r;
@@ -1091,6 +1116,7 @@ int main(void) {
     KILLED(all_killed);
     KILLED(caller_killed_supervisor_stopped);
     KILLED(caller_execs);
+    if (!SHM_ASAN && !getenv("SHORT")) KILLED(caller_killed_while_workers_begin);
     KILLED(killed_at_any_moment);
     WHOLE(supervisor_killed_early, 2);
     run_whole(worker_stopped, 0, "worker_stopped");
