@@ -8958,15 +8958,14 @@ DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out) {
 }
 
 DLPDEF int dlp_device_close(dlp_device *device) {
-    int make;
     if (device == NULL || (device->copy == NULL && device->user == NULL)) return DLP_OK;
-    if ((make = dlpi_gpu_make(device)) == 0) return DLP_ERR_ARG;
+    if (dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
     if (DLPI_LOAD_SEQ(&((dlpi_gpu *)device->user)->used) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
 #ifdef DLPIPE_CUDA
-    if (make == 1) dlpi_cuda_end(device->user);
+    if (dlpi_is_cuda(device)) dlpi_cuda_end(device->user);
 #endif
 #ifdef DLPIPE_OPENCL
-    if (make == 2) dlpi_cl_end(device->user);
+    if (dlpi_is_cl(device)) dlpi_cl_end(device->user);
 #endif
     memset(device, 0, sizeof *device);
     return DLP_OK;
