@@ -7688,16 +7688,15 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->trace =
         (dlp_trace_event *)(void *)(p->region + p->off_trace) + (size_t)global * p->trace_events;
     w->wb->current = UINT64_MAX;
-    if (w->wb->pid == 0 && (st == NULL || st->w.placement != DLP_PLACE_PROCESSES))
+    if (w->wb->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
         w->wb->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
     w->clock_every = 1;
     w->item.data = w->data;
     w->item.length = w->length;
     w->item.n_fields = p->items.n;
     w->item.worker = (uint32_t)id;
-    w->item.seed = p->sampler ? p->sampler->sampler.seed : 0; /* a pipe in the making has one */
+    w->item.seed = p->sampler->sampler.seed;
     w->item.internal = w;
-    if (st == NULL) return;
     if (st->work < p->n_work) w->bell = &p->bells[st->work];
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     p->region + p->off_table);
@@ -8962,10 +8961,10 @@ DLPDEF int dlp_device_close(dlp_device *device) {
     if (dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
     if (DLPI_LOAD_SEQ(&((dlpi_gpu *)device->user)->used) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
 #ifdef DLPIPE_CUDA
-    if (dlpi_is_cuda(device)) dlpi_cuda_end(device->user);
+    if (dlpi_is_cuda(device)) dlpi_cuda_end(device->user), device->user = NULL;
 #endif
 #ifdef DLPIPE_OPENCL
-    if (dlpi_is_cl(device)) dlpi_cl_end(device->user);
+    if (device->user && dlpi_is_cl(device)) dlpi_cl_end(device->user);
 #endif
     memset(device, 0, sizeof *device);
     return DLP_OK;

@@ -3048,7 +3048,8 @@ DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_con
     c->fd = -1;
     c->err.worker = -1;
     rc = dlp_monitor_open(&c->m, name, err);
-    if (rc == DLP_OK && c->m != NULL) rc = dlpi_consumer_check(c, err);
+    if (rc == DLP_OK && c->m == NULL) rc = DLP_ERR_STATE; /* an open monitor is one */
+    if (rc == DLP_OK) rc = dlpi_consumer_check(c, err);
     if (rc == DLP_OK) rc = dlpi_consumer_loans(c, desc, err);
     if (rc == DLP_OK && (c->alive = dlpi_alive_page()) == NULL)
         rc = dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");

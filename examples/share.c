@@ -24,7 +24,8 @@ static dlp_pipe *pipe_to_stop;
 
 static void on_signal(int sig) {
     (void)sig;
-    dlp_pipe_stop(pipe_to_stop); /* serve, and next in all trainers, return DLP_STOPPED */
+    /* serve, and next in all trainers, return DLP_STOPPED. NOLINTNEXTLINE: made for handlers */
+    dlp_pipe_stop(pipe_to_stop);
 }
 
 static void nap_ms(int ms) {

@@ -174,15 +174,32 @@ TIDY='-*,bugprone-*,clang-analyzer-*,misc-redundant-expression,misc-misplaced-co
 
 tidy() { # clang-tidy takes a header as the main file, so that its functions are analysed
     f=$1
-    shift
+    said=build/lint.$(basename "$f")
+    case $f in
+    *.h) set -- -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL ;;
+    *) # without the implementation, which has been looked at
+        set -- -DDLPIPE_IMPLEMENTATION_DONE -DDLPIPE_SHM_IMPLEMENTATION_DONE -D_GNU_SOURCE ;;
+    esac
     # shellcheck disable=SC2086
     clang-tidy --quiet --warnings-as-errors='*' --checks="$(echo $TIDY | tr ' ' ',')" "$f" -- \
-        -x c -std=c11 "$@" >build/lint.out 2>build/lint.err
+        -x c -std=c11 "$@" >"$said.out" 2>"$said.err"
     code=$?
     [ $code -eq 0 ] || { # the finding, not each step of the path to it
-        grep -A 2 ': error: ' build/lint.out || cat build/lint.err
+        grep -A 2 ': error: ' "$said.out" || cat "$said.err"
     }
     return $code
+}
+
+silent() { # a test or example compiles without a word
+    case $1 in
+    clang) set -- "$1" "$2" -fsyntax-only ;;
+    *) set -- "$1" "$2" -O1 -c -o "build/lint.$(basename "$2").o" ;; # gcc warns late
+    esac
+    cc=$1
+    f=$2
+    shift 2
+    # shellcheck disable=SC2086
+    $cc $STRICT_C -Werror "$@" "$f"
 }
 
 check() { # cppcheck
@@ -191,11 +208,12 @@ check() { # cppcheck
         -D__linux__ -D__x86_64__ -D__GNUC__=12 "$@"
 }
 
-if [ "${1:-}" = rules ]; then
-    shift
-    rules "$@"
+case ${1:-} in # parts of it, for many files at once
+rules | tidy | silent)
+    "$@"
     exit
-fi
+    ;;
+esac
 
 mkdir -p build
 bad=0
@@ -207,18 +225,11 @@ echo "rules: $(echo "$files" | wc -l) files"
 
 for cc in gcc clang; do # tests and examples are as clean as the header
     command -v $cc >/dev/null 2>&1 || { echo "$cc: not installed, left out"; continue; }
-    noisy=0
-    for f in tests/*.c examples/*.c; do
-        [ -f "$f" ] || continue
-        case $cc in
-        clang) set -- -fsyntax-only ;;
-        *) set -- -O1 -c -o build/lint.o ;; # gcc warns late
-        esac
-        # shellcheck disable=SC2086
-        $cc $STRICT_C -Werror "$@" "$f" || noisy=$((noisy + 1))
-    done
-    echo "$cc: $noisy of the tests and examples do not compile in silence"
-    [ $noisy -eq 0 ] || bad=1
+    if ls tests/*.c examples/*.c | xargs -P 2 -n 1 sh tests/lint.sh silent $cc; then
+        echo "$cc: tests and examples compile in silence"
+    else
+        bad=1
+    fi
 done
 
 if command -v cppcheck >/dev/null 2>&1; then
@@ -232,14 +243,7 @@ else
 fi
 
 if command -v clang-tidy >/dev/null 2>&1; then
-    for h in dlpipe*.h; do
-        tidy "$h" -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL || bad=1
-    done
-    for f in examples/*.c; do
-        # without the implementation, which has been looked at
-        [ ! -f "$f" ] || tidy "$f" -DDLPIPE_IMPLEMENTATION_DONE \
-            -DDLPIPE_SHM_IMPLEMENTATION_DONE -D_GNU_SOURCE || bad=1
-    done
+    ls dlpipe*.h examples/*.c | xargs -P 2 -n 1 sh tests/lint.sh tidy || bad=1
     echo "clang-tidy: $(clang-tidy --version | grep -o 'version [0-9.]*')"
 else
     echo 'clang-tidy: not installed, left out'
