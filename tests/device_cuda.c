@@ -443,7 +443,7 @@ static void pipe__all_placements__bytes_and_calls_right(void) {
         rig r;
         dlp_device d;
         dlp_pipe *p;
-        dlp_device_info info;
+        dlp_device_info info = {0};
         gpu_reset();
         gpu.queries_needed = k & 4 ? 7 : 1;
         CHECK(dlp_device_cuda(&d, NULL, NULL) == DLP_OK);
@@ -559,7 +559,7 @@ static void desc__own_context_and_stream__used_and_kept(void) {
     rig r;
     dlp_device d;
     dlp_pipe *p;
-    dlp_device_info info;
+    dlp_device_info info = {0};
     dlp_cuda_desc desc = {.context = (void *)(uintptr_t)CTX_B};
     gpu_reset();
     desc.stream = user_stream(5);
@@ -581,7 +581,7 @@ static void register__refused__pageable_and_told(void) {
     rig r;
     dlp_device d;
     dlp_pipe *p;
-    dlp_device_info info;
+    dlp_device_info info = {0};
     gpu_reset();
     gpu.register_fails = 1;
     CHECK(dlp_device_cuda(&d, NULL, NULL) == DLP_OK);
@@ -746,7 +746,7 @@ static void driver__missing_or_empty__unsupported_in_words(void) {
 
 static void calls__bad_arguments__refused(void) {
     dlp_device d, host = *dlp_device_host(), none;
-    dlp_device_info info;
+    dlp_device_info info = {0};
     dlp_error err;
     dlp_pipe *p;
     dlp_batch *b;
@@ -782,7 +782,7 @@ static void real__all_placements__bytes_right(void) {
     int (*read_back)(void *, unsigned long long, size_t) = NULL;
     dlp_error err;
     dlp_device d;
-    dlp_device_info info;
+    dlp_device_info info = {0};
     void *lib, *symbol;
     gpu_reset();
     gpu.on = 0;

@@ -223,7 +223,7 @@ static void pipe__all_placements__bytes_right(void) {
         dlp_device d;
         dlp_pipe *p;
         dlp_batch *b, *have[3];
-        dlp_device_info info;
+        dlp_device_info info = {0};
         uint64_t n = 0;
         void *queue;
         watch_reset();
@@ -264,7 +264,7 @@ static void late_reader__its_buffer_waits(int threaded, int consumer) {
     dlp_pipe *p;
     dlp_batch *b, seen;
     dlp_tensor seen_fields[2];
-    dlp_device_info info;
+    dlp_device_info info = {0};
     dlp_opencl_desc desc = {0};
     void *queue, *reader, *gate, *kept[2];
     int32_t cl;
@@ -359,7 +359,7 @@ static void close__batches_held__with_the_last_release(void) {
     dlp_device d;
     dlp_pipe *p;
     dlp_batch *b[2];
-    dlp_device_info info;
+    dlp_device_info info = {0};
     void *queue;
     watch_reset();
     CHECK(dlp_device_opencl(&d, NULL, NULL) == DLP_OK);
@@ -386,7 +386,7 @@ static int life(int k, dlp_error *err) {
     dlp_device d, first;
     dlp_pipe *p = NULL;
     dlp_batch *b;
-    dlp_device_info info;
+    dlp_device_info info = {0};
     dlp_opencl_desc desc = {0};
     int rc = dlp_device_opencl(&first, NULL, err);
     if (rc != DLP_OK) return rc;
@@ -468,7 +468,7 @@ static void driver__incomplete__unsupported_in_words(void) {
 static void calls__bad_arguments__refused(void) {
     dlp_device d, first;
     dlp_error err;
-    dlp_device_info info;
+    dlp_device_info info = {0};
     dlp_pipe *p;
     dlp_batch *b;
     rig r;
