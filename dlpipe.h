@@ -1535,8 +1535,8 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
    DLP_ERR_RESUME, DLP_ERR_CORRUPT (the state, as with desc.resume; err->field names what differs);
    DLP_ERR_UNSUPPORTED (consumers in other processes); DLP_ERR_STATE (not started, closed, or 2^14
    seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
-   goes on where it was. A batch sampler that fails to restore is the pipe's error, told by next -
-   caller - does not wait or allocate; runs the sampler if that is inline. */
+   goes on where it was. A batch sampler that fails to restore, or has failed ahead, is the pipe's
+   error, told by next - caller - does not wait or allocate; runs the sampler if that is inline. */
 DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 
 /* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.

@@ -392,21 +392,25 @@ static void streams__resumed_at_any_batch__rest_is_the_same(void) {
 
 typedef struct lists {
     uint64_t epoch, at, walk;
-    int broken; /* restore fails */
+    int broken;   /* restore fails */
+    int fails_at; /* list + 1 that can't be had, 0: none */
 } lists;
 
 static int64_t lists_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
     lists *l = user;
     uint64_t count = l->at == LISTS ? 0 : 1 + (l->at * 5 + epoch) % max;
     CHECK(epoch == l->epoch);
+    if (l->at + 1 == (uint64_t)l->fails_at) return -9;
     for (uint64_t i = 0; i < count; i++) index[i] = (l->walk = l->walk * 5 + 3) % 22;
     l->at += count > 0;
     return (int64_t)count;
 }
 
 static int lists_begin(void *user, uint64_t epoch) {
-    lists now = {epoch, 0, epoch * 17, 0};
-    *(lists *)user = now;
+    lists *l = user;
+    l->epoch = epoch;
+    l->at = 0;
+    l->walk = epoch * 17;
     return 0;
 }
 
@@ -672,7 +676,14 @@ static void seek__what_does_not_fit__refused_and_goes_on(void) {
     CHECK(dlp_pipe_seek(q, &state, &e) == DLP_ERR_RESUME && strcmp(e.field, "n_items") == 0);
     CHECK(dlp_pipe_next(q, &b, 20000) == DLP_OK && rig_batch_same(&other, b, 0, 0));
     CHECK(dlp_pipe_close(q) == DLP_OK && dlp_pipe_release(q, b) == DLP_OK);
-    other.dataset.stream = 1;
+    other = r;
+    other.dataset.stream = 0;
+    other.dataset.n_items = UINT64_C(1) << 48; /* as many as a stream has at most */
+    if (rig_open(&other, &q) != DLP_OK) return;
+    CHECK(dlp_pipe_seek(q, &state, &e) == DLP_ERR_RESUME && strcmp(e.field, "n_items") == 0);
+    CHECK(dlp_pipe_close(q) == DLP_OK);
+    other = r;
+    other.sampler.seed = 43;
     if (rig_open(&other, &q) != DLP_OK) return;
     CHECK(dlp_pipe_seek(q, &state, &e) == DLP_ERR_RESUME && strcmp(e.field, "seed") == 0);
     CHECK(dlp_pipe_close(q) == DLP_OK);
@@ -714,6 +725,74 @@ static void seek__sampler_fails_to_restore__the_pipe_says_so(void) {
     }
 }
 
+/* A list that can't be had is the pipe's error; batches before it are delivered, but for a seek. */
+static void seek__sampler_failed_ahead__the_pipe_says_so(void) {
+    rig r;
+    source s;
+    lists l;
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_state state;
+    order_init(&r, &s, &l, OF_LISTS);
+    stream_kind(&r, 0, PLAIN);
+    l.fails_at = 4;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_state(p, b, &state) == DLP_OK);
+    CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(dlp_pipe_seek(p, &state, NULL) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK);
+    CHECK(strstr(dlp_pipe_error(p)->message, "returned -9") != NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* ---- work under way ---- */
+
+static int gate_open, gate_calls, gate_waits;
+
+static int gate_fetch(void *user, dlp_item *it) {
+    if (it->index < 5 * ROWS) {
+        __atomic_add_fetch(&gate_calls, 1, __ATOMIC_SEQ_CST);
+        if (it->index == 0) __atomic_store_n(&gate_waits, 1, __ATOMIC_SEQ_CST);
+        while (it->index == 0 && __atomic_load_n(&gate_open, __ATOMIC_SEQ_CST) == 0)
+            dlpi_nap(500000);
+    }
+    return rig_fetch(user, it);
+}
+
+/* The call that runs is waited for; rows that are not begun never are. */
+static void seek__old_place_under_way__dropped(void) {
+    for (int kind = 0; kind < 4; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_state at;
+        int calls;
+        rig_init(&r, 8 * ROWS, ROWS);
+        r.dataset.fetch = gate_fetch;
+        stream_kind(&r, 1 + (kind & 1), PLAIN);
+        r.pipe.unordered = kind >> 1;
+        r.sampler.threaded = kind & 1;
+        gate_open = gate_calls = gate_waits = 0;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        CHECK(dlp_pipe_state_at(p, 0, 5, &at) == DLP_OK);
+        for (int i = 0; i < 20000 && __atomic_load_n(&gate_waits, __ATOMIC_SEQ_CST) == 0; i++)
+            dlpi_nap(500000);
+        CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
+        CHECK(dlp_pipe_next(p, &b, 30) == DLP_TIMEOUT);
+        calls = __atomic_load_n(&gate_calls, __ATOMIC_SEQ_CST);
+        CHECK(kind & 1 || calls == 1);
+        __atomic_store_n(&gate_open, 1, __ATOMIC_SEQ_CST);
+        for (uint64_t k = 5; k < 8; k++) {
+            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+            CHECK(rig_batch_same(&r, b, 0, r.pipe.unordered ? b->in_epoch : k));
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END);
+        CHECK(__atomic_load_n(&gate_calls, __ATOMIC_SEQ_CST) == calls);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 int main(void) {
     streams__every_length__as_with_a_length();
     streams__last_dropped__whole_batches_only();
@@ -731,5 +810,7 @@ int main(void) {
     seek__unordered__window_comes_back();
     seek__what_does_not_fit__refused_and_goes_on();
     seek__sampler_fails_to_restore__the_pipe_says_so();
+    seek__sampler_failed_ahead__the_pipe_says_so();
+    seek__old_place_under_way__dropped();
     return test_end("streams");
 }
