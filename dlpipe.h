@@ -31,6 +31,8 @@
    >>batch          WHAT THE CALLER GETS
    >>state          RESUME
    >>samplers       WHICH ITEMS, IN WHICH ORDER
+   >>mixing         DATASETS MIXED BY WEIGHTS
+   >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
    >>stages         WHO DOES THE WORK
    >>pipe           WIRING, RUNNING
    >>loader         ALL IN ONE CALL
@@ -42,6 +44,8 @@
    >>impl-errors    CODES AND ERROR RECORDS
    >>impl-queues    SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
    >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
+   >>impl-mixing    DATASETS MIXED BY WEIGHTS
+   >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
    >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-bells     SLEEP AND WAKE
@@ -151,6 +155,7 @@
      the deleter of a tensor                           any               yes; and after close
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
+     dlp_mix_*, dlp_buckets_*                          any               yes; close behind the pipe's
      dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_ranks_from_env
 
      callback                     runs in
@@ -1199,6 +1204,9 @@ typedef struct dlp_batch_sampler {
     int (*save)(void *user, void *bytes);
     int (*restore)(void *user, const void *bytes, size_t n);
     void *user; /* borrowed until close */
+    /* Say why the last call failed: words for the pipe's error, valid until the next call. May be
+       NULL, and return NULL. */
+    const char *(*why)(void *user);
 } dlp_batch_sampler;
 
 typedef struct dlp_sampler_desc {
@@ -1221,6 +1229,10 @@ typedef struct dlp_sampler_desc {
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
     uint32_t rank, world_size; /* 0, 0: one rank */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+    /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
+       (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
+       pure, as function. NULL: that at another position of the epoch. */
+    uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
 } dlp_sampler_desc;
 
 typedef struct dlp_repeat_desc {
@@ -1236,6 +1248,120 @@ typedef struct dlp_repeat_desc {
    returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no number, or rank not below world_size;
    err->field names the variable - any thread, while none changes the environment. */
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);
+
+/* ---------------------------------------------------------------------------------------------
+   >>mixing     DATASETS MIXED BY WEIGHTS
+   A mix is an order over several datasets laid end to end: first all items of dataset 0, then those
+   of dataset 1, and so on. Positions go to datasets by a fixed schedule, whose period is the sum of
+   the weights (divided by their greatest common divisor): in each period dataset d comes weights[d]
+   times, and at no position is it a whole item ahead of its share or behind it. Draws of a dataset
+   are counted over all epochs; the k-th takes item k % n_items of pass k / n_items, each pass
+   shuffled anew. So none comes twice in a pass, small datasets go round more often, and no dataset
+   is cut off at the same place by each epoch. Everything follows from (seed, epoch, position) in
+   constant time, so ranks, resume, padding and workers are as with any order. */
+
+enum {
+    DLP_MIX_ALL = 0, /* an epoch lasts until each dataset gave as many items as it has */
+    DLP_MIX_FIRST,   /* ... is over before one dataset gave more than it has */
+    DLP_MIX_LARGEST  /* ... until the dataset with most items gave as many as it has */
+};
+
+typedef struct dlp_mix_desc {
+    uint32_t n;                 /* required; datasets, 1..1024 */
+    int32_t shuffle;            /* 1: each pass in an order of its own; 0: 0, 1, 2.. */
+    const uint64_t *n_items;    /* required; [n] copied; each 1 or more, all together up to 2^48 */
+    const uint64_t *weights;    /* [n] copied; NULL: all alike; 0: never. Divided by their greatest
+                                   common divisor their sum is at most 2^20 */
+    uint64_t seed;              /* any value; the sampler's too */
+    uint64_t samples_per_epoch; /* 0: as until says; at most 2^48 */
+    int32_t until;              /* DLP_MIX_* */
+} dlp_mix_desc;
+
+typedef struct dlp_mix dlp_mix;
+
+/* Make a mix.
+   out: to be closed behind the pipes that use it; err: written on failure, may be NULL - returns
+   DLP_OK, DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates 4 bytes per
+   position of the period, 32 per dataset; a tenth of a second for the longest period.
+   Source: earliest deadline first on windows [j/w, (j+1)/w): Baruah, Cohen, Plaxton, Varvel,
+   Proportionate Progress, Algorithmica 15 (1996). */
+DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
+
+/* Let a sampler follow the mix: sets order, function, function_user, function_id, replacement, seed
+   and samples_per_epoch; the other fields stay. The pipe's dataset has dlp_mix_items items. A
+   replacement for a failed item comes from the same dataset. (Worker processes that begin by exec
+   build a mix of their own in shm.init and call dlp_mix_at in a function of the user's.)
+   mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
+DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to);
+
+/* Return the items of all datasets together: what dlp_dataset.n_items is to be. 0: mix is NULL. */
+DLPDEF uint64_t dlp_mix_items(const dlp_mix *mix);
+
+/* Return the dataset index at a position. Any thread; does not wait; some 50 ns. */
+DLPDEF uint64_t dlp_mix_at(const dlp_mix *mix, uint64_t epoch, uint64_t position);
+
+/* Say which item of which dataset an index is: for fetch.
+   dataset, item: written on success - returns DLP_OK, DLP_ERR_ARG (index past the items) - any
+   thread - does not wait. */
+DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item);
+
+/* Free the mix. NULL does nothing. */
+DLPDEF void dlp_mix_close(dlp_mix *mix);
+
+/* ---------------------------------------------------------------------------------------------
+   >>buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER
+   A batch of ragged items is padded to its longest. A batch sampler that knows lengths before the
+   fetch makes batches of items of like length, and can hold rows x longest under a budget of
+   tokens: the order's next `window` positions are sorted by length (ties by position), cut into
+   batches, and the batches of the window shuffled. So an item moves by less than a window, every
+   rank computes the same lists, and a state is 24 bytes: resuming reads one window, whatever has
+   gone before. While a window is given out the next one is read, a few items with each batch; what
+   is left for its turn is a counting sort, some ns per item (100 batches of 64: 0.1 ms). Windows
+   of 100,000 items and more want sampler.threaded = 1. */
+
+typedef struct dlp_buckets_desc {
+    uint64_t n_items;         /* required; the dataset's */
+    const uint32_t *lengths;  /* [n_items] tokens of each item; borrowed until dlp_buckets_close.
+                                 Read through at open. Or: */
+    uint32_t (*length)(void *user, uint64_t index); /* pure; called where the sampler runs */
+    void *length_user;
+    uint64_t lengths_id;      /* with length: your number for these lengths, part of a state's
+                                 fingerprint (of an array a hash is) */
+    uint32_t batch_size;      /* required; most rows of a batch, that of the pipe */
+    uint32_t window;          /* items sorted together, up to 2^24; 0: 100 batches. Rounded up to
+                                 whole batches (with max_tokens: to a multiple of divisible_by) */
+    uint64_t max_tokens;      /* most rows x longest in a (global) batch, padding counted; 0: no
+                                 bound. An item too long for it is an error that names it */
+    uint32_t divisible_by;    /* rows of a batch are a multiple of this, which divides batch_size;
+                                 so every world size that divides it gives each rank as many rows,
+                                 and the same global batches. 0: 1 */
+    int32_t shuffle;          /* 1: batches of a window in a keyed order, and items too (order NULL);
+                                 0: short ones first */
+    uint64_t seed;            /* any value */
+    int32_t last;             /* DLP_LAST_SHORT: all items come, the epoch's last rows fill no batch
+                                 (nor divisible_by). DLP_LAST_DROP: the positions that would be left
+                                 over are left out */
+    const dlp_sampler_desc *order; /* the order whose windows are sorted, any but BATCHES (a mix, a
+                                 subset); copied, what it points to is borrowed. NULL: all items,
+                                 shuffled or in turn as shuffle says */
+} dlp_buckets_desc;
+
+typedef struct dlp_buckets dlp_buckets;
+
+/* Make a batch sampler.
+   out: to be closed behind the pipe that uses it, one pipe at a time; err: written on failure, may
+   be NULL - returns DLP_OK, DLP_ERR_ARG (err->field names it; of lengths the message has the item
+   and its length), DLP_ERR_MEMORY - any thread - allocates 44 bytes per item of the window, and
+   the table of weights of a weighted order; reads all of lengths. */
+DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err);
+
+/* Let a sampler follow it: sets order, batches, function_id and seed; the other fields stay. The
+   pipe's batch_size is the buckets'. What DLP_ON_ERROR_REPLACE puts in a row may be longer.
+   b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
+DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
+
+/* Free it. NULL does nothing. */
+DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* ---------------------------------------------------------------------------------------------
    >>stages     WHO DOES THE WORK */
@@ -2866,8 +2992,22 @@ static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
     }
 }
 
-DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch) {
+/* The shape and the round keys of a network of p->n numbers, DLP_PERMUTATION_TABLE or more. */
+static void dlpi_permutation_rounds(dlp_permutation *p, uint64_t key) {
     uint32_t log2_n = 0;
+    while (p->n >> (log2_n + 1))
+        log2_n++;
+    p->right_bits = (log2_n + 1) / 2;
+    p->left_values = (uint32_t)((p->n - 1) >> p->right_bits) + 1;
+    p->rounds = log2_n < 12 ? 10 : log2_n < 15 ? 8 : 6;
+    for (uint32_t i = 0; i < p->rounds; i++) {
+        uint64_t word = dlpi_absorb(key, i);
+        p->key[2 * i] = (uint32_t)word;
+        p->key[2 * i + 1] = (uint32_t)(word >> 32);
+    }
+}
+
+DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch) {
     uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PERMUTATION, seed, epoch), n);
     if (n < 1 || n > DLPI_MAX_ITEMS)
         return DLP_ERR_ARG;
@@ -2879,16 +3019,7 @@ DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, u
         dlpi_permutation_shuffle(p, key);
         return DLP_OK;
     }
-    while (n >> (log2_n + 1))
-        log2_n++;
-    p->right_bits = (log2_n + 1) / 2;
-    p->left_values = (uint32_t)((n - 1) >> p->right_bits) + 1;
-    p->rounds = log2_n < 12 ? 10 : log2_n < 15 ? 8 : 6;
-    for (uint32_t i = 0; i < p->rounds; i++) {
-        uint64_t word = dlpi_absorb(key, i);
-        p->key[2 * i] = (uint32_t)word;
-        p->key[2 * i + 1] = (uint32_t)(word >> 32);
-    }
+    dlpi_permutation_rounds(p, key);
 #ifdef DLPI_ORDER_AVX2
     p->simd = __builtin_cpu_supports("avx2") ? 1 : 0;
 #endif
@@ -3164,6 +3295,10 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
         return dlpi_order_fault(err, "sampler.function",
                                 "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", (int)d->order);
+    if (d->replacement && d->order != DLP_ORDER_FUNCTION)
+        return dlpi_order_fault(err, "sampler.replacement",
+                                "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
+                                (int)d->order);
     return DLP_OK;
 }
 
@@ -3200,6 +3335,7 @@ typedef struct dlpi_order {
     const dlpi_alias *alias;   /* or NULL */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
+    uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
     dlp_permutation permutation;
 } dlpi_order;
 
@@ -3215,6 +3351,7 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     o->subset = d->subset;
     o->function = d->function;
     o->user = d->function_user;
+    o->replacement = d->replacement;
     o->buckets = dlpi_range_of(o->domain);
     if (d->order == DLP_ORDER_WEIGHTED) {
         o->alias = t + 1;
@@ -3288,8 +3425,658 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
     uint64_t positions = o->samples ? o->samples : o->domain;
     uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
+    if (o->replacement) {
+        index = o->replacement(o->user, epoch, position, random);
+        return !o->subset ? index : index < o->domain ? o->subset[index] : UINT64_MAX;
+    }
     dlpi_order_block(&view, epoch, other, 1, &index);
     return index;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-mixing     DATASETS MIXED BY WEIGHTS
+   The schedule of one period is a table: which dataset, and how many of it came before. It is made
+   as one processor would serve tasks whose j-th turn may run from floor(j * period / weight) on
+   and must have run before ceil((j + 1) * period / weight), earliest deadline first. The turns fill
+   the period exactly, and for one processor that rule meets all deadlines that can be met; so
+   every turn lies in its window, which is to say that counts are within one of their shares. */
+
+#define DLPI_MIX_DATASETS 1024
+#define DLPI_MIX_PERIOD ((uint64_t)1 << 20)
+#define DLPI_MIX_RANK_BITS 20 /* of a schedule's entry; the dataset is above them */
+#define DLPI_MIX_NOBODY UINT32_MAX
+
+enum { DLPI_DOMAIN_MIX = 32 }; /* part of every mix */
+
+typedef struct dlpi_mix_part {
+    uint64_t first;  /* index of its first item */
+    uint64_t items;
+    uint64_t weight; /* turns in a period */
+    uint64_t key;    /* of its shuffles */
+} dlpi_mix_part;
+
+struct dlp_mix {
+    uint64_t period, samples, total, seed, id;
+    uint32_t n;
+    int32_t shuffle;
+    uint32_t *schedule;  /* [period] dataset << DLPI_MIX_RANK_BITS | turns of it before */
+    dlpi_mix_part *part; /* [n] */
+};
+
+/* --- Shuffles ---
+
+   A number's place among n, without a table: a Feistel network from DLP_PERMUTATION_TABLE on; below,
+   where such networks are poor, swap-or-not: each round pairs x with k - x (mod n), and a keyed coin
+   of the pair says whether the two change places (Hoang, Morris, Rogaway, An Enciphering Scheme
+   Based on a Card Shuffle, CRYPTO 2012). A few hundred ns. */
+#define DLPI_MIX_ROUNDS 64
+
+static uint64_t dlpi_mix_small(uint64_t n, uint64_t key, uint64_t x) {
+    for (uint64_t r = 0; r < DLPI_MIX_ROUNDS; r++) {
+        uint64_t word = dlpi_absorb(key, r);
+        uint64_t turn = (uint64_t)(uint32_t)word * n >> 32;
+        uint64_t other = turn >= x ? turn - x : turn + n - x;
+        uint64_t pair = x > other ? x : other;
+        if (dlpi_mix(word + pair * DLPI_GOLDEN) >> 63) x = other;
+    }
+    return x;
+}
+
+static uint64_t dlpi_mix_shuffled(const dlpi_mix_part *part, uint64_t pass, uint64_t x) {
+    uint64_t key = dlpi_absorb(dlpi_absorb(part->key, pass), part->items);
+    dlp_permutation p;
+    if (part->items < DLP_PERMUTATION_TABLE) return dlpi_mix_small(part->items, key, x);
+    p.n = part->items; /* without its table, which is most of the bytes */
+    dlpi_permutation_rounds(&p, key);
+    do {
+        x = dlpi_permutation_step(&p, x);
+    } while (DLPI_UNLIKELY(x >= p.n));
+    return x;
+}
+
+/* --- The schedule --- */
+
+/* Turns that may run, by deadline, then dataset: a binary heap. */
+typedef struct dlpi_mix_heap {
+    uint32_t n;
+    uint32_t key[DLPI_MIX_DATASETS]; /* deadline << 10 | dataset; a deadline is at most 2^20 */
+} dlpi_mix_heap;
+
+static void dlpi_mix_push(dlpi_mix_heap *h, uint32_t key) {
+    uint32_t i = h->n++;
+    for (; i > 0 && h->key[(i - 1) / 2] > key; i = (i - 1) / 2) h->key[i] = h->key[(i - 1) / 2];
+    h->key[i] = key;
+}
+
+static uint32_t dlpi_mix_pop(dlpi_mix_heap *h) {
+    uint32_t top = h->key[0], last = h->key[--h->n], i = 0, child;
+    for (; (child = 2 * i + 1) < h->n; i = child) {
+        if (child + 1 < h->n && h->key[child + 1] < h->key[child]) child++;
+        if (h->key[child] >= last) break;
+        h->key[i] = h->key[child];
+    }
+    h->key[i] = last;
+    return top;
+}
+
+static uint32_t dlpi_mix_deadline(const dlp_mix *m, uint32_t d, uint64_t turn) {
+    uint64_t weight = m->part[d].weight;
+    return (uint32_t)(((turn + 1) * m->period + weight - 1) / weight) << 10 | d;
+}
+
+/* Entries of times to come hold the datasets whose next turn may run from then on: the first of
+   them, and link[] the others. */
+static void dlpi_mix_schedule(dlp_mix *m) {
+    uint32_t link[DLPI_MIX_DATASETS], turns[DLPI_MIX_DATASETS] = {0};
+    dlpi_mix_heap ready = {0};
+    for (uint64_t t = 0; t < m->period; t++) m->schedule[t] = DLPI_MIX_NOBODY;
+    for (uint32_t d = 0; d < m->n; d++)
+        if (m->part[d].weight > 0) dlpi_mix_push(&ready, dlpi_mix_deadline(m, d, 0));
+    for (uint64_t t = 0; t < m->period; t++) {
+        uint32_t d = m->schedule[t];
+        uint64_t from;
+        for (; d != DLPI_MIX_NOBODY; d = link[d])
+            dlpi_mix_push(&ready, dlpi_mix_deadline(m, d, turns[d]));
+        d = dlpi_mix_pop(&ready) & (DLPI_MIX_DATASETS - 1);
+        m->schedule[t] = d << DLPI_MIX_RANK_BITS | turns[d]++;
+        if (turns[d] == m->part[d].weight) continue;
+        from = turns[d] * m->period / m->part[d].weight;
+        if (from <= t + 1) {
+            dlpi_mix_push(&ready, dlpi_mix_deadline(m, d, turns[d]));
+        } else {
+            link[d] = m->schedule[from];
+            m->schedule[from] = d;
+        }
+    }
+}
+
+/* --- The length of an epoch --- */
+
+/* Positions in which, wherever they begin, dataset d comes at least `items` times: whole periods,
+   or, since counts are within one of their shares at both ends, the share of one more item. */
+static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
+    uint64_t w = part->weight, whole = (part->items + w - 1) / w;
+    uint64_t periods = (part->items + 1) / w, rest = (part->items + 1) % w, share;
+    if (whole > DLPI_MAX_ITEMS / m->period) return UINT64_MAX;
+    whole *= m->period;
+    share = periods * m->period + (rest * m->period + w - 1) / w;
+    return share < whole ? share : whole;
+}
+
+/* Positions in which it comes at most `items` times; 1 where there are none. */
+static uint64_t dlpi_mix_within(const dlp_mix *m, const dlpi_mix_part *part) {
+    uint64_t w = part->weight, whole = part->items / w;
+    uint64_t periods = (part->items - 1) / w, rest = (part->items - 1) % w, share;
+    if (whole > DLPI_MAX_ITEMS / m->period) return UINT64_MAX;
+    whole *= m->period;
+    share = periods * m->period + rest * m->period / w;
+    share = share > whole ? share : whole;
+    return share > 0 ? share : 1;
+}
+
+static uint64_t dlpi_mix_samples(const dlp_mix *m, int32_t until) {
+    uint64_t samples = until == DLP_MIX_FIRST ? UINT64_MAX : 0, most = 0;
+    for (uint32_t d = 0; d < m->n; d++) {
+        const dlpi_mix_part *part = &m->part[d];
+        uint64_t here;
+        if (part->weight == 0) continue;
+        here = until == DLP_MIX_FIRST ? dlpi_mix_within(m, part) : dlpi_mix_enough(m, part);
+        if (until == DLP_MIX_FIRST ? here < samples
+                                   : until == DLP_MIX_ALL ? here > samples : part->items > most)
+            samples = here;
+        if (part->items > most) most = part->items;
+    }
+    return samples;
+}
+
+/* --- Checks --- */
+
+static uint64_t dlpi_gcd(uint64_t a, uint64_t b) {
+    while (b != 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
+    dlpi_order_fault(err, "", "no memory for %s", what);
+    if (err) err->code = DLP_ERR_MEMORY, err->errnum = ENOMEM;
+    return DLP_ERR_MEMORY;
+}
+
+static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
+    uint64_t total = 0;
+    if (d->n < 1 || d->n > DLPI_MIX_DATASETS)
+        return dlpi_order_fault(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
+    if (!d->n_items) return dlpi_order_fault(err, "mix.n_items", "n_items is NULL");
+    for (uint32_t i = 0; i < d->n; i++) {
+        if (d->n_items[i] < 1 || d->n_items[i] > DLPI_MAX_ITEMS - total)
+            return dlpi_order_fault(err, "mix.n_items",
+                                    "n_items[%" PRIu32 "] is %" PRIu64
+                                    ": each must be 1 or more, the sum at most 2^48",
+                                    i, d->n_items[i]);
+        total += d->n_items[i];
+    }
+    if (d->shuffle < 0 || d->shuffle > 1)
+        return dlpi_order_fault(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
+                                (int)d->shuffle);
+    if (d->until < DLP_MIX_ALL || d->until > DLP_MIX_LARGEST)
+        return dlpi_order_fault(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
+                                (int)DLP_MIX_LARGEST);
+    if (d->samples_per_epoch > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "mix.samples_per_epoch",
+                                "samples_per_epoch is %" PRIu64 ", must be at most 2^48",
+                                d->samples_per_epoch);
+    return DLP_OK;
+}
+
+/* The weights' greatest common divisor and what they add up to when divided by it. */
+static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *period,
+                            dlp_error *err) {
+    uint64_t sum = 0, g = 0;
+    for (uint32_t i = 0; i < d->n; i++) g = dlpi_gcd(d->weights ? d->weights[i] : 1, g);
+    if (g == 0)
+        return dlpi_order_fault(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
+    for (uint32_t i = 0; i < d->n; i++) {
+        uint64_t w = d->weights ? d->weights[i] / g : 1;
+        if (w > DLPI_MIX_PERIOD - sum)
+            return dlpi_order_fault(err, "mix.weights",
+                                    "weights[%" PRIu32 "] = %" PRIu64 " takes the sum, divided by "
+                                    "the greatest common divisor %" PRIu64 ", above 2^20: round "
+                                    "the weights", i, d->weights[i], g);
+        sum += w;
+    }
+    *divisor = g;
+    *period = sum;
+    return DLP_OK;
+}
+
+static void dlpi_mix_fill(dlp_mix *m, const dlp_mix_desc *d, uint64_t divisor) {
+    m->n = d->n;
+    m->shuffle = d->shuffle;
+    m->seed = d->seed;
+    for (uint32_t i = 0; i < d->n; i++) {
+        dlpi_mix_part *part = &m->part[i];
+        part->first = m->total;
+        part->items = d->n_items[i];
+        part->weight = d->weights ? d->weights[i] / divisor : 1;
+        part->key = dlpi_hash_in(DLPI_DOMAIN_MIX, d->seed, i);
+        m->total += part->items;
+    }
+    m->samples = d->samples_per_epoch ? d->samples_per_epoch : dlpi_mix_samples(m, d->until);
+    m->id = dlpi_hash_in(DLPI_DOMAIN_MIX, (uint64_t)d->shuffle, d->n); /* the pipe has the seed */
+    for (uint32_t i = 0; i < d->n; i++)
+        m->id = dlpi_absorb(dlpi_absorb(m->id, m->part[i].items), m->part[i].weight);
+}
+
+/* --- The order --- */
+
+static const dlpi_mix_part *dlpi_mix_turn(const dlp_mix *m, uint64_t epoch, uint64_t position,
+                                          uint64_t *draw) {
+    uint64_t at = epoch * m->samples + position;
+    uint32_t entry = m->schedule[at % m->period];
+    const dlpi_mix_part *part = &m->part[entry >> DLPI_MIX_RANK_BITS];
+    *draw = at / m->period * part->weight + (entry & (DLPI_MIX_PERIOD - 1));
+    return part;
+}
+
+DLPDEF uint64_t dlp_mix_at(const dlp_mix *m, uint64_t epoch, uint64_t position) {
+    uint64_t draw;
+    const dlpi_mix_part *part = dlpi_mix_turn(m, epoch, position, &draw);
+    uint64_t pass = draw / part->items, item = draw % part->items;
+    return part->first + (m->shuffle ? dlpi_mix_shuffled(part, pass, item) : item);
+}
+
+static uint64_t dlpi_mix_function(void *user, uint64_t epoch, uint64_t position) {
+    return dlp_mix_at((const dlp_mix *)user, epoch, position);
+}
+
+static uint64_t dlpi_mix_replacement(void *user, uint64_t epoch, uint64_t position,
+                                     uint64_t random) {
+    uint64_t draw;
+    const dlpi_mix_part *part = dlpi_mix_turn((const dlp_mix *)user, epoch, position, &draw);
+    return part->first + dlpi_below(dlpi_range_of(part->items), random);
+}
+
+DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err) {
+    uint64_t divisor = 1, period = 1;
+    dlp_mix *m;
+    int rc;
+    if (!out || !desc) return dlpi_order_fault(err, "mix", "out or desc is NULL");
+    if ((rc = dlpi_mix_check(desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_mix_weights(desc, &divisor, &period, err)) != DLP_OK) return rc;
+    m = calloc(1, sizeof *m + desc->n * sizeof *m->part + period * sizeof *m->schedule);
+    if (!m) return dlpi_mix_no_memory(err, "the mix");
+    m->part = (dlpi_mix_part *)(m + 1);
+    m->schedule = (uint32_t *)(m->part + desc->n);
+    m->period = period;
+    dlpi_mix_fill(m, desc, divisor);
+    if (m->samples > DLPI_MAX_ITEMS) {
+        free(m);
+        return dlpi_order_fault(err, "mix.samples_per_epoch", "an epoch would have more than 2^48 "
+                                "samples: say how many");
+    }
+    dlpi_mix_schedule(m);
+    *out = m;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to) {
+    if (!mix || !to) return DLP_ERR_ARG;
+    to->order = DLP_ORDER_FUNCTION;
+    to->function = dlpi_mix_function;
+    to->replacement = dlpi_mix_replacement;
+    to->function_user = (void *)(uintptr_t)mix; /* which only reads it */
+    to->function_id = mix->id;
+    to->seed = mix->seed;
+    to->samples_per_epoch = mix->samples;
+    return DLP_OK;
+}
+
+DLPDEF uint64_t dlp_mix_items(const dlp_mix *mix) { return mix ? mix->total : 0; }
+
+DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item) {
+    uint32_t low = 0, high;
+    if (!mix || !dataset || !item || index >= mix->total) return DLP_ERR_ARG;
+    for (high = mix->n; high - low > 1;) { /* it lies in [low, high) */
+        uint32_t middle = low + (high - low) / 2;
+        if (mix->part[middle].first <= index) low = middle;
+        else high = middle;
+    }
+    *dataset = low;
+    *item = index - mix->part[low].first;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER */
+
+#define DLPI_BUCKETS_WINDOW ((uint64_t)1 << 24)
+#define DLPI_BUCKETS_ROWS (1u << 20)
+
+enum { DLPI_DOMAIN_BUCKETS = 33 }; /* part of every such order */
+
+/* The positions of a window: number * window on, in an epoch. */
+typedef struct dlpi_window {
+    uint64_t epoch, number;
+    uint32_t n, read; /* positions, and how many of them are in the arrays */
+    uint64_t *index;  /* [window] */
+    uint64_t *key;    /* [window] length << 32 | place in index */
+} dlpi_window;
+
+struct dlp_buckets {
+    dlp_buckets_desc d;
+    dlp_sampler_desc base;
+    dlpi_order order;
+    uint64_t positions; /* of an epoch that come */
+    uint64_t windows;   /* of an epoch */
+    uint64_t longest;   /* that an item may be */
+    uint64_t id;
+    void *table;        /* of a weighted order, or NULL */
+    dlpi_window now, ahead;
+    uint64_t *scratch;  /* [window] */
+    uint32_t *cut;      /* [window + 1] where the batches of now begin, in its sorted keys */
+    uint32_t batches, at, step; /* of now; given out; positions to read ahead with each */
+    dlp_permutation turn;       /* of the batches of now */
+    char why[256];
+};
+
+static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
+    return b->d.lengths ? b->d.lengths[index] : b->d.length(b->d.length_user, index);
+}
+
+/* Why an item can be in no batch. */
+static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
+    snprintf(b->why, sizeof b->why,
+             "item %" PRIu64 " has length %" PRIu32 ", but of max_tokens %" PRIu64
+             " a row can have %" PRIu64 " (divisible_by %" PRIu32 ")",
+             index, length, b->d.max_tokens, b->longest, b->d.divisible_by);
+    return -1;
+}
+
+static void dlpi_window_set(const dlp_buckets *b, dlpi_window *w, uint64_t epoch, uint64_t number) {
+    uint64_t left = b->positions - number * b->d.window;
+    w->epoch = epoch;
+    w->number = number;
+    w->n = left < b->d.window ? (uint32_t)left : b->d.window;
+    w->read = 0;
+}
+
+/* Read up to `most` more positions of a window. */
+static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
+    uint32_t from = w->read, n = w->n - from < most ? w->n - from : most;
+    dlpi_order_block(&b->order, w->epoch, w->number * b->d.window + from, n, w->index + from);
+    for (uint32_t i = from; i < from + n; i++) {
+        uint32_t length;
+        if (w->index[i] >= b->d.n_items) {
+            snprintf(b->why, sizeof b->why, "the order gave an index past the items");
+            return -1;
+        }
+        length = dlpi_buckets_length(b, w->index[i]);
+        if (length > b->longest) return dlpi_buckets_too_long(b, w->index[i], length);
+        w->key[i] = (uint64_t)length << 32 | i;
+    }
+    w->read = from + n;
+    return 0;
+}
+
+/* One pass of a counting sort by eleven bits of the keys. */
+static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
+    uint32_t begin[2048] = {0}, sum = 0;
+    for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
+    for (uint32_t k = 0; k < 2048; k++) {
+        uint32_t count = begin[k];
+        begin[k] = sum;
+        sum += count;
+    }
+    for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
+}
+
+/* Sort by length. Keys come in the order of their places, which each pass keeps. */
+static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < w->n; i++) all |= w->key[i];
+    for (int shift = 32; shift < 64 && all >> shift != 0; shift += 11) {
+        uint64_t *sorted = b->scratch;
+        dlpi_window_pass(w->key, sorted, w->n, shift);
+        b->scratch = w->key;
+        w->key = sorted;
+    }
+}
+
+/* Rows of the batch that begins at sorted place i: as many as the bounds leave, then down to a
+   multiple of divisible_by, unless it is all that is left. */
+static uint32_t dlpi_window_rows(const dlp_buckets *b, const dlpi_window *w, uint32_t i) {
+    uint32_t left = w->n - i, rows = 1, most = left < b->d.batch_size ? left : b->d.batch_size;
+    if (b->d.max_tokens == 0) rows = most;
+    while (rows < most && (rows + UINT64_C(1)) * (w->key[i + rows] >> 32) <= b->d.max_tokens) rows++;
+    return rows == left ? rows : rows - rows % b->d.divisible_by;
+}
+
+static void dlpi_window_cut(dlp_buckets *b) {
+    uint64_t key = dlpi_hash_in(DLPI_DOMAIN_BUCKETS, b->d.seed, b->now.epoch);
+    uint32_t i = 0;
+    for (b->batches = 0; i < b->now.n; b->batches++) {
+        b->cut[b->batches] = i;
+        i += dlpi_window_rows(b, &b->now, i);
+    }
+    b->cut[b->batches] = i;
+    b->step = (b->d.window + b->batches - 1) / b->batches;
+    dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
+}
+
+/* Make a window the present one, and begin to read the one behind it. */
+static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
+    bool last = number + 1 == b->windows;
+    if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
+        dlpi_window other = b->now;
+        b->now = b->ahead;
+        b->ahead = other;
+    } else {
+        dlpi_window_set(b, &b->now, epoch, number);
+    }
+    b->batches = b->at = b->ahead.n = 0;
+    if (dlpi_window_read(b, &b->now, b->now.n) != 0) return -1;
+    dlpi_window_sort(b, &b->now);
+    dlpi_window_cut(b);
+    dlpi_window_set(b, &b->ahead, last ? epoch + 1 : epoch, last ? 0 : number + 1);
+    return 0;
+}
+
+static int dlpi_buckets_begin(void *user, uint64_t epoch) {
+    return dlpi_buckets_seek((dlp_buckets *)user, epoch, 0);
+}
+
+static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
+    dlp_buckets *b = (dlp_buckets *)user;
+    uint32_t turn, from, n;
+    if (max < b->d.batch_size) {
+        snprintf(b->why, sizeof b->why, "the pipe's batch_size %" PRIu64 " is below the buckets', "
+                 "%" PRIu32, max, b->d.batch_size);
+        return -1;
+    }
+    if (b->at == b->batches) {
+        if (b->now.number + 1 >= b->windows) return 0;
+        if (dlpi_buckets_seek(b, epoch, b->now.number + 1) != 0) return -1;
+    }
+    turn = b->d.shuffle ? (uint32_t)dlp_permutation_at(&b->turn, b->at) : b->at;
+    from = b->cut[turn];
+    n = b->cut[turn + 1] - from;
+    for (uint32_t i = 0; i < n; i++) index[i] = b->now.index[(uint32_t)b->now.key[from + i]];
+    b->at++;
+    /* what is wrong there is told when its turn comes */
+    if (dlpi_window_read(b, &b->ahead, b->step) != 0) dlpi_window_set(b, &b->ahead, 0, 0);
+    return n;
+}
+
+static int dlpi_buckets_save(void *user, void *bytes) {
+    const dlp_buckets *b = (const dlp_buckets *)user;
+    uint64_t words[3] = {b->now.epoch, b->now.number, b->at};
+    memcpy(bytes, words, sizeof words);
+    return (int)sizeof words;
+}
+
+static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
+    dlp_buckets *b = (dlp_buckets *)user;
+    uint64_t words[3] = {0, UINT64_MAX, 0};
+    if (n == sizeof words) memcpy(words, bytes, sizeof words);
+    if (words[1] < b->windows) {
+        if (dlpi_buckets_seek(b, words[0], words[1]) != 0) return -1;
+        if (words[2] <= b->batches) {
+            b->at = (uint32_t)words[2];
+            return 0;
+        }
+    }
+    snprintf(b->why, sizeof b->why, "the state is of other buckets");
+    return -1;
+}
+
+static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->why; }
+
+/* --- Open --- */
+
+static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
+    uint32_t by = d->divisible_by ? d->divisible_by : 1;
+    if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+                                d->n_items);
+    if ((d->lengths != NULL) == (d->length != NULL))
+        return dlpi_order_fault(err, "buckets.lengths", "give lengths or length, and not both");
+    if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
+        return dlpi_order_fault(err, "buckets.batch_size",
+                                "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
+                                "divisible_by %" PRIu32, d->batch_size, by);
+    if (d->window > DLPI_BUCKETS_WINDOW)
+        return dlpi_order_fault(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
+                                d->window);
+    if (d->max_tokens != 0 && d->max_tokens < by)
+        return dlpi_order_fault(err, "buckets.max_tokens",
+                                "max_tokens is %" PRIu64 ", below divisible_by %" PRIu32,
+                                d->max_tokens, by);
+    if (d->shuffle < 0 || d->shuffle > 1)
+        return dlpi_order_fault(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
+                                (int)d->shuffle);
+    if (d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
+        return dlpi_order_fault(err, "buckets.last",
+                                "last is %d, must be DLP_LAST_SHORT or DLP_LAST_DROP",
+                                (int)d->last);
+    if (d->order && d->order->order == DLP_ORDER_BATCHES)
+        return dlpi_order_fault(err, "buckets.order", "order is DLP_ORDER_BATCHES, which has no "
+                                "positions to sort");
+    return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
+}
+
+/* Resolve what zero means. */
+static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
+    dlp_buckets_desc *d = &b->d;
+    uint64_t unit, window, samples;
+    if (d->order) b->base = *d->order;
+    else b->base.order = d->shuffle ? DLP_ORDER_SHUFFLED : DLP_ORDER_SEQUENTIAL;
+    if (!d->order) b->base.seed = d->seed;
+    if (d->divisible_by == 0) d->divisible_by = 1;
+    unit = d->max_tokens ? d->divisible_by : d->batch_size;
+    window = d->window ? d->window : UINT64_C(100) * d->batch_size;
+    if (window > DLPI_BUCKETS_WINDOW) window = DLPI_BUCKETS_WINDOW;
+    d->window = (uint32_t)((window + unit - 1) / unit * unit);
+    samples = dlpi_order_samples(&b->base, d->n_items);
+    b->positions = d->last == DLP_LAST_DROP ? samples - samples % unit : samples;
+    b->windows = (b->positions + d->window - 1) / d->window;
+    b->longest = d->max_tokens ? d->max_tokens / d->divisible_by : UINT32_MAX;
+    if (b->positions > 0) return DLP_OK;
+    return dlpi_order_fault(err, "buckets.last", "DLP_LAST_DROP leaves nothing of %" PRIu64
+                            " samples: a batch has %" PRIu64, samples, unit);
+}
+
+/* Look for items that are too long, and hash the lengths, four strands at once. */
+static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
+    uint64_t lane[4] = {1, 2, 3, 4};
+    *hash = b->d.lengths_id;
+    if (!b->d.lengths) return 0;
+    for (uint64_t i = 0; i < b->d.n_items; i++) {
+        uint32_t length = b->d.lengths[i];
+        if (length > b->longest) return dlpi_buckets_too_long(b, i, length);
+        lane[i & 3] = dlpi_absorb(lane[i & 3], length);
+    }
+    *hash = dlp_hash(lane[0], lane[1], lane[2], lane[3]);
+    return 0;
+}
+
+static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
+    const dlp_buckets_desc *d = &b->d;
+    const uint64_t words[] = {lengths, d->batch_size, d->window, d->max_tokens, d->divisible_by,
+                              (uint64_t)d->shuffle, (uint64_t)d->last, (uint64_t)b->base.order,
+                              b->base.seed, dlpi_order_params_hash(&b->base, d->n_items)};
+    b->id = dlpi_order_hash_array(dlpi_hash_in(DLPI_DOMAIN_BUCKETS, 0, 0), words,
+                                  sizeof words / sizeof *words);
+}
+
+static int dlpi_buckets_allocate(dlp_buckets *b, dlp_error *err) {
+    uint64_t table = dlpi_order_table_bytes(&b->base, b->d.n_items);
+    size_t n = b->d.window;
+    b->now.index = malloc(n * 8);
+    b->now.key = malloc(n * 8);
+    b->ahead.index = malloc(n * 8);
+    b->ahead.key = malloc(n * 8);
+    b->scratch = malloc(n * 8);
+    b->cut = malloc((n + 1) * sizeof *b->cut);
+    if (table) b->table = malloc(table);
+    if (b->now.index && b->now.key && b->ahead.index && b->ahead.key && b->scratch && b->cut &&
+        (b->table || !table))
+        return DLP_OK;
+    return dlpi_mix_no_memory(err, "the windows");
+}
+
+DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err) {
+    dlp_buckets *b;
+    uint64_t lengths;
+    int rc;
+    if (!out || !desc) return dlpi_order_fault(err, "buckets", "out or desc is NULL");
+    if ((rc = dlpi_buckets_check(desc, err)) != DLP_OK) return rc;
+    if ((b = calloc(1, sizeof *b)) == NULL) return dlpi_mix_no_memory(err, "the buckets");
+    b->d = *desc;
+    rc = dlpi_buckets_resolve(b, err);
+    if (rc == DLP_OK && dlpi_buckets_scan(b, &lengths) != 0)
+        rc = dlpi_order_fault(err, "buckets.lengths", "%s", b->why);
+    if (rc == DLP_OK) rc = dlpi_buckets_allocate(b, err);
+    if (rc != DLP_OK) {
+        dlp_buckets_close(b);
+        return rc;
+    }
+    dlpi_buckets_id(b, lengths);
+    dlpi_order_build(&b->base, b->d.n_items, b->table);
+    dlpi_order_init(&b->order, &b->base, b->d.n_items, b->table);
+    *out = b;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
+    if (!b || !to) return DLP_ERR_ARG;
+    to->order = DLP_ORDER_BATCHES;
+    to->batches.next = dlpi_buckets_next;
+    to->batches.begin = dlpi_buckets_begin;
+    to->batches.save = dlpi_buckets_save;
+    to->batches.restore = dlpi_buckets_restore;
+    to->batches.why = dlpi_buckets_why;
+    to->batches.user = b;
+    to->function_id = b->id;
+    to->seed = b->d.seed;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_buckets_close(dlp_buckets *b) {
+    if (!b) return;
+    free(b->now.index);
+    free(b->now.key);
+    free(b->ahead.index);
+    free(b->ahead.key);
+    free(b->scratch);
+    free(b->cut);
+    free(b->table);
+    free(b);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -4111,8 +4898,11 @@ static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
 }
 
 static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64, what, got);
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
+                   got, why ? ": " : "", why ? why : "");
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     e.epoch = p->feed.epoch;
     dlpi_ctl_fail(p, DLPI_NOBODY, &e);

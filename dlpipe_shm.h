@@ -2334,7 +2334,7 @@ static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
 #define DLPI_NAMES 256
 
 enum { DLPI_CB_ITEM, DLPI_CB_BATCH, DLPI_CB_COLLATE, DLPI_CB_INIT, DLPI_CB_EXIT, DLPI_CB_FUNCTION,
-       DLPI_CB_COUNT };
+       DLPI_CB_REPLACEMENT, DLPI_CB_COUNT };
 
 typedef struct dlpi_callback {
     char name[64];
@@ -2410,6 +2410,10 @@ static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
             rc = dlpi_callback_note(p, p->sampler, "sampler.function",
                                     (dlp_shm_fn)p->sampler->sampler.function,
                                     x->names[p->sampler->id][DLPI_CB_FUNCTION]);
+        if (rc == DLP_OK && i == 0)
+            rc = dlpi_callback_note(p, p->sampler, "sampler.replacement",
+                                    (dlp_shm_fn)p->sampler->sampler.replacement,
+                                    x->names[p->sampler->id][DLPI_CB_REPLACEMENT]);
     }
     return rc;
 }
@@ -2589,6 +2593,8 @@ static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
         st->w.worker_init = (int (*)(void *, int, void **))fn[DLPI_CB_INIT];
         st->w.worker_exit = (void (*)(void *, int, void *))fn[DLPI_CB_EXIT];
         st->sampler.function = (uint64_t(*)(void *, uint64_t, uint64_t))fn[DLPI_CB_FUNCTION];
+        st->sampler.replacement =
+            (uint64_t(*)(void *, uint64_t, uint64_t, uint64_t))fn[DLPI_CB_REPLACEMENT];
     }
 }
 
