@@ -54,6 +54,7 @@
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
    >>impl-dispatch  DEALING TICKETS INTO LANES
    >>impl-claim     CLAIMS AND COMPLETION
+   >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
    >>impl-collate   BATCHES OUT OF ITEMS
    >>impl-workers   STEPS, WAITING, THREADS
@@ -114,9 +115,10 @@
    stage before it and passes it on, by 0 workers (inline: in the caller's next) or n threads.
    Stages form a chain; those in brackets may be left out:
 
-     sampler -> [repeat] -> fetch -> [item maps] -> batch -> [batch maps] -> [transfer] -> next
-        ^                                                                                    |
-        +------------------- credits: free batch slots <--- release <------------------------+
+     sampler -> [repeat] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
+        ^                                                                    |
+        |                                                                    v
+        +------- credits: free batch slots <--- release <--- next <---- [transfer]
 
    Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
    workers, their timing, or the number of ranks. Only desc.unordered lets batches of one epoch
@@ -138,6 +140,11 @@
    batch until then. With a collate, items lie in prefetch_factor item cells, and the collate writes
    the slot. Words of a slot carry its generation and are never reset, so that a late worker finds
    an older batch's work closed (the argument is above >>impl-region).
+
+   A cache keeps what fetch wrote, up to a budget of bytes, and gives it out in later epochs without
+   a call of fetch: for fetches whose result depends on the index alone. All workers share it, threads
+   and processes. An item has one cell (its index modulo the number of cells), and who comes first
+   keeps it: where all items fit, all are kept; else the share that fits is what hits.
 
    >>threads    WHAT MAY BE CALLED FROM WHERE
    (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
@@ -1433,6 +1440,19 @@ typedef struct dlp_fetch_desc {
     dlp_workers_desc workers;
 } dlp_fetch_desc;
 
+/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share. No workers
+   of its own: the fetch stage looks here before it calls fetch. Nothing is ever thrown out, so that
+   the share of items that fit is the share of later lookups that hit; order and bytes of batches
+   are the same with and without. Only for a fetch whose result depends on the index alone, not on
+   epoch, position or attempt (an item map behind the cache may, and still augments each time).
+   Items whose fetch calls dlp_item_random are not kept; nor those that failed or were left out.
+   Empty after a resume. */
+typedef struct dlp_cache_desc {
+    uint64_t bytes;           /* required: budget, 2^46 at most; one item's cell takes its rows and
+                                 lengths, each rounded up to 8 bytes, and 8 more. What is above the
+                                 cells for all items is not taken */
+} dlp_cache_desc;
+
 /* What a collate sees. Valid during the call only. It reads in, writes out; its cells are zeroed
    before. Rows with valid[] = 0 hold padding, or zeros. */
 typedef struct dlp_collate {
@@ -1580,12 +1600,13 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc);
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc);
 
-/* Let a stage pass its work to another. The chain is: sampler, [repeat], fetch, [item maps], batch,
-   [batch maps], [transfer]; what is in brackets may be missing.
+/* Let a stage pass its work to another. The chain is: sampler, [repeat], fetch, [cache],
+   [item maps], batch, [batch maps], [transfer]; what is in brackets may be missing.
    from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
    such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
    before - caller - does not wait or allocate. */
@@ -1703,9 +1724,10 @@ typedef struct dlp_loader_desc {
     int32_t device_buffers;
     int32_t transfer_threaded;
     dlp_pipe_desc pipe;
+    uint64_t cache_bytes;        /* 0: no cache; else as dlp_cache_desc.bytes */
 } dlp_loader_desc;
 
-/* Open, wire and start sampler -> repeat -> fetch -> batch [-> transfer].
+/* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
    nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
@@ -1767,7 +1789,8 @@ enum {
     DLP_STAGE_MAP_ITEM,
     DLP_STAGE_BATCH,
     DLP_STAGE_MAP_BATCH,
-    DLP_STAGE_TRANSFER
+    DLP_STAGE_TRANSFER,
+    DLP_STAGE_CACHE
 };
 
 typedef struct dlp_stats {
@@ -1789,6 +1812,10 @@ typedef struct dlp_stats {
     uint32_t n_stages, n_workers;
     uint64_t plan_bytes;
     dlp_stage_stats stages[DLP_MAX_STAGES];
+    uint64_t cache_hits, cache_misses; /* items that the cache had, and had not */
+    uint64_t cache_bytes;       /* of cells in use */
+    uint64_t cache_capacity;    /* of all its cells; 0: there is no cache */
+    uint64_t cache_all_bytes;   /* of the cells that all items of the dataset would take */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -2991,8 +3018,11 @@ DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return dlpi_absorb(dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), a), b), c);
 }
 
+static void dlpi_item_drew(const dlp_item *item);
+
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
+    if (item->internal != NULL) dlpi_item_drew(item);
     return dlpi_absorb(dlpi_absorb(h, item->position), salt);
 }
 
@@ -4215,6 +4245,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    D1     done[i]           worker, after its rows     completers, next stage (D1)
    D2     scan              completer, after done      completers (D2)
    Y1     ready             completer of the last row  next stage, caller (Y1)
+   Z1     cache cell.word   worker that keeps an item  workers (Z1), see >>impl-cache
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
    B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
@@ -4252,7 +4283,8 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    an older monitor reads a newer region. What else changes takes a new DLPI_FORMAT. */
 enum { DLPI_REC_CTL = 1, DLPI_REC_WORKERS, DLPI_REC_SLOTS, DLPI_REC_CELLS, DLPI_REC_ITEM_CELLS,
        DLPI_REC_TRACE, DLPI_REC_TABLE, DLPI_REC_ORDER, DLPI_REC_LANES, DLPI_REC_PIPE,
-       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE, DLPI_REC_COUNT };
+       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE,
+       DLPI_REC_CACHE, DLPI_REC_COUNT };
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -4308,6 +4340,11 @@ typedef struct dlpi_field_rec {
     int64_t shape[DLP_MAX_DIMS];
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
+
+/* The cache: cells [n_cells] of cell_bytes each, from cells_at of the region on. */
+typedef struct dlpi_cache_rec {
+    uint64_t n_cells, cell_bytes, cells_at, n_items;
+} dlpi_cache_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
 typedef struct dlpi_share {
@@ -4384,6 +4421,8 @@ typedef struct dlpi_wblock {
     int32_t pid;
     int32_t restarts, died_by; /* the supervisor's words */
     int32_t pad0;
+    uint64_t cache_hits, cache_misses, cache_kept;
+    uint64_t cache_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
 } dlpi_wblock;
 
 /* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
@@ -4429,7 +4468,9 @@ _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 104, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, pad0) + 4, "no hidden padding");
+_Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
+_Static_assert(offsetof(dlpi_wblock, cache_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
+_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, cache_cell) + 8, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
@@ -4474,6 +4515,7 @@ typedef struct dlpi_stage {
     dlp_dataset dataset;
     dlp_batch_desc batching;
     dlp_transfer_desc transfer;
+    dlp_cache_desc cache;
     dlp_device device;
     dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
     char field_names[DLP_MAX_FIELDS][32];
@@ -4514,6 +4556,7 @@ typedef struct dlpi_worker {
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
     const char *bad_field; /* the one whose length is wrong, or NULL */
+    uint32_t drew;        /* 1: the callback called dlp_item_random */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
@@ -4626,6 +4669,8 @@ struct dlp_pipe {
     int huge_pages; /* DLP_HUGE_* */
     void *shm;      /* what dlpipe_shm.h keeps */
     uint64_t off_fields, off_share, share_bytes;
+    uint64_t cache_bytes; /* its budget, 0: no cache */
+    uint64_t cache_cells, cache_cell_bytes, cache_items, off_cache, off_cache_rec;
     dlpi_share *share; /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
@@ -5691,6 +5736,140 @@ static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
+   A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
+     0                            empty
+     (index + 1) << 15 | w + 1    worker w (among all) writes it: nobody else touches the bytes
+     (index + 1) << 15            full, for ever: its bytes are only read from then on
+   A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads it.
+   The number of the cell stands in the worker's own block (Z2) from before the claim until behind
+   that store: so whoever recovers a dead worker knows the one cell that it may have left half
+   written, and empties it, if the word says that it is the dead one's. */
+
+#define DLPI_CACHE_WRITER 15
+_Static_assert(DLP_MAX_STAGES * DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
+
+typedef struct dlpi_cache_cell {
+    uint64_t word; /* Z1 */
+    uint8_t bytes[8];
+} dlpi_cache_cell;
+
+static void dlpi_item_drew(const dlp_item *item) { /* also by threads of the callback's own */
+    DLPI_STORE_RLX(&((dlpi_worker *)item->internal)->drew, 1u);
+}
+
+static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); }
+
+static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
+    uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        bytes += dlpi_round8(p->items.at[f].row_bytes);
+        if (p->items.at[f].f.ragged) bytes += 8;
+    }
+    return bytes;
+}
+
+static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
+    return index < p->cache_cells ? index : index % p->cache_cells;
+}
+
+static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
+    return (dlpi_cache_cell *)(void *)(p->region + p->off_cache + cell * p->cache_cell_bytes);
+}
+
+static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
+
+/* Write the item's row from the cache; false: it is not there. The index is one of the dataset. */
+static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
+    const uint8_t *from = cell->bytes;
+    if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) { /* Z1 <- Z1 */
+        dlpi_bump(&w->wb->cache_misses, 1);
+        return false;
+    }
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, should we die */
+    DLPI_STORE_RLX(&w->wb->current, w->item.index); /* for observers */
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        memcpy(w->data[f], from, d->row_bytes);
+        from += dlpi_round8(d->row_bytes);
+        if (!d->f.ragged) continue;
+        memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
+        from += 8;
+    }
+    dlpi_bump(&w->wb->cache_hits, 1);
+    return true;
+}
+
+/* Keep the row that fetch has just written, if its cell is nobody's. */
+static void dlpi_cache_put(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index), empty = 0;
+    dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
+    uint8_t *to = cell->bytes;
+    if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
+    DLPI_STORE_RLX(&w->wb->cache_cell, at + 1);  /* Z2 to recovery; the swap keeps it before */
+    if (DLPI_CAS_SEQ(&cell->word, &empty, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
+        for (uint32_t f = 0; f < p->items.n; f++) {
+            const dlpi_field *d = &p->items.at[f];
+            memcpy(to, w->data[f], d->row_bytes);
+            to += dlpi_round8(d->row_bytes);
+            if (!d->f.ragged) continue;
+            memcpy(to, &w->length[f], 8);
+            to += 8;
+        }
+        DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
+        dlpi_bump(&w->wb->cache_kept, 1);
+    }
+    DLPI_STORE_REL(&w->wb->cache_cell, UINT64_C(0)); /* Z2: behind the full word */
+}
+
+/* The cell that a dead worker may have been writing. */
+static void dlpi_cache_recover(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    uint64_t at = DLPI_LOAD_SEQ(&w->wb->cache_cell); /* Z2 of a dead worker */
+    uint64_t *word, seen;
+    if (at == 0 || at > p->cache_cells) return;
+    word = &dlpi_cache_cell_at(p, at - 1)->word;
+    seen = DLPI_LOAD_SEQ(word); /* Z1 <- Z1 */
+    if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
+        DLPI_STORE_SEQ(word, UINT64_C(0)); /* Z1 -> Z1 */
+    DLPI_STORE_SEQ(&w->wb->cache_cell, UINT64_C(0)); /* Z2 */
+}
+
+/* Cells for all items, or as many as the budget has room for. */
+static void dlpi_cache_layout(dlp_pipe *p) {
+    uint64_t n;
+    if (p->cache_bytes == 0) return;
+    p->cache_cell_bytes = dlpi_cache_cell_bytes(p);
+    n = p->cache_bytes / p->cache_cell_bytes;
+    p->cache_items = p->fetch->dataset.n_items;
+    p->cache_cells = n < p->cache_items ? n : p->cache_items;
+}
+
+static void dlpi_cache_describe(const dlp_pipe *p, dlpi_cache_rec *r) {
+    r->n_cells = p->cache_cells;
+    r->cell_bytes = p->cache_cell_bytes;
+    r->cells_at = p->off_cache;
+    r->n_items = p->cache_items;
+}
+
+static void dlpi_cache_stats(const dlp_pipe *p, dlp_stats *out) {
+    uint64_t kept = 0;
+    if (p->cache_cells == 0) return;
+    for (int i = 0; i < p->n_workers; i++) {
+        const dlpi_wblock *wb = p->workers[i].wb;
+        out->cache_hits += DLPI_LOAD_RLX(&wb->cache_hits); /* statistics, here and below */
+        out->cache_misses += DLPI_LOAD_RLX(&wb->cache_misses);
+        kept += DLPI_LOAD_RLX(&wb->cache_kept);
+    }
+    out->cache_bytes = kept * p->cache_cell_bytes;
+    out->cache_capacity = p->cache_cells * p->cache_cell_bytes;
+    out->cache_all_bytes = p->cache_items * p->cache_cell_bytes;
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS, FAILURES, CLOCKS */
 
 static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
@@ -6002,6 +6181,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     dlp_item *it = &w->item;
     bool zero = w->st->work == 0 && !p->fetch->dataset.fills_rows;
+    bool cached = w->st->work == 0 && p->cache_cells > 0;
     int what = DLPI_ROW_AGAIN;
     uint32_t rec = 0;
     for (bool first = true; what == DLPI_ROW_AGAIN; first = false) {
@@ -6010,6 +6190,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         it->row = row;
         if (!t->plain || !first) rec = dlpi_slot_rec(p, t->slot)[row];
         it->attempt = dlpi_rec_tries(rec);
+        if (cached && it->index < p->cache_items && dlpi_cache_get(w, t, row)) return DLPI_ROW_DONE;
         if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
         if (zero)
             for (uint32_t f = 0; f < p->items.n; f++)
@@ -6024,6 +6205,8 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (DLPI_LIKELY(rc == 0)) rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
             rc = dlpi_row_lengths(w, t, row);
+        if (rc == 0 && cached && w->drew == 0) dlpi_cache_put(w);
+        w->drew = 0;
         if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
         what = dlpi_row_failed(w, t, row, rc);
         dlpi_failure_forget(w);
@@ -6921,6 +7104,7 @@ __attribute__((unused)) /* but by dlpipe_shm.h */
 static void dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
+    dlpi_cache_recover(w);
     for (uint32_t s = 0; s < p->n_slots; s++) dlpi_recover_slot(w, s, why);
     DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
     DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
@@ -7828,7 +8012,7 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 
 /* The order of kinds in a chain. */
 static int dlpi_kind_rank(int kind) {
-    static const int8_t rank[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const int8_t rank[] = {0, 1, 2, 3, 5, 6, 7, 8, 4}; /* a cache comes behind fetch */
     return rank[kind];
 }
 
@@ -7843,7 +8027,8 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (rank < before || (rank == before && !many))
             return dlpi_bad_graph(p, st->name,
                                   "this stage can't follow the one before it; the order is "
-                                  "sampler, repeat, fetch, item maps, batch, batch maps, transfer");
+                                  "sampler, repeat, fetch, cache, item maps, batch, batch maps, "
+                                  "transfer");
         before = rank;
         visited |= 1u << at;
         if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
@@ -7851,6 +8036,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->kind == DLP_STAGE_FETCH) p->fetch = st;
         if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
         if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
+        if (st->kind == DLP_STAGE_CACHE) p->cache_bytes = st->cache.bytes;
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
@@ -7981,6 +8167,17 @@ static uint64_t dlpi_pow2(uint64_t n) {
     return v;
 }
 
+/* A cache without room for an item would be one in name only. */
+static int dlpi_check_cache(dlp_pipe *p) {
+    char range[64];
+    uint64_t least = dlpi_cache_cell_bytes(p);
+    const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
+    if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
+    snprintf(range, sizeof range, "%" PRIu64 " (one item) to 2^46", least);
+    DLPI_RANGE(st->cache.bytes, (int64_t)least, (int64_t)DLPI_CELL_MAX, "cache.bytes", range);
+    return DLP_OK;
+}
+
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
@@ -8005,7 +8202,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     if (p->shm && (rc = dlpi_shm->resolve(p)) != DLP_OK) return rc;
     ds = &p->fetch->dataset;
     rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    if (rc != DLP_OK) return rc;
+    if (rc != DLP_OK || (rc = dlpi_check_cache(p)) != DLP_OK) return rc;
     p->staged = p->batcher->collate != NULL;
     p->cell_end = p->batcher;
     for (int i = 0; i < p->n_work; i++) /* a batch that is half changed is collated again */
@@ -8138,6 +8335,9 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_trace =
         dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
     p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
+    dlpi_cache_layout(p);
+    if (p->cache_cells > 0) p->off_cache_rec = dlpi_take_bytes(&at, sizeof(dlpi_cache_rec), 8);
+    p->off_cache = dlpi_take_bytes(&at, p->cache_cells * p->cache_cell_bytes, 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
@@ -8170,6 +8370,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "batch slots: fields", p->n_slots, p->cell_stride);
     dlpi_plan_add(plan, "batch slots: row records", p->n_slots, p->slot_stride);
     dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
+    dlpi_plan_add(plan, "cache cells", p->cache_cells, p->cache_cell_bytes);
     if (p->xfer)
         dlpi_plan_add(plan, "device buffers", (uint64_t)p->xfer->transfer.device_buffers,
                       dlpi_device_bytes(p));
@@ -8543,6 +8744,10 @@ static void dlpi_region_init(dlp_pipe *p) {
     dlpi_fields_describe(p, (dlpi_field_rec *)(void *)(p->region + p->off_fields));
     dlpi_region_record(r, DLPI_REC_FIELDS, p->off_fields, sizeof(dlpi_field_rec), p->batches.n);
     if (p->share_bytes > 0) dlpi_region_record(r, DLPI_REC_SHARE, p->off_share, p->share_bytes, 1);
+    if (p->cache_cells > 0) {
+        dlpi_cache_describe(p, (dlpi_cache_rec *)(void *)(p->region + p->off_cache_rec));
+        dlpi_region_record(r, DLPI_REC_CACHE, p->off_cache_rec, sizeof(dlpi_cache_rec), 1);
+    }
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
@@ -9052,6 +9257,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->plan_bytes = p->plan_bytes;
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_stats(p, &p->stages[i], &out->stages[i]);
     dlpi_ready_stats(p, out);
+    dlpi_cache_stats(p, out);
 }
 
 static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
@@ -11065,6 +11271,15 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     return dlpi_added(p, st);
 }
 
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, DLP_STAGE_CACHE, "cache", NULL)) == NULL) return dlpi_add_refused(p);
+    DLPI_RANGE(desc->bytes, 1, (int64_t)DLPI_CELL_MAX, "cache.bytes", "1..2^46");
+    st->cache = *desc;
+    return dlpi_added(p, st);
+}
+
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
     dlpi_stage *st;
     int rc, kind;
@@ -11348,7 +11563,8 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
     dlp_fetch_desc fetch = {&d->dataset, d->workers};
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded};
-    dlp_stage at[5];
+    dlp_cache_desc cache = {d->cache_bytes};
+    dlp_stage at[6];
     int n = 0;
     if (d->shuffle) sampler.order = DLP_ORDER_SHUFFLED;
     if (d->seed) sampler.seed = d->seed;
@@ -11365,6 +11581,7 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
     at[n++] = dlp_pipe_add_sampler(p, &sampler);
     at[n++] = dlp_pipe_add_repeat(p, &repeat);
     at[n++] = dlp_pipe_add_fetch(p, &fetch);
+    if (d->cache_bytes > 0) at[n++] = dlp_pipe_add_cache(p, &cache);
     at[n++] = dlp_pipe_add_batch(p, &batch);
     if (d->device) at[n++] = dlp_pipe_add_transfer(p, &transfer);
     for (int i = 0; i < n; i++)
@@ -12682,6 +12899,23 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
     }
 }
 
+/* Each epoch's first lookup of an item that is not kept yet misses, and what has no cell always. */
+static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
+    uint64_t looks = s->cache_hits + s->cache_misses;
+    if (s->cache_capacity == 0) return;
+    dlpi_text_add(t, "Cache: %s %% of %s lookups hit; %s of %s are in use",
+                  dlpi_num_percent(looks > 0 ? (double)s->cache_hits / (double)looks : 0).s,
+                  dlpi_num_of((double)looks).s, dlpi_num_bytes((double)s->cache_bytes).s,
+                  dlpi_num_bytes((double)s->cache_capacity).s);
+    if (s->cache_capacity >= s->cache_all_bytes)
+        dlpi_text_add(t, "; it has room for all items.\n");
+    else
+        dlpi_text_add(t, "; that is room for %s %% of the items, cache.bytes = %" PRIu64
+                      " would keep all.\n",
+                      dlpi_num_percent((double)s->cache_capacity / (double)s->cache_all_bytes).s,
+                      s->cache_all_bytes);
+}
+
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
         dlpi_text_add(
@@ -12722,6 +12956,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
         dlpi_explain_rest(&t, s, &l);
     }
     dlpi_explain_errors(&t, s, l.n);
+    dlpi_explain_cache(&t, s);
     dlpi_explain_memory(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }

@@ -830,6 +830,19 @@ static void dlpi_view_free(dlp_monitor *m) {
     m->view = NULL;
 }
 
+/* How large the cache is; what says nonsense is taken for none. */
+static void dlpi_view_cache(dlp_monitor *m) {
+    dlp_pipe *p = m->view;
+    dlpi_cache_rec r;
+    if (!dlpi_view_has(m, DLPI_REC_CACHE, sizeof r, 1) ||
+        !dlpi_view_read(m, DLPI_REC_CACHE, 0, 0, &r, sizeof r) || r.cell_bytes == 0 ||
+        r.n_cells > r.n_items || r.n_items > UINT64_MAX / r.cell_bytes)
+        return;
+    p->cache_cells = r.n_cells;
+    p->cache_cell_bytes = r.cell_bytes;
+    p->cache_items = r.n_items;
+}
+
 /* Make the private pipe for what the records say, still without its numbers. */
 static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     const dlpi_pipe_rec *r = &m->pipe;
@@ -858,6 +871,7 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     p->batches_per_epoch = r->batches_per_epoch > INT64_MAX ? UINT64_MAX : r->batches_per_epoch;
     p->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;
     p->slot_stride = (r->n_work + 1) * sizeof(dlpi_sst);
+    dlpi_view_cache(m);
     p->ctl = calloc(1, sizeof *p->ctl);
     p->workers = calloc(lanes, sizeof *p->workers);
     p->region = calloc(r->n_slots, (size_t)p->slot_stride);
