@@ -188,7 +188,8 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy cppcheck mus
             librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
             pocl-opencl-icd ocl-icd-libopencl1 python3-numpy
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
-                  libconcurrentqueue-dev python3-torch pkg-config
+                  libconcurrentqueue-dev python3-torch pkg-config \
+                  libjpeg62-turbo-dev python3-pil lomiri-wallpapers-20.04
 
 deps:
 	@sh tests/deps $(PACKAGES)
