@@ -20,6 +20,10 @@
 
 enum { SIDE = 224, PICTURE_BYTES = SIDE * SIDE * 3, CUT_WIDTH = 500, CUT_HEIGHT = 375 };
 
+struct size {
+    uint32_t width, height; /* at most CUT_WIDTH, CUT_HEIGHT */
+};
+
 /* libjpeg calls error_exit and expects it not to return. */
 struct jpeg_trouble {
     struct jpeg_error_mgr base;
@@ -157,66 +161,89 @@ static bool photo_made(struct photo *p, uint32_t width, uint32_t height) {
     return p->rgb != NULL;
 }
 
-/* Copy CUT_WIDTH x CUT_HEIGHT out of a photograph, each pixel the mean of shrink x shrink. */
-static void photo_cut(const struct photo *p, uint32_t left, uint32_t top, uint32_t shrink,
-                      uint8_t *out) {
-    for (uint32_t y = 0; y < CUT_HEIGHT; y++) {
-        for (uint32_t x = 0; x < CUT_WIDTH * 3; x++) {
+/* Make a photograph a third as wide and high: each pixel the mean of 3 x 3. */
+static void photo_shrink(struct photo *p) {
+    uint32_t width = p->width / 3, height = p->height / 3;
+    for (uint32_t y = 0; y < height; y++) {
+        for (uint32_t x = 0; x < width * 3; x++) {
+            const uint8_t *from = p->rgb + ((size_t)y * 3 * p->width + x / 3 * 3) * 3 + x % 3;
             uint32_t sum = 0;
-            for (uint32_t k = 0; k < shrink * shrink; k++) {
-                size_t row = top + y * shrink + k / shrink;
-                size_t column = left + x / 3 * shrink + k % shrink;
-                sum += p->rgb[(row * p->width + column) * 3 + x % 3];
+            for (size_t k = 0; k < 9; k++) {
+                sum += from[(k / 3 * p->width + k % 3) * 3];
             }
-            *out++ = (uint8_t)(sum / (shrink * shrink));
+            p->rgb[(size_t)y * width * 3 + x] = (uint8_t)(sum / 9); /* is behind what is read */
         }
     }
+    p->width = width, p->height = height;
 }
 
-static bool picture_write(const char *path, uint8_t *rgb, int quality) {
+/* How much there is to see: the mean difference of neighbours, in sixteenths. */
+static uint32_t cut_detail(const uint8_t *rgb, struct size size) {
+    uint32_t n = size.width * size.height * 3;
+    uint64_t sum = 0;
+    for (uint32_t i = 3; i < n; i++) {
+        sum += (uint64_t)abs(rgb[i] - rgb[i - 3]);
+    }
+    return (uint32_t)(sum * 16 / n);
+}
+
+static bool picture_write(const char *path, uint8_t *rgb, struct size size, int quality) {
     struct jpeg_compress_struct jpeg;
     struct jpeg_trouble trouble;
     FILE *f = fopen(path, "wb");
-    bool good = false;
     if (f == NULL) {
         return false;
     }
     jpeg.err = jpeg_trouble_init(&trouble);
     jpeg_create_compress(&jpeg);
-    if (setjmp(trouble.out) == 0) {
-        jpeg_stdio_dest(&jpeg, f);
-        jpeg.image_width = CUT_WIDTH, jpeg.image_height = CUT_HEIGHT;
-        jpeg.input_components = 3, jpeg.in_color_space = JCS_RGB;
-        jpeg_set_defaults(&jpeg);
-        jpeg_set_quality(&jpeg, quality, TRUE);
-        jpeg_start_compress(&jpeg, TRUE);
-        while (jpeg.next_scanline < CUT_HEIGHT) {
-            uint8_t *line = rgb + (size_t)jpeg.next_scanline * CUT_WIDTH * 3;
-            jpeg_write_scanlines(&jpeg, &line, 1);
-        }
-        jpeg_finish_compress(&jpeg);
-        good = true;
+    if (setjmp(trouble.out) != 0) {
+        jpeg_destroy_compress(&jpeg);
+        fclose(f);
+        return false;
     }
+    jpeg_stdio_dest(&jpeg, f);
+    jpeg.image_width = size.width, jpeg.image_height = size.height;
+    jpeg.input_components = 3, jpeg.in_color_space = JCS_RGB;
+    jpeg_set_defaults(&jpeg);
+    jpeg_set_quality(&jpeg, quality, TRUE);
+    jpeg_start_compress(&jpeg, TRUE);
+    while (jpeg.next_scanline < size.height) {
+        uint8_t *line = rgb + (size_t)jpeg.next_scanline * size.width * 3;
+        jpeg_write_scanlines(&jpeg, &line, 1);
+    }
+    jpeg_finish_compress(&jpeg);
     jpeg_destroy_compress(&jpeg);
-    return fclose(f) == 0 && good;
+    return fclose(f) == 0;
 }
 
-/* Write pictures 0..n-1 as NNNNN.jpg into a folder: each cut out of the next photograph, at a place
-   and a scale that follow from its number alone. */
-static bool pictures_cut(const struct photo *photo, uint32_t n_photos, uint32_t n, int dir) {
+/* Cut picture number i out of a photograph, at a place that follows from the number alone. Much of
+   the photographs is blurred: of some places the first is taken that has detail. */
+static void picture_cut(const struct photo *photo, uint32_t n_photos, uint32_t i, struct size size,
+                        uint8_t *rgb) {
+    for (uint32_t k = 0; k < 24; k++) {
+        const struct photo *p = &photo[(i + k) % n_photos];
+        uint64_t random = dlp_hash(20250131, i, k, 0);
+        uint32_t left = (uint32_t)(random & 0xffffff) % (p->width - size.width + 1);
+        uint32_t top = (uint32_t)(random >> 32) % (p->height - size.height + 1);
+        for (size_t y = 0; y < size.height; y++) {
+            memcpy(rgb + y * size.width * 3, p->rgb + ((top + y) * p->width + left) * 3,
+                   (size_t)size.width * 3);
+        }
+        if (cut_detail(rgb, size) >= 80) {
+            return;
+        }
+    }
+}
+
+/* Write pictures 0..n-1 as NNNNN.jpg into a folder. */
+static bool pictures_cut(const struct photo *photo, uint32_t n_photos, struct size size, uint32_t n,
+                         const char *folder) {
     static uint8_t rgb[CUT_WIDTH * CUT_HEIGHT * 3];
     for (uint32_t i = 0; i < n; i++) {
-        const struct photo *p = &photo[i % n_photos];
-        uint64_t random = dlp_hash(20250131, i, 0, 0);
-        uint32_t most = p->width / CUT_WIDTH < p->height / CUT_HEIGHT ? p->width / CUT_WIDTH
-                                                                      : p->height / CUT_HEIGHT;
-        uint32_t shrink = 1 + (uint32_t)(random % (most < 3 ? most : 3));
-        uint32_t left = (uint32_t)(random >> 8) % (p->width - CUT_WIDTH * shrink + 1);
-        uint32_t top = (uint32_t)(random >> 36) % (p->height - CUT_HEIGHT * shrink + 1);
-        char path[64];
-        snprintf(path, sizeof path, "/proc/self/fd/%d/%05u.jpg", dir, i);
-        photo_cut(p, left, top, shrink, rgb);
-        if (!picture_write(path, rgb, 92)) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%05u.jpg", folder, i);
+        picture_cut(photo, n_photos, i, size, rgb);
+        if (!picture_write(path, rgb, size, 95)) {
             return false;
         }
     }

@@ -1,25 +1,26 @@
-/* bench_topologies: the ways to wire a loader, beside each other and beside PyTorch's DataLoader, on
-   JPEG files, after the table of "Profiling and improving the PyTorch dataloader for high-latency
-   storage" (Svogor et al., 2022), whose concurrent dataloader is one of the rows.
+/* bench_topologies: the ways to wire a loader, beside each other and beside PyTorch's DataLoader,
+   on JPEG files, after the table of "Profiling and improving the PyTorch dataloader for
+   high-latency storage" (Svogor et al., 2022), whose concurrent dataloader is one of the rows.
 
    bench_topologies [-o lines.jsonl] [-t torch.py] [-j folder] [-p photos] [-n pictures] [-s folder]
                     [row...]
    One JSON object per line on standard output and in the file, a table for people at the end on
-   standard error; timelines of each topology as SVG into the folder of -s. Rows: words that the
-   names of the rows begin with, behind "topo_"; all of them without. QUICK=1: 3 rounds of short
-   samples. SHORT=1: one round of the shortest, without PyTorch. -p made: computed pictures.
+   standard error; timelines of each row as SVG into the folder of -s. Rows: words that the names of
+   rows begin with, behind "topo_"; without them all. QUICK=1: 3 rounds of short samples. SHORT=1:
+   one round of the shortest, a latency of 2 ms, without PyTorch. -p made: small computed pictures.
 
    The work: pictures of 500 x 375 pixels are decoded whole by libjpeg-turbo, their middle of
    224 x 224 x 3 bytes is the item; batches of 64, 4 workers, prefetch 4, shuffled. PyTorch decodes
    them with PIL, which is the same library: an epoch's bytes are the same, which is checked.
-   Two sources: files, as the page cache has them ("local"), and the same with 30 ms from the request
-   to the first byte ("30ms"). The training step sleeps: 2 ms a batch, much less than a batch takes
-   to load; in rows that end in _step it sleeps twice the time in which a batch can be decoded.
+   Two sources: files, as the page cache has them ("local"), and the same with 30 ms from each
+   request to its first byte ("30ms"). The training step sleeps: 2 ms a batch, much less than a
+   batch takes to load; in rows that end in _step twice the time in which a batch can be decoded.
 
-   Each sample is a process of its own: it opens a pipe, takes two epochs, says what it saw. The rate
-   is all items by all the time from before open, so that nothing is credited that was done before or
-   thrown away behind. A round that is not counted comes first: it warms the page cache, sums the
-   bytes, looks at memory (growth since before open of the PSS of all processes), draws timelines. */
+   Each sample is a process of its own: it opens a pipe, takes two epochs, says what it saw. The
+   rate is all items by all the time from before open, so that nothing is credited that was done
+   before or is thrown away behind. A round that is not counted comes first: it warms the page
+   cache, sums the bytes, looks at memory (growth since before open of the PSS of all processes),
+   and draws the timelines. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
@@ -92,20 +93,42 @@ static int fetch_picture(void *user, dlp_item *item) {
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-/* One way to load. workers x in_flight requests are under way at most. */
+/* One way to load. workers x in_flight requests are under way at most, each of request_items. */
 struct row {
     const char *topology, *fetcher;
-    int workers, in_flight;
-    void (*wire)(dlp_loader_desc *desc, const struct row *row);
+    int workers, in_flight, request_items;
+    /* Open a pipe of two epochs over a folder. */
+    int (*open)(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
+                dlp_error *err);
 };
 
-static void wire_economic(dlp_loader_desc *desc, const struct row *row) {
-    desc->num_workers = row->workers;
+static const dlp_field picture_field = {.name = "picture", .ndim = 3, .shape = {SIDE, SIDE, 3}};
+
+static dlp_loader_desc loader_desc(const struct row *row, int placement, struct folder *folder) {
+    return (dlp_loader_desc){.dataset = {.n_items = folder->n,
+                                         .fields = &picture_field,
+                                         .n_fields = 1,
+                                         .fills_rows = 1,
+                                         .fetch = fetch_picture,
+                                         .user = folder},
+                             .batch_size = BATCH,
+                             .num_workers = row->workers,
+                             .shuffle = 1,
+                             .epochs = EPOCHS,
+                             .seed = 20250131,
+                             .workers = {.placement = placement},
+                             .pipe = {.prefetch_factor = PREFETCH}};
+}
+
+static int open_economic(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
+                         dlp_error *err) {
+    dlp_loader_desc desc = loader_desc(row, placement, f);
+    return dlp_loader_open(p, &desc, err);
 }
 
 static const struct row rows[] = {
-    {"economic", "seq", WORKERS, 1, wire_economic},
-    {"economic", "seq64", WORKERS * FETCHERS, 1, wire_economic},
+    {"economic", "seq", WORKERS, 1, 1, open_economic},
+    {"economic", "seq64", WORKERS * FETCHERS, 1, 1, open_economic},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -126,7 +149,7 @@ struct cell {
 };
 
 static uint32_t latency_of(int source) {
-    return source == 1 ? LATENCY_US : 0;
+    return source == 0 ? 0 : tiny ? 2000 : LATENCY_US;
 }
 
 /* ---- a sample, in a process of its own ------------------------------------------------------- */
@@ -149,24 +172,10 @@ static uint64_t sum_of(const dlp_batch *b) {
 }
 
 static dlp_pipe *sample_open(const struct row *row, int placement, struct folder *folder) {
-    const dlp_field field = {.name = "picture", .ndim = 3, .shape = {SIDE, SIDE, 3}};
-    dlp_loader_desc desc = {.dataset = {.n_items = folder->n,
-                                        .fields = &field,
-                                        .n_fields = 1,
-                                        .fills_rows = 1,
-                                        .fetch = fetch_picture,
-                                        .user = folder},
-                            .batch_size = BATCH,
-                            .shuffle = 1,
-                            .epochs = EPOCHS,
-                            .seed = 20250131,
-                            .workers = {.placement = placement},
-                            .pipe = {.prefetch_factor = PREFETCH}};
     dlp_pipe *p = NULL;
     dlp_error err;
     char text[512];
-    row->wire(&desc, row);
-    if (dlp_loader_open(&p, &desc, &err) != DLP_OK) {
+    if (row->open(row, placement, folder, &p, &err) != DLP_OK) {
         dlp_error_format(&err, text, sizeof text);
         say(" [open: %s]", text);
         return NULL;
@@ -209,14 +218,14 @@ static uint64_t sample_take(dlp_pipe *p, uint32_t step_us, bool with_sum, struct
     return items;
 }
 
-/* bench_topologies --sample ROW PLACEMENT SOURCE FIRST N STEP_US LOOK FOLDER [TIMELINE]
+/* bench_topologies --sample ROW PLACEMENT LATENCY_US FIRST N STEP_US LOOK FOLDER [TIMELINE]
    LOOK 1: sum bytes, tell the memory before. Prints the figures. */
 static int sample_main(char **argv) {
     const struct row *row = &rows[atoi(argv[2])];
     struct folder folder = {.dir = open(argv[8], O_RDONLY | O_DIRECTORY | O_CLOEXEC),
                             .first = (uint32_t)atoi(argv[5]),
                             .n = (uint32_t)atoi(argv[6]),
-                            .latency_us = latency_of(atoi(argv[4]))};
+                            .latency_us = (uint32_t)atoi(argv[4])};
     struct sample s = {0};
     dlp_stats stats;
     bool look = atoi(argv[9]) != 0;
@@ -345,7 +354,7 @@ static bool ask_sample(const struct cell *c, struct sample *s, uint32_t n, bool 
     char *svg = (char *)(uintptr_t)timeline, self[] = "bench_topologies", how[] = "--sample";
     snprintf(number[0], 16, "%d", (int)(c->row - rows));
     snprintf(number[1], 16, "%d", c->placement);
-    snprintf(number[2], 16, "%d", c->source);
+    snprintf(number[2], 16, "%u", latency_of(c->source));
     snprintf(number[3], 16, "%u", part_first(n));
     snprintf(number[4], 16, "%u", n);
     snprintf(number[5], 16, "%u", c->step_us);
@@ -422,15 +431,16 @@ static struct {
     struct cell cell[MAX_CELLS]; /* contender i + 1; the first contender decodes */
     int n, n_ours;               /* those behind n_ours are PyTorch's */
     struct series series;
-    double decode; /* items a second that the cores can decode: the first estimate, then the median */
+    double decode; /* items a second that the cores can decode: an estimate, then the median */
     uint32_t step_us;
 } table;
 
-static const struct row torch_row = {"torch", "persistent", WORKERS, 1, NULL};
+static const struct row torch_row = {"torch", "persistent", WORKERS, 1, 1, NULL};
 
 static double in_flight_rate(const struct cell *c) {
     uint32_t us = latency_of(c->source);
-    return us == 0 ? INFINITY : c->row->workers * c->row->in_flight * 1e6 / us;
+    double items = c->row->workers * c->row->in_flight * c->row->request_items;
+    return us == 0 ? INFINITY : items * 1e6 / us;
 }
 
 /* What no wiring can beat: the cores, the requests in flight, the step. */
@@ -445,14 +455,15 @@ static bool is_slow(const struct cell *c) {
 }
 
 static uint32_t look_items(const struct cell *c) {
-    uint32_t n = tiny ? plan.n_pictures : is_slow(c) ? 2 * BATCH : 9 * BATCH;
+    uint32_t n = tiny ? plan.n_pictures : is_slow(c) ? WORKERS * BATCH : 12 * BATCH;
     return n < plan.n_pictures ? n : plan.n_pictures;
 }
 
 static uint32_t sample_items(const struct cell *c) {
     double seconds = quick ? 0.6 : 2.3;
-    uint32_t n = (uint32_t)(ceiling_of(c) * seconds / EPOCHS) / (2 * BATCH) * 2 * BATCH;
-    n = n < 2 * BATCH ? 2 * BATCH : n;
+    uint32_t fair = WORKERS * BATCH; /* where a worker has whole batches, all have as many */
+    uint32_t n = (uint32_t)(ceiling_of(c) * seconds / EPOCHS) / fair * fair;
+    n = n < fair ? fair : n;
     return n < plan.n_pictures ? n : plan.n_pictures;
 }
 
@@ -605,7 +616,7 @@ static void put_cell(int i) {
     }
     if (t < 0) {
         put(&m, &table.series, i + 1, -1);
-        put_skipped(c->name, "torch", tiny ? "SHORT=1" : torch_reason(), m.extra);
+        put_skipped(c->name, "torch", tiny ? "SHORT=1" : torch_reason(), "");
         return;
     }
     const struct cell *o = &table.cell[t];
@@ -648,23 +659,25 @@ static uint32_t photos_read(struct photo *photo, uint32_t max, const char *where
                                        "Painting-Colors_by__herobrine7gamer.jpg"};
     uint32_t n = 0;
     if (strcmp(where, "made") == 0) {
-        return photo_made(&photo[0], 1600, 1200) ? 1 : 0;
+        return photo_made(&photo[0], 800, 600) ? 1 : 0;
     }
     for (size_t i = 0; i < sizeof name / sizeof *name && n < max; i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/%s", where, name[i]);
         if (photo_read(&photo[n], path)) {
-            n++;
+            photo_shrink(&photo[n++]);
         }
     }
     return n;
 }
 
-/* Have all pictures in the folder: a file beside them says how many were written, and from where. */
+/* Have all pictures in the folder: a file beside them says how many were written, from where. */
 static bool pictures_ready(const char *photos) {
+    bool made = strcmp(photos, "made") == 0;
+    struct size size = {made ? 256 : CUT_WIDTH, made ? 240 : CUT_HEIGHT};
     struct photo photo[4];
     char said[64] = "", want[64], path[512];
-    snprintf(want, sizeof want, "%u of 1 from %.40s\n", plan.n_pictures, photos);
+    snprintf(want, sizeof want, "%u of 4 from %.40s\n", plan.n_pictures, photos);
     snprintf(path, sizeof path, "%s/made", plan.folder);
     FILE *f = fopen(path, "r");
     bool there = f != NULL && fgets(said, sizeof said, f) != NULL && strcmp(said, want) == 0;
@@ -675,17 +688,12 @@ static bool pictures_ready(const char *photos) {
         return true;
     }
     mkdir(plan.folder, 0777);
-    int dir = open(plan.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    uint32_t n = dir < 0 ? 0 : photos_read(photo, 4, photos);
-    bool good = n > 0 && pictures_cut(photo, n, plan.n_pictures, dir);
+    uint32_t n = photos_read(photo, 4, photos);
+    bool good = n > 0 && pictures_cut(photo, n, size, plan.n_pictures, plan.folder);
     for (uint32_t i = 0; i < n; i++) {
         free(photo[i].rgb);
     }
-    good = good && (f = fopen(path, "w")) != NULL && fputs(want, f) >= 0 && fclose(f) == 0;
-    if (dir >= 0) {
-        close(dir);
-    }
-    return good;
+    return good && (f = fopen(path, "w")) != NULL && fputs(want, f) >= 0 && fclose(f) == 0;
 }
 
 static bool pictures_measure(void) {
@@ -745,7 +753,7 @@ static void table_run(char **wanted) {
     n = n < plan.n_pictures ? n : plan.n_pictures;
     table.decode = sample_decode(&n);
     plan.round = 0;
-    table.step_us = (uint32_t)(2e6 * BATCH / table.decode) / 1000 * 1000 + 1000;
+    table.step_us = tiny ? 5000 : (uint32_t)(2e6 * BATCH / table.decode) / 1000 * 1000 + 1000;
     table_fill(wanted);
     table_look();
     compete(&table.series, "decode", "", sample_decode, &n);
@@ -776,7 +784,8 @@ int main(int argc, char **argv) {
     double begin = seconds_now();
     if (!pictures_ready(photos) || !pictures_measure()) {
         say("no pictures in %s, and none could be cut out of photographs in %s "
-            "(lomiri-wallpapers-20.04)\n", plan.folder, photos);
+            "(lomiri-wallpapers-20.04)\n",
+            plan.folder, photos);
         return 1;
     }
     say("%u pictures, %.1f KB each, %.1f s\n", plan.n_pictures, plan.file_bytes * 1e-3,
