@@ -193,9 +193,10 @@ bench:
 PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy cppcheck musl-tools \
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
             librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
-            pocl-opencl-icd ocl-icd-libopencl1 python3-numpy
+            pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
-                  libconcurrentqueue-dev python3-torch pkg-config
+                  libconcurrentqueue-dev python3-torch pkg-config \
+                  libjpeg62-turbo-dev python3-pil lomiri-wallpapers-20.04
 
 deps:
 	@sh tests/deps $(PACKAGES)
