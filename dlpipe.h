@@ -1400,7 +1400,9 @@ enum {
 
 enum {
     DLP_DISPATCH_CLAIM = 0, /* workers claim runs of items by compare-and-swap */
-    DLP_DISPATCH_LANES      /* items are dealt to the worker that has the least to do */
+    DLP_DISPATCH_LANES,     /* items are dealt to the worker that has the least to do */
+    DLP_DISPATCH_BATCHES    /* a whole batch to each worker in turn: worker i of n works on batches
+                               whose sequence % n is i, and on no others */
 };
 
 enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ };
@@ -1701,7 +1703,16 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
 /* ---------------------------------------------------------------------------------------------
-   >>loader     ALL IN ONE CALL */
+   >>loader     ALL IN ONE CALL
+   Three ways to give items to N item workers. Order and bytes of the batches are the same.
+
+   economic     any worker takes the next items of any batch, oldest first. A batch is there soonest.
+                Memory: prefetch_factor + max_held batches, however many workers there are.
+   classic      a whole batch to each worker in turn, as PyTorch's DataLoader does; batch b is all
+                worker b % N's. For sources that like to see neighbours together, and to compare.
+                Memory: N x prefetch_factor + max_held batches. */
+
+enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC };
 
 typedef struct dlp_loader_desc {
     dlp_dataset dataset;         /* required */
@@ -1723,7 +1734,9 @@ typedef struct dlp_loader_desc {
     const dlp_device *device;    /* not NULL: a transfer stage on this device */
     int32_t device_buffers;
     int32_t transfer_threaded;
-    dlp_pipe_desc pipe;
+    dlp_pipe_desc pipe;          /* pipe.prefetch_factor is for each worker in a topology other than
+                                    the economic; num_workers times that is at most 4096 */
+    int32_t topology;            /* DLP_TOPOLOGY_*; sets workers.dispatch, but for the economic */
     uint64_t cache_bytes;        /* 0: no cache; else as dlp_cache_desc.bytes */
 } dlp_loader_desc;
 
@@ -1732,7 +1745,8 @@ typedef struct dlp_loader_desc {
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
    nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
    Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
-   to any free worker, so that memory follows prefetch_factor and not the number of workers. */
+   to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
+   classic topology torch.utils.data.DataLoader. */
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
@@ -4861,6 +4875,15 @@ static void dlpi_ring_worker(dlpi_sbell *sb, uint32_t worker) {
     dlpi_futex_wake(&bell->word, 1, bit, (int)sb->shared);
 }
 
+/* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
+   batches go to workers in turn, the one that may take it. */
+static void dlpi_ring_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
+    dlpi_sbell *sb = &p->bells[st->work];
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES)
+        dlpi_ring_worker(sb, (uint32_t)(b % (uint64_t)st->n_workers));
+    else dlpi_ring(sb, (uint32_t)st->n_workers, n);
+}
+
 /* A waiter that is alone on its flag and word: feeder thread, transfer thread. */
 static void dlpi_ring_one(const dlpi_ctl *ctl, uint32_t *sleeps, uint32_t *word) {
     if (DLPI_LOAD_SEQ(sleeps) == 0) return; /* B1 -> B1 */
@@ -5101,6 +5124,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint64_t sum = 0, n = 0;
     uint32_t shift = 0;
     uint32_t at_once = (uint32_t)(st->n_workers < p->cpus ? st->n_workers : p->cpus);
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < st->n_workers; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
@@ -5262,6 +5286,12 @@ static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         return;
     }
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
+        uint64_t most = (uint64_t)st->n_workers;
+        for (uint64_t i = n < most ? n : most; i > 0; i--)
+            dlpi_ring_batch(p, st, p->feed.published - i, 1);
+        return;
+    }
     if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
     dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
@@ -5328,7 +5358,7 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
     if (n == 0) return;
     if (next != NULL && next->w.num_workers > 0) {
         DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
-        dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, n);
+        for (uint64_t b = first; b != p->feed.published; b++) dlpi_ring_batch(p, next, b, 1);
     } else if (next == NULL && p->xfer && p->xfer->transfer.threaded) {
         dlpi_ring_transfer(p->ctl);
     } else {
@@ -5505,6 +5535,12 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
     return false;
 }
 
+/* May this worker take work on batch b? */
+static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
+    return w->st->w.dispatch != DLP_DISPATCH_BATCHES ||
+           b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
+}
+
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -5523,7 +5559,8 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
             if (b == tail) break;
         }
         w->tail_seen = tail;
-        if (dlpi_find_in(w, b, hints, t, &all)) return true;
+        all = true;
+        if (dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all)) return true;
         if (all && b == w->low) w->low = b + 1;
     }
     w->tail_seen = tail;
@@ -5577,8 +5614,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
         /* R1 -> R1 */
         if (dlpi_freed(p, next, &whole)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
         if (next->n_producers > 0) dlpi_deal(p, next, w->id, b, 0);
-        else if (next->w.num_workers > 0)
-            dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
+        else if (next->w.num_workers > 0) dlpi_ring_batch(p, next, b, 1);
         else dlpi_ring_caller(p->ctl, UINT64_MAX);
     } else if (p->xfer && p->xfer->transfer.threaded) {
         dlpi_ring_transfer(p->ctl);
@@ -5599,8 +5635,7 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     /* R1 -> R1 */
     if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
     if (next->n_producers > 0) dlpi_deal(p, next, w->id, t->b, t->unit);
-    else if (next->w.num_workers > 0)
-        dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
+    else if (next->w.num_workers > 0) dlpi_ring_batch(p, next, t->b, 1);
     else dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
@@ -5628,12 +5663,14 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlpi_ready_wake(p, w, t);
 }
 
-/* Look again for units freed again in stages first..last. */
+/* Look again for units freed again in stages first..last; where batches go to workers in turn, only
+   one of them can take what was freed: all look. */
 static void dlpi_rewind(dlp_pipe *p, int first, int last) {
     for (int k = first; k <= last; k++) {
+        const dlpi_stage *st = p->work[k];
+        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
         DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
-        if (p->work[k]->w.num_workers > 0)
-            dlpi_ring(&p->bells[k], (uint32_t)p->work[k]->n_workers, 1);
+        if (st->w.num_workers > 0) dlpi_ring(&p->bells[k], (uint32_t)st->n_workers, n);
     }
     dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
@@ -6823,7 +6860,8 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     }
     /* B1 */
     if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 || (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) {
-        if (found) dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
+        if (found && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+            dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
     }
     if (found) dlpi_unit_run(w, &t);
 }
@@ -7856,7 +7894,7 @@ static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
     bool batch = st->kind == DLP_STAGE_BATCH || st->kind == DLP_STAGE_MAP_BATCH;
     DLPI_RANGE(w->num_workers, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
     DLPI_RANGE(w->placement, 0, 1, "placement", "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES");
-    DLPI_RANGE(w->dispatch, 0, 1, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_LANES");
+    DLPI_RANGE(w->dispatch, 0, DLP_DISPATCH_BATCHES, "dispatch", "DLP_DISPATCH_*");
     DLPI_RANGE(w->on_error, 0, batch ? 0 : 2, "on_error",
                batch ? "DLP_ON_ERROR_RAISE for a stage of whole batches" : "DLP_ON_ERROR_*");
     DLPI_RANGE(w->retries, 0, 100, "retries", "0..100");
@@ -11557,33 +11595,76 @@ static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
     return DLP_OK;
 }
 
-static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
-    dlp_sampler_desc sampler = d->sampler;
-    dlp_repeat_desc repeat = {d->epochs, d->epoch_end};
-    dlp_fetch_desc fetch = {&d->dataset, d->workers};
+/* The stages of a loader, as its desc has them; a topology changes some of it before they are
+   added. */
+typedef struct dlpi_loader {
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_fetch_desc fetch;
     dlp_batch_desc batch;
-    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded};
-    dlp_cache_desc cache = {d->cache_bytes};
+    dlp_transfer_desc transfer;
+    dlp_cache_desc cache;
+} dlpi_loader;
+
+static void dlpi_loader_stages(const dlp_loader_desc *d, dlpi_loader *l) {
+    memset(l, 0, sizeof *l);
+    l->sampler = d->sampler;
+    if (d->shuffle) l->sampler.order = DLP_ORDER_SHUFFLED;
+    if (d->seed) l->sampler.seed = d->seed;
+    l->repeat.epochs = d->epochs;
+    l->repeat.epoch_end = d->epoch_end;
+    l->fetch.dataset = &d->dataset;
+    l->fetch.workers = d->workers;
+    l->fetch.workers.num_workers = d->num_workers;
+    l->batch.batch_size = d->batch_size;
+    l->batch.last = d->drop_last ? DLP_LAST_DROP : d->last;
+    l->batch.collate = d->collate;
+    l->batch.collate_user = d->collate_user;
+    l->batch.out_fields = d->out_fields;
+    l->batch.n_out_fields = d->n_out_fields;
+    l->batch.batch_workers = d->batch_workers;
+    l->batch.workers.placement = d->workers.placement;
+    l->transfer.device = d->device;
+    l->transfer.device_buffers = d->device_buffers;
+    l->transfer.threaded = d->transfer_threaded;
+    l->cache.bytes = d->cache_bytes;
+}
+
+/* A whole batch to each worker in turn. The collate of a worker's batches has a worker beside it. */
+static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
+    dlpi_stage named, *st = &named;
+    int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
+    memset(&named, 0, sizeof named);
+    DLPI_RANGE(n, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
+    if (n == 0) return DLP_OK; /* inline: one worker has all batches, whatever the topology */
+    if (each == 0) each = 2;
+    DLPI_RANGE(each, 1, 4096 / n, "prefetch_factor", "at most 4096 / num_workers");
+    p->d.prefetch_factor = (int32_t)(n * each);
+    l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    l->batch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (l->batch.collate && l->batch.batch_workers == 0) l->batch.batch_workers = (int32_t)n;
+    return DLP_OK;
+}
+
+static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    dlpi_stage named, *st = &named;
+    memset(&named, 0, sizeof named);
+    DLPI_RANGE(d->topology, 0, DLP_TOPOLOGY_CLASSIC, "topology", "DLP_TOPOLOGY_*");
+    return d->topology == DLP_TOPOLOGY_CLASSIC ? dlpi_loader_classic(p, l) : DLP_OK;
+}
+
+static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
+    dlpi_loader l;
     dlp_stage at[6];
-    int n = 0;
-    if (d->shuffle) sampler.order = DLP_ORDER_SHUFFLED;
-    if (d->seed) sampler.seed = d->seed;
-    fetch.workers.num_workers = d->num_workers;
-    memset(&batch, 0, sizeof batch);
-    batch.batch_size = d->batch_size;
-    batch.last = d->drop_last ? DLP_LAST_DROP : d->last;
-    batch.collate = d->collate;
-    batch.collate_user = d->collate_user;
-    batch.out_fields = d->out_fields;
-    batch.n_out_fields = d->n_out_fields;
-    batch.batch_workers = d->batch_workers;
-    batch.workers.placement = d->workers.placement;
-    at[n++] = dlp_pipe_add_sampler(p, &sampler);
-    at[n++] = dlp_pipe_add_repeat(p, &repeat);
-    at[n++] = dlp_pipe_add_fetch(p, &fetch);
-    if (d->cache_bytes > 0) at[n++] = dlp_pipe_add_cache(p, &cache);
-    at[n++] = dlp_pipe_add_batch(p, &batch);
-    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &transfer);
+    int n = 0, rc;
+    dlpi_loader_stages(d, &l);
+    if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
+    at[n++] = dlp_pipe_add_sampler(p, &l.sampler);
+    at[n++] = dlp_pipe_add_repeat(p, &l.repeat);
+    at[n++] = dlp_pipe_add_fetch(p, &l.fetch);
+    if (d->cache_bytes > 0) at[n++] = dlp_pipe_add_cache(p, &l.cache);
+    at[n++] = dlp_pipe_add_batch(p, &l.batch);
+    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &l.transfer);
     for (int i = 0; i < n; i++)
         if (at[i] < 0) return at[i];
     for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
