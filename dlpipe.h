@@ -19,6 +19,7 @@
    >>use            DO THIS, THEN THAT
    >>example        A WHOLE PROGRAM
    >>concepts       WORDS, AND WHO OWNS A BATCH WHEN
+   >>streams        DATASETS WITHOUT A LENGTH
    >>threads        WHAT MAY BE CALLED FROM WHERE
    >>memory         ERRORS, LOG, MEMORY
    >>options        COMPILE-TIME OPTIONS
@@ -51,6 +52,7 @@
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-bells     SLEEP AND WAKE
    >>impl-fail      FIRST CAUSES
+   >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
    >>impl-dispatch  DEALING TICKETS INTO LANES
    >>impl-claim     CLAIMS AND COMPLETION
@@ -146,13 +148,32 @@
    and processes. An item has one cell (its index modulo the number of cells), and who comes first
    keeps it: where all items fit, all are kept; else the share that fits is what hits.
 
+   >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
+   With dataset.stream = 1 nobody says how many items there are; fetch of an index returns DLP_END
+   when there is no such item. The first row of an epoch for which it does ends the epoch: the rows
+   before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
+   goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
+   are as with a length; what a stream cannot have (another order, padding, unordered delivery,
+   replacement of items, consumers in other processes) start refuses.
+   * The end is found when a row meets it. If that is a batch's first row, the batch before was the
+     last and did not know: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch follow.
+   * Workers run ahead, so fetch is called for indices behind the end, at most prefetch_factor
+     batches of them, and what it does there, or how it fails, does not count.
+   * Where any item can be read by its index, take as many workers as you like. A source that can
+     only be read on takes num_workers = 1 (or 0), and sees indices rise one by one; but for a retry,
+     a resume, a seek, a new epoch, and a worker process that takes over from a dead one. So fetch
+     compares item->index with its own place, and skips, begins anew, or fails.
+   * Each rank gives the rows it has: at the end one may have a batch more than another.
+   * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error.
+
    >>threads    WHAT MAY BE CALLED FROM WHERE
    (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
    "Caller" is whoever drains the pipe: one thread at a time, any thread; handing over is your lock.
 
      call                                              from              while the pipe runs
      dlp_pipe_open, add_*, link, plan, start           caller            plan only
-     dlp_pipe_next, release, next_epoch, state         caller            yes
+     dlp_pipe_next, release, next_epoch, state,        caller            yes
+     seek, state_at
      dlp_pipe_error, warning, batches_per_epoch        caller            yes
      dlp_pipe_stop                                     any, and signal   yes; from open until close
                                                        handlers
@@ -172,8 +193,8 @@
      collate
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
-     batch sampler                the caller (start, next, release, next_epoch), or, if threaded,
-                                  one thread; its restore always in start
+     batch sampler                the caller (start, next, release, next_epoch, seek), or, if
+                                  threaded, one thread; with desc.resume its first calls in start
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
      log                          start
@@ -1117,8 +1138,8 @@ DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, .
 
 /* Write the item (fetch), or change it in place (an item map).
    user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
-   DLP_ON_ERROR_REPLACE: to have another in its place), or any other value for failure, best by
-   dlp_item_fail - called by all workers of the stage at once; may block. */
+   DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
+   (fetch only), or any other value for failure, best by dlp_item_fail - called by all workers of the stage at once; may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 /* A source that has many items under way at once, for DLP_FETCH_ASYNC. Both are called by the
@@ -1137,13 +1158,15 @@ typedef struct dlp_async {
 } dlp_async;
 
 typedef struct dlp_dataset {
-    uint64_t n_items;         /* 1..2^48 */
+    uint64_t n_items;         /* 1..2^48; not read with stream = 1 */
     const dlp_field *fields;  /* [n_fields] copied */
     uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
     uint32_t fills_rows;      /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
     dlp_item_fn fetch;        /* required */
     void *user;               /* borrowed until close */
+    int32_t stream;           /* 1: nobody knows how many items there are: see >>streams. n_items is
+                                 then not read */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
@@ -1214,7 +1237,7 @@ enum {
 #define DLP_SAMPLER_STATE_BYTES 128
 
 /* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
-   release and next_epoch, or the sampler's own (threaded = 1). It is asked for batches ahead of
+   release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead of
    their delivery; what save gives is kept with the batch it stands behind. */
 typedef struct dlp_batch_sampler {
     /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
@@ -1671,6 +1694,25 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
    pipe's error - caller - does not wait; calls that run are finished, items not begun are not. */
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
 
+/* Jump to a saved state, of this pipe or of another with the same order: next goes on behind it, as
+   if the pipe had been resumed there. Workers go on; batches that are held stay valid; work under
+   way for the old place is dropped as next_epoch drops it, and a pipe that had delivered all goes
+   on again.
+   state: copied; err: written on failure, may be NULL - returns DLP_OK; DLP_ERR_ARG;
+   DLP_ERR_RESUME, DLP_ERR_CORRUPT (the state, as with desc.resume; err->field names what differs);
+   DLP_ERR_UNSUPPORTED (consumers in other processes); DLP_ERR_STATE (not started, closed, or 2^14
+   seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
+   goes on where it was. A batch sampler that fails to restore is the pipe's error, told by next -
+   caller - does not wait or allocate; runs the sampler if that is inline. */
+DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
+
+/* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
+   epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
+   where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
+   started) - caller - does not wait or allocate. A batch sampler will replay the epoch's lists up to
+   there: dlp_pipe_state of a batch has its bytes, which is quicker. */
+DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
+
 /* Ask the pipe to stop: next, asleep or not, returns DLP_STOPPED and workers end after the callback
    they are in. For good: only close follows.
    p: NULL does nothing - any thread and, unless DLPIPE_NO_FUTEX, any signal handler, from open
@@ -1699,7 +1741,8 @@ DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
    does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 
-/* Return the number of batches in an epoch; -1: not started, or DLP_ORDER_BATCHES. Caller. */
+/* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
+   Caller. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
 /* ---------------------------------------------------------------------------------------------
@@ -4289,6 +4332,9 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
+#define DLPI_EPOCH_MASK ((UINT64_C(1) << 48) - 1)
+#define DLPI_MAX_EPOCH (UINT64_C(1) << 47)
+#define DLPI_SEEKS_MAX (UINT32_C(1) << 14)
 #define DLPI_WENT_BACK INT_MIN
 #define DLPI_NOBODY (UINT32_MAX / 2)
 
@@ -4380,7 +4426,7 @@ typedef struct dlpi_bell {
 
 typedef struct dlpi_ctl {
     uint64_t tail;      /* T1 batches published; feeder */
-    uint32_t fed_all;   /* T1 1: no batch will follow */
+    uint32_t fed_all;   /* T1 no batch will follow: 1, and the feeder's life above it; 0 */
     int32_t feed_code;  /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; caller */
@@ -4395,7 +4441,7 @@ typedef struct dlpi_ctl {
     uint32_t transfer_sleeps; /* B1 */
     uint32_t transfer_word;
     uint8_t pad2[DLPI_LINE - 28];
-    uint64_t cancel;    /* N1 epochs below this one are not wanted; caller */
+    uint64_t cancel;    /* N1 batches of marks below this one are not wanted; caller */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;
@@ -4458,7 +4504,8 @@ typedef struct dlpi_bslot {
     uint64_t pub; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
-    uint32_t cell; /* item cells of this batch */
+    uint16_t cell; /* item cells of this batch */
+    uint16_t life; /* N1 how many seeks came before it was fed */
 } dlpi_bslot;
 
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
@@ -4555,6 +4602,7 @@ typedef struct dlpi_worker {
     dlpi_wblock *wb;
     dlp_trace_event *trace;
     dlpi_sbell *bell;
+    uint64_t mark;        /* of the batch that its item is in */
     uint64_t low;         /* every batch below has no unit to claim */
     uint64_t tail_seen;   /* ctl.tail when last read */
     uint64_t rewind_seen;
@@ -4598,6 +4646,13 @@ typedef struct dlpi_death { /* of a worker process */
     bool late;       /* it was killed because an item was past its deadline */
 } dlpi_death;
 
+typedef struct dlpi_place { /* where the feeder is to go on: a checked state */
+    uint64_t epoch, batch, position; /* the first batch not consumed */
+    uint32_t sampler_bytes, life;
+    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
+    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+} dlpi_place;
+
 typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
@@ -4614,6 +4669,7 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
+    uint32_t life;        /* seeks that it has followed, modulo 2^16 */
 } dlpi_feeder;
 
 /* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
@@ -4716,6 +4772,8 @@ struct dlp_pipe {
     uint32_t n_lent;
     int lent_closed;
     uint64_t deadline_ns;   /* the shortest of the stages, 0: none */
+    int stream;             /* 1: the dataset has no length */
+    dlpi_place place;       /* where to go on in the life that it says; under dlpi_place_lock */
     /* What the caller writes with every batch lies apart from what workers read. The feeder's own
        part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
@@ -4723,6 +4781,8 @@ struct dlp_pipe {
     uint64_t n_held;
     uint64_t last_return_ns;
     uint64_t looked_ns; /* for the processes */
+    uint32_t life;        /* seeks, modulo 2^16 */
+    uint32_t seeks;       /* since the last batch was delivered */
     uint64_t epoch_now;   /* of the batch delivered last */
     int epoch_open;       /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
@@ -4783,9 +4843,10 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
 /* What became of a row so far: one word, changed by one store, so that a worker that dies has made
    a change or has not. All that the row's index and fate depend on is in it.
    state (2) | tries of the present index (7) | which replacement (7) | workers killed (7) |
-   by which stage (4) | 1: held its worker past the deadline (1) */
-enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2 };
+   by which stage (4) | 1: held its worker past the deadline (1) | 1: its failure is raised (1) */
+enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of a stream */ };
 #define DLPI_REC_LATE (UINT32_C(1) << 27)
+#define DLPI_REC_RAISED (UINT32_C(1) << 28)
 static inline uint32_t dlpi_rec_state(uint32_t rec) { return rec & 3u; }
 static inline uint32_t dlpi_rec_tries(uint32_t rec) { return rec >> 2 & 127u; }
 static inline uint32_t dlpi_rec_repl(uint32_t rec) { return rec >> 9 & 127u; }
@@ -4797,7 +4858,8 @@ static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
 static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
     uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
     if (kills < 127) kills++;
-    return (rec & 0xffffu) | kills << 16 | stage << 23 | (late ? DLPI_REC_LATE : 0);
+    return (rec & (0xffffu | DLPI_REC_RAISED)) | kills << 16 | stage << 23 |
+           (late ? DLPI_REC_LATE : 0);
 }
 
 /* pub: generation (39) | count (21) | padded (1) | run shift (3)
@@ -5049,6 +5111,105 @@ static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int cod
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-wanted     BATCHES THAT NOBODY WANTS ANY MORE
+   The caller may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
+   (dlp_pipe_seek) while batches of it are under way. Each batch has a mark: the seeks before it was
+   fed (its life, 16 bits) above its epoch (48 bits). ctl.cancel is the least mark that is wanted,
+   and only the caller moves it, up, by one store: by an epoch, or to the next life's epoch 0.
+   Workers compare before each row, whoever passes batches on before each batch, and next drops what
+   comes to it below the mark: so a batch may be half done, or fed after the store, and does no harm.
+   Lives wrap: 2^14 seeks at most come between two batches that are delivered.
+
+   N1: the store carries nothing for those who compare. What a seek has for the feeder (where to go
+   on) lies behind dlpi_place_lock, held for a copy only; the feeder looks for it when ctl.cancel has
+   another life than its own, and feeds for the old one until then. That no batch will follow
+   (ctl.fed_all) is likewise said for one life.
+
+   A stream ends at the first row of an epoch whose record says so (DLPI_ROW_END). That is one more
+   fate of a row, written before the row is done: so when a batch is closed, its end is known, to
+   whoever looks and as often as he looks, after a death as well. Rows of a batch up to its end are
+   counted where they are needed; the batch's words keep the rows that it was fed with. What failed
+   behind the end has not happened. */
+
+static inline uint64_t dlpi_mark(uint64_t life, uint64_t epoch) {
+    return (life << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
+}
+static inline uint32_t dlpi_mark_life(uint64_t mark) { return (uint32_t)(mark >> 48); }
+
+static inline bool dlpi_mark_wanted(const dlpi_ctl *ctl, uint64_t mark) {
+    return (int64_t)(mark - DLPI_LOAD_RLX(&ctl->cancel)) >= 0; /* N1 */
+}
+static inline uint64_t dlpi_slot_mark(const dlpi_bslot *slot) {
+    return dlpi_mark(slot->life, slot->epoch);
+}
+static inline bool dlpi_wanted(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
+    return dlpi_mark_wanted(ctl, dlpi_slot_mark(slot));
+}
+
+/* Rows of the batch in slot s before its stream's end. */
+static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
+    const uint32_t *rec = dlpi_slot_rec(p, s);
+    uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
+    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n; /* ordered by done */
+    while (r < n && dlpi_rec_state(rec[r]) != DLPI_ROW_END) r++;
+    return r;
+}
+
+/* Did the stream end in this batch? */
+static inline bool dlpi_slot_ended(const dlp_pipe *p, uint32_t s) {
+    return p->stream && dlpi_rows_before_end(p, s) < dlpi_slot_at(p, s)->count;
+}
+
+/* Rows that a batch whose items are done has for those behind. */
+static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
+    uint32_t n = dlpi_rows_before_end(p, s);
+    return p->last == DLP_LAST_DROP && n < dlpi_slot_at(p, s)->count ? 0 : n;
+}
+
+/* The first row before the end whose failure is raised; rows_before_end: none. */
+static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
+    const uint32_t *rec = dlpi_slot_rec(p, s);
+    uint32_t n = dlpi_rows_before_end(p, s), r = 0;
+    while (r < n && (rec[r] & DLPI_REC_RAISED) == 0) r++;
+    return r;
+}
+
+/* Is the error of slot s that of a row behind the stream's end? */
+static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    return dlpi_slot_ended(p, s) && slot->error.has_item &&
+           slot->error.position >= slot->position + dlpi_rows_before_end(p, s);
+}
+
+/* Has the batch in slot s, whose items are done, failed? */
+static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
+    if (DLPI_LIKELY(DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
+    return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_rows_before_end(p, s);
+}
+
+/* Its error. Of several rows the first to fail has written the record: if that one lay behind the
+   end, the others' words are lost. */
+static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint32_t r = dlpi_row_raised(p, s);
+    *e = slot->error;
+    if (!dlpi_error_behind(p, s)) return;
+    dlpi_error_set(e, DLP_ERR_CALLBACK, "", "the item failed; its words were lost to those of an "
+                   "item behind the stream's end");
+    dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
+    e->has_item = 1;
+    e->index = dlpi_slot_index(p, s)[r];
+    e->epoch = slot->epoch;
+    e->position = slot->position + r;
+}
+
+/* Has nobody behind the items anything to do with this batch? */
+static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
+    return !dlpi_wanted(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
+           (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SAMPLER: POSITIONS INTO FREE SLOTS
    Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
@@ -5170,7 +5331,8 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->after = f->position + c;
     slot->count = count;
     slot->flags = 0;
-    slot->cell = p->staged ? dlpi_feed_cell(p, s, b) : s;
+    slot->cell = (uint16_t)(p->staged ? dlpi_feed_cell(p, s, b) : s);
+    slot->life = (uint16_t)f->life;
     slot->failed = 0;
     slot->batch_rec = 0;
     if (slot->dirty) memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
@@ -5256,7 +5418,8 @@ static int dlpi_feed_one(dlp_pipe *p) {
     uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
     uint32_t s;
     int rc;
-    if (f->epoch < cancel) dlpi_feed_epoch(f, cancel);
+    if (dlpi_mark_life(cancel) == f->life && f->epoch < (cancel & DLPI_EPOCH_MASK))
+        dlpi_feed_epoch(f, cancel & DLPI_EPOCH_MASK);
     if (dlpi_epochs_over(p, f->epoch)) return dlpi_feed_end(p, 0), 0;
     if ((rc = dlpi_feed_settle(p, &rows)) != DLP_OK) return dlpi_feed_end(p, rc), rc;
     if (rows == 0 && f->in_epoch == 0) { /* only a batch sampler gives none */
@@ -5367,10 +5530,78 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
     }
 }
 
+/* A batch sampler goes on from its saved bytes, or replays the epoch's lists. */
+static int dlpi_feed_restore(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_feeder *f = &p->feed;
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int rc;
+    if (to->batch == 0) return DLP_OK;
+    if (b->restore && to->sampler_bytes > 0) {
+        memcpy(f->ahead_state, &to->sampler_bytes, 4); /* it stands before the list asked for next */
+        memcpy(f->ahead_state + 8, to->sampler, DLP_SAMPLER_STATE_BYTES);
+        rc = b->restore(b->user, to->sampler, to->sampler_bytes);
+        f->in_epoch = to->batch;
+        f->position = to->position;
+        return rc != 0 ? dlpi_feed_fail(p, "the batch sampler's restore", rc) : dlpi_feed_list(p);
+    }
+    rc = dlpi_feed_begin(p);
+    while (rc == DLP_OK && f->in_epoch < to->batch && f->ahead > 0)
+        rc = dlpi_feed_step(p, (uint64_t)f->ahead);
+    return rc;
+}
+
+/* Go on at another place. */
+static int dlpi_feed_goto(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_feeder *f = &p->feed;
+    uint32_t skipped = 0, window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX
+                                                                                : p->ring;
+    dlpi_feed_epoch(f, to->epoch);
+    f->skip_base = to->batch;
+    memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
+    /* all that a state must tell apart fits in its bitmap */
+    if (window + skipped > DLPI_WINDOW_MAX)
+        window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
+    p->window = p->d.unordered ? window : p->ring;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) return dlpi_feed_restore(p, to);
+    f->in_epoch = to->batch;
+    f->position = to->batch * p->global_batch;
+    return DLP_OK;
+}
+
+/* ctl.fed_all of a feeder that has ended. */
+static inline uint32_t dlpi_fed_word(uint32_t life) { return life << 1 | 1u; }
+
+static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The caller has sought: follow it. A feeder that failed stays where it is, and says so anew. */
+static void dlpi_feed_follow(dlp_pipe *p) {
+    dlpi_feeder *f = &p->feed;
+    dlpi_place to;
+    int rc;
+    if (DLPI_LIKELY(dlpi_mark_life(DLPI_LOAD_RLX(&p->ctl->cancel)) == f->life)) return; /* N1 */
+    pthread_mutex_lock(&dlpi_place_lock);
+    to = p->place;
+    pthread_mutex_unlock(&dlpi_place_lock);
+    f->life = to.life;
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->feed_code) != 0) { /* our own store */
+        DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        return;
+    }
+    f->ended = 0;
+    DLPI_STORE_SEQ(&p->ctl->fed_all, 0u); /* T1 -> T1 */
+    if ((rc = dlpi_feed_goto(p, &to)) == DLP_OK) return;
+    dlpi_feed_end(p, rc);
+    DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
+    dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
 /* Feed all that may be fed, once there are `burst` credits; returns how many batches. */
 static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feeder *f = &p->feed;
     uint64_t before = f->published;
+    dlpi_feed_follow(p);
     if (f->ended) return 0;
     if (p->share && !dlpi_shm->may_feed(p)) return 0;
     if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
@@ -5387,7 +5618,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
         if (p->world > 1) dlpi_feed_empty(p, before);
     }
     if (f->ended) {
-        DLPI_STORE_SEQ(&p->ctl->fed_all, 1u); /* T1 -> T1: after the tail */
+        DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         dlpi_ring_share(p->share);
     }
@@ -6056,11 +6287,22 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
     }
 }
 
-static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t raised) {
     const dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by done */
-    dlpi_rec_set(p, t->slot, row, DLPI_ROW_LEFT);
+    dlpi_rec_set(p, t->slot, row, DLPI_ROW_LEFT | raised);
     dlpi_row_clear(p, t, row);
+}
+
+/* The stream ended before this row, or at it. */
+static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    DLPI_STORE_RLX(&dlpi_slot_at(w->p, t->slot)->dirty, 1u); /* ordered by done */
+    dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
+}
+
+/* Was the stream seen to end at a row of this unit, in a life or a stage before? */
+static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
+    return !t->plain && dlpi_rec_state(rec) == DLPI_ROW_END;
 }
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
@@ -6090,7 +6332,7 @@ static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int 
     dlp_error e;
     dlpi_describe_item(w, &w->item, code, &e);
     dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
-    dlpi_row_leave(w, t, row);
+    dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
     return DLPI_ROW_DONE;
 }
 
@@ -6118,6 +6360,10 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     const dlpi_stage *st = w->st;
     uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries = dlpi_rec_tries(rec);
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    if (code == DLP_END && p->stream && st->work == 0) {
+        dlpi_row_end(w, t, row);
+        return DLPI_ROW_DONE;
+    }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
         tries++;
@@ -6127,9 +6373,9 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
         return dlpi_row_raise(w, t, row, code);
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
-    if (st->w.on_error == DLP_ON_ERROR_REPLACE && slot->epoch >= DLPI_LOAD_RLX(&p->ctl->cancel))
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
-    dlpi_row_leave(w, t, row);
+    dlpi_row_leave(w, t, row, 0);
     dlpi_bump(&w->wb->left_out, 1);
     dlpi_skip_note(w, &w->item, code, UINT64_MAX);
     return DLPI_ROW_DONE;
@@ -6259,6 +6505,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     for (uint32_t f = 0; f < p->items.n; f++)
         w->data[f] = cell + p->items.at[f].offset + row * p->items.at[f].row_bytes;
     w->item.epoch = slot->epoch;
+    w->mark = dlpi_slot_mark(slot);
     DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
     w->item.position = slot->position + row;
     if (w->item.position >= p->samples) w->item.position %= p->samples;
@@ -6344,6 +6591,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
+    bool ended = false;
     const uint32_t *rec = dlpi_slot_rec(p, t->slot);
     if (t->plain) dlpi_unit_indices(w, t);
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
@@ -6355,8 +6603,13 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (!t->plain && dlpi_rec_state(rec[r]) == DLPI_ROW_LEFT) {
             dlpi_row_clear(p, t, r);
             left++;
-        } else if (w->item.epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) { /* N1 */
+        } else if (DLPI_UNLIKELY(p->stream) && (ended || dlpi_rec_ended(t, rec[r]))) {
+            dlpi_row_end(w, t, r);
+            left++;
+        } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
             what = dlpi_row_run(w, t, r);
+            ended = DLPI_UNLIKELY(p->stream) && dlpi_rec_state(rec[r]) == DLPI_ROW_END;
+            left += ended;
         }
         if (what == DLPI_ROW_DONE) mask |= bit;
         if (what == DLPI_ROW_REDO) redo |= bit;
@@ -6413,8 +6666,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t, t->row);
-    /* N1 */
-    if (w->item.epoch >= DLPI_LOAD_RLX(&w->p->ctl->cancel)) what = dlpi_row_run(w, t, t->row);
+    if (dlpi_mark_wanted(w->p->ctl, w->mark)) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->item.epoch, 1);
     if (what == DLPI_ROW_DONE) {
         dlpi_bump(&w->wb->items, 1);
@@ -6427,11 +6679,11 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
 /* Parked rows that are due: run them, or send them back. Returns whether any was. */
 static bool dlpi_unpark(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    uint64_t now = dlpi_now_ns(), cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1 */
+    uint64_t now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
         dlpi_parked k = w->parked[i];
         dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
-        bool cancelled = dlpi_slot_at(p, k.slot)->epoch < cancel;
+        bool cancelled = !dlpi_wanted(p->ctl, dlpi_slot_at(p, k.slot));
         bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
         if (k.due_ns > now && !cancelled) continue;
@@ -6477,7 +6729,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->sequence = slot->sequence;
     c->epoch = slot->epoch;
     c->position = slot->position;
-    c->count = slot->count;
+    c->count = dlpi_slot_rows(p, t->slot);
     c->worker = (uint32_t)w->id;
     c->worker_state = w->state;
     c->index = dlpi_slot_index(p, t->slot);
@@ -6501,12 +6753,12 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
         out->data = dlpi_batch_cell(p, t->slot) + d->offset;
         out->capacity = d->capacity;
         out->ndim = d->f.ndim + 1;
-        out->shape[0] = slot->count;
+        out->shape[0] = c->count;
         for (int i = 0; i < d->f.ndim; i++) out->shape[i + 1] = d->f.shape[i];
         out->lengths = dlpi_slot_lengths(p, t->slot, f, 0);
         out->offsets = dlpi_slot_offsets(p, t->slot, f);
-        memset(out->lengths, 0, slot->count * sizeof *out->lengths);
-        memset(out->offsets, 0, (slot->count + 1) * sizeof *out->offsets);
+        memset(out->lengths, 0, c->count * sizeof *out->lengths);
+        memset(out->offsets, 0, (c->count + 1) * sizeof *out->offsets);
         memset(out->data, 0, (size_t)d->capacity);
     }
 }
@@ -6636,9 +6888,10 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
     b->epoch = slot->epoch;
     b->position = slot->position;
     b->in_epoch = slot->in_epoch;
-    b->count = slot->count;
+    b->count = dlpi_slot_rows(p, s);
     b->flags = slot->flags;
-    b->valid_count = slot->count;
+    if (b->count < slot->count) b->flags |= DLP_BATCH_LAST; /* a stream has ended here */
+    b->valid_count = b->count;
     b->valid = p->ones;
     if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty)) { /* ordered by ready */
         uint8_t *valid = (uint8_t *)dlpi_slot_at(p, s) + p->off_valid;
@@ -6656,8 +6909,8 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
             memcpy(fields[f].shape, m->shape, sizeof m->shape);
             fields[f].offsets = m->has_offsets ? dlpi_slot_offsets(p, s, f) : NULL;
         } else {
-            fields[f].bytes = slot->count * d->row_bytes;
-            fields[f].shape[0] = slot->count;
+            fields[f].bytes = b->count * d->row_bytes;
+            fields[f].shape[0] = b->count;
         }
     }
 }
@@ -6769,8 +7022,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
 static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    bool skip = slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel) || /* N1 */
-                DLPI_LOAD_ACQ(&slot->failed) != 0;              /* F1 <- F1 */
+    bool skip = dlpi_slot_idle(p, t->slot);
     uint64_t *ready;
     int rc = 0;
     DLPI_STORE_RLX(&w->wb->current, t->b); /* for observers */
@@ -6962,14 +7214,15 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are consumers, the feeder also keeps their books, until they have all. */
+/* Where there are consumers, the feeder also keeps their books, until they have all. Where there are
+   none, the caller may seek back when all is fed. */
 static bool dlpi_feeder_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
     return dlpi_feed(p, 1) > 0 || moved;
 }
 
 static bool dlpi_feeder_over(const dlp_pipe *p) {
-    return p->feed.ended && (p->share == NULL || DLPI_LOAD_RLX(&p->share->over) != 0); /* H1 */
+    return p->feed.ended && p->share != NULL && DLPI_LOAD_RLX(&p->share->over) != 0; /* H1 */
 }
 
 static void *dlpi_thread_feeder(void *arg) {
@@ -7220,8 +7473,7 @@ static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t buffers = (uint32_t)p->xfer->transfer.device_buffers, i = 0;
     slot->dbuf = DLPI_NO_SLOT;
-    if (DLPI_LOAD_ACQ(&slot->failed) != 0 || /* F1 <- F1 */
-        slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel)) { /* N1 */
+    if (dlpi_slot_idle(p, s)) {
         dlpi_xfer_ready(w, s, b);
         return true;
     }
@@ -7260,11 +7512,12 @@ static bool dlpi_xfer_step(dlpi_worker *w) {
     uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
     dlpi_stage *up = p->work[p->n_work - 1];
     bool moved = dlpi_xfer_poll(w);
-    uint64_t epoch = w->cursor != tail ? dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))->epoch : 0;
+    uint64_t mark = w->cursor != tail ? dlpi_slot_mark(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor)))
+                                      : 0;
     for (uint64_t b = w->cursor; b != tail; b++) {
         uint32_t s = dlpi_slot_of(p, b);
         bool taken = p->taken_by_xfer[b & (p->ring - 1)] != 0;
-        if (!taken && dlpi_slot_at(p, s)->epoch != epoch) break;
+        if (!taken && dlpi_slot_mark(dlpi_slot_at(p, s)) != mark) break;
         /* Y1 <- Y1 */
         if (!taken && dlpi_ready_is(DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, up)->ready), b)) {
             if (!dlpi_xfer_begin(w, s, b)) break;
@@ -7377,7 +7630,7 @@ static uint64_t dlpi_state_check(const dlpi_state *s) {
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
-    s->n_items = p->fetch->dataset.n_items;
+    s->n_items = p->stream ? UINT64_MAX : p->fetch->dataset.n_items;
     s->seed = p->sampler->sampler.seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
@@ -7415,6 +7668,7 @@ static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
 static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
+    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->life != p->life) s = DLPI_NO_SLOT; /* sought since */
     if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
     if (s != DLPI_NO_SLOT) {
         to->epoch = p->epoch_now;
@@ -7468,94 +7722,78 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     if (p->d.unordered) dlpi_state_window(p, to);
 }
 
-static int dlpi_state_differs(dlp_pipe *p, const char *field, uint64_t was, uint64_t is) {
-    dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_RESUME, field,
-                   "the state was saved with %s %" PRIu64 ", this pipe has %" PRIu64, field, was,
-                   is);
-    return dlpi_pipe_fail(p, &e);
+static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
+    return dlpi_error_set(e, DLP_ERR_RESUME, field, "the state was saved with %s %" PRIu64
+                          ", this pipe has %" PRIu64, field, was, is);
 }
 
-/* A batch sampler goes on from its saved bytes, or replays the epoch's lists. */
-static int dlpi_state_restore(dlp_pipe *p, const dlpi_state *s) {
-    dlpi_feeder *f = &p->feed;
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int rc = DLP_OK;
-    if (s->batch == 0) return DLP_OK;
-    if (b->restore && s->sampler_bytes > 0) {
-        memcpy(f->ahead_state, &s->sampler_bytes, 4); /* it stands before the list asked for next */
-        memcpy(f->ahead_state + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
-        rc = b->restore(b->user, s->sampler, s->sampler_bytes);
-        if (rc != 0) rc = dlpi_feed_fail(p, "the batch sampler's restore", rc);
-        f->in_epoch = s->batch;
-        f->position = s->position;
-        if (rc == DLP_OK) rc = dlpi_feed_list(p);
-    } else {
-        rc = dlpi_feed_begin(p);
-        while (rc == DLP_OK && f->in_epoch < s->batch && f->ahead > 0)
-            rc = dlpi_feed_step(p, (uint64_t)f->ahead);
-    }
-    return rc == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
-}
-
-/* Put the feeder behind a checked state. */
-static int dlpi_state_seek(dlp_pipe *p, const dlpi_state *s) {
-    dlpi_feeder *f = &p->feed;
-    uint32_t skipped = 0;
-    dlpi_feed_epoch(f, s->epoch);
+/* The caller's books stand behind a checked state. */
+static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after_epoch = s->epoch;
     p->after_batch = s->batch;
     p->after_position = s->position;
     p->win_base = s->batch;
-    f->skip_base = s->batch;
-    memcpy(f->skip_bits, s->window, sizeof f->skip_bits);
+    p->epoch_open = s->batch > 0;
+    p->last_sequence = UINT64_MAX;
+    memset(p->win, 0, sizeof p->win);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
         if ((s->window[k / 8] >> k % 8 & 1) == 0) continue;
         p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
-        skipped++;
+        p->epoch_open = 1;
     }
-    /* all that a state must tell apart fits in its bitmap */
-    if (p->window + skipped > DLPI_WINDOW_MAX)
-        p->window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
-    p->epoch_open = s->batch > 0 || skipped > 0;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
-        memcpy(p->after_sampler, &s->sampler_bytes, 4);
-        memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
-        return dlpi_state_restore(p, s);
-    }
-    f->in_epoch = s->batch;
-    f->position = s->batch * p->global_batch;
+    memcpy(p->after_sampler, &s->sampler_bytes, 4);
+    memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
+}
+
+static void dlpi_state_place(const dlpi_state *s, uint32_t life, dlpi_place *to) {
+    to->epoch = s->epoch;
+    to->batch = s->batch;
+    to->position = s->position;
+    to->sampler_bytes = s->sampler_bytes;
+    to->life = life;
+    memcpy(to->sampler, s->sampler, sizeof to->sampler);
+    memcpy(to->window, s->window, sizeof to->window);
+}
+
+/* Is a saved state whole, and of this pipe's order? */
+static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
+                                const char *field, dlp_error *e) {
+    dlpi_state mine;
+    uint64_t most = p->stream ? p->samples / p->global_batch : p->batches_per_epoch;
+    memcpy(s, state->bytes, sizeof *s);
+    dlpi_state_config(p, &mine);
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_check(s) ||
+        s->window_used > DLPI_WINDOW_MAX || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
+        s->epoch >= DLPI_MAX_EPOCH)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "this is no state of this version, or it is damaged");
+    if (s->n_items != mine.n_items)
+        return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
+    if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);
+    if (s->seed != mine.seed) return dlpi_state_differs(e, "seed", s->seed, mine.seed);
+    if (s->global_batch != mine.global_batch)
+        return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
+    if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
+    if (s->params != mine.params)
+        return dlpi_state_differs(e, "params (subset, weights, samples, function_id)", s->params,
+                                  mine.params);
+    if (s->window_used > 0 && !p->d.unordered) return dlpi_state_differs(e, "unordered", 1, 0);
+    if (p->sampler->sampler.order != DLP_ORDER_BATCHES && s->batch >= most)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "the state is past the end of its epoch");
     return DLP_OK;
 }
 
-/* Check a saved state and put the feeder behind it. */
+/* Begin behind desc.resume. */
 static int dlpi_state_take(dlp_pipe *p) {
-    dlpi_state s, mine;
+    dlpi_state s;
+    dlpi_place to;
     dlp_error e;
-    memcpy(&s, p->resume.bytes, sizeof s);
-    dlpi_state_config(p, &mine);
-    if (s.magic != DLPI_STATE_MAGIC || s.check != dlpi_state_check(&s) ||
-        s.window_used > DLPI_WINDOW_MAX || s.sampler_bytes > DLP_SAMPLER_STATE_BYTES) {
-        dlpi_error_set(&e, DLP_ERR_CORRUPT, "resume",
-                       "this is no state of this version, or it is damaged");
-        return dlpi_pipe_fail(p, &e);
-    }
-    if (s.n_items != mine.n_items) return dlpi_state_differs(p, "n_items", s.n_items, mine.n_items);
-    if (s.order != mine.order) return dlpi_state_differs(p, "order", s.order, mine.order);
-    if (s.seed != mine.seed) return dlpi_state_differs(p, "seed", s.seed, mine.seed);
-    if (s.global_batch != mine.global_batch)
-        return dlpi_state_differs(p, "batch_size", s.global_batch, mine.global_batch);
-    if (s.last != mine.last) return dlpi_state_differs(p, "last", s.last, mine.last);
-    if (s.params != mine.params)
-        return dlpi_state_differs(p, "params (subset, weights, samples, function_id)", s.params,
-                                  mine.params);
-    if (s.window_used > 0 && !p->d.unordered)
-        return dlpi_state_differs(p, "unordered", 1, 0);
-    if (p->sampler->sampler.order != DLP_ORDER_BATCHES && s.batch >= p->batches_per_epoch) {
-        dlpi_error_set(&e, DLP_ERR_CORRUPT, "resume", "the state is past the end of its epoch");
-        return dlpi_pipe_fail(p, &e);
-    }
-    return dlpi_state_seek(p, &s);
+    int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
+    if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
+    dlpi_state_books(p, &s);
+    dlpi_state_place(&s, 0, &to);
+    return dlpi_feed_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -7574,17 +7812,17 @@ static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     uint32_t over = DLPI_LOAD_SEQ(&p->ctl->fed_all); /* T1 <- T1: before tail */
     uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail);    /* T1 <- T1 */
-    uint64_t epoch;
-    if (p->base == tail) return over ? DLP_END : DLP_EMPTY;
+    uint64_t mark;
+    if (p->base == tail) return over == dlpi_fed_word(p->life) ? DLP_END : DLP_EMPTY;
     *b = p->base;
     *s = dlpi_slot_of(p, *b);
     if (dlpi_ready(p, *b, *s)) return DLP_OK;
     if (!p->d.unordered) return DLP_EMPTY;
-    epoch = dlpi_slot_at(p, *s)->epoch;
+    mark = dlpi_slot_mark(dlpi_slot_at(p, *s));
     while (++*b != tail) {
         if (p->taken[*b & (p->ring - 1)]) continue;
         *s = dlpi_slot_of(p, *b);
-        if (dlpi_slot_at(p, *s)->epoch != epoch) return DLP_EMPTY;
+        if (dlpi_slot_mark(dlpi_slot_at(p, *s)) != mark) return DLP_EMPTY;
         if (dlpi_ready(p, *b, *s)) return DLP_OK;
     }
     return DLP_EMPTY;
@@ -7652,6 +7890,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
+    p->seeks = 0;
     p->held[s] = 1;
     p->n_held++;
     p->epoch_now = batch->epoch;
@@ -7840,6 +8079,51 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     return rc;
 }
 
+/* The caller leaves this epoch for the one after it. */
+static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
+    p->epoch_open = 0;
+    p->last_sequence = UINT64_MAX;
+    p->win_base = 0;
+    memset(p->win, 0, sizeof p->win);
+    p->after_epoch = epoch + 1;
+    p->after_batch = p->after_position = 0;
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, epoch + 1)); /* N1 -> N1 */
+    dlpi_ring_all(p);
+}
+
+/* Go on behind a checked state. */
+static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
+    p->life = (p->life + 1) & 0xffffu;
+    p->seeks++;
+    p->epoch_end_due = 0;
+    dlpi_state_books(p, s);
+    pthread_mutex_lock(&dlpi_place_lock);
+    dlpi_state_place(s, p->life, &p->place);
+    pthread_mutex_unlock(&dlpi_place_lock);
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, 0)); /* N1 -> N1 */
+    dlpi_ring_all(p);
+    dlpi_feed_inline(p, 1);
+}
+
+/* The stream has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
+static int dlpi_stream_over(dlp_pipe *p, uint64_t b, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t epoch = slot->epoch;
+    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
+    dlp_error e;
+    dlpi_taken(p, b, 0);
+    dlpi_slot_free(p, s);
+    p->epoch_now = epoch;
+    if (empty && p->repeat && p->repeat->repeat.epochs == DLP_FOREVER) {
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
+                       "the stream has no item in an epoch, and epochs go on for ever");
+        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
+}
+
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     for (;;) {
         uint64_t b;
@@ -7848,14 +8132,22 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         int rc = dlpi_next_take(p, timeout_ms, &b, &s);
         if (rc != DLP_OK) return rc;
         slot = dlpi_slot_at(p, s);
-        if (slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel)) { /* N1: of an epoch that was left */
+        if (!dlpi_wanted(p->ctl, slot)) { /* of an epoch, or a place, that was left */
             dlpi_taken(p, b, slot->flags);
             dlpi_slot_free(p, s);
             continue;
         }
-        if (DLPI_LOAD_ACQ(&slot->failed) != 0) { /* F1 <- F1 */
-            dlpi_pipe_fail(p, &slot->error);
-            return p->err.code;
+        if (dlpi_slot_failed(p, s)) {
+            dlp_error e;
+            dlpi_slot_error(p, s, &e);
+            return dlpi_pipe_fail(p, &e);
+        }
+        if (dlpi_slot_ended(p, s)) {
+            dlpi_epoch_leave(p, slot->epoch);
+            if (dlpi_slot_rows(p, s) == 0) {
+                if ((rc = dlpi_stream_over(p, b, s)) != DLP_OK) return rc;
+                continue;
+            }
         }
         dlpi_deliver(p, b, s, out);
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
@@ -8170,6 +8462,10 @@ static int dlpi_check_sizes(dlp_pipe *p) {
         return DLP_OK;
     }
     p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
+    if (p->stream) {
+        p->batches_per_epoch = UINT64_MAX;
+        return DLP_OK;
+    }
     p->batches_per_epoch = p->samples / p->global_batch;
     if (p->last != DLP_LAST_DROP && p->samples % p->global_batch != 0) p->batches_per_epoch++;
     if (p->batches_per_epoch == 0) {
@@ -8179,6 +8475,33 @@ static int dlpi_check_sizes(dlp_pipe *p) {
         return dlpi_pipe_fail(p, &e);
     }
     return DLP_OK;
+}
+
+/* A stream: what needs a length, or another item in an item's place, can't be had. */
+static int dlpi_check_stream(dlp_pipe *p) {
+    const dlp_sampler_desc *d = &p->sampler->sampler;
+    dlpi_stage *st = p->sampler;
+    if (!p->stream) return DLP_OK;
+    DLPI_RANGE(d->order, DLP_ORDER_SEQUENTIAL, DLP_ORDER_SEQUENTIAL, "order",
+               "DLP_ORDER_SEQUENTIAL with a stream");
+    if (d->subset) return dlpi_bad(p, st->name, "subset", "NULL with a stream", 1);
+    DLPI_RANGE(p->d.unordered, 0, 0, "unordered", "0 with a stream, whose end comes in order");
+    DLPI_RANGE(p->global_batch, p->world, 1 << 20, "batch_size",
+               "world_size or more with a stream: a rank without rows sees no end");
+    st = p->batcher;
+    DLPI_RANGE(p->last, DLP_LAST_SHORT, p->world == 1 ? DLP_LAST_DROP : DLP_LAST_SHORT, "last",
+               p->world == 1 ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
+                             : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
+                               "whether the others' rows of a batch are there");
+    for (int i = 0; i < p->n_work; i++) {
+        st = p->work[i];
+        if (st->w.on_error == DLP_ON_ERROR_REPLACE)
+            return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
+                            "which knows no other item", st->w.on_error);
+    }
+    if (p->share_bytes == 0) return DLP_OK;
+    dlpi_error_set(&p->err, DLP_ERR_UNSUPPORTED, "shm.share", "a stream has no consumers");
+    return DLP_ERR_UNSUPPORTED;
 }
 
 static int dlpi_check_pipe(dlp_pipe *p) {
@@ -8222,6 +8545,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     const dlp_dataset *ds;
     bool own_fields;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
+    p->stream = p->fetch->dataset.stream;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     p->prefetch = p->d.prefetch_factor ? (uint32_t)p->d.prefetch_factor
                   : dlpi_all_inline(p) ? 1
@@ -8238,6 +8562,7 @@ static int dlpi_resolve(dlp_pipe *p) {
         if ((rc = dlpi_check_workers(p, p->work[i])) != DLP_OK) return rc;
     if (p->n_procs > 0 && p->shm == NULL && (rc = dlpi_shm->open(p)) != DLP_OK) return rc;
     if (p->shm && (rc = dlpi_shm->resolve(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_stream(p)) != DLP_OK) return rc;
     ds = &p->fetch->dataset;
     rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
     if (rc != DLP_OK || (rc = dlpi_check_cache(p)) != DLP_OK) return rc;
@@ -11294,13 +11619,16 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
     if (desc->dataset->fetch == NULL)
         return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
-    DLPI_RANGE(desc->dataset->n_items, 1, INT64_C(1) << 48, "dataset.n_items", "1..2^48");
+    DLPI_RANGE(desc->dataset->stream, 0, 1, "dataset.stream", "0 or 1");
+    if (desc->dataset->stream == 0)
+        DLPI_RANGE(desc->dataset->n_items, 1, INT64_C(1) << 48, "dataset.n_items", "1..2^48");
     DLPI_RANGE(desc->dataset->n_fields, 1, DLP_MAX_FIELDS, "dataset.n_fields", "1..16");
     DLPI_RANGE(desc->dataset->fills_rows, 0, 1, "dataset.fills_rows", "0 or 1");
     if (desc->dataset->fields == NULL)
         return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
     if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
     st->dataset = *desc->dataset;
+    if (st->dataset.stream) st->dataset.n_items = DLPI_MAX_ITEMS;
     memcpy(st->fields, desc->dataset->fields, desc->dataset->n_fields * sizeof *st->fields);
     if ((rc = dlpi_keep_names(p, st, desc->dataset->n_fields)) != DLP_OK) return rc;
     st->dataset.fields = st->fields;
@@ -11469,15 +11797,51 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     if (p->err.code != 0) return p->err.code;
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
-    p->epoch_open = 0;
-    p->last_sequence = UINT64_MAX;
-    p->win_base = 0;
-    memset(p->win, 0, sizeof p->win);
-    p->after_epoch = p->epoch_now + 1;
-    p->after_batch = p->after_position = 0;
-    DLPI_STORE_SEQ(&p->ctl->cancel, p->epoch_now + 1); /* N1 -> N1 */
-    dlpi_ring_all(p);
+    dlpi_epoch_leave(p, p->epoch_now);
     dlpi_feed_inline(p, 1);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
+    dlpi_state s;
+    int rc;
+    if (p == NULL || state == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "it is NULL");
+    if (!p->started || p->closing || p->view)
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
+    if (dlpi_forked(p))
+        return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
+    if (p->share != NULL)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
+                              "a pipe with consumers goes on only");
+    if (p->err.code != 0) {
+        if (err) *err = p->err;
+        return p->err.code;
+    }
+    if (p->seeks >= DLPI_SEEKS_MAX)
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "%u seeks without a batch between them",
+                              DLPI_SEEKS_MAX);
+    if ((rc = dlpi_state_check_all(p, state, &s, "state", err)) != DLP_OK) return rc;
+    dlpi_seek(p, &s);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
+    dlpi_state s;
+    uint64_t most;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    most = p->samples / p->global_batch;
+    if (p->batches_per_epoch != UINT64_MAX) most = p->batches_per_epoch;
+    if (epoch >= DLPI_MAX_EPOCH || batch >= most) return DLP_ERR_ARG;
+    dlpi_state_config(p, &s);
+    s.epoch = epoch;
+    s.batch = batch;
+    s.position = p->sampler->sampler.order == DLP_ORDER_BATCHES ? 0 : batch * p->global_batch;
+    s.check = dlpi_state_check(&s);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, &s, sizeof s);
     return DLP_OK;
 }
 
