@@ -32,17 +32,22 @@
    >>batch          WHAT THE CALLER GETS
    >>state          RESUME
    >>samplers       WHICH ITEMS, IN WHICH ORDER
+   >>mixing         DATASETS MIXED BY WEIGHTS
+   >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
    >>stages         WHO DOES THE WORK
    >>pipe           WIRING, RUNNING
    >>loader         ALL IN ONE CALL
    >>stats          COUNTERS, TRACE, PICTURES, WORDS
    >>devices        GPUS: CUDA, OPENCL
    >>dlpack         TENSORS FOR OTHER LIBRARIES
+   >>files          ITEMS OUT OF FILES, MANY AT ONCE
    >>impl-platform  SYSTEM HEADERS, SWITCHES
    >>impl-clock     TIME
    >>impl-errors    CODES AND ERROR RECORDS
    >>impl-queues    SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
    >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
+   >>impl-mixing    DATASETS MIXED BY WEIGHTS
+   >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
    >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-bells     SLEEP AND WAKE
@@ -51,6 +56,7 @@
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
    >>impl-dispatch  DEALING TICKETS INTO LANES
    >>impl-claim     CLAIMS AND COMPLETION
+   >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
    >>impl-collate   BATCHES OUT OF ITEMS
    >>impl-workers   STEPS, WAITING, THREADS
@@ -62,6 +68,7 @@
    >>impl-stats     COUNTERS AND TRACE, READ
    >>impl-devices   GPUS: CUDA, OPENCL
    >>impl-dlpack    TENSORS FOR OTHER LIBRARIES
+   >>impl-files     ITEMS OUT OF FILES, MANY AT ONCE
    >>impl-public    THE PUBLIC CALLS
    >>impl-pictures  TRACE, TIMELINE, WORDS
    >>licence        MIT
@@ -110,9 +117,10 @@
    stage before it and passes it on, by 0 workers (inline: in the caller's next) or n threads.
    Stages form a chain; those in brackets may be left out:
 
-     sampler -> [repeat] -> fetch -> [item maps] -> batch -> [batch maps] -> [transfer] -> next
-        ^                                                                                    |
-        +------------------- credits: free batch slots <--- release <------------------------+
+     sampler -> [repeat] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
+        ^                                                                    |
+        |                                                                    v
+        +------- credits: free batch slots <--- release <--- next <---- [transfer]
 
    Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
    workers, their timing, or the number of ranks. Only desc.unordered lets batches of one epoch
@@ -134,6 +142,11 @@
    batch until then. With a collate, items lie in prefetch_factor item cells, and the collate writes
    the slot. Words of a slot carry its generation and are never reset, so that a late worker finds
    an older batch's work closed (the argument is above >>impl-region).
+
+   A cache keeps what fetch wrote, up to a budget of bytes, and gives it out in later epochs without
+   a call of fetch: for fetches whose result depends on the index alone. All workers share it, threads
+   and processes. An item has one cell (its index modulo the number of cells), and who comes first
+   keeps it: where all items fit, all are kept; else the share that fits is what hits.
 
    >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
    With dataset.stream = 1 nobody says how many items there are; fetch of an index returns DLP_END
@@ -172,6 +185,7 @@
      the deleter of a tensor                           any               yes; and after close
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
+     dlp_mix_*, dlp_buckets_*                          any               yes; close behind the pipe's
      dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_ranks_from_env
 
      callback                     runs in
@@ -225,6 +239,7 @@
                                        signal handlers
      DLPIPE_NO_MEMBARRIER   [impl]     queues: one more atomic read-modify-write for each burst
      DLPIPE_NO_MEMFD        [impl]     the region is anonymous memory
+     DLPIPE_NO_URING        [impl]     >>files reads by threads
      DLPIPE_NO_SIMD         [impl]     no AVX2; shuffled orders are computed slower, same numbers
      DLPIPE_NO_INT128       [impl]     no __int128: same numbers, slower
 
@@ -1127,6 +1142,21 @@ DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, .
    (fetch only), or any other value for failure, best by dlp_item_fail - called by all workers of the stage at once; may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
+/* A source that has many items under way at once, for DLP_FETCH_ASYNC. Both are called by the
+   worker itself, never by two threads at once.
+   user: dataset.user; worker_state: what worker_init left. */
+typedef struct dlp_async {
+    /* Begin to fetch an item; it stays valid, at its place, until reap gives it back. Returns 0:
+       begun; DLP_FULL: no room now, it will be offered again after a reap; DLP_SKIP or failure: it
+       is over. */
+    int (*submit)(void *user, void *worker_state, dlp_item *item);
+    /* Give back items that are over, done[i] with code[i] (0, DLP_SKIP or failure), 0..max of them.
+       Waits at most timeout_ms for the first (DLP_NOWAIT: not at all). Negative: the source is
+       broken. */
+    int (*reap)(void *user, void *worker_state, dlp_item **done, int *code, int max,
+                int timeout_ms);
+} dlp_async;
+
 typedef struct dlp_dataset {
     uint64_t n_items;         /* 1..2^48; not read with stream = 1 */
     const dlp_field *fields;  /* [n_fields] copied */
@@ -1222,6 +1252,9 @@ typedef struct dlp_batch_sampler {
     int (*save)(void *user, void *bytes);
     int (*restore)(void *user, const void *bytes, size_t n);
     void *user; /* borrowed until close */
+    /* Say why the last call failed: words for the pipe's error, valid until the next call. May be
+       NULL, and return NULL. */
+    const char *(*why)(void *user);
 } dlp_batch_sampler;
 
 typedef struct dlp_sampler_desc {
@@ -1244,6 +1277,10 @@ typedef struct dlp_sampler_desc {
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
     uint32_t rank, world_size; /* 0, 0: one rank */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+    /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
+       (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
+       pure, as function. NULL: that at another position of the epoch. */
+    uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
 } dlp_sampler_desc;
 
 typedef struct dlp_repeat_desc {
@@ -1261,6 +1298,120 @@ typedef struct dlp_repeat_desc {
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
+   >>mixing     DATASETS MIXED BY WEIGHTS
+   A mix is an order over several datasets laid end to end: first all items of dataset 0, then those
+   of dataset 1, and so on. Positions go to datasets by a fixed schedule, whose period is the sum of
+   the weights (divided by their greatest common divisor): in each period dataset d comes weights[d]
+   times, and at no position is it a whole item ahead of its share or behind it. Draws of a dataset
+   are counted over all epochs; the k-th takes item k % n_items of pass k / n_items, each pass
+   shuffled anew. So none comes twice in a pass, small datasets go round more often, and no dataset
+   is cut off at the same place by each epoch. Everything follows from (seed, epoch, position) in
+   constant time, so ranks, resume, padding and workers are as with any order. */
+
+enum {
+    DLP_MIX_ALL = 0, /* an epoch lasts until each dataset gave as many items as it has */
+    DLP_MIX_FIRST,   /* ... is over before one dataset gave more than it has */
+    DLP_MIX_LARGEST  /* ... until the dataset with most items gave as many as it has */
+};
+
+typedef struct dlp_mix_desc {
+    uint32_t n;                 /* required; datasets, 1..1024 */
+    int32_t shuffle;            /* 1: each pass in an order of its own; 0: 0, 1, 2.. */
+    const uint64_t *n_items;    /* required; [n] copied; each 1 or more, all together up to 2^48 */
+    const uint64_t *weights;    /* [n] copied; NULL: all alike; 0: never. Divided by their greatest
+                                   common divisor their sum is at most 2^20 */
+    uint64_t seed;              /* any value; the sampler's too */
+    uint64_t samples_per_epoch; /* 0: as until says; at most 2^48 */
+    int32_t until;              /* DLP_MIX_* */
+} dlp_mix_desc;
+
+typedef struct dlp_mix dlp_mix;
+
+/* Make a mix.
+   out: to be closed behind the pipes that use it; err: written on failure, may be NULL - returns
+   DLP_OK, DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates 4 bytes per
+   position of the period, 32 per dataset; a tenth of a second for the longest period.
+   Source: earliest deadline first on windows [j/w, (j+1)/w): Baruah, Cohen, Plaxton, Varvel,
+   Proportionate Progress, Algorithmica 15 (1996). */
+DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
+
+/* Let a sampler follow the mix: sets order, function, function_user, function_id, replacement, seed
+   and samples_per_epoch; the other fields stay. The pipe's dataset has dlp_mix_items items. A
+   replacement for a failed item comes from the same dataset. (Worker processes that begin by exec
+   build a mix of their own in shm.init and call dlp_mix_at in a function of the user's.)
+   mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
+DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to);
+
+/* Return the items of all datasets together: what dlp_dataset.n_items is to be. 0: mix is NULL. */
+DLPDEF uint64_t dlp_mix_items(const dlp_mix *mix);
+
+/* Return the dataset index at a position. Any thread; does not wait; some 50 ns. */
+DLPDEF uint64_t dlp_mix_at(const dlp_mix *mix, uint64_t epoch, uint64_t position);
+
+/* Say which item of which dataset an index is: for fetch.
+   dataset, item: written on success - returns DLP_OK, DLP_ERR_ARG (index past the items) - any
+   thread - does not wait. */
+DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item);
+
+/* Free the mix. NULL does nothing. */
+DLPDEF void dlp_mix_close(dlp_mix *mix);
+
+/* ---------------------------------------------------------------------------------------------
+   >>buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER
+   A batch of ragged items is padded to its longest. A batch sampler that knows lengths before the
+   fetch makes batches of items of like length, and can hold rows x longest under a budget of
+   tokens: the order's next `window` positions are sorted by length (ties by position), cut into
+   batches, and the batches of the window shuffled. So an item moves by less than a window, every
+   rank computes the same lists, and a state is 24 bytes: resuming reads one window, whatever has
+   gone before. While a window is given out the next one is read, a few items with each batch; what
+   is left for its turn is a counting sort, some ns per item (100 batches of 64: 0.1 ms). Windows
+   of 100,000 items and more want sampler.threaded = 1. */
+
+typedef struct dlp_buckets_desc {
+    uint64_t n_items;         /* required; the dataset's */
+    const uint32_t *lengths;  /* [n_items] tokens of each item; borrowed until dlp_buckets_close.
+                                 Read through at open. Or: */
+    uint32_t (*length)(void *user, uint64_t index); /* pure; called where the sampler runs */
+    void *length_user;
+    uint64_t lengths_id;      /* with length: your number for these lengths, part of a state's
+                                 fingerprint (of an array a hash is) */
+    uint32_t batch_size;      /* required; most rows of a batch, that of the pipe */
+    uint32_t window;          /* items sorted together, up to 2^24; 0: 100 batches. Rounded up to
+                                 whole batches (with max_tokens: to a multiple of divisible_by) */
+    uint64_t max_tokens;      /* most rows x longest in a (global) batch, padding counted; 0: no
+                                 bound. An item too long for it is an error that names it */
+    uint32_t divisible_by;    /* rows of a batch are a multiple of this, which divides batch_size;
+                                 so every world size that divides it gives each rank as many rows,
+                                 and the same global batches. 0: 1 */
+    int32_t shuffle;          /* 1: batches of a window in a keyed order, and items too (order NULL);
+                                 0: short ones first */
+    uint64_t seed;            /* any value */
+    int32_t last;             /* DLP_LAST_SHORT: all items come, the epoch's last rows fill no batch
+                                 (nor divisible_by). DLP_LAST_DROP: the positions that would be left
+                                 over are left out */
+    const dlp_sampler_desc *order; /* the order whose windows are sorted, any but BATCHES (a mix, a
+                                 subset); copied, what it points to is borrowed. NULL: all items,
+                                 shuffled or in turn as shuffle says */
+} dlp_buckets_desc;
+
+typedef struct dlp_buckets dlp_buckets;
+
+/* Make a batch sampler.
+   out: to be closed behind the pipe that uses it, one pipe at a time; err: written on failure, may
+   be NULL - returns DLP_OK, DLP_ERR_ARG (err->field names it; of lengths the message has the item
+   and its length), DLP_ERR_MEMORY - any thread - allocates 44 bytes per item of the window, and
+   the table of weights of a weighted order; reads all of lengths. */
+DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err);
+
+/* Let a sampler follow it: sets order, batches, function_id and seed; the other fields stay. The
+   pipe's batch_size is the buckets'. What DLP_ON_ERROR_REPLACE puts in a row may be longer.
+   b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
+DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
+
+/* Free it. NULL does nothing. */
+DLPDEF void dlp_buckets_close(dlp_buckets *b);
+
+/* ---------------------------------------------------------------------------------------------
    >>stages     WHO DOES THE WORK */
 
 enum {
@@ -1272,7 +1423,9 @@ enum {
 
 enum {
     DLP_DISPATCH_CLAIM = 0, /* workers claim runs of items by compare-and-swap */
-    DLP_DISPATCH_LANES      /* items are dealt to the worker that has the least to do */
+    DLP_DISPATCH_LANES,     /* items are dealt to the worker that has the least to do */
+    DLP_DISPATCH_BATCHES    /* a whole batch to each worker in turn: worker i of n works on batches
+                               whose sequence % n is i, and on no others */
 };
 
 enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ };
@@ -1311,6 +1464,19 @@ typedef struct dlp_fetch_desc {
     const dlp_dataset *dataset; /* copied; required */
     dlp_workers_desc workers;
 } dlp_fetch_desc;
+
+/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share. No workers
+   of its own: the fetch stage looks here before it calls fetch. Nothing is ever thrown out, so that
+   the share of items that fit is the share of later lookups that hit; order and bytes of batches
+   are the same with and without. Only for a fetch whose result depends on the index alone, not on
+   epoch, position or attempt (an item map behind the cache may, and still augments each time).
+   Items whose fetch calls dlp_item_random are not kept; nor those that failed or were left out.
+   Empty after a resume. */
+typedef struct dlp_cache_desc {
+    uint64_t bytes;           /* required: budget, 2^46 at most; one item's cell takes its rows and
+                                 lengths, each rounded up to 8 bytes, and 8 more. What is above the
+                                 cells for all items is not taken */
+} dlp_cache_desc;
 
 /* What a collate sees. Valid during the call only. It reads in, writes out; its cells are zeroed
    before. Rows with valid[] = 0 hold padding, or zeros. */
@@ -1459,12 +1625,13 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc);
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc);
 
-/* Let a stage pass its work to another. The chain is: sampler, [repeat], fetch, [item maps], batch,
-   [batch maps], [transfer]; what is in brackets may be missing.
+/* Let a stage pass its work to another. The chain is: sampler, [repeat], fetch, [cache],
+   [item maps], batch, [batch maps], [transfer]; what is in brackets may be missing.
    from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
    such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
    before - caller - does not wait or allocate. */
@@ -1579,7 +1746,16 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
 /* ---------------------------------------------------------------------------------------------
-   >>loader     ALL IN ONE CALL */
+   >>loader     ALL IN ONE CALL
+   Three ways to give items to N item workers. Order and bytes of the batches are the same.
+
+   economic     any worker takes the next items of any batch, oldest first. A batch is there soonest.
+                Memory: prefetch_factor + max_held batches, however many workers there are.
+   classic      a whole batch to each worker in turn, as PyTorch's DataLoader does; batch b is all
+                worker b % N's. For sources that like to see neighbours together, and to compare.
+                Memory: N x prefetch_factor + max_held batches. */
+
+enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC };
 
 typedef struct dlp_loader_desc {
     dlp_dataset dataset;         /* required */
@@ -1601,15 +1777,19 @@ typedef struct dlp_loader_desc {
     const dlp_device *device;    /* not NULL: a transfer stage on this device */
     int32_t device_buffers;
     int32_t transfer_threaded;
-    dlp_pipe_desc pipe;
+    dlp_pipe_desc pipe;          /* pipe.prefetch_factor is for each worker in a topology other than
+                                    the economic; num_workers times that is at most 4096 */
+    int32_t topology;            /* DLP_TOPOLOGY_*; sets workers.dispatch, but for the economic */
+    uint64_t cache_bytes;        /* 0: no cache; else as dlp_cache_desc.bytes */
 } dlp_loader_desc;
 
-/* Open, wire and start sampler -> repeat -> fetch -> batch [-> transfer].
+/* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
    nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
    Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
-   to any free worker, so that memory follows prefetch_factor and not the number of workers. */
+   to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
+   classic topology torch.utils.data.DataLoader. */
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1666,7 +1846,8 @@ enum {
     DLP_STAGE_MAP_ITEM,
     DLP_STAGE_BATCH,
     DLP_STAGE_MAP_BATCH,
-    DLP_STAGE_TRANSFER
+    DLP_STAGE_TRANSFER,
+    DLP_STAGE_CACHE
 };
 
 typedef struct dlp_stats {
@@ -1688,6 +1869,10 @@ typedef struct dlp_stats {
     uint32_t n_stages, n_workers;
     uint64_t plan_bytes;
     dlp_stage_stats stages[DLP_MAX_STAGES];
+    uint64_t cache_hits, cache_misses; /* items that the cache had, and had not */
+    uint64_t cache_bytes;       /* of cells in use */
+    uint64_t cache_capacity;    /* of all its cells; 0: there is no cache */
+    uint64_t cache_all_bytes;   /* of the cells that all items of the dataset would take */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -1888,6 +2073,91 @@ DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_manage
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out);
 
+/* ---------------------------------------------------------------------------------------------
+   >>files      ITEMS OUT OF FILES, MANY AT ONCE
+   A dataset whose items are local files, or stretches of files. Each worker keeps in_flight of them
+   under way at once: by an io_uring of its own on Linux 5.6 and later, else (the kernel is older,
+   or the system forbids it, or use_threads asks for it) by in_flight threads that pread. Orders and
+   bytes are the same. It pays where reading waits, for a disk or a network; a file that is in
+   memory already costs as much as by fetch, or a little more.
+
+     dlp_files_desc files_desc = {.n_items = n, .paths = paths, .fields = &field, .n_fields = 1};
+     dlp_files_open(&files, &files_desc, &err);
+     dlp_files_wire(files, &desc.dataset, &desc.workers); // desc: of the loader, or fetch_desc
+     desc.fetcher = DLP_FETCH_ASYNC;                      // without these three: one at a time
+     desc.in_flight = 16;
+     desc.async = dlp_files_async(files);
+     ... the pipe, until it is closed; dlp_files_close(files);
+
+   Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
+   ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
+   the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
+   behind that could still write into a row. What is no regular file is refused before it is read.
+   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. */
+
+enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
+
+/* Where an item's bytes are. locate finds fd -1, path at room, room empty, the rest 0. */
+typedef struct dlp_extent {
+    const char *path;        /* written into room, or a string that stays until close */
+    char *room;              /* DLP_FILES_ROOM bytes */
+    int32_t fd;              /* not -1: read this open file and leave it open; no path then */
+    uint64_t offset;         /* where the item begins */
+    uint64_t length;         /* its bytes; 0: to the file's end. With fd and a length the file may
+                                be a block device */
+} dlp_extent;
+
+typedef struct dlp_files_desc {
+    uint64_t n_items;        /* 1..2^48 */
+    const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start */
+    uint32_t n_fields;
+    int32_t use_threads;     /* 1: threads, also where io_uring is to be had */
+    const char *const *paths;/* [n_items] item i is the whole file paths[i]; borrowed until close */
+    int (*locate)(void *user, const dlp_item *item, dlp_extent *out); /* in place of paths; returns
+                                as fetch does; pure; called by all workers at once */
+    int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
+                             /* write item out of bytes, which are valid during the call; returns
+                                as fetch does; in the worker itself. NULL: direct */
+    void *user;              /* of all callbacks here; borrowed until close */
+    uint64_t max_bytes;      /* with a decode: most bytes of an item, 1..2^40; more of them is
+                                DLP_ERR_LENGTH. Direct: not used, field 0 says it */
+    int32_t direct;          /* 1: bytes go into field 0 also with a decode, which finds them there
+                                and writes the other fields */
+    int32_t in_flight;       /* files that a worker has in hand at once; 0: 16; 1..256; at least the
+                                stage's in_flight, of which more would wait */
+    int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
+    void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
+} dlp_files_desc;
+
+typedef struct dlp_files dlp_files;
+
+/* Make a source.
+   out: to be closed; desc: copied; err: written on failure, may be NULL - returns DLP_OK,
+   DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates its own record; files
+   are opened by workers. */
+DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err);
+
+/* Enter the source into a loader's desc, or a fetch stage's: n_items, fields, fetch and user of the
+   dataset (and fills_rows, where it writes every byte), worker_init, worker_exit and worker_user of
+   the workers. Before the pipe is made; any number of pipes may use one source. */
+DLPDEF void dlp_files_wire(dlp_files *files, dlp_dataset *dataset, dlp_workers_desc *workers);
+
+/* Return what DLP_FETCH_ASYNC wants; workers that begin from now on have a ring, or threads.
+   Lives as long as the source; before start. */
+DLPDEF const dlp_async *dlp_files_async(dlp_files *files);
+
+/* Tell how files will be read: "io_uring", or "threads: " and why. A worker that gets no ring of
+   its own (a limit on locked memory, say) has threads all the same. The source's, until close. */
+DLPDEF const char *dlp_files_backend(const dlp_files *files);
+
+/* Return the bytes that each worker allocates when it begins. They are not in the pipe's plan. */
+DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *files);
+
+/* Free the source.
+   files: NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses it: close
+   the pipe first) - any thread - does not wait. */
+DLPDEF int dlp_files_close(dlp_files *files);
+
 #ifdef __cplusplus
 }
 #endif
@@ -1915,15 +2185,21 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
+#include <poll.h>
 #include <sys/syscall.h>
 #endif
 
-/* DLPIPE_NO_FUTEX, DLPIPE_NO_MEMBARRIER, DLPIPE_NO_MEMFD [impl]: use the portable fall-back. */
+/* DLPIPE_NO_FUTEX, DLPIPE_NO_MEMBARRIER, DLPIPE_NO_MEMFD, DLPIPE_NO_URING [impl]: use the portable
+   fall-back. */
 #if !defined(__linux__)
+#ifndef DLPIPE_NO_URING
+#define DLPIPE_NO_URING
+#endif
 #ifndef DLPIPE_NO_FUTEX
 #define DLPIPE_NO_FUTEX
 #endif
@@ -2799,8 +3075,11 @@ DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return dlpi_absorb(dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), a), b), c);
 }
 
+static void dlpi_item_drew(const dlp_item *item);
+
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
+    if (item->internal != NULL) dlpi_item_drew(item);
     return dlpi_absorb(dlpi_absorb(h, item->position), salt);
 }
 
@@ -2909,8 +3188,22 @@ static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
     }
 }
 
-DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch) {
+/* The shape and the round keys of a network of p->n numbers, DLP_PERMUTATION_TABLE or more. */
+static void dlpi_permutation_rounds(dlp_permutation *p, uint64_t key) {
     uint32_t log2_n = 0;
+    while (p->n >> (log2_n + 1))
+        log2_n++;
+    p->right_bits = (log2_n + 1) / 2;
+    p->left_values = (uint32_t)((p->n - 1) >> p->right_bits) + 1;
+    p->rounds = log2_n < 12 ? 10 : log2_n < 15 ? 8 : 6;
+    for (uint32_t i = 0; i < p->rounds; i++) {
+        uint64_t word = dlpi_absorb(key, i);
+        p->key[2 * i] = (uint32_t)word;
+        p->key[2 * i + 1] = (uint32_t)(word >> 32);
+    }
+}
+
+DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch) {
     uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PERMUTATION, seed, epoch), n);
     if (n < 1 || n > DLPI_MAX_ITEMS)
         return DLP_ERR_ARG;
@@ -2922,16 +3215,7 @@ DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, u
         dlpi_permutation_shuffle(p, key);
         return DLP_OK;
     }
-    while (n >> (log2_n + 1))
-        log2_n++;
-    p->right_bits = (log2_n + 1) / 2;
-    p->left_values = (uint32_t)((n - 1) >> p->right_bits) + 1;
-    p->rounds = log2_n < 12 ? 10 : log2_n < 15 ? 8 : 6;
-    for (uint32_t i = 0; i < p->rounds; i++) {
-        uint64_t word = dlpi_absorb(key, i);
-        p->key[2 * i] = (uint32_t)word;
-        p->key[2 * i + 1] = (uint32_t)(word >> 32);
-    }
+    dlpi_permutation_rounds(p, key);
 #ifdef DLPI_ORDER_AVX2
     p->simd = __builtin_cpu_supports("avx2") ? 1 : 0;
 #endif
@@ -3207,6 +3491,10 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
         return dlpi_order_fault(err, "sampler.function",
                                 "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", (int)d->order);
+    if (d->replacement && d->order != DLP_ORDER_FUNCTION)
+        return dlpi_order_fault(err, "sampler.replacement",
+                                "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
+                                (int)d->order);
     return DLP_OK;
 }
 
@@ -3243,6 +3531,7 @@ typedef struct dlpi_order {
     const dlpi_alias *alias;   /* or NULL */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
+    uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
     dlp_permutation permutation;
 } dlpi_order;
 
@@ -3258,6 +3547,7 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     o->subset = d->subset;
     o->function = d->function;
     o->user = d->function_user;
+    o->replacement = d->replacement;
     o->buckets = dlpi_range_of(o->domain);
     if (d->order == DLP_ORDER_WEIGHTED) {
         o->alias = t + 1;
@@ -3331,8 +3621,658 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
     uint64_t positions = o->samples ? o->samples : o->domain;
     uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
+    if (o->replacement) {
+        index = o->replacement(o->user, epoch, position, random);
+        return !o->subset ? index : index < o->domain ? o->subset[index] : UINT64_MAX;
+    }
     dlpi_order_block(&view, epoch, other, 1, &index);
     return index;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-mixing     DATASETS MIXED BY WEIGHTS
+   The schedule of one period is a table: which dataset, and how many of it came before. It is made
+   as one processor would serve tasks whose j-th turn may run from floor(j * period / weight) on
+   and must have run before ceil((j + 1) * period / weight), earliest deadline first. The turns fill
+   the period exactly, and for one processor that rule meets all deadlines that can be met; so
+   every turn lies in its window, which is to say that counts are within one of their shares. */
+
+#define DLPI_MIX_DATASETS 1024
+#define DLPI_MIX_PERIOD ((uint64_t)1 << 20)
+#define DLPI_MIX_RANK_BITS 20 /* of a schedule's entry; the dataset is above them */
+#define DLPI_MIX_NOBODY UINT32_MAX
+
+enum { DLPI_DOMAIN_MIX = 32 }; /* part of every mix */
+
+typedef struct dlpi_mix_part {
+    uint64_t first;  /* index of its first item */
+    uint64_t items;
+    uint64_t weight; /* turns in a period */
+    uint64_t key;    /* of its shuffles */
+} dlpi_mix_part;
+
+struct dlp_mix {
+    uint64_t period, samples, total, seed, id;
+    uint32_t n;
+    int32_t shuffle;
+    uint32_t *schedule;  /* [period] dataset << DLPI_MIX_RANK_BITS | turns of it before */
+    dlpi_mix_part *part; /* [n] */
+};
+
+/* --- Shuffles ---
+
+   A number's place among n, without a table: a Feistel network from DLP_PERMUTATION_TABLE on; below,
+   where such networks are poor, swap-or-not: each round pairs x with k - x (mod n), and a keyed coin
+   of the pair says whether the two change places (Hoang, Morris, Rogaway, An Enciphering Scheme
+   Based on a Card Shuffle, CRYPTO 2012). A few hundred ns. */
+#define DLPI_MIX_ROUNDS 64
+
+static uint64_t dlpi_mix_small(uint64_t n, uint64_t key, uint64_t x) {
+    for (uint64_t r = 0; r < DLPI_MIX_ROUNDS; r++) {
+        uint64_t word = dlpi_absorb(key, r);
+        uint64_t turn = (uint64_t)(uint32_t)word * n >> 32;
+        uint64_t other = turn >= x ? turn - x : turn + n - x;
+        uint64_t pair = x > other ? x : other;
+        if (dlpi_mix(word + pair * DLPI_GOLDEN) >> 63) x = other;
+    }
+    return x;
+}
+
+static uint64_t dlpi_mix_shuffled(const dlpi_mix_part *part, uint64_t pass, uint64_t x) {
+    uint64_t key = dlpi_absorb(dlpi_absorb(part->key, pass), part->items);
+    dlp_permutation p;
+    if (part->items < DLP_PERMUTATION_TABLE) return dlpi_mix_small(part->items, key, x);
+    p.n = part->items; /* without its table, which is most of the bytes */
+    dlpi_permutation_rounds(&p, key);
+    do {
+        x = dlpi_permutation_step(&p, x);
+    } while (DLPI_UNLIKELY(x >= p.n));
+    return x;
+}
+
+/* --- The schedule --- */
+
+/* Turns that may run, by deadline, then dataset: a binary heap. */
+typedef struct dlpi_mix_heap {
+    uint32_t n;
+    uint32_t key[DLPI_MIX_DATASETS]; /* deadline << 10 | dataset; a deadline is at most 2^20 */
+} dlpi_mix_heap;
+
+static void dlpi_mix_push(dlpi_mix_heap *h, uint32_t key) {
+    uint32_t i = h->n++;
+    for (; i > 0 && h->key[(i - 1) / 2] > key; i = (i - 1) / 2) h->key[i] = h->key[(i - 1) / 2];
+    h->key[i] = key;
+}
+
+static uint32_t dlpi_mix_pop(dlpi_mix_heap *h) {
+    uint32_t top = h->key[0], last = h->key[--h->n], i = 0, child;
+    for (; (child = 2 * i + 1) < h->n; i = child) {
+        if (child + 1 < h->n && h->key[child + 1] < h->key[child]) child++;
+        if (h->key[child] >= last) break;
+        h->key[i] = h->key[child];
+    }
+    h->key[i] = last;
+    return top;
+}
+
+static uint32_t dlpi_mix_deadline(const dlp_mix *m, uint32_t d, uint64_t turn) {
+    uint64_t weight = m->part[d].weight;
+    return (uint32_t)(((turn + 1) * m->period + weight - 1) / weight) << 10 | d;
+}
+
+/* Entries of times to come hold the datasets whose next turn may run from then on: the first of
+   them, and link[] the others. */
+static void dlpi_mix_schedule(dlp_mix *m) {
+    uint32_t link[DLPI_MIX_DATASETS], turns[DLPI_MIX_DATASETS] = {0};
+    dlpi_mix_heap ready = {0};
+    for (uint64_t t = 0; t < m->period; t++) m->schedule[t] = DLPI_MIX_NOBODY;
+    for (uint32_t d = 0; d < m->n; d++)
+        if (m->part[d].weight > 0) dlpi_mix_push(&ready, dlpi_mix_deadline(m, d, 0));
+    for (uint64_t t = 0; t < m->period; t++) {
+        uint32_t d = m->schedule[t];
+        uint64_t from;
+        for (; d != DLPI_MIX_NOBODY; d = link[d])
+            dlpi_mix_push(&ready, dlpi_mix_deadline(m, d, turns[d]));
+        d = dlpi_mix_pop(&ready) & (DLPI_MIX_DATASETS - 1);
+        m->schedule[t] = d << DLPI_MIX_RANK_BITS | turns[d]++;
+        if (turns[d] == m->part[d].weight) continue;
+        from = turns[d] * m->period / m->part[d].weight;
+        if (from <= t + 1) {
+            dlpi_mix_push(&ready, dlpi_mix_deadline(m, d, turns[d]));
+        } else {
+            link[d] = m->schedule[from];
+            m->schedule[from] = d;
+        }
+    }
+}
+
+/* --- The length of an epoch --- */
+
+/* Positions in which, wherever they begin, dataset d comes at least `items` times: whole periods,
+   or, since counts are within one of their shares at both ends, the share of one more item. */
+static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
+    uint64_t w = part->weight, whole = (part->items + w - 1) / w;
+    uint64_t periods = (part->items + 1) / w, rest = (part->items + 1) % w, share;
+    if (whole > DLPI_MAX_ITEMS / m->period) return UINT64_MAX;
+    whole *= m->period;
+    share = periods * m->period + (rest * m->period + w - 1) / w;
+    return share < whole ? share : whole;
+}
+
+/* Positions in which it comes at most `items` times; 1 where there are none. */
+static uint64_t dlpi_mix_within(const dlp_mix *m, const dlpi_mix_part *part) {
+    uint64_t w = part->weight, whole = part->items / w;
+    uint64_t periods = (part->items - 1) / w, rest = (part->items - 1) % w, share;
+    if (whole > DLPI_MAX_ITEMS / m->period) return UINT64_MAX;
+    whole *= m->period;
+    share = periods * m->period + rest * m->period / w;
+    share = share > whole ? share : whole;
+    return share > 0 ? share : 1;
+}
+
+static uint64_t dlpi_mix_samples(const dlp_mix *m, int32_t until) {
+    uint64_t samples = until == DLP_MIX_FIRST ? UINT64_MAX : 0, most = 0;
+    for (uint32_t d = 0; d < m->n; d++) {
+        const dlpi_mix_part *part = &m->part[d];
+        uint64_t here;
+        if (part->weight == 0) continue;
+        here = until == DLP_MIX_FIRST ? dlpi_mix_within(m, part) : dlpi_mix_enough(m, part);
+        if (until == DLP_MIX_FIRST ? here < samples
+                                   : until == DLP_MIX_ALL ? here > samples : part->items > most)
+            samples = here;
+        if (part->items > most) most = part->items;
+    }
+    return samples;
+}
+
+/* --- Checks --- */
+
+static uint64_t dlpi_gcd(uint64_t a, uint64_t b) {
+    while (b != 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
+    dlpi_order_fault(err, "", "no memory for %s", what);
+    if (err) err->code = DLP_ERR_MEMORY, err->errnum = ENOMEM;
+    return DLP_ERR_MEMORY;
+}
+
+static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
+    uint64_t total = 0;
+    if (d->n < 1 || d->n > DLPI_MIX_DATASETS)
+        return dlpi_order_fault(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
+    if (!d->n_items) return dlpi_order_fault(err, "mix.n_items", "n_items is NULL");
+    for (uint32_t i = 0; i < d->n; i++) {
+        if (d->n_items[i] < 1 || d->n_items[i] > DLPI_MAX_ITEMS - total)
+            return dlpi_order_fault(err, "mix.n_items",
+                                    "n_items[%" PRIu32 "] is %" PRIu64
+                                    ": each must be 1 or more, the sum at most 2^48",
+                                    i, d->n_items[i]);
+        total += d->n_items[i];
+    }
+    if (d->shuffle < 0 || d->shuffle > 1)
+        return dlpi_order_fault(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
+                                (int)d->shuffle);
+    if (d->until < DLP_MIX_ALL || d->until > DLP_MIX_LARGEST)
+        return dlpi_order_fault(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
+                                (int)DLP_MIX_LARGEST);
+    if (d->samples_per_epoch > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "mix.samples_per_epoch",
+                                "samples_per_epoch is %" PRIu64 ", must be at most 2^48",
+                                d->samples_per_epoch);
+    return DLP_OK;
+}
+
+/* The weights' greatest common divisor and what they add up to when divided by it. */
+static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *period,
+                            dlp_error *err) {
+    uint64_t sum = 0, g = 0;
+    for (uint32_t i = 0; i < d->n; i++) g = dlpi_gcd(d->weights ? d->weights[i] : 1, g);
+    if (g == 0)
+        return dlpi_order_fault(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
+    for (uint32_t i = 0; i < d->n; i++) {
+        uint64_t w = d->weights ? d->weights[i] / g : 1;
+        if (w > DLPI_MIX_PERIOD - sum)
+            return dlpi_order_fault(err, "mix.weights",
+                                    "weights[%" PRIu32 "] = %" PRIu64 " takes the sum, divided by "
+                                    "the greatest common divisor %" PRIu64 ", above 2^20: round "
+                                    "the weights", i, d->weights[i], g);
+        sum += w;
+    }
+    *divisor = g;
+    *period = sum;
+    return DLP_OK;
+}
+
+static void dlpi_mix_fill(dlp_mix *m, const dlp_mix_desc *d, uint64_t divisor) {
+    m->n = d->n;
+    m->shuffle = d->shuffle;
+    m->seed = d->seed;
+    for (uint32_t i = 0; i < d->n; i++) {
+        dlpi_mix_part *part = &m->part[i];
+        part->first = m->total;
+        part->items = d->n_items[i];
+        part->weight = d->weights ? d->weights[i] / divisor : 1;
+        part->key = dlpi_hash_in(DLPI_DOMAIN_MIX, d->seed, i);
+        m->total += part->items;
+    }
+    m->samples = d->samples_per_epoch ? d->samples_per_epoch : dlpi_mix_samples(m, d->until);
+    m->id = dlpi_hash_in(DLPI_DOMAIN_MIX, (uint64_t)d->shuffle, d->n); /* the pipe has the seed */
+    for (uint32_t i = 0; i < d->n; i++)
+        m->id = dlpi_absorb(dlpi_absorb(m->id, m->part[i].items), m->part[i].weight);
+}
+
+/* --- The order --- */
+
+static const dlpi_mix_part *dlpi_mix_turn(const dlp_mix *m, uint64_t epoch, uint64_t position,
+                                          uint64_t *draw) {
+    uint64_t at = epoch * m->samples + position;
+    uint32_t entry = m->schedule[at % m->period];
+    const dlpi_mix_part *part = &m->part[entry >> DLPI_MIX_RANK_BITS];
+    *draw = at / m->period * part->weight + (entry & (DLPI_MIX_PERIOD - 1));
+    return part;
+}
+
+DLPDEF uint64_t dlp_mix_at(const dlp_mix *m, uint64_t epoch, uint64_t position) {
+    uint64_t draw;
+    const dlpi_mix_part *part = dlpi_mix_turn(m, epoch, position, &draw);
+    uint64_t pass = draw / part->items, item = draw % part->items;
+    return part->first + (m->shuffle ? dlpi_mix_shuffled(part, pass, item) : item);
+}
+
+static uint64_t dlpi_mix_function(void *user, uint64_t epoch, uint64_t position) {
+    return dlp_mix_at((const dlp_mix *)user, epoch, position);
+}
+
+static uint64_t dlpi_mix_replacement(void *user, uint64_t epoch, uint64_t position,
+                                     uint64_t random) {
+    uint64_t draw;
+    const dlpi_mix_part *part = dlpi_mix_turn((const dlp_mix *)user, epoch, position, &draw);
+    return part->first + dlpi_below(dlpi_range_of(part->items), random);
+}
+
+DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err) {
+    uint64_t divisor = 1, period = 1;
+    dlp_mix *m;
+    int rc;
+    if (!out || !desc) return dlpi_order_fault(err, "mix", "out or desc is NULL");
+    if ((rc = dlpi_mix_check(desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_mix_weights(desc, &divisor, &period, err)) != DLP_OK) return rc;
+    m = calloc(1, sizeof *m + desc->n * sizeof *m->part + period * sizeof *m->schedule);
+    if (!m) return dlpi_mix_no_memory(err, "the mix");
+    m->part = (dlpi_mix_part *)(m + 1);
+    m->schedule = (uint32_t *)(m->part + desc->n);
+    m->period = period;
+    dlpi_mix_fill(m, desc, divisor);
+    if (m->samples > DLPI_MAX_ITEMS) {
+        free(m);
+        return dlpi_order_fault(err, "mix.samples_per_epoch", "an epoch would have more than 2^48 "
+                                "samples: say how many");
+    }
+    dlpi_mix_schedule(m);
+    *out = m;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to) {
+    if (!mix || !to) return DLP_ERR_ARG;
+    to->order = DLP_ORDER_FUNCTION;
+    to->function = dlpi_mix_function;
+    to->replacement = dlpi_mix_replacement;
+    to->function_user = (void *)(uintptr_t)mix; /* which only reads it */
+    to->function_id = mix->id;
+    to->seed = mix->seed;
+    to->samples_per_epoch = mix->samples;
+    return DLP_OK;
+}
+
+DLPDEF uint64_t dlp_mix_items(const dlp_mix *mix) { return mix ? mix->total : 0; }
+
+DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item) {
+    uint32_t low = 0, high;
+    if (!mix || !dataset || !item || index >= mix->total) return DLP_ERR_ARG;
+    for (high = mix->n; high - low > 1;) { /* it lies in [low, high) */
+        uint32_t middle = low + (high - low) / 2;
+        if (mix->part[middle].first <= index) low = middle;
+        else high = middle;
+    }
+    *dataset = low;
+    *item = index - mix->part[low].first;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER */
+
+#define DLPI_BUCKETS_WINDOW ((uint64_t)1 << 24)
+#define DLPI_BUCKETS_ROWS (1u << 20)
+
+enum { DLPI_DOMAIN_BUCKETS = 33 }; /* part of every such order */
+
+/* The positions of a window: number * window on, in an epoch. */
+typedef struct dlpi_window {
+    uint64_t epoch, number;
+    uint32_t n, read; /* positions, and how many of them are in the arrays */
+    uint64_t *index;  /* [window] */
+    uint64_t *key;    /* [window] length << 32 | place in index */
+} dlpi_window;
+
+struct dlp_buckets {
+    dlp_buckets_desc d;
+    dlp_sampler_desc base;
+    dlpi_order order;
+    uint64_t positions; /* of an epoch that come */
+    uint64_t windows;   /* of an epoch */
+    uint64_t longest;   /* that an item may be */
+    uint64_t id;
+    void *table;        /* of a weighted order, or NULL */
+    dlpi_window now, ahead;
+    uint64_t *scratch;  /* [window] */
+    uint32_t *cut;      /* [window + 1] where the batches of now begin, in its sorted keys */
+    uint32_t batches, at, step; /* of now; given out; positions to read ahead with each */
+    dlp_permutation turn;       /* of the batches of now */
+    char why[256];
+};
+
+static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
+    return b->d.lengths ? b->d.lengths[index] : b->d.length(b->d.length_user, index);
+}
+
+/* Why an item can be in no batch. */
+static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
+    snprintf(b->why, sizeof b->why,
+             "item %" PRIu64 " has length %" PRIu32 ", but of max_tokens %" PRIu64
+             " a row can have %" PRIu64 " (divisible_by %" PRIu32 ")",
+             index, length, b->d.max_tokens, b->longest, b->d.divisible_by);
+    return -1;
+}
+
+static void dlpi_window_set(const dlp_buckets *b, dlpi_window *w, uint64_t epoch, uint64_t number) {
+    uint64_t left = b->positions - number * b->d.window;
+    w->epoch = epoch;
+    w->number = number;
+    w->n = left < b->d.window ? (uint32_t)left : b->d.window;
+    w->read = 0;
+}
+
+/* Read up to `most` more positions of a window. */
+static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
+    uint32_t from = w->read, n = w->n - from < most ? w->n - from : most;
+    dlpi_order_block(&b->order, w->epoch, w->number * b->d.window + from, n, w->index + from);
+    for (uint32_t i = from; i < from + n; i++) {
+        uint32_t length;
+        if (w->index[i] >= b->d.n_items) {
+            snprintf(b->why, sizeof b->why, "the order gave an index past the items");
+            return -1;
+        }
+        length = dlpi_buckets_length(b, w->index[i]);
+        if (length > b->longest) return dlpi_buckets_too_long(b, w->index[i], length);
+        w->key[i] = (uint64_t)length << 32 | i;
+    }
+    w->read = from + n;
+    return 0;
+}
+
+/* One pass of a counting sort by eleven bits of the keys. */
+static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
+    uint32_t begin[2048] = {0}, sum = 0;
+    for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
+    for (uint32_t k = 0; k < 2048; k++) {
+        uint32_t count = begin[k];
+        begin[k] = sum;
+        sum += count;
+    }
+    for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
+}
+
+/* Sort by length. Keys come in the order of their places, which each pass keeps. */
+static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < w->n; i++) all |= w->key[i];
+    for (int shift = 32; shift < 64 && all >> shift != 0; shift += 11) {
+        uint64_t *sorted = b->scratch;
+        dlpi_window_pass(w->key, sorted, w->n, shift);
+        b->scratch = w->key;
+        w->key = sorted;
+    }
+}
+
+/* Rows of the batch that begins at sorted place i: as many as the bounds leave, then down to a
+   multiple of divisible_by, unless it is all that is left. */
+static uint32_t dlpi_window_rows(const dlp_buckets *b, const dlpi_window *w, uint32_t i) {
+    uint32_t left = w->n - i, rows = 1, most = left < b->d.batch_size ? left : b->d.batch_size;
+    if (b->d.max_tokens == 0) rows = most;
+    while (rows < most && (rows + UINT64_C(1)) * (w->key[i + rows] >> 32) <= b->d.max_tokens) rows++;
+    return rows == left ? rows : rows - rows % b->d.divisible_by;
+}
+
+static void dlpi_window_cut(dlp_buckets *b) {
+    uint64_t key = dlpi_hash_in(DLPI_DOMAIN_BUCKETS, b->d.seed, b->now.epoch);
+    uint32_t i = 0;
+    for (b->batches = 0; i < b->now.n; b->batches++) {
+        b->cut[b->batches] = i;
+        i += dlpi_window_rows(b, &b->now, i);
+    }
+    b->cut[b->batches] = i;
+    b->step = (b->d.window + b->batches - 1) / b->batches;
+    dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
+}
+
+/* Make a window the present one, and begin to read the one behind it. */
+static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
+    bool last = number + 1 == b->windows;
+    if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
+        dlpi_window other = b->now;
+        b->now = b->ahead;
+        b->ahead = other;
+    } else {
+        dlpi_window_set(b, &b->now, epoch, number);
+    }
+    b->batches = b->at = b->ahead.n = 0;
+    if (dlpi_window_read(b, &b->now, b->now.n) != 0) return -1;
+    dlpi_window_sort(b, &b->now);
+    dlpi_window_cut(b);
+    dlpi_window_set(b, &b->ahead, last ? epoch + 1 : epoch, last ? 0 : number + 1);
+    return 0;
+}
+
+static int dlpi_buckets_begin(void *user, uint64_t epoch) {
+    return dlpi_buckets_seek((dlp_buckets *)user, epoch, 0);
+}
+
+static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
+    dlp_buckets *b = (dlp_buckets *)user;
+    uint32_t turn, from, n;
+    if (max < b->d.batch_size) {
+        snprintf(b->why, sizeof b->why, "the pipe's batch_size %" PRIu64 " is below the buckets', "
+                 "%" PRIu32, max, b->d.batch_size);
+        return -1;
+    }
+    if (b->at == b->batches) {
+        if (b->now.number + 1 >= b->windows) return 0;
+        if (dlpi_buckets_seek(b, epoch, b->now.number + 1) != 0) return -1;
+    }
+    turn = b->d.shuffle ? (uint32_t)dlp_permutation_at(&b->turn, b->at) : b->at;
+    from = b->cut[turn];
+    n = b->cut[turn + 1] - from;
+    for (uint32_t i = 0; i < n; i++) index[i] = b->now.index[(uint32_t)b->now.key[from + i]];
+    b->at++;
+    /* what is wrong there is told when its turn comes */
+    if (dlpi_window_read(b, &b->ahead, b->step) != 0) dlpi_window_set(b, &b->ahead, 0, 0);
+    return n;
+}
+
+static int dlpi_buckets_save(void *user, void *bytes) {
+    const dlp_buckets *b = (const dlp_buckets *)user;
+    uint64_t words[3] = {b->now.epoch, b->now.number, b->at};
+    memcpy(bytes, words, sizeof words);
+    return (int)sizeof words;
+}
+
+static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
+    dlp_buckets *b = (dlp_buckets *)user;
+    uint64_t words[3] = {0, UINT64_MAX, 0};
+    if (n == sizeof words) memcpy(words, bytes, sizeof words);
+    if (words[1] < b->windows) {
+        if (dlpi_buckets_seek(b, words[0], words[1]) != 0) return -1;
+        if (words[2] <= b->batches) {
+            b->at = (uint32_t)words[2];
+            return 0;
+        }
+    }
+    snprintf(b->why, sizeof b->why, "the state is of other buckets");
+    return -1;
+}
+
+static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->why; }
+
+/* --- Open --- */
+
+static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
+    uint32_t by = d->divisible_by ? d->divisible_by : 1;
+    if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+                                d->n_items);
+    if ((d->lengths != NULL) == (d->length != NULL))
+        return dlpi_order_fault(err, "buckets.lengths", "give lengths or length, and not both");
+    if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
+        return dlpi_order_fault(err, "buckets.batch_size",
+                                "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
+                                "divisible_by %" PRIu32, d->batch_size, by);
+    if (d->window > DLPI_BUCKETS_WINDOW)
+        return dlpi_order_fault(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
+                                d->window);
+    if (d->max_tokens != 0 && d->max_tokens < by)
+        return dlpi_order_fault(err, "buckets.max_tokens",
+                                "max_tokens is %" PRIu64 ", below divisible_by %" PRIu32,
+                                d->max_tokens, by);
+    if (d->shuffle < 0 || d->shuffle > 1)
+        return dlpi_order_fault(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
+                                (int)d->shuffle);
+    if (d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
+        return dlpi_order_fault(err, "buckets.last",
+                                "last is %d, must be DLP_LAST_SHORT or DLP_LAST_DROP",
+                                (int)d->last);
+    if (d->order && d->order->order == DLP_ORDER_BATCHES)
+        return dlpi_order_fault(err, "buckets.order", "order is DLP_ORDER_BATCHES, which has no "
+                                "positions to sort");
+    return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
+}
+
+/* Resolve what zero means. */
+static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
+    dlp_buckets_desc *d = &b->d;
+    uint64_t unit, window, samples;
+    if (d->order) b->base = *d->order;
+    else b->base.order = d->shuffle ? DLP_ORDER_SHUFFLED : DLP_ORDER_SEQUENTIAL;
+    if (!d->order) b->base.seed = d->seed;
+    if (d->divisible_by == 0) d->divisible_by = 1;
+    unit = d->max_tokens ? d->divisible_by : d->batch_size;
+    window = d->window ? d->window : UINT64_C(100) * d->batch_size;
+    if (window > DLPI_BUCKETS_WINDOW) window = DLPI_BUCKETS_WINDOW;
+    d->window = (uint32_t)((window + unit - 1) / unit * unit);
+    samples = dlpi_order_samples(&b->base, d->n_items);
+    b->positions = d->last == DLP_LAST_DROP ? samples - samples % unit : samples;
+    b->windows = (b->positions + d->window - 1) / d->window;
+    b->longest = d->max_tokens ? d->max_tokens / d->divisible_by : UINT32_MAX;
+    if (b->positions > 0) return DLP_OK;
+    return dlpi_order_fault(err, "buckets.last", "DLP_LAST_DROP leaves nothing of %" PRIu64
+                            " samples: a batch has %" PRIu64, samples, unit);
+}
+
+/* Look for items that are too long, and hash the lengths, four strands at once. */
+static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
+    uint64_t lane[4] = {1, 2, 3, 4};
+    *hash = b->d.lengths_id;
+    if (!b->d.lengths) return 0;
+    for (uint64_t i = 0; i < b->d.n_items; i++) {
+        uint32_t length = b->d.lengths[i];
+        if (length > b->longest) return dlpi_buckets_too_long(b, i, length);
+        lane[i & 3] = dlpi_absorb(lane[i & 3], length);
+    }
+    *hash = dlp_hash(lane[0], lane[1], lane[2], lane[3]);
+    return 0;
+}
+
+static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
+    const dlp_buckets_desc *d = &b->d;
+    const uint64_t words[] = {lengths, d->batch_size, d->window, d->max_tokens, d->divisible_by,
+                              (uint64_t)d->shuffle, (uint64_t)d->last, (uint64_t)b->base.order,
+                              b->base.seed, dlpi_order_params_hash(&b->base, d->n_items)};
+    b->id = dlpi_order_hash_array(dlpi_hash_in(DLPI_DOMAIN_BUCKETS, 0, 0), words,
+                                  sizeof words / sizeof *words);
+}
+
+static int dlpi_buckets_allocate(dlp_buckets *b, dlp_error *err) {
+    uint64_t table = dlpi_order_table_bytes(&b->base, b->d.n_items);
+    size_t n = b->d.window;
+    b->now.index = malloc(n * 8);
+    b->now.key = malloc(n * 8);
+    b->ahead.index = malloc(n * 8);
+    b->ahead.key = malloc(n * 8);
+    b->scratch = malloc(n * 8);
+    b->cut = malloc((n + 1) * sizeof *b->cut);
+    if (table) b->table = malloc(table);
+    if (b->now.index && b->now.key && b->ahead.index && b->ahead.key && b->scratch && b->cut &&
+        (b->table || !table))
+        return DLP_OK;
+    return dlpi_mix_no_memory(err, "the windows");
+}
+
+DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err) {
+    dlp_buckets *b;
+    uint64_t lengths;
+    int rc;
+    if (!out || !desc) return dlpi_order_fault(err, "buckets", "out or desc is NULL");
+    if ((rc = dlpi_buckets_check(desc, err)) != DLP_OK) return rc;
+    if ((b = calloc(1, sizeof *b)) == NULL) return dlpi_mix_no_memory(err, "the buckets");
+    b->d = *desc;
+    rc = dlpi_buckets_resolve(b, err);
+    if (rc == DLP_OK && dlpi_buckets_scan(b, &lengths) != 0)
+        rc = dlpi_order_fault(err, "buckets.lengths", "%s", b->why);
+    if (rc == DLP_OK) rc = dlpi_buckets_allocate(b, err);
+    if (rc != DLP_OK) {
+        dlp_buckets_close(b);
+        return rc;
+    }
+    dlpi_buckets_id(b, lengths);
+    dlpi_order_build(&b->base, b->d.n_items, b->table);
+    dlpi_order_init(&b->order, &b->base, b->d.n_items, b->table);
+    *out = b;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
+    if (!b || !to) return DLP_ERR_ARG;
+    to->order = DLP_ORDER_BATCHES;
+    to->batches.next = dlpi_buckets_next;
+    to->batches.begin = dlpi_buckets_begin;
+    to->batches.save = dlpi_buckets_save;
+    to->batches.restore = dlpi_buckets_restore;
+    to->batches.why = dlpi_buckets_why;
+    to->batches.user = b;
+    to->function_id = b->id;
+    to->seed = b->d.seed;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_buckets_close(dlp_buckets *b) {
+    if (!b) return;
+    free(b->now.index);
+    free(b->now.key);
+    free(b->ahead.index);
+    free(b->ahead.key);
+    free(b->scratch);
+    free(b->cut);
+    free(b->table);
+    free(b);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -3362,6 +4302,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    D1     done[i]           worker, after its rows     completers, next stage (D1)
    D2     scan              completer, after done      completers (D2)
    Y1     ready             completer of the last row  next stage, caller (Y1)
+   Z1     cache cell.word   worker that keeps an item  workers (Z1), see >>impl-cache
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
    B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
@@ -3402,7 +4343,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    an older monitor reads a newer region. What else changes takes a new DLPI_FORMAT. */
 enum { DLPI_REC_CTL = 1, DLPI_REC_WORKERS, DLPI_REC_SLOTS, DLPI_REC_CELLS, DLPI_REC_ITEM_CELLS,
        DLPI_REC_TRACE, DLPI_REC_TABLE, DLPI_REC_ORDER, DLPI_REC_LANES, DLPI_REC_PIPE,
-       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE, DLPI_REC_COUNT };
+       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE,
+       DLPI_REC_CACHE, DLPI_REC_COUNT };
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -3458,6 +4400,11 @@ typedef struct dlpi_field_rec {
     int64_t shape[DLP_MAX_DIMS];
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
+
+/* The cache: cells [n_cells] of cell_bytes each, from cells_at of the region on. */
+typedef struct dlpi_cache_rec {
+    uint64_t n_cells, cell_bytes, cells_at, n_items;
+} dlpi_cache_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
 typedef struct dlpi_share {
@@ -3534,6 +4481,8 @@ typedef struct dlpi_wblock {
     int32_t pid;
     int32_t restarts, died_by; /* the supervisor's words */
     int32_t pad0;
+    uint64_t cache_hits, cache_misses, cache_kept;
+    uint64_t cache_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
 } dlpi_wblock;
 
 /* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
@@ -3580,7 +4529,9 @@ _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 104, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, pad0) + 4, "no hidden padding");
+_Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
+_Static_assert(offsetof(dlpi_wblock, cache_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
+_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, cache_cell) + 8, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
@@ -3625,6 +4576,7 @@ typedef struct dlpi_stage {
     dlp_dataset dataset;
     dlp_batch_desc batching;
     dlp_transfer_desc transfer;
+    dlp_cache_desc cache;
     dlp_device device;
     dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
     char field_names[DLP_MAX_FIELDS][32];
@@ -3666,6 +4618,7 @@ typedef struct dlpi_worker {
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
     const char *bad_field; /* the one whose length is wrong, or NULL */
+    uint32_t drew;        /* 1: the callback called dlp_item_random */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
@@ -3786,6 +4739,8 @@ struct dlp_pipe {
     int huge_pages; /* DLP_HUGE_* */
     void *shm;      /* what dlpipe_shm.h keeps */
     uint64_t off_fields, off_share, share_bytes;
+    uint64_t cache_bytes; /* its budget, 0: no cache */
+    uint64_t cache_cells, cache_cell_bytes, cache_items, off_cache, off_cache_rec;
     dlpi_share *share; /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
@@ -3980,6 +4935,15 @@ static void dlpi_ring_worker(dlpi_sbell *sb, uint32_t worker) {
     if ((DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) return; /* B1 */
     DLPI_ADD_SEQ(&bell->word, 1u);                            /* B1 -> B1 */
     dlpi_futex_wake(&bell->word, 1, bit, (int)sb->shared);
+}
+
+/* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
+   batches go to workers in turn, the one that may take it. */
+static void dlpi_ring_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
+    dlpi_sbell *sb = &p->bells[st->work];
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES)
+        dlpi_ring_worker(sb, (uint32_t)(b % (uint64_t)st->n_workers));
+    else dlpi_ring(sb, (uint32_t)st->n_workers, n);
 }
 
 /* A waiter that is alone on its flag and word: feeder thread, transfer thread. */
@@ -4272,8 +5236,11 @@ static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
 }
 
 static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64, what, got);
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
+                   got, why ? ": " : "", why ? why : "");
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     e.epoch = p->feed.epoch;
     dlpi_ctl_fail(p, DLPI_NOBODY, &e);
@@ -4318,6 +5285,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint64_t sum = 0, n = 0;
     uint32_t shift = 0;
     uint32_t at_once = (uint32_t)(st->n_workers < p->cpus ? st->n_workers : p->cpus);
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < st->n_workers; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
@@ -4481,6 +5449,12 @@ static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         return;
     }
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
+        uint64_t most = (uint64_t)st->n_workers;
+        for (uint64_t i = n < most ? n : most; i > 0; i--)
+            dlpi_ring_batch(p, st, p->feed.published - i, 1);
+        return;
+    }
     if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
     dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
@@ -4547,7 +5521,7 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
     if (n == 0) return;
     if (next != NULL && next->w.num_workers > 0) {
         DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
-        dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, n);
+        for (uint64_t b = first; b != p->feed.published; b++) dlpi_ring_batch(p, next, b, 1);
     } else if (next == NULL && p->xfer && p->xfer->transfer.threaded) {
         dlpi_ring_transfer(p->ctl);
     } else {
@@ -4792,6 +5766,12 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
     return false;
 }
 
+/* May this worker take work on batch b? */
+static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
+    return w->st->w.dispatch != DLP_DISPATCH_BATCHES ||
+           b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
+}
+
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -4810,7 +5790,8 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
             if (b == tail) break;
         }
         w->tail_seen = tail;
-        if (dlpi_find_in(w, b, hints, t, &all)) return true;
+        all = true;
+        if (dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all)) return true;
         if (all && b == w->low) w->low = b + 1;
     }
     w->tail_seen = tail;
@@ -4864,8 +5845,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
         /* R1 -> R1 */
         if (dlpi_freed(p, next, &whole)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
         if (next->n_producers > 0) dlpi_deal(p, next, w->id, b, 0);
-        else if (next->w.num_workers > 0)
-            dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
+        else if (next->w.num_workers > 0) dlpi_ring_batch(p, next, b, 1);
         else dlpi_ring_caller(p->ctl, UINT64_MAX);
     } else if (p->xfer && p->xfer->transfer.threaded) {
         dlpi_ring_transfer(p->ctl);
@@ -4886,8 +5866,7 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     /* R1 -> R1 */
     if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
     if (next->n_producers > 0) dlpi_deal(p, next, w->id, t->b, t->unit);
-    else if (next->w.num_workers > 0)
-        dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
+    else if (next->w.num_workers > 0) dlpi_ring_batch(p, next, t->b, 1);
     else dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
@@ -4915,12 +5894,14 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlpi_ready_wake(p, w, t);
 }
 
-/* Look again for units freed again in stages first..last. */
+/* Look again for units freed again in stages first..last; where batches go to workers in turn, only
+   one of them can take what was freed: all look. */
 static void dlpi_rewind(dlp_pipe *p, int first, int last) {
     for (int k = first; k <= last; k++) {
+        const dlpi_stage *st = p->work[k];
+        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
         DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
-        if (p->work[k]->w.num_workers > 0)
-            dlpi_ring(&p->bells[k], (uint32_t)p->work[k]->n_workers, 1);
+        if (st->w.num_workers > 0) dlpi_ring(&p->bells[k], (uint32_t)st->n_workers, n);
     }
     dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
@@ -5020,6 +6001,140 @@ static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
     }
     if (DLPI_LOAD_SEQ(&w->bell->rewind) == w->rewind_seen) return false; /* R1 <- R1 */
     return dlpi_find(w, t);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
+   A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
+     0                            empty
+     (index + 1) << 15 | w + 1    worker w (among all) writes it: nobody else touches the bytes
+     (index + 1) << 15            full, for ever: its bytes are only read from then on
+   A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads it.
+   The number of the cell stands in the worker's own block (Z2) from before the claim until behind
+   that store: so whoever recovers a dead worker knows the one cell that it may have left half
+   written, and empties it, if the word says that it is the dead one's. */
+
+#define DLPI_CACHE_WRITER 15
+_Static_assert(DLP_MAX_STAGES * DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
+
+typedef struct dlpi_cache_cell {
+    uint64_t word; /* Z1 */
+    uint8_t bytes[8];
+} dlpi_cache_cell;
+
+static void dlpi_item_drew(const dlp_item *item) { /* also by threads of the callback's own */
+    DLPI_STORE_RLX(&((dlpi_worker *)item->internal)->drew, 1u);
+}
+
+static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); }
+
+static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
+    uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        bytes += dlpi_round8(p->items.at[f].row_bytes);
+        if (p->items.at[f].f.ragged) bytes += 8;
+    }
+    return bytes;
+}
+
+static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
+    return index < p->cache_cells ? index : index % p->cache_cells;
+}
+
+static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
+    return (dlpi_cache_cell *)(void *)(p->region + p->off_cache + cell * p->cache_cell_bytes);
+}
+
+static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
+
+/* Write the item's row from the cache; false: it is not there. The index is one of the dataset. */
+static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
+    const uint8_t *from = cell->bytes;
+    if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) { /* Z1 <- Z1 */
+        dlpi_bump(&w->wb->cache_misses, 1);
+        return false;
+    }
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, should we die */
+    DLPI_STORE_RLX(&w->wb->current, w->item.index); /* for observers */
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        memcpy(w->data[f], from, d->row_bytes);
+        from += dlpi_round8(d->row_bytes);
+        if (!d->f.ragged) continue;
+        memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
+        from += 8;
+    }
+    dlpi_bump(&w->wb->cache_hits, 1);
+    return true;
+}
+
+/* Keep the row that fetch has just written, if its cell is nobody's. */
+static void dlpi_cache_put(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index), empty = 0;
+    dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
+    uint8_t *to = cell->bytes;
+    if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
+    DLPI_STORE_RLX(&w->wb->cache_cell, at + 1);  /* Z2 to recovery; the swap keeps it before */
+    if (DLPI_CAS_SEQ(&cell->word, &empty, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
+        for (uint32_t f = 0; f < p->items.n; f++) {
+            const dlpi_field *d = &p->items.at[f];
+            memcpy(to, w->data[f], d->row_bytes);
+            to += dlpi_round8(d->row_bytes);
+            if (!d->f.ragged) continue;
+            memcpy(to, &w->length[f], 8);
+            to += 8;
+        }
+        DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
+        dlpi_bump(&w->wb->cache_kept, 1);
+    }
+    DLPI_STORE_REL(&w->wb->cache_cell, UINT64_C(0)); /* Z2: behind the full word */
+}
+
+/* The cell that a dead worker may have been writing. */
+static void dlpi_cache_recover(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    uint64_t at = DLPI_LOAD_SEQ(&w->wb->cache_cell); /* Z2 of a dead worker */
+    uint64_t *word, seen;
+    if (at == 0 || at > p->cache_cells) return;
+    word = &dlpi_cache_cell_at(p, at - 1)->word;
+    seen = DLPI_LOAD_SEQ(word); /* Z1 <- Z1 */
+    if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
+        DLPI_STORE_SEQ(word, UINT64_C(0)); /* Z1 -> Z1 */
+    DLPI_STORE_SEQ(&w->wb->cache_cell, UINT64_C(0)); /* Z2 */
+}
+
+/* Cells for all items, or as many as the budget has room for. */
+static void dlpi_cache_layout(dlp_pipe *p) {
+    uint64_t n;
+    if (p->cache_bytes == 0) return;
+    p->cache_cell_bytes = dlpi_cache_cell_bytes(p);
+    n = p->cache_bytes / p->cache_cell_bytes;
+    p->cache_items = p->fetch->dataset.n_items;
+    p->cache_cells = n < p->cache_items ? n : p->cache_items;
+}
+
+static void dlpi_cache_describe(const dlp_pipe *p, dlpi_cache_rec *r) {
+    r->n_cells = p->cache_cells;
+    r->cell_bytes = p->cache_cell_bytes;
+    r->cells_at = p->off_cache;
+    r->n_items = p->cache_items;
+}
+
+static void dlpi_cache_stats(const dlp_pipe *p, dlp_stats *out) {
+    uint64_t kept = 0;
+    if (p->cache_cells == 0) return;
+    for (int i = 0; i < p->n_workers; i++) {
+        const dlpi_wblock *wb = p->workers[i].wb;
+        out->cache_hits += DLPI_LOAD_RLX(&wb->cache_hits); /* statistics, here and below */
+        out->cache_misses += DLPI_LOAD_RLX(&wb->cache_misses);
+        kept += DLPI_LOAD_RLX(&wb->cache_kept);
+    }
+    out->cache_bytes = kept * p->cache_cell_bytes;
+    out->cache_capacity = p->cache_cells * p->cache_cell_bytes;
+    out->cache_all_bytes = p->cache_items * p->cache_cell_bytes;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -5349,6 +6464,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     dlp_item *it = &w->item;
     bool zero = w->st->work == 0 && !p->fetch->dataset.fills_rows;
+    bool cached = w->st->work == 0 && p->cache_cells > 0;
     int what = DLPI_ROW_AGAIN;
     uint32_t rec = 0;
     for (bool first = true; what == DLPI_ROW_AGAIN; first = false) {
@@ -5357,6 +6473,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         it->row = row;
         if (!t->plain || !first) rec = dlpi_slot_rec(p, t->slot)[row];
         it->attempt = dlpi_rec_tries(rec);
+        if (cached && it->index < p->cache_items && dlpi_cache_get(w, t, row)) return DLPI_ROW_DONE;
         if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
         if (zero)
             for (uint32_t f = 0; f < p->items.n; f++)
@@ -5371,6 +6488,8 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (DLPI_LIKELY(rc == 0)) rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
             rc = dlpi_row_lengths(w, t, row);
+        if (rc == 0 && cached && w->drew == 0) dlpi_cache_put(w);
+        w->drew = 0;
         if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
         what = dlpi_row_failed(w, t, row, rc);
         dlpi_failure_forget(w);
@@ -5993,7 +7112,8 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     }
     /* B1 */
     if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 || (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) {
-        if (found) dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
+        if (found && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+            dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
     }
     if (found) dlpi_unit_run(w, &t);
 }
@@ -6275,6 +7395,7 @@ __attribute__((unused)) /* but by dlpipe_shm.h */
 static void dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
+    dlpi_cache_recover(w);
     for (uint32_t s = 0; s < p->n_slots; s++) dlpi_recover_slot(w, s, why);
     DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
     DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
@@ -7065,7 +8186,7 @@ static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
     bool batch = st->kind == DLP_STAGE_BATCH || st->kind == DLP_STAGE_MAP_BATCH;
     DLPI_RANGE(w->num_workers, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
     DLPI_RANGE(w->placement, 0, 1, "placement", "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES");
-    DLPI_RANGE(w->dispatch, 0, 1, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_LANES");
+    DLPI_RANGE(w->dispatch, 0, DLP_DISPATCH_BATCHES, "dispatch", "DLP_DISPATCH_*");
     DLPI_RANGE(w->on_error, 0, batch ? 0 : 2, "on_error",
                batch ? "DLP_ON_ERROR_RAISE for a stage of whole batches" : "DLP_ON_ERROR_*");
     DLPI_RANGE(w->retries, 0, 100, "retries", "0..100");
@@ -7221,7 +8342,7 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 
 /* The order of kinds in a chain. */
 static int dlpi_kind_rank(int kind) {
-    static const int8_t rank[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const int8_t rank[] = {0, 1, 2, 3, 5, 6, 7, 8, 4}; /* a cache comes behind fetch */
     return rank[kind];
 }
 
@@ -7236,7 +8357,8 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (rank < before || (rank == before && !many))
             return dlpi_bad_graph(p, st->name,
                                   "this stage can't follow the one before it; the order is "
-                                  "sampler, repeat, fetch, item maps, batch, batch maps, transfer");
+                                  "sampler, repeat, fetch, cache, item maps, batch, batch maps, "
+                                  "transfer");
         before = rank;
         visited |= 1u << at;
         if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
@@ -7244,6 +8366,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->kind == DLP_STAGE_FETCH) p->fetch = st;
         if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
         if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
+        if (st->kind == DLP_STAGE_CACHE) p->cache_bytes = st->cache.bytes;
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
@@ -7405,6 +8528,17 @@ static uint64_t dlpi_pow2(uint64_t n) {
     return v;
 }
 
+/* A cache without room for an item would be one in name only. */
+static int dlpi_check_cache(dlp_pipe *p) {
+    char range[64];
+    uint64_t least = dlpi_cache_cell_bytes(p);
+    const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
+    if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
+    snprintf(range, sizeof range, "%" PRIu64 " (one item) to 2^46", least);
+    DLPI_RANGE(st->cache.bytes, (int64_t)least, (int64_t)DLPI_CELL_MAX, "cache.bytes", range);
+    return DLP_OK;
+}
+
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
@@ -7431,7 +8565,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     if ((rc = dlpi_check_stream(p)) != DLP_OK) return rc;
     ds = &p->fetch->dataset;
     rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    if (rc != DLP_OK) return rc;
+    if (rc != DLP_OK || (rc = dlpi_check_cache(p)) != DLP_OK) return rc;
     p->staged = p->batcher->collate != NULL;
     p->cell_end = p->batcher;
     for (int i = 0; i < p->n_work; i++) /* a batch that is half changed is collated again */
@@ -7564,6 +8698,9 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_trace =
         dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
     p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
+    dlpi_cache_layout(p);
+    if (p->cache_cells > 0) p->off_cache_rec = dlpi_take_bytes(&at, sizeof(dlpi_cache_rec), 8);
+    p->off_cache = dlpi_take_bytes(&at, p->cache_cells * p->cache_cell_bytes, 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
@@ -7596,6 +8733,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "batch slots: fields", p->n_slots, p->cell_stride);
     dlpi_plan_add(plan, "batch slots: row records", p->n_slots, p->slot_stride);
     dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
+    dlpi_plan_add(plan, "cache cells", p->cache_cells, p->cache_cell_bytes);
     if (p->xfer)
         dlpi_plan_add(plan, "device buffers", (uint64_t)p->xfer->transfer.device_buffers,
                       dlpi_device_bytes(p));
@@ -7969,6 +9107,10 @@ static void dlpi_region_init(dlp_pipe *p) {
     dlpi_fields_describe(p, (dlpi_field_rec *)(void *)(p->region + p->off_fields));
     dlpi_region_record(r, DLPI_REC_FIELDS, p->off_fields, sizeof(dlpi_field_rec), p->batches.n);
     if (p->share_bytes > 0) dlpi_region_record(r, DLPI_REC_SHARE, p->off_share, p->share_bytes, 1);
+    if (p->cache_cells > 0) {
+        dlpi_cache_describe(p, (dlpi_cache_rec *)(void *)(p->region + p->off_cache_rec));
+        dlpi_region_record(r, DLPI_REC_CACHE, p->off_cache_rec, sizeof(dlpi_cache_rec), 1);
+    }
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
@@ -8478,6 +9620,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->plan_bytes = p->plan_bytes;
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_stats(p, &p->stages[i], &out->stages[i]);
     dlpi_ready_stats(p, out);
+    dlpi_cache_stats(p, out);
 }
 
 static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
@@ -9507,6 +10650,854 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-files      ITEMS OUT OF FILES, MANY AT ONCE
+   A worker has in_flight records (dlpi_file). One is free; or at work: opened, measured, read until
+   it has its bytes; or over, in the order in which they came to an end; settled, by the driver, it
+   is free again. One at work is with the kernel (each has one entry in the ring at most, so that
+   neither of its queues can overflow), or with a thread of the crew. What goes wrong is kept in the
+   record as a number, and put into words when it is settled: only the driver may speak of an item.
+
+   The kernel writes into rows only as long as the process lives: buffered reads copy in the context
+   of one of its threads. And worker_exit waits until no request is left, for the rows' sake.
+
+     label  who stores                        who loads
+     IO1    driver: tail of submissions       the kernel, in io_uring_enter
+     IO2    the kernel: tail of completions   driver; the entries before it are written
+     IO3    driver: head of completions       the kernel: room again
+     IO4    crew: a file is over              driver, before it sleeps: one more is in the list */
+
+enum { DLPI_FILES_MOST = 256 };
+
+#ifndef DLPI_FILE_READ_MOST /* bytes that one read is asked for; tests want less */
+#define DLPI_FILE_READ_MOST (UINT32_C(1) << 30)
+#endif
+
+enum {
+    DLPI_FILE_FINE,
+    DLPI_FILE_NO_OPEN,
+    DLPI_FILE_NO_STAT,
+    DLPI_FILE_IRREGULAR,
+    DLPI_FILE_OUTSIDE,   /* the stretch is not within the file */
+    DLPI_FILE_TOO_BIG,
+    DLPI_FILE_TOO_SMALL,
+    DLPI_FILE_RAGGED,    /* not a whole number of rows */
+    DLPI_FILE_NO_READ,
+    DLPI_FILE_SHRANK
+};
+
+typedef struct dlpi_file {
+    struct dlpi_file *next;  /* in the list that it is in */
+    dlp_item *item;
+    dlp_extent at;
+    uint8_t *buffer;         /* for decode; NULL: direct */
+    uint8_t *to;             /* where its bytes go */
+    uint64_t size, want, got;/* of the file, where known; of the item */
+    int fd;                  /* -1: not open */
+    int what, errnum;        /* DLPI_FILE_*: what went wrong */
+} dlpi_file;
+
+typedef struct dlpi_files_list {
+    dlpi_file *first, *last;
+} dlpi_files_list;
+
+typedef struct dlpi_sqe { /* io_uring's, include/uapi/linux/io_uring.h */
+    uint8_t opcode, flags;
+    uint16_t ioprio;
+    int32_t fd;
+    uint64_t offset, address;
+    uint32_t bytes, op_flags;
+    uint64_t user_data, rest[3];
+} dlpi_sqe;
+
+typedef struct dlpi_cqe {
+    uint64_t user_data;
+    int32_t result;
+    uint32_t flags;
+} dlpi_cqe;
+
+typedef struct dlpi_uring {
+    int fd; /* -1: none */
+    void *map, *sqe_map;
+    size_t map_bytes, sqe_bytes;
+    uint32_t *sq_tail, *cq_head, *cq_tail;
+    uint32_t sq_mask, cq_mask;
+    uint32_t tail, queued; /* of these many the kernel does not know yet */
+    dlpi_sqe *sqe;
+    dlpi_cqe *cqe;
+} dlpi_uring;
+
+struct dlp_files {
+    dlp_files_desc d;
+    dlp_async async;
+    int asked;           /* for async: workers make a ring or a crew */
+    uint32_t users;      /* U2: workers of this process */
+    uint64_t capacity;   /* most bytes of an item */
+    uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
+    bool ragged;         /* field 0 is */
+    bool ring;           /* this system has io_uring */
+    char backend[96];
+};
+
+typedef struct dlpi_files_worker {
+    dlp_files *files;
+    void *state;               /* what the user's worker_init left */
+    dlpi_file *file;           /* [in_flight] */
+    void *memory;              /* rooms and buffers */
+    dlpi_uring uring;
+    pthread_mutex_t lock;      /* of the lists, and of what follows */
+    pthread_cond_t work;       /* there is something to do, or to end */
+    pthread_cond_t room;       /* a record is free */
+    dlpi_files_list free, todo, over;
+    int at_work;               /* todo's, and those that the ring or the crew has */
+    int stop, waits;           /* the driver sleeps */
+    uint32_t over_word;        /* IO4 */
+    int n_crew;
+    pthread_t *crew;           /* [in_flight] */
+} dlpi_files_worker;
+
+static void dlpi_files_put(dlpi_files_list *l, dlpi_file *q) {
+    q->next = NULL;
+    if (l->first == NULL) l->first = q;
+    else l->last->next = q;
+    l->last = q;
+}
+
+static dlpi_file *dlpi_files_take(dlpi_files_list *l) {
+    dlpi_file *q = l->first;
+    if (q) l->first = q->next;
+    return q;
+}
+
+/* ---- one file, step by step ---- */
+
+static bool dlpi_file_fails(dlpi_file *q, int what, int errnum) {
+    q->what = what;
+    q->errnum = errnum;
+    return false;
+}
+
+static void dlpi_file_close(dlpi_file *q) {
+    if (q->fd >= 0 && q->at.fd < 0) close(q->fd);
+    q->fd = -1;
+}
+
+/* Does an item of want bytes fit? */
+static bool dlpi_file_fits(const dlp_files *f, dlpi_file *q) {
+    if (q->want > f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_BIG, 0);
+    if (!f->d.direct) return true;
+    if (!f->ragged && q->want < f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_SMALL, 0);
+    if (q->want % f->unit != 0) return dlpi_file_fails(q, DLPI_FILE_RAGGED, 0);
+    return true;
+}
+
+/* It is open: what is there to read? Returns whether there is anything. */
+static bool dlpi_file_measure(const dlp_files *f, dlpi_file *q) {
+    struct stat st;
+    q->want = q->at.length;
+    if (q->at.fd < 0 || q->at.length == 0) {
+        if (fstat(q->fd, &st) != 0) return dlpi_file_fails(q, DLPI_FILE_NO_STAT, errno);
+        if (!S_ISREG(st.st_mode))
+            return dlpi_file_fails(q, DLPI_FILE_IRREGULAR, S_ISDIR(st.st_mode) ? EISDIR : 0);
+        q->size = (uint64_t)st.st_size;
+        if (q->at.offset > q->size || q->at.length > q->size - q->at.offset)
+            return dlpi_file_fails(q, DLPI_FILE_OUTSIDE, 0);
+        if (q->want == 0) q->want = q->size - q->at.offset;
+    }
+    return dlpi_file_fits(f, q) && q->want > 0;
+}
+
+/* O_NONBLOCK: who opens a pipe that nobody writes to would wait for ever. On regular files it means
+   nothing to open, but io_uring would take it for a wish not to wait for the disk. */
+#define DLPI_FILE_OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+
+/* fd: as open returned it, or -errno. Returns whether there is anything to read. */
+static bool dlpi_file_opened(const dlp_files *f, dlpi_file *q, int fd) {
+    if (fd < 0) return dlpi_file_fails(q, DLPI_FILE_NO_OPEN, -fd);
+    q->fd = fd;
+    if (!dlpi_file_measure(f, q)) return false;
+    if (q->at.fd < 0) (void)fcntl(fd, F_SETFL, 0);
+    return true;
+}
+
+static uint32_t dlpi_file_rest(const dlpi_file *q) {
+    uint64_t rest = q->want - q->got;
+    return rest < DLPI_FILE_READ_MOST ? (uint32_t)rest : DLPI_FILE_READ_MOST;
+}
+
+/* n: as pread returned it, or -errno. Returns whether there is more to read. */
+static bool dlpi_file_got(dlpi_file *q, int64_t n) {
+    if (n < 0) return dlpi_file_fails(q, DLPI_FILE_NO_READ, (int)-n);
+    if (n == 0) return dlpi_file_fails(q, DLPI_FILE_SHRANK, 0);
+    q->got += (uint64_t)n;
+    return q->got < q->want;
+}
+
+static void dlpi_file_read_all(dlpi_file *q) {
+    int64_t n;
+    do {
+        do n = pread(q->fd, q->to + q->got, dlpi_file_rest(q), (off_t)(q->at.offset + q->got));
+        while (n < 0 && errno == EINTR);
+    } while (dlpi_file_got(q, n < 0 ? -errno : n));
+}
+
+static int dlpi_file_open_now(const dlpi_file *q) {
+    int fd;
+    if (q->at.fd >= 0) return q->at.fd;
+    do fd = open(q->at.path, DLPI_FILE_OPEN_FLAGS);
+    while (fd < 0 && errno == EINTR);
+    return fd < 0 ? -errno : fd;
+}
+
+/* All of it, in this thread. */
+static void dlpi_file_run(const dlp_files *f, dlpi_file *q) {
+    if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
+    dlpi_file_close(q);
+}
+
+/* Ask where item is. Returns 0, or what locate returned. */
+static int dlpi_file_begin(const dlp_files *f, dlpi_file *q, dlp_item *item) {
+    int rc = 0;
+    char *room = q->at.room;
+    q->item = item;
+    q->to = q->buffer ? q->buffer : item->data[0];
+    q->size = q->want = q->got = 0;
+    q->what = q->errnum = 0;
+    q->fd = -1;
+    memset(&q->at, 0, sizeof q->at);
+    q->at.fd = -1;
+    q->at.path = q->at.room = room;
+    room[0] = 0;
+    if (f->d.paths) q->at.path = f->d.paths[item->index];
+    else rc = f->d.locate(f->d.user, item, &q->at);
+    q->at.room = room; /* whatever locate made of it */
+    if (rc == 0 && q->at.path == NULL && q->at.fd < 0)
+        return dlp_item_fail(item, EINVAL, "there is no path for this item");
+    if (rc == 0 && q->at.offset > INT64_MAX)
+        return dlp_item_fail(item, EINVAL, "offset %" PRIu64 " is past any file", q->at.offset);
+    return rc;
+}
+
+/* How messages call the file: the end of a long path says more than its beginning. */
+static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
+    size_t n;
+    if (q->at.fd >= 0) {
+        snprintf(buf, size, "file descriptor %d", q->at.fd);
+        return buf;
+    }
+    n = strlen(q->at.path);
+    if (n < size) return q->at.path;
+    snprintf(buf, size, "...%s", q->at.path + n - (size - 4));
+    return buf;
+}
+
+static int dlpi_file_complain(const dlp_files *f, const dlpi_file *q) {
+    char buf[152];
+    const char *name = dlpi_file_name(q, buf, sizeof buf);
+    switch (q->what) {
+    case DLPI_FILE_NO_OPEN: return dlp_item_fail(q->item, q->errnum, "%s: cannot be opened", name);
+    case DLPI_FILE_NO_STAT: return dlp_item_fail(q->item, q->errnum, "%s: fstat failed", name);
+    case DLPI_FILE_IRREGULAR:
+        return dlp_item_fail(q->item, q->errnum, "%s: %s", name,
+                             q->errnum ? "is a directory" : "is no regular file");
+    case DLPI_FILE_OUTSIDE:
+        return dlp_item_fail(q->item, 0,
+                             "%s: has %" PRIu64 " bytes, the item has %" PRIu64 " from %" PRIu64,
+                             name, q->size, q->at.length, q->at.offset);
+    case DLPI_FILE_TOO_BIG:
+    case DLPI_FILE_TOO_SMALL:
+        dlp_item_fail(q->item, 0, "%s: %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
+                      f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
+        return DLP_ERR_LENGTH;
+    case DLPI_FILE_RAGGED:
+        dlp_item_fail(q->item, 0, "%s: %" PRIu64 " bytes are not whole rows of %" PRIu64, name,
+                      q->want, f->unit);
+        return DLP_ERR_LENGTH;
+    case DLPI_FILE_NO_READ:
+        return dlp_item_fail(q->item, q->errnum, "%s: cannot be read, at byte %" PRIu64, name,
+                             q->at.offset + q->got);
+    default:
+        return dlp_item_fail(q->item, 0, "%s: ended after %" PRIu64 " of %" PRIu64 " bytes", name,
+                             q->got, q->want);
+    }
+}
+
+/* Make an item of what was read. Returns what fetch returns. */
+static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
+    const dlp_files *f = w->files;
+    if (q->what != DLPI_FILE_FINE) return dlpi_file_complain(f, q);
+    if (f->d.direct && f->ragged) q->item->length[0] = q->got / f->unit;
+    if (f->d.decode == NULL) return 0;
+    return f->d.decode(f->d.user, w->state, q->item, q->to, q->got);
+}
+
+/* ---- io_uring ---- */
+
+#if !defined(DLPIPE_NO_URING)
+#ifndef SYS_io_uring_setup /* the same everywhere but on alpha */
+#define SYS_io_uring_setup 425
+#define SYS_io_uring_enter 426
+#define SYS_io_uring_register 427
+#endif
+
+typedef struct dlpi_uring_params { /* struct io_uring_params */
+    uint32_t sq_entries, cq_entries, flags, thread_cpu, thread_idle, features, wq_fd, rest[3];
+    struct {
+        uint32_t head, tail, mask, entries, flags, dropped, array, rest[3];
+    } sq;
+    struct {
+        uint32_t head, tail, mask, entries, overflow, cqes, flags, rest[3];
+    } cq;
+} dlpi_uring_params;
+
+_Static_assert(sizeof(dlpi_sqe) == 64 && sizeof(dlpi_cqe) == 16, "io_uring's layout");
+_Static_assert(sizeof(dlpi_uring_params) == 120, "io_uring's layout");
+
+enum {
+    DLPI_URING_OPENAT = 18,
+    DLPI_URING_READ = 22,
+    DLPI_URING_SINGLE_MMAP = 1,        /* of features */
+    DLPI_URING_PROBE = 8,              /* of io_uring_register */
+    DLPI_URING_OPS = 64,
+    DLPI_URING_SQES_AT = 0x10000000    /* offset in the ring's file */
+};
+
+/* Has the kernel both operations? */
+static bool dlpi_uring_can(int fd) {
+    struct {
+        uint8_t last, n;
+        uint16_t rest0;
+        uint32_t rest[3];
+        struct {
+            uint8_t op, rest0;
+            uint16_t flags; /* 1: supported */
+            uint32_t rest;
+        } op[DLPI_URING_OPS];
+    } probe;
+    memset(&probe, 0, sizeof probe);
+    return syscall(SYS_io_uring_register, fd, DLPI_URING_PROBE, &probe, DLPI_URING_OPS) == 0 &&
+           (probe.op[DLPI_URING_OPENAT].flags & 1) != 0 &&
+           (probe.op[DLPI_URING_READ].flags & 1) != 0;
+}
+
+static void dlpi_uring_close(dlpi_uring *u) {
+    if (u->map) munmap(u->map, u->map_bytes);
+    if (u->sqe_map) munmap(u->sqe_map, u->sqe_bytes);
+    if (u->fd >= 0) close(u->fd);
+    memset(u, 0, sizeof *u);
+    u->fd = -1;
+}
+
+static void *dlpi_uring_map(int fd, size_t bytes, off_t at) {
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, at);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+static int dlpi_uring_maps(dlpi_uring *u, const dlpi_uring_params *p) {
+    size_t sq = p->sq.array + p->sq_entries * sizeof(uint32_t);
+    size_t cq = p->cq.cqes + p->cq_entries * sizeof(dlpi_cqe);
+    uint8_t *base;
+    u->map_bytes = sq > cq ? sq : cq;
+    u->sqe_bytes = p->sq_entries * sizeof(dlpi_sqe);
+    u->map = dlpi_uring_map(u->fd, u->map_bytes, 0);
+    if (u->map) u->sqe_map = dlpi_uring_map(u->fd, u->sqe_bytes, DLPI_URING_SQES_AT);
+    if (u->sqe_map == NULL) return errno;
+    base = u->map;
+    u->sq_tail = (uint32_t *)(void *)(base + p->sq.tail);
+    u->cq_head = (uint32_t *)(void *)(base + p->cq.head);
+    u->cq_tail = (uint32_t *)(void *)(base + p->cq.tail);
+    u->sq_mask = p->sq_entries - 1;
+    u->cq_mask = p->cq_entries - 1;
+    u->cqe = (dlpi_cqe *)(void *)(base + p->cq.cqes);
+    u->sqe = u->sqe_map;
+    for (uint32_t i = 0; i < p->sq_entries; i++) /* entry i is always at place i */
+        ((uint32_t *)(void *)(base + p->sq.array))[i] = i;
+    return 0;
+}
+
+/* Make a ring for n requests. Returns 0 or errno. */
+static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
+    dlpi_uring_params p;
+    int rc;
+    memset(u, 0, sizeof *u);
+    memset(&p, 0, sizeof p);
+    u->fd = (int)syscall(SYS_io_uring_setup, n, &p);
+    if (u->fd < 0) return errno;
+    rc = ENOSYS;
+    if ((p.features & DLPI_URING_SINGLE_MMAP) != 0 && dlpi_uring_can(u->fd))
+        rc = dlpi_uring_maps(u, &p);
+    if (rc != 0) dlpi_uring_close(u);
+    return rc;
+}
+
+/* Give the kernel what is queued. Returns 0, also where it took only some, or errno. */
+static int dlpi_uring_enter(dlpi_uring *u) {
+    long n;
+    DLPI_STORE_REL(u->sq_tail, u->tail); /* IO1 -> IO1: the entries before it */
+    while (u->queued > 0) {
+        n = syscall(SYS_io_uring_enter, u->fd, u->queued, 0u, 0u, NULL, (size_t)0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno == EAGAIN || errno == EBUSY ? 0 : errno;
+        if (n == 0) break;
+        u->queued -= (uint32_t)n;
+    }
+    return 0;
+}
+
+/* Sleep until there is a completion, or the time is over. */
+static void dlpi_uring_wait(const dlpi_uring *u, int timeout_ms) {
+    struct pollfd p = {u->fd, POLLIN, 0};
+    (void)poll(&p, 1, timeout_ms);
+}
+
+static dlpi_sqe *dlpi_uring_put(dlpi_uring *u, uint8_t opcode, const dlpi_file *q) {
+    dlpi_sqe *e = &u->sqe[u->tail++ & u->sq_mask];
+    memset(e, 0, sizeof *e);
+    e->opcode = opcode;
+    e->user_data = (uint64_t)(uintptr_t)q;
+    u->queued++;
+    return e;
+}
+
+static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
+    uint32_t head = DLPI_LOAD_RLX(u->cq_head); /* ours */
+    if (head == DLPI_LOAD_ACQ(u->cq_tail)) return false; /* IO2 <- IO2 */
+    *out = u->cqe[head & u->cq_mask];
+    DLPI_STORE_REL(u->cq_head, head + 1); /* IO3 -> IO3 */
+    return true;
+}
+#else
+static void dlpi_uring_close(dlpi_uring *u) { u->fd = -1; }
+static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
+    DLPI_UNUSED(n);
+    memset(u, 0, sizeof *u);
+    u->fd = -1;
+    return ENOSYS;
+}
+#endif
+
+/* ---- files by io_uring ---- */
+
+static void dlpi_files_over(dlpi_files_worker *w, dlpi_file *q) {
+    dlpi_file_close(q);
+    w->at_work--;
+    dlpi_files_put(&w->over, q);
+}
+
+#if !defined(DLPIPE_NO_URING)
+static void dlpi_files_ring_read(dlpi_files_worker *w, const dlpi_file *q) {
+    dlpi_sqe *e = dlpi_uring_put(&w->uring, DLPI_URING_READ, q);
+    e->fd = q->fd;
+    e->offset = q->at.offset + q->got;
+    e->address = (uint64_t)(uintptr_t)(q->to + q->got);
+    e->bytes = dlpi_file_rest(q);
+}
+
+static void dlpi_files_ring_begin(dlpi_files_worker *w, dlpi_file *q) {
+    dlpi_sqe *e;
+    w->at_work++;
+    if (q->at.fd >= 0) {
+        if (dlpi_file_opened(w->files, q, q->at.fd)) dlpi_files_ring_read(w, q);
+        else dlpi_files_over(w, q);
+        return;
+    }
+    e = dlpi_uring_put(&w->uring, DLPI_URING_OPENAT, q);
+    e->fd = AT_FDCWD;
+    e->address = (uint64_t)(uintptr_t)q->at.path;
+    e->op_flags = DLPI_FILE_OPEN_FLAGS;
+}
+
+/* A request came back. What the kernel would not do by the ring is done here, which is seldom. */
+static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result) {
+    bool refused = result == -EAGAIN || result == -EINTR || result == -EOPNOTSUPP;
+    bool more;
+    if (q->fd < 0) more = dlpi_file_opened(w->files, q, refused ? dlpi_file_open_now(q) : result);
+    else if (refused) more = (dlpi_file_read_all(q), false);
+    else more = dlpi_file_got(q, result);
+    if (more) dlpi_files_ring_read(w, q);
+    else dlpi_files_over(w, q);
+}
+
+/* Let the ring move. Returns 0 or errno. */
+static int dlpi_files_ring_move(dlpi_files_worker *w) {
+    dlpi_cqe e;
+    int rc = dlpi_uring_enter(&w->uring);
+    while (rc == 0 && dlpi_uring_take(&w->uring, &e))
+        dlpi_files_ring_step(w, (dlpi_file *)(uintptr_t)e.user_data, e.result);
+    if (rc == 0 && w->uring.queued > 0) rc = dlpi_uring_enter(&w->uring); /* their next steps */
+    return rc;
+}
+
+/* Wait until the kernel has nothing of ours: it may write where requests point. */
+static void dlpi_files_ring_drain(dlpi_files_worker *w) {
+    dlpi_cqe e;
+    while (w->at_work > (int)w->uring.queued) {
+        while (dlpi_uring_take(&w->uring, &e)) {
+            dlpi_file *q = (dlpi_file *)(uintptr_t)e.user_data;
+            if (q->fd < 0) q->fd = e.result;
+            dlpi_files_over(w, q);
+        }
+        if (w->at_work > (int)w->uring.queued) dlpi_uring_wait(&w->uring, 100);
+    }
+}
+#endif
+
+/* ---- files by threads ---- */
+
+static void *dlpi_files_crew_thread(void *arg) {
+    dlpi_files_worker *w = arg;
+    dlpi_file *q;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (w->todo.first == NULL && !w->stop) pthread_cond_wait(&w->work, &w->lock);
+        if (w->stop) break;
+        q = dlpi_files_take(&w->todo);
+        pthread_mutex_unlock(&w->lock);
+        dlpi_file_run(w->files, q);
+        pthread_mutex_lock(&w->lock);
+        dlpi_files_over(w, q);
+        DLPI_ADD_SEQ(&w->over_word, 1u); /* IO4 -> IO4 */
+        if (w->waits) dlpi_futex_wake(&w->over_word, 1, UINT32_MAX, 0);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static void dlpi_files_crew_begin(dlpi_files_worker *w, dlpi_file *q) {
+    pthread_mutex_lock(&w->lock);
+    w->at_work++;
+    dlpi_files_put(&w->todo, q);
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void dlpi_files_crew_wait(dlpi_files_worker *w, uint64_t ns) {
+    uint32_t word = DLPI_LOAD_SEQ(&w->over_word); /* IO4 <- IO4: before the list */
+    pthread_mutex_lock(&w->lock);
+    w->waits = w->over.first == NULL;
+    pthread_mutex_unlock(&w->lock);
+    if (w->waits) dlpi_futex_wait(&w->over_word, word, UINT32_MAX, ns, 0);
+    pthread_mutex_lock(&w->lock);
+    w->waits = 0;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void dlpi_files_crew_end(dlpi_files_worker *w) {
+    pthread_mutex_lock(&w->lock);
+    w->stop = 1;
+    pthread_cond_broadcast(&w->work);
+    pthread_mutex_unlock(&w->lock);
+    for (int i = 0; i < w->n_crew; i++) pthread_join(w->crew[i], NULL);
+    w->n_crew = 0;
+}
+
+/* Returns 0 if there is one thread at least, or errno. */
+static int dlpi_files_crew_start(dlpi_files_worker *w) {
+    int rc = 0;
+    while (w->n_crew < w->files->d.in_flight && rc == 0) {
+        rc = pthread_create(&w->crew[w->n_crew], NULL, dlpi_files_crew_thread, w);
+        if (rc == 0) w->n_crew++;
+    }
+    return w->n_crew > 0 ? 0 : rc;
+}
+
+/* ---- what a pipe calls ---- */
+
+static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool waits) {
+    dlpi_file *q;
+    pthread_mutex_lock(&w->lock);
+    while (waits && w->free.first == NULL) pthread_cond_wait(&w->room, &w->lock);
+    q = dlpi_files_take(&w->free);
+    pthread_mutex_unlock(&w->lock);
+    return q;
+}
+
+static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
+    pthread_mutex_lock(&w->lock);
+    dlpi_files_put(&w->free, q);
+    pthread_cond_signal(&w->room);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static int dlpi_files_no_worker(const dlp_item *item) {
+    return dlp_item_fail(item, 0, "a source of files wants the workers that dlp_files_wire sets");
+}
+
+/* dlp_dataset.fetch: the whole file, now. */
+static int dlpi_files_fetch(void *user, dlp_item *item) {
+    const dlp_files *f = user;
+    dlpi_files_worker *w = item->worker_state;
+    dlpi_file *q;
+    int rc;
+    if (w == NULL || w->files != f) return dlpi_files_no_worker(item);
+    q = dlpi_files_get(w, true);
+    rc = dlpi_file_begin(f, q, item);
+    if (rc == 0) {
+        dlpi_file_run(f, q);
+        rc = dlpi_file_settle(w, q);
+    }
+    dlpi_files_give(w, q);
+    return rc;
+}
+
+static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
+    const dlp_files *f = user;
+    dlpi_files_worker *w = worker_state;
+    dlpi_file *q;
+    int rc;
+    if (w == NULL || w->files != f) return dlpi_files_no_worker(item);
+    q = dlpi_files_get(w, false);
+    if (q == NULL) return DLP_FULL;
+    rc = dlpi_file_begin(f, q, item);
+    if (rc != 0) {
+        dlpi_files_give(w, q);
+        return rc;
+    }
+#if !defined(DLPIPE_NO_URING)
+    if (w->uring.fd >= 0) {
+        dlpi_files_ring_begin(w, q);
+        return 0;
+    }
+#endif
+    dlpi_files_crew_begin(w, q);
+    return 0;
+}
+
+/* Settle what is over. At most one that failed, as the last: a worker keeps the words of one. */
+static int dlpi_files_settle(dlpi_files_worker *w, dlp_item **done, int *code, int max) {
+    int n = 0, rc = 0;
+    while (n < max && rc == 0) {
+        dlpi_file *q;
+        pthread_mutex_lock(&w->lock);
+        q = dlpi_files_take(&w->over);
+        pthread_mutex_unlock(&w->lock);
+        if (q == NULL) break;
+        rc = dlpi_file_settle(w, q);
+        done[n] = q->item;
+        code[n++] = rc;
+        dlpi_files_give(w, q);
+    }
+    return n;
+}
+
+static bool dlpi_files_idle(dlpi_files_worker *w) {
+    bool idle;
+    pthread_mutex_lock(&w->lock);
+    idle = w->at_work == 0 && w->over.first == NULL;
+    pthread_mutex_unlock(&w->lock);
+    return idle;
+}
+
+/* Sleep until something may have moved, or for ns. */
+static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
+#if !defined(DLPIPE_NO_URING)
+    if (w->uring.fd >= 0) {
+        if (w->at_work > (int)w->uring.queued) dlpi_uring_wait(&w->uring, (int)(ns / 1000000u) + 1);
+        else dlpi_nap(1000000); /* the kernel is short of memory for requests */
+        return;
+    }
+#endif
+    dlpi_files_crew_wait(w, ns);
+}
+
+static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int *code, int max,
+                           int timeout_ms) {
+    dlpi_files_worker *w = worker_state;
+    uint64_t until = 0, now;
+    int n;
+    DLPI_UNUSED(user);
+    for (;;) {
+#if !defined(DLPIPE_NO_URING)
+        if (w->uring.fd >= 0 && dlpi_files_ring_move(w) != 0) return DLP_ERR_SYSTEM;
+#endif
+        n = dlpi_files_settle(w, done, code, max);
+        if (n > 0 || timeout_ms == DLP_NOWAIT || dlpi_files_idle(w)) return n;
+        now = dlpi_now_ns();
+        if (until == 0)
+            until = now + (timeout_ms > 0 ? (uint64_t)timeout_ms * 1000000u : DLPI_SLEEP_NS);
+        if (now >= until) return 0;
+        dlpi_files_wait(w, until - now < DLPI_SLEEP_NS ? until - now : DLPI_SLEEP_NS);
+    }
+}
+
+static uint64_t dlpi_files_stride(const dlp_files *f) { /* of a record's room and buffer */
+    return DLP_FILES_ROOM + (f->d.direct ? 0 : (f->d.max_bytes + 63) & ~UINT64_C(63));
+}
+
+static void dlpi_files_worker_free(dlpi_files_worker *w) {
+    if (w == NULL) return;
+    if (w->files) {
+        dlpi_uring_close(&w->uring);
+        pthread_mutex_destroy(&w->lock);
+        pthread_cond_destroy(&w->work);
+        pthread_cond_destroy(&w->room);
+        DLPI_ADD_SEQ(&w->files->users, UINT32_MAX); /* U2 -> U2 */
+    }
+    free(w->memory);
+    free(w->file);
+    free(w->crew);
+    free(w);
+}
+
+static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
+    size_t n = (size_t)f->d.in_flight, stride = (size_t)dlpi_files_stride(f);
+    dlpi_files_worker *w = calloc(1, sizeof *w);
+    if (w == NULL) return NULL;
+    w->file = calloc(n, sizeof *w->file);
+    w->crew = calloc(n, sizeof *w->crew);
+    if (w->file == NULL || w->crew == NULL || posix_memalign(&w->memory, 64, n * stride) != 0) {
+        dlpi_files_worker_free(w);
+        return NULL;
+    }
+    w->files = f;
+    DLPI_ADD_SEQ(&f->users, 1u); /* U2 -> U2 */
+    w->uring.fd = -1;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->work, NULL);
+    pthread_cond_init(&w->room, NULL);
+    for (size_t i = 0; i < n; i++) {
+        dlpi_file *q = &w->file[i];
+        q->at.room = (char *)w->memory + i * stride;
+        q->buffer = f->d.direct ? NULL : (uint8_t *)w->memory + i * stride + DLP_FILES_ROOM;
+        q->fd = -1;
+        dlpi_files_put(&w->free, q);
+    }
+    return w;
+}
+
+/* Nothing of ours is left with the kernel or a thread, and no file open. */
+static void dlpi_files_worker_stop(dlpi_files_worker *w) {
+    dlpi_files_crew_end(w);
+#if !defined(DLPIPE_NO_URING)
+    if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
+#endif
+    for (int i = 0; i < w->files->d.in_flight; i++) dlpi_file_close(&w->file[i]);
+}
+
+static int dlpi_files_worker_init(void *user, int worker, void **state) {
+    dlp_files *f = user;
+    dlpi_files_worker *w = dlpi_files_worker_new(f);
+    int rc = w ? 0 : ENOMEM;
+    if (rc == 0 && f->asked)
+        if (!f->ring || dlpi_uring_open(&w->uring, (uint32_t)f->d.in_flight) != 0)
+            rc = dlpi_files_crew_start(w);
+    if (rc == 0 && f->d.worker_init) rc = f->d.worker_init(f->d.user, worker, &w->state);
+    if (rc == 0) {
+        *state = w;
+        return 0;
+    }
+    if (w) dlpi_files_worker_stop(w);
+    dlpi_files_worker_free(w);
+    return rc;
+}
+
+static void dlpi_files_worker_exit(void *user, int worker, void *state) {
+    dlp_files *f = user;
+    dlpi_files_worker *w = state;
+    dlpi_files_worker_stop(w);
+    if (f->d.worker_exit) f->d.worker_exit(f->d.user, worker, w->state);
+    dlpi_files_worker_free(w);
+}
+
+/* ---- the source ---- */
+
+static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no such field */
+    uint64_t n, each = dlpi_dtype_bytes(f->dtype ? f->dtype : DLP_U8);
+    if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
+    n = dlpi_shape_count(f->shape, f->ndim);
+    return n > DLPI_CELL_MAX ? 0 : n * each;
+}
+
+/* The first thing that is wrong with a desc, or NULL. */
+static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
+#define DLPI_WRONG(condition, name, text) \
+    if (condition) return *field = (name), (text)
+    DLPI_WRONG(d->n_items == 0 || d->n_items > UINT64_C(1) << 48, "n_items", "1 to 2^48 items");
+    DLPI_WRONG(d->fields == NULL || d->n_fields == 0, "fields", "there must be one at least");
+    DLPI_WRONG((d->paths == NULL) == (d->locate == NULL), "paths", "paths or locate, not both");
+    DLPI_WRONG(d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST, "in_flight", "0 to 256");
+    DLPI_WRONG(d->decode && !d->direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40),
+               "max_bytes", "with a decode 1 to 2^40");
+    DLPI_WRONG((d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0, "fields[0]",
+               "a dtype of 8 to 64 bits, a shape of 1 and more");
+    return NULL;
+#undef DLPI_WRONG
+}
+
+static void dlpi_files_choose(dlp_files *f) {
+    dlpi_uring u;
+    int rc;
+    if (f->d.use_threads) {
+        dlpi_copy_text(f->backend, sizeof f->backend, "threads: use_threads is set");
+        return;
+    }
+    rc = dlpi_uring_open(&u, 1);
+    dlpi_uring_close(&u);
+    f->ring = rc == 0;
+    if (f->ring) dlpi_copy_text(f->backend, sizeof f->backend, "io_uring");
+    else
+        snprintf(f->backend, sizeof f->backend, "threads: io_uring is %s here (errno %d)",
+                 rc == EPERM || rc == EACCES ? "forbidden" : "not to be had", rc);
+}
+
+DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err) {
+    const char *field = "", *wrong;
+    dlp_files *f;
+    if (out == NULL || desc == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
+                              out ? "desc" : "out");
+    wrong = dlpi_files_wrong(desc, &field);
+    if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
+    f = calloc(1, sizeof *f);
+    if (f == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
+    f->d = *desc;
+    f->d.direct = desc->direct || desc->decode == NULL;
+    f->d.in_flight = desc->in_flight ? desc->in_flight : 16;
+    f->capacity = f->d.max_bytes;
+    if (f->d.direct) {
+        f->ragged = desc->fields[0].ragged != 0;
+        f->capacity = dlpi_files_field_bytes(desc->fields);
+        f->unit = f->ragged ? f->capacity / (uint64_t)desc->fields[0].shape[0] : f->capacity;
+    }
+    f->async.submit = dlpi_files_submit;
+    f->async.reap = dlpi_files_reap;
+    dlpi_files_choose(f);
+    *out = f;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_files_wire(dlp_files *f, dlp_dataset *dataset, dlp_workers_desc *workers) {
+    dataset->n_items = f->d.n_items;
+    dataset->fields = f->d.fields;
+    dataset->n_fields = f->d.n_fields;
+    if (f->d.direct && f->d.n_fields == 1) dataset->fills_rows = 1;
+    dataset->fetch = dlpi_files_fetch;
+    dataset->user = f;
+    workers->worker_init = dlpi_files_worker_init;
+    workers->worker_exit = dlpi_files_worker_exit;
+    workers->worker_user = f;
+}
+
+DLPDEF const dlp_async *dlp_files_async(dlp_files *f) {
+    f->asked = 1;
+    return &f->async;
+}
+
+DLPDEF const char *dlp_files_backend(const dlp_files *f) { return f->backend; }
+
+DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *f) {
+    uint64_t each = dlpi_files_stride(f) + sizeof(dlpi_file) + sizeof(pthread_t);
+    if (f->asked && f->ring) each += sizeof(dlpi_sqe) + 2 * sizeof(dlpi_cqe) + sizeof(uint32_t);
+    return sizeof(dlpi_files_worker) + (uint64_t)f->d.in_flight * each;
+}
+
+DLPDEF int dlp_files_close(dlp_files *f) {
+    if (f == NULL) return DLP_OK;
+    if (DLPI_LOAD_SEQ(&f->users) != 0) return DLP_ERR_BUSY; /* U2 <- U2 */
+    free(f);
+    return DLP_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
 DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, ...) {
@@ -9643,6 +11634,15 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     st->dataset.fields = st->fields;
     st->item = desc->dataset->fetch;
     st->user = desc->dataset->user;
+    return dlpi_added(p, st);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, DLP_STAGE_CACHE, "cache", NULL)) == NULL) return dlpi_add_refused(p);
+    DLPI_RANGE(desc->bytes, 1, (int64_t)DLPI_CELL_MAX, "cache.bytes", "1..2^46");
+    st->cache = *desc;
     return dlpi_added(p, st);
 }
 
@@ -9959,31 +11959,76 @@ static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
     return DLP_OK;
 }
 
-static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
-    dlp_sampler_desc sampler = d->sampler;
-    dlp_repeat_desc repeat = {d->epochs, d->epoch_end};
-    dlp_fetch_desc fetch = {&d->dataset, d->workers};
+/* The stages of a loader, as its desc has them; a topology changes some of it before they are
+   added. */
+typedef struct dlpi_loader {
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_fetch_desc fetch;
     dlp_batch_desc batch;
-    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded};
-    dlp_stage at[5];
-    int n = 0;
-    if (d->shuffle) sampler.order = DLP_ORDER_SHUFFLED;
-    if (d->seed) sampler.seed = d->seed;
-    fetch.workers.num_workers = d->num_workers;
-    memset(&batch, 0, sizeof batch);
-    batch.batch_size = d->batch_size;
-    batch.last = d->drop_last ? DLP_LAST_DROP : d->last;
-    batch.collate = d->collate;
-    batch.collate_user = d->collate_user;
-    batch.out_fields = d->out_fields;
-    batch.n_out_fields = d->n_out_fields;
-    batch.batch_workers = d->batch_workers;
-    batch.workers.placement = d->workers.placement;
-    at[n++] = dlp_pipe_add_sampler(p, &sampler);
-    at[n++] = dlp_pipe_add_repeat(p, &repeat);
-    at[n++] = dlp_pipe_add_fetch(p, &fetch);
-    at[n++] = dlp_pipe_add_batch(p, &batch);
-    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &transfer);
+    dlp_transfer_desc transfer;
+    dlp_cache_desc cache;
+} dlpi_loader;
+
+static void dlpi_loader_stages(const dlp_loader_desc *d, dlpi_loader *l) {
+    memset(l, 0, sizeof *l);
+    l->sampler = d->sampler;
+    if (d->shuffle) l->sampler.order = DLP_ORDER_SHUFFLED;
+    if (d->seed) l->sampler.seed = d->seed;
+    l->repeat.epochs = d->epochs;
+    l->repeat.epoch_end = d->epoch_end;
+    l->fetch.dataset = &d->dataset;
+    l->fetch.workers = d->workers;
+    l->fetch.workers.num_workers = d->num_workers;
+    l->batch.batch_size = d->batch_size;
+    l->batch.last = d->drop_last ? DLP_LAST_DROP : d->last;
+    l->batch.collate = d->collate;
+    l->batch.collate_user = d->collate_user;
+    l->batch.out_fields = d->out_fields;
+    l->batch.n_out_fields = d->n_out_fields;
+    l->batch.batch_workers = d->batch_workers;
+    l->batch.workers.placement = d->workers.placement;
+    l->transfer.device = d->device;
+    l->transfer.device_buffers = d->device_buffers;
+    l->transfer.threaded = d->transfer_threaded;
+    l->cache.bytes = d->cache_bytes;
+}
+
+/* A whole batch to each worker in turn. The collate of a worker's batches has a worker beside it. */
+static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
+    dlpi_stage named, *st = &named;
+    int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
+    memset(&named, 0, sizeof named);
+    DLPI_RANGE(n, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
+    if (n == 0) return DLP_OK; /* inline: one worker has all batches, whatever the topology */
+    if (each == 0) each = 2;
+    DLPI_RANGE(each, 1, 4096 / n, "prefetch_factor", "at most 4096 / num_workers");
+    p->d.prefetch_factor = (int32_t)(n * each);
+    l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    l->batch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (l->batch.collate && l->batch.batch_workers == 0) l->batch.batch_workers = (int32_t)n;
+    return DLP_OK;
+}
+
+static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    dlpi_stage named, *st = &named;
+    memset(&named, 0, sizeof named);
+    DLPI_RANGE(d->topology, 0, DLP_TOPOLOGY_CLASSIC, "topology", "DLP_TOPOLOGY_*");
+    return d->topology == DLP_TOPOLOGY_CLASSIC ? dlpi_loader_classic(p, l) : DLP_OK;
+}
+
+static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
+    dlpi_loader l;
+    dlp_stage at[6];
+    int n = 0, rc;
+    dlpi_loader_stages(d, &l);
+    if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
+    at[n++] = dlp_pipe_add_sampler(p, &l.sampler);
+    at[n++] = dlp_pipe_add_repeat(p, &l.repeat);
+    at[n++] = dlp_pipe_add_fetch(p, &l.fetch);
+    if (d->cache_bytes > 0) at[n++] = dlp_pipe_add_cache(p, &l.cache);
+    at[n++] = dlp_pipe_add_batch(p, &l.batch);
+    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &l.transfer);
     for (int i = 0; i < n; i++)
         if (at[i] < 0) return at[i];
     for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
@@ -11299,6 +13344,23 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
     }
 }
 
+/* Each epoch's first lookup of an item that is not kept yet misses, and what has no cell always. */
+static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
+    uint64_t looks = s->cache_hits + s->cache_misses;
+    if (s->cache_capacity == 0) return;
+    dlpi_text_add(t, "Cache: %s %% of %s lookups hit; %s of %s are in use",
+                  dlpi_num_percent(looks > 0 ? (double)s->cache_hits / (double)looks : 0).s,
+                  dlpi_num_of((double)looks).s, dlpi_num_bytes((double)s->cache_bytes).s,
+                  dlpi_num_bytes((double)s->cache_capacity).s);
+    if (s->cache_capacity >= s->cache_all_bytes)
+        dlpi_text_add(t, "; it has room for all items.\n");
+    else
+        dlpi_text_add(t, "; that is room for %s %% of the items, cache.bytes = %" PRIu64
+                      " would keep all.\n",
+                      dlpi_num_percent((double)s->cache_capacity / (double)s->cache_all_bytes).s,
+                      s->cache_all_bytes);
+}
+
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
         dlpi_text_add(
@@ -11339,6 +13401,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
         dlpi_explain_rest(&t, s, &l);
     }
     dlpi_explain_errors(&t, s, l.n);
+    dlpi_explain_cache(&t, s);
     dlpi_explain_memory(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
