@@ -160,9 +160,9 @@
    * Workers run ahead, so fetch is called for indices behind the end, at most prefetch_factor
      batches of them, and what it does there, or how it fails, does not count.
    * Where any item can be read by its index, take as many workers as you like. A source that can
-     only be read on takes num_workers = 1 (or 0), and sees indices rise one by one; but for a retry,
-     a resume, a seek, a new epoch, and a worker process that takes over from a dead one. So fetch
-     compares item->index with its own place, and skips, begins anew, or fails.
+     only be read on takes num_workers = 1 (or 0), and sees indices rise one by one; but for a
+     retry, a resume, a seek, a new epoch, and a worker process that takes over from a dead one. So
+     fetch compares item->index with its own place, and skips, begins anew, or fails.
    * Each rank gives the rows it has: at the end one may have a batch more than another.
    * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error.
 
@@ -1139,7 +1139,8 @@ DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, .
 /* Write the item (fetch), or change it in place (an item map).
    user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
    DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
-   (fetch only), or any other value for failure, best by dlp_item_fail - called by all workers of the stage at once; may block. */
+   (fetch only), or any other value for failure, best by dlp_item_fail - called by all workers of
+   the stage at once; may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 /* A source that has many items under way at once, for DLP_FETCH_ASYNC. Both are called by the
@@ -1237,8 +1238,8 @@ enum {
 #define DLP_SAMPLER_STATE_BYTES 128
 
 /* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
-   release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead of
-   their delivery; what save gives is kept with the batch it stands behind. */
+   release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead
+   of their delivery; what save gives is kept with the batch it stands behind. */
 typedef struct dlp_batch_sampler {
     /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
        max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
@@ -1709,8 +1710,8 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 /* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
    epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
    where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
-   started) - caller - does not wait or allocate. A batch sampler will replay the epoch's lists up to
-   there: dlp_pipe_state of a batch has its bytes, which is quicker. */
+   started) - caller - does not wait or allocate. A batch sampler will replay the epoch's lists up
+   to there: dlp_pipe_state of a batch has its bytes, which is quicker. */
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
 
 /* Ask the pipe to stop: next, asleep or not, returns DLP_STOPPED and workers end after the callback
@@ -5116,13 +5117,13 @@ static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int cod
    (dlp_pipe_seek) while batches of it are under way. Each batch has a mark: the seeks before it was
    fed (its life, 16 bits) above its epoch (48 bits). ctl.cancel is the least mark that is wanted,
    and only the caller moves it, up, by one store: by an epoch, or to the next life's epoch 0.
-   Workers compare before each row, whoever passes batches on before each batch, and next drops what
-   comes to it below the mark: so a batch may be half done, or fed after the store, and does no harm.
-   Lives wrap: 2^14 seeks at most come between two batches that are delivered.
+   Workers compare before each row, whoever passes batches on before each batch, and next drops
+   what comes to it below the mark: so a batch may be half done, or fed after the store, and does no
+   harm. Lives wrap: 2^14 seeks at most come between two batches that are delivered.
 
    N1: the store carries nothing for those who compare. What a seek has for the feeder (where to go
-   on) lies behind dlpi_place_lock, held for a copy only; the feeder looks for it when ctl.cancel has
-   another life than its own, and feeds for the old one until then. That no batch will follow
+   on) lies behind dlpi_place_lock, held for a copy only; the feeder looks for it when ctl.cancel
+   has another life than its own, and feeds for the old one until then. That no batch will follow
    (ctl.fed_all) is likewise said for one life.
 
    A stream ends at the first row of an epoch whose record says so (DLPI_ROW_END). That is one more
@@ -5150,7 +5151,8 @@ static inline bool dlpi_wanted(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
 static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
     const uint32_t *rec = dlpi_slot_rec(p, s);
     uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
-    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n; /* ordered by done */
+    /* ordered by done */
+    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n;
     while (r < n && dlpi_rec_state(rec[r]) != DLPI_ROW_END) r++;
     return r;
 }
@@ -5537,7 +5539,8 @@ static int dlpi_feed_restore(dlp_pipe *p, const dlpi_place *to) {
     int rc;
     if (to->batch == 0) return DLP_OK;
     if (b->restore && to->sampler_bytes > 0) {
-        memcpy(f->ahead_state, &to->sampler_bytes, 4); /* it stands before the list asked for next */
+        /* it stands before the list asked for next */
+        memcpy(f->ahead_state, &to->sampler_bytes, 4);
         memcpy(f->ahead_state + 8, to->sampler, DLP_SAMPLER_STATE_BYTES);
         rc = b->restore(b->user, to->sampler, to->sampler_bytes);
         f->in_epoch = to->batch;
@@ -7214,8 +7217,8 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are consumers, the feeder also keeps their books, until they have all. Where there are
-   none, the caller may seek back when all is fed. */
+/* Where there are consumers, the feeder also keeps their books, until they have all. Where there
+   are none, the caller may seek back when all is fed. */
 static bool dlpi_feeder_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
     return dlpi_feed(p, 1) > 0 || moved;
@@ -7668,7 +7671,8 @@ static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
 static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
-    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->life != p->life) s = DLPI_NO_SLOT; /* sought since */
+    /* sought since */
+    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->life != p->life) s = DLPI_NO_SLOT;
     if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
     if (s != DLPI_NO_SLOT) {
         to->epoch = p->epoch_now;

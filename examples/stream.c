@@ -1,14 +1,14 @@
-/* Lines of a file, of a pipe or of a terminal, as a stream: nobody knows how many there will be, and
-   of a pipe none can be read twice. Prints a line for each batch of four.
+/* Lines of a file, of a pipe or of a terminal, as a stream: nobody knows how many there will be,
+   and of a pipe none can be read twice. Prints a line for each batch of four.
 
    stream [-s STATE-FILE] [-n MOST] [-b BATCH] [FILE]     FILE: standard input if it is left out
 
      tail -f log | stream
      seq 100 | stream -s state -n 5; seq 100 | stream -s state
 
-   -n  ends after MOST batches. -s  keeps where it is in STATE-FILE; the next call goes on from there
-   and passes over the lines before. -b  jumps to a batch while the pipe runs: in a file to any, in a
-   pipe, whose lines are gone once they are read, to those not begun.
+   -n ends after MOST batches. -s keeps where it is in STATE-FILE; the next call goes on from there,
+   and passes over the lines before. -b jumps to a batch while the pipe runs: in a file to any, in
+   a pipe, whose lines are gone once they are read, to those not begun.
    One worker reads, because such a source can only be read on; it sees indices rise one by one,
    but for the jumps, so it compares each with its own place. */
 #define DLPIPE_IMPLEMENTATION

@@ -13,7 +13,7 @@ typedef struct source { /* of a stream */
     uint64_t highest;  /* index that was asked for */
     uint64_t place;    /* of a source that can only be read on */
     uint64_t fails_at, fails_behind; /* index + 1, 0: never */
-    uint64_t waits_at;               /* index + 1: once the one that fails behind the end has failed */
+    uint64_t waits_at;               /* index + 1: until the one behind the end has failed */
     int skips;         /* every third item is left out */
     int tries;         /* every fifth item succeeds the third time only */
     int failed;
@@ -32,7 +32,8 @@ static int source_fetch(void *user, dlp_item *it) {
     highest_note(s, it->index);
     if (it->index + 1 == s->waits_at)
         while (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE) == 0) dlpi_nap(2000000);
-    if (it->index + 1 == s->fails_at) return dlp_item_fail(it, 5, "item %d is broken", (int)it->index);
+    if (it->index + 1 == s->fails_at)
+        return dlp_item_fail(it, 5, "item %d is broken", (int)it->index);
     if (it->index >= length && s->fails_behind > 0 && it->index > length) {
         if (it->index + 1 == s->fails_behind) __atomic_store_n(&s->failed, 1, __ATOMIC_RELEASE);
         return dlp_item_fail(it, 6, "there is nothing");
@@ -53,7 +54,8 @@ static void stream_init(rig *r, source *s, uint64_t length) {
     r->repeat.epochs = 2;
 }
 
-enum { PLAIN, COLLATE, ITEM_MAP, BATCH_MAP, TRANSFER, TRANSFER_THREAD, BATCH_WORKERS, LANES, KINDS };
+enum { PLAIN, COLLATE, ITEM_MAP, BATCH_MAP, TRANSFER, TRANSFER_THREAD, BATCH_WORKERS, LANES,
+       KINDS };
 
 static void stream_kind(rig *r, int workers, int kind) {
     rig_workers(r, workers, kind == LANES);
