@@ -157,7 +157,7 @@
    before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
    goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
    are as with a length; what a stream cannot have (another order, padding, unordered delivery,
-   replacement of items, consumers in other processes) start refuses.
+   replacement of items, a cache, chunks, consumers in other processes) start refuses.
    * The end is found when a row meets it. If that is a batch's first row, the batch before was the
      last and did not know: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch follow.
    * Workers run ahead, so fetch is called for indices behind the end, at most prefetch_factor
@@ -8284,7 +8284,6 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
-    p->seeks = 0;
     p->held[s] = 1;
     p->n_held++;
     p->epoch_now = batch->epoch;
@@ -8543,6 +8542,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
                 continue;
             }
         }
+        p->seeks = 0; /* none of an older life is left */
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
         return DLP_OK;
@@ -9154,6 +9154,10 @@ static int dlpi_check_stream(dlp_pipe *p) {
             return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
                             "which knows no other item", st->w.on_error);
     }
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].kind == DLP_STAGE_SPLIT)
+            return dlpi_bad_graph(p, p->stages[i].name, "this stage wants to know the number of "
+                                                        "items, and a stream has none");
     if (p->share_bytes == 0) return DLP_OK;
     dlpi_error_set(&p->err, DLP_ERR_UNSUPPORTED, "shm.share", "a stream has no consumers");
     return DLP_ERR_UNSUPPORTED;
@@ -9274,7 +9278,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
     p->stream = p->fetch->dataset.stream;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
-    if (p->split && (rc = dlpi_check_split(p)) != DLP_OK) return rc;
+    if (p->split && !p->stream && (rc = dlpi_check_split(p)) != DLP_OK) return rc;
     p->prefetch = p->d.prefetch_factor ? (uint32_t)p->d.prefetch_factor
                   : dlpi_all_inline(p) ? 1
                                        : 2;

@@ -287,6 +287,17 @@ static void refused(rig *r, const char *field, int code) {
     if (strcmp(e.field, field) != 0) printf("  %s: %s\n", e.field, e.message);
 }
 
+static void refuse_cache(rig *r) {
+    dlp_loader_desc d;
+    dlp_pipe *p;
+    dlp_error e;
+    memset(&d, 0, sizeof d);
+    d.dataset = r->dataset;
+    d.batch_size = ROWS;
+    d.cache_bytes = 1 << 20;
+    CHECK(dlp_loader_open(&p, &d, &e) == DLP_ERR_GRAPH && strcmp(e.stage, "cache") == 0);
+}
+
 static void streams__what_needs_a_length__refused(void) {
     static const uint64_t subset[1] = {0};
     rig r, fresh;
@@ -306,6 +317,7 @@ static void streams__what_needs_a_length__refused(void) {
     r = fresh, r.fetch.on_error = DLP_ON_ERROR_REPLACE, refused(&r, "on_error", DLP_ERR_ARG);
     r = fresh, r.n_item_maps = 1, r.item_map[0].workers.on_error = DLP_ON_ERROR_REPLACE;
     refused(&r, "on_error", DLP_ERR_ARG);
+    refuse_cache(&fresh);
     r = fresh, r.dataset.stream = 2, refused(&r, "dataset.stream", DLP_ERR_ARG);
     r = fresh, r.dataset.stream = 0, r.repeat.epochs = 1; /* with a length END is a failure */
     r.dataset.n_items = 8;
