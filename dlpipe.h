@@ -19,6 +19,7 @@
    >>use            DO THIS, THEN THAT
    >>example        A WHOLE PROGRAM
    >>concepts       WORDS, AND WHO OWNS A BATCH WHEN
+   >>streams        DATASETS WITHOUT A LENGTH
    >>threads        WHAT MAY BE CALLED FROM WHERE
    >>memory         ERRORS, LOG, MEMORY
    >>options        COMPILE-TIME OPTIONS
@@ -31,6 +32,8 @@
    >>batch          WHAT THE CALLER GETS
    >>state          RESUME
    >>samplers       WHICH ITEMS, IN WHICH ORDER
+   >>mixing         DATASETS MIXED BY WEIGHTS
+   >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
    >>stages         WHO DOES THE WORK
    >>pipe           WIRING, RUNNING
    >>loader         ALL IN ONE CALL
@@ -43,13 +46,17 @@
    >>impl-errors    CODES AND ERROR RECORDS
    >>impl-queues    SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
    >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
+   >>impl-mixing    DATASETS MIXED BY WEIGHTS
+   >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
    >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-bells     SLEEP AND WAKE
    >>impl-fail      FIRST CAUSES
+   >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
    >>impl-dispatch  DEALING TICKETS INTO LANES
    >>impl-claim     CLAIMS AND COMPLETION
+   >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
    >>impl-collate   BATCHES OUT OF ITEMS
    >>impl-workers   STEPS, WAITING, THREADS
@@ -110,9 +117,10 @@
    stage before it and passes it on, by 0 workers (inline: in the caller's next) or n threads.
    Stages form a chain; those in brackets may be left out:
 
-     sampler -> [repeat] -> fetch -> [item maps] -> batch -> [batch maps] -> [transfer] -> next
-        ^                                                                                    |
-        +------------------- credits: free batch slots <--- release <------------------------+
+     sampler -> [repeat] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
+        ^                                                                    |
+        |                                                                    v
+        +------- credits: free batch slots <--- release <--- next <---- [transfer]
 
    Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
    workers, their timing, or the number of ranks. Only desc.unordered lets batches of one epoch
@@ -135,13 +143,37 @@
    the slot. Words of a slot carry its generation and are never reset, so that a late worker finds
    an older batch's work closed (the argument is above >>impl-region).
 
+   A cache keeps what fetch wrote, up to a budget of bytes, and gives it out in later epochs without
+   a call of fetch: for fetches whose result depends on the index alone. All workers share it, threads
+   and processes. An item has one cell (its index modulo the number of cells), and who comes first
+   keeps it: where all items fit, all are kept; else the share that fits is what hits.
+
+   >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
+   With dataset.stream = 1 nobody says how many items there are; fetch of an index returns DLP_END
+   when there is no such item. The first row of an epoch for which it does ends the epoch: the rows
+   before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
+   goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
+   are as with a length; what a stream cannot have (another order, padding, unordered delivery,
+   replacement of items, consumers in other processes) start refuses.
+   * The end is found when a row meets it. If that is a batch's first row, the batch before was the
+     last and did not know: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch follow.
+   * Workers run ahead, so fetch is called for indices behind the end, at most prefetch_factor
+     batches of them, and what it does there, or how it fails, does not count.
+   * Where any item can be read by its index, take as many workers as you like. A source that can
+     only be read on takes num_workers = 1 (or 0), and sees indices rise one by one; but for a retry,
+     a resume, a seek, a new epoch, and a worker process that takes over from a dead one. So fetch
+     compares item->index with its own place, and skips, begins anew, or fails.
+   * Each rank gives the rows it has: at the end one may have a batch more than another.
+   * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error.
+
    >>threads    WHAT MAY BE CALLED FROM WHERE
    (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
    "Caller" is whoever drains the pipe: one thread at a time, any thread; handing over is your lock.
 
      call                                              from              while the pipe runs
      dlp_pipe_open, add_*, link, plan, start           caller            plan only
-     dlp_pipe_next, release, next_epoch, state         caller            yes
+     dlp_pipe_next, release, next_epoch, state,        caller            yes
+     seek, state_at
      dlp_pipe_error, warning, batches_per_epoch        caller            yes
      dlp_pipe_stop                                     any, and signal   yes; from open until close
                                                        handlers
@@ -153,6 +185,7 @@
      the deleter of a tensor                           any               yes; and after close
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
+     dlp_mix_*, dlp_buckets_*                          any               yes; close behind the pipe's
      dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_ranks_from_env
 
      callback                     runs in
@@ -160,8 +193,8 @@
      collate
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
-     batch sampler                the caller (start, next, release, next_epoch), or, if threaded,
-                                  one thread; its restore always in start
+     batch sampler                the caller (start, next, release, next_epoch, seek), or, if
+                                  threaded, one thread; with desc.resume its first calls in start
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
      log                          start
@@ -1105,8 +1138,8 @@ DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, .
 
 /* Write the item (fetch), or change it in place (an item map).
    user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
-   DLP_ON_ERROR_REPLACE: to have another in its place), or any other value for failure, best by
-   dlp_item_fail - called by all workers of the stage at once; may block. */
+   DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
+   (fetch only), or any other value for failure, best by dlp_item_fail - called by all workers of the stage at once; may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 /* A source that has many items under way at once, for DLP_FETCH_ASYNC. Both are called by the
@@ -1125,13 +1158,15 @@ typedef struct dlp_async {
 } dlp_async;
 
 typedef struct dlp_dataset {
-    uint64_t n_items;         /* 1..2^48 */
+    uint64_t n_items;         /* 1..2^48; not read with stream = 1 */
     const dlp_field *fields;  /* [n_fields] copied */
     uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
     uint32_t fills_rows;      /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
     dlp_item_fn fetch;        /* required */
     void *user;               /* borrowed until close */
+    int32_t stream;           /* 1: nobody knows how many items there are: see >>streams. n_items is
+                                 then not read */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
@@ -1202,7 +1237,7 @@ enum {
 #define DLP_SAMPLER_STATE_BYTES 128
 
 /* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
-   release and next_epoch, or the sampler's own (threaded = 1). It is asked for batches ahead of
+   release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead of
    their delivery; what save gives is kept with the batch it stands behind. */
 typedef struct dlp_batch_sampler {
     /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
@@ -1217,6 +1252,9 @@ typedef struct dlp_batch_sampler {
     int (*save)(void *user, void *bytes);
     int (*restore)(void *user, const void *bytes, size_t n);
     void *user; /* borrowed until close */
+    /* Say why the last call failed: words for the pipe's error, valid until the next call. May be
+       NULL, and return NULL. */
+    const char *(*why)(void *user);
 } dlp_batch_sampler;
 
 typedef struct dlp_sampler_desc {
@@ -1239,6 +1277,10 @@ typedef struct dlp_sampler_desc {
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
     uint32_t rank, world_size; /* 0, 0: one rank */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+    /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
+       (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
+       pure, as function. NULL: that at another position of the epoch. */
+    uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
 } dlp_sampler_desc;
 
 typedef struct dlp_repeat_desc {
@@ -1256,6 +1298,120 @@ typedef struct dlp_repeat_desc {
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
+   >>mixing     DATASETS MIXED BY WEIGHTS
+   A mix is an order over several datasets laid end to end: first all items of dataset 0, then those
+   of dataset 1, and so on. Positions go to datasets by a fixed schedule, whose period is the sum of
+   the weights (divided by their greatest common divisor): in each period dataset d comes weights[d]
+   times, and at no position is it a whole item ahead of its share or behind it. Draws of a dataset
+   are counted over all epochs; the k-th takes item k % n_items of pass k / n_items, each pass
+   shuffled anew. So none comes twice in a pass, small datasets go round more often, and no dataset
+   is cut off at the same place by each epoch. Everything follows from (seed, epoch, position) in
+   constant time, so ranks, resume, padding and workers are as with any order. */
+
+enum {
+    DLP_MIX_ALL = 0, /* an epoch lasts until each dataset gave as many items as it has */
+    DLP_MIX_FIRST,   /* ... is over before one dataset gave more than it has */
+    DLP_MIX_LARGEST  /* ... until the dataset with most items gave as many as it has */
+};
+
+typedef struct dlp_mix_desc {
+    uint32_t n;                 /* required; datasets, 1..1024 */
+    int32_t shuffle;            /* 1: each pass in an order of its own; 0: 0, 1, 2.. */
+    const uint64_t *n_items;    /* required; [n] copied; each 1 or more, all together up to 2^48 */
+    const uint64_t *weights;    /* [n] copied; NULL: all alike; 0: never. Divided by their greatest
+                                   common divisor their sum is at most 2^20 */
+    uint64_t seed;              /* any value; the sampler's too */
+    uint64_t samples_per_epoch; /* 0: as until says; at most 2^48 */
+    int32_t until;              /* DLP_MIX_* */
+} dlp_mix_desc;
+
+typedef struct dlp_mix dlp_mix;
+
+/* Make a mix.
+   out: to be closed behind the pipes that use it; err: written on failure, may be NULL - returns
+   DLP_OK, DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates 4 bytes per
+   position of the period, 32 per dataset; a tenth of a second for the longest period.
+   Source: earliest deadline first on windows [j/w, (j+1)/w): Baruah, Cohen, Plaxton, Varvel,
+   Proportionate Progress, Algorithmica 15 (1996). */
+DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
+
+/* Let a sampler follow the mix: sets order, function, function_user, function_id, replacement, seed
+   and samples_per_epoch; the other fields stay. The pipe's dataset has dlp_mix_items items. A
+   replacement for a failed item comes from the same dataset. (Worker processes that begin by exec
+   build a mix of their own in shm.init and call dlp_mix_at in a function of the user's.)
+   mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
+DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to);
+
+/* Return the items of all datasets together: what dlp_dataset.n_items is to be. 0: mix is NULL. */
+DLPDEF uint64_t dlp_mix_items(const dlp_mix *mix);
+
+/* Return the dataset index at a position. Any thread; does not wait; some 50 ns. */
+DLPDEF uint64_t dlp_mix_at(const dlp_mix *mix, uint64_t epoch, uint64_t position);
+
+/* Say which item of which dataset an index is: for fetch.
+   dataset, item: written on success - returns DLP_OK, DLP_ERR_ARG (index past the items) - any
+   thread - does not wait. */
+DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item);
+
+/* Free the mix. NULL does nothing. */
+DLPDEF void dlp_mix_close(dlp_mix *mix);
+
+/* ---------------------------------------------------------------------------------------------
+   >>buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER
+   A batch of ragged items is padded to its longest. A batch sampler that knows lengths before the
+   fetch makes batches of items of like length, and can hold rows x longest under a budget of
+   tokens: the order's next `window` positions are sorted by length (ties by position), cut into
+   batches, and the batches of the window shuffled. So an item moves by less than a window, every
+   rank computes the same lists, and a state is 24 bytes: resuming reads one window, whatever has
+   gone before. While a window is given out the next one is read, a few items with each batch; what
+   is left for its turn is a counting sort, some ns per item (100 batches of 64: 0.1 ms). Windows
+   of 100,000 items and more want sampler.threaded = 1. */
+
+typedef struct dlp_buckets_desc {
+    uint64_t n_items;         /* required; the dataset's */
+    const uint32_t *lengths;  /* [n_items] tokens of each item; borrowed until dlp_buckets_close.
+                                 Read through at open. Or: */
+    uint32_t (*length)(void *user, uint64_t index); /* pure; called where the sampler runs */
+    void *length_user;
+    uint64_t lengths_id;      /* with length: your number for these lengths, part of a state's
+                                 fingerprint (of an array a hash is) */
+    uint32_t batch_size;      /* required; most rows of a batch, that of the pipe */
+    uint32_t window;          /* items sorted together, up to 2^24; 0: 100 batches. Rounded up to
+                                 whole batches (with max_tokens: to a multiple of divisible_by) */
+    uint64_t max_tokens;      /* most rows x longest in a (global) batch, padding counted; 0: no
+                                 bound. An item too long for it is an error that names it */
+    uint32_t divisible_by;    /* rows of a batch are a multiple of this, which divides batch_size;
+                                 so every world size that divides it gives each rank as many rows,
+                                 and the same global batches. 0: 1 */
+    int32_t shuffle;          /* 1: batches of a window in a keyed order, and items too (order NULL);
+                                 0: short ones first */
+    uint64_t seed;            /* any value */
+    int32_t last;             /* DLP_LAST_SHORT: all items come, the epoch's last rows fill no batch
+                                 (nor divisible_by). DLP_LAST_DROP: the positions that would be left
+                                 over are left out */
+    const dlp_sampler_desc *order; /* the order whose windows are sorted, any but BATCHES (a mix, a
+                                 subset); copied, what it points to is borrowed. NULL: all items,
+                                 shuffled or in turn as shuffle says */
+} dlp_buckets_desc;
+
+typedef struct dlp_buckets dlp_buckets;
+
+/* Make a batch sampler.
+   out: to be closed behind the pipe that uses it, one pipe at a time; err: written on failure, may
+   be NULL - returns DLP_OK, DLP_ERR_ARG (err->field names it; of lengths the message has the item
+   and its length), DLP_ERR_MEMORY - any thread - allocates 44 bytes per item of the window, and
+   the table of weights of a weighted order; reads all of lengths. */
+DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err);
+
+/* Let a sampler follow it: sets order, batches, function_id and seed; the other fields stay. The
+   pipe's batch_size is the buckets'. What DLP_ON_ERROR_REPLACE puts in a row may be longer.
+   b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
+DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
+
+/* Free it. NULL does nothing. */
+DLPDEF void dlp_buckets_close(dlp_buckets *b);
+
+/* ---------------------------------------------------------------------------------------------
    >>stages     WHO DOES THE WORK */
 
 enum {
@@ -1267,7 +1423,9 @@ enum {
 
 enum {
     DLP_DISPATCH_CLAIM = 0, /* workers claim runs of items by compare-and-swap */
-    DLP_DISPATCH_LANES      /* items are dealt to the worker that has the least to do */
+    DLP_DISPATCH_LANES,     /* items are dealt to the worker that has the least to do */
+    DLP_DISPATCH_BATCHES    /* a whole batch to each worker in turn: worker i of n works on batches
+                               whose sequence % n is i, and on no others */
 };
 
 enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ };
@@ -1306,6 +1464,19 @@ typedef struct dlp_fetch_desc {
     const dlp_dataset *dataset; /* copied; required */
     dlp_workers_desc workers;
 } dlp_fetch_desc;
+
+/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share. No workers
+   of its own: the fetch stage looks here before it calls fetch. Nothing is ever thrown out, so that
+   the share of items that fit is the share of later lookups that hit; order and bytes of batches
+   are the same with and without. Only for a fetch whose result depends on the index alone, not on
+   epoch, position or attempt (an item map behind the cache may, and still augments each time).
+   Items whose fetch calls dlp_item_random are not kept; nor those that failed or were left out.
+   Empty after a resume. */
+typedef struct dlp_cache_desc {
+    uint64_t bytes;           /* required: budget, 2^46 at most; one item's cell takes its rows and
+                                 lengths, each rounded up to 8 bytes, and 8 more. What is above the
+                                 cells for all items is not taken */
+} dlp_cache_desc;
 
 /* What a collate sees. Valid during the call only. It reads in, writes out; its cells are zeroed
    before. Rows with valid[] = 0 hold padding, or zeros. */
@@ -1454,12 +1625,13 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc);
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc);
 
-/* Let a stage pass its work to another. The chain is: sampler, [repeat], fetch, [item maps], batch,
-   [batch maps], [transfer]; what is in brackets may be missing.
+/* Let a stage pass its work to another. The chain is: sampler, [repeat], fetch, [cache],
+   [item maps], batch, [batch maps], [transfer]; what is in brackets may be missing.
    from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
    such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
    before - caller - does not wait or allocate. */
@@ -1522,6 +1694,25 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
    pipe's error - caller - does not wait; calls that run are finished, items not begun are not. */
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
 
+/* Jump to a saved state, of this pipe or of another with the same order: next goes on behind it, as
+   if the pipe had been resumed there. Workers go on; batches that are held stay valid; work under
+   way for the old place is dropped as next_epoch drops it, and a pipe that had delivered all goes
+   on again.
+   state: copied; err: written on failure, may be NULL - returns DLP_OK; DLP_ERR_ARG;
+   DLP_ERR_RESUME, DLP_ERR_CORRUPT (the state, as with desc.resume; err->field names what differs);
+   DLP_ERR_UNSUPPORTED (consumers in other processes); DLP_ERR_STATE (not started, closed, or 2^14
+   seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
+   goes on where it was. A batch sampler that fails to restore is the pipe's error, told by next -
+   caller - does not wait or allocate; runs the sampler if that is inline. */
+DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
+
+/* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
+   epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
+   where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
+   started) - caller - does not wait or allocate. A batch sampler will replay the epoch's lists up to
+   there: dlp_pipe_state of a batch has its bytes, which is quicker. */
+DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
+
 /* Ask the pipe to stop: next, asleep or not, returns DLP_STOPPED and workers end after the callback
    they are in. For good: only close follows.
    p: NULL does nothing - any thread and, unless DLPIPE_NO_FUTEX, any signal handler, from open
@@ -1550,11 +1741,21 @@ DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
    does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 
-/* Return the number of batches in an epoch; -1: not started, or DLP_ORDER_BATCHES. Caller. */
+/* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
+   Caller. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
 /* ---------------------------------------------------------------------------------------------
-   >>loader     ALL IN ONE CALL */
+   >>loader     ALL IN ONE CALL
+   Three ways to give items to N item workers. Order and bytes of the batches are the same.
+
+   economic     any worker takes the next items of any batch, oldest first. A batch is there soonest.
+                Memory: prefetch_factor + max_held batches, however many workers there are.
+   classic      a whole batch to each worker in turn, as PyTorch's DataLoader does; batch b is all
+                worker b % N's. For sources that like to see neighbours together, and to compare.
+                Memory: N x prefetch_factor + max_held batches. */
+
+enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC };
 
 typedef struct dlp_loader_desc {
     dlp_dataset dataset;         /* required */
@@ -1576,15 +1777,19 @@ typedef struct dlp_loader_desc {
     const dlp_device *device;    /* not NULL: a transfer stage on this device */
     int32_t device_buffers;
     int32_t transfer_threaded;
-    dlp_pipe_desc pipe;
+    dlp_pipe_desc pipe;          /* pipe.prefetch_factor is for each worker in a topology other than
+                                    the economic; num_workers times that is at most 4096 */
+    int32_t topology;            /* DLP_TOPOLOGY_*; sets workers.dispatch, but for the economic */
+    uint64_t cache_bytes;        /* 0: no cache; else as dlp_cache_desc.bytes */
 } dlp_loader_desc;
 
-/* Open, wire and start sampler -> repeat -> fetch -> batch [-> transfer].
+/* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
    nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
    Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
-   to any free worker, so that memory follows prefetch_factor and not the number of workers. */
+   to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
+   classic topology torch.utils.data.DataLoader. */
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1641,7 +1846,8 @@ enum {
     DLP_STAGE_MAP_ITEM,
     DLP_STAGE_BATCH,
     DLP_STAGE_MAP_BATCH,
-    DLP_STAGE_TRANSFER
+    DLP_STAGE_TRANSFER,
+    DLP_STAGE_CACHE
 };
 
 typedef struct dlp_stats {
@@ -1663,6 +1869,10 @@ typedef struct dlp_stats {
     uint32_t n_stages, n_workers;
     uint64_t plan_bytes;
     dlp_stage_stats stages[DLP_MAX_STAGES];
+    uint64_t cache_hits, cache_misses; /* items that the cache had, and had not */
+    uint64_t cache_bytes;       /* of cells in use */
+    uint64_t cache_capacity;    /* of all its cells; 0: there is no cache */
+    uint64_t cache_all_bytes;   /* of the cells that all items of the dataset would take */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -2865,8 +3075,11 @@ DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return dlpi_absorb(dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), a), b), c);
 }
 
+static void dlpi_item_drew(const dlp_item *item);
+
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
+    if (item->internal != NULL) dlpi_item_drew(item);
     return dlpi_absorb(dlpi_absorb(h, item->position), salt);
 }
 
@@ -2975,8 +3188,22 @@ static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
     }
 }
 
-DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch) {
+/* The shape and the round keys of a network of p->n numbers, DLP_PERMUTATION_TABLE or more. */
+static void dlpi_permutation_rounds(dlp_permutation *p, uint64_t key) {
     uint32_t log2_n = 0;
+    while (p->n >> (log2_n + 1))
+        log2_n++;
+    p->right_bits = (log2_n + 1) / 2;
+    p->left_values = (uint32_t)((p->n - 1) >> p->right_bits) + 1;
+    p->rounds = log2_n < 12 ? 10 : log2_n < 15 ? 8 : 6;
+    for (uint32_t i = 0; i < p->rounds; i++) {
+        uint64_t word = dlpi_absorb(key, i);
+        p->key[2 * i] = (uint32_t)word;
+        p->key[2 * i + 1] = (uint32_t)(word >> 32);
+    }
+}
+
+DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch) {
     uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PERMUTATION, seed, epoch), n);
     if (n < 1 || n > DLPI_MAX_ITEMS)
         return DLP_ERR_ARG;
@@ -2988,16 +3215,7 @@ DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, u
         dlpi_permutation_shuffle(p, key);
         return DLP_OK;
     }
-    while (n >> (log2_n + 1))
-        log2_n++;
-    p->right_bits = (log2_n + 1) / 2;
-    p->left_values = (uint32_t)((n - 1) >> p->right_bits) + 1;
-    p->rounds = log2_n < 12 ? 10 : log2_n < 15 ? 8 : 6;
-    for (uint32_t i = 0; i < p->rounds; i++) {
-        uint64_t word = dlpi_absorb(key, i);
-        p->key[2 * i] = (uint32_t)word;
-        p->key[2 * i + 1] = (uint32_t)(word >> 32);
-    }
+    dlpi_permutation_rounds(p, key);
 #ifdef DLPI_ORDER_AVX2
     p->simd = __builtin_cpu_supports("avx2") ? 1 : 0;
 #endif
@@ -3273,6 +3491,10 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
         return dlpi_order_fault(err, "sampler.function",
                                 "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", (int)d->order);
+    if (d->replacement && d->order != DLP_ORDER_FUNCTION)
+        return dlpi_order_fault(err, "sampler.replacement",
+                                "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
+                                (int)d->order);
     return DLP_OK;
 }
 
@@ -3309,6 +3531,7 @@ typedef struct dlpi_order {
     const dlpi_alias *alias;   /* or NULL */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
+    uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
     dlp_permutation permutation;
 } dlpi_order;
 
@@ -3324,6 +3547,7 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     o->subset = d->subset;
     o->function = d->function;
     o->user = d->function_user;
+    o->replacement = d->replacement;
     o->buckets = dlpi_range_of(o->domain);
     if (d->order == DLP_ORDER_WEIGHTED) {
         o->alias = t + 1;
@@ -3397,8 +3621,658 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
     uint64_t positions = o->samples ? o->samples : o->domain;
     uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
+    if (o->replacement) {
+        index = o->replacement(o->user, epoch, position, random);
+        return !o->subset ? index : index < o->domain ? o->subset[index] : UINT64_MAX;
+    }
     dlpi_order_block(&view, epoch, other, 1, &index);
     return index;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-mixing     DATASETS MIXED BY WEIGHTS
+   The schedule of one period is a table: which dataset, and how many of it came before. It is made
+   as one processor would serve tasks whose j-th turn may run from floor(j * period / weight) on
+   and must have run before ceil((j + 1) * period / weight), earliest deadline first. The turns fill
+   the period exactly, and for one processor that rule meets all deadlines that can be met; so
+   every turn lies in its window, which is to say that counts are within one of their shares. */
+
+#define DLPI_MIX_DATASETS 1024
+#define DLPI_MIX_PERIOD ((uint64_t)1 << 20)
+#define DLPI_MIX_RANK_BITS 20 /* of a schedule's entry; the dataset is above them */
+#define DLPI_MIX_NOBODY UINT32_MAX
+
+enum { DLPI_DOMAIN_MIX = 32 }; /* part of every mix */
+
+typedef struct dlpi_mix_part {
+    uint64_t first;  /* index of its first item */
+    uint64_t items;
+    uint64_t weight; /* turns in a period */
+    uint64_t key;    /* of its shuffles */
+} dlpi_mix_part;
+
+struct dlp_mix {
+    uint64_t period, samples, total, seed, id;
+    uint32_t n;
+    int32_t shuffle;
+    uint32_t *schedule;  /* [period] dataset << DLPI_MIX_RANK_BITS | turns of it before */
+    dlpi_mix_part *part; /* [n] */
+};
+
+/* --- Shuffles ---
+
+   A number's place among n, without a table: a Feistel network from DLP_PERMUTATION_TABLE on; below,
+   where such networks are poor, swap-or-not: each round pairs x with k - x (mod n), and a keyed coin
+   of the pair says whether the two change places (Hoang, Morris, Rogaway, An Enciphering Scheme
+   Based on a Card Shuffle, CRYPTO 2012). A few hundred ns. */
+#define DLPI_MIX_ROUNDS 64
+
+static uint64_t dlpi_mix_small(uint64_t n, uint64_t key, uint64_t x) {
+    for (uint64_t r = 0; r < DLPI_MIX_ROUNDS; r++) {
+        uint64_t word = dlpi_absorb(key, r);
+        uint64_t turn = (uint64_t)(uint32_t)word * n >> 32;
+        uint64_t other = turn >= x ? turn - x : turn + n - x;
+        uint64_t pair = x > other ? x : other;
+        if (dlpi_mix(word + pair * DLPI_GOLDEN) >> 63) x = other;
+    }
+    return x;
+}
+
+static uint64_t dlpi_mix_shuffled(const dlpi_mix_part *part, uint64_t pass, uint64_t x) {
+    uint64_t key = dlpi_absorb(dlpi_absorb(part->key, pass), part->items);
+    dlp_permutation p;
+    if (part->items < DLP_PERMUTATION_TABLE) return dlpi_mix_small(part->items, key, x);
+    p.n = part->items; /* without its table, which is most of the bytes */
+    dlpi_permutation_rounds(&p, key);
+    do {
+        x = dlpi_permutation_step(&p, x);
+    } while (DLPI_UNLIKELY(x >= p.n));
+    return x;
+}
+
+/* --- The schedule --- */
+
+/* Turns that may run, by deadline, then dataset: a binary heap. */
+typedef struct dlpi_mix_heap {
+    uint32_t n;
+    uint32_t key[DLPI_MIX_DATASETS]; /* deadline << 10 | dataset; a deadline is at most 2^20 */
+} dlpi_mix_heap;
+
+static void dlpi_mix_push(dlpi_mix_heap *h, uint32_t key) {
+    uint32_t i = h->n++;
+    for (; i > 0 && h->key[(i - 1) / 2] > key; i = (i - 1) / 2) h->key[i] = h->key[(i - 1) / 2];
+    h->key[i] = key;
+}
+
+static uint32_t dlpi_mix_pop(dlpi_mix_heap *h) {
+    uint32_t top = h->key[0], last = h->key[--h->n], i = 0, child;
+    for (; (child = 2 * i + 1) < h->n; i = child) {
+        if (child + 1 < h->n && h->key[child + 1] < h->key[child]) child++;
+        if (h->key[child] >= last) break;
+        h->key[i] = h->key[child];
+    }
+    h->key[i] = last;
+    return top;
+}
+
+static uint32_t dlpi_mix_deadline(const dlp_mix *m, uint32_t d, uint64_t turn) {
+    uint64_t weight = m->part[d].weight;
+    return (uint32_t)(((turn + 1) * m->period + weight - 1) / weight) << 10 | d;
+}
+
+/* Entries of times to come hold the datasets whose next turn may run from then on: the first of
+   them, and link[] the others. */
+static void dlpi_mix_schedule(dlp_mix *m) {
+    uint32_t link[DLPI_MIX_DATASETS], turns[DLPI_MIX_DATASETS] = {0};
+    dlpi_mix_heap ready = {0};
+    for (uint64_t t = 0; t < m->period; t++) m->schedule[t] = DLPI_MIX_NOBODY;
+    for (uint32_t d = 0; d < m->n; d++)
+        if (m->part[d].weight > 0) dlpi_mix_push(&ready, dlpi_mix_deadline(m, d, 0));
+    for (uint64_t t = 0; t < m->period; t++) {
+        uint32_t d = m->schedule[t];
+        uint64_t from;
+        for (; d != DLPI_MIX_NOBODY; d = link[d])
+            dlpi_mix_push(&ready, dlpi_mix_deadline(m, d, turns[d]));
+        d = dlpi_mix_pop(&ready) & (DLPI_MIX_DATASETS - 1);
+        m->schedule[t] = d << DLPI_MIX_RANK_BITS | turns[d]++;
+        if (turns[d] == m->part[d].weight) continue;
+        from = turns[d] * m->period / m->part[d].weight;
+        if (from <= t + 1) {
+            dlpi_mix_push(&ready, dlpi_mix_deadline(m, d, turns[d]));
+        } else {
+            link[d] = m->schedule[from];
+            m->schedule[from] = d;
+        }
+    }
+}
+
+/* --- The length of an epoch --- */
+
+/* Positions in which, wherever they begin, dataset d comes at least `items` times: whole periods,
+   or, since counts are within one of their shares at both ends, the share of one more item. */
+static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
+    uint64_t w = part->weight, whole = (part->items + w - 1) / w;
+    uint64_t periods = (part->items + 1) / w, rest = (part->items + 1) % w, share;
+    if (whole > DLPI_MAX_ITEMS / m->period) return UINT64_MAX;
+    whole *= m->period;
+    share = periods * m->period + (rest * m->period + w - 1) / w;
+    return share < whole ? share : whole;
+}
+
+/* Positions in which it comes at most `items` times; 1 where there are none. */
+static uint64_t dlpi_mix_within(const dlp_mix *m, const dlpi_mix_part *part) {
+    uint64_t w = part->weight, whole = part->items / w;
+    uint64_t periods = (part->items - 1) / w, rest = (part->items - 1) % w, share;
+    if (whole > DLPI_MAX_ITEMS / m->period) return UINT64_MAX;
+    whole *= m->period;
+    share = periods * m->period + rest * m->period / w;
+    share = share > whole ? share : whole;
+    return share > 0 ? share : 1;
+}
+
+static uint64_t dlpi_mix_samples(const dlp_mix *m, int32_t until) {
+    uint64_t samples = until == DLP_MIX_FIRST ? UINT64_MAX : 0, most = 0;
+    for (uint32_t d = 0; d < m->n; d++) {
+        const dlpi_mix_part *part = &m->part[d];
+        uint64_t here;
+        if (part->weight == 0) continue;
+        here = until == DLP_MIX_FIRST ? dlpi_mix_within(m, part) : dlpi_mix_enough(m, part);
+        if (until == DLP_MIX_FIRST ? here < samples
+                                   : until == DLP_MIX_ALL ? here > samples : part->items > most)
+            samples = here;
+        if (part->items > most) most = part->items;
+    }
+    return samples;
+}
+
+/* --- Checks --- */
+
+static uint64_t dlpi_gcd(uint64_t a, uint64_t b) {
+    while (b != 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
+    dlpi_order_fault(err, "", "no memory for %s", what);
+    if (err) err->code = DLP_ERR_MEMORY, err->errnum = ENOMEM;
+    return DLP_ERR_MEMORY;
+}
+
+static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
+    uint64_t total = 0;
+    if (d->n < 1 || d->n > DLPI_MIX_DATASETS)
+        return dlpi_order_fault(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
+    if (!d->n_items) return dlpi_order_fault(err, "mix.n_items", "n_items is NULL");
+    for (uint32_t i = 0; i < d->n; i++) {
+        if (d->n_items[i] < 1 || d->n_items[i] > DLPI_MAX_ITEMS - total)
+            return dlpi_order_fault(err, "mix.n_items",
+                                    "n_items[%" PRIu32 "] is %" PRIu64
+                                    ": each must be 1 or more, the sum at most 2^48",
+                                    i, d->n_items[i]);
+        total += d->n_items[i];
+    }
+    if (d->shuffle < 0 || d->shuffle > 1)
+        return dlpi_order_fault(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
+                                (int)d->shuffle);
+    if (d->until < DLP_MIX_ALL || d->until > DLP_MIX_LARGEST)
+        return dlpi_order_fault(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
+                                (int)DLP_MIX_LARGEST);
+    if (d->samples_per_epoch > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "mix.samples_per_epoch",
+                                "samples_per_epoch is %" PRIu64 ", must be at most 2^48",
+                                d->samples_per_epoch);
+    return DLP_OK;
+}
+
+/* The weights' greatest common divisor and what they add up to when divided by it. */
+static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *period,
+                            dlp_error *err) {
+    uint64_t sum = 0, g = 0;
+    for (uint32_t i = 0; i < d->n; i++) g = dlpi_gcd(d->weights ? d->weights[i] : 1, g);
+    if (g == 0)
+        return dlpi_order_fault(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
+    for (uint32_t i = 0; i < d->n; i++) {
+        uint64_t w = d->weights ? d->weights[i] / g : 1;
+        if (w > DLPI_MIX_PERIOD - sum)
+            return dlpi_order_fault(err, "mix.weights",
+                                    "weights[%" PRIu32 "] = %" PRIu64 " takes the sum, divided by "
+                                    "the greatest common divisor %" PRIu64 ", above 2^20: round "
+                                    "the weights", i, d->weights[i], g);
+        sum += w;
+    }
+    *divisor = g;
+    *period = sum;
+    return DLP_OK;
+}
+
+static void dlpi_mix_fill(dlp_mix *m, const dlp_mix_desc *d, uint64_t divisor) {
+    m->n = d->n;
+    m->shuffle = d->shuffle;
+    m->seed = d->seed;
+    for (uint32_t i = 0; i < d->n; i++) {
+        dlpi_mix_part *part = &m->part[i];
+        part->first = m->total;
+        part->items = d->n_items[i];
+        part->weight = d->weights ? d->weights[i] / divisor : 1;
+        part->key = dlpi_hash_in(DLPI_DOMAIN_MIX, d->seed, i);
+        m->total += part->items;
+    }
+    m->samples = d->samples_per_epoch ? d->samples_per_epoch : dlpi_mix_samples(m, d->until);
+    m->id = dlpi_hash_in(DLPI_DOMAIN_MIX, (uint64_t)d->shuffle, d->n); /* the pipe has the seed */
+    for (uint32_t i = 0; i < d->n; i++)
+        m->id = dlpi_absorb(dlpi_absorb(m->id, m->part[i].items), m->part[i].weight);
+}
+
+/* --- The order --- */
+
+static const dlpi_mix_part *dlpi_mix_turn(const dlp_mix *m, uint64_t epoch, uint64_t position,
+                                          uint64_t *draw) {
+    uint64_t at = epoch * m->samples + position;
+    uint32_t entry = m->schedule[at % m->period];
+    const dlpi_mix_part *part = &m->part[entry >> DLPI_MIX_RANK_BITS];
+    *draw = at / m->period * part->weight + (entry & (DLPI_MIX_PERIOD - 1));
+    return part;
+}
+
+DLPDEF uint64_t dlp_mix_at(const dlp_mix *m, uint64_t epoch, uint64_t position) {
+    uint64_t draw;
+    const dlpi_mix_part *part = dlpi_mix_turn(m, epoch, position, &draw);
+    uint64_t pass = draw / part->items, item = draw % part->items;
+    return part->first + (m->shuffle ? dlpi_mix_shuffled(part, pass, item) : item);
+}
+
+static uint64_t dlpi_mix_function(void *user, uint64_t epoch, uint64_t position) {
+    return dlp_mix_at((const dlp_mix *)user, epoch, position);
+}
+
+static uint64_t dlpi_mix_replacement(void *user, uint64_t epoch, uint64_t position,
+                                     uint64_t random) {
+    uint64_t draw;
+    const dlpi_mix_part *part = dlpi_mix_turn((const dlp_mix *)user, epoch, position, &draw);
+    return part->first + dlpi_below(dlpi_range_of(part->items), random);
+}
+
+DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err) {
+    uint64_t divisor = 1, period = 1;
+    dlp_mix *m;
+    int rc;
+    if (!out || !desc) return dlpi_order_fault(err, "mix", "out or desc is NULL");
+    if ((rc = dlpi_mix_check(desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_mix_weights(desc, &divisor, &period, err)) != DLP_OK) return rc;
+    m = calloc(1, sizeof *m + desc->n * sizeof *m->part + period * sizeof *m->schedule);
+    if (!m) return dlpi_mix_no_memory(err, "the mix");
+    m->part = (dlpi_mix_part *)(m + 1);
+    m->schedule = (uint32_t *)(m->part + desc->n);
+    m->period = period;
+    dlpi_mix_fill(m, desc, divisor);
+    if (m->samples > DLPI_MAX_ITEMS) {
+        free(m);
+        return dlpi_order_fault(err, "mix.samples_per_epoch", "an epoch would have more than 2^48 "
+                                "samples: say how many");
+    }
+    dlpi_mix_schedule(m);
+    *out = m;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to) {
+    if (!mix || !to) return DLP_ERR_ARG;
+    to->order = DLP_ORDER_FUNCTION;
+    to->function = dlpi_mix_function;
+    to->replacement = dlpi_mix_replacement;
+    to->function_user = (void *)(uintptr_t)mix; /* which only reads it */
+    to->function_id = mix->id;
+    to->seed = mix->seed;
+    to->samples_per_epoch = mix->samples;
+    return DLP_OK;
+}
+
+DLPDEF uint64_t dlp_mix_items(const dlp_mix *mix) { return mix ? mix->total : 0; }
+
+DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item) {
+    uint32_t low = 0, high;
+    if (!mix || !dataset || !item || index >= mix->total) return DLP_ERR_ARG;
+    for (high = mix->n; high - low > 1;) { /* it lies in [low, high) */
+        uint32_t middle = low + (high - low) / 2;
+        if (mix->part[middle].first <= index) low = middle;
+        else high = middle;
+    }
+    *dataset = low;
+    *item = index - mix->part[low].first;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER */
+
+#define DLPI_BUCKETS_WINDOW ((uint64_t)1 << 24)
+#define DLPI_BUCKETS_ROWS (1u << 20)
+
+enum { DLPI_DOMAIN_BUCKETS = 33 }; /* part of every such order */
+
+/* The positions of a window: number * window on, in an epoch. */
+typedef struct dlpi_window {
+    uint64_t epoch, number;
+    uint32_t n, read; /* positions, and how many of them are in the arrays */
+    uint64_t *index;  /* [window] */
+    uint64_t *key;    /* [window] length << 32 | place in index */
+} dlpi_window;
+
+struct dlp_buckets {
+    dlp_buckets_desc d;
+    dlp_sampler_desc base;
+    dlpi_order order;
+    uint64_t positions; /* of an epoch that come */
+    uint64_t windows;   /* of an epoch */
+    uint64_t longest;   /* that an item may be */
+    uint64_t id;
+    void *table;        /* of a weighted order, or NULL */
+    dlpi_window now, ahead;
+    uint64_t *scratch;  /* [window] */
+    uint32_t *cut;      /* [window + 1] where the batches of now begin, in its sorted keys */
+    uint32_t batches, at, step; /* of now; given out; positions to read ahead with each */
+    dlp_permutation turn;       /* of the batches of now */
+    char why[256];
+};
+
+static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
+    return b->d.lengths ? b->d.lengths[index] : b->d.length(b->d.length_user, index);
+}
+
+/* Why an item can be in no batch. */
+static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
+    snprintf(b->why, sizeof b->why,
+             "item %" PRIu64 " has length %" PRIu32 ", but of max_tokens %" PRIu64
+             " a row can have %" PRIu64 " (divisible_by %" PRIu32 ")",
+             index, length, b->d.max_tokens, b->longest, b->d.divisible_by);
+    return -1;
+}
+
+static void dlpi_window_set(const dlp_buckets *b, dlpi_window *w, uint64_t epoch, uint64_t number) {
+    uint64_t left = b->positions - number * b->d.window;
+    w->epoch = epoch;
+    w->number = number;
+    w->n = left < b->d.window ? (uint32_t)left : b->d.window;
+    w->read = 0;
+}
+
+/* Read up to `most` more positions of a window. */
+static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
+    uint32_t from = w->read, n = w->n - from < most ? w->n - from : most;
+    dlpi_order_block(&b->order, w->epoch, w->number * b->d.window + from, n, w->index + from);
+    for (uint32_t i = from; i < from + n; i++) {
+        uint32_t length;
+        if (w->index[i] >= b->d.n_items) {
+            snprintf(b->why, sizeof b->why, "the order gave an index past the items");
+            return -1;
+        }
+        length = dlpi_buckets_length(b, w->index[i]);
+        if (length > b->longest) return dlpi_buckets_too_long(b, w->index[i], length);
+        w->key[i] = (uint64_t)length << 32 | i;
+    }
+    w->read = from + n;
+    return 0;
+}
+
+/* One pass of a counting sort by eleven bits of the keys. */
+static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
+    uint32_t begin[2048] = {0}, sum = 0;
+    for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
+    for (uint32_t k = 0; k < 2048; k++) {
+        uint32_t count = begin[k];
+        begin[k] = sum;
+        sum += count;
+    }
+    for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
+}
+
+/* Sort by length. Keys come in the order of their places, which each pass keeps. */
+static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < w->n; i++) all |= w->key[i];
+    for (int shift = 32; shift < 64 && all >> shift != 0; shift += 11) {
+        uint64_t *sorted = b->scratch;
+        dlpi_window_pass(w->key, sorted, w->n, shift);
+        b->scratch = w->key;
+        w->key = sorted;
+    }
+}
+
+/* Rows of the batch that begins at sorted place i: as many as the bounds leave, then down to a
+   multiple of divisible_by, unless it is all that is left. */
+static uint32_t dlpi_window_rows(const dlp_buckets *b, const dlpi_window *w, uint32_t i) {
+    uint32_t left = w->n - i, rows = 1, most = left < b->d.batch_size ? left : b->d.batch_size;
+    if (b->d.max_tokens == 0) rows = most;
+    while (rows < most && (rows + UINT64_C(1)) * (w->key[i + rows] >> 32) <= b->d.max_tokens) rows++;
+    return rows == left ? rows : rows - rows % b->d.divisible_by;
+}
+
+static void dlpi_window_cut(dlp_buckets *b) {
+    uint64_t key = dlpi_hash_in(DLPI_DOMAIN_BUCKETS, b->d.seed, b->now.epoch);
+    uint32_t i = 0;
+    for (b->batches = 0; i < b->now.n; b->batches++) {
+        b->cut[b->batches] = i;
+        i += dlpi_window_rows(b, &b->now, i);
+    }
+    b->cut[b->batches] = i;
+    b->step = (b->d.window + b->batches - 1) / b->batches;
+    dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
+}
+
+/* Make a window the present one, and begin to read the one behind it. */
+static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
+    bool last = number + 1 == b->windows;
+    if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
+        dlpi_window other = b->now;
+        b->now = b->ahead;
+        b->ahead = other;
+    } else {
+        dlpi_window_set(b, &b->now, epoch, number);
+    }
+    b->batches = b->at = b->ahead.n = 0;
+    if (dlpi_window_read(b, &b->now, b->now.n) != 0) return -1;
+    dlpi_window_sort(b, &b->now);
+    dlpi_window_cut(b);
+    dlpi_window_set(b, &b->ahead, last ? epoch + 1 : epoch, last ? 0 : number + 1);
+    return 0;
+}
+
+static int dlpi_buckets_begin(void *user, uint64_t epoch) {
+    return dlpi_buckets_seek((dlp_buckets *)user, epoch, 0);
+}
+
+static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
+    dlp_buckets *b = (dlp_buckets *)user;
+    uint32_t turn, from, n;
+    if (max < b->d.batch_size) {
+        snprintf(b->why, sizeof b->why, "the pipe's batch_size %" PRIu64 " is below the buckets', "
+                 "%" PRIu32, max, b->d.batch_size);
+        return -1;
+    }
+    if (b->at == b->batches) {
+        if (b->now.number + 1 >= b->windows) return 0;
+        if (dlpi_buckets_seek(b, epoch, b->now.number + 1) != 0) return -1;
+    }
+    turn = b->d.shuffle ? (uint32_t)dlp_permutation_at(&b->turn, b->at) : b->at;
+    from = b->cut[turn];
+    n = b->cut[turn + 1] - from;
+    for (uint32_t i = 0; i < n; i++) index[i] = b->now.index[(uint32_t)b->now.key[from + i]];
+    b->at++;
+    /* what is wrong there is told when its turn comes */
+    if (dlpi_window_read(b, &b->ahead, b->step) != 0) dlpi_window_set(b, &b->ahead, 0, 0);
+    return n;
+}
+
+static int dlpi_buckets_save(void *user, void *bytes) {
+    const dlp_buckets *b = (const dlp_buckets *)user;
+    uint64_t words[3] = {b->now.epoch, b->now.number, b->at};
+    memcpy(bytes, words, sizeof words);
+    return (int)sizeof words;
+}
+
+static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
+    dlp_buckets *b = (dlp_buckets *)user;
+    uint64_t words[3] = {0, UINT64_MAX, 0};
+    if (n == sizeof words) memcpy(words, bytes, sizeof words);
+    if (words[1] < b->windows) {
+        if (dlpi_buckets_seek(b, words[0], words[1]) != 0) return -1;
+        if (words[2] <= b->batches) {
+            b->at = (uint32_t)words[2];
+            return 0;
+        }
+    }
+    snprintf(b->why, sizeof b->why, "the state is of other buckets");
+    return -1;
+}
+
+static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->why; }
+
+/* --- Open --- */
+
+static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
+    uint32_t by = d->divisible_by ? d->divisible_by : 1;
+    if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+                                d->n_items);
+    if ((d->lengths != NULL) == (d->length != NULL))
+        return dlpi_order_fault(err, "buckets.lengths", "give lengths or length, and not both");
+    if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
+        return dlpi_order_fault(err, "buckets.batch_size",
+                                "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
+                                "divisible_by %" PRIu32, d->batch_size, by);
+    if (d->window > DLPI_BUCKETS_WINDOW)
+        return dlpi_order_fault(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
+                                d->window);
+    if (d->max_tokens != 0 && d->max_tokens < by)
+        return dlpi_order_fault(err, "buckets.max_tokens",
+                                "max_tokens is %" PRIu64 ", below divisible_by %" PRIu32,
+                                d->max_tokens, by);
+    if (d->shuffle < 0 || d->shuffle > 1)
+        return dlpi_order_fault(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
+                                (int)d->shuffle);
+    if (d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
+        return dlpi_order_fault(err, "buckets.last",
+                                "last is %d, must be DLP_LAST_SHORT or DLP_LAST_DROP",
+                                (int)d->last);
+    if (d->order && d->order->order == DLP_ORDER_BATCHES)
+        return dlpi_order_fault(err, "buckets.order", "order is DLP_ORDER_BATCHES, which has no "
+                                "positions to sort");
+    return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
+}
+
+/* Resolve what zero means. */
+static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
+    dlp_buckets_desc *d = &b->d;
+    uint64_t unit, window, samples;
+    if (d->order) b->base = *d->order;
+    else b->base.order = d->shuffle ? DLP_ORDER_SHUFFLED : DLP_ORDER_SEQUENTIAL;
+    if (!d->order) b->base.seed = d->seed;
+    if (d->divisible_by == 0) d->divisible_by = 1;
+    unit = d->max_tokens ? d->divisible_by : d->batch_size;
+    window = d->window ? d->window : UINT64_C(100) * d->batch_size;
+    if (window > DLPI_BUCKETS_WINDOW) window = DLPI_BUCKETS_WINDOW;
+    d->window = (uint32_t)((window + unit - 1) / unit * unit);
+    samples = dlpi_order_samples(&b->base, d->n_items);
+    b->positions = d->last == DLP_LAST_DROP ? samples - samples % unit : samples;
+    b->windows = (b->positions + d->window - 1) / d->window;
+    b->longest = d->max_tokens ? d->max_tokens / d->divisible_by : UINT32_MAX;
+    if (b->positions > 0) return DLP_OK;
+    return dlpi_order_fault(err, "buckets.last", "DLP_LAST_DROP leaves nothing of %" PRIu64
+                            " samples: a batch has %" PRIu64, samples, unit);
+}
+
+/* Look for items that are too long, and hash the lengths, four strands at once. */
+static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
+    uint64_t lane[4] = {1, 2, 3, 4};
+    *hash = b->d.lengths_id;
+    if (!b->d.lengths) return 0;
+    for (uint64_t i = 0; i < b->d.n_items; i++) {
+        uint32_t length = b->d.lengths[i];
+        if (length > b->longest) return dlpi_buckets_too_long(b, i, length);
+        lane[i & 3] = dlpi_absorb(lane[i & 3], length);
+    }
+    *hash = dlp_hash(lane[0], lane[1], lane[2], lane[3]);
+    return 0;
+}
+
+static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
+    const dlp_buckets_desc *d = &b->d;
+    const uint64_t words[] = {lengths, d->batch_size, d->window, d->max_tokens, d->divisible_by,
+                              (uint64_t)d->shuffle, (uint64_t)d->last, (uint64_t)b->base.order,
+                              b->base.seed, dlpi_order_params_hash(&b->base, d->n_items)};
+    b->id = dlpi_order_hash_array(dlpi_hash_in(DLPI_DOMAIN_BUCKETS, 0, 0), words,
+                                  sizeof words / sizeof *words);
+}
+
+static int dlpi_buckets_allocate(dlp_buckets *b, dlp_error *err) {
+    uint64_t table = dlpi_order_table_bytes(&b->base, b->d.n_items);
+    size_t n = b->d.window;
+    b->now.index = malloc(n * 8);
+    b->now.key = malloc(n * 8);
+    b->ahead.index = malloc(n * 8);
+    b->ahead.key = malloc(n * 8);
+    b->scratch = malloc(n * 8);
+    b->cut = malloc((n + 1) * sizeof *b->cut);
+    if (table) b->table = malloc(table);
+    if (b->now.index && b->now.key && b->ahead.index && b->ahead.key && b->scratch && b->cut &&
+        (b->table || !table))
+        return DLP_OK;
+    return dlpi_mix_no_memory(err, "the windows");
+}
+
+DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err) {
+    dlp_buckets *b;
+    uint64_t lengths;
+    int rc;
+    if (!out || !desc) return dlpi_order_fault(err, "buckets", "out or desc is NULL");
+    if ((rc = dlpi_buckets_check(desc, err)) != DLP_OK) return rc;
+    if ((b = calloc(1, sizeof *b)) == NULL) return dlpi_mix_no_memory(err, "the buckets");
+    b->d = *desc;
+    rc = dlpi_buckets_resolve(b, err);
+    if (rc == DLP_OK && dlpi_buckets_scan(b, &lengths) != 0)
+        rc = dlpi_order_fault(err, "buckets.lengths", "%s", b->why);
+    if (rc == DLP_OK) rc = dlpi_buckets_allocate(b, err);
+    if (rc != DLP_OK) {
+        dlp_buckets_close(b);
+        return rc;
+    }
+    dlpi_buckets_id(b, lengths);
+    dlpi_order_build(&b->base, b->d.n_items, b->table);
+    dlpi_order_init(&b->order, &b->base, b->d.n_items, b->table);
+    *out = b;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
+    if (!b || !to) return DLP_ERR_ARG;
+    to->order = DLP_ORDER_BATCHES;
+    to->batches.next = dlpi_buckets_next;
+    to->batches.begin = dlpi_buckets_begin;
+    to->batches.save = dlpi_buckets_save;
+    to->batches.restore = dlpi_buckets_restore;
+    to->batches.why = dlpi_buckets_why;
+    to->batches.user = b;
+    to->function_id = b->id;
+    to->seed = b->d.seed;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_buckets_close(dlp_buckets *b) {
+    if (!b) return;
+    free(b->now.index);
+    free(b->now.key);
+    free(b->ahead.index);
+    free(b->ahead.key);
+    free(b->scratch);
+    free(b->cut);
+    free(b->table);
+    free(b);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -3428,6 +4302,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    D1     done[i]           worker, after its rows     completers, next stage (D1)
    D2     scan              completer, after done      completers (D2)
    Y1     ready             completer of the last row  next stage, caller (Y1)
+   Z1     cache cell.word   worker that keeps an item  workers (Z1), see >>impl-cache
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
    B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
@@ -3457,6 +4332,9 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
+#define DLPI_EPOCH_MASK ((UINT64_C(1) << 48) - 1)
+#define DLPI_MAX_EPOCH (UINT64_C(1) << 47)
+#define DLPI_SEEKS_MAX (UINT32_C(1) << 14)
 #define DLPI_WENT_BACK INT_MIN
 #define DLPI_NOBODY (UINT32_MAX / 2)
 
@@ -3465,7 +4343,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    an older monitor reads a newer region. What else changes takes a new DLPI_FORMAT. */
 enum { DLPI_REC_CTL = 1, DLPI_REC_WORKERS, DLPI_REC_SLOTS, DLPI_REC_CELLS, DLPI_REC_ITEM_CELLS,
        DLPI_REC_TRACE, DLPI_REC_TABLE, DLPI_REC_ORDER, DLPI_REC_LANES, DLPI_REC_PIPE,
-       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE, DLPI_REC_COUNT };
+       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE,
+       DLPI_REC_CACHE, DLPI_REC_COUNT };
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -3522,6 +4401,11 @@ typedef struct dlpi_field_rec {
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
 
+/* The cache: cells [n_cells] of cell_bytes each, from cells_at of the region on. */
+typedef struct dlpi_cache_rec {
+    uint64_t n_cells, cell_bytes, cells_at, n_items;
+} dlpi_cache_rec;
+
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
 typedef struct dlpi_share {
     uint32_t word;        /* B1 futex */
@@ -3542,7 +4426,7 @@ typedef struct dlpi_bell {
 
 typedef struct dlpi_ctl {
     uint64_t tail;      /* T1 batches published; feeder */
-    uint32_t fed_all;   /* T1 1: no batch will follow */
+    uint32_t fed_all;   /* T1 no batch will follow: 1, and the feeder's life above it; 0 */
     int32_t feed_code;  /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; caller */
@@ -3557,7 +4441,7 @@ typedef struct dlpi_ctl {
     uint32_t transfer_sleeps; /* B1 */
     uint32_t transfer_word;
     uint8_t pad2[DLPI_LINE - 28];
-    uint64_t cancel;    /* N1 epochs below this one are not wanted; caller */
+    uint64_t cancel;    /* N1 batches of marks below this one are not wanted; caller */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;
@@ -3597,6 +4481,8 @@ typedef struct dlpi_wblock {
     int32_t pid;
     int32_t restarts, died_by; /* the supervisor's words */
     int32_t pad0;
+    uint64_t cache_hits, cache_misses, cache_kept;
+    uint64_t cache_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
 } dlpi_wblock;
 
 /* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
@@ -3618,7 +4504,8 @@ typedef struct dlpi_bslot {
     uint64_t pub; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
-    uint32_t cell; /* item cells of this batch */
+    uint16_t cell; /* item cells of this batch */
+    uint16_t life; /* N1 how many seeks came before it was fed */
 } dlpi_bslot;
 
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
@@ -3642,7 +4529,9 @@ _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 104, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, pad0) + 4, "no hidden padding");
+_Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
+_Static_assert(offsetof(dlpi_wblock, cache_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
+_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, cache_cell) + 8, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
@@ -3687,6 +4576,7 @@ typedef struct dlpi_stage {
     dlp_dataset dataset;
     dlp_batch_desc batching;
     dlp_transfer_desc transfer;
+    dlp_cache_desc cache;
     dlp_device device;
     dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
     char field_names[DLP_MAX_FIELDS][32];
@@ -3712,6 +4602,7 @@ typedef struct dlpi_worker {
     dlpi_wblock *wb;
     dlp_trace_event *trace;
     dlpi_sbell *bell;
+    uint64_t mark;        /* of the batch that its item is in */
     uint64_t low;         /* every batch below has no unit to claim */
     uint64_t tail_seen;   /* ctl.tail when last read */
     uint64_t rewind_seen;
@@ -3727,6 +4618,7 @@ typedef struct dlpi_worker {
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
     const char *bad_field; /* the one whose length is wrong, or NULL */
+    uint32_t drew;        /* 1: the callback called dlp_item_random */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
@@ -3754,6 +4646,13 @@ typedef struct dlpi_death { /* of a worker process */
     bool late;       /* it was killed because an item was past its deadline */
 } dlpi_death;
 
+typedef struct dlpi_place { /* where the feeder is to go on: a checked state */
+    uint64_t epoch, batch, position; /* the first batch not consumed */
+    uint32_t sampler_bytes, life;
+    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
+    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+} dlpi_place;
+
 typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
@@ -3770,6 +4669,7 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
+    uint32_t life;        /* seeks that it has followed, modulo 2^16 */
 } dlpi_feeder;
 
 /* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
@@ -3839,6 +4739,8 @@ struct dlp_pipe {
     int huge_pages; /* DLP_HUGE_* */
     void *shm;      /* what dlpipe_shm.h keeps */
     uint64_t off_fields, off_share, share_bytes;
+    uint64_t cache_bytes; /* its budget, 0: no cache */
+    uint64_t cache_cells, cache_cell_bytes, cache_items, off_cache, off_cache_rec;
     dlpi_share *share; /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
@@ -3870,6 +4772,8 @@ struct dlp_pipe {
     uint32_t n_lent;
     int lent_closed;
     uint64_t deadline_ns;   /* the shortest of the stages, 0: none */
+    int stream;             /* 1: the dataset has no length */
+    dlpi_place place;       /* where to go on in the life that it says; under dlpi_place_lock */
     /* What the caller writes with every batch lies apart from what workers read. The feeder's own
        part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
@@ -3877,6 +4781,8 @@ struct dlp_pipe {
     uint64_t n_held;
     uint64_t last_return_ns;
     uint64_t looked_ns; /* for the processes */
+    uint32_t life;        /* seeks, modulo 2^16 */
+    uint32_t seeks;       /* since the last batch was delivered */
     uint64_t epoch_now;   /* of the batch delivered last */
     int epoch_open;       /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
@@ -3937,9 +4843,10 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
 /* What became of a row so far: one word, changed by one store, so that a worker that dies has made
    a change or has not. All that the row's index and fate depend on is in it.
    state (2) | tries of the present index (7) | which replacement (7) | workers killed (7) |
-   by which stage (4) | 1: held its worker past the deadline (1) */
-enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2 };
+   by which stage (4) | 1: held its worker past the deadline (1) | 1: its failure is raised (1) */
+enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of a stream */ };
 #define DLPI_REC_LATE (UINT32_C(1) << 27)
+#define DLPI_REC_RAISED (UINT32_C(1) << 28)
 static inline uint32_t dlpi_rec_state(uint32_t rec) { return rec & 3u; }
 static inline uint32_t dlpi_rec_tries(uint32_t rec) { return rec >> 2 & 127u; }
 static inline uint32_t dlpi_rec_repl(uint32_t rec) { return rec >> 9 & 127u; }
@@ -3951,7 +4858,8 @@ static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
 static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
     uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
     if (kills < 127) kills++;
-    return (rec & 0xffffu) | kills << 16 | stage << 23 | (late ? DLPI_REC_LATE : 0);
+    return (rec & (0xffffu | DLPI_REC_RAISED)) | kills << 16 | stage << 23 |
+           (late ? DLPI_REC_LATE : 0);
 }
 
 /* pub: generation (39) | count (21) | padded (1) | run shift (3)
@@ -4027,6 +4935,15 @@ static void dlpi_ring_worker(dlpi_sbell *sb, uint32_t worker) {
     if ((DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) return; /* B1 */
     DLPI_ADD_SEQ(&bell->word, 1u);                            /* B1 -> B1 */
     dlpi_futex_wake(&bell->word, 1, bit, (int)sb->shared);
+}
+
+/* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
+   batches go to workers in turn, the one that may take it. */
+static void dlpi_ring_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
+    dlpi_sbell *sb = &p->bells[st->work];
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES)
+        dlpi_ring_worker(sb, (uint32_t)(b % (uint64_t)st->n_workers));
+    else dlpi_ring(sb, (uint32_t)st->n_workers, n);
 }
 
 /* A waiter that is alone on its flag and word: feeder thread, transfer thread. */
@@ -4194,6 +5111,105 @@ static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int cod
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-wanted     BATCHES THAT NOBODY WANTS ANY MORE
+   The caller may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
+   (dlp_pipe_seek) while batches of it are under way. Each batch has a mark: the seeks before it was
+   fed (its life, 16 bits) above its epoch (48 bits). ctl.cancel is the least mark that is wanted,
+   and only the caller moves it, up, by one store: by an epoch, or to the next life's epoch 0.
+   Workers compare before each row, whoever passes batches on before each batch, and next drops what
+   comes to it below the mark: so a batch may be half done, or fed after the store, and does no harm.
+   Lives wrap: 2^14 seeks at most come between two batches that are delivered.
+
+   N1: the store carries nothing for those who compare. What a seek has for the feeder (where to go
+   on) lies behind dlpi_place_lock, held for a copy only; the feeder looks for it when ctl.cancel has
+   another life than its own, and feeds for the old one until then. That no batch will follow
+   (ctl.fed_all) is likewise said for one life.
+
+   A stream ends at the first row of an epoch whose record says so (DLPI_ROW_END). That is one more
+   fate of a row, written before the row is done: so when a batch is closed, its end is known, to
+   whoever looks and as often as he looks, after a death as well. Rows of a batch up to its end are
+   counted where they are needed; the batch's words keep the rows that it was fed with. What failed
+   behind the end has not happened. */
+
+static inline uint64_t dlpi_mark(uint64_t life, uint64_t epoch) {
+    return (life << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
+}
+static inline uint32_t dlpi_mark_life(uint64_t mark) { return (uint32_t)(mark >> 48); }
+
+static inline bool dlpi_mark_wanted(const dlpi_ctl *ctl, uint64_t mark) {
+    return (int64_t)(mark - DLPI_LOAD_RLX(&ctl->cancel)) >= 0; /* N1 */
+}
+static inline uint64_t dlpi_slot_mark(const dlpi_bslot *slot) {
+    return dlpi_mark(slot->life, slot->epoch);
+}
+static inline bool dlpi_wanted(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
+    return dlpi_mark_wanted(ctl, dlpi_slot_mark(slot));
+}
+
+/* Rows of the batch in slot s before its stream's end. */
+static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
+    const uint32_t *rec = dlpi_slot_rec(p, s);
+    uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
+    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n; /* ordered by done */
+    while (r < n && dlpi_rec_state(rec[r]) != DLPI_ROW_END) r++;
+    return r;
+}
+
+/* Did the stream end in this batch? */
+static inline bool dlpi_slot_ended(const dlp_pipe *p, uint32_t s) {
+    return p->stream && dlpi_rows_before_end(p, s) < dlpi_slot_at(p, s)->count;
+}
+
+/* Rows that a batch whose items are done has for those behind. */
+static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
+    uint32_t n = dlpi_rows_before_end(p, s);
+    return p->last == DLP_LAST_DROP && n < dlpi_slot_at(p, s)->count ? 0 : n;
+}
+
+/* The first row before the end whose failure is raised; rows_before_end: none. */
+static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
+    const uint32_t *rec = dlpi_slot_rec(p, s);
+    uint32_t n = dlpi_rows_before_end(p, s), r = 0;
+    while (r < n && (rec[r] & DLPI_REC_RAISED) == 0) r++;
+    return r;
+}
+
+/* Is the error of slot s that of a row behind the stream's end? */
+static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    return dlpi_slot_ended(p, s) && slot->error.has_item &&
+           slot->error.position >= slot->position + dlpi_rows_before_end(p, s);
+}
+
+/* Has the batch in slot s, whose items are done, failed? */
+static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
+    if (DLPI_LIKELY(DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
+    return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_rows_before_end(p, s);
+}
+
+/* Its error. Of several rows the first to fail has written the record: if that one lay behind the
+   end, the others' words are lost. */
+static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint32_t r = dlpi_row_raised(p, s);
+    *e = slot->error;
+    if (!dlpi_error_behind(p, s)) return;
+    dlpi_error_set(e, DLP_ERR_CALLBACK, "", "the item failed; its words were lost to those of an "
+                   "item behind the stream's end");
+    dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
+    e->has_item = 1;
+    e->index = dlpi_slot_index(p, s)[r];
+    e->epoch = slot->epoch;
+    e->position = slot->position + r;
+}
+
+/* Has nobody behind the items anything to do with this batch? */
+static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
+    return !dlpi_wanted(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
+           (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SAMPLER: POSITIONS INTO FREE SLOTS
    Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
@@ -4220,8 +5236,11 @@ static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
 }
 
 static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64, what, got);
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
+                   got, why ? ": " : "", why ? why : "");
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     e.epoch = p->feed.epoch;
     dlpi_ctl_fail(p, DLPI_NOBODY, &e);
@@ -4266,6 +5285,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint64_t sum = 0, n = 0;
     uint32_t shift = 0;
     uint32_t at_once = (uint32_t)(st->n_workers < p->cpus ? st->n_workers : p->cpus);
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < st->n_workers; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
@@ -4311,7 +5331,8 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->after = f->position + c;
     slot->count = count;
     slot->flags = 0;
-    slot->cell = p->staged ? dlpi_feed_cell(p, s, b) : s;
+    slot->cell = (uint16_t)(p->staged ? dlpi_feed_cell(p, s, b) : s);
+    slot->life = (uint16_t)f->life;
     slot->failed = 0;
     slot->batch_rec = 0;
     if (slot->dirty) memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
@@ -4397,7 +5418,8 @@ static int dlpi_feed_one(dlp_pipe *p) {
     uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
     uint32_t s;
     int rc;
-    if (f->epoch < cancel) dlpi_feed_epoch(f, cancel);
+    if (dlpi_mark_life(cancel) == f->life && f->epoch < (cancel & DLPI_EPOCH_MASK))
+        dlpi_feed_epoch(f, cancel & DLPI_EPOCH_MASK);
     if (dlpi_epochs_over(p, f->epoch)) return dlpi_feed_end(p, 0), 0;
     if ((rc = dlpi_feed_settle(p, &rows)) != DLP_OK) return dlpi_feed_end(p, rc), rc;
     if (rows == 0 && f->in_epoch == 0) { /* only a batch sampler gives none */
@@ -4425,6 +5447,12 @@ static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
     uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
     if (st->w.num_workers == 0) {
         dlpi_ring_caller(p->ctl, UINT64_MAX);
+        return;
+    }
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
+        uint64_t most = (uint64_t)st->n_workers;
+        for (uint64_t i = n < most ? n : most; i > 0; i--)
+            dlpi_ring_batch(p, st, p->feed.published - i, 1);
         return;
     }
     if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
@@ -4493,7 +5521,7 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
     if (n == 0) return;
     if (next != NULL && next->w.num_workers > 0) {
         DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
-        dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, n);
+        for (uint64_t b = first; b != p->feed.published; b++) dlpi_ring_batch(p, next, b, 1);
     } else if (next == NULL && p->xfer && p->xfer->transfer.threaded) {
         dlpi_ring_transfer(p->ctl);
     } else {
@@ -4502,10 +5530,78 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
     }
 }
 
+/* A batch sampler goes on from its saved bytes, or replays the epoch's lists. */
+static int dlpi_feed_restore(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_feeder *f = &p->feed;
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int rc;
+    if (to->batch == 0) return DLP_OK;
+    if (b->restore && to->sampler_bytes > 0) {
+        memcpy(f->ahead_state, &to->sampler_bytes, 4); /* it stands before the list asked for next */
+        memcpy(f->ahead_state + 8, to->sampler, DLP_SAMPLER_STATE_BYTES);
+        rc = b->restore(b->user, to->sampler, to->sampler_bytes);
+        f->in_epoch = to->batch;
+        f->position = to->position;
+        return rc != 0 ? dlpi_feed_fail(p, "the batch sampler's restore", rc) : dlpi_feed_list(p);
+    }
+    rc = dlpi_feed_begin(p);
+    while (rc == DLP_OK && f->in_epoch < to->batch && f->ahead > 0)
+        rc = dlpi_feed_step(p, (uint64_t)f->ahead);
+    return rc;
+}
+
+/* Go on at another place. */
+static int dlpi_feed_goto(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_feeder *f = &p->feed;
+    uint32_t skipped = 0, window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX
+                                                                                : p->ring;
+    dlpi_feed_epoch(f, to->epoch);
+    f->skip_base = to->batch;
+    memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
+    /* all that a state must tell apart fits in its bitmap */
+    if (window + skipped > DLPI_WINDOW_MAX)
+        window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
+    p->window = p->d.unordered ? window : p->ring;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) return dlpi_feed_restore(p, to);
+    f->in_epoch = to->batch;
+    f->position = to->batch * p->global_batch;
+    return DLP_OK;
+}
+
+/* ctl.fed_all of a feeder that has ended. */
+static inline uint32_t dlpi_fed_word(uint32_t life) { return life << 1 | 1u; }
+
+static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The caller has sought: follow it. A feeder that failed stays where it is, and says so anew. */
+static void dlpi_feed_follow(dlp_pipe *p) {
+    dlpi_feeder *f = &p->feed;
+    dlpi_place to;
+    int rc;
+    if (DLPI_LIKELY(dlpi_mark_life(DLPI_LOAD_RLX(&p->ctl->cancel)) == f->life)) return; /* N1 */
+    pthread_mutex_lock(&dlpi_place_lock);
+    to = p->place;
+    pthread_mutex_unlock(&dlpi_place_lock);
+    f->life = to.life;
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->feed_code) != 0) { /* our own store */
+        DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        return;
+    }
+    f->ended = 0;
+    DLPI_STORE_SEQ(&p->ctl->fed_all, 0u); /* T1 -> T1 */
+    if ((rc = dlpi_feed_goto(p, &to)) == DLP_OK) return;
+    dlpi_feed_end(p, rc);
+    DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
+    dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
 /* Feed all that may be fed, once there are `burst` credits; returns how many batches. */
 static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feeder *f = &p->feed;
     uint64_t before = f->published;
+    dlpi_feed_follow(p);
     if (f->ended) return 0;
     if (p->share && !dlpi_shm->may_feed(p)) return 0;
     if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
@@ -4522,7 +5618,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
         if (p->world > 1) dlpi_feed_empty(p, before);
     }
     if (f->ended) {
-        DLPI_STORE_SEQ(&p->ctl->fed_all, 1u); /* T1 -> T1: after the tail */
+        DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         dlpi_ring_share(p->share);
     }
@@ -4670,6 +5766,12 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
     return false;
 }
 
+/* May this worker take work on batch b? */
+static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
+    return w->st->w.dispatch != DLP_DISPATCH_BATCHES ||
+           b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
+}
+
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -4688,7 +5790,8 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
             if (b == tail) break;
         }
         w->tail_seen = tail;
-        if (dlpi_find_in(w, b, hints, t, &all)) return true;
+        all = true;
+        if (dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all)) return true;
         if (all && b == w->low) w->low = b + 1;
     }
     w->tail_seen = tail;
@@ -4742,8 +5845,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
         /* R1 -> R1 */
         if (dlpi_freed(p, next, &whole)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
         if (next->n_producers > 0) dlpi_deal(p, next, w->id, b, 0);
-        else if (next->w.num_workers > 0)
-            dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
+        else if (next->w.num_workers > 0) dlpi_ring_batch(p, next, b, 1);
         else dlpi_ring_caller(p->ctl, UINT64_MAX);
     } else if (p->xfer && p->xfer->transfer.threaded) {
         dlpi_ring_transfer(p->ctl);
@@ -4764,8 +5866,7 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     /* R1 -> R1 */
     if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
     if (next->n_producers > 0) dlpi_deal(p, next, w->id, t->b, t->unit);
-    else if (next->w.num_workers > 0)
-        dlpi_ring(&p->bells[next->work], (uint32_t)next->n_workers, 1);
+    else if (next->w.num_workers > 0) dlpi_ring_batch(p, next, t->b, 1);
     else dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
@@ -4793,12 +5894,14 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlpi_ready_wake(p, w, t);
 }
 
-/* Look again for units freed again in stages first..last. */
+/* Look again for units freed again in stages first..last; where batches go to workers in turn, only
+   one of them can take what was freed: all look. */
 static void dlpi_rewind(dlp_pipe *p, int first, int last) {
     for (int k = first; k <= last; k++) {
+        const dlpi_stage *st = p->work[k];
+        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
         DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
-        if (p->work[k]->w.num_workers > 0)
-            dlpi_ring(&p->bells[k], (uint32_t)p->work[k]->n_workers, 1);
+        if (st->w.num_workers > 0) dlpi_ring(&p->bells[k], (uint32_t)st->n_workers, n);
     }
     dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
@@ -4898,6 +6001,140 @@ static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
     }
     if (DLPI_LOAD_SEQ(&w->bell->rewind) == w->rewind_seen) return false; /* R1 <- R1 */
     return dlpi_find(w, t);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
+   A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
+     0                            empty
+     (index + 1) << 15 | w + 1    worker w (among all) writes it: nobody else touches the bytes
+     (index + 1) << 15            full, for ever: its bytes are only read from then on
+   A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads it.
+   The number of the cell stands in the worker's own block (Z2) from before the claim until behind
+   that store: so whoever recovers a dead worker knows the one cell that it may have left half
+   written, and empties it, if the word says that it is the dead one's. */
+
+#define DLPI_CACHE_WRITER 15
+_Static_assert(DLP_MAX_STAGES * DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
+
+typedef struct dlpi_cache_cell {
+    uint64_t word; /* Z1 */
+    uint8_t bytes[8];
+} dlpi_cache_cell;
+
+static void dlpi_item_drew(const dlp_item *item) { /* also by threads of the callback's own */
+    DLPI_STORE_RLX(&((dlpi_worker *)item->internal)->drew, 1u);
+}
+
+static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); }
+
+static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
+    uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        bytes += dlpi_round8(p->items.at[f].row_bytes);
+        if (p->items.at[f].f.ragged) bytes += 8;
+    }
+    return bytes;
+}
+
+static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
+    return index < p->cache_cells ? index : index % p->cache_cells;
+}
+
+static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
+    return (dlpi_cache_cell *)(void *)(p->region + p->off_cache + cell * p->cache_cell_bytes);
+}
+
+static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
+
+/* Write the item's row from the cache; false: it is not there. The index is one of the dataset. */
+static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
+    const uint8_t *from = cell->bytes;
+    if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) { /* Z1 <- Z1 */
+        dlpi_bump(&w->wb->cache_misses, 1);
+        return false;
+    }
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, should we die */
+    DLPI_STORE_RLX(&w->wb->current, w->item.index); /* for observers */
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        memcpy(w->data[f], from, d->row_bytes);
+        from += dlpi_round8(d->row_bytes);
+        if (!d->f.ragged) continue;
+        memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
+        from += 8;
+    }
+    dlpi_bump(&w->wb->cache_hits, 1);
+    return true;
+}
+
+/* Keep the row that fetch has just written, if its cell is nobody's. */
+static void dlpi_cache_put(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index), empty = 0;
+    dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
+    uint8_t *to = cell->bytes;
+    if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
+    DLPI_STORE_RLX(&w->wb->cache_cell, at + 1);  /* Z2 to recovery; the swap keeps it before */
+    if (DLPI_CAS_SEQ(&cell->word, &empty, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
+        for (uint32_t f = 0; f < p->items.n; f++) {
+            const dlpi_field *d = &p->items.at[f];
+            memcpy(to, w->data[f], d->row_bytes);
+            to += dlpi_round8(d->row_bytes);
+            if (!d->f.ragged) continue;
+            memcpy(to, &w->length[f], 8);
+            to += 8;
+        }
+        DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
+        dlpi_bump(&w->wb->cache_kept, 1);
+    }
+    DLPI_STORE_REL(&w->wb->cache_cell, UINT64_C(0)); /* Z2: behind the full word */
+}
+
+/* The cell that a dead worker may have been writing. */
+static void dlpi_cache_recover(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    uint64_t at = DLPI_LOAD_SEQ(&w->wb->cache_cell); /* Z2 of a dead worker */
+    uint64_t *word, seen;
+    if (at == 0 || at > p->cache_cells) return;
+    word = &dlpi_cache_cell_at(p, at - 1)->word;
+    seen = DLPI_LOAD_SEQ(word); /* Z1 <- Z1 */
+    if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
+        DLPI_STORE_SEQ(word, UINT64_C(0)); /* Z1 -> Z1 */
+    DLPI_STORE_SEQ(&w->wb->cache_cell, UINT64_C(0)); /* Z2 */
+}
+
+/* Cells for all items, or as many as the budget has room for. */
+static void dlpi_cache_layout(dlp_pipe *p) {
+    uint64_t n;
+    if (p->cache_bytes == 0) return;
+    p->cache_cell_bytes = dlpi_cache_cell_bytes(p);
+    n = p->cache_bytes / p->cache_cell_bytes;
+    p->cache_items = p->fetch->dataset.n_items;
+    p->cache_cells = n < p->cache_items ? n : p->cache_items;
+}
+
+static void dlpi_cache_describe(const dlp_pipe *p, dlpi_cache_rec *r) {
+    r->n_cells = p->cache_cells;
+    r->cell_bytes = p->cache_cell_bytes;
+    r->cells_at = p->off_cache;
+    r->n_items = p->cache_items;
+}
+
+static void dlpi_cache_stats(const dlp_pipe *p, dlp_stats *out) {
+    uint64_t kept = 0;
+    if (p->cache_cells == 0) return;
+    for (int i = 0; i < p->n_workers; i++) {
+        const dlpi_wblock *wb = p->workers[i].wb;
+        out->cache_hits += DLPI_LOAD_RLX(&wb->cache_hits); /* statistics, here and below */
+        out->cache_misses += DLPI_LOAD_RLX(&wb->cache_misses);
+        kept += DLPI_LOAD_RLX(&wb->cache_kept);
+    }
+    out->cache_bytes = kept * p->cache_cell_bytes;
+    out->cache_capacity = p->cache_cells * p->cache_cell_bytes;
+    out->cache_all_bytes = p->cache_items * p->cache_cell_bytes;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -5050,11 +6287,22 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
     }
 }
 
-static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t raised) {
     const dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by done */
-    dlpi_rec_set(p, t->slot, row, DLPI_ROW_LEFT);
+    dlpi_rec_set(p, t->slot, row, DLPI_ROW_LEFT | raised);
     dlpi_row_clear(p, t, row);
+}
+
+/* The stream ended before this row, or at it. */
+static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    DLPI_STORE_RLX(&dlpi_slot_at(w->p, t->slot)->dirty, 1u); /* ordered by done */
+    dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
+}
+
+/* Was the stream seen to end at a row of this unit, in a life or a stage before? */
+static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
+    return !t->plain && dlpi_rec_state(rec) == DLPI_ROW_END;
 }
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
@@ -5084,7 +6332,7 @@ static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int 
     dlp_error e;
     dlpi_describe_item(w, &w->item, code, &e);
     dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
-    dlpi_row_leave(w, t, row);
+    dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
     return DLPI_ROW_DONE;
 }
 
@@ -5112,6 +6360,10 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     const dlpi_stage *st = w->st;
     uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries = dlpi_rec_tries(rec);
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    if (code == DLP_END && p->stream && st->work == 0) {
+        dlpi_row_end(w, t, row);
+        return DLPI_ROW_DONE;
+    }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
         tries++;
@@ -5121,9 +6373,9 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
         return dlpi_row_raise(w, t, row, code);
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
-    if (st->w.on_error == DLP_ON_ERROR_REPLACE && slot->epoch >= DLPI_LOAD_RLX(&p->ctl->cancel))
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
-    dlpi_row_leave(w, t, row);
+    dlpi_row_leave(w, t, row, 0);
     dlpi_bump(&w->wb->left_out, 1);
     dlpi_skip_note(w, &w->item, code, UINT64_MAX);
     return DLPI_ROW_DONE;
@@ -5212,6 +6464,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     dlp_item *it = &w->item;
     bool zero = w->st->work == 0 && !p->fetch->dataset.fills_rows;
+    bool cached = w->st->work == 0 && p->cache_cells > 0;
     int what = DLPI_ROW_AGAIN;
     uint32_t rec = 0;
     for (bool first = true; what == DLPI_ROW_AGAIN; first = false) {
@@ -5220,6 +6473,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         it->row = row;
         if (!t->plain || !first) rec = dlpi_slot_rec(p, t->slot)[row];
         it->attempt = dlpi_rec_tries(rec);
+        if (cached && it->index < p->cache_items && dlpi_cache_get(w, t, row)) return DLPI_ROW_DONE;
         if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
         if (zero)
             for (uint32_t f = 0; f < p->items.n; f++)
@@ -5234,6 +6488,8 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (DLPI_LIKELY(rc == 0)) rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
             rc = dlpi_row_lengths(w, t, row);
+        if (rc == 0 && cached && w->drew == 0) dlpi_cache_put(w);
+        w->drew = 0;
         if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
         what = dlpi_row_failed(w, t, row, rc);
         dlpi_failure_forget(w);
@@ -5249,6 +6505,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     for (uint32_t f = 0; f < p->items.n; f++)
         w->data[f] = cell + p->items.at[f].offset + row * p->items.at[f].row_bytes;
     w->item.epoch = slot->epoch;
+    w->mark = dlpi_slot_mark(slot);
     DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
     w->item.position = slot->position + row;
     if (w->item.position >= p->samples) w->item.position %= p->samples;
@@ -5334,6 +6591,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
+    bool ended = false;
     const uint32_t *rec = dlpi_slot_rec(p, t->slot);
     if (t->plain) dlpi_unit_indices(w, t);
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
@@ -5345,8 +6603,13 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (!t->plain && dlpi_rec_state(rec[r]) == DLPI_ROW_LEFT) {
             dlpi_row_clear(p, t, r);
             left++;
-        } else if (w->item.epoch >= DLPI_LOAD_RLX(&p->ctl->cancel)) { /* N1 */
+        } else if (DLPI_UNLIKELY(p->stream) && (ended || dlpi_rec_ended(t, rec[r]))) {
+            dlpi_row_end(w, t, r);
+            left++;
+        } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
             what = dlpi_row_run(w, t, r);
+            ended = DLPI_UNLIKELY(p->stream) && dlpi_rec_state(rec[r]) == DLPI_ROW_END;
+            left += ended;
         }
         if (what == DLPI_ROW_DONE) mask |= bit;
         if (what == DLPI_ROW_REDO) redo |= bit;
@@ -5403,8 +6666,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t, t->row);
-    /* N1 */
-    if (w->item.epoch >= DLPI_LOAD_RLX(&w->p->ctl->cancel)) what = dlpi_row_run(w, t, t->row);
+    if (dlpi_mark_wanted(w->p->ctl, w->mark)) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->item.epoch, 1);
     if (what == DLPI_ROW_DONE) {
         dlpi_bump(&w->wb->items, 1);
@@ -5417,11 +6679,11 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
 /* Parked rows that are due: run them, or send them back. Returns whether any was. */
 static bool dlpi_unpark(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    uint64_t now = dlpi_now_ns(), cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1 */
+    uint64_t now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
         dlpi_parked k = w->parked[i];
         dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
-        bool cancelled = dlpi_slot_at(p, k.slot)->epoch < cancel;
+        bool cancelled = !dlpi_wanted(p->ctl, dlpi_slot_at(p, k.slot));
         bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
         if (k.due_ns > now && !cancelled) continue;
@@ -5467,7 +6729,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->sequence = slot->sequence;
     c->epoch = slot->epoch;
     c->position = slot->position;
-    c->count = slot->count;
+    c->count = dlpi_slot_rows(p, t->slot);
     c->worker = (uint32_t)w->id;
     c->worker_state = w->state;
     c->index = dlpi_slot_index(p, t->slot);
@@ -5491,12 +6753,12 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
         out->data = dlpi_batch_cell(p, t->slot) + d->offset;
         out->capacity = d->capacity;
         out->ndim = d->f.ndim + 1;
-        out->shape[0] = slot->count;
+        out->shape[0] = c->count;
         for (int i = 0; i < d->f.ndim; i++) out->shape[i + 1] = d->f.shape[i];
         out->lengths = dlpi_slot_lengths(p, t->slot, f, 0);
         out->offsets = dlpi_slot_offsets(p, t->slot, f);
-        memset(out->lengths, 0, slot->count * sizeof *out->lengths);
-        memset(out->offsets, 0, (slot->count + 1) * sizeof *out->offsets);
+        memset(out->lengths, 0, c->count * sizeof *out->lengths);
+        memset(out->offsets, 0, (c->count + 1) * sizeof *out->offsets);
         memset(out->data, 0, (size_t)d->capacity);
     }
 }
@@ -5626,9 +6888,10 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
     b->epoch = slot->epoch;
     b->position = slot->position;
     b->in_epoch = slot->in_epoch;
-    b->count = slot->count;
+    b->count = dlpi_slot_rows(p, s);
     b->flags = slot->flags;
-    b->valid_count = slot->count;
+    if (b->count < slot->count) b->flags |= DLP_BATCH_LAST; /* a stream has ended here */
+    b->valid_count = b->count;
     b->valid = p->ones;
     if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty)) { /* ordered by ready */
         uint8_t *valid = (uint8_t *)dlpi_slot_at(p, s) + p->off_valid;
@@ -5646,8 +6909,8 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
             memcpy(fields[f].shape, m->shape, sizeof m->shape);
             fields[f].offsets = m->has_offsets ? dlpi_slot_offsets(p, s, f) : NULL;
         } else {
-            fields[f].bytes = slot->count * d->row_bytes;
-            fields[f].shape[0] = slot->count;
+            fields[f].bytes = b->count * d->row_bytes;
+            fields[f].shape[0] = b->count;
         }
     }
 }
@@ -5759,8 +7022,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
 static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    bool skip = slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel) || /* N1 */
-                DLPI_LOAD_ACQ(&slot->failed) != 0;              /* F1 <- F1 */
+    bool skip = dlpi_slot_idle(p, t->slot);
     uint64_t *ready;
     int rc = 0;
     DLPI_STORE_RLX(&w->wb->current, t->b); /* for observers */
@@ -5850,7 +7112,8 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     }
     /* B1 */
     if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 || (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) {
-        if (found) dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
+        if (found && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+            dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
     }
     if (found) dlpi_unit_run(w, &t);
 }
@@ -5951,14 +7214,15 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are consumers, the feeder also keeps their books, until they have all. */
+/* Where there are consumers, the feeder also keeps their books, until they have all. Where there are
+   none, the caller may seek back when all is fed. */
 static bool dlpi_feeder_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
     return dlpi_feed(p, 1) > 0 || moved;
 }
 
 static bool dlpi_feeder_over(const dlp_pipe *p) {
-    return p->feed.ended && (p->share == NULL || DLPI_LOAD_RLX(&p->share->over) != 0); /* H1 */
+    return p->feed.ended && p->share != NULL && DLPI_LOAD_RLX(&p->share->over) != 0; /* H1 */
 }
 
 static void *dlpi_thread_feeder(void *arg) {
@@ -6131,6 +7395,7 @@ __attribute__((unused)) /* but by dlpipe_shm.h */
 static void dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
+    dlpi_cache_recover(w);
     for (uint32_t s = 0; s < p->n_slots; s++) dlpi_recover_slot(w, s, why);
     DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
     DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
@@ -6208,8 +7473,7 @@ static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t buffers = (uint32_t)p->xfer->transfer.device_buffers, i = 0;
     slot->dbuf = DLPI_NO_SLOT;
-    if (DLPI_LOAD_ACQ(&slot->failed) != 0 || /* F1 <- F1 */
-        slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel)) { /* N1 */
+    if (dlpi_slot_idle(p, s)) {
         dlpi_xfer_ready(w, s, b);
         return true;
     }
@@ -6248,11 +7512,12 @@ static bool dlpi_xfer_step(dlpi_worker *w) {
     uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
     dlpi_stage *up = p->work[p->n_work - 1];
     bool moved = dlpi_xfer_poll(w);
-    uint64_t epoch = w->cursor != tail ? dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))->epoch : 0;
+    uint64_t mark = w->cursor != tail ? dlpi_slot_mark(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor)))
+                                      : 0;
     for (uint64_t b = w->cursor; b != tail; b++) {
         uint32_t s = dlpi_slot_of(p, b);
         bool taken = p->taken_by_xfer[b & (p->ring - 1)] != 0;
-        if (!taken && dlpi_slot_at(p, s)->epoch != epoch) break;
+        if (!taken && dlpi_slot_mark(dlpi_slot_at(p, s)) != mark) break;
         /* Y1 <- Y1 */
         if (!taken && dlpi_ready_is(DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, up)->ready), b)) {
             if (!dlpi_xfer_begin(w, s, b)) break;
@@ -6365,7 +7630,7 @@ static uint64_t dlpi_state_check(const dlpi_state *s) {
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
-    s->n_items = p->fetch->dataset.n_items;
+    s->n_items = p->stream ? UINT64_MAX : p->fetch->dataset.n_items;
     s->seed = p->sampler->sampler.seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
@@ -6403,6 +7668,7 @@ static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
 static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
+    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->life != p->life) s = DLPI_NO_SLOT; /* sought since */
     if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
     if (s != DLPI_NO_SLOT) {
         to->epoch = p->epoch_now;
@@ -6456,94 +7722,78 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     if (p->d.unordered) dlpi_state_window(p, to);
 }
 
-static int dlpi_state_differs(dlp_pipe *p, const char *field, uint64_t was, uint64_t is) {
-    dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_RESUME, field,
-                   "the state was saved with %s %" PRIu64 ", this pipe has %" PRIu64, field, was,
-                   is);
-    return dlpi_pipe_fail(p, &e);
+static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
+    return dlpi_error_set(e, DLP_ERR_RESUME, field, "the state was saved with %s %" PRIu64
+                          ", this pipe has %" PRIu64, field, was, is);
 }
 
-/* A batch sampler goes on from its saved bytes, or replays the epoch's lists. */
-static int dlpi_state_restore(dlp_pipe *p, const dlpi_state *s) {
-    dlpi_feeder *f = &p->feed;
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int rc = DLP_OK;
-    if (s->batch == 0) return DLP_OK;
-    if (b->restore && s->sampler_bytes > 0) {
-        memcpy(f->ahead_state, &s->sampler_bytes, 4); /* it stands before the list asked for next */
-        memcpy(f->ahead_state + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
-        rc = b->restore(b->user, s->sampler, s->sampler_bytes);
-        if (rc != 0) rc = dlpi_feed_fail(p, "the batch sampler's restore", rc);
-        f->in_epoch = s->batch;
-        f->position = s->position;
-        if (rc == DLP_OK) rc = dlpi_feed_list(p);
-    } else {
-        rc = dlpi_feed_begin(p);
-        while (rc == DLP_OK && f->in_epoch < s->batch && f->ahead > 0)
-            rc = dlpi_feed_step(p, (uint64_t)f->ahead);
-    }
-    return rc == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
-}
-
-/* Put the feeder behind a checked state. */
-static int dlpi_state_seek(dlp_pipe *p, const dlpi_state *s) {
-    dlpi_feeder *f = &p->feed;
-    uint32_t skipped = 0;
-    dlpi_feed_epoch(f, s->epoch);
+/* The caller's books stand behind a checked state. */
+static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after_epoch = s->epoch;
     p->after_batch = s->batch;
     p->after_position = s->position;
     p->win_base = s->batch;
-    f->skip_base = s->batch;
-    memcpy(f->skip_bits, s->window, sizeof f->skip_bits);
+    p->epoch_open = s->batch > 0;
+    p->last_sequence = UINT64_MAX;
+    memset(p->win, 0, sizeof p->win);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
         if ((s->window[k / 8] >> k % 8 & 1) == 0) continue;
         p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
-        skipped++;
+        p->epoch_open = 1;
     }
-    /* all that a state must tell apart fits in its bitmap */
-    if (p->window + skipped > DLPI_WINDOW_MAX)
-        p->window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
-    p->epoch_open = s->batch > 0 || skipped > 0;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
-        memcpy(p->after_sampler, &s->sampler_bytes, 4);
-        memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
-        return dlpi_state_restore(p, s);
-    }
-    f->in_epoch = s->batch;
-    f->position = s->batch * p->global_batch;
+    memcpy(p->after_sampler, &s->sampler_bytes, 4);
+    memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
+}
+
+static void dlpi_state_place(const dlpi_state *s, uint32_t life, dlpi_place *to) {
+    to->epoch = s->epoch;
+    to->batch = s->batch;
+    to->position = s->position;
+    to->sampler_bytes = s->sampler_bytes;
+    to->life = life;
+    memcpy(to->sampler, s->sampler, sizeof to->sampler);
+    memcpy(to->window, s->window, sizeof to->window);
+}
+
+/* Is a saved state whole, and of this pipe's order? */
+static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
+                                const char *field, dlp_error *e) {
+    dlpi_state mine;
+    uint64_t most = p->stream ? p->samples / p->global_batch : p->batches_per_epoch;
+    memcpy(s, state->bytes, sizeof *s);
+    dlpi_state_config(p, &mine);
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_check(s) ||
+        s->window_used > DLPI_WINDOW_MAX || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
+        s->epoch >= DLPI_MAX_EPOCH)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "this is no state of this version, or it is damaged");
+    if (s->n_items != mine.n_items)
+        return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
+    if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);
+    if (s->seed != mine.seed) return dlpi_state_differs(e, "seed", s->seed, mine.seed);
+    if (s->global_batch != mine.global_batch)
+        return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
+    if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
+    if (s->params != mine.params)
+        return dlpi_state_differs(e, "params (subset, weights, samples, function_id)", s->params,
+                                  mine.params);
+    if (s->window_used > 0 && !p->d.unordered) return dlpi_state_differs(e, "unordered", 1, 0);
+    if (p->sampler->sampler.order != DLP_ORDER_BATCHES && s->batch >= most)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "the state is past the end of its epoch");
     return DLP_OK;
 }
 
-/* Check a saved state and put the feeder behind it. */
+/* Begin behind desc.resume. */
 static int dlpi_state_take(dlp_pipe *p) {
-    dlpi_state s, mine;
+    dlpi_state s;
+    dlpi_place to;
     dlp_error e;
-    memcpy(&s, p->resume.bytes, sizeof s);
-    dlpi_state_config(p, &mine);
-    if (s.magic != DLPI_STATE_MAGIC || s.check != dlpi_state_check(&s) ||
-        s.window_used > DLPI_WINDOW_MAX || s.sampler_bytes > DLP_SAMPLER_STATE_BYTES) {
-        dlpi_error_set(&e, DLP_ERR_CORRUPT, "resume",
-                       "this is no state of this version, or it is damaged");
-        return dlpi_pipe_fail(p, &e);
-    }
-    if (s.n_items != mine.n_items) return dlpi_state_differs(p, "n_items", s.n_items, mine.n_items);
-    if (s.order != mine.order) return dlpi_state_differs(p, "order", s.order, mine.order);
-    if (s.seed != mine.seed) return dlpi_state_differs(p, "seed", s.seed, mine.seed);
-    if (s.global_batch != mine.global_batch)
-        return dlpi_state_differs(p, "batch_size", s.global_batch, mine.global_batch);
-    if (s.last != mine.last) return dlpi_state_differs(p, "last", s.last, mine.last);
-    if (s.params != mine.params)
-        return dlpi_state_differs(p, "params (subset, weights, samples, function_id)", s.params,
-                                  mine.params);
-    if (s.window_used > 0 && !p->d.unordered)
-        return dlpi_state_differs(p, "unordered", 1, 0);
-    if (p->sampler->sampler.order != DLP_ORDER_BATCHES && s.batch >= p->batches_per_epoch) {
-        dlpi_error_set(&e, DLP_ERR_CORRUPT, "resume", "the state is past the end of its epoch");
-        return dlpi_pipe_fail(p, &e);
-    }
-    return dlpi_state_seek(p, &s);
+    int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
+    if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
+    dlpi_state_books(p, &s);
+    dlpi_state_place(&s, 0, &to);
+    return dlpi_feed_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -6562,17 +7812,17 @@ static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     uint32_t over = DLPI_LOAD_SEQ(&p->ctl->fed_all); /* T1 <- T1: before tail */
     uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail);    /* T1 <- T1 */
-    uint64_t epoch;
-    if (p->base == tail) return over ? DLP_END : DLP_EMPTY;
+    uint64_t mark;
+    if (p->base == tail) return over == dlpi_fed_word(p->life) ? DLP_END : DLP_EMPTY;
     *b = p->base;
     *s = dlpi_slot_of(p, *b);
     if (dlpi_ready(p, *b, *s)) return DLP_OK;
     if (!p->d.unordered) return DLP_EMPTY;
-    epoch = dlpi_slot_at(p, *s)->epoch;
+    mark = dlpi_slot_mark(dlpi_slot_at(p, *s));
     while (++*b != tail) {
         if (p->taken[*b & (p->ring - 1)]) continue;
         *s = dlpi_slot_of(p, *b);
-        if (dlpi_slot_at(p, *s)->epoch != epoch) return DLP_EMPTY;
+        if (dlpi_slot_mark(dlpi_slot_at(p, *s)) != mark) return DLP_EMPTY;
         if (dlpi_ready(p, *b, *s)) return DLP_OK;
     }
     return DLP_EMPTY;
@@ -6640,6 +7890,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
+    p->seeks = 0;
     p->held[s] = 1;
     p->n_held++;
     p->epoch_now = batch->epoch;
@@ -6828,6 +8079,51 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     return rc;
 }
 
+/* The caller leaves this epoch for the one after it. */
+static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
+    p->epoch_open = 0;
+    p->last_sequence = UINT64_MAX;
+    p->win_base = 0;
+    memset(p->win, 0, sizeof p->win);
+    p->after_epoch = epoch + 1;
+    p->after_batch = p->after_position = 0;
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, epoch + 1)); /* N1 -> N1 */
+    dlpi_ring_all(p);
+}
+
+/* Go on behind a checked state. */
+static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
+    p->life = (p->life + 1) & 0xffffu;
+    p->seeks++;
+    p->epoch_end_due = 0;
+    dlpi_state_books(p, s);
+    pthread_mutex_lock(&dlpi_place_lock);
+    dlpi_state_place(s, p->life, &p->place);
+    pthread_mutex_unlock(&dlpi_place_lock);
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, 0)); /* N1 -> N1 */
+    dlpi_ring_all(p);
+    dlpi_feed_inline(p, 1);
+}
+
+/* The stream has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
+static int dlpi_stream_over(dlp_pipe *p, uint64_t b, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t epoch = slot->epoch;
+    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
+    dlp_error e;
+    dlpi_taken(p, b, 0);
+    dlpi_slot_free(p, s);
+    p->epoch_now = epoch;
+    if (empty && p->repeat && p->repeat->repeat.epochs == DLP_FOREVER) {
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
+                       "the stream has no item in an epoch, and epochs go on for ever");
+        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
+}
+
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     for (;;) {
         uint64_t b;
@@ -6836,14 +8132,22 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         int rc = dlpi_next_take(p, timeout_ms, &b, &s);
         if (rc != DLP_OK) return rc;
         slot = dlpi_slot_at(p, s);
-        if (slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel)) { /* N1: of an epoch that was left */
+        if (!dlpi_wanted(p->ctl, slot)) { /* of an epoch, or a place, that was left */
             dlpi_taken(p, b, slot->flags);
             dlpi_slot_free(p, s);
             continue;
         }
-        if (DLPI_LOAD_ACQ(&slot->failed) != 0) { /* F1 <- F1 */
-            dlpi_pipe_fail(p, &slot->error);
-            return p->err.code;
+        if (dlpi_slot_failed(p, s)) {
+            dlp_error e;
+            dlpi_slot_error(p, s, &e);
+            return dlpi_pipe_fail(p, &e);
+        }
+        if (dlpi_slot_ended(p, s)) {
+            dlpi_epoch_leave(p, slot->epoch);
+            if (dlpi_slot_rows(p, s) == 0) {
+                if ((rc = dlpi_stream_over(p, b, s)) != DLP_OK) return rc;
+                continue;
+            }
         }
         dlpi_deliver(p, b, s, out);
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
@@ -6882,7 +8186,7 @@ static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
     bool batch = st->kind == DLP_STAGE_BATCH || st->kind == DLP_STAGE_MAP_BATCH;
     DLPI_RANGE(w->num_workers, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
     DLPI_RANGE(w->placement, 0, 1, "placement", "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES");
-    DLPI_RANGE(w->dispatch, 0, 1, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_LANES");
+    DLPI_RANGE(w->dispatch, 0, DLP_DISPATCH_BATCHES, "dispatch", "DLP_DISPATCH_*");
     DLPI_RANGE(w->on_error, 0, batch ? 0 : 2, "on_error",
                batch ? "DLP_ON_ERROR_RAISE for a stage of whole batches" : "DLP_ON_ERROR_*");
     DLPI_RANGE(w->retries, 0, 100, "retries", "0..100");
@@ -7038,7 +8342,7 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 
 /* The order of kinds in a chain. */
 static int dlpi_kind_rank(int kind) {
-    static const int8_t rank[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const int8_t rank[] = {0, 1, 2, 3, 5, 6, 7, 8, 4}; /* a cache comes behind fetch */
     return rank[kind];
 }
 
@@ -7053,7 +8357,8 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (rank < before || (rank == before && !many))
             return dlpi_bad_graph(p, st->name,
                                   "this stage can't follow the one before it; the order is "
-                                  "sampler, repeat, fetch, item maps, batch, batch maps, transfer");
+                                  "sampler, repeat, fetch, cache, item maps, batch, batch maps, "
+                                  "transfer");
         before = rank;
         visited |= 1u << at;
         if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
@@ -7061,6 +8366,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->kind == DLP_STAGE_FETCH) p->fetch = st;
         if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
         if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
+        if (st->kind == DLP_STAGE_CACHE) p->cache_bytes = st->cache.bytes;
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
@@ -7156,6 +8462,10 @@ static int dlpi_check_sizes(dlp_pipe *p) {
         return DLP_OK;
     }
     p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
+    if (p->stream) {
+        p->batches_per_epoch = UINT64_MAX;
+        return DLP_OK;
+    }
     p->batches_per_epoch = p->samples / p->global_batch;
     if (p->last != DLP_LAST_DROP && p->samples % p->global_batch != 0) p->batches_per_epoch++;
     if (p->batches_per_epoch == 0) {
@@ -7165,6 +8475,33 @@ static int dlpi_check_sizes(dlp_pipe *p) {
         return dlpi_pipe_fail(p, &e);
     }
     return DLP_OK;
+}
+
+/* A stream: what needs a length, or another item in an item's place, can't be had. */
+static int dlpi_check_stream(dlp_pipe *p) {
+    const dlp_sampler_desc *d = &p->sampler->sampler;
+    dlpi_stage *st = p->sampler;
+    if (!p->stream) return DLP_OK;
+    DLPI_RANGE(d->order, DLP_ORDER_SEQUENTIAL, DLP_ORDER_SEQUENTIAL, "order",
+               "DLP_ORDER_SEQUENTIAL with a stream");
+    if (d->subset) return dlpi_bad(p, st->name, "subset", "NULL with a stream", 1);
+    DLPI_RANGE(p->d.unordered, 0, 0, "unordered", "0 with a stream, whose end comes in order");
+    DLPI_RANGE(p->global_batch, p->world, 1 << 20, "batch_size",
+               "world_size or more with a stream: a rank without rows sees no end");
+    st = p->batcher;
+    DLPI_RANGE(p->last, DLP_LAST_SHORT, p->world == 1 ? DLP_LAST_DROP : DLP_LAST_SHORT, "last",
+               p->world == 1 ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
+                             : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
+                               "whether the others' rows of a batch are there");
+    for (int i = 0; i < p->n_work; i++) {
+        st = p->work[i];
+        if (st->w.on_error == DLP_ON_ERROR_REPLACE)
+            return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
+                            "which knows no other item", st->w.on_error);
+    }
+    if (p->share_bytes == 0) return DLP_OK;
+    dlpi_error_set(&p->err, DLP_ERR_UNSUPPORTED, "shm.share", "a stream has no consumers");
+    return DLP_ERR_UNSUPPORTED;
 }
 
 static int dlpi_check_pipe(dlp_pipe *p) {
@@ -7191,12 +8528,24 @@ static uint64_t dlpi_pow2(uint64_t n) {
     return v;
 }
 
+/* A cache without room for an item would be one in name only. */
+static int dlpi_check_cache(dlp_pipe *p) {
+    char range[64];
+    uint64_t least = dlpi_cache_cell_bytes(p);
+    const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
+    if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
+    snprintf(range, sizeof range, "%" PRIu64 " (one item) to 2^46", least);
+    DLPI_RANGE(st->cache.bytes, (int64_t)least, (int64_t)DLPI_CELL_MAX, "cache.bytes", range);
+    return DLP_OK;
+}
+
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     const dlp_dataset *ds;
     bool own_fields;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
+    p->stream = p->fetch->dataset.stream;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     p->prefetch = p->d.prefetch_factor ? (uint32_t)p->d.prefetch_factor
                   : dlpi_all_inline(p) ? 1
@@ -7213,9 +8562,10 @@ static int dlpi_resolve(dlp_pipe *p) {
         if ((rc = dlpi_check_workers(p, p->work[i])) != DLP_OK) return rc;
     if (p->n_procs > 0 && p->shm == NULL && (rc = dlpi_shm->open(p)) != DLP_OK) return rc;
     if (p->shm && (rc = dlpi_shm->resolve(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_stream(p)) != DLP_OK) return rc;
     ds = &p->fetch->dataset;
     rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    if (rc != DLP_OK) return rc;
+    if (rc != DLP_OK || (rc = dlpi_check_cache(p)) != DLP_OK) return rc;
     p->staged = p->batcher->collate != NULL;
     p->cell_end = p->batcher;
     for (int i = 0; i < p->n_work; i++) /* a batch that is half changed is collated again */
@@ -7348,6 +8698,9 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_trace =
         dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
     p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
+    dlpi_cache_layout(p);
+    if (p->cache_cells > 0) p->off_cache_rec = dlpi_take_bytes(&at, sizeof(dlpi_cache_rec), 8);
+    p->off_cache = dlpi_take_bytes(&at, p->cache_cells * p->cache_cell_bytes, 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
@@ -7380,6 +8733,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "batch slots: fields", p->n_slots, p->cell_stride);
     dlpi_plan_add(plan, "batch slots: row records", p->n_slots, p->slot_stride);
     dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
+    dlpi_plan_add(plan, "cache cells", p->cache_cells, p->cache_cell_bytes);
     if (p->xfer)
         dlpi_plan_add(plan, "device buffers", (uint64_t)p->xfer->transfer.device_buffers,
                       dlpi_device_bytes(p));
@@ -7753,6 +9107,10 @@ static void dlpi_region_init(dlp_pipe *p) {
     dlpi_fields_describe(p, (dlpi_field_rec *)(void *)(p->region + p->off_fields));
     dlpi_region_record(r, DLPI_REC_FIELDS, p->off_fields, sizeof(dlpi_field_rec), p->batches.n);
     if (p->share_bytes > 0) dlpi_region_record(r, DLPI_REC_SHARE, p->off_share, p->share_bytes, 1);
+    if (p->cache_cells > 0) {
+        dlpi_cache_describe(p, (dlpi_cache_rec *)(void *)(p->region + p->off_cache_rec));
+        dlpi_region_record(r, DLPI_REC_CACHE, p->off_cache_rec, sizeof(dlpi_cache_rec), 1);
+    }
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
@@ -8262,6 +9620,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->plan_bytes = p->plan_bytes;
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_stats(p, &p->stages[i], &out->stages[i]);
     dlpi_ready_stats(p, out);
+    dlpi_cache_stats(p, out);
 }
 
 static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
@@ -10260,18 +11619,30 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
     if (desc->dataset->fetch == NULL)
         return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
-    DLPI_RANGE(desc->dataset->n_items, 1, INT64_C(1) << 48, "dataset.n_items", "1..2^48");
+    DLPI_RANGE(desc->dataset->stream, 0, 1, "dataset.stream", "0 or 1");
+    if (desc->dataset->stream == 0)
+        DLPI_RANGE(desc->dataset->n_items, 1, INT64_C(1) << 48, "dataset.n_items", "1..2^48");
     DLPI_RANGE(desc->dataset->n_fields, 1, DLP_MAX_FIELDS, "dataset.n_fields", "1..16");
     DLPI_RANGE(desc->dataset->fills_rows, 0, 1, "dataset.fills_rows", "0 or 1");
     if (desc->dataset->fields == NULL)
         return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
     if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
     st->dataset = *desc->dataset;
+    if (st->dataset.stream) st->dataset.n_items = DLPI_MAX_ITEMS;
     memcpy(st->fields, desc->dataset->fields, desc->dataset->n_fields * sizeof *st->fields);
     if ((rc = dlpi_keep_names(p, st, desc->dataset->n_fields)) != DLP_OK) return rc;
     st->dataset.fields = st->fields;
     st->item = desc->dataset->fetch;
     st->user = desc->dataset->user;
+    return dlpi_added(p, st);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, DLP_STAGE_CACHE, "cache", NULL)) == NULL) return dlpi_add_refused(p);
+    DLPI_RANGE(desc->bytes, 1, (int64_t)DLPI_CELL_MAX, "cache.bytes", "1..2^46");
+    st->cache = *desc;
     return dlpi_added(p, st);
 }
 
@@ -10426,15 +11797,51 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     if (p->err.code != 0) return p->err.code;
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
-    p->epoch_open = 0;
-    p->last_sequence = UINT64_MAX;
-    p->win_base = 0;
-    memset(p->win, 0, sizeof p->win);
-    p->after_epoch = p->epoch_now + 1;
-    p->after_batch = p->after_position = 0;
-    DLPI_STORE_SEQ(&p->ctl->cancel, p->epoch_now + 1); /* N1 -> N1 */
-    dlpi_ring_all(p);
+    dlpi_epoch_leave(p, p->epoch_now);
     dlpi_feed_inline(p, 1);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
+    dlpi_state s;
+    int rc;
+    if (p == NULL || state == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "it is NULL");
+    if (!p->started || p->closing || p->view)
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
+    if (dlpi_forked(p))
+        return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
+    if (p->share != NULL)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
+                              "a pipe with consumers goes on only");
+    if (p->err.code != 0) {
+        if (err) *err = p->err;
+        return p->err.code;
+    }
+    if (p->seeks >= DLPI_SEEKS_MAX)
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "%u seeks without a batch between them",
+                              DLPI_SEEKS_MAX);
+    if ((rc = dlpi_state_check_all(p, state, &s, "state", err)) != DLP_OK) return rc;
+    dlpi_seek(p, &s);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
+    dlpi_state s;
+    uint64_t most;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    most = p->samples / p->global_batch;
+    if (p->batches_per_epoch != UINT64_MAX) most = p->batches_per_epoch;
+    if (epoch >= DLPI_MAX_EPOCH || batch >= most) return DLP_ERR_ARG;
+    dlpi_state_config(p, &s);
+    s.epoch = epoch;
+    s.batch = batch;
+    s.position = p->sampler->sampler.order == DLP_ORDER_BATCHES ? 0 : batch * p->global_batch;
+    s.check = dlpi_state_check(&s);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, &s, sizeof s);
     return DLP_OK;
 }
 
@@ -10552,31 +11959,76 @@ static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
     return DLP_OK;
 }
 
-static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
-    dlp_sampler_desc sampler = d->sampler;
-    dlp_repeat_desc repeat = {d->epochs, d->epoch_end};
-    dlp_fetch_desc fetch = {&d->dataset, d->workers};
+/* The stages of a loader, as its desc has them; a topology changes some of it before they are
+   added. */
+typedef struct dlpi_loader {
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_fetch_desc fetch;
     dlp_batch_desc batch;
-    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded};
-    dlp_stage at[5];
-    int n = 0;
-    if (d->shuffle) sampler.order = DLP_ORDER_SHUFFLED;
-    if (d->seed) sampler.seed = d->seed;
-    fetch.workers.num_workers = d->num_workers;
-    memset(&batch, 0, sizeof batch);
-    batch.batch_size = d->batch_size;
-    batch.last = d->drop_last ? DLP_LAST_DROP : d->last;
-    batch.collate = d->collate;
-    batch.collate_user = d->collate_user;
-    batch.out_fields = d->out_fields;
-    batch.n_out_fields = d->n_out_fields;
-    batch.batch_workers = d->batch_workers;
-    batch.workers.placement = d->workers.placement;
-    at[n++] = dlp_pipe_add_sampler(p, &sampler);
-    at[n++] = dlp_pipe_add_repeat(p, &repeat);
-    at[n++] = dlp_pipe_add_fetch(p, &fetch);
-    at[n++] = dlp_pipe_add_batch(p, &batch);
-    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &transfer);
+    dlp_transfer_desc transfer;
+    dlp_cache_desc cache;
+} dlpi_loader;
+
+static void dlpi_loader_stages(const dlp_loader_desc *d, dlpi_loader *l) {
+    memset(l, 0, sizeof *l);
+    l->sampler = d->sampler;
+    if (d->shuffle) l->sampler.order = DLP_ORDER_SHUFFLED;
+    if (d->seed) l->sampler.seed = d->seed;
+    l->repeat.epochs = d->epochs;
+    l->repeat.epoch_end = d->epoch_end;
+    l->fetch.dataset = &d->dataset;
+    l->fetch.workers = d->workers;
+    l->fetch.workers.num_workers = d->num_workers;
+    l->batch.batch_size = d->batch_size;
+    l->batch.last = d->drop_last ? DLP_LAST_DROP : d->last;
+    l->batch.collate = d->collate;
+    l->batch.collate_user = d->collate_user;
+    l->batch.out_fields = d->out_fields;
+    l->batch.n_out_fields = d->n_out_fields;
+    l->batch.batch_workers = d->batch_workers;
+    l->batch.workers.placement = d->workers.placement;
+    l->transfer.device = d->device;
+    l->transfer.device_buffers = d->device_buffers;
+    l->transfer.threaded = d->transfer_threaded;
+    l->cache.bytes = d->cache_bytes;
+}
+
+/* A whole batch to each worker in turn. The collate of a worker's batches has a worker beside it. */
+static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
+    dlpi_stage named, *st = &named;
+    int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
+    memset(&named, 0, sizeof named);
+    DLPI_RANGE(n, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
+    if (n == 0) return DLP_OK; /* inline: one worker has all batches, whatever the topology */
+    if (each == 0) each = 2;
+    DLPI_RANGE(each, 1, 4096 / n, "prefetch_factor", "at most 4096 / num_workers");
+    p->d.prefetch_factor = (int32_t)(n * each);
+    l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    l->batch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (l->batch.collate && l->batch.batch_workers == 0) l->batch.batch_workers = (int32_t)n;
+    return DLP_OK;
+}
+
+static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    dlpi_stage named, *st = &named;
+    memset(&named, 0, sizeof named);
+    DLPI_RANGE(d->topology, 0, DLP_TOPOLOGY_CLASSIC, "topology", "DLP_TOPOLOGY_*");
+    return d->topology == DLP_TOPOLOGY_CLASSIC ? dlpi_loader_classic(p, l) : DLP_OK;
+}
+
+static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
+    dlpi_loader l;
+    dlp_stage at[6];
+    int n = 0, rc;
+    dlpi_loader_stages(d, &l);
+    if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
+    at[n++] = dlp_pipe_add_sampler(p, &l.sampler);
+    at[n++] = dlp_pipe_add_repeat(p, &l.repeat);
+    at[n++] = dlp_pipe_add_fetch(p, &l.fetch);
+    if (d->cache_bytes > 0) at[n++] = dlp_pipe_add_cache(p, &l.cache);
+    at[n++] = dlp_pipe_add_batch(p, &l.batch);
+    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &l.transfer);
     for (int i = 0; i < n; i++)
         if (at[i] < 0) return at[i];
     for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
@@ -11892,6 +13344,23 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
     }
 }
 
+/* Each epoch's first lookup of an item that is not kept yet misses, and what has no cell always. */
+static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
+    uint64_t looks = s->cache_hits + s->cache_misses;
+    if (s->cache_capacity == 0) return;
+    dlpi_text_add(t, "Cache: %s %% of %s lookups hit; %s of %s are in use",
+                  dlpi_num_percent(looks > 0 ? (double)s->cache_hits / (double)looks : 0).s,
+                  dlpi_num_of((double)looks).s, dlpi_num_bytes((double)s->cache_bytes).s,
+                  dlpi_num_bytes((double)s->cache_capacity).s);
+    if (s->cache_capacity >= s->cache_all_bytes)
+        dlpi_text_add(t, "; it has room for all items.\n");
+    else
+        dlpi_text_add(t, "; that is room for %s %% of the items, cache.bytes = %" PRIu64
+                      " would keep all.\n",
+                      dlpi_num_percent((double)s->cache_capacity / (double)s->cache_all_bytes).s,
+                      s->cache_all_bytes);
+}
+
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
         dlpi_text_add(
@@ -11932,6 +13401,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
         dlpi_explain_rest(&t, s, &l);
     }
     dlpi_explain_errors(&t, s, l.n);
+    dlpi_explain_cache(&t, s);
     dlpi_explain_memory(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }

@@ -830,6 +830,19 @@ static void dlpi_view_free(dlp_monitor *m) {
     m->view = NULL;
 }
 
+/* How large the cache is; what says nonsense is taken for none. */
+static void dlpi_view_cache(dlp_monitor *m) {
+    dlp_pipe *p = m->view;
+    dlpi_cache_rec r;
+    if (!dlpi_view_has(m, DLPI_REC_CACHE, sizeof r, 1) ||
+        !dlpi_view_read(m, DLPI_REC_CACHE, 0, 0, &r, sizeof r) || r.cell_bytes == 0 ||
+        r.n_cells > r.n_items || r.n_items > UINT64_MAX / r.cell_bytes)
+        return;
+    p->cache_cells = r.n_cells;
+    p->cache_cell_bytes = r.cell_bytes;
+    p->cache_items = r.n_items;
+}
+
 /* Make the private pipe for what the records say, still without its numbers. */
 static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     const dlpi_pipe_rec *r = &m->pipe;
@@ -858,6 +871,7 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     p->batches_per_epoch = r->batches_per_epoch > INT64_MAX ? UINT64_MAX : r->batches_per_epoch;
     p->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;
     p->slot_stride = (r->n_work + 1) * sizeof(dlpi_sst);
+    dlpi_view_cache(m);
     p->ctl = calloc(1, sizeof *p->ctl);
     p->workers = calloc(lanes, sizeof *p->workers);
     p->region = calloc(r->n_slots, (size_t)p->slot_stride);
@@ -2198,7 +2212,7 @@ static void dlpi_consumer_give(dlp_consumer *c, uint64_t b, uint32_t s) {
 /* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
 static int dlpi_consumer_have(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch **out) {
     dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_consumer_slot(c, s);
-    if (slot->epoch < DLPI_LOAD_RLX(&c->ctl->cancel)) { /* N1: of an epoch that was left */
+    if (!dlpi_wanted(c->ctl, slot)) { /* of an epoch that was left */
         dlpi_consumer_give(c, b, s);
         return DLP_SKIP;
     }
@@ -2334,7 +2348,7 @@ static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
 #define DLPI_NAMES 256
 
 enum { DLPI_CB_ITEM, DLPI_CB_BATCH, DLPI_CB_COLLATE, DLPI_CB_INIT, DLPI_CB_EXIT, DLPI_CB_FUNCTION,
-       DLPI_CB_COUNT };
+       DLPI_CB_REPLACEMENT, DLPI_CB_COUNT };
 
 typedef struct dlpi_callback {
     char name[64];
@@ -2410,6 +2424,10 @@ static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
             rc = dlpi_callback_note(p, p->sampler, "sampler.function",
                                     (dlp_shm_fn)p->sampler->sampler.function,
                                     x->names[p->sampler->id][DLPI_CB_FUNCTION]);
+        if (rc == DLP_OK && i == 0)
+            rc = dlpi_callback_note(p, p->sampler, "sampler.replacement",
+                                    (dlp_shm_fn)p->sampler->sampler.replacement,
+                                    x->names[p->sampler->id][DLPI_CB_REPLACEMENT]);
     }
     return rc;
 }
@@ -2589,6 +2607,8 @@ static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
         st->w.worker_init = (int (*)(void *, int, void **))fn[DLPI_CB_INIT];
         st->w.worker_exit = (void (*)(void *, int, void *))fn[DLPI_CB_EXIT];
         st->sampler.function = (uint64_t(*)(void *, uint64_t, uint64_t))fn[DLPI_CB_FUNCTION];
+        st->sampler.replacement =
+            (uint64_t(*)(void *, uint64_t, uint64_t, uint64_t))fn[DLPI_CB_REPLACEMENT];
     }
 }
 

@@ -283,7 +283,7 @@ static void plan__field_out_of_range__names_it(void) {
         BOUNDS(setup, path.num_workers, 0, DLP_MAX_WORKERS, stage, "num_workers"); \
         BAD(setup, path.placement, -1, stage, "placement"); \
         BAD(setup, path.placement, 2, stage, "placement"); \
-        BOUNDS(setup, path.dispatch, 0, 1, stage, "dispatch"); \
+        BOUNDS(setup, path.dispatch, 0, 2, stage, "dispatch"); \
         BAD(setup, path.on_error, -1, stage, "on_error"); \
         BAD(setup, path.on_error, 3, stage, "on_error"); \
         BOUNDS((setup, r.path.idempotent = 1), path.retries, 0, 100, stage, "retries"); \

@@ -1,0 +1,540 @@
+/* What the benchmarks of loaders share: samples in interleaved rounds and their lines of JSON, the
+   PyTorch side as a child that answers, the memory of a process and all below it. After dlpipe.h.
+
+   A round takes one sample of every contender in turn, so that a machine which slows down slows all
+   of them down. The distance between two cores is probed before and after each round, because it is
+   worth more than most things measured here: rounds are only compared within one regime. */
+#include <math.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define WAIT_MS 30000
+#define MAX_ROUNDS 16
+#define MAX_CONTENDERS 64
+
+static FILE *lines_file;
+static const char *torch_script;
+static bool quick;
+static int failures; /* samples of ours that could not be taken */
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fflush(stderr);
+}
+
+static double seconds_now(void) {
+    return (double)dlpi_now_ns() * 1e-9;
+}
+
+static void sleep_us(uint64_t us) {
+    struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
+    while (nanosleep(&t, &t) != 0 && errno == EINTR) {
+    }
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The value below which a share of them lies. Sorts. */
+static double quantile(double *v, size_t n, double share) {
+    if (n == 0) {
+        return NAN;
+    }
+    qsort(v, n, sizeof *v, by_value);
+    size_t at = (size_t)(share * (double)n);
+    return v[at < n ? at : n - 1];
+}
+
+/* ---- the distance between two cores ---------------------------------------------------------- */
+
+struct probe {
+    _Alignas(DLPI_LINE) uint64_t ball;
+    _Alignas(DLPI_LINE) size_t cpu[2];
+    double chunk_ns[8];
+};
+enum { PROBE_WARM = 500, PROBE_TRIPS = 2000, PROBE_CHUNKS = 8 };
+
+static void pin(size_t cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+static void *probe_echo(void *arg) {
+    struct probe *p = arg;
+    pin(p->cpu[1]);
+    for (uint64_t i = 0; i < PROBE_WARM + PROBE_TRIPS * PROBE_CHUNKS; i++) {
+        while (DLPI_LOAD_ACQ(&p->ball) != 2 * i + 1) { /* A1 <- R1 */
+        }
+        DLPI_STORE_REL(&p->ball, 2 * i + 2); /* R2 -> A2 */
+    }
+    return NULL;
+}
+
+static void *probe_serve(void *arg) {
+    struct probe *p = arg;
+    pin(p->cpu[0]);
+    double begin = 0;
+    for (uint64_t i = 0; i < PROBE_WARM + PROBE_TRIPS * PROBE_CHUNKS; i++) {
+        if (i >= PROBE_WARM && (i - PROBE_WARM) % PROBE_TRIPS == 0) {
+            begin = (double)dlpi_now_ns();
+        }
+        DLPI_STORE_REL(&p->ball, 2 * i + 1);           /* R1 -> A1 */
+        while (DLPI_LOAD_ACQ(&p->ball) != 2 * i + 2) { /* A2 <- R2 */
+        }
+        if (i >= PROBE_WARM && (i - PROBE_WARM) % PROBE_TRIPS == PROBE_TRIPS - 1) {
+            p->chunk_ns[(i - PROBE_WARM) / PROBE_TRIPS] =
+                ((double)dlpi_now_ns() - begin) / PROBE_TRIPS;
+        }
+    }
+    return NULL;
+}
+
+static int two_cpus(size_t cpu[2]) {
+    cpu_set_t set;
+    int n = 0;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        return 0;
+    }
+    for (size_t i = 0; i < CPU_SETSIZE && n < 2; i++) {
+        if (CPU_ISSET(i, &set)) {
+            cpu[n++] = i;
+        }
+    }
+    return n;
+}
+
+static int cpus_allowed(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* Nanoseconds for a cache line to go to another core and back; 0 where there is only one core. */
+static double line_round_trip(void) {
+    struct probe p;
+    pthread_t echo, serve;
+    memset(&p, 0, sizeof p);
+    if (two_cpus(p.cpu) < 2 || pthread_create(&echo, NULL, probe_echo, &p) != 0) {
+        return 0;
+    }
+    if (pthread_create(&serve, NULL, probe_serve, &p) != 0) {
+        probe_serve(&p);
+    } else {
+        pthread_join(serve, NULL);
+    }
+    pthread_join(echo, NULL);
+    return quantile(p.chunk_ns, PROBE_CHUNKS, 0.25);
+}
+
+/* MIXED: the distance changed during the round. LOADED: others used the machine during it. */
+enum regime { NEAR, FAR, SINGLE, MIXED, LOADED };
+static const char *const regime_name[] = {"near", "far", "single", "mixed", "loaded"};
+
+static enum regime regime_of(double rtt_ns) {
+    return rtt_ns <= 0 ? SINGLE : rtt_ns < 250 ? NEAR : FAR;
+}
+
+/* ---- who else uses the machine ----------------------------------------------------------------
+ */
+
+/* Children of all threads of a process. Returns how many were stored. */
+static int children_of(pid_t pid, pid_t *out, int max) {
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        char file[384];
+        int child;
+        if (e->d_name[0] == '.') {
+            continue;
+        }
+        snprintf(file, sizeof file, "%s/%s/children", path, e->d_name);
+        FILE *f = fopen(file, "r");
+        while (f != NULL && n < max && fscanf(f, "%d", &child) == 1) {
+            out[n++] = child;
+        }
+        if (f != NULL) {
+            fclose(f);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return n;
+}
+
+/* Processor time of a process, its reaped children, and all that live below it; clock ticks. */
+static uint64_t tree_ticks(pid_t pid) {
+    enum { MAX_CHILDREN = 128 };
+    pid_t child[MAX_CHILDREN];
+    char path[64], text[512];
+    unsigned long long t[4] = {0, 0, 0, 0};
+    int n = children_of(pid, child, MAX_CHILDREN);
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f != NULL && fgets(text, sizeof text, f) != NULL && strrchr(text, ')') != NULL) {
+        sscanf(strrchr(text, ')'),
+               ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", &t[0], &t[1],
+               &t[2], &t[3]);
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    uint64_t sum = t[0] + t[1] + t[2] + t[3];
+    for (int i = 0; i < n; i++) {
+        sum += tree_ticks(child[i]);
+    }
+    return sum;
+}
+
+/* Processor time that everything but this process and its children used so far; clock ticks. */
+static int64_t others_ticks(void) {
+    unsigned long long t[8] = {0};
+    FILE *f = fopen("/proc/stat", "r");
+    if (f == NULL) {
+        return 0;
+    }
+    int n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3],
+                   &t[4], &t[5], &t[6], &t[7]);
+    fclose(f);
+    if (n != 8) {
+        return 0;
+    }
+    return (int64_t)(t[0] + t[1] + t[2] + t[5] + t[6] + t[7]) - (int64_t)tree_ticks(getpid());
+}
+
+/* ---- rounds and lines ------------------------------------------------------------------------ */
+
+typedef double (*sample_fn)(void *arg); /* not a number: the sample could not be taken */
+
+struct contender {
+    const char *name, *version;
+    sample_fn sample;
+    void *arg;
+};
+
+struct series {
+    struct contender who[MAX_CONTENDERS];
+    int n_who, n_rounds;
+    double value[MAX_CONTENDERS][MAX_ROUNDS];
+    double rtt_ns[MAX_ROUNDS];
+    enum regime regime[MAX_ROUNDS];
+};
+
+static void compete(struct series *s, const char *name, const char *version, sample_fn sample,
+                    void *arg) {
+    s->who[s->n_who++] = (struct contender){name, version, sample, arg};
+}
+
+/* What became of a round: the regime before and after, and the cores that others used in it. */
+static enum regime judge(double rtt_before, double rtt_after, double others) {
+    if (others > 0.1) {
+        return LOADED;
+    }
+    return regime_of(rtt_before) == regime_of(rtt_after) ? regime_of(rtt_after) : MIXED;
+}
+
+/* Take the samples. A round that was disturbed is taken again; as many as there are rounds, at
+   most. A single round is not. */
+static void run_rounds(struct series *s, const char *title, int rounds) {
+    int good = 0, most = rounds > 1 ? 2 * rounds : 1;
+    double before = line_round_trip();
+    for (int r = 0; good < rounds && r < most && r < MAX_ROUNDS; r++) {
+        int64_t ticks = others_ticks();
+        double begin = seconds_now();
+        say("%-36s round %d:", title, r + 1);
+        for (int w = 0; w < s->n_who; w++) {
+            s->value[w][r] = s->who[w].sample(s->who[w].arg);
+            say(" %s %.5g", s->who[w].name, s->value[w][r]);
+        }
+        /* The counts of ticks are two too many or too few at most. */
+        double others = (double)(others_ticks() - ticks - 2) / (double)sysconf(_SC_CLK_TCK);
+        double share = others / (seconds_now() - begin), after = line_round_trip();
+        s->rtt_ns[r] = after;
+        s->regime[r] = judge(before, after, share);
+        say(" (%s, %.0f ns, others %.0f %%)\n", regime_name[s->regime[r]], after, 100 * share);
+        before = after;
+        good += s->regime[r] < MIXED;
+        s->n_rounds = r + 1;
+    }
+}
+
+struct measure {
+    const char *bench, *unit;
+    bool lower_is_better;
+    char extra[640]; /* more keys, each beginning with a comma */
+    double ideal;    /* the figure that nothing can beat; 0: not known */
+};
+
+static void put_line(const char *line) {
+    printf("%s\n", line);
+    fflush(stdout);
+    if (lines_file != NULL) {
+        fprintf(lines_file, "%s\n", line);
+        fflush(lines_file);
+    }
+}
+
+static void put_skipped(const char *bench, const char *peer, const char *why, const char *extra) {
+    char line[1536];
+    size_t n = (size_t)snprintf(line, sizeof line,
+                                "{\"bench\":\"%s\",\"peer\":\"%s\",\"skipped\":\"", bench, peer);
+    for (; *why != '\0' && n < sizeof line - 700; why++) {
+        if (*why == '"' || *why == '\\') {
+            line[n++] = '\\';
+        }
+        line[n++] = (unsigned char)*why < ' ' ? ' ' : *why;
+    }
+    snprintf(line + n, sizeof line - n, "\"%s}", extra);
+    put_line(line);
+}
+
+/* Write the line of one regime: ours (contender a) alone, or beside a peer (contender b >= 0). */
+static int put_regime(const struct measure *m, const struct series *s, int a, int b,
+                      enum regime regime) {
+    double ours[MAX_ROUNDS], theirs[MAX_ROUNDS], ratio[MAX_ROUNDS], rtt[MAX_ROUNDS];
+    size_t n = 0;
+    for (int r = 0; r < s->n_rounds; r++) {
+        double x = s->value[a][r], y = b < 0 ? 1 : s->value[b][r];
+        if (s->regime[r] != regime || isnan(x) || isnan(y)) {
+            continue;
+        }
+        ours[n] = x;
+        theirs[n] = y;
+        ratio[n] = m->lower_is_better ? y / x : x / y;
+        rtt[n++] = s->rtt_ns[r];
+    }
+    if (n == 0) {
+        return 0;
+    }
+    char peer[256] = "", figures[256];
+    double median = quantile(ours, n, 0.5);
+    if (b >= 0) {
+        snprintf(peer, sizeof peer, "\"peer\":\"%s\",\"peer_version\":\"%s\",", s->who[b].name,
+                 s->who[b].version);
+        double middle = quantile(ratio, n, 0.5);
+        snprintf(figures, sizeof figures,
+                 "\"theirs\":%.6g,\"ratio\":%.4g,\"ratio_min\":%.4g,\"ratio_max\":%.4g",
+                 quantile(theirs, n, 0.5), middle, ratio[0], ratio[n - 1]);
+    } else {
+        snprintf(figures, sizeof figures, "\"ours_min\":%.6g,\"ours_max\":%.6g", ours[0],
+                 ours[n - 1]);
+    }
+    char line[1536], ideal[64] = "";
+    if (m->ideal > 0) {
+        snprintf(ideal, sizeof ideal, ",\"ideal\":%.6g,\"of_ideal\":%.3f", m->ideal,
+                 median / m->ideal);
+    }
+    snprintf(line, sizeof line,
+             "{\"bench\":\"%s\",%s\"regime\":\"%s\",\"unit\":\"%s\",\"ours\":%.6g,%s,"
+             "\"rounds\":%zu,\"rtt_ns\":%.0f%s%s}",
+             m->bench, peer, regime_name[regime], m->unit, median, figures, n,
+             quantile(rtt, n, 0.5), ideal, m->extra);
+    put_line(line);
+    return (int)n;
+}
+
+/* A line per regime. Disturbed rounds count only if there are no others. */
+static void put(const struct measure *m, const struct series *s, int a, int b) {
+    static const enum regime steady[] = {NEAR, FAR, SINGLE};
+    int n = 0;
+    for (size_t i = 0; i < sizeof steady / sizeof *steady; i++) {
+        n += put_regime(m, s, a, b, steady[i]);
+    }
+    for (enum regime left = MIXED; n == 0 && left <= LOADED; left++) {
+        n = put_regime(m, s, a, b, left);
+    }
+    if (n == 0) {
+        put_skipped(m->bench, b < 0 ? "none" : s->who[b].name, "no sample could be taken",
+                    m->extra);
+    }
+}
+
+/* ---- PyTorch: a child that answers one command at a time ------------------------------------- */
+
+static struct torch {
+    pid_t pid;
+    int in, out;
+    char version[64];
+    char missing[256]; /* why there is none; "" if there is */
+} torch = {.in = -1, .out = -1};
+
+/* Read one line. Returns false at the end of the stream, or if none comes in time. */
+static bool torch_line(char *line, size_t size, int timeout_ms) {
+    size_t n = 0;
+    double until = seconds_now() + timeout_ms * 1e-3;
+    for (;;) {
+        struct pollfd fd = {torch.out, POLLIN, 0};
+        int left = (int)((until - seconds_now()) * 1e3);
+        char c;
+        if (left <= 0 || poll(&fd, 1, left) <= 0 || read(torch.out, &c, 1) != 1) {
+            return false;
+        }
+        if (c == '\n') {
+            line[n] = '\0';
+            return true;
+        }
+        if (n + 1 < size) {
+            line[n++] = c;
+        }
+    }
+}
+
+static void torch_end(const char *why) {
+    if (torch.pid > 0) {
+        close(torch.in); /* the end of its input ends it */
+        if (why[0] != '\0') {
+            kill(torch.pid, SIGTERM);
+        }
+        waitpid(torch.pid, NULL, 0);
+        close(torch.out);
+        torch.pid = 0;
+    }
+    snprintf(torch.missing, sizeof torch.missing, "%s", why);
+}
+
+static void torch_begin(void) {
+    const char *python = getenv("PYTHON") != NULL ? getenv("PYTHON") : "/usr/bin/python3";
+    int to[2], from[2];
+    char line[256];
+    if (access(python, X_OK) != 0 || pipe(to) != 0 || pipe(from) != 0) {
+        snprintf(torch.missing, sizeof torch.missing, "no %.200s", python);
+        return;
+    }
+    torch.pid = fork();
+    if (torch.pid == 0) {
+        dup2(to[0], 0);
+        dup2(from[1], 1);
+        close(to[0]), close(to[1]), close(from[0]), close(from[1]);
+        execl(python, python, "-u", torch_script, (char *)NULL);
+        _exit(127);
+    }
+    close(to[0]), close(from[1]);
+    torch.in = to[1], torch.out = from[0];
+    if (torch.pid < 0 || !torch_line(line, sizeof line, 60000)) {
+        torch_end("the interpreter did not start");
+    } else if (sscanf(line, "ready %63s", torch.version) != 1) {
+        torch_end(line);
+    }
+}
+
+/* Send a command and take n numbers of its answer. Returns false, and says why, on failure. */
+static bool torch_ask(double *answer, int n, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static bool torch_ask(double *answer, int n, const char *format, ...) {
+    char command[256], line[512];
+    va_list args;
+    if (torch.pid <= 0) {
+        return false;
+    }
+    va_start(args, format);
+    int length = vsnprintf(command, sizeof command - 1, format, args);
+    va_end(args);
+    command[length++] = '\n';
+    if (write(torch.in, command, (size_t)length) != length ||
+        !torch_line(line, sizeof line, 120000)) {
+        torch_end("it ended, or did not answer within 120 s");
+        return false;
+    }
+    char *at = line + 2;
+    bool good = strncmp(line, "ok", 2) == 0;
+    for (int i = 0; good && i < n; i++) {
+        char *end;
+        answer[i] = strtod(at, &end);
+        good = end != at;
+        at = end;
+    }
+    if (!good) {
+        say(" [torch: %s: %s]", command, line);
+    }
+    return good;
+}
+
+static const char *torch_reason(void) {
+    return torch.missing[0] != '\0' ? torch.missing : "it failed";
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Add a process's proportional set size: what is its own, and what is memory shared on purpose. */
+static void add_pss(pid_t pid, uint64_t *own, uint64_t *shared) {
+    char path[64], line[256];
+    unsigned long long kib, total = 0, shmem = 0;
+    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f == NULL) {
+        return;
+    }
+    while (fgets(line, sizeof line, f) != NULL) {
+        if (sscanf(line, "Pss: %llu", &kib) == 1) {
+            total = kib;
+        } else if (sscanf(line, "Pss_Shmem: %llu", &kib) == 1) {
+            shmem = kib;
+        }
+    }
+    fclose(f);
+    *own += 1024 * (total - shmem);
+    *shared += 1024 * shmem;
+}
+
+static uint64_t dev_shm_bytes(void) {
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) != 0) {
+        return 0;
+    }
+    return (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_frsize;
+}
+
+/* Bytes of the memfds that a process has open. Those of a pipe are all in its caller: workers have
+   them from there. */
+static uint64_t memfd_bytes(pid_t pid) {
+    uint64_t bytes = 0;
+    char path[300];
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        char target[64] = "";
+        struct stat st;
+        snprintf(path, sizeof path, "/proc/%d/fd/%s", (int)pid, e->d_name);
+        if (readlink(path, target, sizeof target - 1) > 0 &&
+            strncmp(target, "/memfd:", 7) == 0 && stat(path, &st) == 0) {
+            bytes += (uint64_t)st.st_blocks * 512;
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return bytes;
+}
+
+/* Bytes of a process and all below it: of caller, supervisor and workers. A page that a fork
+   left to several of them is counted once (each has its share of it in its PSS) until one of them
+   writes it: then also the copy. Shared memory is counted once: pages of /dev/shm and of memfds
+   that are mapped are in the PSS too, those that nobody has mapped, or that are in flight between
+   two processes, are in no PSS. The kernel's own memory for a process (page tables, stacks, some
+   100 KiB each) is in neither side's figure. */
+static uint64_t resident_bytes(pid_t pid) {
+    enum { MAX_PIDS = 256 };
+    pid_t pids[MAX_PIDS] = {pid};
+    uint64_t own = 0, shared = 0, files;
+    int n = 1;
+    for (int i = 0; i < n; i++) {
+        n += children_of(pids[i], pids + n, MAX_PIDS - n);
+        add_pss(pids[i], &own, &shared);
+    }
+    files = dev_shm_bytes() + memfd_bytes(pid);
+    return own + (shared > files ? shared : files);
+}
+
+static bool asked_for(const char *variable) {
+    return getenv(variable) != NULL && strcmp(getenv(variable), "1") == 0;
+}

@@ -1,0 +1,807 @@
+/* bench_topologies: the ways to wire a loader, beside each other and beside PyTorch's DataLoader,
+   on JPEG files, after the table of "Profiling and improving the PyTorch dataloader for
+   high-latency storage" (Svogor et al., 2022), whose concurrent dataloader is one of the rows.
+
+   bench_topologies [-o lines.jsonl] [-t torch.py] [-j folder] [-p photos] [-n pictures] [-s folder]
+                    [row...]
+   One JSON object per line on standard output and in the file, a table for people at the end on
+   standard error; timelines of each row as SVG into the folder of -s. Rows: words that the names of
+   rows begin with, behind "topo_"; without them all. QUICK=1: 3 rounds of short samples. SHORT=1:
+   one round of the shortest, a latency of 2 ms, without PyTorch. -p made: small computed pictures.
+
+   The work: pictures of 500 x 375 pixels are decoded whole by libjpeg-turbo, their middle of
+   224 x 224 x 3 bytes is the item; batches of 64, 4 workers, prefetch 4, shuffled. PyTorch decodes
+   them with PIL, which is the same library: an epoch's bytes are the same, which is checked.
+   Two sources: files, as the page cache has them ("local"), and the same with 30 ms from each
+   request to its first byte ("30ms"). The training step sleeps: 2 ms a batch, much less than a
+   batch takes to load; in rows that end in _step twice the time in which a batch can be decoded.
+
+   Each sample is a process of its own: it opens a pipe, takes two epochs, says what it saw. The
+   rate is all items by all the time from before open, so that nothing is credited that was done
+   before or is thrown away behind. A round that is not counted comes first: it warms the page
+   cache, sums the bytes, looks at memory (growth since before open of the PSS of all processes),
+   and draws the timelines. */
+#define DLPIPE_IMPLEMENTATION
+#include "../dlpipe.h"
+#include "../dlpipe_shm.h"
+
+#include "bench_jpeg.h"
+
+#if !HAVE_JPEG
+int main(void) {
+    printf("skipped: compiled without libjpeg (libjpeg62-turbo-dev)\n");
+    return 77;
+}
+#else
+#include "bench_rig.h"
+
+enum { BATCH = 64, WORKERS = 4, PREFETCH = 4, FETCHERS = 16, POOL_ITEMS = 256, EPOCHS = 2 };
+enum { LATENCY_US = 30000, STEP_US = 2000 };
+
+static bool tiny; /* SHORT=1 */
+
+/* ---- the source: a folder of pictures -------------------------------------------------------- */
+
+/* What a sample reads: pictures first .. first + n - 1, each after a latency. */
+struct folder {
+    int dir;
+    uint32_t first, n, latency_us;
+};
+
+/* What a thread that fetches keeps. */
+static _Thread_local struct fetcher {
+    struct decoder decoder;
+    uint8_t *file;
+    size_t room;
+} mine;
+
+/* Read a whole file into the thread's buffer. Returns its bytes; 0: errno says why not. */
+static size_t folder_read(const struct folder *f, uint32_t number) {
+    char name[32];
+    struct stat st;
+    ssize_t got = 0;
+    snprintf(name, sizeof name, "%05u.jpg", number);
+    int fd = openat(f->dir, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        return 0;
+    }
+    if ((size_t)st.st_size > mine.room) {
+        free(mine.file);
+        mine.room = (size_t)st.st_size * 2;
+        mine.file = malloc(mine.room);
+    }
+    if (mine.file == NULL || (got = read(fd, mine.file, (size_t)st.st_size)) != st.st_size) {
+        got = 0;
+    }
+    close(fd);
+    return (size_t)got;
+}
+
+static int fetch_picture(void *user, dlp_item *item) {
+    const struct folder *f = user;
+    uint32_t number = f->first + (uint32_t)item->index;
+    if (f->latency_us > 0) {
+        sleep_us(f->latency_us);
+    }
+    size_t n = folder_read(f, number);
+    if (n == 0) {
+        return dlp_item_fail(item, errno, "%05u.jpg cannot be read", number);
+    }
+    const char *why = decode(&mine.decoder, mine.file, n, item->data[0]);
+    return why == NULL ? 0 : dlp_item_fail(item, 0, "%05u.jpg: %s", number, why);
+}
+
+/* ---- the rows -------------------------------------------------------------------------------- */
+
+/* One way to load. workers x in_flight requests are under way at most, each of request_items. */
+struct row {
+    const char *topology, *fetcher;
+    int workers, in_flight, request_items;
+    /* Open a pipe of two epochs over a folder. */
+    int (*open)(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
+                dlp_error *err);
+};
+
+static const dlp_field picture_field = {.name = "picture", .ndim = 3, .shape = {SIDE, SIDE, 3}};
+
+static dlp_loader_desc loader_desc(const struct row *row, int placement, struct folder *folder) {
+    return (dlp_loader_desc){.dataset = {.n_items = folder->n,
+                                         .fields = &picture_field,
+                                         .n_fields = 1,
+                                         .fills_rows = 1,
+                                         .fetch = fetch_picture,
+                                         .user = folder},
+                             .batch_size = BATCH,
+                             .num_workers = row->workers,
+                             .shuffle = 1,
+                             .epochs = EPOCHS,
+                             .seed = 20250131,
+                             .workers = {.placement = placement},
+                             .pipe = {.prefetch_factor = PREFETCH}};
+}
+
+static int open_economic(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
+                         dlp_error *err) {
+    dlp_loader_desc desc = loader_desc(row, placement, f);
+    return dlp_loader_open(p, &desc, err);
+}
+
+static const struct row rows[] = {
+    {"economic", "seq", WORKERS, 1, 1, open_economic},
+    {"economic", "seq64", WORKERS * FETCHERS, 1, 1, open_economic},
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+static const char *const place_name[] = {"threads", "processes"};
+static const char *const source_name[] = {"local", "30ms"};
+
+/* A row in one placement on one source. */
+struct cell {
+    const struct row *row;
+    int placement, source;
+    uint32_t n_items;  /* of an epoch of a sample */
+    uint32_t step_us;
+    char name[64];
+    uint64_t sum;      /* of the bytes of an epoch, as words; of the round that is not counted */
+    double plan_bytes, peak_bytes;
+    double wait_share[2 * MAX_ROUNDS], first_ms[2 * MAX_ROUNDS], gap_ms[2 * MAX_ROUNDS];
+    size_t n_samples;
+};
+
+static uint32_t latency_of(int source) {
+    return source == 0 ? 0 : tiny ? 2000 : LATENCY_US;
+}
+
+/* ---- a sample, in a process of its own ------------------------------------------------------- */
+
+struct sample {
+    double rate, wait_share, first_ms, gap_ms, plan_bytes, before_bytes;
+    uint64_t sum;
+};
+
+/* Sum of a batch's bytes, as words: it does not depend on the order of the rows. */
+static uint64_t sum_of(const dlp_batch *b) {
+    const unsigned char *at = b->fields[0].data;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < b->count * (uint64_t)PICTURE_BYTES; i += 8) {
+        uint64_t word;
+        memcpy(&word, at + i, 8);
+        sum += word;
+    }
+    return sum;
+}
+
+static dlp_pipe *sample_open(const struct row *row, int placement, struct folder *folder) {
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    char text[512];
+    if (row->open(row, placement, folder, &p, &err) != DLP_OK) {
+        dlp_error_format(&err, text, sizeof text);
+        say(" [open: %s]", text);
+        return NULL;
+    }
+    return p;
+}
+
+/* Take all batches, with a step that sleeps after each. Returns the number of items. */
+static uint64_t sample_take(dlp_pipe *p, uint32_t step_us, bool with_sum, struct sample *s,
+                            double begin) {
+    uint64_t items = 0;
+    double waited = 0, first = 0, now = begin;
+    bool border = false;
+    dlp_batch *b = NULL;
+    int code;
+    while ((code = dlp_pipe_next(p, &b, WAIT_MS)) == DLP_OK) {
+        double got = seconds_now();
+        if (items == 0) {
+            first = got;
+            s->first_ms = (got - begin) * 1e3;
+        } else {
+            waited += got - now;
+        }
+        s->gap_ms = border ? (got - now) * 1e3 : s->gap_ms;
+        border = (b->flags & DLP_BATCH_LAST) != 0;
+        s->sum += with_sum && b->epoch == 0 ? sum_of(b) : 0;
+        items += b->count;
+        sleep_us(step_us);
+        dlp_pipe_release(p, b);
+        now = seconds_now();
+    }
+    if (code != DLP_END) {
+        char text[512];
+        dlp_error_format(dlp_pipe_error(p), text, sizeof text);
+        say(" [next: %s]", text);
+        return 0;
+    }
+    s->rate = (double)items / (now - begin);
+    s->wait_share = waited / (now - first);
+    return items;
+}
+
+/* bench_topologies --sample ROW PLACEMENT LATENCY_US FIRST N STEP_US LOOK FOLDER [TIMELINE]
+   LOOK 1: sum bytes, tell the memory before. Prints the figures. */
+static int sample_main(char **argv) {
+    const struct row *row = &rows[atoi(argv[2])];
+    struct folder folder = {.dir = open(argv[8], O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                            .first = (uint32_t)atoi(argv[5]),
+                            .n = (uint32_t)atoi(argv[6]),
+                            .latency_us = (uint32_t)atoi(argv[4])};
+    struct sample s = {0};
+    dlp_stats stats;
+    bool look = atoi(argv[9]) != 0;
+    s.before_bytes = look ? (double)resident_bytes(getpid()) : 0;
+    double begin = seconds_now();
+    dlp_pipe *p = sample_open(row, atoi(argv[3]), &folder);
+    if (p == NULL || sample_take(p, (uint32_t)atoi(argv[7]), look, &s, begin) == 0) {
+        return 1;
+    }
+    s.plan_bytes = dlp_pipe_stats(p, &stats) == DLP_OK ? (double)stats.plan_bytes : 0;
+    if (argv[10] != NULL && dlp_pipe_write_timeline(p, argv[10]) != DLP_OK) {
+        say(" [%s: %s]", argv[10], strerror(errno));
+    }
+    printf("%.9g %.9g %.9g %.9g %.9g %.9g %" PRIu64 "\n", s.rate, s.wait_share, s.first_ms,
+           s.gap_ms, s.plan_bytes, s.before_bytes, s.sum);
+    return dlp_pipe_close(p) == DLP_OK ? 0 : 1;
+}
+
+/* ---- the ceilings ---------------------------------------------------------------------------- */
+
+struct decode_team {
+    uint8_t **file;
+    size_t *bytes;
+    uint32_t n;
+    uint32_t next; /* the next file to be decoded */
+    bool failed;
+};
+
+static void *decode_member(void *arg) {
+    struct decode_team *t = arg;
+    uint8_t *out = malloc(PICTURE_BYTES);
+    uint32_t i;
+    /* D1 <- D1: the number alone is what is handed out */
+    while (out != NULL && (i = DLPI_ADD_RLX(&t->next, 1u)) < t->n) {
+        t->failed |= decode(&mine.decoder, t->file[i], t->bytes[i], out) != NULL;
+    }
+    decoder_end(&mine.decoder);
+    free(out);
+    return NULL;
+}
+
+/* bench_topologies --decode THREADS FIRST N FOLDER: items a second of a bare loop over files that
+   are in memory. */
+static int decode_main(char **argv) {
+    pthread_t thread[64];
+    int n_threads = atoi(argv[2]) < 64 ? atoi(argv[2]) : 64, begun = 0;
+    struct folder folder = {.dir = open(argv[5], O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                            .first = (uint32_t)atoi(argv[3]),
+                            .n = (uint32_t)atoi(argv[4])};
+    struct decode_team team = {.n = folder.n};
+    team.file = calloc(folder.n, sizeof *team.file);
+    team.bytes = calloc(folder.n, sizeof *team.bytes);
+    for (uint32_t i = 0; i < folder.n; i++) {
+        team.bytes[i] = folder_read(&folder, folder.first + i);
+        team.file[i] = malloc(team.bytes[i] + 1);
+        if (team.bytes[i] == 0 || team.file[i] == NULL) {
+            return 1;
+        }
+        memcpy(team.file[i], mine.file, team.bytes[i]);
+    }
+    double begin = seconds_now();
+    while (begun < n_threads &&
+           pthread_create(&thread[begun], NULL, decode_member, &team) == 0) {
+        begun++;
+    }
+    for (int i = 0; i < begun; i++) {
+        pthread_join(thread[i], NULL);
+    }
+    printf("%.9g\n", team.n / (seconds_now() - begin));
+    return team.failed || begun == 0;
+}
+
+/* ---- asking for samples ---------------------------------------------------------------------- */
+
+static struct {
+    const char *folder, *svg;
+    uint32_t n_pictures;
+    double file_bytes; /* of a picture, on average */
+    uint32_t round;    /* which part of the pictures the next samples read */
+} plan = {.folder = "build/bench/jpegs", .n_pictures = 3000};
+
+/* Run this program again with other arguments; its output goes to a line. Meanwhile, with peak not
+   NULL, look at the memory of the process and all below it. Returns whether it ended well. */
+static bool run_self(char **argv, char *line, size_t size, uint64_t *peak) {
+    int fd[2], status = 0;
+    size_t n = 0;
+    if (pipe2(fd, O_CLOEXEC) != 0) {
+        return false;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(fd[1], 1);
+        execv("/proc/self/exe", argv);
+        _exit(127);
+    }
+    close(fd[1]);
+    double until = seconds_now() + 120;
+    for (bool open = pid > 0; open && seconds_now() < until;) {
+        struct pollfd f = {fd[0], POLLIN, 0};
+        if (poll(&f, 1, peak != NULL ? 40 : 1000) > 0) {
+            ssize_t got = read(fd[0], line + n, size - 1 - n);
+            open = got > 0;
+            n += got > 0 ? (size_t)got : 0;
+        } else if (peak != NULL) {
+            uint64_t now = resident_bytes(pid);
+            *peak = now > *peak ? now : *peak;
+        }
+    }
+    line[n] = '\0';
+    close(fd[0]);
+    if (pid > 0 && seconds_now() >= until) {
+        kill(pid, SIGKILL);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+/* The first picture of a part of n: parts follow each other from round to round. */
+static uint32_t part_first(uint32_t n) {
+    uint32_t parts = plan.n_pictures / n;
+    return plan.round % (parts > 0 ? parts : 1) * n;
+}
+
+static bool ask_sample(const struct cell *c, struct sample *s, uint32_t n, bool look,
+                       const char *timeline, uint64_t *peak) {
+    char number[6][16], line[256], *folder = (char *)(uintptr_t)plan.folder;
+    char *svg = (char *)(uintptr_t)timeline, self[] = "bench_topologies", how[] = "--sample";
+    snprintf(number[0], 16, "%d", (int)(c->row - rows));
+    snprintf(number[1], 16, "%d", c->placement);
+    snprintf(number[2], 16, "%u", latency_of(c->source));
+    snprintf(number[3], 16, "%u", part_first(n));
+    snprintf(number[4], 16, "%u", n);
+    snprintf(number[5], 16, "%u", c->step_us);
+    char one[] = "1", zero[] = "0";
+    char *argv[] = {self,      how,       number[0], number[1],         number[2], number[3],
+                    number[4], number[5], folder,    look ? one : zero, svg,       NULL};
+    return run_self(argv, line, sizeof line, peak) &&
+           sscanf(line, "%lf %lf %lf %lf %lf %lf %" SCNu64, &s->rate, &s->wait_share, &s->first_ms,
+                  &s->gap_ms, &s->plan_bytes, &s->before_bytes, &s->sum) == 7;
+}
+
+static double sample_cell(void *arg) {
+    struct cell *c = arg;
+    struct sample s;
+    if (!ask_sample(c, &s, c->n_items, false, NULL, NULL) || c->n_samples == 2 * MAX_ROUNDS) {
+        failures++;
+        return NAN;
+    }
+    c->wait_share[c->n_samples] = s.wait_share;
+    c->first_ms[c->n_samples] = s.first_ms;
+    c->gap_ms[c->n_samples++] = s.gap_ms;
+    return s.rate;
+}
+
+static double sample_decode(void *arg) {
+    const uint32_t *n = arg;
+    char threads[16], first[16], count[16], line[256], self[] = "bench_topologies";
+    char how[] = "--decode", *folder = (char *)(uintptr_t)plan.folder;
+    double rate;
+    snprintf(threads, 16, "%d", cpus_allowed());
+    snprintf(first, 16, "%u", part_first(*n));
+    snprintf(count, 16, "%u", *n);
+    char *argv[] = {self, how, threads, first, count, folder, NULL};
+    plan.round++; /* it is the first contender: a new round */
+    if (!run_self(argv, line, sizeof line, NULL) || sscanf(line, "%lf", &rate) != 1) {
+        failures++;
+        return NAN;
+    }
+    return rate;
+}
+
+/* ---- PyTorch --------------------------------------------------------------------------------- */
+
+/* The answers have the shape of ours: persistent workers, that are up and have run an epoch. */
+static bool ask_torch(const struct cell *c, struct sample *s, uint32_t n, bool look, double *peak) {
+    double a[7];
+    if (!torch_ask(a, 7, "topology %u %u %d %d %d %u %d %u %d", part_first(n), n, BATCH, WORKERS,
+                   PREFETCH, latency_of(c->source), EPOCHS, c->step_us, look)) {
+        return false;
+    }
+    *s = (struct sample){.rate = a[0], .wait_share = a[1], .first_ms = a[2], .gap_ms = a[3]};
+    *peak = a[4];
+    s->sum = (uint64_t)a[5] << 32 | (uint64_t)a[6];
+    return true;
+}
+
+static double sample_torch(void *arg) {
+    struct cell *c = arg;
+    struct sample s;
+    double peak;
+    if (c->n_samples == 2 * MAX_ROUNDS || !ask_torch(c, &s, c->n_items, false, &peak)) {
+        return NAN;
+    }
+    c->wait_share[c->n_samples] = s.wait_share;
+    c->gap_ms[c->n_samples++] = s.gap_ms;
+    return s.rate;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+enum { MAX_CELLS = MAX_CONTENDERS - 1 };
+
+static struct {
+    struct cell cell[MAX_CELLS]; /* contender i + 1; the first contender decodes */
+    int n, n_ours;               /* those behind n_ours are PyTorch's */
+    struct series series;
+    double decode; /* items a second that the cores can decode: an estimate, then the median */
+    uint32_t step_us;
+} table;
+
+static const struct row torch_row = {"torch", "persistent", WORKERS, 1, 1, NULL};
+
+static double in_flight_rate(const struct cell *c) {
+    uint32_t us = latency_of(c->source);
+    double items = c->row->workers * c->row->in_flight * c->row->request_items;
+    return us == 0 ? INFINITY : items * 1e6 / us;
+}
+
+/* What no wiring can beat: the cores, the requests in flight, the step. */
+static double ceiling_of(const struct cell *c) {
+    double rate = fmin(table.decode, in_flight_rate(c));
+    return c->step_us == STEP_US ? rate : fmin(rate, BATCH * 1e6 / c->step_us);
+}
+
+/* Latency is what limits it, by far: its samples have few items. */
+static bool is_slow(const struct cell *c) {
+    return in_flight_rate(c) < table.decode / 2;
+}
+
+static uint32_t look_items(const struct cell *c) {
+    uint32_t n = tiny ? plan.n_pictures : is_slow(c) ? WORKERS * BATCH : 12 * BATCH;
+    return n < plan.n_pictures ? n : plan.n_pictures;
+}
+
+static uint32_t sample_items(const struct cell *c) {
+    double seconds = quick ? 0.6 : 2.3;
+    uint32_t fair = WORKERS * BATCH; /* where a worker has whole batches, all have as many */
+    uint32_t n = (uint32_t)(ceiling_of(c) * seconds / EPOCHS) / fair * fair;
+    n = n < fair ? fair : n;
+    return n < plan.n_pictures ? n : plan.n_pictures;
+}
+
+static bool row_is_wanted(const char *name, char **list) {
+    for (int i = 0; list[i] != NULL; i++) {
+        if (strncmp(name + strlen("topo_"), list[i], strlen(list[i])) == 0) {
+            return true;
+        }
+    }
+    return list[0] == NULL;
+}
+
+static void table_add(const struct row *row, int placement, int source, bool step, char **wanted) {
+    struct cell *c = &table.cell[table.n];
+    *c = (struct cell){.row = row, .placement = placement, .source = source};
+    c->step_us = step ? table.step_us : STEP_US;
+    c->n_items = sample_items(c);
+    snprintf(c->name, sizeof c->name, "topo_%s_%s_%s_%s%s", row->topology, row->fetcher,
+             place_name[placement], source_name[source], step ? "_step" : "");
+    if (table.n < MAX_CELLS && (row == &torch_row || row_is_wanted(c->name, wanted))) {
+        table.n++;
+    }
+}
+
+static void table_fill(char **wanted) {
+    for (int source = 0; source < 2; source++) {
+        for (int i = 0; i < N_ROWS; i++) {
+            /* More workers than that have nothing to wait for in files. */
+            bool many = rows[i].workers > WORKERS;
+            for (int placement = 0; placement < 2 && !(many && source == 0); placement++) {
+                table_add(&rows[i], placement, source, false, wanted);
+            }
+        }
+    }
+    for (int i = 0; i < N_ROWS; i++) {
+        if (rows[i].workers == WORKERS) {
+            table_add(&rows[i], DLP_PLACE_THREADS, 0, true, wanted);
+        }
+    }
+    table.n_ours = table.n;
+    for (int i = 0; i < 3 && torch.pid > 0; i++) {
+        table_add(&torch_row, DLP_PLACE_PROCESSES, i == 1, i == 2, wanted);
+    }
+}
+
+/* The cell of PyTorch on the same source and with the same step; -1: none. */
+static int torch_of(const struct cell *c) {
+    for (int i = table.n_ours; i < table.n; i++) {
+        if (table.cell[i].source == c->source && table.cell[i].step_us == c->step_us) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void cell_look(struct cell *c) {
+    struct sample s = {0};
+    char svg[512];
+    bool good;
+    if (c->row == &torch_row) {
+        good = ask_torch(c, &s, look_items(c), true, &c->peak_bytes);
+        c->first_ms[0] = s.first_ms; /* of workers that are begun for it, as ours are */
+    } else {
+        uint64_t peak = 0;
+        snprintf(svg, sizeof svg, "%s/timeline_%s.svg", plan.svg == NULL ? "" : plan.svg,
+                 c->name + strlen("topo_"));
+        good = ask_sample(c, &s, look_items(c), true, plan.svg == NULL ? NULL : svg, &peak);
+        failures += !good;
+        c->peak_bytes = fmax((double)peak - s.before_bytes, 0);
+        c->plan_bytes = s.plan_bytes;
+    }
+    c->sum = s.sum;
+    say("%-48s %6.0f item/s, %.1f MB planned, %.1f MB\n", c->name, s.rate, c->plan_bytes * 1e-6,
+        c->peak_bytes * 1e-6);
+}
+
+/* Memory is the same from either source; where a slow one had few batches it was not all used. */
+static void peak_of_slow(struct cell *c) {
+    for (int i = 0; i < table.n && is_slow(c); i++) {
+        const struct cell *o = &table.cell[i];
+        if (o->row == c->row && o->placement == c->placement && o->step_us == c->step_us) {
+            c->peak_bytes = fmax(c->peak_bytes, o->peak_bytes);
+        }
+    }
+}
+
+/* Every way to load delivers the same bytes. */
+static void table_look(void) {
+    for (int i = 0; i < table.n; i++) {
+        cell_look(&table.cell[i]);
+    }
+    for (int i = 0; i < table.n; i++) {
+        struct cell *c = &table.cell[i], *o = c;
+        for (int j = 0; j < i && o == c; j++) {
+            o = look_items(&table.cell[j]) == look_items(c) ? &table.cell[j] : c;
+        }
+        if (c->sum != o->sum) {
+            say("%s delivers other bytes than %s\n", c->name, o->name);
+            failures++;
+        }
+        peak_of_slow(c);
+    }
+}
+
+static double median_of(const double *v, size_t n) {
+    double copy[2 * MAX_ROUNDS];
+    memcpy(copy, v, n * sizeof *v);
+    return quantile(copy, n, 0.5);
+}
+
+static double rate_of(int i) {
+    double v[MAX_ROUNDS];
+    size_t n = 0;
+    for (int r = 0; r < table.series.n_rounds; r++) {
+        if (!isnan(table.series.value[i + 1][r])) {
+            v[n++] = table.series.value[i + 1][r];
+        }
+    }
+    return quantile(v, n, 0.5);
+}
+
+/* The cell of the classic topology to compare with; -1: there is none. */
+static int classic_of(const struct cell *c) {
+    for (int i = 0; i < table.n_ours; i++) {
+        const struct cell *o = &table.cell[i];
+        if (strcmp(o->row->topology, "classic") == 0 && o->source == c->source &&
+            o->placement == c->placement && o->step_us == c->step_us) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void put_cell(int i) {
+    const struct cell *c = &table.cell[i];
+    struct measure m = {.bench = c->name, .unit = "item/s", .ideal = ceiling_of(c)};
+    int t = torch_of(c), classic = classic_of(c);
+    size_t n = (size_t)snprintf(
+        m.extra, sizeof m.extra,
+        ",\"wait_share\":%.3f,\"peak_bytes\":%.0f,\"plan_bytes\":%.0f,\"first_batch_ms\":%.4g,"
+        "\"epoch_gap_ms\":%.4g,\"bytes_per_s\":%.4g,\"step_ms\":%.4g,\"workers\":%d,"
+        "\"in_flight\":%d,\"prefetch\":%d,\"batch\":%d,\"epoch_items\":%u",
+        median_of(c->wait_share, c->n_samples), c->peak_bytes, c->plan_bytes,
+        median_of(c->first_ms, c->n_samples), median_of(c->gap_ms, c->n_samples),
+        rate_of(i) * plan.file_bytes, c->step_us * 1e-3, c->row->workers,
+        c->row->workers * c->row->in_flight, PREFETCH, BATCH, c->n_items);
+    if (classic >= 0) {
+        n += (size_t)snprintf(m.extra + n, sizeof m.extra - n, ",\"of_classic\":%.3f",
+                              rate_of(i) / rate_of(classic));
+    }
+    if (t < 0) {
+        put(&m, &table.series, i + 1, -1);
+        put_skipped(c->name, "torch", tiny ? "SHORT=1" : torch_reason(), "");
+        return;
+    }
+    const struct cell *o = &table.cell[t];
+    snprintf(m.extra + n, sizeof m.extra - n,
+             ",\"their_wait_share\":%.3f,\"their_peak_bytes\":%.0f,\"their_first_batch_ms\":%.4g,"
+             "\"their_epoch_gap_ms\":%.4g",
+             median_of(o->wait_share, o->n_samples), o->peak_bytes, o->first_ms[0],
+             median_of(o->gap_ms, o->n_samples));
+    put(&m, &table.series, i + 1, t + 1);
+}
+
+static void table_print(void) {
+    say("\n%-46s %7s %6s %6s %6s %5s %7s %7s %7s %7s\n", "", "item/s", "of", "of", "MB/s", "wait",
+        "plan", "peak", "first", "gap");
+    say("%-46s %7s %6s %6s %6s %5s %7s %7s %7s %7s\n", "", "", "limit", "torch", "", "%", "MB",
+        "MB", "ms", "ms");
+    for (int i = 0; i < table.n; i++) {
+        const struct cell *c = &table.cell[i];
+        int t = torch_of(c);
+        bool ours = i < table.n_ours;
+        say("%-46s %7.0f %6.2f %6.2f %6.1f %5.1f %7.1f %7.1f %7.1f %7.1f\n",
+            c->name + strlen("topo_"), rate_of(i), rate_of(i) / ceiling_of(c),
+            t < 0 ? NAN : rate_of(i) / rate_of(t), rate_of(i) * plan.file_bytes * 1e-6,
+            100 * median_of(c->wait_share, c->n_samples), c->plan_bytes * 1e-6,
+            c->peak_bytes * 1e-6, ours ? median_of(c->first_ms, c->n_samples) : c->first_ms[0],
+            median_of(c->gap_ms, c->n_samples));
+    }
+    say("limit: %d cores decode %.0f pictures a second; requests in flight / %d ms\n",
+        cpus_allowed(), table.decode, LATENCY_US / 1000);
+    say("pictures: %.1f KB each; step %.3g ms, in _step %.3g ms\n", plan.file_bytes * 1e-3,
+        STEP_US * 1e-3, table.step_us * 1e-3);
+}
+
+/* ---- the pictures ---------------------------------------------------------------------------- */
+
+/* All that the package of photographs has and that is large enough. */
+static uint32_t photos_read(struct photo *photo, uint32_t max, const char *where) {
+    static const char *const name[] = {"Fossa_by_Jasper_Roks.jpg", "Infinite-Sea_by_Aury88.jpg",
+                                       "Kleiber_by_Lukas_Baubkus.jpg",
+                                       "Painting-Colors_by__herobrine7gamer.jpg"};
+    uint32_t n = 0;
+    if (strcmp(where, "made") == 0) {
+        return photo_made(&photo[0], 800, 600) ? 1 : 0;
+    }
+    for (size_t i = 0; i < sizeof name / sizeof *name && n < max; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", where, name[i]);
+        if (photo_read(&photo[n], path)) {
+            photo_shrink(&photo[n++]);
+        }
+    }
+    return n;
+}
+
+/* Have all pictures in the folder: a file beside them says how many were written, from where. */
+static bool pictures_ready(const char *photos) {
+    bool made = strcmp(photos, "made") == 0;
+    struct size size = {made ? 256 : CUT_WIDTH, made ? 240 : CUT_HEIGHT};
+    struct photo photo[4];
+    char said[64] = "", want[64], path[512];
+    snprintf(want, sizeof want, "%u of 4 from %.40s\n", plan.n_pictures, photos);
+    snprintf(path, sizeof path, "%s/made", plan.folder);
+    FILE *f = fopen(path, "r");
+    bool there = f != NULL && fgets(said, sizeof said, f) != NULL && strcmp(said, want) == 0;
+    if (f != NULL) {
+        fclose(f);
+    }
+    if (there) {
+        return true;
+    }
+    mkdir(plan.folder, 0777);
+    uint32_t n = photos_read(photo, 4, photos);
+    bool good = n > 0 && pictures_cut(photo, n, size, plan.n_pictures, plan.folder);
+    for (uint32_t i = 0; i < n; i++) {
+        free(photo[i].rgb);
+    }
+    return good && (f = fopen(path, "w")) != NULL && fputs(want, f) >= 0 && fclose(f) == 0;
+}
+
+static bool pictures_measure(void) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < plan.n_pictures; i++) {
+        char path[512];
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%05u.jpg", plan.folder, i);
+        if (stat(path, &st) != 0) {
+            return false;
+        }
+        bytes += (uint64_t)st.st_size;
+    }
+    plan.file_bytes = (double)bytes / plan.n_pictures;
+    return true;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int usage(void) {
+    say("bench_topologies [-o lines.jsonl] [-t torch.py] [-j folder] [-p photos | -p made]\n"
+        "                 [-n pictures] [-s folder] [row...]\n");
+    return 2;
+}
+
+static bool options(int argc, char **argv, const char **photos) {
+    int option;
+    while ((option = getopt(argc, argv, "o:t:j:p:n:s:")) != -1) {
+        switch (option) {
+        case 't': torch_script = optarg; break;
+        case 'j': plan.folder = optarg; break;
+        case 'p': *photos = optarg; break;
+        case 'n': plan.n_pictures = (uint32_t)atoi(optarg); break;
+        case 's': plan.svg = optarg; break;
+        case 'o':
+            if ((lines_file = fopen(optarg, "w")) == NULL) {
+                say("%s: %s\n", optarg, strerror(errno));
+                return false;
+            }
+            break;
+        default: return false;
+        }
+    }
+    return plan.n_pictures > 0;
+}
+
+static void put_decode(void) {
+    struct measure m = {.bench = "topo_decode_ceiling", .unit = "item/s"};
+    snprintf(m.extra, sizeof m.extra, ",\"threads\":%d,\"file_bytes\":%.0f,\"bytes_per_s\":%.4g",
+             cpus_allowed(), plan.file_bytes, table.decode * plan.file_bytes);
+    put(&m, &table.series, 0, -1);
+}
+
+/* Take all samples. */
+static void table_run(char **wanted) {
+    uint32_t n = tiny ? plan.n_pictures : quick ? 512 : 1500;
+    n = n < plan.n_pictures ? n : plan.n_pictures;
+    table.decode = sample_decode(&n);
+    plan.round = 0;
+    table.step_us = tiny ? 5000 : (uint32_t)(2e6 * BATCH / table.decode) / 1000 * 1000 + 1000;
+    table_fill(wanted);
+    table_look();
+    compete(&table.series, "decode", "", sample_decode, &n);
+    for (int i = 0; i < table.n; i++) {
+        bool ours = i < table.n_ours;
+        compete(&table.series, ours ? table.cell[i].name + strlen("topo_") : "torch",
+                ours ? "" : torch.version, ours ? sample_cell : sample_torch, &table.cell[i]);
+    }
+    run_rounds(&table.series, "topologies", tiny ? 1 : quick ? 3 : 5);
+    table.decode = rate_of(-1);
+}
+
+int main(int argc, char **argv) {
+    const char *photos = "/usr/share/backgrounds";
+    if (argc > 9 && strcmp(argv[1], "--sample") == 0) {
+        return sample_main(argv);
+    }
+    if (argc == 6 && strcmp(argv[1], "--decode") == 0) {
+        return decode_main(argv);
+    }
+    tiny = asked_for("SHORT");
+    quick = tiny || asked_for("QUICK");
+    torch_script = "tests/bench_topologies_torch.py";
+    if (!options(argc, argv, &photos)) {
+        return usage();
+    }
+    signal(SIGPIPE, SIG_IGN);
+    double begin = seconds_now();
+    if (!pictures_ready(photos) || !pictures_measure()) {
+        say("no pictures in %s, and none could be cut out of photographs in %s "
+            "(lomiri-wallpapers-20.04)\n",
+            plan.folder, photos);
+        return 1;
+    }
+    say("%u pictures, %.1f KB each, %.1f s\n", plan.n_pictures, plan.file_bytes * 1e-3,
+        seconds_now() - begin);
+    if (!tiny) {
+        setenv("PICTURES", plan.folder, 1);
+        torch_begin();
+    }
+    table_run(argv + optind);
+    put_decode();
+    for (int i = 0; i < table.n_ours; i++) {
+        put_cell(i);
+    }
+    table_print();
+    torch_end("");
+    say("%d failures, %.0f s\n", failures, seconds_now() - begin);
+    return failures != 0;
+}
+#endif

@@ -1,0 +1,58 @@
+#!/bin/sh
+# make bench-topologies in a short form: every line is printed and sane, every way to load delivers
+# the same bytes (the program compares them), and each has its timeline.
+set -u
+dir=build/bench_topologies
+rm -rf $dir
+mkdir -p $dir
+wrong=0
+
+fail() {
+    echo "$*"
+    wrong=$((wrong + 1))
+}
+
+program=$dir/program
+echo '#include <stdio.h>
+#include <jpeglib.h>
+int main(void) { return 0; }' | ${CC:-cc} -x c -o $dir/probe - -ljpeg 2>$dir/probe.log || {
+    echo 'skipped: no libjpeg to compile with (libjpeg62-turbo-dev)'
+    exit 77
+}
+${CC:-cc} -std=c11 -O0 -o $program tests/bench_topologies.c -lpthread -lm -ldl -ljpeg || exit 1
+
+SHORT=1 $program -o $dir/lines.jsonl -j $dir/jpegs -p made -n 64 -s $dir >$dir/out 2>$dir/err ||
+    fail "it failed: $(cat $dir/err)"
+cmp -s $dir/out $dir/lines.jsonl || fail 'lines on standard output and in the file differ'
+
+# A line for each row, with all its keys and figures that can be.
+awk '
+function number(key) {
+    if (!match($0, "\"" key "\":-?[0-9.e+-]+[,}]")) { print "no " key ": " $0; bad = 1; return 0 }
+    return substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 4) + 0
+}
+function within(key, low, high,   x) {
+    x = number(key)
+    if (x < low || x > high) { print key " is " x ": " $0; bad = 1 }
+}
+!/^\{"bench":"topo_[a-z0-9_]+",.*\}$/ { print "no line of a bench: " $0; bad = 1; next }
+/"skipped":/ { if (!/"peer":"torch","skipped":"[^"]+"/) { print; bad = 1 }; skipped++; next }
+/topo_decode_ceiling/ { within("ours", 10, 1e6); next }
+{
+    rows++
+    within("ours", 10, 1e6); within("wait_share", 0, 1); within("first_batch_ms", 0.1, 10000)
+    within("epoch_gap_ms", 0, 10000); within("peak_bytes", 1e6, 1e9); within("plan_bytes", 1e6, 1e9)
+    within("bytes_per_s", 1e4, 1e10); within("of_ideal", 0.001, 100)
+}
+END {
+    if (rows < 7 || skipped != rows) { print rows " rows, " skipped " without PyTorch"; bad = 1 }
+    exit bad
+}' $dir/lines.jsonl || fail 'lines are wrong'
+
+for name in economic_seq_threads_local economic_seq_processes_30ms; do
+    grep -q "topo_$name\"" $dir/lines.jsonl || fail "no line of $name"
+    grep -q '</svg>' $dir/timeline_$name.svg || fail "no timeline of $name"
+done
+grep -q '^0 failures' $dir/err || fail "failures: $(cat $dir/err)"
+
+[ $wrong -eq 0 ]

@@ -1,0 +1,197 @@
+/* What the tests of the cache share: a pipe with or without one, whose fetch depends on the index
+   alone, run to its end with a digest of all that the caller saw. */
+#ifndef CACHE_RIG_H
+#define CACHE_RIG_H
+
+#include <errno.h>
+
+typedef struct cache_count { /* in memory that worker processes see, too */
+    uint64_t calls, bad_calls;
+    uint8_t tried[256];
+} cache_count;
+
+typedef struct cache_case {
+    uint64_t bytes;     /* of the cache, 0: none */
+    int workers, dispatch, placement, ragged, collate, maps, shuffle, order, prefetch;
+    int on_error, retries, fail_every, skip, flaky, draws, draw_every;
+    int64_t epochs;
+    uint64_t samples, stop_after, digest;
+    const dlp_state *resume;
+    cache_count *count;
+    /* from cache_descs */
+    dlp_field fields[2];
+    dlp_dataset dataset;
+    dlp_sampler_desc sampler;
+    dlp_fetch_desc fetch;
+    dlp_map_desc map;
+    dlp_batch_desc batch;
+    uint32_t batch_size;
+    uint64_t n_items;
+} cache_case;
+
+typedef struct cache_run {
+    int rc;
+    uint64_t digest, rows, calls, bad_calls;
+    dlp_stats s;
+    dlp_state state;
+    char words[2048];
+} cache_run;
+
+static cache_count cache_counts;
+
+static inline void cache_case_init(cache_case *c, uint64_t n_items, uint32_t batch_size) {
+    memset(c, 0, sizeof *c);
+    c->n_items = n_items;
+    c->batch_size = batch_size;
+    c->shuffle = 1;
+    c->count = &cache_counts;
+}
+
+static inline int cache_fetch(void *user, dlp_item *it) {
+    const cache_case *c = user;
+    uint64_t words[3] = {it->index, it->index * 77 + 5, ~it->index};
+    uint32_t label = (uint32_t)it->index;
+    bool bad = c->fail_every && it->index % (uint64_t)c->fail_every == 4;
+    __atomic_add_fetch(bad ? &c->count->bad_calls : &c->count->calls, 1, __ATOMIC_RELAXED);
+    if (bad) return c->skip ? DLP_SKIP : dlp_item_fail(it, EIO, "unreadable");
+    if (c->flaky && __atomic_exchange_n(&c->count->tried[it->index], 1, __ATOMIC_RELAXED) == 0)
+        return dlp_item_fail(it, EAGAIN, "not yet");
+    if (c->draws && (c->draw_every == 0 || it->index % (uint64_t)c->draw_every == 1))
+        words[2] = dlp_item_random(it, 7);
+    if (c->ragged) it->length[0] = it->index % 4;
+    memcpy(it->data[0], words, c->ragged ? it->index % 4 * 8 : sizeof words);
+    memcpy(it->data[1], &label, sizeof label);
+    return 0;
+}
+
+static inline int cache_map(void *user, dlp_item *it) { /* augments: another time in each epoch */
+    uint64_t word;
+    const cache_case *c = user;
+    if (c->ragged && it->length[0] == 0) return 0;
+    memcpy(&word, it->data[0], 8);
+    word ^= dlp_item_random(it, 3);
+    memcpy(it->data[0], &word, 8);
+    return 0;
+}
+
+static inline void cache_descs(cache_case *c) {
+    const dlp_field words = {"words", DLP_U64, 1, {3}, c->ragged, 0};
+    const dlp_field label = {"label", DLP_U32, 0, {0}, 0, 0};
+    c->fields[0] = words;
+    c->fields[1] = label;
+    c->dataset.n_items = c->n_items;
+    c->dataset.fields = c->fields;
+    c->dataset.n_fields = 2;
+    c->dataset.fetch = cache_fetch;
+    c->dataset.user = c;
+    memset(&c->sampler, 0, sizeof c->sampler);
+    c->sampler.order = c->order ? c->order : c->shuffle ? DLP_ORDER_SHUFFLED : 0;
+    c->sampler.samples_per_epoch = c->samples;
+    c->sampler.seed = 3;
+    memset(&c->fetch, 0, sizeof c->fetch);
+    c->fetch.dataset = &c->dataset;
+    c->fetch.workers.num_workers = c->workers;
+    c->fetch.workers.dispatch = c->dispatch;
+    c->fetch.workers.placement = c->placement;
+    c->fetch.workers.on_error = c->on_error;
+    c->fetch.workers.retries = c->retries;
+    memset(&c->map, 0, sizeof c->map);
+    c->map.item = cache_map;
+    c->map.user = c;
+    c->map.workers = c->fetch.workers;
+    c->map.workers.retries = 0;
+    memset(&c->batch, 0, sizeof c->batch);
+    c->batch.batch_size = c->batch_size;
+    c->batch.collate = c->collate ? dlp_collate_pad : NULL;
+    c->batch.workers.placement = c->placement;
+}
+
+static inline int cache_try(cache_case *c, dlp_pipe **p, dlp_error *err) {
+    dlp_pipe_desc desc;
+    dlp_repeat_desc repeat = {c->epochs, 0};
+    dlp_cache_desc cache = {c->bytes};
+    dlp_stage at[6];
+    int n = 0, rc;
+    memset(&desc, 0, sizeof desc);
+    desc.prefetch_factor = c->prefetch;
+    desc.resume = c->resume;
+    cache_descs(c);
+    if ((rc = dlp_pipe_open(p, &desc, err)) != DLP_OK) return rc;
+    at[n++] = dlp_pipe_add_sampler(*p, &c->sampler);
+    at[n++] = dlp_pipe_add_repeat(*p, &repeat);
+    at[n++] = dlp_pipe_add_fetch(*p, &c->fetch);
+    if (c->bytes) at[n++] = dlp_pipe_add_cache(*p, &cache);
+    if (c->maps) at[n++] = dlp_pipe_add_map(*p, &c->map);
+    at[n++] = dlp_pipe_add_batch(*p, &c->batch);
+    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(*p, at[i], at[i + 1]);
+    rc = dlp_pipe_start(*p);
+    if (rc == DLP_OK) return rc;
+    if (err) *err = *dlp_pipe_error(*p);
+    dlp_pipe_close(*p);
+    return rc;
+}
+
+static inline int cache_open(cache_case *c, dlp_pipe **p) {
+    dlp_error err;
+    char text[700];
+    int rc = cache_try(c, p, &err);
+    if (rc == DLP_OK) return rc;
+    dlp_error_format(&err, text, sizeof text);
+    printf("start: %s\n", text);
+    CHECK(rc == DLP_OK);
+    return rc;
+}
+
+static inline uint64_t cache_mix(uint64_t h, const void *bytes, uint64_t n) {
+    const uint8_t *at = bytes;
+    for (uint64_t i = 0; i < n; i++) h = (h ^ at[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+/* All that the caller is promised of a batch. */
+static inline uint64_t cache_digest(uint64_t h, const dlp_batch *b) {
+    uint64_t head[6] = {b->epoch, b->position, b->in_epoch, b->count, b->valid_count, b->flags};
+    h = cache_mix(h, head, sizeof head);
+    h = cache_mix(h, b->index, b->count * 8u);
+    h = cache_mix(h, b->valid, b->count);
+    for (uint32_t f = 0; f < b->n_fields; f++) {
+        h = cache_mix(h, b->fields[f].data, b->fields[f].bytes);
+        if (b->fields[f].lengths) h = cache_mix(h, b->fields[f].lengths, b->count * 8u);
+    }
+    return h;
+}
+
+/* Run it to its end, or until c->stop_after batches are consumed. */
+static inline cache_run cache_take(const cache_case *c, dlp_pipe *p) {
+    cache_run r;
+    dlp_batch *b;
+    uint64_t n = 0;
+    memset(&r, 0, sizeof r);
+    r.digest = c->digest;
+    while ((r.rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        r.digest = cache_digest(r.digest, b);
+        r.rows += b->count;
+        dlp_pipe_release(p, b);
+        if (++n == c->stop_after) break;
+    }
+    if (r.rc != DLP_OK && r.rc != DLP_END) rig_say(p, r.rc);
+    CHECK(dlp_pipe_state(p, NULL, &r.state) == DLP_OK);
+    CHECK(dlp_pipe_stats(p, &r.s) == DLP_OK);
+    CHECK(dlp_pipe_explain(p, r.words, sizeof r.words) > 0);
+    CHECK(c->bytes == 0 || strstr(r.words, "\nCache: ") != NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    r.calls = c->count->calls;
+    r.bad_calls = c->count->bad_calls;
+    return r;
+}
+
+static inline cache_run cache_go(cache_case *c) {
+    dlp_pipe *p;
+    cache_run none;
+    memset(c->count, 0, sizeof *c->count);
+    memset(&none, 0, sizeof none);
+    if (cache_open(c, &p) != DLP_OK) return none;
+    return cache_take(c, p);
+}
+
+#endif

@@ -1,0 +1,142 @@
+/* What the tests of topologies and fetchers share: a loader in any topology over items that may
+   fail, and digests of all that it gives. */
+#ifndef FETCHERS_H
+#define FETCHERS_H
+
+enum { FINE, RETRIES, BACKS_OFF, REPLACES, SHORTENS, SKIPS, RAISES, POLICIES };
+enum { CLASSIC, KINDS };
+#define MOST 512
+
+static const dlp_field job_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
+                                        {"ragged", DLP_U8, 1, {5}, 1, 0}};
+
+typedef struct job {
+    dlp_loader_desc d;
+    int policy;
+    uint32_t *worker; /* [n_items]: who fetched an index last; may be shared memory */
+} job;
+
+/* What came out of a pipe. */
+typedef struct digest {
+    int n, rc;
+    uint64_t of[MOST], skips;
+    uint32_t worker[MOST]; /* of each batch, UINT32_MAX: several had parts of it */
+    dlp_error err;
+} digest;
+
+static inline int job_fails(const job *j, const dlp_item *it) {
+    uint64_t bad = dlp_hash(it->index, 5, 5, 5) % 11;
+    if (bad != 0 || j->policy == FINE) return 0;
+    if (j->policy == RETRIES || j->policy == BACKS_OFF)
+        return it->attempt < 1 + it->index % 3
+                   ? dlp_item_fail(it, 5, "item %d fails", (int)it->index)
+                   : 0;
+    if (j->policy == SKIPS) return DLP_SKIP;
+    return dlp_item_fail(it, 7, "item %d is bad", (int)it->index);
+}
+
+static inline int job_item(const job *j, const dlp_item *it) {
+    uint64_t words[3];
+    int rc = job_fails(j, it);
+    if (j->worker) j->worker[it->index] = it->worker;
+    memset(it->data[0], 0xee, sizeof words); /* what a failed item leaves must not be seen */
+    if (rc != 0) return rc;
+    rig_words(it->seed, it->index, it->epoch, it->position, words);
+    memcpy(it->data[0], words, sizeof words);
+    it->length[1] = it->index % 6;
+    memset(it->data[1], (int)it->index, it->length[1]);
+    return 0;
+}
+
+static inline int job_fetch(void *user, dlp_item *it) {
+    return job_item(*(job *const *)user, it);
+}
+
+/* The job that runs now: what callbacks get as user is the address of this. */
+static job *job_now;
+
+static inline void job_init(job *j, int policy) {
+    dlp_loader_desc *d = &j->d;
+    memset(j, 0, sizeof *j);
+    j->policy = policy;
+    d->dataset.n_items = 300;
+    d->dataset.fields = job_fields;
+    d->dataset.n_fields = 2;
+    d->dataset.fetch = job_fetch;
+    d->dataset.user = &job_now;
+    d->batch_size = 14;
+    d->epochs = 2;
+    d->seed = 9;
+    d->shuffle = 1;
+    d->last = DLP_LAST_SHORT;
+    d->collate = dlp_collate_pad;
+    if (policy == RETRIES || policy == BACKS_OFF) d->workers.retries = 3;
+    if (policy == BACKS_OFF) d->workers.retry_backoff_ms = 1;
+    if (policy == REPLACES) d->workers.on_error = DLP_ON_ERROR_REPLACE;
+    if (policy == SHORTENS || policy == SKIPS) d->workers.on_error = DLP_ON_ERROR_SHORT;
+}
+
+static inline void job_kind(job *j, int kind) {
+    j->d.topology = DLP_TOPOLOGY_CLASSIC;
+    DLPI_UNUSED(kind);
+}
+
+static inline uint64_t digest_add(uint64_t h, const void *at, uint64_t n) {
+    const uint8_t *bytes = at;
+    for (uint64_t i = 0; i < n; i++) h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static inline uint64_t digest_batch(const dlp_batch *b) {
+    uint64_t h = dlp_hash(b->epoch, b->in_epoch, b->position, b->count * 2 + b->flags);
+    h = digest_add(h, b->index, 8u * b->count);
+    h = digest_add(h, b->valid, b->count);
+    for (uint32_t f = 0; f < b->n_fields; f++) {
+        h = digest_add(h, b->fields[f].data, b->fields[f].bytes);
+        if (b->fields[f].lengths) h = digest_add(h, b->fields[f].lengths, 8u * b->count);
+    }
+    return h;
+}
+
+static inline void digest_take(const job *j, digest *out, const dlp_batch *b) {
+    uint32_t who;
+    if (out->n == MOST) return;
+    who = j->worker[b->index[0]];
+    for (uint32_t r = 1; r < b->count; r++)
+        if (j->worker[b->index[r]] != who) who = UINT32_MAX;
+    out->worker[out->n] = who;
+    out->of[out->n++] = digest_batch(b);
+}
+
+/* Open the loader, take all of it. */
+static inline void job_run(job *j, digest *out) {
+    static uint32_t workers[1024];
+    dlp_pipe *p;
+    dlp_batch *b;
+    memset(out, 0, sizeof *out);
+    if (j->worker == NULL) j->worker = workers;
+    job_now = j;
+    out->rc = dlp_loader_open(&p, &j->d, &out->err);
+    if (out->rc != DLP_OK) {
+        char text[700];
+        dlp_error_format(&out->err, text, sizeof text);
+        printf("open: %s\n", text);
+        return;
+    }
+    while ((out->rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        digest_take(j, out, b);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    out->err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_skips(p, NULL, 0, &out->skips) == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* Do both say the same? Which row of the first batch that fails is named is nobody's promise. */
+static inline int digest_same(const digest *a, const digest *b) {
+    if (a->rc != b->rc || a->n != b->n || memcmp(a->of, b->of, sizeof a->of) != 0) return 0;
+    if (a->rc == DLP_END) return a->skips == b->skips;
+    return a->err.errnum == b->err.errnum && strncmp(a->err.message, b->err.message, 5) == 0;
+}
+
+#endif
