@@ -100,6 +100,7 @@ struct row {
     /* Open a pipe of two epochs over a folder. */
     int (*open)(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
                 dlp_error *err);
+    int topology_code;
 };
 
 static const dlp_field picture_field = {.name = "picture", .ndim = 3, .shape = {SIDE, SIDE, 3}};
@@ -120,15 +121,17 @@ static dlp_loader_desc loader_desc(const struct row *row, int placement, struct 
                              .pipe = {.prefetch_factor = PREFETCH}};
 }
 
-static int open_economic(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
-                         dlp_error *err) {
+static int open_loader(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
+                       dlp_error *err) {
     dlp_loader_desc desc = loader_desc(row, placement, f);
+    desc.topology = row->topology_code;
     return dlp_loader_open(p, &desc, err);
 }
 
 static const struct row rows[] = {
-    {"economic", "seq", WORKERS, 1, 1, open_economic},
-    {"economic", "seq64", WORKERS * FETCHERS, 1, 1, open_economic},
+    {"economic", "seq", WORKERS, 1, 1, open_loader, DLP_TOPOLOGY_ECONOMIC},
+    {"economic", "seq64", WORKERS * FETCHERS, 1, 1, open_loader, DLP_TOPOLOGY_ECONOMIC},
+    {"classic", "seq", WORKERS, 1, 1, open_loader, DLP_TOPOLOGY_CLASSIC},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -342,10 +345,9 @@ static bool run_self(char **argv, char *line, size_t size, uint64_t *peak) {
     return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
 }
 
-/* The first picture of a part of n: parts follow each other from round to round. */
+/* The first of n pictures: others from round to round. */
 static uint32_t part_first(uint32_t n) {
-    uint32_t parts = plan.n_pictures / n;
-    return plan.round % (parts > 0 ? parts : 1) * n;
+    return plan.round * 7 * BATCH % (plan.n_pictures - n + 1) / BATCH * BATCH;
 }
 
 static bool ask_sample(const struct cell *c, struct sample *s, uint32_t n, bool look,
@@ -435,7 +437,7 @@ static struct {
     uint32_t step_us;
 } table;
 
-static const struct row torch_row = {"torch", "persistent", WORKERS, 1, 1, NULL};
+static const struct row torch_row = {"torch", "persistent", WORKERS, 1, 1, NULL, 0};
 
 static double in_flight_rate(const struct cell *c) {
     uint32_t us = latency_of(c->source);
@@ -455,12 +457,12 @@ static bool is_slow(const struct cell *c) {
 }
 
 static uint32_t look_items(const struct cell *c) {
-    uint32_t n = tiny ? plan.n_pictures : is_slow(c) ? WORKERS * BATCH : 12 * BATCH;
+    uint32_t n = tiny ? plan.n_pictures : is_slow(c) || quick ? WORKERS * BATCH : 12 * BATCH;
     return n < plan.n_pictures ? n : plan.n_pictures;
 }
 
 static uint32_t sample_items(const struct cell *c) {
-    double seconds = quick ? 0.6 : 2.3;
+    double seconds = quick ? 0.6 : 1.6;
     uint32_t fair = WORKERS * BATCH; /* where a worker has whole batches, all have as many */
     uint32_t n = (uint32_t)(ceiling_of(c) * seconds / EPOCHS) / fair * fair;
     n = n < fair ? fair : n;
@@ -488,18 +490,29 @@ static void table_add(const struct row *row, int placement, int source, bool ste
     }
 }
 
+/* Is it worth its time? From files, more requests than workers have nothing to wait for; the quick
+   form has one placement of what is slow. */
+static bool is_in_table(const struct row *row, int placement, int source) {
+    struct cell c = {.row = row, .source = source};
+    if (source == 0 && (row->workers > WORKERS || strstr(row->fetcher, "pool") != NULL)) {
+        return false;
+    }
+    return !quick || tiny || placement == DLP_PLACE_THREADS || !is_slow(&c);
+}
+
 static void table_fill(char **wanted) {
     for (int source = 0; source < 2; source++) {
         for (int i = 0; i < N_ROWS; i++) {
-            /* More workers than that have nothing to wait for in files. */
-            bool many = rows[i].workers > WORKERS;
-            for (int placement = 0; placement < 2 && !(many && source == 0); placement++) {
-                table_add(&rows[i], placement, source, false, wanted);
+            for (int placement = 0; placement < 2; placement++) {
+                if (is_in_table(&rows[i], placement, source)) {
+                    table_add(&rows[i], placement, source, false, wanted);
+                }
             }
         }
     }
+    /* Where the step is the limit: one of each topology. */
     for (int i = 0; i < N_ROWS; i++) {
-        if (rows[i].workers == WORKERS) {
+        if (i == 0 || strcmp(rows[i].topology, rows[i - 1].topology) != 0) {
             table_add(&rows[i], DLP_PLACE_THREADS, 0, true, wanted);
         }
     }
