@@ -7518,6 +7518,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
         if (dlpi_step(w) || dlpi_stopped(p)) goto moved;
     }
     dlpi_cpu_note(w);
+    dlpi_trace_flush(w); /* who looks while it sleeps sees all that it did */
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
         if (w->last_ns != 0 || dlpi_step(w)) break; /* it worked */
