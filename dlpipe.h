@@ -6759,7 +6759,7 @@ static int dlpi_state_restore(dlp_pipe *p, const dlpi_state *s) {
 }
 
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
-    return p->split ? p->cut.per_epoch : p->batches_per_epoch;
+    return p->split && !p->view ? p->cut.per_epoch : p->batches_per_epoch;
 }
 
 /* Put the feeder behind a checked state. */
@@ -8324,7 +8324,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->threaded = p->sampler->sampler.threaded;
     r->plan_bytes = p->plan_bytes;
     r->global_batch = p->global_batch;
-    r->batches_per_epoch = p->batches_per_epoch;
+    r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
     r->item_cell_stride = p->item_cell_stride;
     r->off_bells = p->off_bells;

@@ -1,262 +1,9 @@
-/* Chunks: batches that are views. What comes out is compared with an oracle that knows the order
-   from (seed, epoch, position) alone; devices copy late, so that a buffer used too early shows. */
+/* Chunks: batches that are views, in every wiring: order, resume, holding, preloads, errors. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
 #include "pipe_rig.h"
-
-static const dlp_field row_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
-                                        {"label", DLP_U32, 0, {0}, 0, 0}};
-
-static void sleep_us(uint64_t us) {
-    struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
-    nanosleep(&t, NULL);
-}
-
-/* ---- a device that copies when it is asked whether it has ---- */
-
-#define LATE_COPIES 8
-typedef struct late {
-    uint64_t copy_ns;
-    uint64_t due[64];
-    struct { void *to; const void *from; uint64_t bytes; } copy[64][LATE_COPIES];
-    int n[64];
-    int copies, fail_at; /* fail_at: which copy fails, 0: none */
-    int live;            /* buffers allocated and not freed */
-} late;
-
-static int late_alloc(void *user, uint64_t bytes, void **dev) {
-    ((late *)user)->live++;
-    *dev = calloc(1, bytes);
-    return *dev == NULL;
-}
-static void late_free(void *user, void *dev) {
-    ((late *)user)->live--;
-    memset(((late *)user)->n, 0, sizeof ((late *)user)->n); /* copies under way are given up */
-    free(dev);
-}
-static int late_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
-    late *l = user;
-    int i = l->n[buffer]++;
-    if (++l->copies == l->fail_at || i >= LATE_COPIES) return 5;
-    l->copy[buffer][i].to = dev;
-    l->copy[buffer][i].from = host;
-    l->copy[buffer][i].bytes = bytes;
-    return 0;
-}
-static int late_record(void *user, uint32_t buffer) {
-    late *l = user;
-    l->due[buffer] = dlpi_now_ns() + l->copy_ns;
-    return 0;
-}
-static int late_done(void *user, uint32_t buffer) {
-    late *l = user;
-    if (dlpi_now_ns() < l->due[buffer]) return 0;
-    for (int i = 0; i < l->n[buffer]; i++)
-        memcpy(l->copy[buffer][i].to, l->copy[buffer][i].from, l->copy[buffer][i].bytes);
-    l->n[buffer] = 0;
-    return 1;
-}
-static dlp_device late_device(late *l, int handles) {
-    dlp_device d = {"late",    NULL,      NULL,        NULL,      NULL, late_alloc,
-                    late_free, late_copy, late_record, late_done, NULL, 0};
-    d.user = l;
-    d.handles = handles;
-    return d;
-}
-
-/* ---- a loader ---- */
-
-typedef struct source {
-    uint64_t n_items, chunk_rows;
-    uint32_t sleep_us;
-    int calls[64];        /* of each chunk */
-    uint64_t rows;        /* loaded in all */
-    int bad_chunk, bad_times; /* this one fails so often; -1: always */
-    int whole;            /* 1: each call is expected to be a whole chunk */
-    int failures;
-} source;
-
-static uint64_t word_of(uint64_t row, int i) { return dlp_hash(row, (uint64_t)i, 7, 7); }
-
-static int load(void *user, dlp_chunk *c) {
-    source *s = user;
-    uint64_t *words = c->data[0];
-    uint32_t *label = c->data[1];
-    int call = __atomic_add_fetch(&s->calls[c->index % 64], 1, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&s->rows, c->count, __ATOMIC_RELAXED);
-    if (s->sleep_us) sleep_us(s->sleep_us);
-    if (c->chunk_first != c->index * s->chunk_rows || c->count == 0 ||
-        c->chunk_first + c->chunk_rows > s->n_items || (s->whole && c->count != c->chunk_rows))
-        __atomic_add_fetch(&s->failures, 1, __ATOMIC_RELAXED);
-    if (s->bad_times && (uint64_t)s->bad_chunk == c->index &&
-        (s->bad_times < 0 || call <= s->bad_times))
-        return dlp_chunk_fail(c, 5, "chunk %d is bad", s->bad_chunk);
-    for (uint64_t k = 0; k < c->count; k++) {
-        uint64_t row = dlp_chunk_row(c, k);
-        if (row < c->chunk_first || row >= c->chunk_first + c->chunk_rows)
-            __atomic_add_fetch(&s->failures, 1, __ATOMIC_RELAXED);
-        for (int i = 0; i < 3; i++) words[3 * k + (uint64_t)i] = word_of(row, i);
-        label[k] = (uint32_t)row;
-    }
-    return 0;
-}
-
-/* ---- the oracle ---- */
-
-typedef struct expected {
-    uint64_t per_epoch, position, in_epoch;
-    uint32_t count, global;
-    uint64_t index[256];
-} expected;
-
-static uint64_t chunk_at(const dlp_chunks_desc *d, uint64_t epoch, uint64_t q, uint64_t chunks) {
-    dlp_permutation p;
-    if (!d->shuffle_chunks || d->pass != DLP_PASS_TRAIN) return q;
-    dlp_permutation_init(&p, chunks, d->seed, epoch);
-    return dlp_permutation_at(&p, q);
-}
-
-/* Batch k of an epoch, as this rank gets it, found by walking. Returns 0 if there is none. */
-static int oracle(const dlp_chunks_desc *d, uint64_t epoch, uint64_t k, expected *e) {
-    bool train = d->pass == DLP_PASS_TRAIN, drop = train && d->last == DLP_LAST_DROP, found = false;
-    uint64_t chunks = (d->n_items - 1) / d->chunk_rows + 1, at = 0, b = 0;
-    uint64_t world = d->world_size ? d->world_size : 1;
-    if (drop && d->n_items - (chunks - 1) * d->chunk_rows < d->batch_size) chunks--;
-    for (uint64_t q = 0; q < chunks; q++) {
-        uint64_t c = chunk_at(d, epoch, q, chunks), first = c * d->chunk_rows;
-        uint64_t rows = d->n_items - first < d->chunk_rows ? d->n_items - first : d->chunk_rows;
-        uint64_t kept = drop ? rows - rows % d->batch_size : rows;
-        for (uint64_t r = 0; r < kept; r += d->batch_size, b++) {
-            uint64_t n = kept - r < d->batch_size ? kept - r : d->batch_size;
-            uint64_t from = d->rank * n / world, to = (d->rank + 1) * n / world;
-            dlp_permutation p;
-            if (b == k) {
-                found = true;
-                e->in_epoch = k;
-                e->position = at + from;
-                e->count = (uint32_t)(to - from);
-                e->global = (uint32_t)n;
-                if (train && d->shuffle_rows)
-                    dlp_permutation_init(&p, rows,
-                                         dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, d->seed, c), 1),
-                                         epoch);
-                for (uint64_t i = from; i < to; i++)
-                    e->index[i - from] = first + (train && d->shuffle_rows
-                                                      ? dlp_permutation_at(&p, r + i)
-                                                      : r + i);
-            }
-            at += n;
-        }
-    }
-    e->per_epoch = b;
-    return found;
-}
-
-static const uint8_t *field_at(const dlp_batch *b, int f) {
-    return (const uint8_t *)b->fields[f].data + b->fields[f].byte_offset;
-}
-
-/* Do the bytes of a view belong to its indices? */
-static int bytes_same(const dlp_batch *b) {
-    for (uint32_t r = 0; r < b->count; r++) {
-        uint64_t words[3];
-        uint32_t label;
-        memcpy(words, field_at(b, 0) + r * 24, 24);
-        memcpy(&label, field_at(b, 1) + r * 4, 4);
-        if (label != (uint32_t)b->index[r]) return 0;
-        for (int i = 0; i < 3; i++)
-            if (words[i] != word_of(b->index[r], i)) return 0;
-    }
-    return 1;
-}
-
-static int view_same(const dlp_chunks_desc *d, const dlp_batch *b, uint64_t epoch, uint64_t k) {
-    expected e;
-    if (!oracle(d, epoch, k, &e)) return 0;
-    if (b->epoch != epoch || b->in_epoch != k || b->position != e.position || b->count != e.count)
-        return 0;
-    if (b->flags != (k + 1 == e.per_epoch ? DLP_BATCH_LAST : 0)) return 0;
-    if (b->valid_count != b->count || b->n_fields != 2 || b->fields[0].ndim != 2) return 0;
-    if (b->fields[0].shape[0] != b->count || b->fields[0].shape[1] != 3) return 0;
-    if (b->fields[0].bytes != b->count * UINT64_C(24) || b->fields[1].ndim != 1) return 0;
-    for (uint32_t r = 0; r < b->count; r++)
-        if (b->index[r] != e.index[r] || !b->valid[r]) return 0;
-    return bytes_same(b);
-}
-
-/* ---- kinds of pipes ---- */
-
-typedef struct kit {
-    dlp_chunks_desc d;
-    source s;
-    late l;
-    dlp_device device;
-} kit;
-
-enum { DEV_NONE, DEV_HOST, DEV_HOST_INLINE, DEV_LATE, DEV_HANDLES, DEV_KINDS };
-
-static void kit_init(kit *k, uint64_t n, uint64_t chunk_rows, uint32_t batch) {
-    memset(k, 0, sizeof *k);
-    k->s.n_items = n;
-    k->s.chunk_rows = chunk_rows;
-    k->d.n_items = n;
-    k->d.fields = row_fields;
-    k->d.n_fields = 2;
-    k->d.chunk_rows = chunk_rows;
-    k->d.batch_size = batch;
-    k->d.load = load;
-    k->d.user = &k->s;
-    k->d.seed = 11;
-    k->d.epochs = 2;
-}
-
-static void kit_device(kit *k, int kind) {
-    k->l.copy_ns = 50000;
-    k->device = kind >= DEV_LATE ? late_device(&k->l, kind == DEV_HANDLES) : *dlp_device_host();
-    if (kind != DEV_NONE) k->d.device = &k->device;
-    k->d.transfer_threaded = kind == DEV_HOST_INLINE ? DLP_NONE : 0;
-}
-
-static void kit_vary(kit *k, uint32_t kind) {
-    static const int workers[3] = {0, 1, 3};
-    k->d.workers.num_workers = workers[kind % 3];
-    kit_device(k, (int)(kind / 3 % DEV_KINDS));
-    k->d.shuffle_chunks = kind >> 1 & 1;
-    k->d.shuffle_rows = kind >> 2 & 1;
-    k->d.last = kind >> 3 & 1 ? DLP_LAST_DROP : DLP_LAST_SHORT;
-    k->d.workers.dispatch = kind >> 4 & 1;
-}
-
-static dlp_pipe *kit_open(kit *k) {
-    dlp_error err;
-    dlp_pipe *p = NULL;
-    int rc = dlp_chunks_open(&p, &k->d, &err);
-    CHECK(rc == DLP_OK);
-    if (rc != DLP_OK) printf("%s: %s\n", err.field, err.message);
-    return p;
-}
-
-/* All batches from (epoch, batch) on, to the end. */
-static void drain_from(kit *k, dlp_pipe *p, uint64_t epoch, uint64_t batch) {
-    expected e;
-    dlp_batch *b;
-    int rc;
-    uint64_t sequence = 0;
-    oracle(&k->d, 0, 0, &e);
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
-        CHECK(view_same(&k->d, b, epoch, batch) && b->sequence == sequence++);
-        if (++batch == e.per_epoch) batch = 0, epoch++;
-        dlp_pipe_release(p, b);
-    }
-    CHECK(rc == DLP_END && batch == 0 && epoch == (uint64_t)(k->d.epochs ? k->d.epochs : 1));
-    CHECK(k->s.failures == 0);
-}
-
-static void kit_close(kit *k, dlp_pipe *p) {
-    CHECK(dlp_pipe_close(p) == DLP_OK);
-    CHECK(k->l.live == 0);
-}
+#include "chunks_rig.h"
 
 static const uint64_t shapes[][3] = {/* items, rows of a chunk, batch */
                                      {100, 25, 8}, {97, 20, 6}, {60, 20, 5}, {23, 40, 6},
@@ -278,11 +25,11 @@ static void order__every_kind__as_the_oracle_says(void) {
                 k.d.world_size = world;
                 k.d.allow_uneven = shape[2] % world != 0;
                 if (!oracle(&k.d, 0, 0, &e)) continue;
-                k.s.whole = world == 1 && k.d.last == DLP_LAST_SHORT;
+                k.s->whole = world == 1 && k.d.last == DLP_LAST_SHORT;
                 if ((p = kit_open(&k)) == NULL) return;
                 CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)e.per_epoch);
                 drain_from(&k, p, 0, 0);
-                loaded += k.s.rows;
+                loaded += k.s->rows;
                 kit_close(&k, p);
                 /* each row once an epoch, by one of the ranks */
                 if (rank + 1 == world && k.d.last == DLP_LAST_SHORT)
@@ -462,11 +209,11 @@ static void preload__any__loads_each_chunk_once(void) {
         k.d.last = DLP_LAST_SHORT;
         k.d.epochs = 5;
         k.d.preload = preload;
-        k.s.sleep_us = kind % 3 ? 0 : 300;
+        k.s->sleep_us = kind % 3 ? 0 : 300;
         if (k.d.device == NULL) k.d.preload = DLP_PRELOAD_CPU;
         if ((p = kit_open(&k)) == NULL) return;
         drain_from(&k, p, 0, 0);
-        for (int c = 0; c < chunks; c++) CHECK(k.s.calls[c] == 1);
+        for (int c = 0; c < chunks; c++) CHECK(k.s->calls[c] == 1);
         CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.chunks.preload == k.d.preload);
         if (k.d.preload == DLP_PRELOAD_DEVICE && k.d.device->user)
             CHECK(k.l.copies == 2 * chunks && s.chunks.device_free == 0);
@@ -518,8 +265,8 @@ static void errors__raise__names_the_chunk(void) {
         kit_init(&k, 97, 20, 6);
         k.d.workers.num_workers = kind % 3;
         kit_device(&k, kind);
-        k.s.bad_chunk = 3;
-        k.s.bad_times = -1;
+        k.s->bad_chunk = 3;
+        k.s->bad_times = -1;
         if ((p = kit_open(&k)) == NULL) return;
         while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
             CHECK(view_same(&k.d, b, 0, n++));
@@ -547,8 +294,8 @@ static void errors__policies__keep_the_count(void) {
         k.d.epochs = 1;
         k.d.workers.num_workers = kind / 6 % 3;
         kit_device(&k, kind);
-        k.s.bad_chunk = bad;
-        k.s.bad_times = policy == 0 ? 2 : -1;
+        k.s->bad_chunk = bad;
+        k.s->bad_times = policy == 0 ? 2 : -1;
         k.d.workers.on_error = policy;
         k.d.workers.retries = policy == 0 ? 3 : 0;
         if (policy == 0 && kind % 2) k.d.preload = DLP_PRELOAD_CPU;
@@ -632,7 +379,7 @@ static void stop__any_moment__ends(void) {
         kit_init(&k, 97, 20, 6);
         kit_vary(&k, kind);
         k.d.epochs = DLP_FOREVER;
-        k.s.sleep_us = test_pick(&random, 3) * 200;
+        k.s->sleep_us = test_pick(&random, 3) * 200;
         if (kind % 3 == 1) k.d.shuffle_rows = 0, k.d.preload = DLP_PRELOAD_CPU;
         if ((p = kit_open(&k)) == NULL) return;
         for (uint32_t n = test_pick(&random, 60); n > 0; n--) {
@@ -659,7 +406,7 @@ static void handles__views__have_offsets(void) {
         kit k;
         dlp_pipe *p;
         dlp_batch *b;
-        dlp_managed_tensor *t;
+        dlp_managed_tensor *t = NULL;
         uint8_t *first = NULL;
         kit_init(&k, 97, 20, 6);
         kit_device(&k, handles ? DEV_HANDLES : DEV_LATE);
@@ -798,7 +545,7 @@ static void overlap__equal_parts__take_the_longest(void) {
         kit_init(&k, chunks * 8, 8, 4);
         k.d.epochs = 1;
         k.d.workers.num_workers = 1;
-        k.s.sleep_us = (uint32_t)each;
+        k.s->sleep_us = (uint32_t)each;
         kit_device(&k, DEV_LATE);
         k.l.copy_ns = each * 1000;
         if ((p = kit_open(&k)) == NULL) return;
