@@ -2171,7 +2171,8 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
    CUDA pins the slots once, in start (cuMemHostRegister), so that copies run beside the host; where
    that is refused, copies are pageable: slower, and the copying thread takes part. OpenCL has no
    such call; it copies from ordinary memory. A field of a batch has, for data, the CUdeviceptr or
-   the cl_mem (one per field and buffer, as large as the field can become). */
+   the cl_mem (one per field and buffer, as large as the field can become); of a view into a chunk,
+   the CUdeviceptr of its first row, or the chunk's cl_mem and byte_offset. */
 
 typedef struct dlp_cuda_desc {
     int32_t device;         /* ordinal; not read if context is given; 0: the first */
@@ -8160,7 +8161,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
 }
 
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
-    return p->split ? p->cut.per_epoch : p->batches_per_epoch;
+    return p->split && !p->view ? p->cut.per_epoch : p->batches_per_epoch;
 }
 
 /* The caller's books stand behind a checked state. */
@@ -9844,7 +9845,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->threaded = p->sampler->sampler.threaded;
     r->plan_bytes = p->plan_bytes;
     r->global_batch = p->global_batch;
-    r->batches_per_epoch = p->batches_per_epoch;
+    r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
     r->item_cell_stride = p->item_cell_stride;
     r->off_bells = p->off_bells;
@@ -11238,7 +11239,9 @@ static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dl
     void *was;
     int rc = c->call.ctx_push(c->context);
     if (rc != 0) return dlpi_cuda_fail(c, rc, "cuCtxPushCurrent", DLP_ERR_DEVICE, "", err);
-    rc = c->call.event_record(c->readers[buffer], stream);
+    if (c->gpu.due[buffer]) /* of another view of the same chunk: behind both */
+        rc = c->call.stream_wait(stream, c->readers[buffer], 0);
+    if (rc == 0) rc = c->call.event_record(c->readers[buffer], stream);
     c->call.ctx_pop(&was);
     if (rc != 0) return dlpi_cuda_fail(c, rc, "cuEventRecord", DLP_ERR_DEVICE, "stream", err);
     c->gpu.due[buffer] = 1;
@@ -11341,7 +11344,7 @@ DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error
     }
     *out = (dlp_device){c->gpu.name,          dlpi_cuda_open,  dlpi_gpu_leave, dlpi_cuda_register,
                         dlpi_cuda_unregister, dlpi_cuda_alloc, dlpi_cuda_free, dlpi_cuda_copy,
-                        dlpi_cuda_record,     dlpi_cuda_done,  c};
+                        dlpi_cuda_record,     dlpi_cuda_done,  c,            0};
     return DLP_OK;
 }
 
@@ -11559,6 +11562,11 @@ static int dlpi_cl_release_after(void *user, uint32_t buffer, void *queue, dlp_e
     int32_t rc;
     if (queue == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "stream", "the queue is NULL");
     rc = c->call.marker(queue, 0, NULL, &event);
+    if (rc == 0 && c->readers[buffer]) { /* of another view of the same chunk: behind both */
+        void *both[2] = {event, c->readers[buffer]};
+        rc = c->call.marker(queue, 2, both, &event);
+        c->call.event_release(both[0]);
+    }
     if (rc != 0)
         return dlpi_cl_fail(rc, "clEnqueueMarkerWithWaitList", DLP_ERR_DEVICE, "stream", err);
     if ((rc = c->call.flush(queue)) != 0) {
