@@ -787,6 +787,7 @@ static void dlpi_view_wire(dlp_monitor *m) {
         st->work = r->work;
         st->w.placement = r->placement;
         st->w.deadline_ms = r->deadline_ms;
+        st->in_flight = r->in_flight < 0 || r->in_flight > 1024 ? 0 : r->in_flight;
         if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
         if (r->work < 0) continue;
         st->first_worker = r->first_worker;
@@ -1377,7 +1378,7 @@ _Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
 /* What a worker had that we killed for no fault of its item. */
 static void dlpi_recover_blameless(dlpi_worker *w) {
     const dlpi_death why = {SIGKILL, false};
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 of a dead worker */
+    dlpi_running_forget(w);
     dlpi_recover(w, &why);
 }
 

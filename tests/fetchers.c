@@ -23,6 +23,8 @@ static void bytes__any_topology__as_inline(uint64_t seed) {
             job_init(&j, policy);
             job_kind(&j, i);
             j.d.num_workers = 1 + (int32_t)test_pick(&random, 4);
+            if (j.d.fetcher) j.d.in_flight = (int32_t)test_pick(&random, 9);
+            if (j.d.fetcher && j.d.topology) j.d.batch_pool = test_pick(&random, 4) * 14;
             job_run(&j, &got);
             CHECK(digest_same(&got, &inline_));
             if (!digest_same(&got, &inline_))
