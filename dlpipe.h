@@ -10043,7 +10043,7 @@ static int dlpi_check_fetcher(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc 
     st->fetcher = d->fetcher;
     st->in_flight = !many ? 0 : d->in_flight > 0 ? d->in_flight : 16;
     st->batch_pool = d->batch_pool;
-    st->async = d->async;
+    if (d->fetcher == DLP_FETCH_ASYNC) st->async = d->async;
     return DLP_OK;
 }
 

@@ -2335,7 +2335,7 @@ static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
 #define DLPI_NAMES 256
 
 enum { DLPI_CB_ITEM, DLPI_CB_BATCH, DLPI_CB_COLLATE, DLPI_CB_INIT, DLPI_CB_EXIT, DLPI_CB_FUNCTION,
-       DLPI_CB_COUNT };
+       DLPI_CB_SUBMIT, DLPI_CB_REAP, DLPI_CB_COUNT };
 
 typedef struct dlpi_callback {
     char name[64];
@@ -2407,6 +2407,12 @@ static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
         if (rc == DLP_OK)
             rc = dlpi_callback_note(p, st, "worker_exit", (dlp_shm_fn)st->w.worker_exit,
                                     names[DLPI_CB_EXIT]);
+        if (rc == DLP_OK)
+            rc = dlpi_callback_note(p, st, "async.submit", (dlp_shm_fn)st->async.submit,
+                                    names[DLPI_CB_SUBMIT]);
+        if (rc == DLP_OK)
+            rc = dlpi_callback_note(p, st, "async.reap", (dlp_shm_fn)st->async.reap,
+                                    names[DLPI_CB_REAP]);
         if (rc == DLP_OK && i == 0)
             rc = dlpi_callback_note(p, p->sampler, "sampler.function",
                                     (dlp_shm_fn)p->sampler->sampler.function,
@@ -2590,6 +2596,9 @@ static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
         st->w.worker_init = (int (*)(void *, int, void **))fn[DLPI_CB_INIT];
         st->w.worker_exit = (void (*)(void *, int, void *))fn[DLPI_CB_EXIT];
         st->sampler.function = (uint64_t(*)(void *, uint64_t, uint64_t))fn[DLPI_CB_FUNCTION];
+        st->async.submit = (int (*)(void *, void *, dlp_item *))fn[DLPI_CB_SUBMIT];
+        st->async.reap =
+            (int (*)(void *, void *, dlp_item **, int *, int, int))fn[DLPI_CB_REAP];
     }
 }
 

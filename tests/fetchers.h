@@ -3,7 +3,11 @@
 #ifndef FETCHERS_H
 #define FETCHERS_H
 
-enum { FINE, RETRIES, BACKS_OFF, REPLACES, SHORTENS, SKIPS, RAISES, POLICIES };
+#include <signal.h>
+#include <unistd.h>
+
+enum { FINE, RETRIES, BACKS_OFF, REPLACES, SHORTENS, SKIPS, RAISES, POLICIES,
+       POISON_REPLACED = POLICIES, POISON_LEFT_OUT };
 enum { CLASSIC, CONCURRENT, THREADS, ASYNC, ECONOMIC_THREADS, ECONOMIC_ASYNC, KINDS };
 #define MOST 512
 
@@ -13,20 +17,24 @@ static const dlp_field job_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
 typedef struct job {
     dlp_loader_desc d;
     int policy;
+    int kills;        /* 1: a bad item kills its process, 2: it never returns, 0: it fails */
+    int nap_us;       /* each item takes so long */
     uint32_t *worker; /* [n_items]: who fetched an index last; may be shared memory */
 } job;
 
 /* What came out of a pipe. */
 typedef struct digest {
     int n, rc;
-    uint64_t of[MOST], skips;
+    uint64_t of[MOST], skips, restarts;
     uint32_t worker[MOST]; /* of each batch, UINT32_MAX: several had parts of it */
     dlp_error err;
 } digest;
 
 static inline int job_fails(const job *j, const dlp_item *it) {
-    uint64_t bad = dlp_hash(it->index, 5, 5, 5) % 11;
+    uint64_t bad = dlp_hash(it->index, 5, 5, 5) % (j->policy >= POLICIES ? 61 : 11);
     if (bad != 0 || j->policy == FINE) return 0;
+    if (j->kills == 1) raise(SIGKILL);
+    while (j->kills == 2) pause();
     if (j->policy == RETRIES || j->policy == BACKS_OFF)
         return it->attempt < 1 + it->index % 3
                    ? dlp_item_fail(it, 5, "item %d fails", (int)it->index)
@@ -39,6 +47,7 @@ static inline int job_item(const job *j, const dlp_item *it) {
     uint64_t words[3];
     int rc = job_fails(j, it);
     __atomic_store_n(&j->worker[it->index], it->worker, __ATOMIC_RELAXED);
+    if (j->nap_us) dlpi_nap((uint64_t)j->nap_us * 1000u);
     memset(it->data[0], 0xee, sizeof words); /* what a failed item leaves must not be seen */
     if (rc != 0) return rc;
     rig_words(it->seed, it->index, it->epoch, it->position, words);
@@ -75,8 +84,10 @@ static inline void job_init(job *j, int policy) {
     d->collate = dlp_collate_pad;
     if (policy == RETRIES || policy == BACKS_OFF) d->workers.retries = 3;
     if (policy == BACKS_OFF) d->workers.retry_backoff_ms = 1;
-    if (policy == REPLACES) d->workers.on_error = DLP_ON_ERROR_REPLACE;
-    if (policy == SHORTENS || policy == SKIPS) d->workers.on_error = DLP_ON_ERROR_SHORT;
+    if (policy == REPLACES || policy == POISON_REPLACED)
+        d->workers.on_error = DLP_ON_ERROR_REPLACE;
+    if (policy == SHORTENS || policy == SKIPS || policy == POISON_LEFT_OUT)
+        d->workers.on_error = DLP_ON_ERROR_SHORT;
 }
 
 /* ---- an asynchronous source in memory: it gives items back in any order, a few at a time, has
@@ -200,6 +211,7 @@ static inline void job_run(job *j, digest *out) {
     }
     out->err = *dlp_pipe_error(p);
     CHECK(dlp_pipe_skips(p, NULL, 0, &out->skips) == 0);
+    out->restarts = p->ctl->restarts;
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
