@@ -117,9 +117,10 @@
    workers, their timing, or the number of ranks. Only desc.unordered lets batches of one epoch
    overtake each other; their contents stay the same.
 
-   Memory for batches is prefetch_factor + max_held slots, whatever the number of workers. Without
-   a collate, fetch writes an item where the caller will read it: nothing is copied. A slot goes
-   round, and one store moves it on:
+   Memory for batches is prefetch_factor + max_held slots, whatever the number of workers. (A
+   loader of another topology than the economic, see >>loader, multiplies prefetch_factor by its
+   workers.) Without a collate, fetch writes an item where the caller will read it: nothing is
+   copied. A slot goes round, and one store moves it on:
 
      state   who may touch its bytes                      what moves it on
      FREE    nobody                                       sampler: pub, then tail: it is OPEN
@@ -127,6 +128,10 @@
              number is in the run's own word              makes the last stage's full: ready: READY
      READY   nobody                                       caller, in next: it is HELD
      HELD    the caller                                   caller, in release: used = 0: it is FREE
+
+   Which worker takes which rows is its stage's dispatch: any run of any batch, whole batches in
+   turn, or what it is dealt. A worker works on one item after the other, or has in_flight of them
+   under way at once (fetcher).
 
    At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
    when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
@@ -155,8 +160,9 @@
      dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_ranks_from_env
 
      callback                     runs in
-     fetch, item and batch maps,  the stage's threads, several at once; inline: the caller's next
-     collate
+     fetch, item and batch maps,  the stage's threads, several at once; inline: the caller's next;
+     collate                      fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
+     async submit, reap           the stage's threads, each for its own worker_state
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
      batch sampler                the caller (start, next, release, next_epoch), or, if threaded,
@@ -227,6 +233,10 @@
    * fills_rows = 0 zeroes every row before fetch, so that bytes that no callback wrote are zero. It
      costs a memset of each row; fetch that writes every byte says fills_rows = 1.
    * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
+   * A worker with several items in flight claims them one by one: for items that wait, not for
+     such as take a microsecond. While some are out, it looks for new batches every ms.
+   * Where batches go to workers in turn (classic, concurrent), one slow worker holds up the order
+     for all, as it does in other loaders; in the economic topology others take its items.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
@@ -240,6 +250,11 @@
      and long ones in runs would leave the other workers idle.
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
+   * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
+     machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
+     in flight a unit is one row, so that each completes by itself.
+   * Of many in flight any may have killed its process. Each of them counts one death, and is then
+     run alone: so an innocent is never blamed twice. (max_kills of 1 therefore means 2 there.)
    * A map changes its cell in place, and half of a change may have been made. So a retry, and the
      death of a worker process, send a row back to fetch, and a batch to its collate (whose item
      cells are kept until then) or to fetch, unless the map says that it is idempotent.
@@ -3367,8 +3382,9 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
        +----------------------- caller: used = 0 <-- HELD <-- caller: delivered -----+
 
    Per slot and per stage that has workers there is a record of words (dlpi_sst):
-     own[u]   who works on unit u (a run of up to 32 rows of an item stage, the whole batch of a
-              batch stage): generation (40 bits) and worker + 1. A compare-and-swap that puts a
+     own[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
+              have several in flight; the whole batch of a batch stage): generation (40 bits) and
+              worker + 1. A compare-and-swap that puts a
               worker's number there IS the claim; nothing else records it.
      done[i]  which of rows 32 i .. 32 i + 31 are complete: generation (32 bits), a bit for each.
               A batch stage has no rows: done[0] is how often the batch failed there.
@@ -3384,6 +3400,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    Y1     ready             completer of the last row  next stage, caller (Y1)
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
+   X2     running, flying   worker, around a callback  recovery, of a dead worker (X2)
    B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
 
    Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and
@@ -3393,7 +3410,9 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
    and a number that none of their claims and none of their earlier frees had.
    Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
    the others. The swaps are totally ordered, so the last of them sees all full; several may, and
-   then the swap on ready lets one through. */
+   then the swap on ready lets one through.
+   DLP_DISPATCH_BATCHES narrows who may try, by sequence and number alone, and a worker process that
+   takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
 #define DLPI_FORMAT 1u
@@ -5201,6 +5220,7 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
         return DLP_ERR_DEADLINE;
     }
     if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
+    if (dlpi_rec_kills(rec) < 2 && w->flights != NULL) return 0; /* it was not alone */
     snprintf(w->wb->message, sizeof w->wb->message,
              "the callback's process died %u times here, the last time by %s",
              dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
@@ -8535,6 +8555,16 @@ static void dlpi_wait_rule(dlp_pipe *p) {
         dlpi_warn(p, "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
                   " items in flight: the rest will idle", p->fetch->w.num_workers,
                   (uint64_t)p->prefetch * p->batch_rows);
+    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight >
+             (uint64_t)p->prefetch * p->batch_rows)
+        dlpi_warn(p, "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %"
+                  PRIu64 " items", p->fetch->w.num_workers, p->fetch->in_flight,
+                  (uint64_t)p->prefetch * p->batch_rows);
+    else if (p->fetch->w.dispatch == DLP_DISPATCH_BATCHES &&
+             (uint64_t)p->fetch->w.num_workers > p->prefetch)
+        dlpi_warn(p, "num_workers %d is more than prefetch_factor %" PRIu32
+                  " batches in flight: workers that have no batch idle",
+                  p->fetch->w.num_workers, p->prefetch);
 }
 
 static int dlpi_start_threads(dlp_pipe *p) {
@@ -11617,11 +11647,37 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
     }
 }
 
+/* Workers that have several items at once are busy while one is out: what limits them is how many
+   are, and how long each takes. */
+static void dlpi_explain_flights(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
+    double out = (double)g->flight_ns / (double)g->busy_ns;
+    dlpi_text_add(t,
+                  "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
+                  "which take p50 %s; the trainer waits %s %% of the time.\n",
+                  g->workers, g->workers == 1 ? "" : "s", g->name, dlpi_num_of(out).s,
+                  (int)g->in_flight, dlpi_num_ns(g->p50_ns).s, dlpi_num_percent(l->wait).s);
+    if (out >= 0.8 * g->in_flight) {
+        dlpi_text_add(t,
+                      "Change: raise in_flight, or %s; twice as many give up to %s items/s, if the "
+                      "source bears them and prefetch_factor has as many items.\n",
+                      dlpi_stage_field(g), dlpi_num_of(2 * l->rate).s);
+    } else {
+        dlpi_text_add(t,
+                      "Change: raise prefetch_factor (and batch_pool, if it is set): there are too "
+                      "few items to have %d out; or the source refuses more.\n",
+                      (int)g->in_flight);
+    }
+}
+
 static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
     int w = g->workers;
     bool batches = dlpi_stage_takes_batches(g);
+    if (g->in_flight > 1 && g->busy_ns > 0) {
+        dlpi_explain_flights(t, g, l);
+        return;
+    }
     dlpi_text_add(t,
                   "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% "
                   "of the time.\n",

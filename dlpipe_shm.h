@@ -78,8 +78,10 @@
      a worker            is replaced, in a fraction of a millisecond where a core is free. What it
                          worked on is done again; no position is lost or comes twice, order and
                          bytes are the same. An item that kills its worker max_kills times has
-                         failed: DLP_ERR_KILLED, under its stage's on_error. A worker that dies so
-                         often in worker_init is an error of its stage.
+                         failed: DLP_ERR_KILLED, under its stage's on_error. Of several items in
+                         flight in a worker each counts its first death, and runs alone from then
+                         on: max_kills counts as 2 at least there. A worker that dies so often in
+                         worker_init is an error of its stage.
      patience            deadline_ms of a stage of processes: the worker is killed, the item has
                          failed (DLP_ERR_DEADLINE), with retries if there are any. Only time in
                          which the supervisor ran itself counts, so a stopped job loses nothing.
