@@ -37,7 +37,9 @@
    >>stages         WHO DOES THE WORK
    >>pipe           WIRING, RUNNING
    >>loader         ALL IN ONE CALL
+   >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
    >>stats          COUNTERS, TRACE, PICTURES, WORDS
+   >>predict        WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
    >>devices        GPUS: CUDA, OPENCL
    >>dlpack         TENSORS FOR OTHER LIBRARIES
    >>files          ITEMS OUT OF FILES, MANY AT ONCE
@@ -53,6 +55,7 @@
    >>impl-bells     SLEEP AND WAKE
    >>impl-fail      FIRST CAUSES
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
+   >>impl-chunks    CHUNKS, COUNTED IN ADVANCE
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
    >>impl-dispatch  DEALING TICKETS INTO LANES
    >>impl-claim     CLAIMS AND COMPLETION
@@ -64,8 +67,10 @@
    >>impl-transfer  BATCHES TO THE DEVICE
    >>impl-state     RESUME
    >>impl-deliver   NEXT AND RELEASE
+   >>impl-cut       CHUNKS LOADED, AND CUT INTO VIEWS
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
    >>impl-stats     COUNTERS AND TRACE, READ
+   >>impl-predict   WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
    >>impl-devices   GPUS: CUDA, OPENCL
    >>impl-dlpack    TENSORS FOR OTHER LIBRARIES
    >>impl-files     ITEMS OUT OF FILES, MANY AT ONCE
@@ -154,15 +159,15 @@
    before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
    goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
    are as with a length; what a stream cannot have (another order, padding, unordered delivery,
-   replacement of items, consumers in other processes) start refuses.
+   replacement of items, a cache, chunks, consumers in other processes) start refuses.
    * The end is found when a row meets it. If that is a batch's first row, the batch before was the
      last and did not know: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch follow.
    * Workers run ahead, so fetch is called for indices behind the end, at most prefetch_factor
      batches of them, and what it does there, or how it fails, does not count.
    * Where any item can be read by its index, take as many workers as you like. A source that can
-     only be read on takes num_workers = 1 (or 0), and sees indices rise one by one; but for a retry,
-     a resume, a seek, a new epoch, and a worker process that takes over from a dead one. So fetch
-     compares item->index with its own place, and skips, begins anew, or fails.
+     only be read on takes num_workers = 1 (or 0), and sees indices rise one by one; but for a
+     retry, a resume, a seek, a new epoch, and a worker process that takes over from a dead one. So
+     fetch compares item->index with its own place, and skips, begins anew, or fails.
    * Each rank gives the rows it has: at the end one may have a batch more than another.
    * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error.
 
@@ -186,7 +191,7 @@
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
      dlp_mix_*, dlp_buckets_*                          any               yes; close behind the pipe's
-     dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_ranks_from_env
+     dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
 
      callback                     runs in
      fetch, item and batch maps,  the stage's threads, several at once; inline: the caller's next
@@ -1139,7 +1144,8 @@ DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, .
 /* Write the item (fetch), or change it in place (an item map).
    user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
    DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
-   (fetch only), or any other value for failure, best by dlp_item_fail - called by all workers of the stage at once; may block. */
+   (fetch only), or any other value for failure, best by dlp_item_fail - called by all workers of
+   the stage at once; may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 /* A source that has many items under way at once, for DLP_FETCH_ASYNC. Both are called by the
@@ -1184,6 +1190,8 @@ typedef struct dlp_tensor {
     int64_t shape[DLP_MAX_DIMS];  /* [count, item shape...], or as a collate made it */
     const uint64_t *lengths;      /* ragged: [count] rows of each item, else NULL; host memory */
     const uint64_t *offsets;      /* packed: [count + 1] where each item begins, else NULL; host */
+    uint64_t byte_offset;         /* where the array begins behind data: for views into a chunk on a
+                                     device whose addresses are handles, else 0 */
 } dlp_tensor;
 
 enum { DLP_BATCH_LAST = 1 /* last batch of its epoch */ };
@@ -1237,8 +1245,8 @@ enum {
 #define DLP_SAMPLER_STATE_BYTES 128
 
 /* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
-   release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead of
-   their delivery; what save gives is kept with the batch it stands behind. */
+   release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead
+   of their delivery; what save gives is kept with the batch it stands behind. */
 typedef struct dlp_batch_sampler {
     /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
        max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
@@ -1364,8 +1372,8 @@ DLPDEF void dlp_mix_close(dlp_mix *mix);
    batches, and the batches of the window shuffled. So an item moves by less than a window, every
    rank computes the same lists, and a state is 24 bytes: resuming reads one window, whatever has
    gone before. While a window is given out the next one is read, a few items with each batch; what
-   is left for its turn is a counting sort, some ns per item (100 batches of 64: 0.1 ms). Windows
-   of 100,000 items and more want sampler.threaded = 1. */
+   is left for its turn is a counting sort, 3 to 7 ns per item (100 batches of 64: 0.02 ms, of
+   1,024: 0.5 ms). Windows of 100,000 items and more want sampler.threaded = 1. */
 
 typedef struct dlp_buckets_desc {
     uint64_t n_items;         /* required; the dataset's */
@@ -1561,6 +1569,7 @@ typedef struct dlp_device {
     int (*record)(void *user, uint32_t buffer);
     int (*done)(void *user, uint32_t buffer);
     void *user;                                                      /* borrowed until close */
+    int32_t handles; /* 1: what alloc gives is a handle that nothing can be added to (cl_mem) */
 } dlp_device;
 
 /* Return a device whose memory is the host's and whose copies are memcpy. Static; any thread. */
@@ -1571,6 +1580,22 @@ typedef struct dlp_transfer_desc {
     int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
     int32_t threaded;          /* 0: inline; 1: a thread */
 } dlp_transfer_desc;
+
+/* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
+   stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
+   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
+typedef struct dlp_split_desc {
+    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required */
+    uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
+                                  last what is left; 0: all items are full. A last item that is not
+                                  full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
+    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
+    int32_t last;              /* DLP_LAST_SHORT or _DROP: for what is left of each item */
+    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row */
+    uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
+                                  the other's; the sampler has no ranks: all load every item */
+    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+} dlp_split_desc;
 
 /* ---------------------------------------------------------------------------------------------
    >>pipe       WIRING, RUNNING
@@ -1629,9 +1654,10 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc);
+DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
 
 /* Let a stage pass its work to another. The chain is: sampler, [repeat], fetch, [cache],
-   [item maps], batch, [batch maps], [transfer]; what is in brackets may be missing.
+   [item maps], batch, [batch maps], [transfer], [split]; what is in brackets may be missing.
    from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
    such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
    before - caller - does not wait or allocate. */
@@ -1702,15 +1728,15 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
    DLP_ERR_RESUME, DLP_ERR_CORRUPT (the state, as with desc.resume; err->field names what differs);
    DLP_ERR_UNSUPPORTED (consumers in other processes); DLP_ERR_STATE (not started, closed, or 2^14
    seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
-   goes on where it was. A batch sampler that fails to restore is the pipe's error, told by next -
-   caller - does not wait or allocate; runs the sampler if that is inline. */
+   goes on where it was. A batch sampler that fails to restore, or has failed ahead, is the pipe's
+   error, told by next - caller - does not wait or allocate; runs the sampler if that is inline. */
 DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 
 /* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
    epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
    where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
-   started) - caller - does not wait or allocate. A batch sampler will replay the epoch's lists up to
-   there: dlp_pipe_state of a batch has its bytes, which is quicker. */
+   started) - caller - does not wait or allocate. A batch sampler will replay the epoch's lists up
+   to there: dlp_pipe_state of a batch has its bytes, which is quicker. */
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
 
 /* Ask the pipe to stop: next, asleep or not, returns DLP_STOPPED and workers end after the callback
@@ -1793,6 +1819,132 @@ typedef struct dlp_loader_desc {
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
+   >>chunks     BATCHES THAT ARE VIEWS INTO CHUNKS
+   For data that is best read in large pieces. A chunk of many rows is loaded at once into a CPU
+   buffer, copied at once to the device, and cut there: a batch is a view into it, and nothing is
+   copied row by row. Loading chunk k + 2, copying k + 1 and computing on k go on side by side.
+
+     sampler ----> load --------> transfer --------> split ----> next() ... release()
+     loadable      free CPU       filled CPU         filled device        a chunk's last view
+     chunks        buffers        buffers            buffers              gives its buffer back
+
+   A CPU buffer is free again when its chunk is on the device; without a device views lie in it.
+   The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
+   them. Batches are views everywhere else. Each is aligned to its row, not to 64 bytes.
+
+   A batch never crosses a chunk: what is left of a chunk is a short batch or none, so that
+   dlp_pipe_batches_per_epoch is known from the start. The order is that of the chunks (sequential,
+   or a keyed permutation of each epoch), and in a chunk that of its rows (as they are, or a keyed
+   permutation of each chunk and epoch). Position counts the rows delivered before. The global batch
+   j of a chunk is its rows [j * batch_size, (j + 1) * batch_size) in that order; of it, rank r of W
+   has rows r * n / W and so on, and loads no others. */
+
+/* Rows that a callback is to load. Valid during the call only. */
+typedef struct dlp_chunk {
+    uint64_t index;      /* chunk */
+    uint64_t first;      /* dataset index of the first row to be written; see dlp_chunk_row */
+    uint64_t count;      /* rows; of one rank all that are wanted of the chunk */
+    uint64_t chunk_first, chunk_rows; /* the chunk as it is in the dataset: first row, rows */
+    uint64_t epoch;
+    uint64_t seed;       /* the pipe's */
+    uint32_t attempt;    /* 0, then 1.. for each retry */
+    uint32_t n_fields;
+    uint32_t worker;     /* worker number */
+    int32_t shuffled;    /* 1: ask dlp_chunk_row which rows */
+    void *worker_state;  /* what worker_init left */
+    void **data;         /* [n_fields] where row 0 of each field goes, the others behind it */
+    const void *internal;
+} dlp_chunk;
+
+/* Return the dataset index of the k-th row to be written: first + k, or, with shuffle_rows, the row
+   that the chunk's permutation has there.
+   k: 0..count - 1 - returns UINT64_MAX for others - in the callback - does not wait. */
+DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
+
+/* As dlp_item_fail, for a chunk. */
+DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ...);
+
+/* Write rows. Called once a chunk; with ranks, once for each batch of it.
+   user: chunks_desc.user - returns 0, DLP_SKIP, or failure, as a fetch does - called by all workers
+   at once; may block. */
+typedef int (*dlp_chunk_fn)(void *user, dlp_chunk *c);
+
+enum {
+    DLP_PRELOAD_NONE = 0,
+    DLP_PRELOAD_CPU,      /* each chunk has a CPU buffer of its own and is loaded once */
+    DLP_PRELOAD_DEVICE,   /* each has a device buffer of its own: loaded and copied once */
+    DLP_PRELOAD_AUTO      /* DEVICE, else CPU, else NONE: the first that fits in limit_bytes */
+};
+
+enum {
+    DLP_PASS_TRAIN = 0,
+    DLP_PASS_EVALUATE,    /* one epoch in the dataset's order, each row once */
+    DLP_PASS_PREDICT      /* the same */
+};
+
+typedef struct dlp_chunks_desc {
+    uint64_t n_items;            /* rows of the dataset; required */
+    const dlp_field *fields;     /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
+    uint32_t n_fields;
+    uint32_t fills_rows;         /* 0: zeroed before load; 1: load writes every byte of its rows */
+    uint64_t chunk_rows;         /* required */
+    uint32_t batch_size;         /* required; global batch */
+    int32_t last;                /* DLP_LAST_SHORT or _DROP, for what is left of each chunk */
+    int32_t shuffle_chunks;      /* 1: the chunks' order is a permutation of each epoch */
+    int32_t shuffle_rows;        /* 1: so is that of the rows in a chunk; not with a preload */
+    dlp_chunk_fn load;           /* required */
+    void *user;                  /* borrowed until close */
+    dlp_workers_desc workers;    /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+                                    preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
+                                    fetch with a name: wire dlp_pipe_add_split yourself */
+    int32_t cpu_buffers;         /* 0: 2, without a device max_held + 1, which is the least then */
+    int32_t device_buffers;      /* 0: max_held + 1; max_held + 1..64 */
+    const dlp_device *device;    /* not NULL: a transfer stage on this device */
+    int32_t transfer_threaded;   /* 0: a thread; DLP_NONE: inline */
+    int32_t preload;             /* DLP_PRELOAD_* */
+    int64_t epochs;              /* 0: one; DLP_FOREVER */
+    int32_t epoch_end;           /* 1: next returns DLP_EPOCH_END between epochs */
+    int32_t pass;                /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
+                                    epochs are not read */
+    uint64_t seed;
+    uint32_t rank, world_size;   /* 0, 0: one rank */
+    int32_t allow_uneven;        /* 1: batch_size need not be divisible by world_size */
+    dlp_pipe_desc pipe;          /* max_held counts views; prefetch_factor and unordered stay 0 */
+} dlp_chunks_desc;
+
+/* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.
+   out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
+   may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
+   nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
+   Source: chunked loading with double buffering, as deepcpp does it. */
+DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err);
+
+/* What a run came to. */
+typedef struct dlp_run_result {
+    uint64_t steps, items;       /* batches and rows that on_step took */
+    uint64_t epochs;             /* ended in this run */
+    uint64_t elapsed_ns;
+    dlp_state state;             /* behind the last step that was made */
+} dlp_run_result;
+
+typedef struct dlp_run_desc {
+    int (*on_step)(void *user, dlp_batch *batch);  /* required. Not 0: stop behind this step */
+    int (*on_epoch)(void *user, uint64_t epoch);   /* behind an epoch's last step; or NULL. Not 0:
+                                                      stop */
+    void *user;                  /* borrowed */
+    uint64_t max_steps;          /* stop behind so many; 0: no limit */
+    dlp_run_result *result;      /* written in any case; NULL: not wanted */
+} dlp_run_desc;
+
+/* Drive a pipe: a step for each batch, which is released behind it, until the epochs are over.
+   p: any pipe that runs, with no batch held - returns DLP_END: all is done; DLP_OK: a callback or
+   max_steps stopped it, and another run goes on behind the last step; DLP_STOPPED: dlp_pipe_stop
+   did, from any thread or signal handler (result.state says where to resume); DLP_ERR_ARG; or what
+   dlp_pipe_next returns - caller - waits for batches; does not allocate. */
+DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
+
+
+/* ---------------------------------------------------------------------------------------------
    >>stats      COUNTERS, TRACE, PICTURES, WORDS
    All of these may be called by any thread, from start until close is called; they wait for nobody
    and hold up nobody. Numbers are read while others write them: each is right, together they are a
@@ -1847,8 +1999,25 @@ enum {
     DLP_STAGE_BATCH,
     DLP_STAGE_MAP_BATCH,
     DLP_STAGE_TRANSFER,
-    DLP_STAGE_CACHE
+    DLP_STAGE_CACHE,
+    DLP_STAGE_SPLIT
 };
+
+/* The chunks of a pipe with a split stage, and where their buffers are; without one all is 0. Its
+   five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
+typedef struct dlp_chunk_stats {
+    uint64_t taken;            /* chunks that were cut, or begun to be */
+    uint64_t loadable;         /* chunks of the epoch fed last that are not yet given to a loader */
+    uint64_t cpu_buffers;      /* 0: nobody can tell from here (a view of another process's pipe) */
+    uint64_t cpu_free, cpu_loading;
+    uint64_t cpu_filled;       /* loaded; of those, not copied yet where there is a device */
+    uint64_t device_buffers;   /* 0: no device */
+    uint64_t device_free, device_copying;
+    uint64_t device_filled;    /* copied, not yet cut */
+    uint64_t in_use;           /* chunks being cut, or with views held */
+    int32_t preload;           /* DLP_PRELOAD_CPU, _DEVICE: all chunks stay; else _NONE */
+    int32_t pad0;
+} dlp_chunk_stats;
 
 typedef struct dlp_stats {
     uint64_t elapsed_ns;        /* since start */
@@ -1873,6 +2042,7 @@ typedef struct dlp_stats {
     uint64_t cache_bytes;       /* of cells in use */
     uint64_t cache_capacity;    /* of all its cells; 0: there is no cache */
     uint64_t cache_all_bytes;   /* of the cells that all items of the dataset would take */
+    dlp_chunk_stats chunks;
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -1940,6 +2110,46 @@ DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 
 /* ---------------------------------------------------------------------------------------------
+   >>predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
+   A pipe that ran for a while has measured what its items, batches and steps take. From that the
+   same pipe is run again in virtual time, event by event, with other numbers of workers, batches in
+   flight, cores or steps: claims of runs, order of delivery and all. Item times are drawn so that
+   their p50, p95, p99 and mean are those measured; the part of them that was CPU time shares the
+   cores. What costs of its own come with more workers (a disk's queue, a memory bus, a network) is
+   not known to it; nor what items would take alone, where the cores were full when measured. Of
+   stages that ran inline CPU time is not measured: they are taken to compute all the time. */
+
+typedef struct dlp_predict_desc {
+    int32_t num_workers;     /* fetch; 0: as measured; DLP_NONE: inline */
+    int32_t batch_workers;   /* the batch stage, if it has a collate; likewise */
+    int32_t workers[DLP_MAX_STAGES]; /* likewise, by stage as in dlp_stats; not 0: goes before the
+                                        two above */
+    uint32_t prefetch_factor;/* 0: as measured; above 128 taken as 128 */
+    uint32_t cpus;           /* cores; 0: as measured */
+    int64_t step_ns;         /* a step of the trainer, in the mean; 0: as measured; DLP_NONE: none */
+    int32_t step_idle;       /* 1: a step keeps no core busy (it waits for a device); so always
+                                with a transfer stage */
+    int32_t unordered;       /* 1: batches are delivered as they are complete */
+} dlp_predict_desc;
+
+typedef struct dlp_predict {
+    double items_per_s, batches_per_s;
+    double wait_share;       /* of the trainer's time, 0..1: in next, inline stages included */
+    double cores;            /* kept busy, in the mean */
+    double busy_share[DLP_MAX_STAGES]; /* of the time of a stage's workers, 0..1; inline: of the
+                                          trainer's */
+    uint64_t batches;        /* that were simulated */
+} dlp_predict;
+
+/* Foretell how a measured pipe would run otherwise.
+   measured: of dlp_pipe_stats, best some hundred batches after the start; what_if: NULL: as
+   measured; out: written on success - returns DLP_OK, DLP_ERR_ARG (a number out of range; more than
+   1024 workers in all), DLP_ERR_STATE (no more than prefetch_factor batches were delivered yet) -
+   any thread - does not wait or allocate; takes 40 KiB of stack and 1 to 30 ms. */
+DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *what_if,
+                             dlp_predict *out);
+
+/* ---------------------------------------------------------------------------------------------
    >>devices    GPUS: CUDA, OPENCL
    Ready-made devices for the transfer stage. DLPIPE_CUDA, DLPIPE_OPENCL [impl] compile them in, and
    no toolkit is needed: the libraries are looked for when a device is made. A device serves one
@@ -1961,7 +2171,8 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
    CUDA pins the slots once, in start (cuMemHostRegister), so that copies run beside the host; where
    that is refused, copies are pageable: slower, and the copying thread takes part. OpenCL has no
    such call; it copies from ordinary memory. A field of a batch has, for data, the CUdeviceptr or
-   the cl_mem (one per field and buffer, as large as the field can become). */
+   the cl_mem (one per field and buffer, as large as the field can become); of a view into a chunk,
+   the CUdeviceptr of its first row, or the chunk's cl_mem and byte_offset. */
 
 typedef struct dlp_cuda_desc {
     int32_t device;         /* ordinal; not read if context is given; 0: the first */
@@ -2041,7 +2252,7 @@ typedef struct dlp_dl_tensor {
     uint16_t lanes;          /* 1 */
     int64_t *shape;          /* [ndim] */
     int64_t *strides;        /* [ndim] elements; never NULL */
-    uint64_t byte_offset;    /* 0 */
+    uint64_t byte_offset;    /* as dlp_tensor has it */
 } dlp_dl_tensor;
 
 typedef struct dlp_managed_tensor {
@@ -3053,7 +3264,8 @@ enum {
     DLPI_DOMAIN_WEIGHTED,
     DLPI_DOMAIN_REPLACEMENT,
     DLPI_DOMAIN_ITEM,
-    DLPI_DOMAIN_PARAMS
+    DLPI_DOMAIN_PARAMS,
+    DLPI_DOMAIN_ROWS = 16
 };
 
 static inline uint64_t dlpi_mix(uint64_t z) {
@@ -4454,6 +4666,7 @@ typedef struct dlpi_ctl {
     uint32_t processes_word; /* J1 futex */
     uint32_t pad4;
     uint64_t restarts;  /* of worker processes; supervisor */
+    uint64_t views;     /* delivered, where a batch is a view into a chunk; caller */
 } dlpi_ctl;
 
 typedef struct dlpi_sbell { /* one for each stage */
@@ -4504,7 +4717,7 @@ typedef struct dlpi_bslot {
     uint64_t pub; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
-    uint16_t cell; /* item cells of this batch */
+    uint16_t cell; /* item cells of this batch, or its own, see DLPI_CELLS_* */
     uint16_t life; /* N1 how many seeks came before it was fed */
 } dlpi_bslot;
 
@@ -4577,6 +4790,7 @@ typedef struct dlpi_stage {
     dlp_batch_desc batching;
     dlp_transfer_desc transfer;
     dlp_cache_desc cache;
+    dlp_split_desc split;
     dlp_device device;
     dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
     char field_names[DLP_MAX_FIELDS][32];
@@ -4610,6 +4824,7 @@ typedef struct dlpi_worker {
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns;     /* last clock reading, 0: none since waiting */
     uint64_t wait_ns;     /* since when it waits, 0: it does not */
+    uint64_t cpu_noted_ns;
     dlp_trace_event event;
     int n_parked;
     dlpi_parked parked[DLPI_PARK];
@@ -4662,6 +4877,7 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     int ended;
     int64_t ahead;        /* batch sampler: rows of the list fetched ahead, -1: none yet */
     uint64_t *ahead_index;
+    dlpi_order order;     /* where a chunk has its own cell: which chunk comes next */
     uint8_t before_state[8 + DLP_SAMPLER_STATE_BYTES]; /* the sampler's state before that list */
     uint8_t ahead_state[8 + DLP_SAMPLER_STATE_BYTES];  /* and behind it: length, bytes */
     uint32_t run_shift;
@@ -4671,6 +4887,33 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
     uint32_t life;        /* seeks that it has followed, modulo 2^16 */
 } dlpi_feeder;
+
+/* What dlp_chunks_open was given. */
+typedef struct dlpi_chunks {
+    dlp_chunk_fn load;
+    void *user;
+    int preload;             /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int fills_rows;
+} dlpi_chunks;
+
+/* The splitter; the caller's. */
+typedef struct dlpi_cut {
+    dlpi_order order;        /* of the chunks */
+    uint64_t per_epoch;      /* batches */
+    uint32_t view_rows;      /* rows of this rank's full batch */
+    uint32_t slot;           /* with the chunk that is being cut, DLPI_NO_SLOT: none */
+    uint32_t turn;
+    uint64_t chunk, rows, views; /* that chunk's number, its rows on all ranks, its batches */
+    uint64_t at;             /* its next view */
+    uint64_t skip;           /* views of the next chunk that were consumed before a resume */
+    uint64_t batches, position; /* of the epoch, before it */
+    uint64_t sequence, taken;
+    uint32_t *refs;          /* [n_slots] views held, and 1 while it is cut */
+    uint32_t *slot_of;       /* [n_out] */
+    uint64_t *after;         /* [n_out] global position where the view ends */
+    uint64_t *index;         /* [n_out][view_rows] */
+    dlp_permutation permutation; /* of its rows */
+} dlpi_cut;
 
 /* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
 typedef struct dlpi_shm_calls dlpi_shm_calls;
@@ -4689,6 +4932,10 @@ struct dlpi_shm_calls {
     void (*await)(dlp_pipe *p);          /* close: until no process is left */
     void (*end)(dlp_pipe *p);            /* give up what open and begin took */
 };
+
+/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
+   again when the batch has left cell_end; or the one of the chunk that it is. */
+enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_CHUNK };
 
 struct dlp_pipe {
     dlp_pipe_desc d;
@@ -4709,13 +4956,17 @@ struct dlp_pipe {
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
-    dlpi_stage *sampler, *repeat, *fetch, *batcher, *xfer;
+    dlpi_stage *sampler, *repeat, *fetch, *batcher, *xfer, *split;
     int n_work;
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers, in order; transfer not among them */
     int n_item_work;                  /* the first of them work on items */
     dlpi_fields items, batches;       /* item cells; batch cells */
     int staged;                       /* items are written in cells of their own */
-    dlpi_stage *cell_end;             /* staged: behind it nobody needs a batch's items */
+    dlpi_stage *cell_end;             /* behind it nobody needs what lies in turning cells */
+    int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
+    uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
+    dlpi_chunks chunks;
+    uint64_t off_resident, resident_bytes; /* chunks that stay: a word for each */
     uint32_t max_kills;               /* as dlp_shm_desc */
     uint32_t batch_rows;              /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
@@ -4753,10 +5004,10 @@ struct dlp_pipe {
     uint32_t *disp;
     dlpi_worker *workers;
     dlpi_worker *trainer; /* its trace and clock only */
-    dlp_batch *out;       /* [n_slots] what the caller sees */
+    dlp_batch *out;       /* [n_out] what the caller sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
-    uint8_t *held;        /* [n_slots] */
+    uint8_t *held;        /* [n_out] */
     uint8_t *taken;       /* [ring] in the region; unordered: delivered; caller */
     uint64_t *index_buffer;
     void **dev_data;      /* [device_buffers * fields] */
@@ -4768,7 +5019,7 @@ struct dlp_pipe {
     uint8_t *taken_by_xfer; /* [ring] */
     uint64_t budget_bytes;
     int device_open, registered;
-    struct dlpi_lent *lent; /* [n_slots] batches given away as tensors; NULL: never */
+    struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
     uint32_t n_lent;
     int lent_closed;
     uint64_t deadline_ns;   /* the shortest of the stages, 0: none */
@@ -4792,6 +5043,7 @@ struct dlp_pipe {
     uint64_t after_epoch, after_batch, after_position;
     uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
     uint32_t calls_untimed, call_clock_every;
+    dlpi_cut cut;
     uint32_t clock_off;       /* inline: this call is not timed */
     uint64_t inline_ns;       /* inline: what the last call that was timed took */
     uint8_t pad1[DLPI_LINE];
@@ -4830,7 +5082,8 @@ static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
     return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_fmeta);
 }
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
-    return p->region + p->off_cells + (uint64_t)s * p->cell_stride;
+    uint32_t cell = p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell;
+    return p->region + p->off_cells + (uint64_t)cell * p->cell_stride;
 }
 static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
     if (!p->staged) return dlpi_batch_cell(p, s);
@@ -5116,13 +5369,13 @@ static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int cod
    (dlp_pipe_seek) while batches of it are under way. Each batch has a mark: the seeks before it was
    fed (its life, 16 bits) above its epoch (48 bits). ctl.cancel is the least mark that is wanted,
    and only the caller moves it, up, by one store: by an epoch, or to the next life's epoch 0.
-   Workers compare before each row, whoever passes batches on before each batch, and next drops what
-   comes to it below the mark: so a batch may be half done, or fed after the store, and does no harm.
-   Lives wrap: 2^14 seeks at most come between two batches that are delivered.
+   Workers compare before each row, whoever passes batches on before each batch, and next drops
+   what comes to it below the mark: so a batch may be half done, or fed after the store, and does no
+   harm. Lives wrap: 2^14 seeks at most come between two batches that are delivered.
 
    N1: the store carries nothing for those who compare. What a seek has for the feeder (where to go
-   on) lies behind dlpi_place_lock, held for a copy only; the feeder looks for it when ctl.cancel has
-   another life than its own, and feeds for the old one until then. That no batch will follow
+   on) lies behind dlpi_place_lock, held for a copy only; the feeder looks for it when ctl.cancel
+   has another life than its own, and feeds for the old one until then. That no batch will follow
    (ctl.fed_all) is likewise said for one life.
 
    A stream ends at the first row of an epoch whose record says so (DLPI_ROW_END). That is one more
@@ -5150,7 +5403,8 @@ static inline bool dlpi_wanted(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
 static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
     const uint32_t *rec = dlpi_slot_rec(p, s);
     uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
-    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n; /* ordered by done */
+    /* ordered by done */
+    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n;
     while (r < n && dlpi_rec_state(rec[r]) != DLPI_ROW_END) r++;
     return r;
 }
@@ -5207,6 +5461,124 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
     return !dlpi_wanted(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-chunks     CHUNKS, COUNTED IN ADVANCE
+   With a split stage the items of the pipe are chunks, one to a core batch, and what the caller
+   gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
+   rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_odd). */
+
+static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
+
+static uint64_t dlpi_chunk_rows_all(const dlp_pipe *p) {
+    const dlp_split_desc *d = &p->split->split;
+    return d->n_rows ? d->n_rows : d->chunk_rows * dlpi_chunk_count(p);
+}
+
+/* Rows of chunk c as it is in the dataset. */
+static uint64_t dlpi_chunk_size(const dlp_pipe *p, uint64_t c) {
+    const dlp_split_desc *d = &p->split->split;
+    if (d->n_rows == 0 || c + 1 < dlpi_chunk_count(p)) return d->chunk_rows;
+    return d->n_rows - c * d->chunk_rows;
+}
+
+/* Of a chunk's rows, those that come in batches, and how many batches that makes. */
+static uint64_t dlpi_chunk_kept(const dlp_pipe *p, uint64_t rows) {
+    const dlp_split_desc *d = &p->split->split;
+    return d->last == DLP_LAST_DROP ? rows - rows % d->batch_size : rows;
+}
+static uint64_t dlpi_chunk_views(const dlp_pipe *p, uint64_t rows) {
+    const dlp_split_desc *d = &p->split->split;
+    return (dlpi_chunk_kept(p, rows) + d->batch_size - 1) / d->batch_size;
+}
+
+/* This rank's rows of a global batch of n: [*first, *first + count). */
+static uint32_t dlpi_chunk_share(const dlp_pipe *p, uint64_t n, uint64_t *first) {
+    const dlp_split_desc *d = &p->split->split;
+    uint64_t world = d->world_size ? d->world_size : 1;
+    *first = d->rank * n / world;
+    return (uint32_t)((d->rank + UINT64_C(1)) * n / world - *first);
+}
+
+/* Rows of the global batch j of a chunk. */
+static uint64_t dlpi_chunk_batch(const dlp_pipe *p, uint64_t rows, uint64_t j) {
+    uint64_t left = dlpi_chunk_kept(p, rows) - j * p->split->split.batch_size;
+    return left < p->split->split.batch_size ? left : p->split->split.batch_size;
+}
+
+/* Where in its buffer batch j of a chunk begins: full batches of this rank lie before it. */
+static uint64_t dlpi_chunk_row_at(const dlp_pipe *p, uint64_t j) {
+    uint64_t first;
+    return j * dlpi_chunk_share(p, p->split->split.batch_size, &first);
+}
+
+/* This rank's rows of a chunk. */
+static uint64_t dlpi_chunk_local(const dlp_pipe *p, uint64_t rows) {
+    uint64_t first, full = dlpi_chunk_kept(p, rows) / p->split->split.batch_size;
+    uint64_t rest = dlpi_chunk_kept(p, rows) % p->split->split.batch_size;
+    return dlpi_chunk_row_at(p, full) + dlpi_chunk_share(p, rest, &first);
+}
+
+/* Where in an epoch's order the chunk that is not full stands; UINT64_MAX: all are. */
+static uint64_t dlpi_chunk_odd(const dlp_pipe *p, dlpi_order *o, uint64_t epoch) {
+    uint64_t last = dlpi_chunk_count(p) - 1;
+    if (dlpi_chunk_size(p, last) == p->split->split.chunk_rows) return UINT64_MAX;
+    if (o->kind != DLP_ORDER_SHUFFLED) return last;
+    if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
+    return dlp_permutation_find(&o->permutation, last);
+}
+
+/* Batches and rows of the epoch before the chunk at a position of its order. */
+static uint64_t dlpi_chunk_before(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t at,
+                                  uint64_t *rows) {
+    uint64_t full = p->split->split.chunk_rows, odd = dlpi_chunk_odd(p, o, epoch);
+    uint64_t less = odd < at ? dlpi_chunk_size(p, dlpi_chunk_count(p) - 1) : full;
+    *rows = at * dlpi_chunk_kept(p, full) + dlpi_chunk_kept(p, less) - dlpi_chunk_kept(p, full);
+    return at * dlpi_chunk_views(p, full) + dlpi_chunk_views(p, less) - dlpi_chunk_views(p, full);
+}
+
+/* The other way: which chunk of the order has batch k of the epoch, and which of its views is it? */
+static uint64_t dlpi_chunk_find(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t k,
+                                uint64_t *view) {
+    uint64_t each = dlpi_chunk_views(p, p->split->split.chunk_rows);
+    uint64_t odd = dlpi_chunk_odd(p, o, epoch), few;
+    *view = k % each;
+    if (odd == UINT64_MAX || k < odd * each) return k / each;
+    few = dlpi_chunk_views(p, dlpi_chunk_size(p, dlpi_chunk_count(p) - 1));
+    k -= odd * each;
+    *view = k < few ? k : (k - few) % each;
+    return k < few ? odd : odd + 1 + (k - few) / each;
+}
+
+/* The order of the rows of chunk c. */
+static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
+                               dlp_permutation *out) {
+    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
+    dlp_permutation_init(out, dlpi_chunk_size(p, c), key, epoch);
+}
+
+/* ---- chunks that stay (preload) ----
+   A word of the region for each chunk says who loads it: batch + 1 (48 bits), its slot (15), and in
+   the lowest bit whether it is there. So the last chunk of one epoch and the first of the next, if
+   they are one and the same and both on their way, are not loaded twice; and what a worker that was
+   killed has begun is begun again by the batch's next worker, or by another once the batch is gone.
+
+   label  atomic            written by                      read by
+   Q1     a chunk's word    a loader, before and after      loaders, transfer (Q1) */
+
+static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
+    return (uint64_t *)(void *)(p->region + p->off_resident) + c;
+}
+static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
+}
+
+/* The chunk that the feeder's present batch is; it has a cell of its own. */
+static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
+    uint64_t c = 0;
+    dlpi_order_block(&p->feed.order, p->feed.epoch, p->feed.in_epoch, 1, &c);
+    return (uint32_t)c;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -5316,6 +5688,11 @@ static uint32_t dlpi_feed_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     return i;
 }
 
+static uint32_t dlpi_feed_place(dlp_pipe *p, uint32_t s, uint64_t b) {
+    if (p->cells == DLPI_CELLS_CHUNK) return dlpi_chunk_cell(p);
+    return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_feed_cell(p, s, b) : s;
+}
+
 /* Set up slot s for the feeder's present batch and make it visible. c: rows of the global batch. */
 static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_feeder *f = &p->feed;
@@ -5331,7 +5708,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->after = f->position + c;
     slot->count = count;
     slot->flags = 0;
-    slot->cell = (uint16_t)(p->staged ? dlpi_feed_cell(p, s, b) : s);
+    slot->cell = (uint16_t)dlpi_feed_place(p, s, b);
     slot->life = (uint16_t)f->life;
     slot->failed = 0;
     slot->batch_rec = 0;
@@ -5537,7 +5914,8 @@ static int dlpi_feed_restore(dlp_pipe *p, const dlpi_place *to) {
     int rc;
     if (to->batch == 0) return DLP_OK;
     if (b->restore && to->sampler_bytes > 0) {
-        memcpy(f->ahead_state, &to->sampler_bytes, 4); /* it stands before the list asked for next */
+        /* it stands before the list asked for next */
+        memcpy(f->ahead_state, &to->sampler_bytes, 4);
         memcpy(f->ahead_state + 8, to->sampler, DLP_SAMPLER_STATE_BYTES);
         rc = b->restore(b->user, to->sampler, to->sampler_bytes);
         f->in_epoch = to->batch;
@@ -6211,6 +6589,12 @@ static void dlpi_clock_in(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_BUSY);
 }
 
+static void dlpi_cpu_note(dlpi_worker *w) {
+    struct timespec t;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
+        DLPI_STORE_RLX(&w->wb->cpu_ns, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec);
+}
+
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
     dlpi_wblock *wb = w->wb;
     uint64_t now, ns, each, average;
@@ -6235,6 +6619,10 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     DLPI_STORE_RLX(&wb->since_ns, now);
+    if (w->started && now - w->cpu_noted_ns > 10000000u) { /* who always has work never waits */
+        dlpi_cpu_note(w);
+        w->cpu_noted_ns = now;
+    }
 }
 
 /* The worker stops working: close the books on what was not timed yet. */
@@ -7118,12 +7506,6 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     if (found) dlpi_unit_run(w, &t);
 }
 
-static void dlpi_cpu_note(dlpi_worker *w) {
-    struct timespec t;
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
-        DLPI_STORE_RLX(&w->wb->cpu_ns, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec);
-}
-
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
@@ -7137,6 +7519,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
         if (dlpi_step(w) || dlpi_stopped(p)) goto moved;
     }
     dlpi_cpu_note(w);
+    dlpi_trace_flush(w); /* who looks while it sleeps sees all that it did */
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
         if (w->last_ns != 0 || dlpi_step(w)) break; /* it worked */
@@ -7214,8 +7597,8 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are consumers, the feeder also keeps their books, until they have all. Where there are
-   none, the caller may seek back when all is fed. */
+/* Where there are consumers, the feeder also keeps their books, until they have all. Where there
+   are none, the caller may seek back when all is fed. */
 static bool dlpi_feeder_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
     return dlpi_feed(p, 1) > 0 || moved;
@@ -7450,7 +7833,17 @@ static void dlpi_xfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlpi_ring_caller(p->ctl, b);
 }
 
-static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t buffer) {
+/* Bytes of a field to be copied: of a chunk, its rows. */
+static uint64_t dlpi_xfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
+    const dlp_pipe *p = w->p;
+    uint64_t rows;
+    if (p->split == NULL) return w->tensors[f].bytes;
+    rows = dlpi_chunk_local(p, dlpi_chunk_size(p, dlpi_slot_index(p, s)[0]));
+    return rows * (p->batches.at[f].row_bytes / (uint64_t)p->batches.at[f].f.shape[0]);
+}
+
+/* Copy slot s into the memory of device buffer `to`, behind events of number `buffer`. */
+static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t to, uint32_t buffer) {
     dlp_pipe *p = w->p;
     const dlp_device *d = &p->xfer->device;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -7458,13 +7851,43 @@ static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t buffer) {
     dlpi_batch_view_init(p, s, &w->batch, w->tensors);
     dlpi_batch_view(p, s, &w->batch, w->tensors);
     for (uint32_t f = 0; f < p->batches.n; f++) {
-        void *to = p->dev_data[buffer * p->batches.n + f];
-        rc = d->copy(d->user, to, w->tensors[f].data, w->tensors[f].bytes, buffer);
+        uint64_t bytes = dlpi_xfer_bytes(w, s, f);
+        void *dev = p->dev_data[(size_t)to * p->batches.n + f];
+        rc = d->copy(d->user, dev, w->tensors[f].data, bytes, buffer);
         if (rc != 0) return dlpi_xfer_fail(p, slot, "copy", rc);
-        dlpi_bump(&w->wb->bytes, w->tensors[f].bytes);
+        dlpi_bump(&w->wb->bytes, bytes);
     }
     rc = d->record(d->user, buffer);
     return rc != 0 ? dlpi_xfer_fail(p, slot, "record", rc) : DLP_OK;
+}
+
+/* The same, where each chunk has a device buffer of its own. dev_slot says 1: the chunk is on its
+   way there, 2: it is there. Its bytes are in this slot's cell if this batch loaded it; then they go
+   even if the epoch was left, for nobody will load them again. Events have the slot's number. */
+static bool dlpi_xfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
+    dlp_pipe *p = w->p;
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t chunk = dlpi_slot_index(p, s)[0];
+    bool left = slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel); /* N1 */
+    uint32_t state = 0;
+    slot->dbuf = DLPI_NO_SLOT;
+    if (DLPI_LOAD_ACQ(&slot->failed) == 0 && chunk < dlpi_chunk_count(p)) { /* F1 <- F1 */
+        state = DLPI_LOAD_ACQ(&p->dev_slot[chunk]); /* C2 <- C2 */
+        slot->dbuf = (uint32_t)chunk;
+        if (state == 1 && !left) return false;
+        if (state == 0 &&
+            DLPI_LOAD_SEQ(dlpi_chunk_word(p, chunk)) == (dlpi_chunk_key(p, s) | 1)) { /* Q1 <- Q1 */
+            dlpi_clock_in(w);
+            DLPI_STORE_RLX(&p->dev_slot[chunk], 1u); /* C2: only this thread */
+            if (dlpi_xfer_copy(w, s, slot->dbuf, s) != DLP_OK) dlpi_xfer_ready(w, s, b);
+            else w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
+            dlpi_clock_out(w, b, slot->epoch, 1);
+            return true;
+        }
+        if (state == 0 && !left) dlpi_xfer_fail(p, slot, "an earlier copy of this chunk", -1);
+    }
+    dlpi_xfer_ready(w, s, b);
+    return true;
 }
 
 /* Begin the copy of batch b in slot s if a buffer is free. Returns whether it was taken. */
@@ -7472,6 +7895,7 @@ static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t buffers = (uint32_t)p->xfer->transfer.device_buffers, i = 0;
+    if (p->chunks.preload == DLP_PRELOAD_DEVICE) return dlpi_xfer_stay(w, s, b);
     slot->dbuf = DLPI_NO_SLOT;
     if (dlpi_slot_idle(p, s)) {
         dlpi_xfer_ready(w, s, b);
@@ -7482,7 +7906,7 @@ static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     DLPI_STORE_RLX(&p->dev_slot[i], s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
     dlpi_clock_in(w);
-    if (dlpi_xfer_copy(w, s, i) != DLP_OK) dlpi_xfer_ready(w, s, b);
+    if (dlpi_xfer_copy(w, s, i, i) != DLP_OK) dlpi_xfer_ready(w, s, b);
     else w->parked[w->n_parked++] = (dlpi_parked){0, b, s, i};
     dlpi_clock_out(w, b, slot->epoch, 1);
     return true;
@@ -7500,6 +7924,8 @@ static bool dlpi_xfer_poll(dlpi_worker *w) {
             continue;
         }
         if (done < 0) dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
+        else if (w->p->chunks.preload == DLP_PRELOAD_DEVICE)
+            DLPI_STORE_SEQ(&w->p->dev_slot[dlpi_slot_at(w->p, k.slot)->dbuf], 2u); /* C2 -> C2 */
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
         dlpi_xfer_ready(w, k.slot, k.gen);
         moved = true;
@@ -7591,7 +8017,7 @@ static int dlpi_host_done(void *user, uint32_t buffer) {
 }
 DLPDEF const dlp_device *dlp_device_host(void) {
     static const dlp_device host = {"host", NULL, NULL, NULL, NULL, dlpi_host_alloc, dlpi_host_free,
-                                    dlpi_host_copy, dlpi_host_record, dlpi_host_done, NULL};
+                                    dlpi_host_copy, dlpi_host_record, dlpi_host_done, NULL, 0};
     return &host;
 }
 
@@ -7636,6 +8062,12 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
+    if (p->split == NULL) return;
+    s->n_items = dlpi_chunk_rows_all(p);
+    s->params = dlp_hash(s->params, p->split->split.chunk_rows,
+                         (uint64_t)p->split->split.shuffle_rows, DLPI_STATE_MAGIC);
+    s->global_batch = p->split->split.batch_size;
+    s->last = (uint16_t)p->split->split.last;
 }
 
 /* The batch sampler's state that stands before (after = 0) or behind the batch in slot s. */
@@ -7668,7 +8100,8 @@ static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
 static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
-    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->life != p->life) s = DLPI_NO_SLOT; /* sought since */
+    /* sought since */
+    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->life != p->life) s = DLPI_NO_SLOT;
     if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
     if (s != DLPI_NO_SLOT) {
         to->epoch = p->epoch_now;
@@ -7727,6 +8160,10 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
                           ", this pipe has %" PRIu64, field, was, is);
 }
 
+static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
+    return p->split && !p->view ? p->cut.per_epoch : p->batches_per_epoch;
+}
+
 /* The caller's books stand behind a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after_epoch = s->epoch;
@@ -7745,7 +8182,9 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
 }
 
-static void dlpi_state_place(const dlpi_state *s, uint32_t life, dlpi_place *to) {
+/* Where the feeder goes on: of chunks with the one that has the state's batch, whose views before
+   that the splitter skips. */
+static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t life, dlpi_place *to) {
     to->epoch = s->epoch;
     to->batch = s->batch;
     to->position = s->position;
@@ -7753,13 +8192,16 @@ static void dlpi_state_place(const dlpi_state *s, uint32_t life, dlpi_place *to)
     to->life = life;
     memcpy(to->sampler, s->sampler, sizeof to->sampler);
     memcpy(to->window, s->window, sizeof to->window);
+    if (p->split)
+        to->batch = to->position =
+            dlpi_chunk_find(p, &p->cut.order, s->epoch, s->batch, &p->cut.skip);
 }
 
 /* Is a saved state whole, and of this pipe's order? */
 static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
                                 const char *field, dlp_error *e) {
     dlpi_state mine;
-    uint64_t most = p->stream ? p->samples / p->global_batch : p->batches_per_epoch;
+    uint64_t most = p->stream ? p->samples / p->global_batch : dlpi_epoch_batches(p);
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_check(s) ||
@@ -7775,8 +8217,9 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
         return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
     if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
     if (s->params != mine.params)
-        return dlpi_state_differs(e, "params (subset, weights, samples, function_id)", s->params,
-                                  mine.params);
+        return dlpi_state_differs(e, p->split ? "params (chunk_rows, shuffle_rows)"
+                                              : "params (subset, weights, samples, function_id)",
+                                  s->params, mine.params);
     if (s->window_used > 0 && !p->d.unordered) return dlpi_state_differs(e, "unordered", 1, 0);
     if (p->sampler->sampler.order != DLP_ORDER_BATCHES && s->batch >= most)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
@@ -7792,7 +8235,7 @@ static int dlpi_state_take(dlp_pipe *p) {
     int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
     dlpi_state_books(p, &s);
-    dlpi_state_place(&s, 0, &to);
+    dlpi_state_place(p, &s, 0, &to);
     return dlpi_feed_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
@@ -7853,7 +8296,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 /* Give slot s back to the feeder. */
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    if (p->xfer && slot->dbuf != DLPI_NO_SLOT) {
+    if (p->xfer && slot->dbuf != DLPI_NO_SLOT && p->chunks.preload != DLP_PRELOAD_DEVICE) {
         DLPI_STORE_SEQ(&p->dev_slot[slot->dbuf], 0u); /* C2 -> C2 */
         if (p->xfer->transfer.threaded)
             dlpi_ring_transfer(p->ctl);
@@ -7890,7 +8333,6 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
-    p->seeks = 0;
     p->held[s] = 1;
     p->n_held++;
     p->epoch_now = batch->epoch;
@@ -8082,6 +8524,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 /* The caller leaves this epoch for the one after it. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
+    p->cut.skip = 0;
     p->last_sequence = UINT64_MAX;
     p->win_base = 0;
     memset(p->win, 0, sizeof p->win);
@@ -8098,7 +8541,7 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_end_due = 0;
     dlpi_state_books(p, s);
     pthread_mutex_lock(&dlpi_place_lock);
-    dlpi_state_place(s, p->life, &p->place);
+    dlpi_state_place(p, s, p->life, &p->place);
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, 0)); /* N1 -> N1 */
     dlpi_ring_all(p);
@@ -8124,36 +8567,296 @@ static int dlpi_stream_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+/* The slot of the next batch that is wanted and has not failed. */
+static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
-        uint64_t b;
-        uint32_t s;
         dlpi_bslot *slot;
-        int rc = dlpi_next_take(p, timeout_ms, &b, &s);
+        int rc = dlpi_next_take(p, timeout_ms, b, s);
         if (rc != DLP_OK) return rc;
-        slot = dlpi_slot_at(p, s);
+        slot = dlpi_slot_at(p, *s);
         if (!dlpi_wanted(p->ctl, slot)) { /* of an epoch, or a place, that was left */
-            dlpi_taken(p, b, slot->flags);
-            dlpi_slot_free(p, s);
+            dlpi_taken(p, *b, slot->flags);
+            dlpi_slot_free(p, *s);
             continue;
         }
-        if (dlpi_slot_failed(p, s)) {
+        if (dlpi_slot_failed(p, *s)) {
             dlp_error e;
-            dlpi_slot_error(p, s, &e);
+            dlpi_slot_error(p, *s, &e);
             return dlpi_pipe_fail(p, &e);
         }
-        if (dlpi_slot_ended(p, s)) {
+        if (dlpi_slot_ended(p, *s)) {
             dlpi_epoch_leave(p, slot->epoch);
-            if (dlpi_slot_rows(p, s) == 0) {
-                if ((rc = dlpi_stream_over(p, b, s)) != DLP_OK) return rc;
+            if (dlpi_slot_rows(p, *s) == 0) {
+                if ((rc = dlpi_stream_over(p, *b, *s)) != DLP_OK) return rc;
                 continue;
             }
         }
-        dlpi_deliver(p, b, s, out);
+        p->seeks = 0; /* none of an older life is left */
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
         return DLP_OK;
     }
+}
+
+static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    uint64_t b;
+    uint32_t s;
+    int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
+    return rc;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-cut        CHUNKS LOADED, AND CUT INTO VIEWS
+   The loaders' side is a fetch. The splitter is the caller's: it takes a chunk as dlpi_next takes a
+   batch, and lends views of it. refs counts, for each slot, the views held, and one more while the
+   chunk is being cut. A chunk is taken only when the one before is cut to its end; so each chunk
+   that is out has a view that is held, but for the one just taken, which max_held - 1 others can
+   precede: never more than max_held chunks are out, as many as the pipe has slots for. */
+
+/* A call of load as it is made. */
+typedef struct dlpi_load_call {
+    dlpi_worker *w;
+    uint64_t from; /* place of the first row in the chunk's order */
+    uint64_t at;   /* row of the buffer where they go */
+    dlp_chunk c;
+    void *data[DLP_MAX_FIELDS];
+    dlp_permutation order; /* of a shuffled chunk's rows */
+} dlpi_load_call;
+
+DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
+    const dlpi_load_call *l = c->internal;
+    if (k >= c->count) return UINT64_MAX;
+    return c->chunk_first + (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
+}
+
+DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ...) {
+    const dlpi_load_call *l = c->internal;
+    va_list args;
+    va_start(args, format);
+    dlpi_worker_message(l->w->wb, errnum, format, args);
+    va_end(args);
+    return DLP_ERR_CALLBACK;
+}
+
+/* Load the run of rows that has gathered in l, if any. */
+static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
+    const dlp_pipe *p = l->w->p;
+    const dlpi_chunks *d = &p->chunks;
+    if (l->c.count == 0) return 0;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        uint64_t bytes = p->items.at[f].row_bytes / (uint64_t)p->items.at[f].f.shape[0];
+        l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
+        if (!d->fills_rows) memset(l->data[f], 0, l->c.count * bytes);
+    }
+    l->c.first = dlp_chunk_row(&l->c, 0);
+    return d->load(d->user, &l->c);
+}
+
+/* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
+   rows as that: what batches there are is known in advance. */
+static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
+    const dlp_pipe *p = w->p;
+    bool odd = it->position == dlpi_chunk_odd(p, &w->order, it->epoch);
+    uint64_t rows = dlpi_chunk_size(p, odd ? dlpi_chunk_count(p) - 1 : 0), first;
+    dlpi_load_call l;
+    int rc;
+    l.w = w;
+    l.from = l.at = 0;
+    l.c = (dlp_chunk){.index = it->index, .chunk_rows = dlpi_chunk_size(p, it->index),
+                      .epoch = it->epoch, .seed = it->seed, .attempt = it->attempt,
+                      .n_fields = it->n_fields, .worker = it->worker,
+                      .shuffled = p->split->split.shuffle_rows, .worker_state = it->worker_state,
+                      .data = l.data, .internal = &l};
+    l.c.chunk_first = it->index * p->split->split.chunk_rows;
+    if (l.c.chunk_rows < rows) return DLP_SKIP;
+    if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
+    for (uint64_t j = 0; j < dlpi_chunk_views(p, rows); j++) {
+        uint32_t n = dlpi_chunk_share(p, dlpi_chunk_batch(p, rows, j), &first);
+        first += j * p->split->split.batch_size;
+        if (l.c.count > 0 && first == l.from + l.c.count) {
+            l.c.count += n;
+            continue;
+        }
+        if ((rc = dlpi_load_run(&l, it)) != 0) return rc;
+        l.from = first;
+        l.at = dlpi_chunk_row_at(p, j);
+        l.c.count = n;
+    }
+    return dlpi_load_run(&l, it);
+}
+
+/* The fetch of a pipe of chunks. */
+static int dlpi_chunk_fetch(void *user, dlp_item *it) {
+    dlpi_worker *w = it->internal;
+    const dlp_pipe *p = w->p;
+    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->wb->running) >> 32); /* X2, own */
+    uint64_t *word, key;
+    int rc;
+    DLPI_UNUSED(user);
+    if (p->chunks.preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
+    word = dlpi_chunk_word(p, it->index);
+    key = dlpi_chunk_key(p, s);
+    while (!dlpi_stopped(p)) {
+        uint64_t was = DLPI_LOAD_SEQ(word); /* Q1 <- Q1 */
+        uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
+        if (was & 1) return 0;
+        if (was != 0 && was != key) {
+            /* Y1 <- Y1: another batch loads it, unless that is gone */
+            uint64_t ready = DLPI_LOAD_SEQ(&dlpi_sst_at(p, other, p->work[0])->ready);
+            if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
+                dlpi_nap(200000);
+                continue;
+            }
+        }
+        if (!DLPI_CAS_SEQ(word, &was, key)) continue; /* Q1 -> Q1 */
+        rc = dlpi_chunk_load(w, it);
+        DLPI_STORE_SEQ(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q1 -> Q1 */
+        return rc;
+    }
+    return 0; /* nobody will see it */
+}
+
+/* ---- the splitter ---- */
+
+static void dlpi_cut_drop(dlp_pipe *p, uint32_t s) {
+    if (--p->cut.refs[s] == 0) dlpi_slot_free(p, s);
+}
+
+/* Begin to cut the chunk in slot s. */
+static void dlpi_cut_begin(dlp_pipe *p, uint32_t s) {
+    dlpi_cut *c = &p->cut;
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    bool odd = slot->position == dlpi_chunk_odd(p, &c->order, slot->epoch);
+    c->slot = s;
+    c->refs[s] = 1;
+    c->taken++;
+    c->chunk = dlpi_slot_index(p, s)[0];
+    c->rows = dlpi_chunk_size(p, odd ? dlpi_chunk_count(p) - 1 : 0);
+    c->views = dlpi_chunk_views(p, c->rows);
+    c->batches = dlpi_chunk_before(p, &c->order, slot->epoch, slot->position, &c->position);
+    c->at = c->skip;
+    c->skip = 0;
+    if (p->split->split.shuffle_rows)
+        dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
+}
+
+/* The dataset indices of a view's rows, which are rows [from, from + count) of the chunk's order. */
+static void dlpi_cut_indices(dlp_pipe *p, uint64_t from, uint32_t count, uint64_t *index) {
+    uint64_t first = p->cut.chunk * p->split->split.chunk_rows;
+    bool shuffled = p->split->split.shuffle_rows != 0;
+    if (shuffled) dlp_permutation_block(&p->cut.permutation, from, count, index);
+    for (uint32_t i = 0; i < count; i++) index[i] = first + (shuffled ? index[i] : from + i);
+}
+
+/* Point the fields of view v at row `row` of the chunk. Returns their bytes. */
+static uint64_t dlpi_cut_fields(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t count) {
+    uint32_t s = p->cut.slot;
+    uint64_t sum = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
+        uint64_t unit = d->row_bytes / (uint64_t)d->f.shape[0], at = row * unit;
+        uint8_t *base = p->xfer ? p->dev_data[dlpi_slot_at(p, s)->dbuf * p->batches.n + f]
+                                : dlpi_batch_cell(p, s) + d->offset;
+        bool handle = p->xfer && p->xfer->device.handles;
+        t->data = handle ? base : base + at;
+        t->byte_offset = handle ? at : 0;
+        t->bytes = count * unit;
+        t->shape[0] = count;
+        sum += t->bytes;
+    }
+    return sum;
+}
+
+static uint32_t dlpi_cut_free_view(dlp_pipe *p) {
+    uint32_t v = p->cut.turn;
+    while (p->held[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
+    p->cut.turn = v + 1 == p->n_out ? 0 : v + 1;
+    return v;
+}
+
+/* What states and next_epoch go by, as dlpi_state_note and dlpi_deliver keep it for batches. */
+static void dlpi_cut_note(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
+    bool last = (b->flags & DLP_BATCH_LAST) != 0;
+    p->epoch_now = b->epoch;
+    p->epoch_open = !last;
+    if (last && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
+    p->after_epoch = last ? b->epoch + 1 : b->epoch;
+    p->after_batch = last ? 0 : b->in_epoch + 1;
+    p->after_position = last ? 0 : after;
+}
+
+/* Lend the next view of the chunk that is being cut. */
+static dlp_batch *dlpi_cut_view(dlp_pipe *p) {
+    dlpi_cut *c = &p->cut;
+    const dlpi_bslot *slot = dlpi_slot_at(p, c->slot);
+    uint32_t v = dlpi_cut_free_view(p);
+    uint64_t first, j = c->at++, n = dlpi_chunk_batch(p, c->rows, j);
+    dlp_batch *b = &p->out[v];
+    bool left = DLPI_LOAD_RLX(&slot->dirty) && /* ordered by ready */
+                dlpi_rec_state(dlpi_slot_rec(p, c->slot)[0]) == DLPI_ROW_LEFT;
+    b->count = dlpi_chunk_share(p, n, &first);
+    first += j * p->split->split.batch_size;
+    b->sequence = c->sequence++;
+    b->epoch = slot->epoch;
+    b->in_epoch = c->batches + j;
+    b->position = c->position + first;
+    b->flags = b->in_epoch + 1 == c->per_epoch ? DLP_BATCH_LAST : 0;
+    b->valid = left ? p->ones + c->view_rows : p->ones;
+    b->valid_count = left ? 0 : b->count;
+    b->index = c->index + (size_t)v * c->view_rows;
+    dlpi_cut_indices(p, first, b->count, c->index + (size_t)v * c->view_rows);
+    dlpi_bump(&p->ctl->bytes, dlpi_cut_fields(p, v, dlpi_chunk_row_at(p, j), b->count));
+    dlpi_bump(&p->ctl->items, b->count);
+    dlpi_bump(&p->ctl->views, 1);
+    c->slot_of[v] = c->slot;
+    c->after[v] = c->position + j * p->split->split.batch_size + n;
+    c->refs[c->slot]++;
+    p->held[v] = 1;
+    DLPI_STORE_RLX(&p->ctl->held, ++p->n_held); /* statistics */
+    DLPI_STORE_RLX(&p->ctl->epoch, b->epoch);
+    dlpi_cut_note(p, b, c->after[v]);
+    return b;
+}
+
+/* dlp_pipe_next, where batches are views. */
+static int dlpi_cut_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    dlpi_cut *c = &p->cut;
+    if (c->slot != DLPI_NO_SLOT) {
+        if (!dlpi_wanted(p->ctl, dlpi_slot_at(p, c->slot))) { /* of an epoch, a place, that was left */
+            dlpi_cut_drop(p, c->slot);
+            c->slot = DLPI_NO_SLOT;
+        } else if (p->calls_untimed + 1 >= p->call_clock_every) {
+            dlpi_trainer_step(p, dlpi_now_ns());
+        } else {
+            p->calls_untimed++;
+        }
+    }
+    if (c->slot == DLPI_NO_SLOT) {
+        uint64_t b;
+        uint32_t s;
+        int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+        if (rc != DLP_OK) return rc;
+        dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
+        dlpi_cut_begin(p, s);
+        dlpi_feed_inline(p, 1);
+    }
+    *out = dlpi_cut_view(p);
+    if (c->at == c->views) {
+        dlpi_cut_drop(p, c->slot);
+        c->slot = DLPI_NO_SLOT;
+    }
+    return DLP_OK;
+}
+
+/* The state behind view v. */
+static void dlpi_cut_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
+    const dlp_batch *b = &p->out[v];
+    bool last = (b->flags & DLP_BATCH_LAST) != 0;
+    to->epoch = last ? b->epoch + 1 : b->epoch;
+    to->batch = last ? 0 : b->in_epoch + 1;
+    to->position = last ? 0 : p->cut.after[v];
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -8342,7 +9045,7 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 
 /* The order of kinds in a chain. */
 static int dlpi_kind_rank(int kind) {
-    static const int8_t rank[] = {0, 1, 2, 3, 5, 6, 7, 8, 4}; /* a cache comes behind fetch */
+    static const int8_t rank[] = {0, 1, 2, 3, 5, 6, 7, 8, 4, 9}; /* a cache comes behind fetch */
     return rank[kind];
 }
 
@@ -8358,7 +9061,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
             return dlpi_bad_graph(p, st->name,
                                   "this stage can't follow the one before it; the order is "
                                   "sampler, repeat, fetch, cache, item maps, batch, batch maps, "
-                                  "transfer");
+                                  "transfer, split");
         before = rank;
         visited |= 1u << at;
         if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
@@ -8367,6 +9070,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
         if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
         if (st->kind == DLP_STAGE_CACHE) p->cache_bytes = st->cache.bytes;
+        if (st->kind == DLP_STAGE_SPLIT) p->split = st;
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
@@ -8499,9 +9203,85 @@ static int dlpi_check_stream(dlp_pipe *p) {
             return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
                             "which knows no other item", st->w.on_error);
     }
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].kind == DLP_STAGE_SPLIT)
+            return dlpi_bad_graph(p, p->stages[i].name, "this stage wants to know the number of "
+                                                        "items, and a stream has none");
     if (p->share_bytes == 0) return DLP_OK;
     dlpi_error_set(&p->err, DLP_ERR_UNSUPPORTED, "shm.share", "a stream has no consumers");
     return DLP_ERR_UNSUPPORTED;
+}
+
+/* Can the wiring be cut into views, and into how many? */
+static int dlpi_check_split(dlp_pipe *p) {
+    const dlp_sampler_desc *order = &p->sampler->sampler;
+    dlpi_stage *st = p->split;
+    const dlp_split_desc *d = &st->split;
+    uint64_t n = dlpi_chunk_count(p), world = d->world_size ? d->world_size : 1, odd;
+    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    dlp_error e;
+    if (p->batcher->batching.batch_size != 1 || p->batcher->batching.collate || p->world != 1 ||
+        order->order == DLP_ORDER_BATCHES || p->d.unordered)
+        return dlpi_bad_graph(p, st->name, "a split stage wants items one by one: batch_size 1, no "
+                                           "collate, no batch sampler, no ranks there, in order");
+    DLPI_RANGE(d->chunk_rows, 1, (INT64_C(1) << 48) / (int64_t)n, "chunk_rows",
+               "such that all rows are at most 2^48");
+    if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
+        return dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
+                        (int64_t)d->n_rows);
+    odd = dlpi_chunk_size(p, n - 1);
+    if (odd != d->chunk_rows && (!counted || order->subset))
+        return dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
+    if (dlpi_chunk_views(p, odd) == 0)
+        return dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
+    if (d->batch_size % world != 0 && !d->allow_uneven) {
+        dlpi_error_set(&e, DLP_ERR_ARG, "world_size",
+                       "batch_size %" PRIu32 " can't be divided by world_size %" PRIu64
+                       "; set allow_uneven for ranks of different counts", d->batch_size, world);
+        dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+        return dlpi_pipe_fail(p, &e);
+    }
+    p->cut.view_rows = (uint32_t)((d->batch_size + world - 1) / world);
+    if (p->cut.view_rows > d->chunk_rows) p->cut.view_rows = (uint32_t)d->chunk_rows;
+    p->cut.per_epoch = (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) +
+                       dlpi_chunk_views(p, odd);
+    return DLP_OK;
+}
+
+/* The most rows that this rank has of a chunk. */
+static uint64_t dlpi_split_room(const dlp_split_desc *d) {
+    uint64_t world = d->world_size ? d->world_size : 1, rest = d->chunk_rows % d->batch_size;
+    uint64_t rows = d->chunk_rows / d->batch_size * ((d->batch_size + world - 1) / world);
+    return d->last == DLP_LAST_DROP ? rows : rows + (rest + world - 1) / world;
+}
+
+/* The fields of chunks, and where chunks lie. */
+static int dlpi_split_cells(dlp_pipe *p) {
+    dlpi_stage *st = p->split;
+    uint64_t room = dlpi_split_room(&st->split);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlp_field *d = &p->items.at[f].f;
+        DLPI_RANGE(d->ragged, 0, 0, "fields[].ragged", "0 before a split stage");
+        DLPI_RANGE(d->ndim ? d->shape[0] : 0, (int64_t)room, INT64_MAX, "fields[].shape[0]",
+                   "the rows of a chunk that one rank has");
+    }
+    if (p->chunks.preload == DLP_PRELOAD_CPU) {
+        p->cells = DLPI_CELLS_CHUNK;
+        p->n_cells = (uint32_t)dlpi_chunk_count(p);
+    } else if (p->xfer) { /* what is on the device leaves its cell */
+        p->cells = DLPI_CELLS_TURN;
+        p->cell_end = p->xfer;
+        p->n_cells = p->prefetch;
+    }
+    if (p->chunks.preload) {
+        DLPI_RANGE(dlpi_chunk_count(p), 1, UINT16_MAX, "preload", "of at most 65535 chunks");
+        DLPI_RANGE(p->n_slots, 1, DLPI_PARK, "cpu_buffers",
+                   "together with max_held at most 64 with a preload");
+        DLPI_RANGE(st->split.shuffle_rows, 0, 0, "shuffle_rows",
+                   "0 with a preload: rows stay as they were loaded");
+        DLPI_RANGE(p->fetch->w.on_error, 0, 0, "on_error", "DLP_ON_ERROR_RAISE with a preload");
+    }
+    return DLP_OK;
 }
 
 static int dlpi_check_pipe(dlp_pipe *p) {
@@ -8547,11 +9327,14 @@ static int dlpi_resolve(dlp_pipe *p) {
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
     p->stream = p->fetch->dataset.stream;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
+    if (p->split && !p->stream && (rc = dlpi_check_split(p)) != DLP_OK) return rc;
     p->prefetch = p->d.prefetch_factor ? (uint32_t)p->d.prefetch_factor
                   : dlpi_all_inline(p) ? 1
                                        : 2;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
+    p->n_cells = p->n_slots;
+    p->n_out = p->split ? p->max_held : p->n_slots;
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
     p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
     if (p->window < p->prefetch)
@@ -8571,6 +9354,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++) /* a batch that is half changed is collated again */
         if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
             p->cell_end = p->work[i];
+    if (p->split && (rc = dlpi_split_cells(p)) != DLP_OK) return rc;
     own_fields = p->staged && p->batcher->batching.out_fields != NULL;
     if (own_fields)
         rc = dlpi_fields_init(p, p->batcher->name, &p->batches, p->batcher->batching.out_fields,
@@ -8651,12 +9435,23 @@ static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer *
     return bytes;
 }
 
+/* Valid flags of a batch that has all rows, and, of views, of one that has none. */
+static uint64_t dlpi_ones_bytes(const dlp_pipe *p) {
+    return p->split ? 2 * (uint64_t)p->cut.view_rows : p->batch_rows;
+}
+
+/* What the splitter keeps of each view that can be held. */
+static uint64_t dlpi_view_bytes(const dlp_pipe *p) {
+    return sizeof *p->cut.slot_of + sizeof *p->cut.after + p->cut.view_rows * UINT64_C(8);
+}
+
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t buffers = p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
     uint64_t bytes = sizeof *p + 4096 + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
-    bytes += p->n_slots * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
-    bytes += p->batch_rows + (uint64_t)p->ring + p->global_batch * 8;
+    bytes += p->n_out * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
+    bytes += dlpi_ones_bytes(p) + (uint64_t)p->ring + p->global_batch * 8;
+    if (p->split) bytes += p->n_slots * sizeof *p->cut.refs + p->n_out * dlpi_view_bytes(p);
     bytes += p->prefetch * sizeof(dlpi_cell_use);
     bytes += (buffers * p->batches.n + 1) * sizeof(void *) + (buffers + 1) * sizeof(uint32_t);
     bytes += ((uint64_t)p->n_lanes + 1) * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
@@ -8701,10 +9496,12 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_cache_layout(p);
     if (p->cache_cells > 0) p->off_cache_rec = dlpi_take_bytes(&at, sizeof(dlpi_cache_rec), 8);
     p->off_cache = dlpi_take_bytes(&at, p->cache_cells * p->cache_cell_bytes, 4096);
+    p->resident_bytes = p->chunks.preload ? dlpi_chunk_count(p) * 8 : 0;
+    p->off_resident = dlpi_take_bytes(&at, p->resident_bytes, DLPI_LINE);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
-    p->off_cells = dlpi_take_bytes(&at, p->cell_stride * p->n_slots, 4096);
+    p->off_cells = dlpi_take_bytes(&at, p->cell_stride * p->n_cells, 4096);
     p->region_bytes = (at + 4095) / 4096 * 4096;
     if (p->huge_pages > 0) p->region_bytes = (at + (2u << 20) - 1) >> 21 << 21;
     p->plan_private = dlpi_private_bytes(p);
@@ -8730,12 +9527,15 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = p->cell_stride + p->slot_stride;
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_add(plan, "batch slots: fields", p->n_slots, p->cell_stride);
-    dlpi_plan_add(plan, "batch slots: row records", p->n_slots, p->slot_stride);
+    dlpi_plan_add(plan, p->split ? "CPU chunk buffers" : "batch slots: fields", p->n_cells,
+                  p->cell_stride);
+    dlpi_plan_add(plan, p->split ? "chunk records" : "batch slots: row records", p->n_slots,
+                  p->slot_stride);
+    dlpi_plan_add(plan, "chunks that stay: words", 1, p->resident_bytes);
     dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
     dlpi_plan_add(plan, "cache cells", p->cache_cells, p->cache_cell_bytes);
     if (p->xfer)
-        dlpi_plan_add(plan, "device buffers", (uint64_t)p->xfer->transfer.device_buffers,
+        dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers", (uint64_t)p->xfer->transfer.device_buffers,
                       dlpi_device_bytes(p));
     dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
     dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
@@ -9045,7 +9845,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->threaded = p->sampler->sampler.threaded;
     r->plan_bytes = p->plan_bytes;
     r->global_batch = p->global_batch;
-    r->batches_per_epoch = p->batches_per_epoch;
+    r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
     r->item_cell_stride = p->item_cell_stride;
     r->off_bells = p->off_bells;
@@ -9103,7 +9903,7 @@ static void dlpi_region_init(dlp_pipe *p) {
     if (p->staged)
         dlpi_region_record(r, DLPI_REC_ITEM_CELLS, p->off_item_cells, p->item_cell_stride,
                            p->prefetch);
-    dlpi_region_record(r, DLPI_REC_CELLS, p->off_cells, p->cell_stride, p->n_slots);
+    dlpi_region_record(r, DLPI_REC_CELLS, p->off_cells, p->cell_stride, p->n_cells);
     dlpi_fields_describe(p, (dlpi_field_rec *)(void *)(p->region + p->off_fields));
     dlpi_region_record(r, DLPI_REC_FIELDS, p->off_fields, sizeof(dlpi_field_rec), p->batches.n);
     if (p->share_bytes > 0) dlpi_region_record(r, DLPI_REC_SHARE, p->off_share, p->share_bytes, 1);
@@ -9114,14 +9914,23 @@ static void dlpi_region_init(dlp_pipe *p) {
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
+static bool dlpi_cut_alloc(dlp_pipe *p) {
+    dlpi_cut *c = &p->cut;
+    c->refs = calloc(p->n_slots, sizeof *c->refs);
+    c->slot_of = calloc(p->n_out, sizeof *c->slot_of);
+    c->after = calloc(p->n_out, sizeof *c->after);
+    c->index = calloc((size_t)p->n_out * c->view_rows, sizeof *c->index);
+    return c->refs && c->slot_of && c->after && c->index;
+}
+
 static int dlpi_private_alloc(dlp_pipe *p) {
     size_t lanes = (size_t)p->n_workers + 1;
     uint32_t buffers = p->xfer ? (uint32_t)p->xfer->transfer.device_buffers : 0;
     p->workers = calloc(lanes, sizeof *p->workers);
-    p->out = calloc(p->n_slots, sizeof *p->out);
-    p->out_fields = calloc((size_t)p->n_slots * p->batches.n, sizeof *p->out_fields);
-    p->ones = malloc(p->batch_rows);
-    p->held = calloc(p->n_slots, 1);
+    p->out = calloc(p->n_out, sizeof *p->out);
+    p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
+    p->ones = calloc(dlpi_ones_bytes(p), 1);
+    p->held = calloc(p->n_out, 1);
     p->taken_by_xfer = calloc(p->ring, 1);
     p->feed.ahead_index = malloc((size_t)p->global_batch * 8);
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
@@ -9131,7 +9940,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
     if (p->workers && p->out && p->out_fields && p->ones && p->held &&
         p->taken_by_xfer && p->feed.ahead_index && p->feed.cells && p->dev_data && p->dev_slot &&
-        p->lane_tx && p->lane_rx)
+        p->lane_tx && p->lane_rx && (p->split == NULL || dlpi_cut_alloc(p)))
         return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
@@ -9140,7 +9949,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
 static void dlpi_private_free(dlp_pipe *p) {
     void *all[] = {p->workers,  p->out,           p->out_fields,       p->ones,       p->held,
                    p->taken_by_xfer, p->feed.ahead_index, p->feed.cells, p->dev_data,
-                   p->dev_slot, p->lane_tx,       p->lane_rx};
+                   p->dev_slot, p->lane_tx,       p->lane_rx,        p->cut.refs,  p->cut.slot_of,
+                   p->cut.after, p->cut.index};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -9199,7 +10009,7 @@ static int dlpi_device_start(dlp_pipe *p) {
     if (rc == 0) p->device_open = 1;
     if (rc == 0 && d->register_memory) {
         what = "register_memory";
-        rc = d->register_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_slots);
+        rc = d->register_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_cells);
         p->registered = rc == 0;
     }
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
@@ -9222,7 +10032,7 @@ static void dlpi_device_stop(dlp_pipe *p) {
     for (uint32_t i = 0; i < n; i++)
         if (p->dev_data[i]) d->free(d->user, p->dev_data[i]);
     if (p->registered && d->unregister_memory)
-        d->unregister_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_slots);
+        d->unregister_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_cells);
     if (d->close) d->close(d->user);
     p->device_open = 0;
 }
@@ -9306,7 +10116,7 @@ static void dlpi_live_point(dlp_pipe *p) {
     p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
     p->share = p->share_bytes > 0 ? (dlpi_share *)(void *)(p->region + p->off_share) : NULL;
     p->taken = p->region + p->off_taken;
-    memset(p->ones, 1, p->batch_rows);
+    memset(p->ones, 1, p->split ? p->cut.view_rows : p->batch_rows);
 }
 
 static void dlpi_live_workers(dlp_pipe *p) {
@@ -9317,6 +10127,25 @@ static void dlpi_live_workers(dlp_pipe *p) {
     if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
     p->trainer = &p->workers[p->n_workers];
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
+}
+
+/* The parts of views that stay the same. */
+static void dlpi_cut_init(dlp_pipe *p) {
+    dlpi_cut *c = &p->cut;
+    for (uint32_t v = 0; v < p->n_out; v++) {
+        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
+        dlpi_batch_view_init(p, 0, &p->out[v], t);
+        p->out[v].internal = (void *)(uintptr_t)v;
+        for (uint32_t f = 0; f < p->batches.n; f++) {
+            t[f].ndim = p->batches.at[f].f.ndim; /* the chunk's rows are the view's */
+            for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
+        }
+    }
+    dlpi_order_init(&p->feed.order, &p->sampler->sampler, dlpi_chunk_count(p),
+                    p->region + p->off_table);
+    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p),
+                    p->region + p->off_table);
+    c->slot = DLPI_NO_SLOT;
 }
 
 static int dlpi_live_init(dlp_pipe *p) {
@@ -9350,8 +10179,10 @@ static int dlpi_live_init(dlp_pipe *p) {
             for (uint64_t k = 0; k < n; k++)
                 words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
         }
-        dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
+        if (p->split == NULL)
+            dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
+    if (p->split) dlpi_cut_init(p);
     dlpi_feed_epoch(&p->feed, 0);
     if ((rc = dlpi_lanes_init(p)) != DLP_OK) return rc;
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
@@ -9477,7 +10308,7 @@ static int dlpi_close(dlp_pipe *p) {
     return rc;
 }
 
-/* The caller is done with the batch in slot s. */
+/* The caller is done with the batch in slot s, or with view s. */
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     p->held[s] = 0;
     p->n_held--;
@@ -9486,7 +10317,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         if (p->n_held == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
         return;
     }
-    dlpi_slot_free(p, s);
+    if (p->split) dlpi_cut_drop(p, p->cut.slot_of[s]);
+    else dlpi_slot_free(p, s);
     dlpi_feed_inline(p, dlpi_burst(p));
 }
 
@@ -9594,12 +10426,54 @@ static void dlpi_ready_stats(const dlp_pipe *p, dlp_stats *out) {
     }
 }
 
+/* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
+static void dlpi_chunk_stats(dlp_pipe *p, dlp_chunk_stats *c) {
+    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), ready = 0, used = 0; /* T1 <- T1 */
+    const dlpi_stage *loaded = p->work[p->n_work - 1];
+    c->taken = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, here and below */
+    if (p->view) return;
+    c->preload = p->chunks.preload;
+    c->cpu_buffers = p->n_cells;
+    c->loadable = p->batches_per_epoch;
+    if (tail > 0) c->loadable -= dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch + 1;
+    for (uint64_t b = DLPI_LOAD_ACQ(&p->ctl->base); b < tail; b++) { /* V1 <- V1 */
+        uint32_t s = dlpi_slot_of(p, b);
+        /* Y1 <- Y1 */
+        bool there = dlpi_ready_is(DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, loaded)->ready), b);
+        if (dlpi_ready(p, b, s)) ready++;
+        else if (there) c->cpu_filled++;
+        else c->cpu_loading++;
+    }
+    for (uint32_t s = 0; s < p->n_slots; s++)
+        used += DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->used) != 0;
+    used -= used < c->cpu_loading + c->cpu_filled + ready ? used
+                                                          : c->cpu_loading + c->cpu_filled + ready;
+    c->in_use = used;
+    if (p->xfer == NULL) c->cpu_filled += ready;
+    c->cpu_free = c->cpu_buffers - c->cpu_loading - c->cpu_filled - (p->xfer ? 0 : used);
+    if (p->chunks.preload == DLP_PRELOAD_CPU) {
+        c->cpu_free = c->cpu_buffers;
+        for (uint64_t k = 0; k < c->cpu_buffers; k++)
+            c->cpu_free -= DLPI_LOAD_RLX(dlpi_chunk_word(p, k)) & 1;
+    }
+    if (c->cpu_free > c->cpu_buffers) c->cpu_free = 0; /* read while it changed */
+    if (p->xfer == NULL) return;
+    c->device_buffers = (uint64_t)p->xfer->transfer.device_buffers;
+    for (uint64_t i = 0; i < c->device_buffers; i++)
+        c->device_free += DLPI_LOAD_RLX(&p->dev_slot[i]) == 0;
+    c->device_filled = ready;
+    used = c->device_free + ready + c->in_use;
+    if (p->chunks.preload == DLP_PRELOAD_DEVICE) return;
+    c->device_copying = used < c->device_buffers ? c->device_buffers - used : 0;
+}
+
 static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_ctl *ctl = p->ctl;
     uint64_t hist[DLPI_HIST], n = 0;
     memset(out, 0, sizeof *out);
     out->elapsed_ns = dlpi_stats_now(p) - ctl->started_ns;
-    out->batches = DLPI_LOAD_RLX(&ctl->delivered); /* statistics, here and below */
+    /* statistics, here and below */
+    out->batches = p->split ? DLPI_LOAD_RLX(&ctl->views) : DLPI_LOAD_RLX(&ctl->delivered);
     out->items = DLPI_LOAD_RLX(&ctl->items);
     out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
     out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
@@ -9609,7 +10483,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&p->trainer->wb->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
-    out->batch_size = p->batch_rows;
+    out->batch_size = p->split && !p->view ? p->cut.view_rows : p->batch_rows;
     out->prefetch_factor = p->prefetch;
     out->max_held = p->max_held;
     out->held = (uint32_t)DLPI_LOAD_RLX(&ctl->held);
@@ -9621,6 +10495,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_stats(p, &p->stages[i], &out->stages[i]);
     dlpi_ready_stats(p, out);
     dlpi_cache_stats(p, out);
+    if (p->split) dlpi_chunk_stats(p, &out->chunks);
 }
 
 static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
@@ -9644,6 +10519,428 @@ static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, in
         memcpy(&out[copied++], words, sizeof *out);
     }
     return copied;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
+   Each stage has a clock of its own, which runs slower than time while the cores are too few for
+   all that want them; workers end their work at a reading of their stage's clock. The next event is
+   the end that comes first. Rows of a batch are counted, not told apart: an item stage may begin as
+   many as the stage before has done. */
+
+#define DLPI_SIM_WORKERS 1024
+#define DLPI_SIM_BATCHES 128 /* in flight */
+#define DLPI_SIM_EVENTS 30000
+#define DLPI_SIM_RUN_NS 250.0 /* to claim and complete a run, see dlpi_run_shift */
+
+/* Times of one kind of work: `low` with probability p_low, the slowest hundredth `top`, the others
+   `high`. */
+typedef struct dlpi_sim_times {
+    double mean, low, high, top, p_low;
+    uint64_t drawn; /* so many were drawn */
+} dlpi_sim_times;
+
+typedef struct dlpi_sim_stage {
+    int32_t id;               /* in dlp_stats */
+    uint32_t workers, first;  /* 0: inline; where the work of the first of them is */
+    uint32_t working;         /* of them: a heap */
+    uint64_t low;             /* all batches before it are claimed */
+    bool batches;
+    dlpi_sim_times times;
+    double cpu;               /* share of busy time that is CPU time */
+    double clock, rate;
+    double busy_ns;           /* of all workers */
+    uint32_t n;               /* in work, the trainer too if it is at it */
+    uint32_t rated;           /* of them when the rate was found */
+} dlpi_sim_stage;
+
+typedef struct dlpi_sim_work { /* of a worker, and of the trainer */
+    double end;   /* by its stage's clock */
+    uint32_t batch, stage;
+} dlpi_sim_work;
+
+/* Workers of a stage are all alike: those that work are a heap of their work, the first to end on
+   top. */
+
+#define DLPI_SIM_REST UINT32_MAX
+
+typedef struct dlpi_sim_batch {
+    uint32_t claimed[DLP_MAX_STAGES], done[DLP_MAX_STAGES]; /* runs, of batch stages 1 */
+    bool taken;
+} dlpi_sim_batch;
+
+typedef struct dlpi_sim {
+    dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last of them: the trainer's steps */
+    uint32_t n_stages, n_workers;
+    uint32_t runs, rows_a_run, claims_a_run; /* runs of a batch; a run may stand for several */
+    uint32_t prefetch, cpus, rows;
+    bool unordered;
+    uint64_t base, fed, taken, ended; /* batches; all before base are taken */
+    double now, wait_ns, cpu_ns;
+    double use; /* cores in use */
+    dlpi_sim_work trainer;
+    dlpi_sim_work worker[DLPI_SIM_WORKERS];
+    dlpi_sim_batch batch[DLPI_SIM_BATCHES];
+} dlpi_sim;
+
+/* The split between low and high that gives the mean; where none does, all are scaled. */
+static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double p95, double p99) {
+    double is;
+    memset(t, 0, sizeof *t);
+    t->mean = t->low = t->high = t->top = mean;
+    t->p_low = 0.5;
+    if (!(p50 > 0) || p99 < 1.1 * p50) return;
+    t->low = p50;
+    t->high = p95 > p50 ? p95 : p50;
+    t->top = p99 > p95 ? p99 : p95;
+    if (t->high > t->low) t->p_low = (0.99 * t->high + 0.01 * t->top - mean) / (t->high - t->low);
+    if (!(t->p_low > 0.5)) t->p_low = 0.5;
+    if (t->p_low > 0.99) t->p_low = 0.99;
+    is = t->p_low * t->low + (0.99 - t->p_low) * t->high + 0.01 * t->top;
+    t->low *= mean / is;
+    t->high *= mean / is;
+    t->top *= mean / is;
+}
+
+/* One in each 64th of the distribution, in an order that changes with each 64 draws: so that a few
+   hundred have the right mean. */
+static double dlpi_sim_draw(dlpi_sim_times *t, uint32_t salt) {
+    uint64_t n = t->drawn++, turn = dlpi_mix((n >> 6) * DLPI_GOLDEN + salt);
+    uint64_t part = (((n ^ turn) & 63) * (turn >> 8 | 1) + (turn >> 32)) & 63;
+    double within = (double)(dlpi_mix(n + turn) >> 40) / 16777216.0;
+    double u = ((double)part + within) / 64;
+    return u < t->p_low ? t->low : u < 0.99 ? t->high : t->top;
+}
+
+/* What a run of rows takes, or a batch in a batch stage. */
+static double dlpi_sim_takes(const dlpi_sim *m, dlpi_sim_stage *g) {
+    uint32_t n = g->batches ? 1 : m->rows_a_run, drawn = n < 64 ? n : 64;
+    double sum = 0;
+    for (uint32_t i = 0; i < drawn; i++) sum += dlpi_sim_draw(&g->times, (uint32_t)g->id);
+    return sum * n / drawn + (g->batches ? 0 : DLPI_SIM_RUN_NS * m->claims_a_run);
+}
+
+/* --- Cores --- */
+
+/* Cores in use where work on a core takes `slow` times as long. */
+static double dlpi_sim_use(const dlpi_sim *m, double slow) {
+    double use = 0;
+    for (uint32_t k = 0; k <= m->n_stages; k++) {
+        const dlpi_sim_stage *g = &m->stage[k];
+        use += g->n * g->cpu / (1 - g->cpu + g->cpu * slow);
+    }
+    return use;
+}
+
+/* How fast each stage's clock runs with the work that there is now. */
+static void dlpi_sim_rates(dlpi_sim *m) {
+    double use, least = 1, most = 1, slow = 1;
+    bool same = true;
+    for (uint32_t k = 0; k <= m->n_stages; k++) {
+        same = same && m->stage[k].rated == m->stage[k].n;
+        m->stage[k].rated = m->stage[k].n;
+    }
+    if (same) return;
+    use = dlpi_sim_use(m, 1);
+    m->use = use < m->cpus ? use : m->cpus;
+    if (use > m->cpus) {
+        while (dlpi_sim_use(m, most) > m->cpus) most *= 2;
+        for (int i = 0; i < 12; i++) {
+            slow = (least + most) / 2;
+            if (dlpi_sim_use(m, slow) > m->cpus) least = slow;
+            else most = slow;
+        }
+    }
+    for (uint32_t k = 0; k <= m->n_stages; k++)
+        m->stage[k].rate = 1 / (1 - m->stage[k].cpu + m->stage[k].cpu * slow);
+}
+
+/* --- Work --- */
+
+static dlpi_sim_batch *dlpi_sim_at(dlpi_sim *m, uint64_t b) {
+    return &m->batch[b % DLPI_SIM_BATCHES];
+}
+
+static uint32_t dlpi_sim_units(const dlpi_sim *m, uint32_t k) {
+    return m->stage[k].batches ? 1 : m->runs;
+}
+
+/* Runs of a batch that stage k may have claimed by now. */
+static uint32_t dlpi_sim_open(const dlpi_sim *m, const dlpi_sim_batch *b, uint32_t k) {
+    if (k == 0) return dlpi_sim_units(m, k);
+    if (!m->stage[k].batches) return b->done[k - 1];
+    return b->done[k - 1] == dlpi_sim_units(m, k - 1);
+}
+
+static bool dlpi_sim_complete(const dlpi_sim *m, const dlpi_sim_batch *b) {
+    return b->done[m->n_stages - 1] == dlpi_sim_units(m, m->n_stages - 1);
+}
+
+/* Begin the oldest work that there is for stage k. */
+static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
+    dlpi_sim_stage *g = &m->stage[k];
+    if (g->low < m->base) g->low = m->base;
+    while (g->low < m->fed && dlpi_sim_at(m, g->low)->claimed[k] == dlpi_sim_units(m, k)) g->low++;
+    for (uint64_t i = g->low; i < m->fed; i++) {
+        dlpi_sim_batch *b = dlpi_sim_at(m, i);
+        if (b->claimed[k] >= dlpi_sim_open(m, b, k)) continue;
+        b->claimed[k]++;
+        g->n++;
+        w->end = g->clock + dlpi_sim_takes(m, g);
+        w->batch = (uint32_t)(i % DLPI_SIM_BATCHES);
+        w->stage = k;
+        return true;
+    }
+    return false;
+}
+
+static void dlpi_sim_feed(dlpi_sim *m) {
+    while (m->fed - m->taken < m->prefetch && m->fed - m->base < DLPI_SIM_BATCHES)
+        memset(dlpi_sim_at(m, m->fed++), 0, sizeof *m->batch);
+}
+
+/* The trainer wants a batch: takes one, or works for inline stages, the last first. */
+static void dlpi_sim_next(dlpi_sim *m) {
+    dlpi_sim_stage *steps = &m->stage[m->n_stages];
+    for (uint64_t i = m->base; i < m->fed; i++) {
+        dlpi_sim_batch *b = dlpi_sim_at(m, i);
+        if (!b->taken && dlpi_sim_complete(m, b)) {
+            b->taken = true;
+            m->taken++;
+            while (m->base < m->fed && dlpi_sim_at(m, m->base)->taken) m->base++;
+            dlpi_sim_feed(m);
+            m->trainer.stage = m->n_stages;
+            m->trainer.end = steps->clock;
+            if (steps->times.mean > 0) m->trainer.end += dlpi_sim_draw(&steps->times, 77);
+            steps->n++;
+            return;
+        }
+        if (!m->unordered) break;
+    }
+    for (uint32_t k = m->n_stages; k-- > 0;)
+        if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, &m->trainer)) return;
+}
+
+static void dlpi_sim_push(dlpi_sim *m, dlpi_sim_stage *g, const dlpi_sim_work *w) {
+    dlpi_sim_work *heap = &m->worker[g->first];
+    uint32_t i = g->working++;
+    for (; i > 0 && heap[(i - 1) / 2].end > w->end; i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
+    heap[i] = *w;
+}
+
+/* Take off the top. */
+static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
+    dlpi_sim_work *heap = &m->worker[g->first], last = heap[--g->working];
+    uint32_t i = 0, child;
+    for (; (child = 2 * i + 1) < g->working; i = child) {
+        if (child + 1 < g->working && heap[child + 1].end < heap[child].end) child++;
+        if (heap[child].end >= last.end) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = last;
+}
+
+/* Give work to all who rest. */
+static void dlpi_sim_dispatch(dlpi_sim *m) {
+    dlpi_sim_work w;
+    if (m->trainer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
+    for (uint32_t k = 0; k < m->n_stages; k++) {
+        dlpi_sim_stage *g = &m->stage[k];
+        while (g->working < g->workers && dlpi_sim_begin(m, k, &w)) dlpi_sim_push(m, g, &w);
+    }
+}
+
+/* Whose work ends first, and after what time. NULL: nobody works. */
+static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
+    const dlpi_sim_work *first = NULL;
+    for (uint32_t k = 0; k <= m->n_stages; k++) {
+        const dlpi_sim_work *w = k == m->n_stages ? &m->trainer : &m->worker[m->stage[k].first];
+        double left;
+        if (k == m->n_stages ? w->stage == DLPI_SIM_REST : m->stage[k].working == 0) continue;
+        left = (w->end - m->stage[w->stage].clock) / m->stage[w->stage].rate;
+        if (first != NULL && left >= *after) continue;
+        first = w;
+        *after = left > 0 ? left : 0;
+    }
+    return first;
+}
+
+/* One event. Returns false where nothing can happen any more. */
+static bool dlpi_sim_event(dlpi_sim *m) {
+    double after = 0;
+    const dlpi_sim_work *w;
+    dlpi_sim_stage *g;
+    dlpi_sim_rates(m);
+    if ((w = dlpi_sim_first(m, &after)) == NULL) return false;
+    m->now += after;
+    m->cpu_ns += m->use * after;
+    if (m->trainer.stage != m->n_stages) m->wait_ns += after;
+    for (uint32_t k = 0; k <= m->n_stages; k++) {
+        g = &m->stage[k];
+        g->clock += g->rate * after;
+        g->busy_ns += g->n * after;
+    }
+    g = &m->stage[w->stage];
+    g->n--;
+    if (w->stage == m->n_stages) m->ended++;
+    else m->batch[w->batch].done[w->stage]++;
+    if (w == &m->trainer) m->trainer.stage = DLPI_SIM_REST;
+    else dlpi_sim_pop(m, g);
+    dlpi_sim_dispatch(m);
+    return true;
+}
+
+/* --- Out of a measured pipe --- */
+
+static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stats *g, uint32_t i) {
+    int32_t n = d->workers[i];
+    if (n == 0 && g->kind == DLP_STAGE_FETCH) n = d->num_workers;
+    if (n == 0 && g->kind == DLP_STAGE_BATCH) n = d->batch_workers;
+    if (n == 0) n = g->workers;
+    return n > 0 ? (uint32_t)n : 0;
+}
+
+/* Cores that were busy while it was measured. */
+static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle) {
+    double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
+    for (uint32_t i = 0; i < s->n_stages; i++) cpu += (double)s->stages[i].cpu_ns;
+    return ns > 0 ? cpu / ns : 0;
+}
+
+/* A stage as measured. Where all cores were busy, one that computes was kept waiting for them: then
+   its CPU time is what it takes. */
+static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
+    double busy = (double)g->busy_ns, cpu = (double)g->cpu_ns, scale = 1;
+    double mean = busy / (double)g->items;
+    to->batches = g->unit_is_batch != 0;
+    to->cpu = g->cpu_ns == 0 || cpu > busy ? 1 : cpu / busy; /* not known: as if it computed */
+    if (full && to->cpu > 0.3) {
+        scale = to->cpu;
+        to->cpu = 1;
+    }
+    dlpi_sim_times_of(&to->times, mean * scale, (double)g->p50_ns * scale,
+                      (double)g->p95_ns * scale, (double)g->p99_ns * scale);
+}
+
+static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
+    dlpi_sim_stage *steps;
+    bool idle = d->step_idle != 0, full;
+    for (uint32_t i = 0; i < s->n_stages; i++) idle |= s->stages[i].kind == DLP_STAGE_TRANSFER;
+    full = dlpi_sim_measured_cores(s, idle) > 0.9 * (s->cpus ? s->cpus : 1);
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        dlpi_sim_stage *to = &m->stage[m->n_stages];
+        if (g->items == 0 || g->busy_ns == 0 || g->kind < DLP_STAGE_FETCH) continue;
+        dlpi_sim_stage_of(to, g, full);
+        to->id = (int32_t)i;
+        to->workers = dlpi_sim_workers(d, g, i);
+        to->first = m->n_workers;
+        if (to->workers > DLPI_SIM_WORKERS - m->n_workers) return DLP_ERR_ARG;
+        m->n_workers += to->workers;
+        m->n_stages++;
+    }
+    if (m->n_stages == 0) return DLP_ERR_STATE;
+    steps = &m->stage[m->n_stages];
+    if (d->step_ns == 0)
+        dlpi_sim_times_of(&steps->times, (double)s->step_ns / (double)s->batches,
+                          (double)s->step_p50_ns, (double)s->step_p95_ns, (double)s->step_p95_ns);
+    else dlpi_sim_times_of(&steps->times, d->step_ns > 0 ? (double)d->step_ns : 0, 0, 0, 0);
+    steps->cpu = idle ? 0 : 1;
+    return DLP_OK;
+}
+
+/* Runs as dlpi_run_shift makes them; then fewer and longer ones, so that `batches` stay within the
+   events that a simulation may have. */
+static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
+    const dlpi_sim_stage *g = &m->stage[0];
+    uint32_t at_once = g->workers < m->cpus ? g->workers : m->cpus, shift = 0;
+    uint64_t most = DLPI_SIM_EVENTS / (batches * m->n_stages) + 1;
+    while (shift < DLPI_RUN_SHIFT_MAX && g->times.mean * (double)(2u << shift) <= 8000 &&
+           (2u << shift) * at_once <= m->rows)
+        shift++;
+    m->rows_a_run = 1u << shift;
+    m->claims_a_run = 1;
+    if (m->rows_a_run > m->rows) m->rows_a_run = m->rows;
+    while ((m->rows + m->rows_a_run - 1) / m->rows_a_run > most) {
+        m->rows_a_run *= 2;
+        m->claims_a_run *= 2;
+    }
+    m->runs = (m->rows + m->rows_a_run - 1) / m->rows_a_run;
+}
+
+static bool dlpi_sim_range(const dlp_predict_desc *d) {
+    bool ok = d->num_workers >= DLP_NONE && d->batch_workers >= DLP_NONE &&
+              d->num_workers <= DLP_MAX_WORKERS && d->batch_workers <= DLP_MAX_WORKERS &&
+              d->step_ns >= DLP_NONE;
+    for (int i = 0; i < DLP_MAX_STAGES; i++)
+        ok = ok && d->workers[i] >= DLP_NONE && d->workers[i] <= DLP_MAX_WORKERS;
+    return ok;
+}
+
+static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
+    int rc;
+    memset(m, 0, sizeof *m);
+    if (s->n_stages > DLP_MAX_STAGES || s->cpus > 65536 || d->cpus > 65536) return DLP_ERR_ARG;
+    if (s->batches <= s->prefetch_factor || s->items == 0) return DLP_ERR_STATE;
+    m->cpus = d->cpus ? d->cpus : s->cpus ? s->cpus : 1;
+    m->prefetch = d->prefetch_factor ? d->prefetch_factor : s->prefetch_factor;
+    if (m->prefetch < 1) m->prefetch = 1;
+    if (m->prefetch > DLPI_SIM_BATCHES) m->prefetch = DLPI_SIM_BATCHES;
+    m->rows = (uint32_t)((s->items + s->batches / 2) / s->batches);
+    if (m->rows < 1) m->rows = 1;
+    if (m->rows > 1u << 20) m->rows = 1u << 20;
+    m->unordered = d->unordered != 0;
+    if ((rc = dlpi_sim_stages(m, s, d)) != DLP_OK) return rc;
+    for (uint32_t k = 0; k <= m->n_stages; k++) m->stage[k].rated = UINT32_MAX;
+    m->trainer.stage = DLPI_SIM_REST;
+    return DLP_OK;
+}
+
+static void dlpi_sim_result(const dlpi_sim *m, double from, uint64_t batches, dlp_predict *out) {
+    double ns = m->now - from > 0 ? m->now - from : 1;
+    memset(out, 0, sizeof *out);
+    out->batches_per_s = (double)batches * 1e9 / ns;
+    out->items_per_s = out->batches_per_s * m->rows;
+    out->wait_share = m->wait_ns / ns;
+    out->cores = m->cpu_ns / ns;
+    out->batches = m->ended;
+    for (uint32_t k = 0; k < m->n_stages; k++) {
+        const dlpi_sim_stage *g = &m->stage[k];
+        out->busy_share[g->id] = g->busy_ns / (ns * (g->workers ? g->workers : 1));
+    }
+}
+
+/* Enough batches for 4,096 items, and to fill the pipe four times; a quarter are the start-up. */
+static uint64_t dlpi_sim_batches(const dlpi_sim *m) {
+    uint64_t n = 4096 / m->rows < 64 ? 64 : 4096 / m->rows;
+    return n > UINT64_C(4) * m->prefetch ? n : UINT64_C(4) * m->prefetch;
+}
+
+DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *what_if,
+                             dlp_predict *out) {
+    static const dlp_predict_desc as_measured;
+    const dlp_predict_desc *d = what_if ? what_if : &as_measured;
+    dlpi_sim m;
+    uint64_t batches, warm;
+    double from = 0;
+    int rc;
+    if (measured == NULL || out == NULL || !dlpi_sim_range(d)) return DLP_ERR_ARG;
+    if ((rc = dlpi_sim_init(&m, measured, d)) != DLP_OK) return rc;
+    batches = dlpi_sim_batches(&m);
+    warm = batches / 4;
+    dlpi_sim_runs(&m, batches);
+    dlpi_sim_feed(&m);
+    dlpi_sim_dispatch(&m);
+    while (m.ended < batches) {
+        uint64_t before = m.ended;
+        if (!dlpi_sim_event(&m)) return DLP_ERR_ARG;
+        if (m.ended == before || m.ended != warm) continue;
+        from = m.now; /* the start-up is over */
+        m.wait_ns = m.cpu_ns = 0;
+        for (uint32_t k = 0; k < m.n_stages; k++) m.stage[k].busy_ns = 0;
+    }
+    dlpi_sim_result(&m, from, batches - warm, out);
+    return DLP_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9942,7 +11239,9 @@ static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dl
     void *was;
     int rc = c->call.ctx_push(c->context);
     if (rc != 0) return dlpi_cuda_fail(c, rc, "cuCtxPushCurrent", DLP_ERR_DEVICE, "", err);
-    rc = c->call.event_record(c->readers[buffer], stream);
+    if (c->gpu.due[buffer]) /* of another view of the same chunk: behind both */
+        rc = c->call.stream_wait(stream, c->readers[buffer], 0);
+    if (rc == 0) rc = c->call.event_record(c->readers[buffer], stream);
     c->call.ctx_pop(&was);
     if (rc != 0) return dlpi_cuda_fail(c, rc, "cuEventRecord", DLP_ERR_DEVICE, "stream", err);
     c->gpu.due[buffer] = 1;
@@ -10045,7 +11344,7 @@ DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error
     }
     *out = (dlp_device){c->gpu.name,          dlpi_cuda_open,  dlpi_gpu_leave, dlpi_cuda_register,
                         dlpi_cuda_unregister, dlpi_cuda_alloc, dlpi_cuda_free, dlpi_cuda_copy,
-                        dlpi_cuda_record,     dlpi_cuda_done,  c};
+                        dlpi_cuda_record,     dlpi_cuda_done,  c,            0};
     return DLP_OK;
 }
 
@@ -10263,6 +11562,11 @@ static int dlpi_cl_release_after(void *user, uint32_t buffer, void *queue, dlp_e
     int32_t rc;
     if (queue == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "stream", "the queue is NULL");
     rc = c->call.marker(queue, 0, NULL, &event);
+    if (rc == 0 && c->readers[buffer]) { /* of another view of the same chunk: behind both */
+        void *both[2] = {event, c->readers[buffer]};
+        rc = c->call.marker(queue, 2, both, &event);
+        c->call.event_release(both[0]);
+    }
     if (rc != 0)
         return dlpi_cl_fail(rc, "clEnqueueMarkerWithWaitList", DLP_ERR_DEVICE, "stream", err);
     if ((rc = c->call.flush(queue)) != 0) {
@@ -10390,7 +11694,7 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
     }
     *out = (dlp_device){c->gpu.name,   dlpi_cl_open, dlpi_gpu_leave, NULL,
                         NULL,          dlpi_cl_alloc, dlpi_cl_free,  dlpi_cl_copy,
-                        dlpi_cl_record, dlpi_cl_done, c};
+                        dlpi_cl_record, dlpi_cl_done, c, 1};
     return DLP_OK;
 }
 
@@ -10438,6 +11742,13 @@ DLPDEF int dlp_device_close(dlp_device *device) {
     return DLP_OK;
 }
 
+/* The number of the events of the buffer that batch s (of a split pipe, view s) lies in. */
+__attribute__((unused)) /* without these devices */
+static uint32_t dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
+    uint32_t slot = p->split ? p->cut.slot_of[s] : s;
+    return p->chunks.preload == DLP_PRELOAD_DEVICE ? slot : dlpi_slot_at(p, slot)->dbuf;
+}
+
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {
     uint32_t s;
     int rc = DLP_OK, make;
@@ -10446,18 +11757,18 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     if (p->view) return dlpi_error_set(err, DLP_ERR_STATE, "", "this is a view of a pipe");
     if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
     s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_slots || batch != &p->out[s] || !p->held[s])
+    if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
     make = p->xfer ? dlpi_gpu_make(&p->xfer->device) : 0;
     if (make == 0)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "the pipe's device is none of these");
 #ifdef DLPIPE_CUDA
     if (make == 1)
-        rc = dlpi_cuda_release_after(p->xfer->device.user, dlpi_slot_at(p, s)->dbuf, stream, err);
+        rc = dlpi_cuda_release_after(p->xfer->device.user, dlpi_release_buffer(p, s), stream, err);
 #endif
 #ifdef DLPIPE_OPENCL
     if (make == 2)
-        rc = dlpi_cl_release_after(p->xfer->device.user, dlpi_slot_at(p, s)->dbuf, stream, err);
+        rc = dlpi_cl_release_after(p->xfer->device.user, dlpi_release_buffer(p, s), stream, err);
 #endif
     DLPI_UNUSED(stream);
     if (rc != DLP_OK) return rc;
@@ -10551,7 +11862,7 @@ static int dlpi_lent_close(dlp_pipe *p) {
     if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
     pthread_mutex_lock(&dlpi_lent_lock);
     p->lent_closed = 1;
-    for (uint32_t s = 0; s < p->n_slots; s++)
+    for (uint32_t s = 0; s < p->n_out; s++)
         if (p->lent[s].lent && p->lent[s].tensors == 0) dlpi_lent_drop(p, s);
     last = p->n_held == 0;
     pthread_mutex_unlock(&dlpi_lent_lock);
@@ -10599,6 +11910,7 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor 
     out->lanes = 1;
     out->shape = x->shape;
     out->strides = x->strides;
+    out->byte_offset = t->byte_offset;
 }
 
 /* Lend a batch, or lend it once more. */
@@ -10609,9 +11921,9 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_
     if (p->view || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_slots || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
+    if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
     if (field < 0 || (uint32_t)field >= batch->n_fields) return DLP_ERR_ARG;
-    if (p->lent == NULL && (p->lent = calloc(p->n_slots, sizeof *p->lent)) == NULL)
+    if (p->lent == NULL && (p->lent = calloc(p->n_out, sizeof *p->lent)) == NULL)
         return DLP_ERR_MEMORY;
     if ((x = calloc(1, sizeof *x)) == NULL) return DLP_ERR_MEMORY;
     x->p = p;
@@ -11707,6 +13019,22 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
     return dlpi_added(p, st);
 }
 
+DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, DLP_STAGE_SPLIT, "split", NULL)) == NULL) return dlpi_add_refused(p);
+    DLPI_RANGE(desc->chunk_rows, 1, INT64_C(1) << 48, "chunk_rows", "1..2^48");
+    DLPI_RANGE(desc->n_rows, 0, INT64_C(1) << 48, "n_rows", "0..2^48");
+    DLPI_RANGE(desc->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
+    DLPI_RANGE(desc->last, 0, 1, "last", "DLP_LAST_SHORT or DLP_LAST_DROP");
+    DLPI_RANGE(desc->shuffle_rows, 0, 1, "shuffle_rows", "0 or 1");
+    DLPI_RANGE(desc->allow_uneven, 0, 1, "allow_uneven", "0 or 1");
+    DLPI_RANGE(desc->rank, 0, desc->world_size ? (int64_t)desc->world_size - 1 : 0, "rank",
+               "0..world_size - 1");
+    st->split = *desc;
+    return dlpi_added(p, st);
+}
+
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
     if (p == NULL) return DLP_ERR_ARG;
     if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
@@ -11774,7 +13102,7 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    return dlpi_next(p, out, timeout_ms);
+    return p->split ? dlpi_cut_next(p, out, timeout_ms) : dlpi_next(p, out, timeout_ms);
 }
 
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
@@ -11783,7 +13111,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_slots || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
+    if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
     if (p->lent) return dlpi_lent_release(p, s);
     dlpi_give_back(p, s);
     return DLP_OK;
@@ -11828,17 +13156,23 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
 
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
     dlpi_state s;
-    uint64_t most;
+    uint64_t most, view, rows;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     most = p->samples / p->global_batch;
-    if (p->batches_per_epoch != UINT64_MAX) most = p->batches_per_epoch;
+    if (p->batches_per_epoch != UINT64_MAX) most = dlpi_epoch_batches(p);
     if (epoch >= DLPI_MAX_EPOCH || batch >= most) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;
     s.position = p->sampler->sampler.order == DLP_ORDER_BATCHES ? 0 : batch * p->global_batch;
+    if (p->split) {
+        dlpi_order order = p->cut.order;
+        uint64_t at = dlpi_chunk_find(p, &order, epoch, batch, &view);
+        dlpi_chunk_before(p, &order, epoch, at, &rows);
+        s.position = rows + view * p->split->split.batch_size;
+    }
     s.check = dlpi_state_check(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);
@@ -11878,10 +13212,11 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* who is how far? */
     if (batch != NULL) {
         slot = (uint32_t)(uintptr_t)batch->internal;
-        if (slot >= p->n_slots || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
+        if (slot >= p->n_out || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
     }
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered) dlpi_state_now(p, &s);
+    else if (p->split) dlpi_cut_state(p, slot, &s);
     else dlpi_state_after(p, slot, batch->flags, &s);
     s.check = dlpi_state_check(&s);
     memset(out, 0, sizeof *out);
@@ -11891,7 +13226,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
 
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
     if (p == NULL || !p->started || p->batches_per_epoch == UINT64_MAX) return -1;
-    return (int64_t)p->batches_per_epoch;
+    return (int64_t)dlpi_epoch_batches(p);
 }
 
 DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
@@ -12051,6 +13386,185 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
     }
     *out = p;
     return DLP_OK;
+}
+
+/* ---- chunks ---- */
+
+static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
+    dlpi_stage named, *st = &named;
+    uint64_t held = d->pipe.max_held > 0 ? (uint64_t)d->pipe.max_held : 1;
+    memset(&named, 0, sizeof named);
+    dlpi_copy_text(named.name, sizeof named.name, "load");
+    if (d->load == NULL) return dlpi_bad(p, st->name, "load", "a function", 0);
+    DLPI_RANGE(d->n_items, 1, INT64_C(1) << 48, "n_items", "1..2^48");
+    DLPI_RANGE(d->chunk_rows, 1, INT64_C(1) << 46, "chunk_rows", "1..2^46");
+    DLPI_RANGE(d->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
+    DLPI_RANGE(d->last, 0, 1, "last", "DLP_LAST_SHORT or DLP_LAST_DROP");
+    DLPI_RANGE(d->n_fields, 1, DLP_MAX_FIELDS, "n_fields", "1..16");
+    if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
+    for (uint32_t f = 0; f < d->n_fields; f++) {
+        DLPI_RANGE(d->fields[f].ndim, 0, DLP_MAX_DIMS - 2, "fields[].ndim", "0..6");
+        DLPI_RANGE(d->fields[f].ragged, 0, 0, "fields[].ragged", "0");
+    }
+    DLPI_RANGE(d->fills_rows, 0, 1, "fills_rows", "0 or 1");
+    DLPI_RANGE(d->shuffle_chunks, 0, 1, "shuffle_chunks", "0 or 1");
+    DLPI_RANGE(d->shuffle_rows, 0, 1, "shuffle_rows", "0 or 1");
+    DLPI_RANGE(d->preload, 0, DLP_PRELOAD_AUTO, "preload", "DLP_PRELOAD_*");
+    DLPI_RANGE(d->pass, 0, DLP_PASS_PREDICT, "pass", "DLP_PASS_*");
+    DLPI_RANGE(d->cpu_buffers, 0, 4096, "cpu_buffers", "0..4096");
+    if (d->cpu_buffers != 0 && d->device == NULL)
+        DLPI_RANGE(d->cpu_buffers, (int64_t)held + 1, 4096, "cpu_buffers",
+                   "at least max_held + 1 without a device");
+    DLPI_RANGE(d->transfer_threaded, DLP_NONE, 0, "transfer_threaded", "0 or DLP_NONE");
+    DLPI_RANGE(d->pipe.prefetch_factor, 0, 0, "pipe.prefetch_factor", "0: cpu_buffers says it");
+    return DLP_OK;
+}
+
+/* The order and the counts of a pass. */
+static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler,
+                             dlp_repeat_desc *repeat, dlp_split_desc *split) {
+    bool train = d->pass == DLP_PASS_TRAIN;
+    *split = (dlp_split_desc){d->chunk_rows, d->n_items, d->batch_size,
+                              train ? d->last : DLP_LAST_SHORT, train ? d->shuffle_rows : 0,
+                              d->rank, d->world_size, d->allow_uneven};
+    memset(sampler, 0, sizeof *sampler);
+    sampler->seed = d->seed;
+    if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
+    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end};
+}
+
+/* A chunk's fields: one more dimension before a row's. */
+static void dlpi_chunks_fields(const dlp_chunks_desc *d, const dlp_split_desc *split,
+                               dlp_field *out) {
+    uint64_t room = dlpi_split_room(split);
+    for (uint32_t f = 0; f < d->n_fields; f++) {
+        out[f] = d->fields[f];
+        out[f].ndim = d->fields[f].ndim + 1;
+        out[f].shape[0] = room ? (int64_t)room : 1;
+        for (int i = 0; i < d->fields[f].ndim; i++) out[f].shape[i + 1] = d->fields[f].shape[i];
+    }
+}
+
+static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
+    dlp_field fields[DLP_MAX_FIELDS];
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_split_desc split;
+    dlp_dataset chunks = {
+        .fields = fields, .n_fields = d->n_fields, .fills_rows = 1, .fetch = dlpi_chunk_fetch};
+    dlp_fetch_desc fetch = {&chunks, d->workers};
+    dlp_batch_desc batch;
+    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded == 0};
+    int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    dlp_stage at[6];
+    int n = 0;
+    dlpi_chunks_pass(d, &sampler, &repeat, &split);
+    dlpi_chunks_fields(d, &split, fields);
+    chunks.n_items = (d->n_items - 1) / d->chunk_rows + 1;
+    if (split.last == DLP_LAST_DROP && chunks.n_items > 1 &&
+        d->n_items - (chunks.n_items - 1) * d->chunk_rows < d->batch_size)
+        split.n_rows = --chunks.n_items * d->chunk_rows; /* the last chunk has no batch */
+    if (fetch.workers.name == NULL) fetch.workers.name = "load";
+    memset(&batch, 0, sizeof batch);
+    batch.batch_size = 1;
+    p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
+    if (d->device == NULL) p->d.prefetch_factor -= held;
+    p->chunks = (dlpi_chunks){d->load, d->user, preload, (int)d->fills_rows};
+    at[n++] = dlp_pipe_add_sampler(p, &sampler);
+    at[n++] = dlp_pipe_add_repeat(p, &repeat);
+    at[n++] = dlp_pipe_add_fetch(p, &fetch);
+    at[n++] = dlp_pipe_add_batch(p, &batch);
+    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &transfer);
+    at[n++] = dlp_pipe_add_split(p, &split);
+    for (int i = 0; i < n; i++)
+        if (at[i] < 0) return at[i];
+    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
+        return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
+    if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
+        p->stages[at[4]].transfer.device_buffers = (int32_t)chunks.n_items;
+    return DLP_OK;
+}
+
+/* Is there a preload that DLP_PRELOAD_AUTO may choose? */
+static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
+    dlp_plan plan;
+    return d->pipe.limit_bytes > 0 && dlpi_chunks_wire(p, d, preload) == DLP_OK &&
+           dlp_pipe_plan(p, &plan) == DLP_OK && plan.total_bytes <= d->pipe.limit_bytes;
+}
+
+/* Open and wire it with this preload; *fits: whether that may be chosen of several. */
+static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, int preload, bool *fits,
+                           dlp_error *err) {
+    dlp_pipe *p;
+    int rc = dlp_pipe_open(&p, &d->pipe, err);
+    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
+        if (fits) *fits = dlpi_chunks_fit(p, d, preload);
+        else rc = dlpi_chunks_wire(p, d, preload);
+    }
+    *out = p;
+    return rc;
+}
+
+DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_pipe *p = NULL;
+    int rc = DLP_OK, preload;
+    if (out == NULL || desc == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
+                              out ? "desc" : "out");
+    preload = desc->preload;
+    if (preload == DLP_PRELOAD_AUTO) {
+        bool fits = false;
+        preload = desc->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
+        for (; rc == DLP_OK && !fits && preload > DLP_PRELOAD_NONE; preload -= !fits) {
+            rc = dlpi_chunks_try(&p, desc, preload, &fits, err);
+            if (rc == DLP_OK) dlp_pipe_close(p);
+        }
+        if (rc != DLP_OK && p == NULL) return rc;
+    }
+    if (rc == DLP_OK && (rc = dlpi_chunks_try(&p, desc, preload, NULL, err)) == DLP_OK)
+        rc = dlp_pipe_start(p);
+    if (rc != DLP_OK) {
+        if (p && err) *err = p->err;
+        dlp_pipe_close(p);
+        return rc;
+    }
+    *out = p;
+    return DLP_OK;
+}
+
+static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
+    uint64_t epoch = b->epoch;
+    bool last = (b->flags & DLP_BATCH_LAST) != 0;
+    int rc = d->on_step(d->user, b), stop;
+    r->steps++;
+    r->items += b->count;
+    stop = rc != 0 || (d->max_steps != 0 && r->steps == d->max_steps);
+    if (dlp_pipe_state(p, b, &r->state) != DLP_OK) return DLP_ERR_STATE;
+    if ((rc = dlp_pipe_release(p, b)) != DLP_OK) return rc;
+    r->epochs += last;
+    if (last && d->on_epoch && d->on_epoch(d->user, epoch) != 0) stop = 1;
+    return stop ? DLP_END : DLP_OK;
+}
+
+DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
+    dlp_run_result r;
+    dlp_batch *b;
+    int rc, step = DLP_OK;
+    uint64_t begin = dlpi_now_ns();
+    memset(&r, 0, sizeof r);
+    if (p == NULL || desc == NULL || desc->on_step == NULL) return DLP_ERR_ARG;
+    if ((rc = dlp_pipe_state(p, NULL, &r.state)) != DLP_OK) return rc;
+    while (step == DLP_OK) {
+        rc = dlp_pipe_next(p, &b, DLP_FOREVER);
+        if (rc == DLP_OK) step = dlpi_run_step(p, desc, &r, b);
+        else if (rc != DLP_EPOCH_END) break;
+    }
+    r.elapsed_ns = dlpi_now_ns() - begin;
+    if (desc->result) *desc->result = r;
+    if (step < 0) return step;
+    return step == DLP_END ? DLP_OK : rc;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -13043,7 +14557,8 @@ typedef struct dlpi_verdict {
 /* dlp_stats as shares of the time the caller spent in next and in its steps. */
 typedef struct dlpi_load {
     double ns;   /* that time */
-    double rows; /* per batch */
+    double rows;  /* per batch */
+    double units; /* items per batch, as stages count them: rows, but 1 chunk where there are views */
     double rate;
     double wait;   /* share of the caller, inline stages included */
     double caller; /* share of the caller in steps and inline stages */
@@ -13070,6 +14585,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         return;
     }
     l->rows = (double)s->items / (double)s->batches;
+    l->units = s->chunks.taken > 0 ? 1 : l->rows;
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
     l->caller = (double)s->step_ns / l->ns;
@@ -13087,7 +14603,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
             }
             continue;
         }
-        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->rows);
+        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->units);
         l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
         if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) {
@@ -13114,7 +14630,7 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, caller = l->caller;
     if (g->workers > 0) {
         double now = g->workers, more = l->useful[i] < now ? now : now + 1;
-        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->rows);
+        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->units);
         v->rate_plus_one = l->rate * more / now;
         dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
     } else {
@@ -13256,7 +14772,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
                   "workers of '%.31s' are only %s %% busy.\n",
                   (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
                   dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
-    double need = l->rows > 0 ? g->workers / l->rows : 0;
+    double need = l->units > 0 ? g->workers / l->units : 0;
     uint64_t more = 2 * (uint64_t)s->prefetch_factor + (s->prefetch_factor == 0);
     while (more < 4096 && (double)more < need + 1) {
         more *= 2;
@@ -13361,10 +14877,31 @@ static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
                       s->cache_all_bytes);
 }
 
+/* Where the chunks are: the queues of a pipe that splits. */
+static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
+    if (c->cpu_buffers == 0) return;
+    dlpi_text_add(t,
+                  "Chunks: %" PRIu64 " loadable in this epoch; %" PRIu64 " CPU chunk buffers: %" PRIu64
+                  " free, %" PRIu64 " loading, %" PRIu64 " filled",
+                  c->loadable, c->cpu_buffers, c->cpu_free, c->cpu_loading, c->cpu_filled);
+    if (c->device_buffers > 0)
+        dlpi_text_add(t,
+                      "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
+                      " being copied, %" PRIu64 " filled",
+                      c->device_buffers, c->device_free, c->device_copying, c->device_filled);
+    dlpi_text_add(t, "; %" PRIu64 " in use.%s\n", c->in_use,
+                  c->preload ? " Chunks are loaded once and stay." : "");
+}
+
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
         dlpi_text_add(
-            t, "Memory: %s are planned, with %u batch slots (prefetch_factor %u + max_held %u).\n",
+            t,
+            s->chunks.cpu_buffers
+                ? "Memory: %s are planned, with records of %u chunks (prefetch_factor %u + "
+                  "max_held %u).\n"
+                : "Memory: %s are planned, with %u batch slots (prefetch_factor %u + "
+                  "max_held %u).\n",
             dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots,
             (unsigned)s->prefetch_factor, (unsigned)s->max_held);
     }
@@ -13402,6 +14939,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     }
     dlpi_explain_errors(&t, s, l.n);
     dlpi_explain_cache(&t, s);
+    dlpi_explain_chunks(&t, &s->chunks);
     dlpi_explain_memory(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }

@@ -788,6 +788,7 @@ static void dlpi_view_wire(dlp_monitor *m) {
         st->w.placement = r->placement;
         st->w.deadline_ms = r->deadline_ms;
         if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
+        if (st->kind == DLP_STAGE_SPLIT) p->split = st;
         if (r->work < 0) continue;
         st->first_worker = r->first_worker;
         st->n_workers = r->n_workers;
@@ -1913,6 +1914,8 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     if (p->xfer)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
                              "batches in a device's memory can't be shared");
+    if (p->split)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
     if (p->d.unordered)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
     for (int i = 0; i < p->n_work; i++)
@@ -2631,6 +2634,7 @@ static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd)
     p->fetch = dlpi_exec_moved(p, x->self, p->fetch);
     p->batcher = dlpi_exec_moved(p, x->self, p->batcher);
     p->xfer = dlpi_exec_moved(p, x->self, p->xfer);
+    p->split = dlpi_exec_moved(p, x->self, p->split);
     p->cell_end = dlpi_exec_moved(p, x->self, p->cell_end);
     for (int i = 0; i < p->n_work; i++) p->work[i] = dlpi_exec_moved(p, x->self, p->work[i]);
     for (int i = 0; i < p->n_stages; i++) dlpi_exec_stage_point(p, i, x);

@@ -12,6 +12,7 @@
    The work: pictures of 500 x 375 pixels are decoded whole by libjpeg-turbo, their middle of
    224 x 224 x 3 bytes is the item; batches of 64, 4 workers, prefetch 4, shuffled. PyTorch decodes
    them with PIL, which is the same library: an epoch's bytes are the same, which is checked.
+   Parts and chunks read the same pictures out of files of 128, each in one request.
    Two sources: files, as the page cache has them ("local"), and the same with 30 ms from each
    request to its first byte ("30ms"). The training step sleeps: 2 ms a batch, much less than a
    batch takes to load; in rows that end in _step twice the time in which a batch can be decoded.
@@ -37,6 +38,7 @@ int main(void) {
 
 enum { BATCH = 64, WORKERS = 4, PREFETCH = 4, FETCHERS = 16, POOL_ITEMS = 256, EPOCHS = 2 };
 enum { LATENCY_US = 30000, STEP_US = 2000 };
+enum { GROUP = 2 * BATCH }; /* pictures in a file that holds several: a part, a chunk */
 
 static bool tiny; /* SHORT=1 */
 
@@ -56,11 +58,9 @@ static _Thread_local struct fetcher {
 } mine;
 
 /* Read a whole file into the thread's buffer. Returns its bytes; 0: errno says why not. */
-static size_t folder_read(const struct folder *f, uint32_t number) {
-    char name[32];
+static size_t file_read(const struct folder *f, const char *name) {
     struct stat st;
     ssize_t got = 0;
-    snprintf(name, sizeof name, "%05u.jpg", number);
     int fd = openat(f->dir, name, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) != 0) {
         return 0;
@@ -77,6 +77,34 @@ static size_t folder_read(const struct folder *f, uint32_t number) {
     return (size_t)got;
 }
 
+static size_t folder_read(const struct folder *f, uint32_t number) {
+    char name[32];
+    snprintf(name, sizeof name, "%05u.jpg", number);
+    return file_read(f, name);
+}
+
+/* A file of several: where each picture begins, and where the last one ends, then the pictures. */
+struct group {
+    uint32_t at[GROUP + 1];
+};
+
+/* One request for the pictures first .. first + GROUP - 1, which follow each other in a file.
+   Returns their beginnings, in the thread's buffer; NULL: errno says why not. */
+static const struct group *group_read(const struct folder *f, uint32_t first) {
+    char name[32];
+    if (f->latency_us > 0) {
+        sleep_us(f->latency_us);
+    }
+    snprintf(name, sizeof name, "group_%05u", first / GROUP);
+    size_t n = file_read(f, name);
+    if (n == 0) {
+        return NULL;
+    }
+    const struct group *g = (const void *)mine.file;
+    errno = EINVAL;
+    return n > sizeof *g && g->at[0] == sizeof *g && g->at[GROUP] == n ? g : NULL;
+}
+
 static int fetch_picture(void *user, dlp_item *item) {
     const struct folder *f = user;
     uint32_t number = f->first + (uint32_t)item->index;
@@ -91,6 +119,24 @@ static int fetch_picture(void *user, dlp_item *item) {
     return why == NULL ? 0 : dlp_item_fail(item, 0, "%05u.jpg: %s", number, why);
 }
 
+/* A chunk: all pictures of a file, decoded one behind the other. */
+static int load_chunk(void *user, dlp_chunk *c) {
+    const struct folder *f = user;
+    const struct group *g = group_read(f, f->first + (uint32_t)c->chunk_first);
+    if (g == NULL) {
+        return dlp_chunk_fail(c, errno, "no group of pictures");
+    }
+    for (uint64_t k = 0; k < c->count; k++) {
+        uint64_t i = dlp_chunk_row(c, k) - c->chunk_first;
+        uint8_t *to = (uint8_t *)c->data[0] + k * PICTURE_BYTES;
+        const char *why = decode(&mine.decoder, mine.file + g->at[i], g->at[i + 1] - g->at[i], to);
+        if (why != NULL) {
+            return dlp_chunk_fail(c, 0, "picture %d: %s", (int)i, why);
+        }
+    }
+    return 0;
+}
+
 /* ---- the rows -------------------------------------------------------------------------------- */
 
 /* One way to load. workers x in_flight requests are under way at most, each of request_items. */
@@ -100,6 +146,7 @@ struct row {
     /* Open a pipe of two epochs over a folder. */
     int (*open)(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
                 dlp_error *err);
+    int topology_code;
 };
 
 static const dlp_field picture_field = {.name = "picture", .ndim = 3, .shape = {SIDE, SIDE, 3}};
@@ -120,15 +167,38 @@ static dlp_loader_desc loader_desc(const struct row *row, int placement, struct 
                              .pipe = {.prefetch_factor = PREFETCH}};
 }
 
-static int open_economic(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
-                         dlp_error *err) {
+static int open_loader(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
+                       dlp_error *err) {
     dlp_loader_desc desc = loader_desc(row, placement, f);
+    desc.topology = row->topology_code;
     return dlp_loader_open(p, &desc, err);
 }
 
+/* A buffer for each loader, and one for the trainer. */
+static int open_chunks(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
+                       dlp_error *err) {
+    const dlp_chunks_desc desc = {.n_items = f->n,
+                                  .fields = &picture_field,
+                                  .n_fields = 1,
+                                  .fills_rows = 1,
+                                  .chunk_rows = f->n < GROUP ? f->n : GROUP,
+                                  .batch_size = BATCH,
+                                  .shuffle_chunks = 1,
+                                  .shuffle_rows = 1,
+                                  .load = load_chunk,
+                                  .user = f,
+                                  .workers = {.num_workers = row->workers, .placement = placement},
+                                  .cpu_buffers = row->workers + 1,
+                                  .epochs = EPOCHS,
+                                  .seed = 20250131};
+    return dlp_chunks_open(p, &desc, err);
+}
+
 static const struct row rows[] = {
-    {"economic", "seq", WORKERS, 1, 1, open_economic},
-    {"economic", "seq64", WORKERS * FETCHERS, 1, 1, open_economic},
+    {"economic", "seq", WORKERS, 1, 1, open_loader, DLP_TOPOLOGY_ECONOMIC},
+    {"economic", "seq64", WORKERS * FETCHERS, 1, 1, open_loader, DLP_TOPOLOGY_ECONOMIC},
+    {"classic", "seq", WORKERS, 1, 1, open_loader, DLP_TOPOLOGY_CLASSIC},
+    {"chunks", "seq", WORKERS, 1, GROUP, open_chunks, 0},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -342,10 +412,9 @@ static bool run_self(char **argv, char *line, size_t size, uint64_t *peak) {
     return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
 }
 
-/* The first picture of a part of n: parts follow each other from round to round. */
+/* The first of n pictures: others from round to round. */
 static uint32_t part_first(uint32_t n) {
-    uint32_t parts = plan.n_pictures / n;
-    return plan.round % (parts > 0 ? parts : 1) * n;
+    return plan.round * 3 * GROUP % (plan.n_pictures - n + 1) / GROUP * GROUP;
 }
 
 static bool ask_sample(const struct cell *c, struct sample *s, uint32_t n, bool look,
@@ -435,7 +504,7 @@ static struct {
     uint32_t step_us;
 } table;
 
-static const struct row torch_row = {"torch", "persistent", WORKERS, 1, 1, NULL};
+static const struct row torch_row = {"torch", "persistent", WORKERS, 1, 1, NULL, 0};
 
 static double in_flight_rate(const struct cell *c) {
     uint32_t us = latency_of(c->source);
@@ -455,12 +524,12 @@ static bool is_slow(const struct cell *c) {
 }
 
 static uint32_t look_items(const struct cell *c) {
-    uint32_t n = tiny ? plan.n_pictures : is_slow(c) ? WORKERS * BATCH : 12 * BATCH;
+    uint32_t n = tiny ? plan.n_pictures : is_slow(c) || quick ? WORKERS * BATCH : 12 * BATCH;
     return n < plan.n_pictures ? n : plan.n_pictures;
 }
 
 static uint32_t sample_items(const struct cell *c) {
-    double seconds = quick ? 0.6 : 2.3;
+    double seconds = quick ? 0.6 : c->source == 0 ? 1.6 : 2.5;
     uint32_t fair = WORKERS * BATCH; /* where a worker has whole batches, all have as many */
     uint32_t n = (uint32_t)(ceiling_of(c) * seconds / EPOCHS) / fair * fair;
     n = n < fair ? fair : n;
@@ -488,18 +557,32 @@ static void table_add(const struct row *row, int placement, int source, bool ste
     }
 }
 
+/* Is it worth its time? From files, more requests than workers have nothing to wait for; the quick
+   form has one placement of what is slow, the shortest one of each. */
+static bool is_in_table(const struct row *row, int placement, int source) {
+    struct cell c = {.row = row, .source = source};
+    if (source == 0 && (row->workers > WORKERS || strstr(row->fetcher, "pool") != NULL)) {
+        return false;
+    }
+    if (tiny) {
+        return placement == source;
+    }
+    return !quick || placement == DLP_PLACE_THREADS || !is_slow(&c);
+}
+
 static void table_fill(char **wanted) {
     for (int source = 0; source < 2; source++) {
         for (int i = 0; i < N_ROWS; i++) {
-            /* More workers than that have nothing to wait for in files. */
-            bool many = rows[i].workers > WORKERS;
-            for (int placement = 0; placement < 2 && !(many && source == 0); placement++) {
-                table_add(&rows[i], placement, source, false, wanted);
+            for (int placement = 0; placement < 2; placement++) {
+                if (is_in_table(&rows[i], placement, source)) {
+                    table_add(&rows[i], placement, source, false, wanted);
+                }
             }
         }
     }
+    /* Where the step is the limit: one of each topology. */
     for (int i = 0; i < N_ROWS; i++) {
-        if (rows[i].workers == WORKERS) {
+        if (i == 0 || strcmp(rows[i].topology, rows[i - 1].topology) != 0) {
             table_add(&rows[i], DLP_PLACE_THREADS, 0, true, wanted);
         }
     }
@@ -671,13 +754,42 @@ static uint32_t photos_read(struct photo *photo, uint32_t max, const char *where
     return n;
 }
 
+/* The same pictures, GROUP to a file. The last file's that are missing have no bytes. */
+static bool group_write(uint32_t first, int dir) {
+    struct folder f = {.dir = dir};
+    struct group g = {{sizeof g}};
+    char path[512];
+    snprintf(path, sizeof path, "%s/group_%05u", plan.folder, first / GROUP);
+    FILE *out = fopen(path, "wb");
+    bool good = out != NULL && fwrite(&g, sizeof g, 1, out) == 1;
+    for (uint32_t i = 0; i < GROUP && good; i++) {
+        size_t n = first + i < plan.n_pictures ? folder_read(&f, first + i) : 0;
+        good = fwrite(mine.file, 1, n, out) == n && (n > 0 || first + i >= plan.n_pictures);
+        g.at[i + 1] = g.at[i] + (uint32_t)n;
+    }
+    good = good && fseek(out, 0, SEEK_SET) == 0 && fwrite(&g, sizeof g, 1, out) == 1;
+    return out != NULL && fclose(out) == 0 && good;
+}
+
+static bool groups_write(void) {
+    int dir = open(plan.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool good = dir >= 0;
+    for (uint32_t i = 0; i < plan.n_pictures && good; i += GROUP) {
+        good = group_write(i, dir);
+    }
+    if (dir >= 0) {
+        close(dir);
+    }
+    return good;
+}
+
 /* Have all pictures in the folder: a file beside them says how many were written, from where. */
 static bool pictures_ready(const char *photos) {
     bool made = strcmp(photos, "made") == 0;
     struct size size = {made ? 256 : CUT_WIDTH, made ? 240 : CUT_HEIGHT};
     struct photo photo[4];
     char said[64] = "", want[64], path[512];
-    snprintf(want, sizeof want, "%u of 4 from %.40s\n", plan.n_pictures, photos);
+    snprintf(want, sizeof want, "%u of 5 from %.40s\n", plan.n_pictures, photos);
     snprintf(path, sizeof path, "%s/made", plan.folder);
     FILE *f = fopen(path, "r");
     bool there = f != NULL && fgets(said, sizeof said, f) != NULL && strcmp(said, want) == 0;
@@ -690,6 +802,7 @@ static bool pictures_ready(const char *photos) {
     mkdir(plan.folder, 0777);
     uint32_t n = photos_read(photo, 4, photos);
     bool good = n > 0 && pictures_cut(photo, n, size, plan.n_pictures, plan.folder);
+    good = good && groups_write();
     for (uint32_t i = 0; i < n; i++) {
         free(photo[i].rgb);
     }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The small examples: loader says what it should, the texts of the header and of the README are that
-# program, stages, interrupted anywhere, prints in two lives what it prints in one, and share hands
-# out each batch to each, or to one.
+# program, stages, interrupted anywhere, prints in two lives what it prints in one, stream likewise,
+# of a pipe, and share hands out each batch to each, or to one.
 set -u
 dir=build/examples_test
 rm -rf $dir
@@ -13,7 +13,7 @@ fail() {
     wrong=$((wrong + 1))
 }
 
-for e in loader stages share; do
+for e in loader stages share stream; do
     ${CC:-cc} -std=c11 -O2 -o $dir/$e examples/$e.c -lpthread || exit 1
 done
 
@@ -58,6 +58,25 @@ if timeout 20 $dir/stages $dir/state >$dir/lives 2>$dir/said; then
     fail 'stages: took a damaged state'
 fi
 grep -q 'DLP_ERR_CORRUPT' $dir/said || fail "stages, of a damaged state: $(cat $dir/said)"
+
+# stream: lines of a pipe, in one life and in several; a jump; a way back that is not there.
+lines() {
+    awk "BEGIN { for (i = 1; i <= $1; i++) print i }"
+}
+lines 30 | timeout 20 $dir/stream >$dir/whole || fail "stream: exit code $?"
+[ "$(wc -l <$dir/whole)" -eq 8 ] || fail "stream: $(wc -l <$dir/whole) batches, expected 8"
+grep -q '^batch 7, lines 28..29: \[29\] \[30\]$' $dir/whole || fail 'stream: another last batch'
+for cut in 1 4 7 8; do
+    rm -f $dir/state
+    lines 30 | timeout 20 $dir/stream -s $dir/state -n $cut >$dir/lives || fail "stream: rc $?"
+    lines 30 | timeout 20 $dir/stream -s $dir/state >>$dir/lives || fail "stream: exit code $?"
+    cmp -s $dir/whole $dir/lives || fail "stream, cut at $cut: two lives differ from one"
+done
+lines 30 >$dir/lines30
+timeout 20 $dir/stream -b 5 $dir/lines30 >$dir/lives || fail "stream -b: exit code $?"
+tail -3 $dir/whole | cmp -s - $dir/lives || fail 'stream: another jump'
+printf 'a\nb' | timeout 20 $dir/stream >$dir/lives
+grep -q '^batch 0, lines 0..1: \[a\] \[b\]$' $dir/lives || fail 'stream: a line without its end'
 
 # share: two trainers get 600 batches each, or 600 together; the name is gone afterwards.
 name=examples-share-$$

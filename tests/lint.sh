@@ -208,8 +208,17 @@ check() { # cppcheck
         -D__linux__ -D__x86_64__ -D__GNUC__=12 "$@"
 }
 
-case ${1:-} in # parts of it, for many files at once
-rules | tidy | silent)
+files=$(find . -path ./build -prune -o -path ./.git -prune -o -type f -print | sed 's|^\./||' |
+    grep -v '\.\(png\|svg\|gz\|bin\|jsonl\)$' | LC_ALL=C sort)
+
+case ${1:-} in # parts of it, for many files at once; rules without files: for all
+rules)
+    shift
+    [ $# -gt 0 ] || set -- $files
+    rules "$@"
+    exit
+    ;;
+tidy | silent)
     "$@"
     exit
     ;;
@@ -217,8 +226,6 @@ esac
 
 mkdir -p build
 bad=0
-files=$(find . -path ./build -prune -o -path ./.git -prune -o -type f -print | sed 's|^\./||' |
-    grep -v '\.\(png\|svg\|gz\|bin\|jsonl\)$' | LC_ALL=C sort)
 # shellcheck disable=SC2086
 rules $files || bad=1
 echo "rules: $(echo "$files" | wc -l) files"

@@ -85,7 +85,7 @@ static int slow_done(void *user, uint32_t buffer) {
     return dlp_hash(__atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED), buffer, 0, 0) % 3 == 0;
 }
 static const dlp_device slow_device = {"slow", NULL, NULL, NULL, NULL, slow_alloc, slow_free,
-                                       slow_copy, slow_record, slow_done, NULL};
+                                       slow_copy, slow_record, slow_done, NULL, 0};
 
 /* ---- what must come out ---- */
 

@@ -225,7 +225,7 @@ static int dev_done(void *user, uint32_t buffer) {
 static int device_run(int what, int at, int threaded, int workers) {
     static const dlp_device device = {"toy",          dev_open,  dev_close, dev_register,
                                       dev_unregister, dev_alloc, dev_free,  dev_copy,
-                                      dev_record,     dev_done,  NULL};
+                                      dev_record,     dev_done,  NULL,     0};
     seam_alive alive = seam_now();
     rig r;
     dlp_pipe *p = NULL;

@@ -270,6 +270,35 @@ static void trace__real_run__ordered_and_covering(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+static uint64_t traced_items(dlp_pipe *p, int lanes) {
+    static dlp_trace_event events[4096];
+    uint64_t items = 0;
+    for (int lane = 1; lane < lanes; lane++) {
+        int n = dlp_pipe_trace(p, lane, events, 4096, NULL);
+        for (int i = 0; i < n; i++) items += events[i].kind == DLP_TRACE_WORK ? events[i].items : 0;
+    }
+    return items;
+}
+
+/* Nothing that a worker did is missing once it sleeps, its last batch among that. */
+static void trace__workers_asleep__has_all_items(void) {
+    rig r;
+    dlp_pipe *p = NULL;
+    uint64_t batches, items = 0;
+    stat_rig(&r, 3);
+    r.pipe.trace_bytes = 1 << 17;
+    r.dataset.n_items = 100;
+    item_us = 100;
+    CHECK(rig_start(&r, &p) == DLP_OK);
+    CHECK(rig_drain(p, &batches) == DLP_END && batches == 10);
+    for (int i = 0; i < 500 && items != 100; i++) { /* they fall asleep */
+        sleep_us(2000);
+        items = traced_items(p, 4);
+    }
+    CHECK(items == 100);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* Read while it is written: no torn event. */
 static void trace__ring_runs_over_while_read__no_torn_event(void) {
     rig r;
@@ -456,6 +485,7 @@ int main(void) {
     worker_stats__callback_blocks__seen_from_another_thread();
     worker_stats__lanes__queued();
     trace__real_run__ordered_and_covering();
+    trace__workers_asleep__has_all_items();
     trace__ring_runs_over_while_read__no_torn_event();
     write__real_run__valid_files();
     explain__real_runs__names_the_limit();

@@ -1,0 +1,519 @@
+/* One test for all topologies: a topology is a row of a table, which says how to open it and what
+   it cannot have. Each is compared with an inline pipe of the same order. */
+#ifndef TOPOLOGIES_H
+#define TOPOLOGIES_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FINE, RETRIES, BACKS_OFF, REPLACES, SHORTENS, SKIPS, RAISES, POLICIES };
+enum { /* flags */
+    NO_REPLACE = 1, /* there is no other item for one that fails */
+    NO_INLINE = 2,  /* it needs workers */
+    KEEPS = 4,      /* what was fetched is fetched once: content is told by the index alone */
+    OWN_ORDER = 8,  /* its order is its own: compared with itself inline */
+    NO_LOSS = 16,   /* what fails can't be left out */
+    NO_SEEK = 32
+};
+
+#define ITEMS 50u
+#define ROWS 6u /* of a batch */
+#define RUN_MAX 64
+#define RAISED 27u /* the item that fails under RAISES */
+#define CHUNK 14u  /* rows */
+
+typedef struct work { /* what callbacks get as user; does not change while a pipe is there */
+    int policy, keeps, slow;
+} work;
+
+typedef struct topology {
+    const char *name;
+    int (*open)(const struct topology *t, work *w, int workers, const dlp_state *resume,
+                dlp_pipe **p);
+    int flags;
+    int dispatch, topology, fetcher; /* as open takes them */
+} topology;
+
+static const dlp_field topology_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
+                                             {"ragged", DLP_U8, 1, {5}, 1, 0}};
+
+static int placement_; /* of all workers */
+
+/* ---- items ---- */
+
+static int item_fails(const work *w, const dlp_item *it) {
+    if (w->policy == FINE) return 0;
+    if (w->policy == RAISES)
+        return it->index == RAISED ? dlp_item_fail(it, 9, "item %d is bad", (int)it->index) : 0;
+    if (it->index % 7 != 3 || (w->policy == BACKS_OFF && it->index > 20)) return 0;
+    if (w->policy == SKIPS) return DLP_SKIP;
+    if (w->policy == REPLACES || w->policy == SHORTENS || it->attempt < 1 + it->index % 2)
+        return dlp_item_fail(it, 5, "item %d fails", (int)it->index);
+    return 0;
+}
+
+static int item_write(const work *w, dlp_item *it) {
+    uint64_t words[3];
+    int rc = item_fails(w, it);
+    memset(it->data[0], 0xee, sizeof words); /* what a failed item leaves must not be seen */
+    if (w->slow > 0 && it->index % 5 == 1) dlpi_nap((uint64_t)w->slow * 1000);
+    if (rc != 0) return rc;
+    rig_words(it->seed, it->index, w->keeps ? 0 : it->epoch, w->keeps ? 0 : it->position, words);
+    memcpy(it->data[0], words, sizeof words);
+    it->length[1] = it->index % 6;
+    memset(it->data[1], (int)it->index + 1, 5); /* what is behind its length is cleared */
+    return 0;
+}
+
+static int fetch_known(void *user, dlp_item *it) { return item_write(user, it); }
+
+static int fetch_stream(void *user, dlp_item *it) {
+    return it->index >= ITEMS ? DLP_END : item_write(user, it);
+}
+
+static int change_item(void *user, dlp_item *it) {
+    uint64_t words[3];
+    DLPI_UNUSED(user);
+    memcpy(words, it->data[0], sizeof words);
+    words[1] = words[1] * 3 + it->index;
+    memcpy(it->data[0], words, sizeof words);
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static void workers_set(dlp_workers_desc *d, const work *w) {
+    d->placement = placement_;
+    if (w->policy == RETRIES || w->policy == BACKS_OFF) d->retries = 3;
+    if (w->policy == BACKS_OFF) d->retry_backoff_ms = 1;
+    if (w->policy == REPLACES) d->on_error = DLP_ON_ERROR_REPLACE;
+    if (w->policy == SHORTENS || w->policy == SKIPS) d->on_error = DLP_ON_ERROR_SHORT;
+}
+
+static int open_failed(const topology *t, const dlp_error *e) {
+    char text[700];
+    dlp_error_format(e, text, sizeof text);
+    printf("  %s: open: %s\n", t->name, text);
+    return e->code;
+}
+
+static void loader_desc(const topology *t, work *w, int workers, const dlp_state *resume,
+                        dlp_loader_desc *d) {
+    memset(d, 0, sizeof *d);
+    d->dataset.n_items = ITEMS;
+    d->dataset.fields = topology_fields;
+    d->dataset.n_fields = 2;
+    d->dataset.fetch = fetch_known;
+    d->dataset.user = w;
+    d->batch_size = ROWS;
+    d->epochs = 2;
+    d->seed = 9;
+    d->shuffle = 1;
+    d->num_workers = workers;
+    d->topology = t->topology;
+    d->pipe.resume = resume;
+    d->pipe.prefetch_factor = t->topology ? 1 : 3;
+    d->pipe.max_held = 2;
+    workers_set(&d->workers, w);
+    d->workers.dispatch = t->dispatch;
+}
+
+static int loader_go(const topology *t, const dlp_loader_desc *d, dlp_pipe **p) {
+    dlp_error e;
+    return dlp_loader_open(p, d, &e) == DLP_OK ? DLP_OK : open_failed(t, &e);
+}
+
+static int open_loader(const topology *t, work *w, int workers, const dlp_state *resume,
+                       dlp_pipe **p) {
+    dlp_loader_desc d;
+    loader_desc(t, w, workers, resume, &d);
+    return loader_go(t, &d, p);
+}
+
+/* Items lie in cells of their own. */
+static int open_collated(const topology *t, work *w, int workers, const dlp_state *resume,
+                         dlp_pipe **p) {
+    dlp_loader_desc d;
+    loader_desc(t, w, workers, resume, &d);
+    d.collate = dlp_collate_pad;
+    return loader_go(t, &d, p);
+}
+
+static int open_transferred(const topology *t, work *w, int workers, const dlp_state *resume,
+                            dlp_pipe **p) {
+    dlp_loader_desc d;
+    loader_desc(t, w, workers, resume, &d);
+    d.device = dlp_device_host();
+    d.transfer_threaded = workers > 0;
+    return loader_go(t, &d, p);
+}
+
+static int open_threaded(const topology *t, work *w, int workers, const dlp_state *resume,
+                         dlp_pipe **p) {
+    dlp_loader_desc d;
+    loader_desc(t, w, workers, resume, &d);
+    d.sampler.threaded = 1;
+    return loader_go(t, &d, p);
+}
+
+static int open_cached(const topology *t, work *w, int workers, const dlp_state *resume,
+                       dlp_pipe **p) {
+    dlp_loader_desc d;
+    loader_desc(t, w, workers, resume, &d);
+    d.cache_bytes = 1 << 20;
+    return loader_go(t, &d, p);
+}
+
+static int open_stream(const topology *t, work *w, int workers, const dlp_state *resume,
+                       dlp_pipe **p) {
+    dlp_loader_desc d;
+    loader_desc(t, w, workers, resume, &d);
+    d.shuffle = 0;
+    d.dataset.stream = 1;
+    d.dataset.fetch = fetch_stream;
+    return loader_go(t, &d, p);
+}
+
+/* Wired by hand: an item map behind fetch. */
+static int open_mapped(const topology *t, work *w, int workers, const dlp_state *resume,
+                       dlp_pipe **p) {
+    dlp_loader_desc l;
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat = {2, 0};
+    dlp_fetch_desc fetch;
+    dlp_map_desc map;
+    dlp_batch_desc batch;
+    dlp_stage at[5];
+    int rc;
+    loader_desc(t, w, workers, resume, &l);
+    memset(&sampler, 0, sizeof sampler);
+    memset(&fetch, 0, sizeof fetch);
+    memset(&map, 0, sizeof map);
+    memset(&batch, 0, sizeof batch);
+    sampler.order = DLP_ORDER_SHUFFLED;
+    sampler.seed = l.seed;
+    fetch.dataset = &l.dataset;
+    fetch.workers = l.workers;
+    fetch.workers.num_workers = workers;
+    map.item = change_item;
+    map.workers = fetch.workers;
+    batch.batch_size = ROWS;
+    if ((rc = dlp_pipe_open(p, &l.pipe, NULL)) != DLP_OK) return rc;
+    at[0] = dlp_pipe_add_sampler(*p, &sampler);
+    at[1] = dlp_pipe_add_repeat(*p, &repeat);
+    at[2] = dlp_pipe_add_fetch(*p, &fetch);
+    at[3] = dlp_pipe_add_map(*p, &map);
+    at[4] = dlp_pipe_add_batch(*p, &batch);
+    for (int i = 0; i < 4; i++) dlp_pipe_link(*p, at[i], at[i + 1]);
+    if ((rc = dlp_pipe_start(*p)) == DLP_OK) return rc;
+    open_failed(t, dlp_pipe_error(*p));
+    dlp_pipe_close(*p);
+    return rc;
+}
+
+/* ---- chunks: what fails is a chunk ---- */
+
+static int load_chunk(void *user, dlp_chunk *c) {
+    const work *w = user;
+    if (w->slow > 0) dlpi_nap((uint64_t)w->slow * 1000);
+    if (w->policy == RAISES && c->index == RAISED / CHUNK)
+        return dlp_chunk_fail(c, 9, "chunk %d is bad", (int)c->index);
+    if (w->policy != FINE && w->policy != RAISES && c->index == 1) {
+        if (w->policy == SKIPS) return DLP_SKIP;
+        if (w->policy == REPLACES || w->policy == SHORTENS || c->attempt < 2)
+            return dlp_chunk_fail(c, 5, "chunk %d fails", (int)c->index);
+    }
+    for (uint64_t i = 0; i < c->count; i++) {
+        uint64_t words[3], row = dlp_chunk_row(c, i);
+        rig_words(c->seed, row, w->keeps ? 0 : c->epoch, w->keeps ? 0 : i, words);
+        memcpy((uint8_t *)c->data[0] + i * sizeof words, words, sizeof words);
+    }
+    return 0;
+}
+
+static int chunks_go(const topology *t, work *w, int workers, const dlp_state *resume, int preload,
+                     int device, dlp_pipe **p) {
+    dlp_chunks_desc d;
+    dlp_error e;
+    memset(&d, 0, sizeof d);
+    d.n_items = ITEMS;
+    d.fields = topology_fields;
+    d.n_fields = 1;
+    d.chunk_rows = CHUNK;
+    d.batch_size = ROWS;
+    d.shuffle_chunks = 1;
+    d.shuffle_rows = preload == DLP_PRELOAD_NONE;
+    d.load = load_chunk;
+    d.user = w;
+    d.workers.num_workers = workers;
+    d.preload = preload;
+    d.device = device ? dlp_device_host() : NULL;
+    d.transfer_threaded = workers > 0 ? 0 : DLP_NONE;
+    d.epochs = 2;
+    d.seed = 9;
+    d.pipe.resume = resume;
+    d.pipe.max_held = 2;
+    workers_set(&d.workers, w);
+    return dlp_chunks_open(p, &d, &e) == DLP_OK ? DLP_OK : open_failed(t, &e);
+}
+
+static int open_chunks(const topology *t, work *w, int workers, const dlp_state *resume,
+                       dlp_pipe **p) {
+    return chunks_go(t, w, workers, resume, DLP_PRELOAD_NONE, 0, p);
+}
+
+static int open_chunks_device(const topology *t, work *w, int workers, const dlp_state *resume,
+                              dlp_pipe **p) {
+    return chunks_go(t, w, workers, resume, DLP_PRELOAD_NONE, 1, p);
+}
+
+static int open_chunks_kept(const topology *t, work *w, int workers, const dlp_state *resume,
+                            dlp_pipe **p) {
+    return chunks_go(t, w, workers, resume, DLP_PRELOAD_CPU, 0, p);
+}
+
+static const topology topologies[] = {
+    {"economic", open_loader, 0, DLP_DISPATCH_CLAIM, 0, 0},
+    {"economic, lanes", open_loader, 0, DLP_DISPATCH_LANES, 0, 0},
+    {"economic, threaded sampler", open_threaded, 0, DLP_DISPATCH_CLAIM, 0, 0},
+    {"economic, collate", open_collated, OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
+    {"economic, transfer", open_transferred, 0, DLP_DISPATCH_CLAIM, 0, 0},
+    {"economic, item map", open_mapped, OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
+    {"economic, cache", open_cached, KEEPS | OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
+    {"classic", open_loader, 0, 0, DLP_TOPOLOGY_CLASSIC, 0},
+    {"classic, collate", open_collated, OWN_ORDER, 0, DLP_TOPOLOGY_CLASSIC, 0},
+    {"stream", open_stream, NO_REPLACE | OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
+    {"stream, classic", open_stream, NO_REPLACE | OWN_ORDER, 0, DLP_TOPOLOGY_CLASSIC, 0},
+    {"chunks", open_chunks, OWN_ORDER, 0, 0, 0},
+    {"chunks, device", open_chunks_device, OWN_ORDER, 0, 0, 0},
+    {"chunks that stay", open_chunks_kept, KEEPS | OWN_ORDER | NO_LOSS, 0, 0, 0},
+};
+
+#define TOPOLOGIES ((int)(sizeof topologies / sizeof *topologies))
+
+/* ---- what a run was ---- */
+
+typedef struct seen {
+    uint64_t epoch, in_epoch, sum;
+} seen;
+
+typedef struct outcome {
+    int n, rc;
+    seen batch[RUN_MAX];
+    dlp_state state[RUN_MAX + 1]; /* behind n batches */
+    uint64_t skips;
+    dlp_error err;
+} outcome;
+
+static uint64_t add_bytes(uint64_t h, const void *at, uint64_t n) {
+    const uint8_t *bytes = at;
+    for (uint64_t i = 0; i < n; i++) h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static seen seen_of(const dlp_batch *b) {
+    seen s = {b->epoch, b->in_epoch, dlp_hash(b->position, b->count, b->valid_count, b->flags)};
+    s.sum = add_bytes(s.sum, b->index, 8u * b->count);
+    s.sum = add_bytes(s.sum, b->valid, b->count);
+    for (uint32_t f = 0; f < b->n_fields; f++) {
+        s.sum = add_bytes(s.sum, b->fields[f].data, b->fields[f].bytes);
+        if (b->fields[f].lengths) s.sum = add_bytes(s.sum, b->fields[f].lengths, 8u * b->count);
+    }
+    return s;
+}
+
+/* Take at most `most` batches. */
+static void take(dlp_pipe *p, int most, outcome *o) {
+    dlp_batch *b;
+    o->rc = DLP_OK;
+    while (most-- > 0 && o->n < RUN_MAX && (o->rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        o->batch[o->n++] = seen_of(b);
+        CHECK(dlp_pipe_state(p, b, &o->state[o->n]) == DLP_OK);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    o->err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_skips(p, NULL, 0, &o->skips) >= 0);
+}
+
+static void run(const topology *t, work *w, int workers, const dlp_state *resume, outcome *o) {
+    dlp_pipe *p;
+    memset(o, 0, sizeof *o);
+    w->keeps = (t->flags & KEEPS) != 0;
+    o->rc = t->open(t, w, workers, resume, &p);
+    CHECK(o->rc == DLP_OK);
+    if (o->rc != DLP_OK) return;
+    CHECK(dlp_pipe_state(p, NULL, &o->state[0]) == DLP_OK);
+    take(p, RUN_MAX, o);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* The inline run that t is compared with. */
+static void run_reference(const topology *t, work *w, outcome *o) {
+    int placement = placement_;
+    placement_ = DLP_PLACE_THREADS;
+    run((t->flags & OWN_ORDER) ? t : &topologies[0], w, (t->flags & NO_INLINE) ? 1 : 0, NULL, o);
+    placement_ = placement;
+}
+
+static int batches_same(const outcome *a, int from, const outcome *b) {
+    if (a->n - from != b->n) return 0;
+    return memcmp(a->batch + from, b->batch, (size_t)b->n * sizeof *b->batch) == 0;
+}
+
+static int errors_same(const dlp_error *a, const dlp_error *b) {
+    return a->code == b->code && a->errnum == b->errnum && a->has_item == b->has_item &&
+           a->index == b->index && a->epoch == b->epoch && a->position == b->position &&
+           strcmp(a->message, b->message) == 0 && strcmp(a->stage, b->stage) == 0;
+}
+
+static int outcome_same(const outcome *a, const outcome *b) {
+    return batches_same(a, 0, b) && a->rc == b->rc && errors_same(&a->err, &b->err) &&
+           (a->rc != DLP_END || a->skips == b->skips) &&
+           memcmp(a->state, b->state, (size_t)(a->n + 1) * sizeof *a->state) == 0;
+}
+
+/* ---- the cases ---- */
+
+static outcome reference, got;
+
+/* Batches of the reference's first epoch. */
+static int epoch_batches(void) {
+    int n = 0;
+    while (n < reference.n && reference.batch[n].epoch == 0) n++;
+    return n;
+}
+
+/* Same bytes, indices, flags, states, skips, and the same error at the same batch. */
+static void outcome__every_policy__as_inline(const topology *t, int workers) {
+    for (int policy = 0; policy < POLICIES; policy++) {
+        work w = {policy, 0, 0};
+        int same;
+        if (policy == REPLACES && (t->flags & (NO_REPLACE | NO_LOSS))) continue;
+        if ((policy == SHORTENS || policy == SKIPS) && (t->flags & NO_LOSS)) continue;
+        run_reference(t, &w, &reference);
+        CHECK(policy == RAISES ? reference.rc == DLP_ERR_CALLBACK && reference.err.errnum == 9
+                               : reference.rc == DLP_END && reference.n == 2 * epoch_batches());
+        CHECK(policy == RAISES || reference.n > 16);
+        CHECK((policy != REPLACES && policy != SHORTENS && policy != SKIPS) || reference.skips > 0);
+        run(t, &w, workers, NULL, &got);
+        same = outcome_same(&reference, &got);
+        CHECK(same);
+        if (!same)
+            printf("  %s, %d workers, policy %d: rc %d, %d batches; inline %d, %d\n", t->name,
+                   workers, policy, got.rc, got.n, reference.rc, reference.n);
+    }
+}
+
+static void resume__every_batch__rest_is_the_same(const topology *t, int workers) {
+    work w = {FINE, 0, 0};
+    run_reference(t, &w, &reference);
+    for (int k = 0; k <= reference.n; k += test_share(8, 8) < 8 ? 5 : 1) {
+        run(t, &w, workers, &reference.state[k], &got);
+        CHECK(got.rc == DLP_END && batches_same(&reference, k, &got));
+        if (!batches_same(&reference, k, &got))
+            printf("  %s, %d workers, resumed behind %d: %d batches\n", t->name, workers, k, got.n);
+    }
+}
+
+/* One pipe: to any batch, and a few from there. */
+static void seek__every_batch__rest_is_the_same(const topology *t, int workers) {
+    work w = {FINE, t->flags & KEEPS, 0};
+    dlp_pipe *p;
+    int ok = 1;
+    if (t->flags & NO_SEEK) return;
+    run_reference(t, &w, &reference);
+    if (t->open(t, &w, workers, NULL, &p) != DLP_OK) return;
+    for (int i = 0; i <= reference.n; i++) {
+        int k = i * 7 % (reference.n + 1), n = 1 + i % 3;
+        memset(&got, 0, sizeof got);
+        ok &= dlp_pipe_seek(p, &reference.state[k], NULL) == DLP_OK;
+        take(p, n, &got);
+        if (n > reference.n - k) n = reference.n - k;
+        ok &= got.n == n && memcmp(got.batch, reference.batch + k, (size_t)n * sizeof(seen)) == 0;
+    }
+    CHECK(ok);
+    if (!ok) printf("  %s, %d workers: seek\n", t->name, workers);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void epoch__left_in_the_middle__next_one_whole(const topology *t, int workers) {
+    work w = {FINE, t->flags & KEEPS, 0};
+    run_reference(t, &w, &reference);
+    for (int k = 1; k < epoch_batches(); k += 3) {
+        dlp_pipe *p;
+        int same;
+        memset(&got, 0, sizeof got);
+        if (t->open(t, &w, workers, NULL, &p) != DLP_OK) return;
+        take(p, k, &got);
+        CHECK(got.n == k && memcmp(got.batch, reference.batch, (size_t)k * sizeof(seen)) == 0);
+        CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+        got.n = 0;
+        take(p, RUN_MAX, &got);
+        same = got.rc == DLP_END && batches_same(&reference, epoch_batches(), &got);
+        CHECK(same);
+        if (!same)
+            printf("  %s, %d workers, left behind %d: rc %d, %d batches\n", t->name, workers, k,
+                   got.rc, got.n);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static int entries(const char *dir) {
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) n += e->d_name[0] != '.';
+    if (d) closedir(d);
+    return n;
+}
+
+/* Threads that were joined may be in the kernel's list for a moment more. */
+static int threads_become(int n) {
+    for (int i = 0; i < 2000 && entries("/proc/self/task") != n; i++) dlpi_nap(500000);
+    return entries("/proc/self/task") == n;
+}
+
+static void stop__at_any_moment__nothing_left(const topology *t, int workers, uint64_t *random) {
+    int threads = entries("/proc/self/task"), files = entries("/proc/self/fd");
+    for (int round = 0; round < test_share(5, 64); round++) {
+        work w = {FINE, t->flags & KEEPS, 100};
+        dlp_pipe *p;
+        dlp_batch *held = NULL, *b;
+        uint64_t from, ms;
+        if (t->open(t, &w, workers, NULL, &p) != DLP_OK) return;
+        for (uint32_t i = test_pick(random, 12); i > 0; i--)
+            if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        if (test_pick(random, 2) && dlp_pipe_next(p, &b, 20000) == DLP_OK) held = b;
+        if (test_pick(random, 2)) dlpi_nap(test_pick(random, 1000000));
+        if (test_pick(random, 2)) {
+            dlp_pipe_stop(p);
+            if (!held) CHECK(dlp_pipe_next(p, &b, 20000) == DLP_STOPPED);
+        }
+        from = dlpi_now_ns();
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        if (held) CHECK(dlp_pipe_release(p, held) == DLP_OK);
+        ms = (dlpi_now_ns() - from) / 1000000;
+        CHECK(ms <= 1000);
+        if (ms > 1000) printf("  %s, %d workers: close took %d ms\n", t->name, workers, (int)ms);
+    }
+    CHECK(threads_become(threads));
+    CHECK(entries("/proc/self/fd") == files);
+}
+
+static void topologies_all(int workers) {
+    uint64_t random = 3;
+    for (int i = 0; i < TOPOLOGIES; i++) {
+        const topology *t = &topologies[i];
+        int before = test_failures;
+        if (workers == 0 && (t->flags & NO_INLINE)) continue;
+        outcome__every_policy__as_inline(t, workers);
+        resume__every_batch__rest_is_the_same(t, workers);
+        seek__every_batch__rest_is_the_same(t, workers);
+        epoch__left_in_the_middle__next_one_whole(t, workers);
+        stop__at_any_moment__nothing_left(t, workers, &random);
+        if (test_failures > before) printf("  above: %s, %d workers\n", t->name, workers);
+    }
+}
+
+#endif
