@@ -8,9 +8,10 @@
    order, and the gradients are summed by MPI_Allreduce; so any W that divides 48 trains the same
    steps, but for the rounding of sums. The images are mirrored at random, by numbers that come from
    their places in the epoch, not from ranks. -n ends a life after that many steps of the whole
-   training, and so does SIGTERM to mpirun, which sends it to all ranks and some seconds later kills
-   those that are left; or SIGTERM or SIGUSR1 to any one rank. Rank 0 then writes the checkpoint: the
-   weights, and the place, whose 248 bytes are the same on every rank. -i prints each step's images.
+   training, and so does SIGTERM or SIGUSR1 to any one rank, or SIGTERM to mpirun, which sends it on
+   to all (Open MPI kills those that are left a second later; -mca odls_base_sigkill_timeout 10
+   gives them ten). Rank 0 then writes the checkpoint: the weights, and the place, whose 248 bytes
+   are the same on every rank. -i prints each step's images.
 
    Next is not woken by the signal here, as examples/checkpoint.c has it: all ranks must stop behind
    the same step, else those that go on wait in MPI_Allreduce for ever. Whether one was told to is a
