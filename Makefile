@@ -3,6 +3,7 @@
 
 CC ?= cc
 CXX ?= c++
+MPICC ?= mpicc
 JOBS ?= 2
 O ?= -O2
 B := build
@@ -108,6 +109,13 @@ $(B)/examples/%: examples/%.c $(HEADERS) Makefile
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS)
 
+# Those of MPI want its compiler; without it they are left out.
+$(B)/examples/mpi_%: examples/mpi_%.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@if command -v $(MPICC) >/dev/null; then set -x; \
+	    $(MPICC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS); \
+	else echo 'left out: $@: there is no $(MPICC) (Debian: libopenmpi-dev)'; fi
+
 examples: $(addprefix $(B)/examples/,$(EXAMPLES))
 
 # DATA=DIR: where the four IDX files are. RUN_FLAGS="-e 1 -w 2": one epoch, two workers.
@@ -193,7 +201,8 @@ bench:
 PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy cppcheck musl-tools \
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
             librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
-            pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev
+            pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev \
+            openmpi-bin libopenmpi-dev
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   libconcurrentqueue-dev python3-torch pkg-config \
                   libjpeg62-turbo-dev python3-pil lomiri-wallpapers-20.04

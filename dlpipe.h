@@ -2397,9 +2397,9 @@ DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error
    the workers. Before the pipe is made; any number of pipes may use one source. */
 DLPDEF void dlp_files_wire(dlp_files *files, dlp_dataset *dataset, dlp_workers_desc *workers);
 
-/* Return what DLP_FETCH_ASYNC wants; workers that begin from now on have a ring, or threads.
-   Lives as long as the source; before start. */
-DLPDEF const dlp_async *dlp_files_async(dlp_files *files);
+/* Return what DLP_FETCH_ASYNC wants; workers that begin from now on have a ring, or threads. Before
+   start. */
+DLPDEF dlp_async dlp_files_async(dlp_files *files);
 
 /* Tell how files will be read: "io_uring", or "threads: " and why. A worker that gets no ring of
    its own (a limit on locked memory, say) has threads all the same. The source's, until close. */
@@ -12756,7 +12756,6 @@ typedef struct dlpi_uring {
 
 struct dlp_files {
     dlp_files_desc d;
-    dlp_async async;
     int asked;           /* for async: workers make a ring or a crew */
     uint32_t users;      /* U2: workers of this process */
     uint64_t capacity;   /* most bytes of an item */
@@ -13486,8 +13485,6 @@ DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error
         f->capacity = dlpi_files_field_bytes(desc->fields);
         f->unit = f->ragged ? f->capacity / (uint64_t)desc->fields[0].shape[0] : f->capacity;
     }
-    f->async.submit = dlpi_files_submit;
-    f->async.reap = dlpi_files_reap;
     dlpi_files_choose(f);
     *out = f;
     return DLP_OK;
@@ -13505,9 +13502,10 @@ DLPDEF void dlp_files_wire(dlp_files *f, dlp_dataset *dataset, dlp_workers_desc 
     workers->worker_user = f;
 }
 
-DLPDEF const dlp_async *dlp_files_async(dlp_files *f) {
+DLPDEF dlp_async dlp_files_async(dlp_files *f) {
+    dlp_async async = {dlpi_files_submit, dlpi_files_reap};
     f->asked = 1;
-    return &f->async;
+    return async;
 }
 
 DLPDEF const char *dlp_files_backend(const dlp_files *f) { return f->backend; }
