@@ -176,6 +176,46 @@ static int open_stream(const topology *t, work *w, int workers, const dlp_state 
     return loader_go(t, &d, p);
 }
 
+/* Orders that are objects of their own; made by topologies_all. */
+static dlp_mix *mix_;
+static dlp_buckets *buckets_;
+
+static int open_mixed(const topology *t, work *w, int workers, const dlp_state *resume,
+                      dlp_pipe **p) {
+    dlp_loader_desc d;
+    loader_desc(t, w, workers, resume, &d);
+    d.shuffle = 0;
+    CHECK(dlp_mix_sampler(mix_, &d.sampler) == DLP_OK);
+    return loader_go(t, &d, p);
+}
+
+static int open_bucketed(const topology *t, work *w, int workers, const dlp_state *resume,
+                         dlp_pipe **p) {
+    dlp_loader_desc d;
+    loader_desc(t, w, workers, resume, &d);
+    d.shuffle = 0;
+    d.sampler.threaded = workers > 1;
+    CHECK(dlp_buckets_sampler(buckets_, &d.sampler) == DLP_OK);
+    return loader_go(t, &d, p);
+}
+
+static void orders_open(void) {
+    static const uint64_t items[2] = {ITEMS - 20, 20}, weights[2] = {2, 1};
+    static uint32_t lengths[ITEMS];
+    dlp_mix_desc mix = {.n = 2, .shuffle = 1, .n_items = items, .weights = weights, .seed = 9};
+    dlp_buckets_desc buckets = {.n_items = ITEMS, .lengths = lengths, .batch_size = ROWS,
+                                .window = 3 * ROWS, .shuffle = 1, .seed = 9};
+    for (uint32_t i = 0; i < ITEMS; i++) lengths[i] = 1 + i % 6;
+    mix.samples_per_epoch = ITEMS;
+    CHECK(dlp_mix_open(&mix_, &mix, NULL) == DLP_OK);
+    CHECK(dlp_buckets_open(&buckets_, &buckets, NULL) == DLP_OK);
+}
+
+static void orders_close(void) {
+    dlp_mix_close(mix_);
+    dlp_buckets_close(buckets_);
+}
+
 /* Wired by hand: an item map behind fetch. */
 static int open_mapped(const topology *t, work *w, int workers, const dlp_state *resume,
                        dlp_pipe **p) {
@@ -282,6 +322,8 @@ static const topology topologies[] = {
     {"economic, transfer", open_transferred, 0, DLP_DISPATCH_CLAIM, 0, 0},
     {"economic, item map", open_mapped, OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
     {"economic, cache", open_cached, KEEPS | OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
+    {"economic, mix", open_mixed, OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
+    {"economic, buckets", open_bucketed, OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
     {"classic", open_loader, 0, 0, DLP_TOPOLOGY_CLASSIC, 0},
     {"classic, collate", open_collated, OWN_ORDER, 0, DLP_TOPOLOGY_CLASSIC, 0},
     {"stream", open_stream, NO_REPLACE | OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
@@ -506,6 +548,7 @@ static void stop__at_any_moment__nothing_left(const topology *t, int workers, ui
 
 static void topologies_all(int workers) {
     uint64_t random = 3;
+    orders_open();
     for (int i = 0; i < TOPOLOGIES; i++) {
         const topology *t = &topologies[i];
         int before = test_failures;
@@ -517,6 +560,7 @@ static void topologies_all(int workers) {
         stop__at_any_moment__nothing_left(t, workers, &random);
         if (test_failures > before) printf("  above: %s, %d workers\n", t->name, workers);
     }
+    orders_close();
 }
 
 #endif
