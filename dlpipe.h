@@ -1344,8 +1344,8 @@ typedef struct dlp_mix dlp_mix;
    Proportionate Progress, Algorithmica 15 (1996). */
 DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
 
-/* Let a sampler follow the mix: sets order, function, function_user, function_id, replacement, seed
-   and samples_per_epoch; the other fields stay. The pipe's dataset has dlp_mix_items items. A
+/* Let a sampler follow the mix: sets all fields but threaded, rank, world_size and allow_uneven, which
+   stay. The pipe's dataset has dlp_mix_items items. A
    replacement for a failed item comes from the same dataset. (Worker processes that begin by exec
    build a mix of their own in shm.init and call dlp_mix_at in a function of the user's.)
    mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
@@ -1412,7 +1412,7 @@ typedef struct dlp_buckets dlp_buckets;
    the table of weights of a weighted order; reads all of lengths. */
 DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err);
 
-/* Let a sampler follow it: sets order, batches, function_id and seed; the other fields stay. The
+/* Let a sampler follow it: sets all fields but threaded, rank, world_size and allow_uneven. The
    pipe's batch_size is the buckets'. What DLP_ON_ERROR_REPLACE puts in a row may be longer.
    b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
@@ -4180,8 +4180,19 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
     return DLP_OK;
 }
 
+/* Of a sampler's desc only what has nothing to do with the order stays. */
+static void dlpi_mix_clear(dlp_sampler_desc *to) {
+    dlp_sampler_desc clear = {0};
+    clear.threaded = to->threaded;
+    clear.rank = to->rank;
+    clear.world_size = to->world_size;
+    clear.allow_uneven = to->allow_uneven;
+    *to = clear;
+}
+
 DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to) {
     if (!mix || !to) return DLP_ERR_ARG;
+    dlpi_mix_clear(to);
     to->order = DLP_ORDER_FUNCTION;
     to->function = dlpi_mix_function;
     to->replacement = dlpi_mix_replacement;
@@ -4512,6 +4523,7 @@ DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp
 
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
     if (!b || !to) return DLP_ERR_ARG;
+    dlpi_mix_clear(to);
     to->order = DLP_ORDER_BATCHES;
     to->batches.next = dlpi_buckets_next;
     to->batches.begin = dlpi_buckets_begin;
@@ -10091,12 +10103,17 @@ static uint64_t dlpi_view_bytes(const dlp_pipe *p) {
     return sizeof *p->cut.slot_of + sizeof *p->cut.after + p->cut.view_rows * UINT64_C(8);
 }
 
+/* The list of a batch sampler's batch; other orders have none. */
+static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
+    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? p->global_batch * 8 : 8;
+}
+
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t buffers = p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
     uint64_t bytes = sizeof *p + 4096 + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
     bytes += p->n_out * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
-    bytes += dlpi_ones_bytes(p) + (uint64_t)p->ring + p->global_batch * 8;
+    bytes += dlpi_ones_bytes(p) + (uint64_t)p->ring + dlpi_list_bytes(p);
     if (p->split) bytes += p->n_slots * sizeof *p->cut.refs + p->n_out * dlpi_view_bytes(p);
     bytes += p->prefetch * sizeof(dlpi_cell_use);
     if (p->fetch->in_flight > 0)
@@ -10602,7 +10619,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->ones = calloc(dlpi_ones_bytes(p), 1);
     p->held = calloc(p->n_out, 1);
     p->taken_by_xfer = calloc(p->ring, 1);
-    p->feed.ahead_index = malloc((size_t)p->global_batch * 8);
+    p->feed.ahead_index = malloc((size_t)dlpi_list_bytes(p));
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
     p->dev_data = calloc((size_t)buffers * p->batches.n + 1, sizeof *p->dev_data);
     p->dev_slot = calloc((size_t)buffers + 1, sizeof *p->dev_slot);

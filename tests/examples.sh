@@ -1,7 +1,7 @@
 #!/bin/sh
 # The small examples: loader says what it should, the texts of the header and of the README are that
-# program, stages, interrupted anywhere, prints in two lives what it prints in one, stream likewise,
-# of a pipe, and share hands out each batch to each, or to one.
+# program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
+# prints in one, stream likewise, of a pipe, and share hands out each batch to each, or to one.
 set -u
 dir=build/examples_test
 rm -rf $dir
@@ -13,7 +13,7 @@ fail() {
     wrong=$((wrong + 1))
 }
 
-for e in loader stages share stream; do
+for e in loader stages share stream mixture; do
     ${CC:-cc} -std=c11 -O2 -o $dir/$e examples/$e.c -lpthread || exit 1
 done
 
@@ -38,6 +38,14 @@ sed -n '/^int main/,$p' examples/loader.c | wc -l >$dir/lines
 [ -s $dir/body ] || fail 'loader: no program found'
 cmp -s $dir/body $dir/body.header || fail "the example of the header is not examples/loader.c"
 cmp -s $dir/body $dir/body.readme || fail 'the example of the README is not examples/loader.c'
+
+# mixture: the same texts in each of the three ways, with ever less padding, under the budget.
+timeout 60 $dir/mixture >$dir/said || fail "mixture: exit code $?: $(cat $dir/said)"
+[ "$(grep -c '; 20000 books 8000 chats 12000 code$' $dir/said)" -eq 3 ] ||
+    fail "mixture: not the weights' shares: $(cat $dir/said)"
+sed 's/.*up to *\([0-9]*\) tokens, *\([0-9]*\)\.[0-9] % padding.*/\1 \2/' $dir/said | awk '
+    NR > 1 && $2 * 2 > padding { wrong = 1 } NR == 3 && $1 > 16384 { wrong = 1 } { padding = $2 }
+    END { exit wrong || NR != 3 }' || fail "mixture: padding or budget: $(cat $dir/said)"
 
 # stages: one life, and lives that end after a few batches.
 timeout 20 $dir/stages $dir/state >$dir/whole 2>$dir/said ||
