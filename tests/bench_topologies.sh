@@ -65,7 +65,7 @@ $dir/jpeg_folder -w 2 -e 2 $dir/jpegs >$dir/folder 2>&1 || fail "jpeg_folder: $(
 for said in '^132 pictures in ' '^4 could not be decoded' '/text.jpg$' '/half.jpg$' '^Limit: '; do
     grep -q "$said" $dir/folder || fail "jpeg_folder does not say $said: $(cat $dir/folder)"
 done
-$dir/jpeg_folder $dir/nowhere >$dir/folder 2>&1 && fail 'jpeg_folder takes a folder that is not there'
+$dir/jpeg_folder $dir/nowhere >$dir/folder 2>&1 && fail 'jpeg_folder takes a folder that is none'
 grep -q nowhere $dir/folder || fail "jpeg_folder does not name the folder: $(cat $dir/folder)"
 
 [ $wrong -eq 0 ]
