@@ -117,6 +117,13 @@ $(B)/examples/mpi_%: examples/mpi_%.c $(HEADERS) Makefile
 	    $(MPICC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS); \
 	else echo 'left out: $@: there is no $(MPICC) (Debian: libopenmpi-dev)'; fi
 
+# Wants libjpeg, and is left out where there is none.
+$(B)/examples/jpeg_folder: examples/jpeg_folder.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@if printf '#include <stdio.h>\n#include <jpeglib.h>\n' | $(CC) -E -x c - >/dev/null 2>&1; then \
+	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS) -ljpeg; \
+	else echo 'jpeg_folder is left out: no libjpeg to compile with (libjpeg62-turbo-dev)'; fi
+
 examples: $(addprefix $(B)/examples/,$(EXAMPLES))
 
 # DATA=DIR: where the four IDX files are. RUN_FLAGS="-e 1 -w 2": one epoch, two workers.
