@@ -14,6 +14,7 @@
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
    For more than the loader has (stages and samplers of your own): >>pipe, examples/stages.c.
+   For data read in large pieces, of which batches are views: >>chunks, examples/chunks.c.
 
    >>contents   search for the anchor
    >>use            DO THIS, THEN THAT
@@ -111,9 +112,9 @@
    stage before it and passes it on, by 0 workers (inline: in the caller's next) or n threads.
    Stages form a chain; those in brackets may be left out:
 
-     sampler -> [repeat] -> fetch -> [item maps] -> batch -> [batch maps] -> [transfer] -> next
-        ^                                                                                    |
-        +------------------- credits: free batch slots <--- release <------------------------+
+     sampler -> [repeat] -> fetch -> [item maps] -> batch -> [batch maps] -> [transfer] -> [split]
+        ^                                                                                     v
+        +------------------- credits: free batch slots <--- release <---------------------- next
 
    Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
    workers, their timing, or the number of ranks. Only desc.unordered lets batches of one epoch
@@ -132,7 +133,8 @@
 
    At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
    when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
-   batch until then. With a collate, items lie in prefetch_factor item cells, and the collate writes
+   batch until then. With a split stage an item is a chunk of rows, and what next lends are views of
+   it: the chunk comes back with its last view, its CPU buffer once it is on the device (>>chunks). With a collate, items lie in prefetch_factor item cells, and the collate writes
    the slot. Words of a slot carry its generation and are never reset, so that a late worker finds
    an older batch's work closed (the argument is above >>impl-region).
 
@@ -149,7 +151,8 @@
      dlp_pipe_stats, worker_stats, skips, explain,     any               yes; from start until close
      trace*, write_*
      dlp_pipe_close                                    caller            no other call under way
-     dlp_item_*, dlp_collate_*                         in the callback   yes
+     dlp_item_*, dlp_collate_*, dlp_chunk_*            in the callback   yes
+     dlp_chunks_run                                    caller            yes
      dlp_pipe_release_after, dlp_batch_dlpack*         caller            yes
      the deleter of a tensor                           any               yes; and after close
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
@@ -157,12 +160,13 @@
      dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_ranks_from_env
 
      callback                     runs in
-     fetch, item and batch maps,  the stage's threads, several at once; inline: the caller's next
-     collate
+     fetch, load, item and batch  the stage's threads, several at once; inline: the caller's next
+     maps, collate
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
      batch sampler                the caller (start, next, release, next_epoch), or, if threaded,
                                   one thread; its restore always in start
+     on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
      log                          start
@@ -229,6 +233,8 @@
    * fills_rows = 0 zeroes every row before fetch, so that bytes that no callback wrote are zero. It
      costs a memset of each row; fetch that writes every byte says fills_rows = 1.
    * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
+   * Views into chunks come in order, to one caller: no unordered, no consumers in other processes,
+     no ragged fields, no collate. Chunks that stay (preload) keep their rows in one order.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
@@ -1162,8 +1168,8 @@ typedef struct dlp_batch {
 
 /* Everything up to some batch is consumed: save it anywhere, give it back as .resume. The same
    bytes on every rank. Versioned and checksummed; opaque. It fits a pipe with the same items, order
-   and its parameters, seed, global batch and last rule; workers, prefetch_factor, topology, rank
-   and world_size may differ. */
+   and its parameters, seed, global batch and last rule (with a split stage also chunk_rows and
+   shuffle_rows); workers, prefetch_factor, topology, rank and world_size may differ. */
 typedef struct dlp_state {
     uint8_t bytes[248];
 } dlp_state;
@@ -11871,6 +11877,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     const dlp_stage_stats *g = &s->stages[l->busiest];
+    const char *what = s->chunks.taken > 0 ? "chunk" : "batch";
     dlpi_text_add(t,
                   "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the "
                   "workers of '%.31s' are only %s %% busy.\n",
@@ -11882,10 +11889,11 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
         more *= 2;
     }
     dlpi_text_add(t,
-                  "Change: raise prefetch_factor, for instance to %" PRIu64
-                  "; each batch more takes about %s.\n",
-                  more > 4096 ? 4096 : more,
-                  dlpi_num_bytes((double)s->bytes / (double)s->batches).s);
+                  "Change: raise %s, for instance to %" PRIu64 "; each %s more takes about %s.\n",
+                  s->chunks.taken > 0 ? "cpu_buffers, and so prefetch_factor" : "prefetch_factor",
+                  more > 4096 ? 4096 : more, what,
+                  dlpi_num_bytes((double)s->bytes /
+                                 (double)(s->chunks.taken ? s->chunks.taken : s->batches)).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
         if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
