@@ -1,10 +1,10 @@
 /* Train a softmax classifier from chunks: synchronously, then with loading, copying and training
    side by side, and print both times and the gain. Then evaluate it, and predict.
 
-   chunks [-e epochs] [-w loaders] [-c chunk-rows] [-b batch] [-p preload] [data-directory]
+   chunks [-e epochs] [-w loaders] [-c chunk-rows] [-b batch] [-p preload] [-n images] [directory]
 
-   data-directory: the four IDX files of Fashion-MNIST, unpacked (examples/get_fashion_mnist.sh);
-   without it, images are made up and written to a temporary file. A chunk is one pread of many
+   directory: the four IDX files of Fashion-MNIST, unpacked (examples/get_fashion_mnist.sh); without
+   it, n images (20000) are made up and written to a temporary file. A chunk is one pread of many
    images, turned into floats; the batches are views into it. The weights come out the same to the
    last bit, whichever way they were trained. preload: 0 none, 1 CPU, 2 device, 3 what fits.
    Ctrl-C ends training after the step under way; what was learnt until then is evaluated. */
@@ -235,6 +235,7 @@ typedef struct settings {
     int32_t loaders, preload;
     uint64_t chunk_rows;
     uint32_t batch;
+    uint64_t images;
 } settings;
 
 static dlp_chunks_desc chunks_of(const settings *s, images *im) {
@@ -298,8 +299,8 @@ static bool number(const char *text, int64_t least, int64_t most, int64_t *to) {
 static bool arguments(int argc, char **argv, settings *s) {
     int64_t n;
     int option;
-    *s = (settings){3, 1, DLP_PRELOAD_NONE, 2000, 50};
-    while ((option = getopt(argc, argv, "e:w:c:b:p:")) != -1) {
+    *s = (settings){3, 1, DLP_PRELOAD_NONE, 2000, 50, 20000};
+    while ((option = getopt(argc, argv, "e:w:c:b:p:n:")) != -1) {
         if (option == '?' || !number(optarg, option == 'w' || option == 'p' ? 0 : 1, 1 << 20, &n))
             return false;
         if (option == 'e') s->epochs = n;
@@ -307,6 +308,7 @@ static bool arguments(int argc, char **argv, settings *s) {
         if (option == 'c') s->chunk_rows = (uint64_t)n;
         if (option == 'b') s->batch = (uint32_t)n;
         if (option == 'p') s->preload = (int32_t)n;
+        if (option == 'n') s->images = (uint64_t)n;
     }
     return argc - optind <= 1;
 }
@@ -320,7 +322,7 @@ int main(int argc, char **argv) {
     if (!sync || !async) return 1;
     if (!arguments(argc, argv, &s)) {
         fprintf(stderr, "usage: chunks [-e epochs] [-w loaders] [-c chunk-rows] [-b batch] "
-                        "[-p preload] [data-directory]\n");
+                        "[-p preload] [-n images] [directory]\n");
         goto done;
     }
     sigaction(SIGINT, &action, NULL);
@@ -328,7 +330,8 @@ int main(int argc, char **argv) {
         good = images_open(&set[0], argv[optind], "train") &&
                images_open(&set[1], argv[optind], "t10k");
     else
-        good = images_make(&set[0], 20000, 1) && images_make(&set[1], 3000, 2);
+        good = images_make(&set[0], s.images, 1) &&
+               images_make(&set[1], s.images / 8 + 1, 2);
     good = good && train(&s, &set[0], sync, async) && test(&s, &set[1], async);
 done:
     for (int i = 0; i < 2; i++) {
