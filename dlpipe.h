@@ -14,6 +14,7 @@
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
    For more than the loader has (stages and samplers of your own): >>pipe, examples/stages.c.
+   For data read in large pieces, of which batches are views: >>chunks, examples/chunks.c.
 
    >>contents   search for the anchor
    >>use            DO THIS, THEN THAT
@@ -126,7 +127,7 @@
      sampler -> [repeat] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
         ^                                                                    |
         |                                                                    v
-        +------- credits: free batch slots <--- release <--- next <---- [transfer]
+        +--- credits: free batch slots <--- release <--- next <--- [split] <--- [transfer]
 
    Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
    workers, their timing, or the number of ranks. Only desc.unordered lets batches of one epoch
@@ -150,7 +151,8 @@
 
    At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
    when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
-   batch until then. With a collate, items lie in prefetch_factor item cells, and the collate writes
+   batch until then. With a split stage an item is a chunk of rows, and what next lends are views of
+   it: the chunk comes back with its last view, its CPU buffer once it is on the device (>>chunks). With a collate, items lie in prefetch_factor item cells, and the collate writes
    the slot. Words of a slot carry its generation and are never reset, so that a late worker finds
    an older batch's work closed (the argument is above >>impl-region).
 
@@ -191,7 +193,8 @@
      dlp_pipe_stats, worker_stats, skips, explain,     any               yes; from start until close
      trace*, write_*
      dlp_pipe_close                                    caller            no other call under way
-     dlp_item_*, dlp_collate_*                         in the callback   yes
+     dlp_item_*, dlp_collate_*, dlp_chunk_*            in the callback   yes
+     dlp_chunks_run                                    caller            yes
      dlp_pipe_release_after, dlp_batch_dlpack*         caller            yes
      the deleter of a tensor                           any               yes; and after close
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
@@ -200,13 +203,14 @@
      dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
 
      callback                     runs in
-     fetch, item and batch maps,  the stage's threads, several at once; inline: the caller's next;
-     collate                      fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
+     fetch, load, item and batch  the stage's threads, several at once; inline: the caller's next;
+     maps, collate                fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
      async submit, reap           the stage's threads, each for its own worker_state
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
      batch sampler                the caller (start, next, release, next_epoch, seek), or, if
                                   threaded, one thread; with desc.resume its first calls in start
+     on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
      log                          start
@@ -278,6 +282,8 @@
      such as take a microsecond. While some are out, it looks for new batches every ms.
    * Where batches go to workers in turn (classic, concurrent), one slow worker holds up the order
      for all, as it does in other loaders; in the economic topology others take its items.
+   * Views into chunks come in order, to one caller: no unordered, no consumers in other processes,
+     no ragged fields, no collate. Chunks that stay (preload) keep their rows in one order.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
@@ -1219,8 +1225,8 @@ typedef struct dlp_batch {
 
 /* Everything up to some batch is consumed: save it anywhere, give it back as .resume. The same
    bytes on every rank. Versioned and checksummed; opaque. It fits a pipe with the same items, order
-   and its parameters, seed, global batch and last rule; workers, prefetch_factor, topology, rank
-   and world_size may differ. */
+   and its parameters, seed, global batch and last rule (with a split stage also chunk_rows and
+   shuffle_rows); workers, prefetch_factor, topology, rank and world_size may differ. */
 typedef struct dlp_state {
     uint8_t bytes[248];
 } dlp_state;
@@ -15569,6 +15575,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     const dlp_stage_stats *g = &s->stages[l->busiest];
+    const char *what = s->chunks.taken > 0 ? "chunk" : "batch";
     dlpi_text_add(t,
                   "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the "
                   "workers of '%.31s' are only %s %% busy.\n",
@@ -15580,10 +15587,11 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
         more *= 2;
     }
     dlpi_text_add(t,
-                  "Change: raise prefetch_factor, for instance to %" PRIu64
-                  "; each batch more takes about %s.\n",
-                  more > 4096 ? 4096 : more,
-                  dlpi_num_bytes((double)s->bytes / (double)s->batches).s);
+                  "Change: raise %s, for instance to %" PRIu64 "; each %s more takes about %s.\n",
+                  s->chunks.taken > 0 ? "cpu_buffers, and so prefetch_factor" : "prefetch_factor",
+                  more > 4096 ? 4096 : more, what,
+                  dlpi_num_bytes((double)s->bytes /
+                                 (double)(s->chunks.taken ? s->chunks.taken : s->batches)).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
         if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {

@@ -1,7 +1,8 @@
 #!/bin/sh
 # The small examples: loader says what it should, the texts of the header and of the README are that
 # program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
-# prints in one, stream likewise, of a pipe, and share hands out each batch to each, or to one.
+# prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
+# chunks learns the same in both ways, until it is interrupted.
 set -u
 dir=build/examples_test
 rm -rf $dir
@@ -106,5 +107,22 @@ share one
 sum=$(awk '/: all$/ { sub(":", "", $7); n += $7 } END { printf "%d", n }' $dir/took)
 [ "$sum" -eq 149985000 ] ||
     fail "share one: $(cat $dir/took)"
+
+# chunks: two ways of training, one result; Ctrl-C leaves what was learnt.
+${CC:-cc} -std=c11 -O2 -o $dir/chunks examples/chunks.c -lpthread -lm || exit 1
+timeout 60 $dir/chunks -e 2 -c 700 -b 32 -n 4000 >$dir/said 2>&1 || fail "chunks: $(cat $dir/said)"
+for line in '^synchronous .* s$' '^asynchronous .* s$' '^gain ' '^same weights: yes$' \
+    '^test accuracy [89]...\|^test accuracy 100' '^predicted  *[0-9]'; do
+    grep -q "$line" $dir/said || fail "chunks: no line '$line': $(cat $dir/said)"
+done
+( # what a shell puts in the background may ignore SIGINT; the program asks for it anew
+    exec timeout 60 $dir/chunks -e 9999 -n 2000 -c 500 -p 3
+) >$dir/said 2>&1 &
+pid=$!
+sleep 1
+kill -INT $pid 2>/dev/null
+wait $pid
+grep -q '^stopped after [0-9]* steps' $dir/said || fail "chunks, SIGINT: $(cat $dir/said)"
+grep -q '^test accuracy' $dir/said || fail "chunks, SIGINT: $(cat $dir/said)"
 
 [ $wrong -eq 0 ]
