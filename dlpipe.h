@@ -1630,7 +1630,8 @@ typedef struct dlp_worker_stats {
     uint64_t bytes;
     uint64_t busy_ns;           /* in callbacks */
     uint64_t starved_ns;        /* waiting for input */
-    uint64_t blocked_ns;        /* waiting for a free cell behind it */
+    uint64_t blocked_ns;        /* waiting for a free cell: all that may be in flight is done here,
+                                   and the caller has not taken it */
     uint64_t cpu_ns;            /* of its thread, 0 if not known */
     uint64_t current_index;     /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
@@ -3693,6 +3694,7 @@ typedef struct dlpi_worker {
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns;     /* last clock reading, 0: none since waiting */
     uint64_t wait_ns;     /* since when it waits, 0: it does not */
+    bool blocked;         /* ... for want of free cells, not of input */
     uint64_t cpu_noted_ns; /* when its CPU time was last noted */
     dlp_trace_event event;
     int n_parked;
@@ -4299,6 +4301,14 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     return shift;
 }
 
+/* Do items cost another thing than they did? One worker is asked, in turn. */
+static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
+    const dlpi_stage *st = p->work[0];
+    uint64_t was = p->feed.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
+    ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].wb->item_ns); /* a hint */
+    return ns != 0 && (ns / 4 > was || was / 4 > ns);
+}
+
 /* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
    left the stage behind which nobody needs its items: no word says so but that stage's own. There
    are as many as batches may be between here and next, so one is free. */
@@ -4352,7 +4362,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
         DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
     }
-    if (b < 64 || (b & 63) == 0) f->run_shift = dlpi_run_shift(p, count);
+    if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3))) f->run_shift = dlpi_run_shift(p, count);
     DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
     DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
@@ -5137,9 +5147,10 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
     uint64_t from = w->wait_ns;
     w->wait_ns = 0;
     if (from == 0 || now <= from) return;
-    dlpi_bump(&w->wb->starved_ns, now - from);
+    dlpi_bump(w->blocked ? &w->wb->blocked_ns : &w->wb->starved_ns, now - from);
     if (now - from > 20000)
-        dlpi_trace_add(w, DLP_TRACE_STARVED, from, now, w->event.sequence, w->event.epoch, 0);
+        dlpi_trace_add(w, w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED, from, now,
+                       w->event.sequence, w->event.epoch, 0);
 }
 
 static void dlpi_cpu_note(dlpi_worker *w) {
@@ -6020,6 +6031,11 @@ static uint64_t dlpi_park_due(const dlpi_worker *w) {
     return least;
 }
 
+/* Retired, and no row waits here for another try? */
+static inline bool dlpi_may_park(const dlpi_worker *w) {
+    return w->n_parked == 0 && DLPI_UNLIKELY(dlpi_retired(w));
+}
+
 /* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
    others rely on it for ten times as long: many that each look round would cost more than idleness
    may. A set bit says: I can take work now. So it is cleared before work that the last look found,
@@ -6031,6 +6047,8 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_unit t;
     bool found = false, rung;
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
+    if (dlpi_retired(w) && w->st->n_producers > 0) dlpi_lanes_leave(w);
+    if (dlpi_may_park(w)) return;
     if (dlpi_park_full(w) || dlpi_retired(w)) { /* nobody rings: look often whether the pipe stops */
         if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
         return;
@@ -6047,10 +6065,6 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
            (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0; /* B1 */
     if (rung && (found || dlpi_retired(w))) dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
     if (found) dlpi_unit_run(w, &t);
-}
-
-static inline bool dlpi_may_park(const dlpi_worker *w) {
-    return w->n_parked == 0 && DLPI_UNLIKELY(dlpi_retired(w));
 }
 
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it for
@@ -6073,6 +6087,16 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
 }
 
+/* Does this worker wait for the caller, who has not taken the batches that are there? All units that
+   were fed are claimed here, and there is no credit to feed more. */
+static bool dlpi_no_credit(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
+    uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
+    if (tail - delivered < p->prefetch) return false;
+    return w->st->n_producers > 0 ? w->st->work == 0 : w->low == tail;
+}
+
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
@@ -6083,11 +6107,12 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
+    w->blocked = dlpi_no_credit(w);
+    DLPI_STORE_RLX(&w->wb->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
     for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
         if (i < p->spin_rounds) dlpi_pause();
         else sched_yield();
-        if (dlpi_step(w) || dlpi_stopped(p)) goto moved;
+        if (dlpi_step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
     }
     dlpi_cpu_note(w);
     while (!dlpi_stopped(p)) {

@@ -16,7 +16,8 @@ static double seconds(void) { return (double)dlpi_now_ns() / 1e9; }
 static int item_us;
 
 static int sleeping_fetch(void *user, dlp_item *it) {
-    if (item_us > 0) nap_us(item_us);
+    int us = __atomic_load_n(&item_us, __ATOMIC_RELAXED);
+    if (us > 0) nap_us(us);
     return rig_fetch(user, it);
 }
 
@@ -54,7 +55,10 @@ static double train(dlp_pipe *p, long step_us, double for_seconds) {
     return n / (seconds() - begin);
 }
 
-/* What a live pipe does depends on the machine's other work: three tries. */
+enum { SETTLED, NOT_SETTLED, TOO_BUSY };
+
+/* Where sleeps of 2.4 ms take twice as long, or a pipe with workers to spare cannot keep up with the
+   steps, other programs have the cores, and nothing is to be learned. */
 static int settles_once(void) {
     rig r;
     dlp_pipe *p;
@@ -64,35 +68,38 @@ static int settles_once(void) {
     int found, slow, ok;
     rig_init(&r, 4096, 16);
     tuned(&r, 1, 1, 8);
-    item_us = 4000;
-    if (rig_open(&r, &p) != DLP_OK) return 1;
-    p->tune.every_ns = 20000000;
-    train(p, 18000, 0.7);
+    item_us = 2400;
+    if (rig_open(&r, &p) != DLP_OK) return NOT_SETTLED;
+    p->tune.every_ns = 12000000;
+    train(p, 11000, 0.3);
     dlp_pipe_stats(p, &s);
-    rate = train(p, 18000, 0.4);
+    rate = train(p, 11000, 0.2);
     dlp_pipe_stats(p, &later);
     dlp_pipe_explain(p, words, sizeof words);
     found = at_work(p);
-    train(p, 80000, 0.9);
+    train(p, 35000, 0.35);
     slow = at_work(p);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     tuned(&r, 8, 0, 0);
-    if (rig_open(&r, &p) != DLP_OK) return 1;
-    train(p, 18000, 0.1);
-    fixed = train(p, 18000, 0.3);
+    if (rig_open(&r, &p) != DLP_OK) return NOT_SETTLED;
+    train(p, 11000, 0.05);
+    fixed = train(p, 11000, 0.15);
     CHECK(at_work(p) == 8 && dlp_pipe_close(p) == DLP_OK);
     ok = found >= 4 && found <= 5 && later.tunes - s.tunes <= 1 && rate > 0.88 * fixed &&
          slow <= 3 && slow >= 1 && strstr(words, "Workers: ") && strstr(words, "Tuned: after ");
     printf("%d workers in %d decisions, %d later, %.1f batches/s, %.1f with 8; slow: %d\n", found,
            (int)s.tunes, (int)(later.tunes - s.tunes), rate, fixed, slow);
     if (!ok) printf("%s", words);
-    return ok;
+    CHECK(found >= 2 && found <= 8 && slow >= 1 && slow <= found);
+    if (!ok && (later.stages[2].p95_ns > 4000000 || fixed < 80)) return TOO_BUSY;
+    return ok ? SETTLED : NOT_SETTLED;
 }
 
 static void tuning__sleeping_fetch__finds_the_number_and_keeps_it(void) {
-    int ok = 0;
-    for (int i = 0; i < 3 && !ok; i++) ok = settles_once();
-    CHECK(ok);
+    int how = TOO_BUSY;
+    for (int i = 0; i < 3 && how != SETTLED; i++) how = settles_once();
+    if (how == TOO_BUSY) printf("too many others have the cores: not judged\n");
+    CHECK(how != NOT_SETTLED);
 }
 
 /* A pipe whose workers rest, so that what the tuner sees is what we write. */
@@ -250,7 +257,7 @@ static void tuning__changed_all_the_time__same_order_and_bytes(void) {
         r.fetch.retry_backoff_ms = kind & 2 ? 1 : 0;
         if (rig_open(&r, &p) != DLP_OK) return;
         per = rig_batches(&r);
-        n = (uint64_t)test_share(300, 30000);
+        n = (uint64_t)test_share(120, 30000);
         for (uint64_t i = 0; i < n; i++) {
             dlp_batch *b;
             int stage = 2 + (int)test_pick(&seed, 3);
@@ -265,6 +272,32 @@ static void tuning__changed_all_the_time__same_order_and_bytes(void) {
         }
         CHECK(dlp_pipe_close(p) == DLP_OK);
         rig_free(&r);
+    }
+}
+
+/* Only those below the number work, whatever is dealt or claimed; and all of them can. */
+static void tuning__retired_workers__do_nothing(void) {
+    for (int dispatch = 0; dispatch < 2; dispatch++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_worker_stats before[4], after[4];
+        rig_init(&r, 4096, 8);
+        rig_workers(&r, 4, dispatch);
+        tuned(&r, 4, 1, 4);
+        item_us = 200;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (int n = 1; n <= 4; n++) {
+            CHECK(dlp_pipe_set_workers(p, 2, n) == DLP_OK);
+            train(p, 0, 0.01);
+            for (int i = 0; i < 4; i++) dlp_pipe_worker_stats(p, (uint32_t)i, &before[i]);
+            train(p, 0, 0.04);
+            for (int i = 0; i < 4; i++) {
+                dlp_pipe_worker_stats(p, (uint32_t)i, &after[i]);
+                CHECK((after[i].items > before[i].items) == (i < n));
+                CHECK((after[i].state == DLP_WORKER_PARKED) == (i >= n));
+            }
+        }
+        CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
 
@@ -283,11 +316,11 @@ static void tuning__parked_workers__cost_nothing_and_end_at_once(void) {
     CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
     nap_us(50000);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
-    nap_us(400000);
+    nap_us(200000);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
     cpu = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
-    printf("63 parked workers: %.3f %% of a core\n", cpu / 0.4 * 100);
-    CHECK(cpu / 0.4 < most);
+    printf("63 parked workers: %.3f %% of a core\n", cpu / 0.2 * 100);
+    CHECK(cpu / 0.2 < most);
     CHECK(dlp_pipe_worker_stats(p, 40, &w) == DLP_OK && w.state == DLP_WORKER_PARKED);
     CHECK(w.items == 0 && w.starved_ns < 50000000);
     begin = seconds();
@@ -296,7 +329,56 @@ static void tuning__parked_workers__cost_nothing_and_end_at_once(void) {
     CHECK(dlp_pipe_release(p, b) == DLP_OK);
 }
 
+/* Who waits for whom: a slow trainer blocks the workers, a slow fetch starves the maps behind it. */
+static void waiting__slow_trainer_or_slow_fetch__blocked_or_starved(void) {
+    for (int kind = 0; kind < 4; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_stats s;
+        const dlp_stage_stats *g = s.stages;
+        rig_init(&r, 4096, 8);
+        r.repeat.epochs = DLP_FOREVER;
+        r.dataset.fetch = sleeping_fetch;
+        r.n_item_maps = 1;
+        rig_workers(&r, 2, kind & 1);
+        item_us = kind & 2 ? 1000 : 0;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        train(p, kind & 2 ? 0 : 10000, 0.06);
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        if (kind & 2) {
+            CHECK(g[2].blocked_ns < g[2].busy_ns / 2 && g[3].blocked_ns < g[3].starved_ns / 2);
+        } else {
+            CHECK(g[2].blocked_ns > g[2].starved_ns && g[2].blocked_ns > g[2].busy_ns);
+            CHECK(kind & 1 || g[3].blocked_ns > g[3].starved_ns);
+        }
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Items get a thousand times dearer: runs are short again within a few batches, not 64. */
+static void cost__rises_at_once__runs_get_short_soon(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    rig_init(&r, 1 << 20, 64);
+    r.dataset.fetch = sleeping_fetch;
+    r.fetch.num_workers = 1;
+    item_us = 0;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (int i = 0; i < 128 * 2 + 1; i++) {
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(p->feed.run_shift > 2);
+    __atomic_store_n(&item_us, 100, __ATOMIC_RELAXED);
+    for (int i = 0; i < 20; i++)
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(p->feed.run_shift == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 int main(void) {
+    waiting__slow_trainer_or_slow_fetch__blocked_or_starved();
+    cost__rises_at_once__runs_get_short_soon();
     tuning__sleeping_fetch__finds_the_number_and_keeps_it();
     tuning__by_the_numbers__added_one_by_one_up_to_max();
     tuning__by_the_numbers__retired_down_to_min_and_no_flapping();
@@ -304,6 +386,7 @@ int main(void) {
     tuning__two_stages__the_busier_one_grows();
     tuning__set_by_hand__stays_within_the_limits();
     tuning__changed_all_the_time__same_order_and_bytes();
+    tuning__retired_workers__do_nothing();
     tuning__parked_workers__cost_nothing_and_end_at_once();
     return test_end("tuning");
 }
