@@ -7976,6 +7976,8 @@ static int dlpi_check_sizes(dlp_pipe *p) {
         return dlpi_bad(p, st->name, "sampler.order", "DLP_ORDER_PARTS with a part queue, and only "
                         "then", d->order);
     if (p->parts && dlpi_parts_sum(p) != DLP_OK) return p->err.code;
+    if (p->fetch->dataset.n_items == 0)
+        return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
     if (dlpi_order_check(d, p->fetch->dataset.n_items, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, st->name);
         return dlpi_pipe_fail(p, &e);
@@ -8624,9 +8626,17 @@ static void dlpi_region_init(dlp_pipe *p) {
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
-/* Sums of a shuffled epoch's parts. */
-static size_t dlpi_part_sums(const dlp_pipe *p) {
-    return p->parts && p->parts->part.shuffle_parts ? (size_t)p->parts->part.n_parts + 1 : 0;
+/* What the feeder knows of the part cells; sums of two epochs' parts, where they are shuffled. */
+static bool dlpi_parts_alloc(dlp_pipe *p) {
+    dlpi_parts *q = &p->pq;
+    size_t sums = (size_t)p->parts->part.n_parts + 1;
+    q->use = calloc(p->part_cells, sizeof *q->use);
+    if (!p->parts->part.shuffle_parts) return q->use != NULL;
+    q->tables = calloc(sums, 2 * sizeof *q->tables);
+    if (q->tables == NULL) return false;
+    q->orders[0].first = q->tables;
+    q->orders[1].first = q->tables + sums;
+    return q->use != NULL;
 }
 
 static int dlpi_private_alloc(dlp_pipe *p) {
@@ -8644,10 +8654,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->dev_slot = calloc((size_t)buffers + 1, sizeof *p->dev_slot);
     p->lane_tx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_tx);
     p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
-    p->pq.use = calloc((size_t)p->part_cells + 1, sizeof *p->pq.use);
-    p->pq.tables = calloc(dlpi_part_sums(p) * 2 + 1, sizeof *p->pq.tables);
-    if (p->pq.use == NULL || p->pq.tables == NULL) goto failed;
-    for (int i = 0; i < 2; i++) p->pq.orders[i].first = p->pq.tables + (size_t)i * dlpi_part_sums(p);
+    if (p->parts && !dlpi_parts_alloc(p)) goto failed;
     if (p->workers && p->out && p->out_fields && p->ones && p->held &&
         p->taken_by_xfer && p->feed.ahead_index && p->feed.cells && p->dev_data && p->dev_slot &&
         p->lane_tx && p->lane_rx)
