@@ -63,6 +63,7 @@
    >>impl-stats     COUNTERS AND TRACE, READ
    >>impl-devices   GPUS: CUDA, OPENCL
    >>impl-dlpack    TENSORS FOR OTHER LIBRARIES
+   >>impl-part-files  PART QUEUE: FILES, DOWNLOADS
    >>impl-public    THE PUBLIC CALLS
    >>impl-pictures  TRACE, TIMELINE, WORDS
    >>licence        MIT
@@ -1659,6 +1660,36 @@ typedef struct dlp_parts_desc {
    Source: the part queue of distributed trainers: a list of files, shuffled and sharded by rank, of
    which the next is read into a bounded queue while items come from the present one. */
 DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err);
+
+/* A file that is a part, or a range of one. */
+typedef struct dlp_part_file {
+    const char *path;
+    uint64_t offset;
+    uint64_t bytes;            /* 0: to the file's end */
+} dlp_part_file;
+
+/* Files as parts: .load = dlp_part_files_load, .user = &files. */
+typedef struct dlp_part_files {
+    const dlp_part_file *files;/* [n_files] by part index; borrowed until close */
+    uint64_t n_files;
+    const char *dir;           /* the cache, or wherever they are; NULL: paths as they are, else
+                                  dir/path; directories exist already */
+    /* NULL: the files are there. Else called for one that is not: write the whole of it to fd, a
+       new file that gets its name once it is complete and safe on disk. path: of that name -
+       returns 0, or failure, best by dlp_part_fail - by part workers; for one file once at a time,
+       also among processes: others wait for it. */
+    int (*download)(void *user, const dlp_part *part, const char *path, int fd);
+    void *user;
+} dlp_part_files;
+
+/* Read a part from its file, after a download if need be. Errors name the path.
+   What is downloaded has the name path.tmp and a lock (flock) on it, is synced, then renamed. So a
+   file under its own name is whole, and is used; what a process that died has left under the other
+   name has no lock, and whoever wants that file next begins it anew.
+   files: a dlp_part_files; part: as load gets it - returns 0; DLP_ERR_CALLBACK (a system call
+   failed, the file is shorter than the range), DLP_ERR_LENGTH (more bytes than capacity); what
+   download returned - in load only - waits for the disk, the download, the lock. */
+DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
 
 /* ---------------------------------------------------------------------------------------------
    >>stats      COUNTERS, TRACE, PICTURES, WORDS
@@ -10200,6 +10231,157 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-part-files PART QUEUE: FILES, DOWNLOADS
+   Who downloads a file holds the lock of its temporary name. After waiting for the lock one looks
+   again: the file may be there by now, and what one has open may have been renamed or removed. A
+   file gets its own name by one rename, after its bytes are on disk; so whoever dies before has
+   left nothing under that name, and the kernel has given back the lock. */
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#define DLPI_PATH_MAX 4096
+
+/* The last bytes of a path, which say more than the first. */
+static const char *dlpi_path_end(const char *path) {
+    size_t n = strlen(path);
+    return n > 150 ? path + n - 150 : path;
+}
+
+static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
+    int errnum = errno;
+    return dlp_part_fail(part, errnum, "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+}
+
+/* The download's own words, with the path before them. */
+static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
+    const dlpi_wblock *wb = ((dlpi_worker *)part->internal)->wb;
+    char text[256];
+    memcpy(text, wb->message, sizeof text);
+    if (text[0] == 0) snprintf(text, sizeof text, "download returned %d", rc);
+    dlp_part_fail(part, wb->message_errno, "%s: %.100s", dlpi_path_end(path), text);
+    return rc;
+}
+
+static bool dlpi_file_is(int fd, const char *path) {
+    struct stat open_one, named;
+    return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
+/* Make a rename last. */
+static int dlpi_directory_sync(const char *path) {
+    char dir[DLPI_PATH_MAX];
+    char *slash;
+    int fd, rc;
+    dlpi_copy_text(dir, sizeof dir, path);
+    slash = strrchr(dir, '/');
+    if (slash == NULL) dlpi_copy_text(dir, sizeof dir, ".");
+    else slash[slash == dir] = 0;
+    fd = open(dir, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    rc = fsync(fd);
+    close(fd);
+    return rc;
+}
+
+/* The temporary file, locked and empty; -1: failed; -2: path is there by now. */
+static int dlpi_download_begin(const dlp_part *part, const char *path, const char *tmp) {
+    for (;;) {
+        int fd = open(tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666), rc;
+        if (fd < 0) return dlpi_file_fail(part, tmp, "open"), -1;
+        while ((rc = flock(fd, LOCK_EX)) != 0 && errno == EINTR) continue;
+        if (rc == 0 && access(path, F_OK) == 0) {
+            if (dlpi_file_is(fd, tmp)) unlink(tmp);
+            close(fd);
+            return -2;
+        }
+        if (rc == 0 && dlpi_file_is(fd, tmp)) {
+            if (ftruncate(fd, 0) == 0) return fd;
+            rc = -1;
+        }
+        if (rc != 0) dlpi_file_fail(part, tmp, "flock or ftruncate");
+        close(fd);
+        if (rc != 0) return -1;
+    }
+}
+
+static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path) {
+    char tmp[DLPI_PATH_MAX];
+    int fd, rc;
+    if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp) {
+        errno = ENAMETOOLONG;
+        return dlpi_file_fail(part, path, "open");
+    }
+    if ((fd = dlpi_download_begin(part, path, tmp)) < 0) return fd == -2 ? 0 : DLP_ERR_CALLBACK;
+    rc = f->download(f->user, part, path, fd);
+    if (rc != 0) rc = dlpi_download_fail(part, path, rc);
+    else if (fsync(fd) != 0) rc = dlpi_file_fail(part, tmp, "fsync");
+    else if (rename(tmp, path) != 0) rc = dlpi_file_fail(part, path, "rename");
+    else if (dlpi_directory_sync(path) != 0) rc = dlpi_file_fail(part, path, "fsync of its directory");
+    if (rc != 0) unlink(tmp); /* while the lock is ours */
+    close(fd);
+    return rc;
+}
+
+/* Bytes [offset, offset + n) of the file, all of them. */
+static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64_t offset,
+                          uint64_t n) {
+    uint8_t *to = part->data;
+    while (n > 0) {
+        ssize_t got = pread(fd, to, n < (1u << 30) ? (size_t)n : 1u << 30, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return dlpi_file_fail(part, path, "read");
+        if (got == 0)
+            return dlp_part_fail(part, 0, "%s: it was cut while it was read", dlpi_path_end(path));
+        to += got;
+        offset += (uint64_t)got;
+        n -= (uint64_t)got;
+    }
+    return 0;
+}
+
+static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, const char *path) {
+    struct stat st;
+    uint64_t size, n = file->bytes;
+    if (fstat(fd, &st) != 0) return dlpi_file_fail(part, path, "fstat");
+    size = (uint64_t)st.st_size;
+    if (file->offset > size || n > size - file->offset)
+        return dlp_part_fail(part, 0, "%s: %" PRIu64 " bytes from %" PRIu64 " on are past its %"
+                             PRIu64, dlpi_path_end(path), n, file->offset, size);
+    if (n == 0) n = size - file->offset;
+    part->bytes = n;
+    if (n <= part->capacity) return dlpi_file_read(part, fd, path, file->offset, n);
+    dlp_part_fail(part, 0, "%s: %" PRIu64 " bytes, max_part_bytes is %" PRIu64,
+                  dlpi_path_end(path), n, part->capacity);
+    return DLP_ERR_LENGTH;
+}
+
+DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
+    const dlp_part_files *f = files;
+    char path[DLPI_PATH_MAX];
+    const char *name;
+    int fd, rc = 0;
+    if (part->index >= f->n_files)
+        return dlp_part_fail(part, 0, "there are %" PRIu64 " files", f->n_files);
+    name = f->files[part->index].path;
+    if (snprintf(path, sizeof path, "%s%s%s", f->dir ? f->dir : "", f->dir ? "/" : "", name) >=
+        (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return dlpi_file_fail(part, name, "open");
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && f->download) {
+        if ((rc = dlpi_download(f, part, path)) != 0) return rc;
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (fd < 0) return dlpi_file_fail(part, path, "open");
+    rc = dlpi_part_read(&f->files[part->index], part, fd, path);
+    close(fd);
+    return rc;
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
 DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, ...) {
@@ -11750,6 +11932,14 @@ static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
            g->kind == DLP_STAGE_TRANSFER;
 }
 
+/* How many units of its work a stage may have at once. */
+static double dlpi_stage_at_once(const dlp_stats *s, const dlp_stage_stats *g, double rows) {
+    if (g->kind == DLP_STAGE_PARTS) {
+        return g->cells;
+    }
+    return s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
+}
+
 static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     memset(l, 0, sizeof *l);
     l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
@@ -11776,7 +11966,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
             }
             continue;
         }
-        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->rows);
+        double most = dlpi_stage_at_once(s, g, l->rows);
         l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
         if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) {
@@ -11803,7 +11993,7 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, caller = l->caller;
     if (g->workers > 0) {
         double now = g->workers, more = l->useful[i] < now ? now : now + 1;
-        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->rows);
+        double most = dlpi_stage_at_once(s, g, l->rows);
         v->rate_plus_one = l->rate * more / now;
         dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
     } else {
@@ -11989,6 +12179,26 @@ static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_lo
     dlpi_text_add(t, ".\n");
 }
 
+/* Was the part queue empty while the trainer waited? */
+static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->kind != DLP_STAGE_PARTS || (double)s->part_wait_ns < 0.02 * l->ns) {
+            continue;
+        }
+        dlpi_text_add(t,
+                      "Parts: part queue empty: the trainer waits for parts %s %% of the time; "
+                      "workers of '%.31s' load one in %s and are %s %% busy.\n",
+                      dlpi_num_percent((double)s->part_wait_ns / l->ns).s, g->name,
+                      dlpi_num_ns(g->p50_ns).s,
+                      dlpi_num_percent((double)g->busy_ns /
+                                       (l->ns * (g->workers > 0 ? g->workers : 1))).s);
+        dlpi_text_add(t,
+                      "Change: %s parts.workers.num_workers (%d) and queue_size (%u).\n",
+                      g->workers > 0 ? "raise" : "set", g->workers, (unsigned)g->cells);
+    }
+}
+
 /* Figures and facts that hold whatever the limit is. */
 static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s,
@@ -12003,7 +12213,7 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
     dlpi_text_add(t, ".\n");
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        if (g->workers > 0 && g->workers - l->useful[i] >= 1) {
+        if (g->workers > 0 && g->kind != DLP_STAGE_PARTS && g->workers - l->useful[i] >= 1) {
             dlpi_text_add(t,
                           "Idle: %d of the %d workers of '%.31s' never have work: only "
                           "prefetch_factor%s = %s %s are in flight.\n",
@@ -12070,6 +12280,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
                       s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
     }
     if (l.rate > 0) {
+        dlpi_explain_parts(&t, s, &l);
         dlpi_explain_rest(&t, s, &l);
     }
     dlpi_explain_errors(&t, s, l.n);

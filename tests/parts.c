@@ -110,10 +110,506 @@ static void run__any_wiring__as_written_down(uint64_t seed) {
     for (int i = 0; i < test_share(240, 5000); i++) any_case(&seed);
 }
 
+
+/* ---- ranks ---- */
+
+/* Four streams: one, two, four ranks see the same global rows, and load no more parts than theirs. */
+static void ranks__streams_divided__same_rows_fewer_loads(void) {
+    uint64_t items[32];
+    for (int i = 0; i < 32; i++) items[i] = 16;
+    for (uint32_t world = 1; world <= 4; world *= 2) {
+        parts_rig r;
+        uint32_t most = 0;
+        parts_init(&r, &seen, 32, items);
+        r.d.parts.streams = 4;
+        r.d.loader.sampler.world_size = world;
+        for (uint32_t rank = 0; rank < world; rank++) {
+            r.d.loader.sampler.rank = rank;
+            seen.loads = 0;
+            CHECK(parts_run_on(&r, 0) == 64);
+            if (seen.loads > most) most = seen.loads;
+        }
+        CHECK(most == 32 / world); /* no part lies across a border here */
+    }
+}
+
+/* ---- resume ---- */
+
+static void resume__behind_any_batch__goes_on_exactly(void) {
+    parts_rig r;
+    dlp_state states[64];
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t n = 0, all;
+    parts_init(&r, &seen, 20, NULL);
+    r.d.parts.streams = 2;
+    r.d.loader.epochs = 2;
+    all = 2 * parts_batches(&r);
+    CHECK(all < 64 && parts_open(&r, &p) == DLP_OK);
+    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        CHECK(dlp_pipe_state(p, b, &states[n++]) == DLP_OK);
+        dlp_pipe_release(p, b);
+    }
+    CHECK(n == all && dlp_pipe_close(p) == DLP_OK);
+    for (uint64_t i = 0; i < all; i++) {
+        r.d.loader.pipe.resume = &states[i];
+        r.d.loader.num_workers = (int32_t)(i % 3);
+        r.d.parts.workers.num_workers = (int32_t)(i % 4);
+        r.d.parts.queue_size = i % 2 ? 20 : 0;
+        r.d.loader.sampler.world_size = 1 + i % 2;
+        CHECK(parts_run_on(&r, 0) == (int64_t)(all - i - 1));
+    }
+}
+
+static void resume_refused(parts_rig *r, const char *field) {
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    int rc = dlp_parts_open(&p, &r->d, &err);
+    CHECK(rc == DLP_ERR_RESUME && strstr(err.field, field) != NULL && p == NULL);
+    if (rc == DLP_OK) dlp_pipe_close(p);
+}
+
+static void resume__other_parts__names_the_field(void) {
+    parts_rig r, other;
+    dlp_state state;
+    dlp_pipe *p;
+    parts_init(&r, &seen, 20, NULL);
+    CHECK(parts_open(&r, &p) == DLP_OK);
+    CHECK(dlp_pipe_state(p, NULL, &state) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+    r.d.loader.pipe.resume = &state;
+    other = r, other.d.parts.items = other.items, other.items[3]++, other.items[4]--;
+    resume_refused(&other, "parts");
+    other = r, other.d.parts.manifest_id = 1;
+    resume_refused(&other, "manifest_id");
+    other = r, other.d.parts.streams = 2;
+    resume_refused(&other, "streams");
+    other = r, other.d.parts.steps_per_epoch = 3;
+    resume_refused(&other, "steps_per_epoch");
+    other = r, other.d.loader.shuffle = 0, other.d.parts.shuffle_parts = 1;
+    resume_refused(&other, "shuffle_items");
+}
+
+/* ---- epochs that are left ---- */
+
+static void next_epoch__anywhere__next_one_is_whole(void) {
+    uint64_t random = 5;
+    for (int i = 0; i < test_share(40, 400); i++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t stay = test_pick(&random, 9), n = 0, epoch = UINT64_MAX;
+        int rc, ok = 1;
+        parts_init(&r, &seen, 20, NULL);
+        r.d.loader.epochs = 5;
+        r.d.parts.workers.num_workers = (int32_t)test_pick(&random, 3);
+        r.d.loader.num_workers = (int32_t)test_pick(&random, 3);
+        r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
+        r.d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(&random, 4);
+        if (parts_open(&r, &p) != DLP_OK) break;
+        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            uint64_t k = b->in_epoch, e = b->epoch;
+            if (e != epoch) parts_order(&r, epoch = e, order);
+            ok &= parts_batch_same(&r, b, order, 0) && b->position == k * 8;
+            dlp_pipe_release(p, b);
+            n++;
+            if (e % 2 == 0 && k == stay) ok &= dlp_pipe_next_epoch(p) == DLP_OK;
+        }
+        CHECK(rc == DLP_END && ok && seen.wrong == 0);
+        CHECK(n == 3 * (stay + 1) + 2 * parts_batches(&r));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* ---- what is loaded when ---- */
+
+static uint64_t now_ms(void) { return dlpi_now_ns() / 1000000; }
+
+/* Nobody takes batches: the queue fills up, and no part more. */
+static void queue__full__workers_wait(void) {
+    for (int32_t threaded = 0; threaded < 2; threaded++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_stats s;
+        dlp_worker_stats w;
+        uint64_t until = now_ms() + 10000;
+        int blocked = 0;
+        parts_init(&r, &seen, 37, NULL);
+        r.d.parts.queue_size = 7;
+        r.d.loader.sampler.threaded = threaded;
+        if (parts_open(&r, &p) != DLP_OK) return;
+        while (blocked < 2 && now_ms() < until) {
+            parts_nap(5000);
+            blocked = 0;
+            for (uint32_t i = 0; dlp_pipe_worker_stats(p, i, &w) == DLP_OK; i++)
+                if (p->stages[w.stage].kind == DLP_STAGE_PARTS)
+                    blocked += w.state == DLP_WORKER_BLOCKED;
+        }
+        CHECK(blocked == 2 && __atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) == 7);
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(s.stages[2].kind == DLP_STAGE_PARTS && s.stages[2].cells == 7);
+        CHECK(s.stages[2].loaded == 7 && s.stages[2].items == 7);
+        CHECK(s.stages[2].unit_is_batch == 0 && s.part_wait_ns == 0);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void queue__empty__trainer_waits_and_is_told(void) {
+    for (int32_t threaded = 0; threaded < 2; threaded++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b = NULL;
+        dlp_stats s;
+        char text[2000];
+        parts_init(&r, &seen, 37, NULL);
+        seen.gate = 1;
+        r.d.loader.sampler.threaded = threaded;
+        if (parts_open(&r, &p) != DLP_OK) return;
+        CHECK(dlp_pipe_next(p, &b, 30) == DLP_TIMEOUT && b == NULL);
+        __atomic_store_n(&seen.gate, 0, __ATOMIC_SEQ_CST);
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.part_wait_ns > 25000000);
+        CHECK(s.part_wait_ns <= s.wait_ns);
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+        CHECK(strstr(text, "part queue empty: the trainer waits for parts") != NULL);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* At no moment are more parts loaded than are used up, and queue_size. */
+static void queue__any_moment__no_more_ahead_than_its_size(void) {
+    uint64_t items[40];
+    for (int i = 0; i < 40; i++) items[i] = 12;
+    for (uint32_t size = 2; size < 6; size++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint32_t parts = 0;
+        parts_init(&r, &seen, 40, items);
+        r.d.parts.queue_size = size;
+        r.d.loader.sampler.threaded = size % 2;
+        if (parts_open(&r, &p) != DLP_OK) return;
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            uint32_t begun = __atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST);
+            parts = (uint32_t)((b->position + b->count + 11) / 12);
+            CHECK(begun >= parts);
+            if (!r.d.loader.sampler.threaded) /* what lies behind this batch is not given up yet */
+                CHECK(begun <= parts + 2 + size);
+            dlp_pipe_release(p, b);
+        }
+        CHECK(parts == 40 && seen.begun == 40);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* A load takes half as long as the steps on one part: hidden, but for the first. */
+static double wait_share(uint32_t sleep_us) {
+    uint64_t items[10], waited = 0, from, all;
+    parts_rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    for (int i = 0; i < 10; i++) items[i] = 64;
+    parts_init(&r, &seen, 10, items);
+    seen.sleep_us = sleep_us;
+    r.d.parts.queue_size = 3;
+    r.d.parts.workers.num_workers = 1;
+    if (parts_open(&r, &p) != DLP_OK || dlp_pipe_next(p, &b, 20000) != DLP_OK) return 1;
+    all = dlpi_now_ns();
+    for (int rc = DLP_OK; rc == DLP_OK;) {
+        parts_nap(1000);
+        dlp_pipe_release(p, b);
+        from = dlpi_now_ns();
+        rc = dlp_pipe_next(p, &b, 20000);
+        waited += dlpi_now_ns() - from;
+    }
+    all = dlpi_now_ns() - all;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return (double)waited / (double)all;
+}
+
+static void queue__loads_faster_than_steps__no_stall_at_borders(void) {
+    double share = 1;
+    for (int tries = 0; share > 0.1 && tries < 8; tries++) {
+        double now = wait_share(4000);
+        if (now < share) share = now;
+    }
+    printf("  the trainer waits %.2f %% where loads take half as long as steps\n", share * 100);
+    CHECK(share <= 0.1); /* one after another: a third */
+}
+
+/* Parts that all fit are loaded once. */
+static void queue__all_parts_fit__each_is_loaded_once(void) {
+    parts_rig r;
+    parts_init(&r, &seen, 20, NULL);
+    r.d.parts.queue_size = 20;
+    r.d.loader.epochs = 4;
+    CHECK(parts_run_on(&r, 0) == 4 * (int64_t)parts_batches(&r));
+    CHECK(seen.loads == 19); /* one is empty */
+}
+
+/* ---- loads that fail ---- */
+
+static const int32_t part_workers[] = {0, 2};
+
+/* The first batch that needs a part, in epoch 0. */
+static uint64_t first_need(const parts_rig *r, uint64_t part) {
+    uint64_t n = parts_order(r, 0, order);
+    for (uint64_t i = 0; i < n; i++)
+        if (order[i] >= r->first[part] && order[i] < r->first[part + 1])
+            return i / r->d.loader.batch_size;
+    return UINT64_MAX;
+}
+
+/* Runs until an error; returns the batches before it. short_part: as parts_batch_same. */
+static uint64_t run_to_error(parts_rig *r, uint64_t short_part, dlp_error *err) {
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t n = 0;
+    memset(err, 0, sizeof *err);
+    if (parts_open(r, &p) != DLP_OK) return UINT64_MAX;
+    parts_order(r, 0, order);
+    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        CHECK(parts_batch_same(r, b, order, short_part));
+        dlp_pipe_release(p, b);
+        n++;
+    }
+    *err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return n;
+}
+
+static void load_error__raise__comes_with_the_first_batch_in_need(void) {
+    for (int i = 0; i < 2; i++)
+        for (uint32_t part = 1; part < 20; part += 3) {
+            parts_rig r;
+            dlp_error err;
+            char words[40];
+            parts_init(&r, &seen, 20, NULL);
+            seen.fail_part = part + 1;
+            r.d.parts.workers.num_workers = part_workers[i];
+            CHECK(run_to_error(&r, 0, &err) == first_need(&r, part));
+            snprintf(words, sizeof words, "part %u: shard-%u is torn", part, part);
+            CHECK(err.code == DLP_ERR_CALLBACK && strcmp(err.stage, "parts") == 0);
+            CHECK(err.errnum == 5 && strcmp(err.message, words) == 0);
+        }
+}
+
+static void load_error__too_many_bytes__length(void) {
+    parts_rig r;
+    dlp_error err;
+    parts_init(&r, &seen, 20, NULL);
+    seen.fail_part = 4;
+    seen.fail_how = (uint32_t)-DLP_ERR_LENGTH;
+    CHECK(run_to_error(&r, 0, &err) == first_need(&r, 3) && err.code == DLP_ERR_LENGTH);
+    CHECK(strstr(err.message, "part 3") && strstr(err.message, "max_part_bytes"));
+}
+
+static void load_error__short__rows_are_left_out(void) {
+    for (int how = 0; how < 3; how++) { /* an error, DLP_SKIP under raise, both in two epochs */
+        parts_rig r;
+        parts_init(&r, &seen, 20, NULL);
+        seen.fail_part = 4;
+        if (how == 1) seen.fail_how = DLP_SKIP;
+        if (how != 1) r.d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
+        r.d.loader.epochs = 1 + how / 2;
+        r.d.parts.workers.num_workers = part_workers[how % 2];
+        CHECK(parts_run_on(&r, 4) == (int64_t)parts_batches(&r) * r.d.loader.epochs);
+    }
+}
+
+static void load_error__short__is_counted_up_to_the_budget(void) {
+    parts_rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_stats s;
+    dlp_skip skips[64];
+    uint64_t total = 0;
+    dlp_error err;
+    parts_init(&r, &seen, 20, NULL); /* part 3 has 21 items */
+    seen.fail_part = 4;
+    r.d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
+    r.d.parts.workers.max_skips = 21;
+    CHECK(parts_open(&r, &p) == DLP_OK);
+    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+    CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.stages[2].left_out == 21);
+    CHECK(dlp_pipe_skips(p, skips, 64, &total) == 21 && total == 21);
+    CHECK(skips[0].stage == 2 && skips[0].new_index == UINT64_MAX && skips[0].errnum == 5);
+    CHECK(skips[0].index >= r.first[3] && skips[0].index < r.first[4]);
+    CHECK(dlp_pipe_error(p)->code == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+    r.d.parts.workers.max_skips = 20;
+    run_to_error(&r, 4, &err);
+    CHECK(err.code == DLP_ERR_BUDGET && strstr(err.message, "part 3") != NULL);
+}
+
+static void load_error__retries__part_comes(void) {
+    for (int i = 0; i < 4; i++) {
+        parts_rig r;
+        parts_init(&r, &seen, 20, NULL);
+        seen.fail_part = 4;
+        seen.fail_times = 2;
+        r.d.parts.workers.retries = 2;
+        r.d.parts.workers.retry_backoff_ms = i < 2 ? 0 : 3;
+        r.d.parts.workers.num_workers = part_workers[i % 2];
+        CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r));
+        CHECK(seen.loaded[3] == 1);
+    }
+}
+
+static int fetch_sometimes(void *user, dlp_item *it) {
+    if (it->index % 5 == 3) return dlp_item_fail(it, 0, "no item");
+    return parts_fetch(user, it);
+}
+
+/* An item that fails gets another of its part, the same whoever runs it. */
+static void fetch_error__replace__item_of_the_same_part(void) {
+    uint64_t hashes[3];
+    for (int i = 0; i < 3; i++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t h = 0, items[10];
+        for (int k = 0; k < 10; k++) items[k] = 30;
+        parts_init(&r, &seen, 10, items);
+        r.d.loader.dataset.fetch = fetch_sometimes;
+        r.d.loader.workers.on_error = DLP_ON_ERROR_REPLACE;
+        r.d.loader.num_workers = i;
+        r.d.loader.workers.dispatch = i % 2;
+        parts_order(&r, 0, order);
+        if (parts_open(&r, &p) != DLP_OK) return;
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            const uint64_t *words = b->fields[0].data;
+            for (uint32_t k = 0; k < b->count; k++) {
+                uint64_t was = order[b->position + k], is = b->index[k];
+                CHECK(words[k] == parts_word(is) && is / 30 == was / 30);
+                CHECK(is % 5 != 3 && (is == was || was % 5 == 3));
+                h = dlp_hash(h, is, 0, 0);
+            }
+            dlp_pipe_release(p, b);
+        }
+        hashes[i] = h;
+        CHECK(seen.wrong == 0 && dlp_pipe_error(p)->code == 0 && dlp_pipe_close(p) == DLP_OK);
+    }
+    CHECK(hashes[0] == hashes[1] && hashes[1] == hashes[2]);
+}
+
+/* ---- descs ---- */
+
+static void refused(parts_rig *r, int code, const char *stage, const char *field,
+                    const char *words) {
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    int rc = dlp_parts_open(&p, &r->d, &err);
+    int ok = rc == code && p == NULL && strcmp(err.stage, stage) == 0 &&
+             strcmp(err.field, field) == 0 && strstr(err.message, words) != NULL;
+    CHECK(ok);
+    if (!ok) parts_say(rc, &err);
+    if (rc == DLP_OK) dlp_pipe_close(p);
+}
+
+static int count_some(void *user, uint64_t part, uint64_t *items) {
+    *items = ((const uint64_t *)user)[part];
+    return part == 5 && *items == 99 ? 7 : 0;
+}
+
+static void open__desc_out_of_range__names_field(void) {
+    parts_rig good, r;
+    parts_init(&good, &seen, 20, NULL);
+#define REFUSED(set, code, stage, field, words) \
+    (r = good, r.d.parts.items = r.items, (void)(set), refused(&r, code, stage, field, words))
+    REFUSED(r.d.parts.n_parts = 0, DLP_ERR_ARG, "parts", "n_parts", "is 0");
+    REFUSED(r.d.parts.max_part_bytes = 0, DLP_ERR_ARG, "parts", "max_part_bytes", "is 0");
+    REFUSED(r.d.parts.load = NULL, DLP_ERR_ARG, "parts", "load", "a function");
+    REFUSED(r.d.parts.items = NULL, DLP_ERR_ARG, "parts", "items", "count");
+    REFUSED(r.d.parts.queue_size = 1, DLP_ERR_ARG, "parts", "queue_size", "is 1");
+    REFUSED(r.d.parts.queue_size = 2, DLP_ERR_ARG, "parts", "queue_size", "may need 4 parts");
+    REFUSED(r.d.parts.streams = 3, DLP_ERR_ARG, "parts", "streams", "can't be divided");
+    REFUSED(r.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, DLP_ERR_ARG, "parts", "on_error", "");
+    REFUSED(r.d.parts.workers.dispatch = 1, DLP_ERR_ARG, "parts", "dispatch", "");
+    REFUSED(r.d.parts.workers.placement = 1, DLP_ERR_UNSUPPORTED, "parts", "placement", "");
+    REFUSED(r.d.loader.dataset.n_items = 5, DLP_ERR_ARG, "fetch", "dataset.n_items", "have 226");
+    REFUSED(r.items[7] = UINT64_C(1) << 48, DLP_ERR_ARG, "parts", "items", "2^48");
+    r = good;
+    r.items[5] = 99;
+    r.d.parts.items = NULL;
+    r.d.parts.count = count_some;
+    r.d.parts.user = r.items;
+    refused(&r, DLP_ERR_CALLBACK, "parts", "count", "part 5: count returned 7");
+    r = good;
+    r.d.loader.sampler.order = DLP_ORDER_SHUFFLED; /* dlp_parts_open says it itself */
+    CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r));
+}
+
+static void open__order_without_queue__refused(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_error err;
+    rig_init(&r, 100, 10);
+    r.sampler.order = DLP_ORDER_PARTS;
+    CHECK(rig_try(&r, &p, &err) == DLP_ERR_ARG && strcmp(err.field, "sampler.order") == 0);
+}
+
+static void plan__cells__on_lines_of_their_own(void) {
+    parts_rig r;
+    dlp_pipe *p;
+    dlp_plan plan;
+    uint64_t sum = 0;
+    int found = 0;
+    parts_init(&r, &seen, 20, NULL);
+    r.d.parts.queue_size = 9;
+    CHECK(parts_open(&r, &p) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK);
+    for (uint32_t i = 0; i < plan.n_lines; i++) {
+        const dlp_plan_line *l = &plan.lines[i];
+        sum += l->bytes;
+        found += strcmp(l->what, "part cells") == 0 && l->count == 9 && l->bytes_each == 4096;
+        found += strcmp(l->what, "part tables") == 0 && l->bytes >= 3 * 21 * 8;
+    }
+    CHECK(found == 2 && sum == plan.total_bytes);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void stop__at_any_moment__ends(void) {
+    uint64_t random = 9;
+    for (int i = 0; i < test_share(30, 500); i++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint32_t n = test_pick(&random, 60);
+        parts_init(&r, &seen, 20, NULL);
+        seen.sleep_us = test_pick(&random, 300);
+        r.d.parts.workers.num_workers = (int32_t)test_pick(&random, 4);
+        r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
+        r.d.loader.epochs = DLP_FOREVER;
+        if (parts_open(&r, &p) != DLP_OK) return;
+        for (uint32_t k = 0; k < n && dlp_pipe_next(p, &b, 20000) == DLP_OK; k++)
+            dlp_pipe_release(p, b);
+        if (i % 2) dlp_pipe_stop(p);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     order__golden__never_changes();
     order__every_epoch__each_item_once_in_another_order();
     run__any_wiring__as_written_down(seed);
+    ranks__streams_divided__same_rows_fewer_loads();
+    resume__behind_any_batch__goes_on_exactly();
+    resume__other_parts__names_the_field();
+    next_epoch__anywhere__next_one_is_whole();
+    queue__full__workers_wait();
+    queue__empty__trainer_waits_and_is_told();
+    queue__any_moment__no_more_ahead_than_its_size();
+    queue__loads_faster_than_steps__no_stall_at_borders();
+    queue__all_parts_fit__each_is_loaded_once();
+    load_error__raise__comes_with_the_first_batch_in_need();
+    load_error__too_many_bytes__length();
+    load_error__short__rows_are_left_out();
+    load_error__short__is_counted_up_to_the_budget();
+    load_error__retries__part_comes();
+    fetch_error__replace__item_of_the_same_part();
+    open__desc_out_of_range__names_field();
+    open__order_without_queue__refused();
+    plan__cells__on_lines_of_their_own();
+    stop__at_any_moment__ends();
     return test_end("parts");
 }
