@@ -231,13 +231,15 @@ static void queue__full__workers_wait(void) {
         dlp_pipe *p;
         dlp_stats s;
         dlp_worker_stats w;
-        uint64_t until = now_ms() + 10000;
+        uint64_t until = now_ms() + 10000, items[30];
         int blocked = 0;
-        parts_init(&r, &seen, 37, NULL);
+        for (int i = 0; i < 30; i++) items[i] = 20; /* more than the two batches that are fed */
+        parts_init(&r, &seen, 30, items);
         r.d.parts.queue_size = 7;
         r.d.loader.sampler.threaded = threaded;
         if (parts_open(&r, &p) != DLP_OK) return;
-        while (blocked < 2 && now_ms() < until) {
+        while ((blocked < 2 || __atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) < 7) &&
+               now_ms() < until) {
             parts_nap(5000);
             blocked = 0;
             for (uint32_t i = 0; dlp_pipe_worker_stats(p, i, &w) == DLP_OK; i++)
@@ -264,6 +266,8 @@ static void queue__empty__trainer_waits_and_is_told(void) {
         seen.gate = 1;
         r.d.loader.sampler.threaded = threaded;
         if (parts_open(&r, &p) != DLP_OK) return;
+        while (__atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST) == 0) parts_nap(1000);
+        parts_nap(5000); /* the feeder, too, is where it waits */
         CHECK(dlp_pipe_next(p, &b, 30) == DLP_TIMEOUT && b == NULL);
         __atomic_store_n(&seen.gate, 0, __ATOMIC_SEQ_CST);
         CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
