@@ -3,8 +3,10 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "pipe_rig.h"
 #include "parts_rig.h"
@@ -591,6 +593,92 @@ static void stop__at_any_moment__ends(void) {
     }
 }
 
+/* ---- files ---- */
+
+static void files__whole_or_ranges__read(void) {
+    for (int ranges = 0; ranges < 2; ranges++) {
+        parts_rig r;
+        dlp_part_files f;
+        parts_init(&r, &seen, 20, NULL);
+        parts_files(&r, &f, ranges);
+        CHECK(parts_files_write(&r, ranges));
+        CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r));
+        parts_dir_clear(0);
+    }
+}
+
+static parts_rig *downloads_of;
+static uint32_t downloads[PARTS_MAX], downloads_fail;
+
+/* Slowly, so that several want it at once. */
+static int download(void *user, const dlp_part *part, const char *path, int fd) {
+    const char *name = strrchr(path, '/') + 1;
+    (void)user;
+    CHECK(strcmp(name, parts_names[part->index]) == 0 && lseek(fd, 0, SEEK_END) == 0);
+    __atomic_add_fetch(&downloads[part->index], 1, __ATOMIC_SEQ_CST);
+    parts_nap(300);
+    if (downloads_fail == part->index + 1) return dlp_part_fail(part, 110, "the server is away");
+    return parts_write(downloads_of, part->index, fd);
+}
+
+static void files__downloads__each_once_under_its_name(void) {
+    parts_rig r;
+    dlp_part_files f;
+    char path[128];
+    parts_init(&r, &seen, 20, NULL);
+    parts_files(&r, &f, 0);
+    f.download = download;
+    downloads_of = &r;
+    r.d.parts.streams = 8; /* parts across borders are wanted by two at once */
+    r.d.parts.queue_size = 12;
+    r.d.parts.workers.num_workers = 6;
+    r.d.loader.epochs = 2;
+    parts_path(path, parts_names[7], ".tmp");
+    CHECK(close(open(path, O_WRONLY | O_CREAT, 0600)) == 0); /* somebody died over it */
+    CHECK(parts_run_on(&r, 0) == 2 * (int64_t)parts_batches(&r));
+    for (uint64_t k = 0; k < 20; k++) {
+        CHECK(downloads[k] == (r.items[k] > 0));
+        parts_path(path, parts_names[k], ".tmp");
+        CHECK(access(path, F_OK) != 0);
+        parts_path(path, parts_names[k], "");
+        CHECK((access(path, F_OK) == 0) == (r.items[k] > 0));
+    }
+    parts_dir_clear(0);
+}
+
+static void files__errors__name_the_path(void) {
+    static const char *const words[] = {"shard-3: open: No such file", "shard-3: 99 bytes from 1000",
+                                        "shard-3: 176 bytes, max_part_bytes is 170",
+                                        "shard-3: the server is away", "shard-3.tmp: open: "};
+    for (int i = 0; i < 5; i++) {
+        parts_rig r;
+        dlp_part_files f;
+        dlp_error err;
+        char path[128];
+        parts_init(&r, &seen, 20, NULL);
+        parts_files(&r, &f, 0);
+        CHECK(parts_files_write(&r, 0));
+        parts_path(path, parts_names[3], "");
+        if (i == 0 || i >= 3) unlink(path);
+        if (i == 1) parts_list[3].offset = 1000, parts_list[3].bytes = 99;
+        if (i == 2) r.d.parts.max_part_bytes = 170;
+        if (i >= 3) f.download = download;
+        downloads_of = &r;
+        downloads_fail = 4;
+        parts_path(path, parts_names[3], ".tmp");
+        if (i == 4) CHECK(symlink("nowhere/at/all", path) == 0);
+        run_to_error(&r, 0, &err);
+        CHECK(err.code == (i == 2 ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK));
+        if (i != 2) CHECK(strstr(err.message, words[i]) != NULL);
+        else CHECK(strstr(err.message, "max_part_bytes is 170") != NULL);
+        CHECK(strstr(err.message, parts_dir) != NULL && strncmp(err.message, "part ", 5) == 0);
+        CHECK(err.errnum == (i == 3 ? 110 : i == 0 || i == 4 ? ENOENT : 0));
+        if (i == 3) CHECK(access(path, F_OK) != 0);
+        parts_dir_clear(0);
+    }
+    downloads_fail = 0;
+}
+
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     order__golden__never_changes();
@@ -615,5 +703,10 @@ int main(int argc, char **argv) {
     open__order_without_queue__refused();
     plan__cells__on_lines_of_their_own();
     stop__at_any_moment__ends();
+    CHECK(parts_dir_make());
+    files__whole_or_ranges__read();
+    files__downloads__each_once_under_its_name();
+    files__errors__name_the_path();
+    parts_dir_clear(1);
     return test_end("parts");
 }

@@ -201,4 +201,62 @@ static inline int64_t parts_run_on(parts_rig *r, uint64_t short_part) {
     return ok ? n : -1;
 }
 
+/* ---- files ---- */
+
+static char parts_dir[64]; /* made for this run, with nothing in it but what the test puts there */
+static char parts_names[PARTS_MAX][32];
+static dlp_part_file parts_list[PARTS_MAX];
+
+static inline void parts_path(char *path, const char *name, const char *more) {
+    snprintf(path, 128, "%s/%s%s", parts_dir, name, more);
+}
+
+static inline int parts_dir_make(void) {
+    snprintf(parts_dir, sizeof parts_dir, "/tmp/parts-XXXXXX");
+    return mkdtemp(parts_dir) != NULL;
+}
+
+static inline void parts_dir_clear(int remove_it) {
+    char command[128];
+    snprintf(command, sizeof command, remove_it ? "rm -rf %s" : "rm -f %s/*", parts_dir);
+    if (system(command) != 0) puts(command);
+}
+
+/* Items of part k, from the file's beginning. */
+static inline int parts_write(const parts_rig *r, uint64_t k, int fd) {
+    for (uint64_t i = r->first[k]; i < r->first[k + 1]; i++) {
+        uint64_t word = parts_word(i);
+        if (write(fd, &word, 8) != 8) return 1;
+    }
+    return 0;
+}
+
+/* A file for each part, "shard-K", or with ranges one file for all, with bytes in front. */
+static inline void parts_files(parts_rig *r, dlp_part_files *f, int ranges) {
+    memset(f, 0, sizeof *f);
+    for (uint64_t k = 0; k < r->d.parts.n_parts; k++) {
+        snprintf(parts_names[k], sizeof parts_names[k], ranges ? "all" : "shard-%d", (int)k);
+        parts_list[k].path = parts_names[k];
+        parts_list[k].offset = ranges ? 5 + 8 * r->first[k] : 0;
+        parts_list[k].bytes = ranges ? 8 * r->items[k] : 0;
+    }
+    f->files = parts_list;
+    f->n_files = r->d.parts.n_parts;
+    f->dir = parts_dir;
+    r->d.parts.load = dlp_part_files_load;
+    r->d.parts.user = f;
+}
+
+static inline int parts_files_write(const parts_rig *r, int ranges) {
+    for (uint64_t k = 0; k < r->d.parts.n_parts; k++) {
+        char path[128];
+        int fd;
+        parts_path(path, parts_names[k], "");
+        fd = open(path, O_WRONLY | O_CREAT | (ranges ? O_APPEND : O_TRUNC), 0600);
+        if (fd < 0 || (ranges && k == 0 && write(fd, "front", 5) != 5)) return 0;
+        if (parts_write(r, k, fd) != 0 || close(fd) != 0) return 0;
+    }
+    return 1;
+}
+
 #endif
