@@ -3,11 +3,6 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 #include "pipe_rig.h"
 #include "parts_rig.h"
 

@@ -3,6 +3,12 @@
 #ifndef PARTS_RIG_H
 #define PARTS_RIG_H
 
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #define PARTS_MAX 64
 #define PARTS_ITEMS 2048 /* of all parts, at most */
 
@@ -15,6 +21,7 @@ typedef struct parts_seen {
     uint32_t fail_how;     /* code that load returns; 0: by dlp_part_fail */
     uint32_t sleep_us;     /* of each load */
     uint32_t kill_every;   /* n: every n-th load ends its process */
+    uint32_t poison;       /* part + 1 that ends each process that loads it */
     uint32_t wrong;        /* what fetch saw that it must not */
     uint32_t stuck_part;   /* part + 1 whose first load never ends */
 } parts_seen;
@@ -47,9 +54,12 @@ static inline int parts_load(void *user, dlp_part *part) {
         part->bytes = part->capacity + 1;
         return 0;
     }
+    memset(to, (int)getpid() & 255, (size_t)part->items * 8); /* from life to life another */
     for (uint64_t i = 0; i < part->items; i++) {
         to[i] = parts_word(part->first + i);
-        if (i == part->items / 2 && s->kill_every && n % s->kill_every == 0) raise(9);
+        if (i == part->items / 2 && (s->poison == part->index + 1 ||
+                                     (s->kill_every && n % s->kill_every == 0)))
+            raise(SIGKILL);
     }
     part->bytes = part->items * 8;
     __atomic_add_fetch(&s->loads, 1, __ATOMIC_SEQ_CST);
