@@ -161,7 +161,9 @@
 
      callback                     runs in
      fetch, item and batch maps,  the stage's threads, several at once; inline: the caller's next
-     collate
+     collate, load (parts)
+     download (files as parts)    in load, one at a time for each file
+     count (parts)                dlp_pipe_add_parts
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
      batch sampler                the caller (start, next, release, next_epoch), or, if threaded,
@@ -185,7 +187,7 @@
 
      when         allocates
      open         the pipe's record; nothing per batch
-     add_*        a copy of affinity
+     add_*        a copy of affinity; 8 bytes for each part
      plan         nothing: the bytes of what start would allocate, line by line
      start        one region (a sealed memfd on Linux, else anonymous memory) with slots, cells,
                   counters and trace rings; the process's own records; device buffers; threads
@@ -232,6 +234,10 @@
    * fills_rows = 0 zeroes every row before fetch, so that bytes that no callback wrote are zero. It
      costs a memset of each row; fetch that writes every byte says fills_rows = 1.
    * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
+   * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where two
+     streams have a share of it, and each epoch anew, but for parts still in their cells. What load
+     left behind part.bytes is not defined. A part that can't be loaded is tried again in the next
+     epoch. queue_size is held against the worst order that the counts allow, before the start.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
@@ -245,6 +251,10 @@
      and long ones in runs would leave the other workers idle.
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
+   * A batch is fed only when its parts are loaded, so no item worker ever waits for one, and no
+     part needs a count of its readers: it may go when the batches fed with it have gone. The feeder
+     computes the indices of such a batch (it has the tables anyhow), so workers, in processes too,
+     need nothing but the cell that a row comes from.
    * A map changes its cell in place, and half of a change may have been made. So a retry, and the
      death of a worker process, send a row back to fetch, and a batch to its collate (whose item
      cells are kept until then) or to fetch, unless the map says that it is idempotent.
@@ -4578,7 +4588,8 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
 }
 
 /* Cells for all parts of the batch looked at; *fresh counts tickets. Returns how many batches behind
-   it need no other parts, or -1: there is no free cell. */
+   it need no other parts, or -1: there is no free cell, or a part is in one since an epoch before,
+   and it is not known yet whether its load fails: then this epoch tries again. */
 static int64_t dlpi_parts_look(dlp_pipe *p, uint64_t epoch, uint64_t batch, uint32_t *fresh) {
     dlpi_parts *q = &p->pq;
     uint64_t from, at, steady = UINT64_MAX, full = dlpi_parts_full(p);
@@ -4590,10 +4601,11 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint64_t epoch, uint64_t batch, uint
         uint32_t c;
         dlpi_parts_piece(p, q->epoch, at + r, count - r, &x);
         c = dlpi_part_find_cell(p, q->epoch, x.part, place);
-        if (c < p->part_cells && q->use[c].need_epoch < q->epoch && /* a new epoch, a new try */
-            dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)) == DLPI_PART_FAILED) { /* Q1 */
-            q->use[c].until = q->epoch;
-            c = p->part_cells;
+        if (c < p->part_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
+            uint32_t low = dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
+            if (low == DLPI_PART_FAILED) q->use[c].until = q->epoch;
+            if (low == DLPI_PART_FAILED) c = p->part_cells;
+            else if (low != DLPI_PART_LOADED) return -1; /* who knows? */
         }
         if (c == p->part_cells) {
             if ((c = dlpi_part_free_cell(p, epoch, batch)) == p->part_cells) return -1;

@@ -85,6 +85,7 @@ static void any_case(uint64_t *random) {
     r.d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
     r.d.loader.epochs = 1 + test_pick(random, 4);
     r.d.loader.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
+    r.d.loader.pipe.unordered = test_pick(random, 4) == 0;
     if (test_pick(random, 4) == 0) r.d.loader.collate = dlp_collate_pad;
     if (test_pick(random, 4) == 0) r.d.loader.workers.dispatch = DLP_DISPATCH_LANES;
     r.d.loader.sampler.world_size = 1 + test_pick(random, 4);
@@ -456,6 +457,91 @@ static void load_error__retries__part_comes(void) {
     }
 }
 
+/* Although the part is in a cell all the time: the next epoch tries again. */
+static void load_error__next_epoch__another_try(void) {
+    for (int i = 0; i < 4; i++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t left[3] = {0, 0, 0};
+        parts_init(&r, &seen, 20, NULL);
+        r.d.parts.queue_size = 20;
+        r.d.parts.workers.num_workers = part_workers[i % 2];
+        r.d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
+        r.d.loader.sampler.threaded = i / 2;
+        r.d.loader.epochs = 3;
+        seen.fail_part = 4;
+        seen.fail_first = 2;
+        if (parts_open(&r, &p) != DLP_OK) return;
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            left[b->epoch] += b->count - b->valid_count;
+            dlp_pipe_release(p, b);
+        }
+        CHECK(left[0] == 21 && left[1] == 21 && left[2] == 0 && seen.wrong == 0);
+        CHECK(dlp_pipe_error(p)->code == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* A batch map that is not idempotent fails at first: the batch is fetched again, from its parts. */
+static int map_twice(void *user, dlp_batch *b, void *state) {
+    uint32_t *tries = user;
+    (void)state;
+    ((uint64_t *)b->fields[0].data)[0] = 1; /* half done */
+    return tries[b->sequence % 256]++ == 0 && b->in_epoch % 3 == 1 ? -1 : 0;
+}
+
+static void batch__fetched_again__its_parts_are_there(void) {
+    for (int i = 0; i < 8; i++) {
+        static uint32_t tries[256];
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_sampler_desc sampler;
+        dlp_fetch_desc fetch;
+        dlp_batch_desc batch;
+        dlp_map_desc map;
+        dlp_stage at[5];
+        uint64_t n = 0, items[30];
+        for (int k = 0; k < 30; k++) items[k] = 10;
+        parts_init(&r, &seen, 30, items);
+        memset(tries, 0, sizeof tries);
+        memset(&sampler, 0, sizeof sampler);
+        memset(&fetch, 0, sizeof fetch);
+        memset(&batch, 0, sizeof batch);
+        memset(&map, 0, sizeof map);
+        sampler.order = DLP_ORDER_PARTS;
+        sampler.threaded = i % 2;
+        fetch.dataset = &r.d.loader.dataset;
+        fetch.workers.num_workers = 1 + i / 4;
+        batch.batch_size = 8;
+        map.batch = map_twice;
+        map.user = tries;
+        map.workers.num_workers = 1;
+        map.workers.retries = 1;
+        map.workers.retry_backoff_ms = i / 2 % 2; /* 1: others overtake it meanwhile */
+        r.d.parts.queue_size = 2 + (uint32_t)i % 3;
+        r.d.loader.shuffle = 0;
+        r.d.loader.seed = 0;
+        r.d.loader.pipe.prefetch_factor = 8;
+        CHECK(dlp_pipe_open(&p, &r.d.loader.pipe, NULL) == DLP_OK);
+        at[0] = dlp_pipe_add_sampler(p, &sampler);
+        at[1] = dlp_pipe_add_parts(p, &r.d.parts);
+        at[2] = dlp_pipe_add_fetch(p, &fetch);
+        at[3] = dlp_pipe_add_batch(p, &batch);
+        at[4] = dlp_pipe_add_map(p, &map);
+        for (int k = 0; k + 1 < 5; k++) dlp_pipe_link(p, at[k], at[k + 1]);
+        CHECK(dlp_pipe_start(p) == DLP_OK);
+        parts_order(&r, 0, order);
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            ((uint64_t *)b->fields[0].data)[0] = parts_word(b->index[0]); /* as the map left it: 1 */
+            CHECK(parts_batch_same(&r, b, order, 0) && b->in_epoch == n++);
+            dlp_pipe_release(p, b);
+        }
+        CHECK(n == parts_batches(&r) && seen.wrong == 0 && dlp_pipe_error(p)->code == DLP_OK);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 static int fetch_sometimes(void *user, dlp_item *it) {
     if (it->index % 5 == 3) return dlp_item_fail(it, 0, "no item");
     return parts_fetch(user, it);
@@ -693,6 +779,8 @@ int main(int argc, char **argv) {
     load_error__short__rows_are_left_out();
     load_error__short__is_counted_up_to_the_budget();
     load_error__retries__part_comes();
+    load_error__next_epoch__another_try();
+    batch__fetched_again__its_parts_are_there();
     fetch_error__replace__item_of_the_same_part();
     open__desc_out_of_range__names_field();
     open__order_without_queue__refused();

@@ -14,10 +14,11 @@
 
 /* What load and fetch do beside their work, in memory that all processes see. */
 typedef struct parts_seen {
-    uint32_t loads, begun, used[PARTS_MAX], loaded[PARTS_MAX];
+    uint32_t loads, begun, failed, used[PARTS_MAX], loaded[PARTS_MAX];
     uint32_t gate;         /* 1: load waits until it is 0 */
     uint32_t fail_part;    /* part + 1 that fails, and */
     uint32_t fail_times;   /* so often; 0: always */
+    uint32_t fail_first;   /* n: only the first n loads of it fail */
     uint32_t fail_how;     /* code that load returns; 0: by dlp_part_fail */
     uint32_t sleep_us;     /* of each load */
     uint32_t kill_every;   /* n: every n-th load ends its process */
@@ -47,7 +48,9 @@ static inline int parts_load(void *user, dlp_part *part) {
     while (__atomic_load_n(&s->gate, __ATOMIC_SEQ_CST)) parts_nap(500);
     if (s->sleep_us) parts_nap(s->sleep_us);
     if (s->stuck_part == part->index + 1 && part->attempt == 0) parts_nap(60000000);
-    if (s->fail_part == part->index + 1 && (s->fail_times == 0 || part->attempt < s->fail_times)) {
+    if (s->fail_part == part->index + 1 && (s->fail_times == 0 || part->attempt < s->fail_times) &&
+        (s->fail_first == 0 ||
+         __atomic_fetch_add(&s->failed, 1, __ATOMIC_SEQ_CST) < s->fail_first)) {
         part->bytes = part->capacity;
         if (s->fail_how == 0) return dlp_part_fail(part, 5, "shard-%d is torn", (int)part->index);
         if (s->fail_how != (uint32_t)-DLP_ERR_LENGTH) return (int)s->fail_how;
