@@ -174,8 +174,8 @@
      batches of them, and what it does there, or how it fails, does not count.
    * Where any item can be read by its index, take as many workers as you like. A source that can
      only be read on takes num_workers = 1 (or 0) and no fetcher, and sees indices rise one by one;
-     but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from a dead
-     one. So fetch compares item->index with its own place, and skips, begins anew, or fails.
+     but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from one
+     that died. So fetch compares item->index with its own place, and skips, begins anew, or fails.
    * Each rank gives the rows it has: at the end one may have a batch more than another.
    * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error.
 
