@@ -180,9 +180,9 @@
    * Workers run ahead, so fetch is called for indices behind the end, at most prefetch_factor
      batches of them, and what it does there, or how it fails, does not count.
    * Where any item can be read by its index, take as many workers as you like. A source that can
-     only be read on takes num_workers = 1 (or 0), and sees indices rise one by one; but for a
-     retry, a resume, a seek, a new epoch, and a worker process that takes over from a dead one. So
-     fetch compares item->index with its own place, and skips, begins anew, or fails.
+     only be read on takes num_workers = 1 (or 0) and no fetcher, and sees indices rise one by one;
+     but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from one
+     that died. So fetch compares item->index with its own place, and skips, begins anew, or fails.
    * Each rank gives the rows it has: at the end one may have a batch more than another.
    * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error.
 
@@ -1517,11 +1517,11 @@ enum {
    kernel ends later fill buffers of your own. */
 typedef struct dlp_async {
     /* Begin to fetch an item; it stays valid, at its place, until reap gives it back. Returns 0:
-       begun; DLP_FULL: no room now, it will be offered again after a reap; DLP_SKIP or failure: it
-       is over. */
+       begun; DLP_FULL: no room now, it will be offered again after a reap; DLP_SKIP, DLP_END
+       (of a stream) or failure: it is over. */
     int (*submit)(void *user, void *worker_state, dlp_item *item);
-    /* Give back items that are over, done[i] with code[i] (0, DLP_SKIP or failure), 0..max of them.
-       Waits at most timeout_ms for the first (DLP_NOWAIT: not at all). Negative: the source is
+    /* Give back items that are over, done[i] with code[i] (as fetch returns it), 0..max of them. Waits
+       at most timeout_ms for the first (DLP_NOWAIT: not at all). Negative: the source is
        broken, and touches no item any more. */
     int (*reap)(void *user, void *worker_state, dlp_item **done, int *code, int max,
                 int timeout_ms);
