@@ -7410,6 +7410,13 @@ static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t ce
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
+/* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
+static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
+    const uint64_t *index = dlpi_slot_index(p, t->slot);
+    for (uint32_t r = t->row; r < t->end; r++)
+        __builtin_prefetch(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
+}
+
 /* Write the item's row from the cache; false: it is not there. The index is one of the dataset. */
 static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
@@ -7981,6 +7988,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const uint32_t *rec = dlpi_slot_rec(p, t->slot);
     if (t->plain) dlpi_unit_indices(w, t);
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
+    if (p->cache_cells > 0 && w->st->work == 0 && t->end - t->row > 1) dlpi_cache_ahead(p, t);
     dlpi_item_at(w, t, t->row);
     for (uint32_t r = t->row; r < t->end; r++, dlpi_item_step(w)) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
