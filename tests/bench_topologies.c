@@ -862,7 +862,7 @@ static void put_decode(void) {
 
 /* Take all samples. */
 static void table_run(char **wanted) {
-    uint32_t n = tiny ? plan.n_pictures : quick ? 512 : 1500;
+    uint32_t n = tiny ? plan.n_pictures : quick ? 1024 : 2048;
     n = n < plan.n_pictures ? n : plan.n_pictures;
     table.decode = sample_decode(&n);
     plan.round = 0;
