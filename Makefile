@@ -3,6 +3,7 @@
 
 CC ?= cc
 CXX ?= c++
+MPICC ?= mpicc
 JOBS ?= 2
 O ?= -O2
 B := build
@@ -46,7 +47,7 @@ WANTED := $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_FIRST)
 endif
 
 .PHONY: help run test programs examples sanitize sanitized-programs fuzz soak lint bench
-.PHONY: deps deps-bench clean
+.PHONY: deps deps-bench clean scale
 .DEFAULT_GOAL := help
 
 help:
@@ -59,6 +60,7 @@ help:
 	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to half an hour each'
 	@echo 'make chaos          worker processes killed at random for a minute: what it costs'
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
+	@echo 'make scale          what plan and order cost for 10^6 to 10^12 items (a table)'
 	@echo 'make bench          all benchmarks: $(addprefix bench-,$(BENCHES))'
 	@echo 'make deps           install what the whole suite and the linters want (Debian)'
 	@echo 'make deps-bench     install the peers that the benchmarks compare with (Debian)'
@@ -107,6 +109,13 @@ test:
 $(B)/examples/%: examples/%.c $(HEADERS) Makefile
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS)
+
+# Those of MPI want its compiler; without it they are left out.
+$(B)/examples/mpi_%: examples/mpi_%.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@if command -v $(MPICC) >/dev/null; then set -x; \
+	    $(MPICC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS); \
+	else echo 'left out: $@: there is no $(MPICC) (Debian: libopenmpi-dev)'; fi
 
 # Wants libjpeg, and is left out where there is none.
 $(B)/examples/jpeg_folder: examples/jpeg_folder.c $(HEADERS) Makefile
@@ -195,12 +204,18 @@ include $(wildcard tests/bench_*.mk)
 bench:
 	@for b in $(BENCHES); do $(MAKE) --no-print-directory bench-$$b || exit; done
 
+scale:
+	@mkdir -p $(B)/bench
+	@$(CC) -std=c11 $(WARN) -O3 -o $(B)/bench/scale tests/bench_scale.c $(LIBS)
+	@$(B)/bench/scale
+
 # ---- packages ------------------------------------------------------------------------------------
 
 PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy cppcheck musl-tools \
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
             librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
-            pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev
+            pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev \
+            openmpi-bin libopenmpi-dev
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   libconcurrentqueue-dev python3-torch pkg-config \
                   libjpeg62-turbo-dev python3-pil lomiri-wallpapers-20.04

@@ -101,7 +101,7 @@ static double by_source(const dlp_permutation *order, int threads, int k) {
     dlp_files *files;
     dlp_dataset dataset;
     dlp_workers_desc workers;
-    const dlp_async *async;
+    dlp_async async;
     void *state;
     if (dlp_files_open(&files, &desc, NULL) != DLP_OK) fail("dlp_files_open");
     dlp_files_wire(files, &dataset, &workers);
@@ -118,9 +118,9 @@ static double by_source(const dlp_permutation *order, int threads, int k) {
             item->data = &data[at];
             item->length = &lengths[at];
             data[at] = rows + next++ % ROWS * MOST;
-            if (async->submit(files, state, item) != 0) fail("submit");
+            if (async.submit(files, state, item) != 0) fail("submit");
         }
-        n = async->reap(files, state, done, code, k, 1000);
+        n = async.reap(files, state, done, code, k, 1000);
         for (int i = 0; i < n; i++) {
             if (code[i] != 0) fail("a file");
             spare[n_spare++] = done[i];

@@ -78,8 +78,16 @@ typedef struct place { /* of an item */
 } place;
 
 static place places[FILES];
-static dlpi_worker fake;
+#ifdef DLPI_REAP_MOST /* where an item's words go */
+static char fake_message[256];
+static int32_t fake_errnum;
+static dlpi_note fake = {fake_message, &fake_errnum};
+#else
 static dlpi_wblock fake_block;
+static dlpi_worker fake = {.wb = &fake_block};
+#define fake_message fake_block.message
+#define fake_errnum fake_block.message_errno
+#endif
 
 static void place_set(uint64_t i) {
     place *p = &places[i];
@@ -90,7 +98,6 @@ static void place_set(uint64_t i) {
     p->item.length = p->length;
     p->item.internal = &fake;
     p->data[0] = p->bytes;
-    fake.wb = &fake_block;
 }
 
 static void place_over(dlp_item *item, int code) {
@@ -99,9 +106,9 @@ static void place_over(dlp_item *item, int code) {
     p->out = 0;
     p->code = code;
     if (code == 0) return;
-    memcpy(p->message, fake_block.message, sizeof p->message);
-    p->errnum = fake_block.message_errno;
-    memset(fake_block.message, 0, sizeof fake_block.message);
+    memcpy(p->message, fake_message, sizeof p->message);
+    p->errnum = fake_errnum;
+    memset(fake_message, 0, sizeof fake_message);
 }
 
 static int is_right(uint64_t i, const uint8_t *bytes, uint64_t n) {
@@ -114,7 +121,7 @@ typedef struct driver {
     dlp_files *files;
     dlp_dataset dataset;
     dlp_workers_desc workers;
-    const dlp_async *async;
+    dlp_async async;
     void *state;
 } driver;
 
@@ -143,7 +150,7 @@ static void driver_close(driver *d) {
 }
 
 static int driver_submit(driver *d, uint64_t i) {
-    int rc = d->async->submit(d->dataset.user, d->state, &places[i].item);
+    int rc = d->async.submit(d->dataset.user, d->state, &places[i].item);
     if (rc == DLP_FULL) return rc;
     places[i].out = 1;
     if (rc != 0) place_over(&places[i].item, rc);
@@ -153,7 +160,7 @@ static int driver_submit(driver *d, uint64_t i) {
 static int driver_reap(driver *d, int timeout_ms) {
     dlp_item *done[7];
     int code[7], failed = 0;
-    int n = d->async->reap(d->dataset.user, d->state, done, code, 7, timeout_ms);
+    int n = d->async.reap(d->dataset.user, d->state, done, code, 7, timeout_ms);
     CHECK(n >= 0 && n <= 7);
     for (int i = 0; i < n; i++) {
         CHECK(failed == 0); /* one that failed is the last: the message is its own */

@@ -172,9 +172,17 @@ TIDY='-*,bugprone-*,clang-analyzer-*,misc-redundant-expression,misc-misplaced-co
  -clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling
  -clang-analyzer-optin.performance.Padding'
 
+# What a file that includes mpi.h wants of a compiler; 1 where that is not installed.
+mpi_flags() {
+    grep -q '^#include <mpi.h>' "$1" || return 0
+    command -v mpicc >/dev/null 2>&1 || return 1
+    mpicc --showme:compile 2>/dev/null || mpicc -compile_info | tr ' ' '\n' | grep '^-I'
+}
+
 tidy() { # clang-tidy takes a header as the main file, so that its functions are analysed
     f=$1
     said=build/lint.$(basename "$f")
+    mpi=$(mpi_flags "$f") || { echo "$f: there is no mpicc, left out"; return 0; }
     case $f in
     *.h) set -- -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL ;;
     *) # without the implementation, which has been looked at
@@ -182,7 +190,7 @@ tidy() { # clang-tidy takes a header as the main file, so that its functions are
     esac
     # shellcheck disable=SC2086
     clang-tidy --quiet --warnings-as-errors='*' --checks="$(echo $TIDY | tr ' ' ',')" "$f" -- \
-        -x c -std=c11 "$@" >"$said.out" 2>"$said.err"
+        -x c -std=c11 "$@" $mpi >"$said.out" 2>"$said.err"
     code=$?
     [ $code -eq 0 ] || { # the finding, not each step of the path to it
         grep -A 2 ': error: ' "$said.out" || cat "$said.err"
@@ -191,6 +199,7 @@ tidy() { # clang-tidy takes a header as the main file, so that its functions are
 }
 
 silent() { # a test or example compiles without a word
+    mpi=$(mpi_flags "$2") || { echo "$2: there is no mpicc, left out"; return 0; }
     if grep -q '^#include <jpeglib.h>' "$2" &&
         ! printf '#include <stdio.h>\n#include <jpeglib.h>\n' | $1 -E -x c - >/dev/null 2>&1; then
         echo "$2: no libjpeg, left out"
@@ -204,7 +213,7 @@ silent() { # a test or example compiles without a word
     f=$2
     shift 2
     # shellcheck disable=SC2086
-    $cc $STRICT_C -Werror "$@" "$f"
+    $cc $STRICT_C -Werror $mpi "$@" "$f"
 }
 
 check() { # cppcheck
