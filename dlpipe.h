@@ -68,6 +68,7 @@
    >>impl-recover   WHAT A DEAD WORKER HAD
    >>impl-transfer  BATCHES TO THE DEVICE
    >>impl-state     RESUME
+   >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
    >>impl-cut       CHUNKS LOADED, AND CUT INTO VIEWS
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
@@ -186,7 +187,7 @@
      call                                              from              while the pipe runs
      dlp_pipe_open, add_*, link, plan, start           caller            plan only
      dlp_pipe_next, release, next_epoch, state,        caller            yes
-     seek, state_at
+     seek, state_at, set_workers
      dlp_pipe_error, warning, batches_per_epoch        caller            yes
      dlp_pipe_stop                                     any, and signal   yes; from open until close
                                                        handlers
@@ -1473,6 +1474,12 @@ typedef struct dlp_workers_desc {
     uint64_t stack_bytes;     /* of each thread, under 4 GiB; 0: the system's */
     const char *name;         /* stage name, copied, cut at 31 bytes; NULL: "fetch", "batch", "map";
                                  11 bytes of it show in thread names */
+    int32_t workers_min;      /* 0: 1; at most num_workers; 0 if workers_max is */
+    int32_t workers_max;      /* 0: num_workers for good. Else next adds and retires workers of this
+                                 stage between these two, from num_workers on, by what the last
+                                 moments showed (>>impl-tune, dlp_pipe_explain). Memory, threads or
+                                 processes, and worker_init are for all workers_max from the start;
+                                 those in excess sleep. At most DLP_MAX_WORKERS */
 } dlp_workers_desc;
 
 /* How a worker fetches: one item after the other, or up to in_flight of them at once. */
@@ -1806,6 +1813,13 @@ DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
    does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 
+/* Let a stage work with n workers from now on, whatever the tuner would do. Those above the number
+   finish what they have claimed. Order and bytes are the same.
+   stage: with workers_max set; n: workers_min..workers_max; 0: the tuner decides again - returns
+   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - caller -
+   does not wait or allocate. */
+DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
+
 /* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
    Caller. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
@@ -2003,7 +2017,8 @@ enum {
     DLP_WORKER_BUSY,
     DLP_WORKER_STARVED,
     DLP_WORKER_BLOCKED,
-    DLP_WORKER_EXITED
+    DLP_WORKER_EXITED,
+    DLP_WORKER_PARKED /* above the number that the tuner lets work */
 };
 
 typedef struct dlp_worker_stats {
@@ -2014,7 +2029,8 @@ typedef struct dlp_worker_stats {
     uint64_t bytes;
     uint64_t busy_ns;           /* in callbacks */
     uint64_t starved_ns;        /* waiting for input */
-    uint64_t blocked_ns;        /* waiting for a free cell behind it */
+    uint64_t blocked_ns;        /* waiting for a free cell: all that may be in flight is done here,
+                                   and the caller has not taken it */
     uint64_t cpu_ns;            /* of its thread, 0 if not known */
     uint64_t current_index;     /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
@@ -2028,7 +2044,7 @@ typedef struct dlp_worker_stats {
 typedef struct dlp_stage_stats {
     char name[32];
     int32_t kind;               /* DLP_STAGE_* */
-    int32_t workers;            /* 0: inline */
+    int32_t workers;            /* 0: inline; of a tuned stage those that work now */
     int32_t unit_is_batch;      /* 1: items count batches */
     uint64_t items, bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns;   /* summed over workers */
@@ -2039,7 +2055,24 @@ typedef struct dlp_stage_stats {
     int32_t in_flight;          /* items that each worker may have under way at once; 0: one */
     uint64_t flight_ns;         /* that all items were under way, added up; 0 with in_flight 0.
                                    flight_ns / busy_ns is how many a worker had at once */
+    int32_t workers_min, workers_max; /* 0: not tuned */
 } dlp_stage_stats;
+
+enum {
+    DLP_TUNE_BUSY = 1, /* one more: the trainer waited, and all workers of the stage were busy */
+    DLP_TUNE_IDLE,     /* fewer: batches were ready, and workers had nothing to do */
+    DLP_TUNE_CORES,    /* no more, although it is busy: its workers compute, the cores are taken */
+    DLP_TUNE_SET       /* dlp_pipe_set_workers */
+};
+
+/* What became of the number of a stage's workers, and why. */
+typedef struct dlp_tune_note {
+    uint64_t at_ns;             /* since start */
+    int32_t stage, from, to;
+    int32_t reason;             /* DLP_TUNE_* */
+} dlp_tune_note;
+
+#define DLP_TUNE_NOTES 16
 
 enum {
     DLP_STAGE_SAMPLER = 1,
@@ -2093,6 +2126,8 @@ typedef struct dlp_stats {
     uint64_t cache_capacity;    /* of all its cells; 0: there is no cache */
     uint64_t cache_all_bytes;   /* of the cells that all items of the dataset would take */
     dlp_chunk_stats chunks;
+    uint64_t tunes;             /* decisions of the tuner; the newest, the oldest of them first: */
+    dlp_tune_note tune[DLP_TUNE_NOTES];
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -4586,6 +4621,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
    X2     running, flying   worker, around a callback  recovery, of a dead worker (X2)
+   A1     sbell.active      caller, in next            workers (A1), see >>impl-tune
    B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
 
    Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and
@@ -4674,6 +4710,7 @@ typedef struct dlpi_stage_rec {
     uint64_t sst_offset;    /* in a slot */
     uint64_t lanes_offset, lane_bytes, lane_cap;
     int32_t in_flight, pad0;
+    int32_t active, workers_min; /* workers_min 0: not tuned */
 } dlpi_stage_rec;
 
 /* A field of the batches. */
@@ -4739,13 +4776,15 @@ typedef struct dlpi_ctl {
     uint32_t pad4;
     uint64_t restarts;  /* of worker processes; supervisor */
     uint64_t views;     /* delivered, where a batch is a view into a chunk; caller */
+    uint64_t tunes;     /* caller */
+    dlp_tune_note tune[DLP_TUNE_NOTES];
 } dlpi_ctl;
 
 typedef struct dlpi_sbell { /* one for each stage */
     uint64_t rewind; /* R1 counts units freed again */
     uint64_t dealt;  /* B1 counts tickets */
     uint32_t shared; /* 1: sleepers may be in another process than their wakers */
-    uint32_t pad0;
+    uint32_t active; /* A1 workers below this number may claim; caller */
     uint8_t pad[DLPI_LINE - 24];
     dlpi_bell bell[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_sbell;
@@ -4812,7 +4851,8 @@ typedef struct dlpi_fmeta {
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
-_Static_assert(sizeof(dlpi_stage_rec) == 112, "region layout");
+_Static_assert(sizeof(dlpi_stage_rec) == 120, "region layout");
+_Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
@@ -4874,6 +4914,7 @@ typedef struct dlpi_stage {
     /* laid out at start */
     int work;          /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
+    int begin, tuned;  /* workers at first (of a view: now); 1: n_workers is workers_max */
     uint64_t sst_offset;         /* in a slot */
     uint32_t lane_base, n_producers; /* lanes [producer][worker], 0: claims only */
     uint64_t lane_cap, lanes_offset, lane_bytes;
@@ -4957,7 +4998,8 @@ typedef struct dlpi_worker {
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns;     /* last clock reading, 0: none since waiting */
     uint64_t wait_ns;     /* since when it waits, 0: it does not */
-    uint64_t cpu_noted_ns;
+    bool blocked;         /* ... for want of free cells, not of input */
+    uint64_t cpu_noted_ns; /* when its CPU time was last noted */
     dlp_trace_event event;
     int n_parked;
     dlpi_parked parked[DLPI_PARK];
@@ -5046,6 +5088,23 @@ typedef struct dlpi_cut {
     uint64_t *index;         /* [n_out][view_rows] */
     dlp_permutation permutation; /* of its rows */
 } dlpi_cut;
+typedef struct dlpi_tuned { /* a stage as the tuner saw it last */
+    uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
+    double share;     /* of its working workers' time that was busy */
+    double cpu_share; /* of busy time, spent on a core */
+    int active, set;  /* 1: by dlp_pipe_set_workers */
+    int cores_said;
+    uint32_t hot, cold, patience; /* looks in a row that asked for more, for fewer; how many it takes */
+    uint64_t changed; /* look of the last change */
+} dlpi_tuned;
+
+typedef struct dlpi_tuner {
+    uint64_t every_ns; /* 0: nothing is tuned */
+    uint64_t due_ns, last_ns, looks;
+    uint64_t wait_from; /* the caller waits since then, 0: it does not */
+    uint64_t waited_ns;
+    dlpi_tuned at[DLP_MAX_STAGES];
+} dlpi_tuner;
 
 /* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
 typedef struct dlpi_shm_calls dlpi_shm_calls;
@@ -5182,6 +5241,7 @@ struct dlp_pipe {
     dlpi_cut cut;
     uint32_t clock_off;       /* inline: this call is not timed */
     uint64_t inline_ns;       /* inline: what the last call that was timed took */
+    dlpi_tuner tune;
     uint8_t pad1[DLPI_LINE];
     dlpi_feeder feed;
     uint8_t pad2[DLPI_LINE];
@@ -5296,6 +5356,7 @@ static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
    Every sleep ends after 100 ms and looks again. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
+#define DLPI_CPU_NOTE_NS UINT64_C(50000000)
 #define DLPI_FULL_NAP_NS UINT64_C(20000000) /* a worker that has no room for work */
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
@@ -5365,10 +5426,22 @@ static void dlpi_ring_share(dlpi_share *share) {
     dlpi_futex_wake(&share->word, INT_MAX, UINT32_MAX, 1);
 }
 
+/* Wake workers from..to-1 that are parked: they have no bit in the mask. After a store of active. */
+static void dlpi_ring_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
+    while (from < to) {
+        dlpi_bell *bell = &sb->bell[from / 32u];
+        uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
+        for (; from < end; from++) bits |= 1u << from % 32u;
+        DLPI_ADD_SEQ(&bell->word, 1u); /* B1 -> B1 */
+        dlpi_futex_wake(&bell->word, 32, bits, (int)sb->shared);
+    }
+}
+
 static void dlpi_ring_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++) {
         dlpi_stage *st = p->work[i];
         if (st->w.num_workers > 0) dlpi_ring(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
+        if (st->tuned) dlpi_ring_parked(&p->bells[i], 0, (uint32_t)st->n_workers);
     }
     dlpi_ring_feeder(p->ctl);
     dlpi_ring_transfer(p->ctl);
@@ -5397,6 +5470,16 @@ static void dlpi_wake_all(dlp_pipe *p) {
 
 static inline void dlpi_bump(uint64_t *counter, uint64_t n) { /* single writer, read by observers */
     DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
+}
+
+/* How many workers of the stage may claim. */
+static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
+    return p->view ? st->begin : (int)DLPI_LOAD_SEQ(&p->bells[st->work].active); /* A1 <- A1 */
+}
+
+/* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */
+static inline bool dlpi_retired(const dlpi_worker *w) {
+    return (uint32_t)w->id >= DLPI_LOAD_SEQ(&w->bell->active); /* A1 <- A1, behind B1 */
 }
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {
@@ -5792,10 +5875,11 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t sum = 0, n = 0;
     uint32_t shift = 0;
-    uint32_t at_once = (uint32_t)(st->n_workers < p->cpus ? st->n_workers : p->cpus);
+    int active = dlpi_active(p, st);
+    uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
     if (st->in_flight > 0) return 0; /* a flight is one row, and its claim nothing beside its wait */
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
-    for (int i = 0; i < st->n_workers; i++) {
+    for (int i = 0; i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
     }
@@ -5805,6 +5889,14 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
+}
+
+/* Do items cost another thing than they did? One worker is asked, in turn. */
+static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
+    const dlpi_stage *st = p->work[0];
+    uint64_t was = p->feed.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
+    ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].wb->item_ns); /* a hint */
+    return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
 /* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
@@ -5866,7 +5958,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
         DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
     }
-    if (b < 64 || (b & 63) == 0) f->run_shift = dlpi_run_shift(p, count);
+    if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3))) f->run_shift = dlpi_run_shift(p, count);
     DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
     DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
@@ -6000,8 +6092,8 @@ static uint64_t dlpi_worker_load(const dlp_pipe *p, const dlpi_stage *st, int wo
 /* Deal unit of batch b to a worker of st; producer: who deals (0 for the feeder). */
 static void dlpi_deal(dlp_pipe *p, dlpi_stage *st, int producer, uint64_t b, uint32_t unit) {
     uint64_t ticket = dlpi_ticket(b, unit), least = UINT64_MAX;
-    int worker = 0;
-    for (int i = 0; i < st->n_workers; i++) {
+    int worker = 0, active = dlpi_active(p, st);
+    for (int i = 0; i < active; i++) {
         uint64_t load = dlpi_worker_load(p, st, i);
         if (load < least) least = load, worker = i;
     }
@@ -6012,6 +6104,10 @@ static void dlpi_deal(dlp_pipe *p, dlpi_stage *st, int producer, uint64_t b, uin
     }
     /* B1: orders the ticket before the look */
     DLPI_ADD_SEQ(&p->bells[st->work].dealt, UINT64_C(1));
+    if (DLPI_UNLIKELY(worker >= dlpi_active(p, st))) { /* retired meanwhile: anybody's */
+        DLPI_ADD_SEQ(&p->bells[st->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+        dlpi_ring(&p->bells[st->work], (uint32_t)st->n_workers, UINT32_MAX);
+    }
     dlpi_ring_worker(&p->bells[st->work], (uint32_t)worker);
 }
 
@@ -6519,6 +6615,26 @@ static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
     return dlpi_find(w, t);
 }
 
+/* A retired worker leaves its tickets to those who look around. One that is dealt to it later is
+   seen by the dealer to be so: it reads active behind its count of tickets, we the other way. */
+static void dlpi_lanes_leave(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    const dlpi_stage *st = w->st;
+    uint64_t ticket;
+    bool any = false;
+    DLPI_LOAD_SEQ(&w->bell->dealt); /* B1 <- B1: behind our look at active */
+    for (uint32_t i = 0; i < st->n_producers; i++) {
+        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)w->id];
+        while (dlp_spsc_try_pop(rx, &ticket) == DLP_OK) {
+            dlpi_bump(&w->wb->finished, 1);
+            any = true;
+        }
+    }
+    if (!any) return;
+    DLPI_ADD_SEQ(&w->bell->rewind, UINT64_C(1)); /* R1 -> R1 */
+    dlpi_ring(w->bell, (uint32_t)st->n_workers, UINT32_MAX);
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
@@ -6713,9 +6829,10 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
     uint64_t from = w->wait_ns;
     w->wait_ns = 0;
     if (from == 0 || now <= from) return;
-    dlpi_bump(&w->wb->starved_ns, now - from);
+    dlpi_bump(w->blocked ? &w->wb->blocked_ns : &w->wb->starved_ns, now - from);
     if (now - from > 20000)
-        dlpi_trace_add(w, DLP_TRACE_STARVED, from, now, w->event.sequence, w->event.epoch, 0);
+        dlpi_trace_add(w, w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED, from, now,
+                       w->event.sequence, w->event.epoch, 0);
 }
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
@@ -6759,9 +6876,9 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     DLPI_STORE_RLX(&wb->since_ns, now);
-    if (w->started && now - w->cpu_noted_ns > 10000000u) { /* who always has work never waits */
-        dlpi_cpu_note(w);
+    if (w->started && now - w->cpu_noted_ns > DLPI_CPU_NOTE_NS) { /* who never rests, too */
         w->cpu_noted_ns = now;
+        dlpi_cpu_note(w);
     }
 }
 
@@ -7476,7 +7593,7 @@ static void dlpi_flights_oldest(dlpi_worker *w) {
 /* Claim a row, if there is room for one. */
 static bool dlpi_flights_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_flights *fl = w->flights;
-    if (fl->broken || fl->list[DLPI_FLIGHT_FREE].first == NULL ||
+    if (fl->broken || dlpi_retired(w) || fl->list[DLPI_FLIGHT_FREE].first == NULL ||
         fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->n_out >= (uint32_t)w->st->in_flight ||
         (fl->n_out > 0 && fl->alone))
         return false;
@@ -8070,7 +8187,7 @@ static bool dlpi_park_full(const dlpi_worker *w) {
 /* Tickets dealt to this worker come first; they are hints, the claim decides. */
 static bool dlpi_worker_find(dlpi_worker *w, dlpi_unit *t) {
     if (w->flights != NULL) return dlpi_flights_find(w, t);
-    if (dlpi_park_full(w)) return false;
+    if (dlpi_park_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
     if (w->st->n_producers > 0) return dlpi_lanes_find(w, t);
     return dlpi_find(w, t);
 }
@@ -8112,6 +8229,13 @@ static bool dlpi_parks_any(const dlpi_worker *w) {
            (w->flights != NULL && w->flights->list[DLPI_FLIGHT_PARKED].first != NULL);
 }
 
+/* Retired, and no row waits here for another try? */
+static inline bool dlpi_may_park(const dlpi_worker *w) {
+    return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_parks_any(w) &&
+           (w->flights == NULL || (w->flights->n_out == 0 &&
+                                   w->flights->list[DLPI_FLIGHT_WAITS].first == NULL));
+}
+
 /* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
    others rely on it for ten times as long: many that each look round would cost more than idleness
    may. A set bit says: I can take work now. So it is cleared before work that the last look found,
@@ -8121,9 +8245,11 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_park_due(w);
     dlpi_unit t;
-    bool found = false;
+    bool found = false, rung;
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
-    if (dlpi_park_full(w)) { /* nobody rings: look often whether the pipe stops */
+    if (dlpi_retired(w) && w->st->n_producers > 0) dlpi_lanes_leave(w);
+    if (dlpi_may_park(w)) return;
+    if (dlpi_park_full(w) || dlpi_retired(w)) { /* nobody rings: look often whether the pipe stops */
         if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
         return;
     }
@@ -8131,33 +8257,69 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     if (!dlpi_parks_any(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_worker_find(w, &t);
-        if (!found) dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
+        if (!found && !dlpi_retired(w))
+            dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
     }
     /* B1 */
-    if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 || (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) {
-        if (found && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-            dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
-    }
+    rung = (DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 ||
+           (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0; /* B1 */
+    if (rung && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+        dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
     if (found) dlpi_unit_run(w, &t);
+}
+
+/* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it for
+   work, and a look round each second only. */
+static void dlpi_worker_park(dlpi_worker *w) {
+    dlpi_bell *bell = &w->bell->bell[w->id / 32];
+    dlpi_clock_stop(w);
+    dlpi_trace_flush(w);
+    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_PARKED);
+    dlpi_cpu_note(w);
+    while (!dlpi_stopped(w->p)) {
+        uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the look at active */
+        if (!dlpi_retired(w)) break;
+        if (w->st->n_producers > 0) dlpi_lanes_leave(w);
+        dlpi_futex_wait(&bell->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
+                        (int)w->bell->shared);
+    }
+    w->tail_seen = w->low; /* dlpi_find reads the tail, and does not go through all since then */
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
+}
+
+/* Does this worker wait for the caller, who has not taken the batches that are there? All units that
+   were fed are claimed here, and there is no credit to feed more. */
+static bool dlpi_no_credit(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
+    uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
+    if (tail - delivered < p->prefetch) return false;
+    return w->st->n_producers > 0 ? w->st->work == 0 : w->low == tail;
 }
 
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
+    if (dlpi_may_park(w)) {
+        dlpi_worker_park(w);
+        return;
+    }
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
+    w->blocked = dlpi_no_credit(w);
+    DLPI_STORE_RLX(&w->wb->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
     for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
         if (i < p->spin_rounds) dlpi_pause();
         else sched_yield();
-        if (dlpi_step(w) || dlpi_stopped(p)) goto moved;
+        if (dlpi_step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
     }
     dlpi_cpu_note(w);
     dlpi_trace_flush(w); /* who looks while it sleeps sees all that it did */
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
-        if (w->last_ns != 0 || dlpi_step(w)) break; /* it worked */
+        if (w->last_ns != 0 || dlpi_step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
     }
 moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
@@ -8888,6 +9050,164 @@ static int dlpi_state_take(dlp_pipe *p) {
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
+   All workers_max of a stage are there from the start: threads and processes cost memory, which is
+   planned, but no time while they are parked (one wake-up a second each). Starting and ending them
+   live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
+   not below sbell.active (A1) claims nothing more. It finishes what it has claimed, rows that wait
+   for another try included, leaves its tickets to the others, and parks. One writer: the caller.
+
+   The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
+   at the time since the last look:
+     more     the trainer waited (5 % and more of the time) and the stage's workers were busy (85 %),
+              twice in a row, or once if it waited a quarter of the time: one more, or half as many
+              again if it waited half the time. Of several stages the busiest. Not beyond the items
+              in flight, nor, by what its workers burn of the cores, beyond those
+     fewer    the trainer did not wait (2 %) and without one of them the others would have been busy
+              for less than 75 % of the time, `patience` times in a row: one less, or a quarter less
+              if they hardly worked at all
+   What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load
+   one never follows from the other; should a worker be missed soon after it was retired, patience is
+   doubled. What a look saw is from before the change; so each change begins the counts anew. */
+
+#define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
+#define DLPI_TUNE_PATIENCE 3u
+
+static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, int reason,
+                           uint64_t now) {
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t n = DLPI_LOAD_RLX(&ctl->tunes);
+    dlp_tune_note *k = &ctl->tune[n % DLP_TUNE_NOTES];
+    DLPI_STORE_RLX(&k->at_ns, now - ctl->started_ns); /* for people, as what follows */
+    DLPI_STORE_RLX(&k->stage, st->id);
+    DLPI_STORE_RLX(&k->from, from);
+    DLPI_STORE_RLX(&k->to, to);
+    DLPI_STORE_RLX(&k->reason, reason);
+    DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: behind the note */
+}
+
+/* Let n workers of the stage work. */
+static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
+    dlpi_sbell *sb = &p->bells[st->work];
+    dlpi_stage_rec *rec = (dlpi_stage_rec *)(void *)(p->region + p->off_stages) + st->id;
+    dlpi_tuned *t = &p->tune.at[st->work];
+    int from = dlpi_active(p, st);
+    t->hot = t->cold = 0;
+    if (n == from) return;
+    t->cores_said = 0;
+    t->changed = p->tune.looks;
+    DLPI_STORE_SEQ(&sb->active, (uint32_t)n); /* A1 -> A1 */
+    DLPI_STORE_RLX(&rec->active, n);          /* for observers */
+    dlpi_tune_note(p, st, from, n, reason, now);
+    if (n > from) {
+        dlpi_ring_parked(sb, (uint32_t)from, (uint32_t)n);
+    } else { /* a wake-up that a retired one has taken goes to somebody else */
+        for (int k = n; k < from; k++) dlpi_ring_worker(sb, (uint32_t)k);
+        dlpi_ring(sb, (uint32_t)st->n_workers, UINT32_MAX);
+    }
+}
+
+/* How busy the stage was since the last look; a call under way counts up to now. */
+static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tuned *t, uint64_t now,
+                              uint64_t ns) {
+    uint64_t busy = 0, done = 0, cpu = 0;
+    for (int k = 0; k < st->n_workers; k++) {
+        const dlpi_wblock *b = p->workers[st->first_worker + k].wb;
+        uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
+        done += DLPI_LOAD_RLX(&b->busy_ns);
+        cpu += DLPI_LOAD_RLX(&b->cpu_ns);
+        if (DLPI_LOAD_RLX(&b->state) == DLP_WORKER_BUSY && now > since) busy += now - since;
+    }
+    busy += done;
+    t->active = dlpi_active(p, st);
+    t->share = busy > t->busy_ns ? (double)(busy - t->busy_ns) / ((double)ns * t->active) : 0;
+    if (done > t->done_ns && cpu > t->cpu_ns) {
+        double share = (double)(cpu - t->cpu_ns) / (double)(done - t->done_ns);
+        t->cpu_share = (t->cpu_share + (share < 1 ? share : 1)) / 2;
+        t->done_ns = done;
+        t->cpu_ns = cpu;
+    }
+    t->busy_ns = busy;
+}
+
+/* Workers beyond the items (or batches) in flight have nothing to do. */
+static int dlpi_tune_most(const dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t n = dlpi_is_item_stage(p, st) ? (uint64_t)p->prefetch * p->batch_rows : p->prefetch;
+    return n < (uint64_t)st->n_workers ? (int)n : st->n_workers;
+}
+
+/* Would one more worker of stage i compute on a core that another one has? */
+static bool dlpi_tune_no_core(const dlp_pipe *p, int i) {
+    double used = p->tune.at[i].cpu_share;
+    for (int k = 0; k < p->n_work; k++)
+        if (p->work[k]->w.num_workers > 0)
+            used += p->tune.at[k].active * p->tune.at[k].share * p->tune.at[k].cpu_share;
+    return p->tune.at[i].cpu_share > 0.5 && used > p->cpus + 0.25;
+}
+
+static bool dlpi_tune_more(dlp_pipe *p, double waited, uint64_t now) {
+    dlpi_stage *st;
+    dlpi_tuned *t;
+    int best = -1, n;
+    for (int i = 0; i < p->n_work; i++) {
+        t = &p->tune.at[i];
+        t->hot = waited >= 0.05 && t->share >= 0.85 ? t->hot + 1 : 0;
+        if (!p->work[i]->tuned || t->set || t->hot < (waited >= 0.25 ? 1u : 2u)) continue;
+        if (t->active >= dlpi_tune_most(p, p->work[i])) continue;
+        if (best < 0 || t->share > p->tune.at[best].share) best = i;
+    }
+    if (best < 0) return false;
+    st = p->work[best];
+    t = &p->tune.at[best];
+    if (dlpi_tune_no_core(p, best)) {
+        if (!t->cores_said) dlpi_tune_note(p, st, t->active, t->active, DLP_TUNE_CORES, now);
+        t->cores_said = 1;
+        return false;
+    }
+    /* missed soon after it was retired? */
+    if (t->patience > 0 && p->tune.looks - t->changed < 20 && t->patience < 256) t->patience *= 2;
+    n = t->active + (waited >= 0.5 && t->active > 2 ? t->active / 2 : 1);
+    dlpi_tune_set(p, st, n < dlpi_tune_most(p, st) ? n : dlpi_tune_most(p, st), DLP_TUNE_BUSY, now);
+    return true;
+}
+
+static bool dlpi_tune_fewer(dlp_pipe *p, double waited, uint64_t now) {
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        dlpi_tuned *t = &p->tune.at[i];
+        int n = t->active - (t->share < 0.3 && t->active >= 8 ? t->active / 4 : 1);
+        bool idle = waited < 0.02 && n >= st->w.workers_min && t->share * t->active < 0.75 * n;
+        t->cold = st->tuned && !t->set && idle ? t->cold + 1 : 0;
+        if (t->cold == 0) continue;
+        if (t->patience == 0 || p->tune.looks - t->changed > 300) t->patience = DLPI_TUNE_PATIENCE;
+        if (t->cold < t->patience) continue;
+        dlpi_tune_set(p, st, n, DLP_TUNE_IDLE, now);
+        return true;
+    }
+    return false;
+}
+
+static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
+    dlpi_tuner *t = &p->tune;
+    uint64_t ns = now - t->last_ns, waited = DLPI_LOAD_RLX(&p->ctl->wait_ns), before = t->waited_ns;
+    double share;
+    if (t->wait_from != 0 && now > t->wait_from) waited += now - t->wait_from;
+    share = waited > before && ns > 0 ? (double)(waited - before) / (double)ns : 0;
+    t->due_ns = now + t->every_ns;
+    t->waited_ns = waited;
+    t->last_ns = now;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.num_workers > 0)
+            dlpi_tune_measure(p, p->work[i], &t->at[i], now, ns ? ns : 1);
+    if (t->looks++ == 0) return; /* what comes before is the start */
+    if (!dlpi_tune_more(p, share, now)) dlpi_tune_fewer(p, share, now);
+}
+
+static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
+    if (DLPI_UNLIKELY(p->tune.every_ns != 0) && now >= p->tune.due_ns) dlpi_tune_look(p, now);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-deliver    NEXT AND RELEASE */
 
 static dlpi_stage *dlpi_final(const dlp_pipe *p) {
@@ -9103,6 +9423,7 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
             if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
         }
         now = dlpi_now_ns();
+        dlpi_tune(p, now);
         if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
@@ -9146,8 +9467,12 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_feed_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
-        if (p->calls_untimed + 1 >= p->call_clock_every) dlpi_trainer_step(p, dlpi_now_ns());
-        else p->calls_untimed++;
+        if (p->calls_untimed + 1 < p->call_clock_every) {
+            p->calls_untimed++;
+            return rc;
+        }
+        dlpi_trainer_step(p, dlpi_now_ns());
+        dlpi_tune(p, p->last_return_ns);
         return rc;
     }
     if (dlpi_at_work(p) == 0 && timeout_ms == 0 && p->calls_untimed + 1 < p->call_clock_every) {
@@ -9161,10 +9486,13 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_trainer_step(p, from);
     if (timeout_ms > 0) until = from + (uint64_t)timeout_ms * 1000000u;
     if (timeout_ms == DLP_NOWAIT) until = 0;
+    p->tune.wait_from = from;
     if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+    p->tune.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_trainer_waited(p, from, dlpi_now_ns());
+    dlpi_tune(p, p->last_return_ns);
     if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
@@ -9752,6 +10080,27 @@ static bool dlpi_all_inline(const dlp_pipe *p) {
            !(p->xfer && p->xfer->transfer.threaded);
 }
 
+/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
+static void dlpi_list_tuned(dlpi_stage *s) {
+    if (s->kind == DLP_STAGE_BATCH || !s->tuned) s->begin = s->w.num_workers;
+    s->tuned = s->w.workers_max > 0;
+    if (s->tuned) s->w.num_workers = s->w.workers_max;
+}
+
+static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
+    DLPI_RANGE(st->w.workers_max, 0, DLP_MAX_WORKERS, "workers_max", "0..1024");
+    DLPI_RANGE(st->w.workers_min, 0, st->w.workers_max, "workers_min",
+               "0..workers_max, 0 without that");
+    if (!st->tuned) return DLP_OK;
+    if (st->w.workers_min == 0) st->w.workers_min = 1;
+    DLPI_RANGE(st->w.dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_LANES, "dispatch",
+               "another than DLP_DISPATCH_BATCHES with workers_max: a batch's worker is fixed there");
+    DLPI_RANGE(st->begin, st->w.workers_min, st->w.workers_max, "num_workers",
+               "workers_min..workers_max (and at least 1)");
+    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
+    return DLP_OK;
+}
+
 /* The stages that have workers, in order. A batch stage is one only if somebody must run it. */
 static int dlpi_list_work(dlp_pipe *p) {
     const dlp_batch_desc *b = &p->batcher->batching;
@@ -9767,6 +10116,7 @@ static int dlpi_list_work(dlp_pipe *p) {
                      (s->kind == DLP_STAGE_BATCH && (b->collate || b->batch_workers > 0));
         if (!works) continue;
         s->work = p->n_work;
+        dlpi_list_tuned(s);
         s->n_workers = s->w.num_workers > 0 ? s->w.num_workers : 1;
         if (s->w.num_workers > 0 && s->w.placement == DLP_PLACE_PROCESSES)
             p->n_procs += s->n_workers;
@@ -9990,7 +10340,9 @@ static int dlpi_resolve(dlp_pipe *p) {
                         (int64_t)p->prefetch);
     if ((rc = dlpi_list_work(p)) != DLP_OK) return rc;
     for (int i = 0; i < p->n_work; i++)
-        if ((rc = dlpi_check_workers(p, p->work[i])) != DLP_OK) return rc;
+        if ((rc = dlpi_check_tuned(p, p->work[i])) != DLP_OK ||
+            (rc = dlpi_check_workers(p, p->work[i])) != DLP_OK)
+            return rc;
     if (p->n_procs > 0 && p->shm == NULL && (rc = dlpi_shm->open(p)) != DLP_OK) return rc;
     if (p->shm && (rc = dlpi_shm->resolve(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_stream(p)) != DLP_OK) return rc;
@@ -10494,6 +10846,8 @@ static void dlpi_stage_describe(const dlp_pipe *p, const dlpi_stage *st, dlpi_st
     r->lane_bytes = st->lane_bytes;
     r->lane_cap = st->lane_cap;
     r->in_flight = st->in_flight;
+    r->active = st->tuned ? st->begin : st->n_workers;
+    r->workers_min = st->tuned ? st->w.workers_min : 0;
 }
 
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
@@ -10795,18 +11149,22 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
    away. */
 static void dlpi_wait_rule(dlp_pipe *p) {
+    int begin;
     p->peers = 1;
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.num_workers > 0) p->peers += p->work[i]->n_workers;
+    begin = p->peers;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->tuned) begin -= p->work[i]->n_workers - p->work[i]->begin;
     if (p->sampler->sampler.threaded) p->peers++;
     if (p->xfer && p->xfer->transfer.threaded) p->peers++;
     p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
     p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
-    if (p->peers - 1 > p->cpus)
+    if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
                   "not when they compute)",
-                  p->peers - 1, p->cpus);
+                  begin - 1, p->cpus);
     if ((uint64_t)p->fetch->w.num_workers > (uint64_t)p->prefetch * p->batch_rows)
         dlpi_warn(p, "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
                   " items in flight: the rest will idle", p->fetch->w.num_workers,
@@ -10891,7 +11249,11 @@ static int dlpi_live_init(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
-    for (int i = 0; i < p->n_work; i++) p->bells[i].shared = p->ctl->shared;
+    for (int i = 0; i < p->n_work; i++) {
+        const dlpi_stage *st = p->work[i];
+        p->bells[i].shared = p->ctl->shared;
+        p->bells[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
+    }
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->call_clock_every = 1;
@@ -11120,6 +11482,11 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
     out->kind = st->kind;
     if (st->work < 0) return;
     out->workers = st == p->xfer ? st->transfer.threaded : st->w.num_workers;
+    if (st->tuned) {
+        out->workers = dlpi_active(p, st);
+        out->workers_min = st->w.workers_min;
+        out->workers_max = st->n_workers;
+    }
     out->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM;
     out->in_flight = st->in_flight;
     for (int k = 0; k < st->n_workers; k++) {
@@ -11206,6 +11573,21 @@ static void dlpi_chunk_stats(dlp_pipe *p, dlp_chunk_stats *c) {
     c->device_copying = used < c->device_buffers ? c->device_buffers - used : 0;
 }
 
+static void dlpi_tune_stats(const dlp_pipe *p, dlp_stats *out) {
+    uint64_t n = DLPI_LOAD_ACQ(&p->ctl->tunes); /* A2 <- A2 */
+    uint64_t kept = n < DLP_TUNE_NOTES ? n : DLP_TUNE_NOTES;
+    out->tunes = n;
+    for (uint64_t i = 0; i < kept; i++) {
+        const dlp_tune_note *k = &p->ctl->tune[(n - kept + i) % DLP_TUNE_NOTES];
+        dlp_tune_note *to = &out->tune[i];
+        to->at_ns = DLPI_LOAD_RLX(&k->at_ns); /* statistics, here and below */
+        to->stage = DLPI_LOAD_RLX(&k->stage);
+        to->from = DLPI_LOAD_RLX(&k->from);
+        to->to = DLPI_LOAD_RLX(&k->to);
+        to->reason = DLPI_LOAD_RLX(&k->reason);
+    }
+}
+
 static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_ctl *ctl = p->ctl;
     uint64_t hist[DLPI_HIST], n = 0;
@@ -11235,6 +11617,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_ready_stats(p, out);
     dlpi_cache_stats(p, out);
     if (p->split) dlpi_chunk_stats(p, &out->chunks);
+    dlpi_tune_stats(p, out);
 }
 
 static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
@@ -13940,6 +14323,20 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     return DLP_OK;
 }
 
+DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
+    dlpi_stage *st;
+    if (p == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
+    st = &p->stages[stage];
+    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
+    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
+    p->tune.at[st->work].set = n > 0;
+    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
+    return DLP_OK;
+}
+
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
     if (p == NULL || p->view || (dlpi_forked(p) && !p->in_worker)) return;
@@ -15550,6 +15947,9 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                    ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give "
                      "the device register_memory, or raise device_buffers.\n"
                    : "Change: it has one thread: make the sampler's own function cheaper.\n");
+    } else if (w < g->workers_max) {
+        dlpi_text_add(t, "Change: workers are added as they are missed, up to workers_max = %d.\n",
+                      g->workers_max);
     } else if (batches && w >= (int)s->prefetch_factor) {
         dlpi_text_add(t,
                       "Change: raise prefetch_factor above %u, and %s with it: each batch in "
@@ -15670,6 +16070,26 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
     }
 }
 
+/* How many workers tuned stages have, and the last decisions. */
+static void dlpi_explain_tune(dlpi_text *t, const dlp_stats *s, int n_stages) {
+    static const char *const why[] = {
+        "", "the trainer waited, its workers were busy", "batches were ready, workers had no work",
+        "busy, but its workers compute and the cores are taken", "set by dlp_pipe_set_workers"};
+    uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
+    for (int i = 0; i < n_stages; i++)
+        if (s->stages[i].workers_max > 0)
+            dlpi_text_add(t, "Workers: %d of '%.31s' at work, of %d to %d; changed %" PRIu64
+                          " times.\n", s->stages[i].workers, s->stages[i].name,
+                          s->stages[i].workers_min, s->stages[i].workers_max, s->tunes);
+    for (uint64_t i = kept > 4 ? kept - 4 : 0; i < kept; i++) {
+        const dlp_tune_note *k = &s->tune[i];
+        if (k->stage < 0 || k->stage >= n_stages || k->reason < 1 || k->reason > DLP_TUNE_SET)
+            continue;
+        dlpi_text_add(t, "Tuned: after %s '%.31s' %d -> %d: %s.\n", dlpi_num_ns(k->at_ns).s,
+                      s->stages[k->stage].name, k->from, k->to, why[k->reason]);
+    }
+}
+
 /* Each epoch's first lookup of an item that is not kept yet misses, and what has no cell always. */
 static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
     uint64_t looks = s->cache_hits + s->cache_misses;
@@ -15748,6 +16168,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
         dlpi_explain_rest(&t, s, &l);
     }
     dlpi_explain_errors(&t, s, l.n);
+    dlpi_explain_tune(&t, s, l.n);
     dlpi_explain_cache(&t, s);
     dlpi_explain_chunks(&t, &s->chunks);
     dlpi_explain_memory(&t, s);

@@ -796,6 +796,9 @@ static void dlpi_view_wire(dlp_monitor *m) {
         st->first_worker = r->first_worker;
         st->n_workers = r->n_workers;
         st->w.num_workers = st->transfer.threaded = r->num_workers;
+        st->begin = r->n_workers;
+        st->tuned = r->workers_min > 0 && r->workers_min <= r->n_workers;
+        st->w.workers_min = r->workers_min;
         st->n_producers = r->n_producers;
         st->sst_offset = (uint64_t)r->work * sizeof(dlpi_sst);
         if (r->work == p->n_work) p->xfer = st;
@@ -997,12 +1000,26 @@ static bool dlpi_view_lanes(dlp_monitor *m) {
     return true;
 }
 
+/* How many workers of the tuned stages work now. */
+static bool dlpi_view_tuned(dlp_monitor *m) {
+    for (int i = 0; i < m->view->n_stages; i++) {
+        dlpi_stage *st = &m->view->stages[i];
+        int32_t n;
+        if (st->work < 0 || !st->tuned) continue;
+        if (!dlpi_view_read(m, DLPI_REC_STAGES, (uint64_t)i, offsetof(dlpi_stage_rec, active), &n,
+                            sizeof n))
+            return false;
+        st->begin = n >= 1 && n <= st->n_workers ? n : st->n_workers;
+    }
+    return true;
+}
+
 /* Copy the numbers. What is torn is read again; what stays so is damaged. */
 static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     dlp_pipe *p = m->view;
     bool ok = false;
     for (int tries = 0; !ok && tries < 4; tries++) ok = dlpi_view_ctl(m);
-    if (!ok || !dlpi_view_lanes(m) || !dlpi_view_workers(m))
+    if (!ok || !dlpi_view_lanes(m) || !dlpi_view_workers(m) || !dlpi_view_tuned(m))
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's counters are damaged");
     p->view_ns = dlpi_now_ns();
     if (p->view_ns < p->ctl->started_ns) p->view_ns = p->ctl->started_ns;
