@@ -58,6 +58,8 @@ for name in economic_seq_threads_local classic_seq_processes_30ms \
     grep -q "topo_$name\"" $dir/lines.jsonl || fail "no line of $name"
     grep -q '</svg>' $dir/timeline_$name.svg || fail "no timeline of $name"
 done
+grep -q 'each has up to 16 items under way' $dir/timeline_concurrent_async_threads_local.svg ||
+    fail 'the timeline does not tell how many items each worker has'
 grep -q '^0 failures' $dir/err || fail "failures: $(cat $dir/err)"
 
 echo 'no picture' >$dir/jpegs/text.jpg
