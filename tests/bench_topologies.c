@@ -755,6 +755,37 @@ static int classic_of(const struct cell *c) {
     return -1;
 }
 
+/* Enough requests are in flight to hide the latency: then the cores should be the limit, or near.
+   From files nothing should be slower than a whole batch to each worker. */
+static const char *wanted_of(const struct cell *c) {
+    if (c->step_us != STEP_US || is_slow(c)) {
+        return NULL;
+    }
+    return c->source == 0 ? "of_classic 0.95" : "of_ideal 0.95";
+}
+
+/* Say what falls short of what is wanted. */
+static void table_judge(void) {
+    int short_of = 0;
+    for (int i = 0; i < table.n_ours; i++) {
+        const struct cell *c = &table.cell[i];
+        int classic = classic_of(c);
+        double limit = c->source == 0 ? classic < 0 ? NAN : rate_of(classic) : ceiling_of(c);
+        if (wanted_of(c) != NULL && rate_of(i) < 0.95 * limit) {
+            say("short of %s: %s, %.3f\n", wanted_of(c), c->name, rate_of(i) / limit);
+            short_of++;
+        }
+        double batches = c->plan_bytes / ((double)BATCH * PICTURE_BYTES);
+        if (strcmp(c->row->topology, "economic") == 0 && batches > PREFETCH + 1.2) {
+            say("%s: the memory of %.2f batches is planned\n", c->name, batches);
+            short_of++;
+        }
+    }
+    say("wanted: 0.95 of the limit with latency, 0.95 of classic without, prefetch + 1 batches of "
+        "memory (economic): %d fall short\n",
+        short_of);
+}
+
 static void put_cell(int i) {
     const struct cell *c = &table.cell[i];
     struct measure m = {.bench = c->name, .unit = "item/s", .ideal = ceiling_of(c)};
@@ -771,6 +802,9 @@ static void put_cell(int i) {
     if (classic >= 0) {
         n += (size_t)snprintf(m.extra + n, sizeof m.extra - n, ",\"of_classic\":%.3f",
                               rate_of(i) / rate_of(classic));
+    }
+    if (wanted_of(c) != NULL) {
+        n += (size_t)snprintf(m.extra + n, sizeof m.extra - n, ",\"wanted\":\"%s\"", wanted_of(c));
     }
     if (t < 0) {
         put(&m, &table.series, i + 1, -1);
@@ -988,6 +1022,9 @@ int main(int argc, char **argv) {
         put_cell(i);
     }
     table_print();
+    if (!tiny) {
+        table_judge();
+    }
     torch_end("");
     say("%d failures, %.0f s\n", failures, seconds_now() - begin);
     return failures != 0;
