@@ -604,7 +604,7 @@ static uint32_t look_items(const struct cell *c) {
 }
 
 static uint32_t sample_items(const struct cell *c) {
-    double seconds = quick ? 0.6 : c->source == 0 ? 1.6 : 2.5;
+    double seconds = quick ? 0.6 : c->source == 0 ? 1.2 : 2;
     uint32_t fair = WORKERS * BATCH; /* where a worker has whole batches, all have as many */
     uint32_t n = (uint32_t)(ceiling_of(c) * seconds / EPOCHS) / fair * fair;
     n = n < fair ? fair : n;
