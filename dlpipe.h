@@ -16915,6 +16915,10 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
         dlpi_out_print(o, "; without workers, that is where items are fetched");
     }
+    int stage = lanes[0].group;
+    if (s != NULL && stage >= 0 && (uint32_t)stage < s->n_stages && s->stages[stage].in_flight > 1) {
+        dlpi_out_print(o, "; each has up to %d items under way", (int)s->stages[stage].in_flight);
+    }
     if (silent > 0 && n > 1) {
         dlpi_out_print(o, "; %d recorded nothing", silent);
     }
