@@ -14,6 +14,7 @@
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
    For more than the loader has (stages and samplers of your own): >>pipe, examples/stages.c.
+   For files, or archives, that hold many items each: >>parts, examples/parts.c.
 
    >>contents   search for the anchor
    >>use            DO THIS, THEN THAT

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The small examples: loader says what it should, the texts of the header and of the README are that
 # program, stages, interrupted anywhere, prints in two lives what it prints in one, and share hands
-# out each batch to each, or to one.
+# out each batch to each, or to one; parts learns the same whatever reads its shards.
 set -u
 dir=build/examples_test
 rm -rf $dir
@@ -13,8 +13,8 @@ fail() {
     wrong=$((wrong + 1))
 }
 
-for e in loader stages share; do
-    ${CC:-cc} -std=c11 -O2 -o $dir/$e examples/$e.c -lpthread || exit 1
+for e in loader stages share parts; do
+    ${CC:-cc} -std=c11 -O2 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
 # loader: two epochs of 16 batches, the last of 40 items, each epoch in an order of its own.
@@ -79,5 +79,13 @@ share one
 sum=$(awk '/: all$/ { sub(":", "", $7); n += $7 } END { printf "%d", n }' $dir/took)
 [ "$sum" -eq 149985000 ] ||
     fail "share one: $(cat $dir/took)"
+
+# parts: makes its shards, and learns the same with part workers as without.
+mkdir $dir/shards
+timeout 30 $dir/parts -e 1 $dir/shards >$dir/said 2>&1 || fail "parts: $(cat $dir/said)"
+timeout 30 $dir/parts -e 1 -w 0 -q 12 $dir/shards >$dir/took 2>&1 || fail "parts: $(cat $dir/took)"
+grep '^epoch 0: 9[0-9]' $dir/said >$dir/first || fail "parts: $(cat $dir/said)"
+grep '^epoch' $dir/took | cmp -s - $dir/first || fail 'parts: not the same without part workers'
+[ "$(ls $dir/shards | wc -l)" -eq 24 ] || fail "parts: $(ls $dir/shards | wc -l) shards"
 
 [ $wrong -eq 0 ]
