@@ -15,6 +15,7 @@
    5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
    For more than the loader has (stages and samplers of your own): >>pipe, examples/stages.c.
    For data read in large pieces, of which batches are views: >>chunks, examples/chunks.c.
+   For files, or archives, that hold many items each: >>parts, examples/parts.c.
 
    >>contents   search for the anchor
    >>use            DO THIS, THEN THAT

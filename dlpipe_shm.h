@@ -55,7 +55,8 @@
                                                                 +.... monitors (read only)
 
    The caller is the program that opened the pipe: it samples, feeds, transfers and takes batches.
-   The supervisor watches everybody and replaces dead workers. Workers run fetch, maps and collates.
+   The supervisor watches everybody and replaces dead workers. Workers run fetch, maps and collates,
+   and load parts (the stage of a part queue may be of processes as any other).
    What a worker's callbacks see of the program's memory is a copy of it as it was in start (or in
    dlp_pipe_fork), in replacements too: what they write there, counters say, the program does not
    see, and what the program changes later they do not. Open files are shared, offsets among them:
@@ -82,6 +83,8 @@
                          flight in a worker each counts its first death, and runs alone from then
                          on: max_kills counts as 2 at least there. A worker that dies so often in
                          worker_init is an error of its stage.
+     a part worker       likewise: its part is loaded by another from the beginning; a part that
+                         kills, or takes past its deadline_ms, has failed
      patience            deadline_ms of a stage of processes: the worker is killed, the item has
                          failed (DLP_ERR_DEADLINE), with retries if there are any. Only time in
                          which the supervisor ran itself counts, so a stopped job loses nothing.

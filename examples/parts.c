@@ -89,7 +89,7 @@ static int list_shards(shards *s, const char *dir) {
     for (struct dirent *e = readdir(d); e && s->n < SHARDS; e = readdir(d))
         if (strncmp(e->d_name, "shard-", 6) == 0 && strlen(e->d_name) < sizeof *s->names &&
             strchr(e->d_name, '.') == NULL)
-            strcpy(s->names[s->n++], e->d_name);
+            memcpy(s->names[s->n++], e->d_name, strlen(e->d_name) + 1);
     closedir(d);
     qsort(s->names, (size_t)s->n, sizeof *s->names, by_name);
     for (uint64_t k = 0; k < s->n; k++) s->list[k].path = s->names[k];
@@ -226,8 +226,9 @@ static int train(dlp_pipe *pipe, const shards *s) {
 }
 
 static int run(shards *s, dlp_parts_desc *desc) {
-    dlp_field fields[] = {{.name = "image", .dtype = DLP_F32, .ndim = 2, .shape = {SIDE, SIDE}},
-                          {.name = "label", .dtype = DLP_U8}};
+    static const dlp_field fields[] = {
+        {.name = "image", .dtype = DLP_F32, .ndim = 2, .shape = {SIDE, SIDE}},
+        {.name = "label", .dtype = DLP_U8}};
     char words[2000];
     dlp_pipe *pipe = NULL;
     dlp_error err;

@@ -2,7 +2,7 @@
 # The small examples: loader says what it should, the texts of the header and of the README are that
 # program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
 # prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
-# chunks learns the same in both ways, until it is interrupted.
+# chunks learns the same in both ways, until it is interrupted, and parts whatever reads its shards.
 set -u
 dir=build/examples_test
 rm -rf $dir
@@ -14,8 +14,8 @@ fail() {
     wrong=$((wrong + 1))
 }
 
-for e in loader stages share stream mixture; do
-    ${CC:-cc} -std=c11 -O1 -o $dir/$e examples/$e.c -lpthread || exit 1
+for e in loader stages share stream mixture parts; do
+    ${CC:-cc} -std=c11 -O1 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
 # loader: two epochs of 16 batches, the last of 40 items, each epoch in an order of its own.
@@ -124,5 +124,13 @@ kill -INT $pid 2>/dev/null
 wait $pid
 grep -q '^stopped after [0-9]* steps' $dir/said || fail "chunks, SIGINT: $(cat $dir/said)"
 grep -q '^test accuracy' $dir/said || fail "chunks, SIGINT: $(cat $dir/said)"
+
+# parts: makes its shards, and learns the same with part workers as without.
+mkdir $dir/shards
+timeout 30 $dir/parts -e 1 $dir/shards >$dir/said 2>&1 || fail "parts: $(cat $dir/said)"
+timeout 30 $dir/parts -e 1 -w 0 -q 12 $dir/shards >$dir/took 2>&1 || fail "parts: $(cat $dir/took)"
+grep '^epoch 0: 9[0-9]' $dir/said >$dir/first || fail "parts: $(cat $dir/said)"
+grep '^epoch' $dir/took | cmp -s - $dir/first || fail 'parts: not the same without part workers'
+[ "$(ls $dir/shards | wc -l)" -eq 24 ] || fail "parts: $(ls $dir/shards | wc -l) shards"
 
 [ $wrong -eq 0 ]
