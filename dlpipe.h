@@ -5700,6 +5700,7 @@ static bool dlpi_flight_send(dlpi_worker *w) {
         return true;
     }
     dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
+    dlpi_flights_show(w);
     return false;
 }
 

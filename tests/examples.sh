@@ -1,6 +1,6 @@
 #!/bin/sh
 # The small examples: loader says what it should, the texts of the header and of the README are that
-# program, stages, interrupted anywhere, prints in two lives what it prints in one, and share hands
+# program, concurrent reads the same in each row, stages, interrupted anywhere, prints in two lives what it prints in one, and share hands
 # out each batch to each, or to one.
 set -u
 dir=build/examples_test
@@ -13,7 +13,7 @@ fail() {
     wrong=$((wrong + 1))
 }
 
-for e in loader stages share; do
+for e in loader stages share concurrent; do
     ${CC:-cc} -std=c11 -O2 -o $dir/$e examples/$e.c -lpthread || exit 1
 done
 
@@ -38,6 +38,11 @@ sed -n '/^int main/,$p' examples/loader.c | wc -l >$dir/lines
 [ -s $dir/body ] || fail 'loader: no program found'
 cmp -s $dir/body $dir/body.header || fail "the example of the header is not examples/loader.c"
 cmp -s $dir/body $dir/body.readme || fail 'the example of the README is not examples/loader.c'
+
+# concurrent: each row of its table has the same items.
+timeout 20 $dir/concurrent -n 256 -l 2 >$dir/said || fail "concurrent: exit code $?"
+[ "$(grep -c 'items/s' $dir/said)" -eq 6 ] || fail "concurrent says: $(cat $dir/said)"
+timeout 20 $dir/concurrent -l 0 examples >$dir/said || fail "concurrent examples: $(cat $dir/said)"
 
 # stages: one life, and lives that end after a few batches.
 timeout 20 $dir/stages $dir/state >$dir/whole 2>$dir/said ||
