@@ -1,7 +1,7 @@
 #!/bin/sh
 # The small examples: loader says what it should, the texts of the header and of the README are that
-# program, concurrent reads the same in each row, stages, interrupted anywhere, prints in two lives what it prints in one, and share hands
-# out each batch to each, or to one.
+# program, concurrent reads the same in each row, stages, interrupted anywhere, prints in two lives
+# what it prints in one, and share hands out each batch to each, or to one.
 set -u
 dir=build/examples_test
 rm -rf $dir
