@@ -24,7 +24,8 @@ static void say(const char *what, int kind, const job *j, const digest *got, con
     char text[700];
     dlp_error_format(&got->err, text, sizeof text);
     printf("  %s: kind %d policy %d workers %d in_flight %d: rc %d, %d batches, skips %d, not "
-           "rc %d, %d, %d: %s\n", what, kind, j->policy, j->d.num_workers, j->d.in_flight, got->rc, got->n,
+           "rc %d, %d, %d: %s\n",
+           what, kind, j->policy, j->d.num_workers, j->d.in_flight, got->rc, got->n,
            (int)got->skips, want->rc, want->n, (int)want->skips, text);
 }
 
