@@ -1849,7 +1849,7 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
    >>loader     ALL IN ONE CALL
    Three ways to give items to N item workers. Order and bytes of the batches are the same.
 
-   economic     any worker takes the next items of any batch, oldest first. A batch is there soonest.
+   economic     any worker takes the next items of any batch, oldest first: it is whole soonest.
                 Memory: prefetch_factor + max_held batches, however many workers there are.
    classic      a whole batch to each worker in turn, as PyTorch's DataLoader does; batch b is all
                 worker b % N's. For sources that like to see neighbours together, and to compare.
@@ -6604,7 +6604,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint32_t shift = 0;
     int active = dlpi_active(p, st);
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (st->in_flight > 0) return 0; /* a flight is one row, and its claim nothing beside its wait */
+    if (st->in_flight > 0) return 0; /* a flight is one row; its claim is nothing beside its wait */
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
@@ -8301,6 +8301,7 @@ static bool dlpi_flight_send(dlpi_worker *w) {
         return true;
     }
     dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
+    dlpi_flights_show(w);
     return false;
 }
 
@@ -15803,7 +15804,7 @@ static void dlpi_loader_stages(const dlp_loader_desc *d, dlpi_loader *l) {
     l->cache.bytes = d->cache_bytes;
 }
 
-/* A whole batch to each worker in turn. The collate of a worker's batches has a worker beside it. */
+/* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
 static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     dlpi_stage named, *st = &named;
     int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;

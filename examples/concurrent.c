@@ -2,20 +2,24 @@
 
      concurrent [-n items] [-w workers] [-k in_flight] [-l latency_ms] [DIR]
 
-   Without DIR the items come from a store that only exists here, which answers after 30 ms, whatever
-   else it has to do. With DIR they are the files of that directory, the first 64 KiB of each, read
-   after as many ms (-l 0: at once). Every row of the table reads the same items in the same order,
-   and the program says so.
+   Without DIR the items come from a store that only exists here, which answers after 30 ms,
+   whatever else it has to do. With DIR they are the files of that directory, the first 64 KiB of
+   each, read after as many ms (-l 0: at once). Every row of the table reads the same items in the
+   same order, and the program says so.
    cc -O2 concurrent.c -lpthread */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BATCH 32
 #define MOST_FILES 100000
@@ -186,9 +190,9 @@ int main(int argc, char **argv) {
     uint64_t first = 0;
     while ((c = getopt(argc, argv, "n:w:k:l:")) != -1) {
         if (c == 'n') s.n = strtoull(optarg, NULL, 10);
-        if (c == 'w') workers = atoi(optarg);
-        if (c == 'k') in_flight = atoi(optarg);
-        if (c == 'l') s.latency_ms = atoi(optarg);
+        if (c == 'w') workers = (int)strtol(optarg, NULL, 10);
+        if (c == 'k') in_flight = (int)strtol(optarg, NULL, 10);
+        if (c == 'l') s.latency_ms = (int)strtol(optarg, NULL, 10);
         if (c == '?') return 2;
     }
     s.dir = optind < argc ? argv[optind] : NULL;

@@ -14,7 +14,7 @@ fail() {
     wrong=$((wrong + 1))
 }
 
-for e in loader stages share stream mixture parts; do
+for e in loader stages share stream mixture parts concurrent; do
     ${CC:-cc} -std=c11 -O1 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -47,6 +47,11 @@ timeout 60 $dir/mixture >$dir/said || fail "mixture: exit code $?: $(cat $dir/sa
 sed 's/.*up to *\([0-9]*\) tokens, *\([0-9]*\)\.[0-9] % padding.*/\1 \2/' $dir/said | awk '
     NR > 1 && $2 * 2 > padding { wrong = 1 } NR == 3 && $1 > 16384 { wrong = 1 } { padding = $2 }
     END { exit wrong || NR != 3 }' || fail "mixture: padding or budget: $(cat $dir/said)"
+
+# concurrent: each row of its table has the same items.
+timeout 20 $dir/concurrent -n 256 -l 2 >$dir/said || fail "concurrent: exit code $?"
+[ "$(grep -c 'items/s' $dir/said)" -eq 6 ] || fail "concurrent says: $(cat $dir/said)"
+timeout 20 $dir/concurrent -l 0 examples >$dir/said || fail "concurrent examples: $(cat $dir/said)"
 
 # stages: one life, and lives that end after a few batches.
 timeout 20 $dir/stages $dir/state >$dir/whole 2>$dir/said ||
