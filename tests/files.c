@@ -4,15 +4,19 @@
    Submit and reap are driven here directly, in orders and moments that a pipe would seldom give. */
 #define DLPI_FILE_READ_MOST 3000u /* so that most files take several reads */
 #define DLPIPE_IMPLEMENTATION
+#define DLPIPE_SHM_IMPLEMENTATION
 #include "../dlpipe.h"
+#include "../dlpipe_shm.h"
+
 #include "pipe_rig.h"
-#include <dirent.h>
+#include "shm_rig.h"
 #include <sys/resource.h>
-#include <sys/wait.h>
-#if defined(__linux__)
+#if defined(__has_include)
+#if __has_include(<linux/filter.h>) && __has_include(<linux/seccomp.h>)
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <sys/prctl.h>
+#define HAVE_SECCOMP
+#endif
 #endif
 
 enum { FILES = 120, MOST = 20000 };
@@ -537,7 +541,7 @@ static void files__nothing_under_way__reap_returns_at_once(void) {
 
 /* ---- where there is no io_uring ---- */
 
-#if defined(__linux__)
+#ifdef HAVE_SECCOMP
 /* From now on io_uring_setup fails, as container runtimes have it. */
 static int forbid_uring(void) {
     struct sock_filter filter[] = {
@@ -582,50 +586,116 @@ static void files__forbidden__threads_and_it_says_so(void) {
 
 /* ---- in a pipe ---- */
 
-static int run_pipe(driver *d, int workers, int shuffle, dlp_error *err) {
-    dlp_loader_desc desc = {.batch_size = 16, .num_workers = workers, .shuffle = shuffle,
-                            .epochs = 2};
+enum { ONE_AT_A_TIME, FETCHER_THREADS, ASYNC, FETCHERS };
+
+typedef struct run {
+    int workers, shuffle, fetcher, processes;
+    int kill_at; /* batch behind which a worker process is killed; 0: none */
+    int restarts;
+} run;
+
+static void kill_one(dlp_pipe *p) {
+    dlp_worker_stats w;
+    for (uint32_t i = 0; dlp_pipe_worker_stats(p, i, &w) == DLP_OK; i++)
+        if (w.process && w.pid > 0) {
+            CHECK(kill(w.pid, SIGKILL) == 0);
+            return;
+        }
+}
+
+static int count_restarts(dlp_pipe *p) {
+    dlp_worker_stats w;
+    int n = 0;
+    for (uint32_t i = 0; dlp_pipe_worker_stats(p, i, &w) == DLP_OK; i++) n += w.restarts;
+    return n;
+}
+
+static int check_batch(const dlp_batch *b) {
+    int wrong = 0;
+    for (uint32_t r = 0; r < b->count; r++) {
+        const uint8_t *row = (const uint8_t *)b->fields[0].data + r * MOST;
+        uint64_t i = b->index[r], n = b->fields[0].lengths[r];
+        wrong += n != sizes[i] || !is_right(i, row, n);
+        for (uint64_t k = n; k < MOST; k++) wrong += row[k] != 0;
+    }
+    return wrong;
+}
+
+/* Returns the rows that came before the end or an error. */
+static int run_pipe(driver *d, run *how, dlp_error *err) {
+    dlp_loader_desc desc = {.batch_size = 16, .num_workers = how->workers,
+                            .shuffle = how->shuffle, .epochs = 2};
     dlp_pipe *p = NULL;
     dlp_batch *b;
     int rc, rows = 0, wrong = 0;
     memset(err, 0, sizeof *err);
     dlp_files_wire(d->files, &desc.dataset, &desc.workers);
+    if (how->processes) desc.workers.placement = DLP_PLACE_PROCESSES;
+#ifdef DLPI_REAP_MOST
+    desc.fetcher = how->fetcher;
+    if (how->fetcher) desc.in_flight = 8;
+    if (how->fetcher == ASYNC) desc.async = dlp_files_async(d->files);
+#endif
     rc = dlp_loader_open(&p, &desc, err);
     CHECK(rc == DLP_OK);
     if (rc != DLP_OK) return -1;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
-        for (uint32_t r = 0; r < b->count; r++) {
-            const uint8_t *row = (const uint8_t *)b->fields[0].data + r * MOST;
-            uint64_t i = b->index[r], n = b->fields[0].lengths[r];
-            wrong += n != sizes[i] || !is_right(i, row, n);
-            for (uint64_t k = n; k < MOST; k++) wrong += row[k] != 0;
-            rows++;
-        }
+    for (int n = 1; (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK; n++) {
+        wrong += check_batch(b);
+        rows += (int)b->count;
+        if (n == how->kill_at) kill_one(p);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
     CHECK(wrong == 0);
     if (rc != DLP_END) *err = *dlp_pipe_error(p);
+    how->restarts = count_restarts(p);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     return rows;
 }
 
-static void files__pipe__rows_are_files(void) {
+static void check_pipe(int threads, int workers, int fetcher) {
+    dlp_files_desc desc = {.use_threads = threads};
+    run shuffled = {.workers = workers, .shuffle = 1, .fetcher = fetcher};
+    run in_order = {.workers = workers, .fetcher = fetcher};
     int before = count_fds();
-    for (int workers = 0; workers < 4; workers += 3) {
-        driver d;
-        dlp_error err;
-        dlp_files_desc desc = {0};
-        driver_open(&d, &desc);
-        CHECK(run_pipe(&d, workers, 1, &err) == 2 * FILES);
-        CHECK(err.code == 0);
-        CHECK(unlink(paths[100]) == 0);
-        CHECK(run_pipe(&d, workers, 0, &err) == 96); /* the batches before it */
-        CHECK(err.code == DLP_ERR_CALLBACK && err.errnum == ENOENT && err.has_item &&
-              err.index == 100 && strstr(err.message, paths[100]));
-        write_file(paths[100], 100, sizes[100]);
-        CHECK(dlp_files_close(d.files) == DLP_OK);
-    }
+    dlp_error err;
+    driver d;
+    driver_open(&d, &desc);
+    CHECK(run_pipe(&d, &shuffled, &err) == 2 * FILES);
+    CHECK(err.code == 0);
+    CHECK(unlink(paths[100]) == 0);
+    CHECK(run_pipe(&d, &in_order, &err) == 96); /* the batches before it */
+    CHECK(err.code == DLP_ERR_CALLBACK && err.errnum == ENOENT && err.has_item &&
+          err.index == 100 && strstr(err.message, paths[100]));
+    write_file(paths[100], 100, sizes[100]);
+    CHECK(dlp_files_close(d.files) == DLP_OK);
     CHECK(count_fds() == before);
+}
+
+static void files__pipe__rows_are_files(void) {
+    check_pipe(0, 0, ONE_AT_A_TIME);
+    for (int fetcher = 0; fetcher < FETCHERS; fetcher++)
+        for (int threads = 0; threads < 2; threads++) check_pipe(threads, 3, fetcher);
+}
+
+/* A worker is killed with requests under way: another does them again. */
+static void files__worker_processes__killed_and_right(void) {
+    const char *missing = shm_missing();
+    if (missing) {
+        printf("worker processes are left out: %s\n", missing);
+        return;
+    }
+    for (int threads = 0; threads < 2; threads++) {
+        dlp_files_desc desc = {.use_threads = threads};
+        run how = {.workers = 2, .shuffle = 1, .fetcher = ASYNC, .processes = 1, .kill_at = 3};
+        int before = count_fds();
+        dlp_error err;
+        driver d;
+        driver_open(&d, &desc);
+        CHECK(run_pipe(&d, &how, &err) == 2 * FILES);
+        CHECK(err.code == 0 && how.restarts >= 1);
+        CHECK(dlp_files_close(d.files) == DLP_OK);
+        CHECK(count_fds() == before);
+    }
 }
 
 /* ---- descs ---- */
@@ -687,10 +757,11 @@ int main(void) {
     files__flipping_length__whole_or_told();
     files__ended_in_flight__nothing_comes_after();
     files__nothing_under_way__reap_returns_at_once();
-#if defined(__linux__)
+#ifdef HAVE_SECCOMP
     files__forbidden__threads_and_it_says_so();
 #endif
     files__pipe__rows_are_files();
+    files__worker_processes__killed_and_right();
     remove_files();
     return test_end("files");
 }
