@@ -47,7 +47,7 @@ WANTED := $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_FIRST)
 endif
 
 .PHONY: help run test programs examples sanitize sanitized-programs fuzz soak lint bench
-.PHONY: deps deps-bench clean
+.PHONY: deps deps-bench clean scale
 .DEFAULT_GOAL := help
 
 help:
@@ -60,6 +60,7 @@ help:
 	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to half an hour each'
 	@echo 'make chaos          worker processes killed at random for a minute: what it costs'
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
+	@echo 'make scale          what plan and order cost for 10^6 to 10^12 items (a table)'
 	@echo 'make bench          all benchmarks: $(addprefix bench-,$(BENCHES))'
 	@echo 'make deps           install what the whole suite and the linters want (Debian)'
 	@echo 'make deps-bench     install the peers that the benchmarks compare with (Debian)'
@@ -115,6 +116,13 @@ $(B)/examples/mpi_%: examples/mpi_%.c $(HEADERS) Makefile
 	@if command -v $(MPICC) >/dev/null; then set -x; \
 	    $(MPICC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS); \
 	else echo 'left out: $@: there is no $(MPICC) (Debian: libopenmpi-dev)'; fi
+
+# Wants libjpeg, and is left out where there is none.
+$(B)/examples/jpeg_folder: examples/jpeg_folder.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@if printf '#include <stdio.h>\n#include <jpeglib.h>\n' | $(CC) -E -x c - >/dev/null 2>&1; then \
+	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS) -ljpeg; \
+	else echo 'jpeg_folder is left out: no libjpeg to compile with (libjpeg62-turbo-dev)'; fi
 
 examples: $(addprefix $(B)/examples/,$(EXAMPLES))
 
@@ -195,6 +203,11 @@ include $(wildcard tests/bench_*.mk)
 
 bench:
 	@for b in $(BENCHES); do $(MAKE) --no-print-directory bench-$$b || exit; done
+
+scale:
+	@mkdir -p $(B)/bench
+	@$(CC) -std=c11 $(WARN) -O3 -o $(B)/bench/scale tests/bench_scale.c $(LIBS)
+	@$(B)/bench/scale
 
 # ---- packages ------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
    For more than the loader has (stages and samplers of your own): >>pipe, examples/stages.c.
+   For data read in large pieces, of which batches are views: >>chunks, examples/chunks.c.
 
    >>contents   search for the anchor
    >>use            DO THIS, THEN THAT
@@ -61,6 +62,7 @@
    >>impl-claim     CLAIMS AND COMPLETION
    >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
+   >>impl-flights   SEVERAL ITEMS AT ONCE IN ONE WORKER
    >>impl-collate   BATCHES OUT OF ITEMS
    >>impl-workers   STEPS, WAITING, THREADS
    >>impl-recover   WHAT A DEAD WORKER HAD
@@ -125,15 +127,16 @@
      sampler -> [repeat] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
         ^                                                                    |
         |                                                                    v
-        +------- credits: free batch slots <--- release <--- next <---- [transfer]
+        +--- credits: free batch slots <--- release <--- next <--- [split] <--- [transfer]
 
    Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
    workers, their timing, or the number of ranks. Only desc.unordered lets batches of one epoch
    overtake each other; their contents stay the same.
 
-   Memory for batches is prefetch_factor + max_held slots, whatever the number of workers. Without
-   a collate, fetch writes an item where the caller will read it: nothing is copied. A slot goes
-   round, and one store moves it on:
+   Memory for batches is prefetch_factor + max_held slots, whatever the number of workers. (A
+   loader of another topology than the economic, see >>loader, multiplies prefetch_factor by its
+   workers.) Without a collate, fetch writes an item where the caller will read it: nothing is
+   copied. A slot goes round, and one store moves it on:
 
      state   who may touch its bytes                      what moves it on
      FREE    nobody                                       sampler: pub, then tail: it is OPEN
@@ -142,9 +145,14 @@
      READY   nobody                                       caller, in next: it is HELD
      HELD    the caller                                   caller, in release: used = 0: it is FREE
 
+   Which worker takes which rows is its stage's dispatch: any run of any batch, whole batches in
+   turn, or what it is dealt. A worker works on one item after the other, or has in_flight of them
+   under way at once (fetcher).
+
    At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
    when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
-   batch until then. With a collate, items lie in prefetch_factor item cells, and the collate writes
+   batch until then. With a split stage an item is a chunk of rows, and what next lends are views of
+   it: the chunk comes back with its last view, its CPU buffer once it is on the device (>>chunks). With a collate, items lie in prefetch_factor item cells, and the collate writes
    the slot. Words of a slot carry its generation and are never reset, so that a late worker finds
    an older batch's work closed (the argument is above >>impl-region).
 
@@ -185,7 +193,8 @@
      dlp_pipe_stats, worker_stats, skips, explain,     any               yes; from start until close
      trace*, write_*
      dlp_pipe_close                                    caller            no other call under way
-     dlp_item_*, dlp_collate_*                         in the callback   yes
+     dlp_item_*, dlp_collate_*, dlp_chunk_*            in the callback   yes
+     dlp_chunks_run                                    caller            yes
      dlp_pipe_release_after, dlp_batch_dlpack*         caller            yes
      the deleter of a tensor                           any               yes; and after close
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
@@ -194,12 +203,14 @@
      dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
 
      callback                     runs in
-     fetch, item and batch maps,  the stage's threads, several at once; inline: the caller's next
-     collate
+     fetch, load, item and batch  the stage's threads, several at once; inline: the caller's next;
+     maps, collate                fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
+     async submit, reap           the stage's threads, each for its own worker_state
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
      batch sampler                the caller (start, next, release, next_epoch, seek), or, if
                                   threaded, one thread; with desc.resume its first calls in start
+     on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
      log                          start
@@ -267,6 +278,12 @@
    * fills_rows = 0 zeroes every row before fetch, so that bytes that no callback wrote are zero. It
      costs a memset of each row; fetch that writes every byte says fills_rows = 1.
    * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
+   * A worker with several items in flight claims them one by one: for items that wait, not for
+     such as take a microsecond. While some are out, it looks for new batches every ms.
+   * Where batches go to workers in turn (classic, concurrent), one slow worker holds up the order
+     for all, as it does in other loaders; in the economic topology others take its items.
+   * Views into chunks come in order, to one caller: no unordered, no consumers in other processes,
+     no ragged fields, no collate. Chunks that stay (preload) keep their rows in one order.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
@@ -280,6 +297,11 @@
      and long ones in runs would leave the other workers idle.
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
+   * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
+     machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
+     in flight a unit is one row, so that each completes by itself.
+   * Of many in flight any may have killed its process. Each of them counts one death, and is then
+     run alone: so an innocent is never blamed twice. (max_kills of 1 therefore means 2 there.)
    * A map changes its cell in place, and half of a change may have been made. So a retry, and the
      death of a worker process, send a row back to fetch, and a batch to its collate (whose item
      cells are kept until then) or to fetch, unless the map says that it is idempotent.
@@ -1148,28 +1170,13 @@ DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, .
    the stage at once; may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
-/* A source that has many items under way at once, for DLP_FETCH_ASYNC. Both are called by the
-   worker itself, never by two threads at once.
-   user: dataset.user; worker_state: what worker_init left. */
-typedef struct dlp_async {
-    /* Begin to fetch an item; it stays valid, at its place, until reap gives it back. Returns 0:
-       begun; DLP_FULL: no room now, it will be offered again after a reap; DLP_SKIP or failure: it
-       is over. */
-    int (*submit)(void *user, void *worker_state, dlp_item *item);
-    /* Give back items that are over, done[i] with code[i] (0, DLP_SKIP or failure), 0..max of them.
-       Waits at most timeout_ms for the first (DLP_NOWAIT: not at all). Negative: the source is
-       broken. */
-    int (*reap)(void *user, void *worker_state, dlp_item **done, int *code, int max,
-                int timeout_ms);
-} dlp_async;
-
 typedef struct dlp_dataset {
     uint64_t n_items;         /* 1..2^48; not read with stream = 1 */
     const dlp_field *fields;  /* [n_fields] copied */
     uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
     uint32_t fills_rows;      /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
-    dlp_item_fn fetch;        /* required */
+    dlp_item_fn fetch;        /* required, but for DLP_FETCH_ASYNC */
     void *user;               /* borrowed until close */
     int32_t stream;           /* 1: nobody knows how many items there are: see >>streams. n_items is
                                  then not read */
@@ -1218,8 +1225,8 @@ typedef struct dlp_batch {
 
 /* Everything up to some batch is consumed: save it anywhere, give it back as .resume. The same
    bytes on every rank. Versioned and checksummed; opaque. It fits a pipe with the same items, order
-   and its parameters, seed, global batch and last rule; workers, prefetch_factor, topology, rank
-   and world_size may differ. */
+   and its parameters, seed, global batch and last rule (with a split stage also chunk_rows and
+   shuffle_rows); workers, prefetch_factor, topology, rank and world_size may differ. */
 typedef struct dlp_state {
     uint8_t bytes[248];
 } dlp_state;
@@ -1343,8 +1350,8 @@ typedef struct dlp_mix dlp_mix;
    Proportionate Progress, Algorithmica 15 (1996). */
 DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
 
-/* Let a sampler follow the mix: sets order, function, function_user, function_id, replacement, seed
-   and samples_per_epoch; the other fields stay. The pipe's dataset has dlp_mix_items items. A
+/* Let a sampler follow the mix: sets all fields but threaded, rank, world_size and allow_uneven, which
+   stay. The pipe's dataset has dlp_mix_items items. A
    replacement for a failed item comes from the same dataset. (Worker processes that begin by exec
    build a mix of their own in shm.init and call dlp_mix_at in a function of the user's.)
    mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
@@ -1411,7 +1418,7 @@ typedef struct dlp_buckets dlp_buckets;
    the table of weights of a weighted order; reads all of lengths. */
 DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err);
 
-/* Let a sampler follow it: sets order, batches, function_id and seed; the other fields stay. The
+/* Let a sampler follow it: sets all fields but threaded, rank, world_size and allow_uneven. The
    pipe's batch_size is the buckets'. What DLP_ON_ERROR_REPLACE puts in a row may be longer.
    b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
@@ -1468,9 +1475,41 @@ typedef struct dlp_workers_desc {
                                  11 bytes of it show in thread names */
 } dlp_workers_desc;
 
+/* How a worker fetches: one item after the other, or up to in_flight of them at once. */
+enum {
+    DLP_FETCH_SEQUENTIAL = 0,
+    DLP_FETCH_THREADS, /* dataset.fetch, in in_flight threads of the worker's, which share its
+                          worker_state: for callbacks that wait */
+    DLP_FETCH_ASYNC    /* dlp_async: requests are begun and given back, all in the worker itself */
+};
+
+/* An asynchronous source: many requests in flight in one thread of the worker. user: dataset.user;
+   worker_state: what worker_init left. Both are called by that thread alone. Rows are zeroed before
+   submit, as before a fetch. Behind a stop reap is called until nothing is out, then worker_exit.
+   In worker processes nothing may write to an item once its process is dead: let requests that the
+   kernel ends later fill buffers of your own. */
+typedef struct dlp_async {
+    /* Begin to fetch an item; it stays valid, at its place, until reap gives it back. Returns 0:
+       begun; DLP_FULL: no room now, it will be offered again after a reap; DLP_SKIP or failure: it
+       is over. */
+    int (*submit)(void *user, void *worker_state, dlp_item *item);
+    /* Give back items that are over, done[i] with code[i] (0, DLP_SKIP or failure), 0..max of them.
+       Waits at most timeout_ms for the first (DLP_NOWAIT: not at all). Negative: the source is
+       broken, and touches no item any more. */
+    int (*reap)(void *user, void *worker_state, dlp_item **done, int *code, int max,
+                int timeout_ms);
+} dlp_async;
+
 typedef struct dlp_fetch_desc {
     const dlp_dataset *dataset; /* copied; required */
     dlp_workers_desc workers;
+    int32_t fetcher;            /* DLP_FETCH_*; but for the sequential, num_workers is 1 or more */
+    int32_t in_flight;          /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
+    uint32_t batch_pool;        /* with DLP_DISPATCH_BATCHES: items of the batches that a worker has
+                                   open at once, counted from the oldest that is not whole (256: 4
+                                   batches of 64); 0: as many batches as keep in_flight items under
+                                   way; less than a batch: one. Not with another dispatch */
+    dlp_async async;            /* ASYNC; the struct is copied, dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
 /* Keep what fetch wrote, from one epoch to the next, in memory that all workers share. No workers
@@ -1779,9 +1818,13 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
                 Memory: prefetch_factor + max_held batches, however many workers there are.
    classic      a whole batch to each worker in turn, as PyTorch's DataLoader does; batch b is all
                 worker b % N's. For sources that like to see neighbours together, and to compare.
-                Memory: N x prefetch_factor + max_held batches. */
+                Memory: N x prefetch_factor + max_held batches.
+   concurrent   classic, and inside each worker in_flight items at once, by a fetcher; of one batch,
+                or of the several of a batch pool. For sources with latency: stores, networks.
+                Memory: as classic, prefetch_factor being batch_pool / rows if that is more; and
+                the records of the items in flight. */
 
-enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC };
+enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 typedef struct dlp_loader_desc {
     dlp_dataset dataset;         /* required */
@@ -1806,6 +1849,10 @@ typedef struct dlp_loader_desc {
     dlp_pipe_desc pipe;          /* pipe.prefetch_factor is for each worker in a topology other than
                                     the economic; num_workers times that is at most 4096 */
     int32_t topology;            /* DLP_TOPOLOGY_*; sets workers.dispatch, but for the economic */
+    int32_t fetcher;             /* from here as in dlp_fetch_desc; not in the classic topology */
+    int32_t in_flight;
+    uint32_t batch_pool;         /* the concurrent topology only */
+    dlp_async async;
     uint64_t cache_bytes;        /* 0: no cache; else as dlp_cache_desc.bytes */
 } dlp_loader_desc;
 
@@ -1989,6 +2036,9 @@ typedef struct dlp_stage_stats {
     uint64_t ready;             /* batches waiting before it; the first stage: 0 */
     uint64_t restarts;          /* worker processes that died and were begun anew */
     int32_t died_by;            /* the signal that ended one of them last, 0: none, it exited */
+    int32_t in_flight;          /* items that each worker may have under way at once; 0: one */
+    uint64_t flight_ns;         /* that all items were under way, added up; 0 with in_flight 0.
+                                   flight_ns / busy_ns is how many a worker had at once */
 } dlp_stage_stats;
 
 enum {
@@ -2429,6 +2479,11 @@ static inline uint64_t dlpi_now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void dlpi_nap(uint64_t ns) {
+    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    nanosleep(&t, NULL);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -4131,8 +4186,19 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
     return DLP_OK;
 }
 
+/* Of a sampler's desc only what has nothing to do with the order stays. */
+static void dlpi_mix_clear(dlp_sampler_desc *to) {
+    dlp_sampler_desc clear = {0};
+    clear.threaded = to->threaded;
+    clear.rank = to->rank;
+    clear.world_size = to->world_size;
+    clear.allow_uneven = to->allow_uneven;
+    *to = clear;
+}
+
 DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to) {
     if (!mix || !to) return DLP_ERR_ARG;
+    dlpi_mix_clear(to);
     to->order = DLP_ORDER_FUNCTION;
     to->function = dlpi_mix_function;
     to->replacement = dlpi_mix_replacement;
@@ -4463,6 +4529,7 @@ DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp
 
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
     if (!b || !to) return DLP_ERR_ARG;
+    dlpi_mix_clear(to);
     to->order = DLP_ORDER_BATCHES;
     to->batches.next = dlpi_buckets_next;
     to->batches.begin = dlpi_buckets_begin;
@@ -4499,8 +4566,9 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
        +----------------------- caller: used = 0 <-- HELD <-- caller: delivered -----+
 
    Per slot and per stage that has workers there is a record of words (dlpi_sst):
-     own[u]   who works on unit u (a run of up to 32 rows of an item stage, the whole batch of a
-              batch stage): generation (40 bits) and worker + 1. A compare-and-swap that puts a
+     own[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
+              have several in flight; the whole batch of a batch stage): generation (40 bits) and
+              worker + 1. A compare-and-swap that puts a
               worker's number there IS the claim; nothing else records it.
      done[i]  which of rows 32 i .. 32 i + 31 are complete: generation (32 bits), a bit for each.
               A batch stage has no rows: done[0] is how often the batch failed there.
@@ -4517,6 +4585,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    Z1     cache cell.word   worker that keeps an item  workers (Z1), see >>impl-cache
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
+   X2     running, flying   worker, around a callback  recovery, of a dead worker (X2)
    B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
 
    Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and
@@ -4526,7 +4595,9 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    and a number that none of their claims and none of their earlier frees had.
    Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
    the others. The swaps are totally ordered, so the last of them sees all full; several may, and
-   then the swap on ready lets one through. */
+   then the swap on ready lets one through.
+   DLP_DISPATCH_BATCHES narrows who may try, by sequence and number alone, and a worker process that
+   takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
 #define DLPI_FORMAT 1u
@@ -4602,6 +4673,7 @@ typedef struct dlpi_stage_rec {
     uint32_t n_producers;   /* lanes [producer][worker]; 0: none */
     uint64_t sst_offset;    /* in a slot */
     uint64_t lanes_offset, lane_bytes, lane_cap;
+    int32_t in_flight, pad0;
 } dlpi_stage_rec;
 
 /* A field of the batches. */
@@ -4696,6 +4768,7 @@ typedef struct dlpi_wblock {
     int32_t pad0;
     uint64_t cache_hits, cache_misses, cache_kept;
     uint64_t cache_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
+    uint64_t flight_ns; /* that items were under way, added up */
 } dlpi_wblock;
 
 /* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
@@ -4739,12 +4812,12 @@ typedef struct dlpi_fmeta {
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
-_Static_assert(sizeof(dlpi_stage_rec) == 104, "region layout");
+_Static_assert(sizeof(dlpi_stage_rec) == 112, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
 _Static_assert(offsetof(dlpi_wblock, cache_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
-_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, cache_cell) + 8, "no hidden padding");
+_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, flight_ns) + 8, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
@@ -4787,6 +4860,10 @@ typedef struct dlpi_stage {
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
     dlp_dataset dataset;
+    int fetcher;       /* DLP_FETCH_* */
+    int32_t in_flight; /* items at once in a worker, 0: one, and no flights */
+    uint32_t batch_pool;
+    dlp_async async;
     dlp_batch_desc batching;
     dlp_transfer_desc transfer;
     dlp_cache_desc cache;
@@ -4809,6 +4886,59 @@ typedef struct dlpi_parked {
     uint32_t slot, row;
 } dlpi_parked;
 
+/* Where dlp_item_fail writes; what item->internal points at. */
+typedef struct dlpi_note {
+    char *message; /* [256] */
+    int32_t *errnum;
+    struct dlpi_worker *w;
+    uint32_t drew; /* 1: the callback called dlp_item_random */
+} dlpi_note;
+
+typedef struct dlpi_flight { /* an item of a worker that has several at once: see >>impl-flights */
+    dlp_item item; /* first: what a source gives back is the flight */
+    void *data[DLP_MAX_FIELDS];
+    uint64_t length[DLP_MAX_FIELDS];
+    dlpi_note note;
+    char message[256];
+    int32_t errnum;
+    int32_t code;          /* what its callback returned, in a thread */
+    uint64_t gen;
+    uint32_t slot, row;
+    uint64_t since_ns, due_ns;
+    uint32_t in;           /* which list it is in */
+    struct dlpi_flight *next, *prev;
+} dlpi_flight;
+
+typedef struct dlpi_flight_list {
+    dlpi_flight *first, *last;
+} dlpi_flight_list;
+
+enum { DLPI_FLIGHT_FREE, DLPI_FLIGHT_WAITS, DLPI_FLIGHT_OUT, DLPI_FLIGHT_PARKED,
+       DLPI_FLIGHT_LISTS };
+
+/* The threads of a worker with DLP_FETCH_THREADS, and their mail. */
+typedef struct dlpi_fetchers {
+    pthread_mutex_t lock;
+    pthread_cond_t come;   /* something is to do, or all is over */
+    dlpi_flight **todo, **done; /* [in_flight] rings */
+    uint64_t n_todo, n_begun, n_done, n_taken;
+    int over, waits;       /* the worker sleeps on word */
+    uint32_t word;         /* W2 futex */
+    uint32_t n_threads;
+    pthread_t *threads;    /* [in_flight] */
+} dlpi_fetchers;
+
+typedef struct dlpi_flights { /* of one worker */
+    dlpi_flight *all;      /* [n_all] */
+    uint64_t *flying;      /* X2 [n_all] in the region: slot (32), row + 1 (32) while it is out */
+    uint32_t n_all, n_out;
+    dlpi_flight_list list[DLPI_FLIGHT_LISTS];
+    uint64_t due_ns;       /* what dlpi_park was told last */
+    uint64_t oldest;       /* batch that has a row here */
+    bool alone, broken;
+    dlpi_fetchers pool;
+} dlpi_flights;
+
 typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
@@ -4820,6 +4950,9 @@ typedef struct dlpi_worker {
     uint64_t low;         /* every batch below has no unit to claim */
     uint64_t tail_seen;   /* ctl.tail when last read */
     uint64_t rewind_seen;
+    uint64_t claim_end;   /* batches from here on are not to be claimed; 0: none */
+    dlpi_flights *flights; /* NULL: one item at a time */
+    dlpi_note note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns;     /* last clock reading, 0: none since waiting */
@@ -4833,7 +4966,6 @@ typedef struct dlpi_worker {
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
     const char *bad_field; /* the one whose length is wrong, or NULL */
-    uint32_t drew;        /* 1: the callback called dlp_item_random */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
@@ -4989,7 +5121,7 @@ struct dlp_pipe {
     int n_workers, n_threads, n_procs;
     int huge_pages; /* DLP_HUGE_* */
     void *shm;      /* what dlpipe_shm.h keeps */
-    uint64_t off_fields, off_share, share_bytes;
+    uint64_t off_fields, off_share, share_bytes, off_flying, flying_stride;
     uint64_t cache_bytes; /* its budget, 0: no cache */
     uint64_t cache_cells, cache_cell_bytes, cache_items, off_cache, off_cache_rec;
     dlpi_share *share; /* or NULL */
@@ -5017,6 +5149,10 @@ struct dlp_pipe {
     uint64_t lanes_bytes;
     uint32_t *dev_slot;   /* C2 [device_buffers] slot + 1 in it, 0 free */
     uint8_t *taken_by_xfer; /* [ring] */
+    dlpi_flights *flights;       /* [workers of fetch], or NULL */
+    dlpi_flight *flight;         /* theirs */
+    dlpi_flight **flight_mail;
+    pthread_t *flight_threads;
     uint64_t budget_bytes;
     int device_open, registered;
     struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
@@ -5328,9 +5464,9 @@ static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
 
-static void dlpi_worker_message(dlpi_wblock *wb, int errnum, const char *format, va_list args) {
-    vsnprintf(wb->message, sizeof wb->message, format, args);
-    wb->message_errno = errnum;
+static void dlpi_note_write(const dlpi_note *note, int errnum, const char *format, va_list args) {
+    vsnprintf(note->message, sizeof ((dlpi_wblock *)0)->message, format, args);
+    *note->errnum = errnum;
 }
 
 /* Nothing of a failure is left for the next one. */
@@ -5657,6 +5793,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint64_t sum = 0, n = 0;
     uint32_t shift = 0;
     uint32_t at_once = (uint32_t)(st->n_workers < p->cpus ? st->n_workers : p->cpus);
+    if (st->in_flight > 0) return 0; /* a flight is one row, and its claim nothing beside its wait */
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < st->n_workers; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
@@ -6168,6 +6305,7 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
             if (b == tail) break;
         }
         w->tail_seen = tail;
+        if (w->claim_end != 0 && b >= w->claim_end) return false;
         all = true;
         if (dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all)) return true;
         if (all && b == w->low) w->low = b + 1;
@@ -6401,7 +6539,7 @@ typedef struct dlpi_cache_cell {
 } dlpi_cache_cell;
 
 static void dlpi_item_drew(const dlp_item *item) { /* also by threads of the callback's own */
-    DLPI_STORE_RLX(&((dlpi_worker *)item->internal)->drew, 1u);
+    DLPI_STORE_RLX(&((dlpi_note *)item->internal)->drew, 1u);
 }
 
 static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); }
@@ -6434,8 +6572,10 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         dlpi_bump(&w->wb->cache_misses, 1);
         return false;
     }
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, should we die */
-    DLPI_STORE_RLX(&w->wb->current, w->item.index); /* for observers */
+    if (w->flights == NULL) {
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, if we die */
+        DLPI_STORE_RLX(&w->wb->current, w->item.index); /* for observers */
+    }
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         memcpy(w->data[f], from, d->row_bytes);
@@ -6701,7 +6841,12 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
 }
 
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
-    dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: see dlpi_worker_find */
+    dlpi_parked *k = &w->parked[w->n_parked]; /* room is kept: see dlpi_worker_find */
+    if (w->flights != NULL) { /* the flight waits, and needs no place here */
+        w->flights->due_ns = due_ns;
+        return;
+    }
+    w->n_parked++;
     k->due_ns = due_ns;
     k->gen = t->b;
     k->slot = t->slot;
@@ -6793,6 +6938,7 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
         return DLP_ERR_DEADLINE;
     }
     if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
+    if (dlpi_rec_kills(rec) < 2 && w->flights != NULL) return 0; /* it was not alone */
     snprintf(w->wb->message, sizeof w->wb->message,
              "the callback's process died %u times here, the last time by %s",
              dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
@@ -6876,8 +7022,8 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (DLPI_LIKELY(rc == 0)) rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
             rc = dlpi_row_lengths(w, t, row);
-        if (rc == 0 && cached && w->drew == 0) dlpi_cache_put(w);
-        w->drew = 0;
+        if (rc == 0 && cached && w->note.drew == 0) dlpi_cache_put(w);
+        w->note.drew = 0;
         if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
         what = dlpi_row_failed(w, t, row, rc);
         dlpi_failure_forget(w);
@@ -7088,6 +7234,489 @@ static bool dlpi_unpark(dlpi_worker *w) {
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-flights    SEVERAL ITEMS AT ONCE IN ONE WORKER
+   A worker whose fetch stage has in_flight items at once keeps a flight for each: the item, its
+   lengths, its message. It claims units of one row, as any worker does, as long as there is room;
+   gives the rows to its source; and completes each when the source gives it back. A flight is in
+   one list at a time:
+
+     FREE --claim--> WAITS --submit--> OUT --reap--> FREE, or by the error policy
+                       ^                 |             WAITS (again at once), PARKED (back-off)
+                       +--- no room <----+
+
+   The source is the user's (dlp_async), or threads of the worker's own that run dataset.fetch, with
+   two rings of mail under a lock. All else here is done by the worker's own thread.
+   A row that is out has its place in flying (X2), so that recovery knows which rows may have killed
+   a worker: each of them counts a kill. From then on such a row is out alone, so the next death
+   says whose it was: who is innocent counts one kill at most, who is not dies alone until it is
+   poison. A row that waits is in no source's hands, and is never blamed.
+   While something is out and there is room, the worker looks for new batches every ms: it does not
+   hear its bell then. With nothing out it sleeps as others do. */
+
+#define DLPI_REAP_MOST 64
+#define DLPI_REAP_ROOM_MS 1  /* while more could be claimed, if there were more */
+#define DLPI_REAP_FULL_MS 50
+
+static void dlpi_flight_put(dlpi_flights *fl, dlpi_flight *f, uint32_t list) {
+    dlpi_flight_list *l = &fl->list[list];
+    f->in = list;
+    f->next = NULL;
+    f->prev = l->last;
+    if (l->last) l->last->next = f;
+    else l->first = f;
+    l->last = f;
+}
+
+static void dlpi_flight_move(dlpi_flights *fl, dlpi_flight *f, uint32_t list) {
+    dlpi_flight_list *l = &fl->list[f->in];
+    if (f->prev) f->prev->next = f->next;
+    else l->first = f->next;
+    if (f->next) f->next->prev = f->prev;
+    else l->last = f->prev;
+    dlpi_flight_put(fl, f, list);
+}
+
+static dlpi_unit dlpi_flight_unit(const dlpi_flight *f) { /* runs are of one row here */
+    dlpi_unit t = {f->gen, f->slot, f->row, f->row, f->row + 1, false};
+    return t;
+}
+
+/* Nothing is out; or, of a dead worker: what it had out is of no interest. */
+static void dlpi_running_forget(dlpi_worker *w) {
+    const dlpi_flights *fl = w->flights;
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    for (uint32_t i = 0; fl != NULL && i < fl->n_all; i++)
+        DLPI_STORE_RLX(&fl->flying[i], UINT64_C(0)); /* X2 */
+}
+
+/* What observers and the supervisor see: the item that is out longest. */
+static void dlpi_flights_show(dlpi_worker *w) {
+    const dlpi_flight *f = w->flights->list[DLPI_FLIGHT_OUT].first;
+    dlpi_wblock *wb = w->wb;
+    if (f == NULL) {
+        DLPI_STORE_RLX(&wb->running, UINT64_C(0)); /* X2 */
+        DLPI_STORE_RLX(&wb->current, UINT64_MAX);  /* for observers, here and below */
+        return;
+    }
+    DLPI_STORE_RLX(&wb->current_epoch, f->item.epoch);
+    DLPI_STORE_RLX(&wb->current_position, f->item.position);
+    DLPI_STORE_RLX(&wb->current, f->item.index);
+    DLPI_STORE_RLX(&wb->since_ns, f->since_ns);
+    DLPI_STORE_RLX(&wb->running, (uint64_t)f->slot << 32 | (f->row + 1u)); /* X2 to recovery */
+}
+
+/* The row of a flight is done. n: 1, or 0 if nobody worked on it. */
+static void dlpi_flight_done(dlpi_worker *w, dlpi_flight *f, uint32_t n) {
+    dlpi_unit t = dlpi_flight_unit(f);
+    dlpi_flight_move(w->flights, f, DLPI_FLIGHT_FREE);
+    dlpi_bump(&w->wb->items, n);
+    dlpi_bump(&w->wb->bytes, n * w->p->items.cell_bytes);
+    dlpi_complete(w, &t, UINT32_C(1) << t.row % DLPI_WORD_ROWS);
+}
+
+/* The failure policies speak of the worker's item: make it that of the flight. */
+static void dlpi_flight_load(dlpi_worker *w, const dlpi_flight *f) {
+    const dlp_pipe *p = w->p;
+    w->item.index = f->item.index;
+    w->item.epoch = f->item.epoch;
+    w->item.position = f->item.position;
+    w->item.row = f->row;
+    w->item.attempt = f->item.attempt;
+    memcpy(w->data, f->data, p->items.n * sizeof *w->data);
+    memcpy(w->length, f->length, p->items.n * sizeof *w->length);
+    if (f->message[0] == 0) return;
+    memcpy(w->wb->message, f->message, sizeof f->message);
+    w->wb->message_errno = f->errnum;
+}
+
+/* The callback of a flight returned rc: done, or what the policy says. */
+static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
+    dlpi_flights *fl = w->flights;
+    dlpi_unit t = dlpi_flight_unit(f);
+    int what = DLPI_ROW_DONE;
+    dlpi_flight_load(w, f);
+    if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, f->row);
+    if (rc == 0 && w->p->cache_cells > 0 && f->note.drew == 0) dlpi_cache_put(w);
+    if (rc != 0) {
+        what = dlpi_row_failed(w, &t, f->row, rc);
+        dlpi_failure_forget(w);
+    }
+    if (what == DLPI_ROW_DONE) {
+        dlpi_flight_done(w, f, 1);
+        return;
+    }
+    f->due_ns = fl->due_ns;
+    dlpi_flight_move(fl, f, what == DLPI_ROW_LATER ? DLPI_FLIGHT_PARKED : DLPI_FLIGHT_WAITS);
+}
+
+/* Set the item up for its next try. */
+static void dlpi_flight_point(dlpi_worker *w, dlpi_flight *f, uint32_t rec) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, f->slot);
+    uint8_t *cell = dlpi_item_cell(p, f->slot);
+    f->item.index = dlpi_slot_index(p, f->slot)[f->row];
+    f->item.epoch = slot->epoch;
+    f->item.position = slot->position + f->row;
+    if (f->item.position >= p->samples) f->item.position %= p->samples;
+    f->item.row = f->row;
+    f->item.attempt = dlpi_rec_tries(rec);
+    f->item.worker_state = w->state;
+    f->message[0] = 0;
+    f->errnum = 0;
+    f->note.drew = 0;
+    for (uint32_t i = 0; i < p->items.n; i++) {
+        const dlpi_field *d = &p->items.at[i];
+        f->data[i] = cell + d->offset + f->row * d->row_bytes;
+        f->length[i] = 0;
+        if (!p->fetch->dataset.fills_rows) memset(f->data[i], 0, d->row_bytes);
+    }
+}
+
+/* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
+static int dlpi_flight_submit(dlpi_worker *w, dlpi_flight *f) {
+    dlpi_fetchers *pool = &w->flights->pool;
+    if (w->st->fetcher == DLP_FETCH_ASYNC)
+        return w->st->async.submit(w->st->user, w->state, &f->item);
+    pthread_mutex_lock(&pool->lock);
+    pool->todo[pool->n_todo++ % w->flights->n_all] = f;
+    pthread_cond_signal(&pool->come);
+    pthread_mutex_unlock(&pool->lock);
+    return 0;
+}
+
+/* Offer the first flight that waits. Returns false while it has to wait on. */
+static bool dlpi_flight_send(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    dlpi_flights *fl = w->flights;
+    dlpi_flight *f = fl->list[DLPI_FLIGHT_WAITS].first;
+    dlpi_unit t = dlpi_flight_unit(f);
+    uint32_t rec = dlpi_slot_rec(p, f->slot)[f->row];
+    bool alone = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
+    uint64_t *flying = &fl->flying[f - fl->all];
+    int rc;
+    if (fl->n_out > 0 && (alone || fl->alone)) return false;
+    if (dlpi_rec_state(rec) == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, f->row);
+    if (dlpi_rec_state(rec) == DLPI_ROW_LEFT || dlpi_rec_state(rec) == DLPI_ROW_END ||
+        !dlpi_wanted(p->ctl, dlpi_slot_at(p, f->slot))) {
+        dlpi_flight_done(w, f, 0);
+        return true;
+    }
+    dlpi_flight_point(w, f, rec);
+    if (DLPI_UNLIKELY(f->item.index >= p->fetch->dataset.n_items)) {
+        dlpi_flight_load(w, f);
+        dlpi_row_no_item(w, &t, f->row);
+        dlpi_failure_forget(w);
+        dlpi_flight_done(w, f, 1);
+        return true;
+    }
+    dlpi_flight_load(w, f);
+    if (p->cache_cells > 0 && dlpi_cache_get(w, &t, f->row)) {
+        dlpi_flight_done(w, f, 1);
+        return true;
+    }
+    if ((rc = dlpi_rec_verdict(w, f->slot, rec)) != 0) {
+        dlpi_flight_over(w, f, rc);
+        return true;
+    }
+    f->since_ns = dlpi_now_ns();
+    DLPI_STORE_RLX(flying, (uint64_t)f->slot << 32 | (f->row + 1u)); /* X2 to recovery */
+    dlpi_flight_move(fl, f, DLPI_FLIGHT_OUT);
+    if (fl->n_out == 0) dlpi_flights_show(w);
+    rc = dlpi_flight_submit(w, f);
+    if (rc == 0) {
+        fl->n_out++;
+        fl->alone = alone;
+        return true;
+    }
+    DLPI_STORE_RLX(flying, UINT64_C(0)); /* X2 */
+    if (rc != DLP_FULL) {
+        dlpi_flight_over(w, f, rc);
+        return true;
+    }
+    dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
+    return false;
+}
+
+/* A unit was claimed: a flight has it now. */
+static void dlpi_flight_take(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_flights *fl = w->flights;
+    dlpi_flight *f = fl->list[DLPI_FLIGHT_FREE].first;
+    uint32_t already = dlpi_done_bits(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)),
+                                      t->row / DLPI_WORD_ROWS, t->b);
+    if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
+    if (t->plain) dlpi_unit_indices(w, t);
+    else dlpi_unit_indices_again(w, t, already);
+    f->gen = t->b;
+    f->slot = t->slot;
+    f->row = t->row;
+    if (t->b < fl->oldest) fl->oldest = t->b;
+    dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
+}
+
+/* Up to which batch may this worker claim? oldest: of the batches it has a row of. */
+static void dlpi_flights_bound(dlpi_worker *w) {
+    const dlpi_stage *st = w->st;
+    uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
+    open = st->batch_pool > 0 ? st->batch_pool / rows : 1 + (many + rows - 1) / rows;
+    if (open == 0) open = 1;
+    w->claim_end = 0;
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES && w->flights->oldest != UINT64_MAX)
+        w->claim_end = w->flights->oldest + open * (uint64_t)st->n_workers;
+}
+
+static void dlpi_flights_oldest(dlpi_worker *w) {
+    dlpi_flights *fl = w->flights;
+    fl->oldest = UINT64_MAX;
+    if (w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
+    for (uint32_t i = DLPI_FLIGHT_WAITS; i < DLPI_FLIGHT_LISTS; i++)
+        for (const dlpi_flight *f = fl->list[i].first; f != NULL; f = f->next)
+            if (f->gen < fl->oldest) fl->oldest = f->gen;
+}
+
+/* Claim a row, if there is room for one. */
+static bool dlpi_flights_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlpi_flights *fl = w->flights;
+    if (fl->broken || fl->list[DLPI_FLIGHT_FREE].first == NULL ||
+        fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->n_out >= (uint32_t)w->st->in_flight ||
+        (fl->n_out > 0 && fl->alone))
+        return false;
+    dlpi_flights_bound(w);
+    return w->st->n_producers > 0 ? dlpi_lanes_find(w, t) : dlpi_find(w, t);
+}
+
+/* Send what waits or is due, and what can be claimed. Returns whether anything moved. */
+static bool dlpi_flights_fill(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    dlpi_flights *fl = w->flights;
+    dlpi_flight *f, *next;
+    uint64_t now = fl->list[DLPI_FLIGHT_PARKED].first ? dlpi_now_ns() : 0;
+    bool moved = false;
+    dlpi_unit t;
+    if (fl->broken) return false;
+    for (f = fl->list[DLPI_FLIGHT_PARKED].first; f != NULL; f = next) {
+        next = f->next;
+        if (f->due_ns > now && dlpi_wanted(p->ctl, dlpi_slot_at(p, f->slot))) continue;
+        dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
+    }
+    dlpi_flights_oldest(w);
+    for (; !dlpi_stopped(p); moved = true) {
+        if (fl->list[DLPI_FLIGHT_WAITS].first == NULL) {
+            if (!dlpi_flights_find(w, &t)) break;
+            dlpi_clock_in(w);
+            dlpi_flight_take(w, &t);
+        } else if (fl->n_out >= (uint32_t)w->st->in_flight) {
+            break;
+        } else {
+            dlpi_clock_in(w);
+            if (!dlpi_flight_send(w)) break;
+        }
+    }
+    return moved;
+}
+
+/* ns until a parked flight is due, at most `least`. */
+static uint64_t dlpi_flights_due(const dlpi_flights *fl, uint64_t least) {
+    uint64_t now;
+    const dlpi_flight *f = fl->list[DLPI_FLIGHT_PARKED].first;
+    if (f == NULL) return least;
+    for (now = dlpi_now_ns(); f != NULL; f = f->next) {
+        uint64_t ns = f->due_ns > now ? f->due_ns - now : 0;
+        if (ns < least) least = ns;
+    }
+    return least;
+}
+
+/* ---- threads as a source ---- */
+
+static void *dlpi_thread_fetch(void *arg) {
+    dlpi_worker *w = arg;
+    dlpi_fetchers *pool = &w->flights->pool;
+    uint32_t n = w->flights->n_all;
+    pthread_mutex_lock(&pool->lock);
+    for (;;) {
+        dlpi_flight *f;
+        while (pool->n_begun == pool->n_todo && !pool->over)
+            pthread_cond_wait(&pool->come, &pool->lock);
+        if (pool->over) break;
+        f = pool->todo[pool->n_begun++ % n];
+        pthread_mutex_unlock(&pool->lock);
+        f->code = w->st->item(w->st->user, &f->item);
+        pthread_mutex_lock(&pool->lock);
+        pool->done[pool->n_done++ % n] = f;
+        if (!pool->waits) continue;
+        pool->waits = 0;
+        DLPI_ADD_SEQ(&pool->word, 1u); /* W2 -> W2 */
+        dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+/* As dlp_async.reap. */
+static int dlpi_fetchers_reap(dlpi_worker *w, dlp_item **done, int *code, int max, int timeout_ms) {
+    dlpi_fetchers *pool = &w->flights->pool;
+    uint32_t word;
+    int n = 0;
+    pthread_mutex_lock(&pool->lock);
+    if (pool->n_taken == pool->n_done && timeout_ms > 0) {
+        pool->waits = 1;
+        word = DLPI_LOAD_SEQ(&pool->word); /* W2 <- W2 */
+        pthread_mutex_unlock(&pool->lock);
+        dlpi_futex_wait(&pool->word, word, UINT32_MAX, (uint64_t)timeout_ms * 1000000u, 0);
+        pthread_mutex_lock(&pool->lock);
+        pool->waits = 0;
+    }
+    for (; n < max && pool->n_taken != pool->n_done; n++) {
+        dlpi_flight *f = pool->done[pool->n_taken++ % w->flights->n_all];
+        done[n] = &f->item;
+        code[n] = f->code;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return n;
+}
+
+static void dlpi_fetchers_end(dlpi_worker *w) {
+    dlpi_fetchers *pool = &w->flights->pool;
+    if (pool->n_threads == 0) return;
+    pthread_mutex_lock(&pool->lock);
+    pool->over = 1;
+    pthread_cond_broadcast(&pool->come);
+    pthread_mutex_unlock(&pool->lock);
+    for (uint32_t i = 0; i < pool->n_threads; i++) pthread_join(pool->threads[i], NULL);
+    pool->n_threads = 0;
+    pthread_cond_destroy(&pool->come);
+    pthread_mutex_destroy(&pool->lock);
+}
+
+/* Start the threads of a worker whose source they are. */
+static int dlpi_fetchers_begin(dlpi_worker *w) {
+    dlpi_fetchers *pool = &w->flights->pool;
+    pthread_attr_t attr;
+    int rc = 0;
+    dlp_error e;
+    if (w->st->fetcher != DLP_FETCH_THREADS) return DLP_OK;
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->come, NULL);
+    pthread_attr_init(&attr);
+    if (w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
+    while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
+        rc = pthread_create(&pool->threads[pool->n_threads], &attr, dlpi_thread_fetch, w);
+        if (rc == 0) pool->n_threads++;
+    }
+    pthread_attr_destroy(&attr);
+    if (rc == 0) return DLP_OK;
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "pthread_create of thread %u of %d failed: %s",
+                   pool->n_threads + 1, w->st->in_flight, strerror(rc));
+    e.errnum = rc;
+    e.worker = w->id;
+    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+    dlpi_fetchers_end(w);
+    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+    return DLP_ERR_SYSTEM;
+}
+
+/* ---- what comes back ---- */
+
+static void dlpi_flights_broken(dlpi_worker *w, const char *what, int rc) {
+    dlp_error e;
+    dlpi_describe(w, DLP_ERR_CALLBACK, &e);
+    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, rc);
+    w->flights->broken = true;
+    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+}
+
+/* The flight of an item that the source gave back; NULL: it has no such item. */
+static dlpi_flight *dlpi_flight_of(const dlpi_flights *fl, const dlp_item *item) {
+    uintptr_t at = (uintptr_t)item - (uintptr_t)fl->all;
+    if (at % sizeof *fl->all != 0 || at / sizeof *fl->all >= fl->n_all) return NULL;
+    return fl->all[at / sizeof *fl->all].in == DLPI_FLIGHT_OUT ? &fl->all[at / sizeof *fl->all]
+                                                               : NULL;
+}
+
+/* The time of what came back: the worker was busy since it was here last. */
+static void dlpi_flights_clock(dlpi_worker *w, const dlpi_flight *f, uint64_t now, uint32_t n) {
+    dlpi_wblock *wb = w->wb;
+    uint64_t ns = now - w->last_ns, each = ns / n, average = DLPI_LOAD_RLX(&wb->item_ns);
+    average = average == 0 ? each : (average * 7 + each) / 8;
+    DLPI_STORE_RLX(&wb->item_ns, average ? average : 1); /* statistics, here and below */
+    dlpi_bump(&wb->busy_ns, ns);
+    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, f->gen, f->item.epoch, n);
+    w->last_ns = now;
+}
+
+/* An item is out no longer: book how long it was. */
+static void dlpi_flight_back(dlpi_worker *w, dlpi_flight *f, uint64_t now) {
+    dlpi_flights *fl = w->flights;
+    uint64_t ns = now > f->since_ns ? now - f->since_ns : 0;
+    uint32_t *bucket = &w->wb->hist[dlpi_hist_bucket(ns)];
+    DLPI_STORE_RLX(&fl->flying[f - fl->all], UINT64_C(0)); /* X2 */
+    fl->n_out--;
+    fl->alone = false;
+    dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS); /* in no source's hands */
+    DLPI_STORE_RLX(bucket, *bucket + 1);        /* statistics, here and below */
+    if (ns > w->wb->max_ns) DLPI_STORE_RLX(&w->wb->max_ns, ns);
+    dlpi_bump(&w->wb->flight_ns, ns);
+}
+
+/* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
+static int dlpi_flights_take(dlpi_worker *w, dlpi_flight **back, int *code, int timeout_ms) {
+    const dlpi_stage *st = w->st;
+    dlp_item *done[DLPI_REAP_MOST];
+    uint64_t now;
+    int n;
+    if (st->fetcher == DLP_FETCH_THREADS)
+        n = dlpi_fetchers_reap(w, done, code, DLPI_REAP_MOST, timeout_ms);
+    else n = st->async.reap(st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
+    if (n < 0 || n > DLPI_REAP_MOST) return dlpi_flights_broken(w, "returned", n), -1;
+    if (n == 0) return 0;
+    now = dlpi_now_ns();
+    for (int i = 0; i < n; i++) {
+        back[i] = dlpi_flight_of(w->flights, done[i]);
+        if (back[i] == NULL)
+            return dlpi_flights_broken(w, "gave back what was not out, at place", i), -1;
+        dlpi_flight_back(w, back[i], now);
+    }
+    dlpi_flights_show(w);
+    if (w->last_ns != 0) dlpi_flights_clock(w, back[0], now, (uint32_t)n);
+    return n;
+}
+
+static int dlpi_flights_patience(const dlpi_worker *w) {
+    const dlpi_flights *fl = w->flights;
+    bool full = fl->n_out >= (uint32_t)w->st->in_flight || fl->alone ||
+                fl->list[DLPI_FLIGHT_WAITS].first != NULL ||
+                fl->list[DLPI_FLIGHT_FREE].first == NULL;
+    int ms = full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
+    uint64_t due = dlpi_flights_due(fl, (uint64_t)ms * 1000000u) / 1000000u;
+    return due < 1 ? 1 : (int)due;
+}
+
+static bool dlpi_flights_step(dlpi_worker *w) {
+    dlpi_flights *fl = w->flights;
+    dlpi_flight *back[DLPI_REAP_MOST];
+    int code[DLPI_REAP_MOST], n;
+    bool moved = dlpi_flights_fill(w);
+    if (fl->broken || (fl->n_out == 0 && fl->list[DLPI_FLIGHT_WAITS].first == NULL)) return moved;
+    if (dlpi_stopped(w->p)) return true;
+    n = dlpi_flights_take(w, back, code, dlpi_flights_patience(w));
+    for (int i = 0; i < n; i++) dlpi_flight_over(w, back[i], code[i]);
+    if (n == 0 && fl->n_out == 0) dlpi_nap(1000000); /* a source without room, and without items */
+    return true;
+}
+
+/* The pipe stops: the source's hands are to be empty before worker_exit. What comes back now is not
+   wanted any more. close waits for this as for any callback. */
+static void dlpi_flights_end(dlpi_worker *w) {
+    dlpi_flights *fl = w->flights;
+    dlpi_flight *back[DLPI_REAP_MOST];
+    int code[DLPI_REAP_MOST];
+    if (w->st->fetcher == DLP_FETCH_THREADS) dlpi_fetchers_end(w);
+    else
+        while (fl->n_out > 0 && !fl->broken) dlpi_flights_take(w, back, code, DLPI_REAP_FULL_MS);
+    dlpi_running_forget(w);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-collate    BATCHES OUT OF ITEMS */
 
 /* UINT64_MAX when it is too much */
@@ -7126,7 +7755,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->n_out = p->batches.n;
     c->in = w->in;
     c->out = w->out;
-    c->internal = w;
+    c->internal = &w->note;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         struct dlp_collate_in in = {&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
@@ -7337,11 +7966,6 @@ static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
-static void dlpi_nap(uint64_t ns) {
-    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-    nanosleep(&t, NULL);
-}
-
 /* Wait before a retry, in pieces: a stop ends it. */
 static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
     const uint64_t piece = 20000000;
@@ -7439,11 +8063,13 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
 
 /* Is there no room for another unit whose rows may all be parked? */
 static bool dlpi_park_full(const dlpi_worker *w) {
+    if (w->flights != NULL) return w->flights->list[DLPI_FLIGHT_FREE].first == NULL;
     return w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK;
 }
 
 /* Tickets dealt to this worker come first; they are hints, the claim decides. */
 static bool dlpi_worker_find(dlpi_worker *w, dlpi_unit *t) {
+    if (w->flights != NULL) return dlpi_flights_find(w, t);
     if (dlpi_park_full(w)) return false;
     if (w->st->n_producers > 0) return dlpi_lanes_find(w, t);
     return dlpi_find(w, t);
@@ -7451,13 +8077,16 @@ static bool dlpi_worker_find(dlpi_worker *w, dlpi_unit *t) {
 
 static void dlpi_unit_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_in(w);
-    if (dlpi_is_item_stage(w->p, w->st)) dlpi_unit_items(w, t);
+    if (w->flights != NULL) dlpi_flight_take(w, t);
+    else if (dlpi_is_item_stage(w->p, w->st)) dlpi_unit_items(w, t);
     else dlpi_unit_batch(w, t);
 }
 
 static bool dlpi_step(dlpi_worker *w) {
     dlpi_unit t;
-    bool moved = w->n_parked > 0 && dlpi_unpark(w);
+    bool moved;
+    if (w->flights != NULL) return dlpi_flights_step(w);
+    moved = w->n_parked > 0 && dlpi_unpark(w);
     if (!dlpi_worker_find(w, &t)) return moved;
     dlpi_unit_run(w, &t);
     return true;
@@ -7467,6 +8096,7 @@ static bool dlpi_step(dlpi_worker *w) {
    unit. */
 static uint64_t dlpi_park_due(const dlpi_worker *w) {
     uint64_t least = DLPI_SLEEP_NS, now;
+    if (w->flights != NULL) return dlpi_flights_due(w->flights, least);
     if (w->n_parked == 0) return least;
     now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
@@ -7475,6 +8105,11 @@ static uint64_t dlpi_park_due(const dlpi_worker *w) {
         if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
     }
     return least;
+}
+
+static bool dlpi_parks_any(const dlpi_worker *w) {
+    return w->n_parked > 0 ||
+           (w->flights != NULL && w->flights->list[DLPI_FLIGHT_PARKED].first != NULL);
 }
 
 /* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
@@ -7493,7 +8128,7 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
         return;
     }
     asleep = DLPI_OR_SEQ(&bell->mask, bit); /* B1 -> B1 */
-    if (w->n_parked == 0 && (asleep & (bit - 1u)) != 0) ns *= 10;
+    if (!dlpi_parks_any(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_worker_find(w, &t);
         if (!found) dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
@@ -7543,8 +8178,11 @@ static int dlpi_worker_begin(dlpi_worker *w) {
     dlp_error e;
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARTING);
     dlpi_tid_note(w);
-    if (d->worker_init == NULL) return DLP_OK;
-    rc = d->worker_init(d->worker_user, w->id, &w->state);
+    rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
+    if (rc == 0 && w->flights != NULL && (rc = dlpi_fetchers_begin(w)) != DLP_OK) {
+        if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
+        return rc;
+    }
     if (rc == 0) return DLP_OK;
     dlpi_describe(w, rc, &e);
     snprintf(e.message, sizeof e.message, "worker_init returned %d", rc);
@@ -7554,6 +8192,7 @@ static int dlpi_worker_begin(dlpi_worker *w) {
 
 static void dlpi_worker_end(dlpi_worker *w, int began) {
     const dlp_workers_desc *d = &w->st->w;
+    if (w->flights != NULL) dlpi_flights_end(w);
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
@@ -7655,13 +8294,21 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
 }
 
-/* Did the dead worker run this row (UINT32_MAX: the batch) of slot s when it died? */
-static bool dlpi_was_running(const dlpi_worker *w, uint32_t s, uint32_t *row) {
+/* Did the dead worker run a row (UINT32_MAX: the batch) of unit t when it died? Of several at once
+   each may be what killed it; but who was late is known. */
+static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
+                             uint32_t *row) {
     uint64_t running = DLPI_LOAD_RLX(&w->wb->running); /* X2 of a dead worker */
-    if (running == 0 || running >> 32 != s) return false;
+    const dlpi_flights *fl = w->flights;
+    for (uint32_t i = 0; fl != NULL && !why->late && i < fl->n_all; i++) {
+        uint64_t flying = DLPI_LOAD_RLX(&fl->flying[i]); /* X2 of a dead worker */
+        if (flying == ((uint64_t)t->slot << 32 | (t->row + 1u))) running = flying;
+    }
+    if (running == 0 || running >> 32 != t->slot) return false;
     *row = (uint32_t)running == UINT32_MAX ? UINT32_MAX : (uint32_t)running - 1;
     return true;
 }
+
 
 /* Rows of unit t that are not done; 0 when the unit is complete or its batch gone. */
 static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
@@ -7688,7 +8335,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
     if (missing == 0) return;
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
     if (DLPI_LOAD_SEQ(&dlpi_own(p, sst)[t->unit]) != own) return;
-    if (dlpi_was_running(w, t->slot, &row) && row >= t->row && row < t->end &&
+    if (dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
         (missing >> row % DLPI_WORD_ROWS & 1u) != 0) {
         uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
         DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
@@ -7704,10 +8351,11 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
 static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst *sst, uint64_t own,
                                const dlpi_death *why) {
     dlp_pipe *p = w->p;
+    dlpi_unit whole = {b, s, 0, 0, 0, false};
     uint32_t row;
     if (dlpi_ready_past(DLPI_LOAD_SEQ(&sst->ready), b)) return; /* Y1 <- Y1 */
     if (DLPI_LOAD_SEQ(dlpi_own(p, sst)) != own) return; /* O1 <- O1: as above */
-    if (dlpi_was_running(w, s, &row) && row == UINT32_MAX) {
+    if (dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX) {
         uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
         dlpi_slot_at(p, s)->killed_by = why->signal;
         /* X1 */
@@ -7781,7 +8429,7 @@ static void dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_cache_recover(w);
     for (uint32_t s = 0; s < p->n_slots; s++) dlpi_recover_slot(w, s, why);
     DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);  /* for observers */
     dlpi_rewind(p, 0, p->n_work - 1);
     dlpi_wake_all(p);
@@ -7868,7 +8516,7 @@ static bool dlpi_xfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t chunk = dlpi_slot_index(p, s)[0];
-    bool left = slot->epoch < DLPI_LOAD_RLX(&p->ctl->cancel); /* N1 */
+    bool left = !dlpi_wanted(p->ctl, slot);
     uint32_t state = 0;
     slot->dbuf = DLPI_NO_SLOT;
     if (DLPI_LOAD_ACQ(&slot->failed) == 0 && chunk < dlpi_chunk_count(p)) { /* F1 <- F1 */
@@ -8634,7 +9282,7 @@ DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ..
     const dlpi_load_call *l = c->internal;
     va_list args;
     va_start(args, format);
-    dlpi_worker_message(l->w->wb, errnum, format, args);
+    dlpi_note_write(&l->w->note, errnum, format, args);
     va_end(args);
     return DLP_ERR_CALLBACK;
 }
@@ -8688,7 +9336,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
 
 /* The fetch of a pipe of chunks. */
 static int dlpi_chunk_fetch(void *user, dlp_item *it) {
-    dlpi_worker *w = it->internal;
+    dlpi_worker *w = ((const dlpi_note *)it->internal)->w;
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->wb->running) >> 32); /* X2, own */
     uint64_t *word, key;
@@ -9429,6 +10077,22 @@ static void dlpi_layout_lanes(dlp_pipe *p) {
     p->lanes_bytes = at;
 }
 
+/* Flights of a worker: those in flight, and as many that are parked as others may have. */
+static uint32_t dlpi_flights_each(const dlp_pipe *p) {
+    return p->fetch->in_flight > 0 ? (uint32_t)p->fetch->in_flight + DLPI_PARK : 0;
+}
+
+/* What a flight takes in this process. */
+static uint64_t dlpi_flight_bytes(const dlp_pipe *p) {
+    uint64_t each = sizeof(dlpi_flight);
+    if (p->fetch->fetcher == DLP_FETCH_THREADS) each += 2 * sizeof(void *) + sizeof(pthread_t);
+    return each;
+}
+
+static uint64_t dlpi_flights_bytes(const dlp_pipe *p) {
+    return (uint64_t)p->fetch->n_workers * dlpi_flights_each(p) * dlpi_flight_bytes(p);
+}
+
 static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer */
     uint64_t bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) bytes += p->batches.at[f].capacity;
@@ -9445,14 +10109,21 @@ static uint64_t dlpi_view_bytes(const dlp_pipe *p) {
     return sizeof *p->cut.slot_of + sizeof *p->cut.after + p->cut.view_rows * UINT64_C(8);
 }
 
+/* The list of a batch sampler's batch; other orders have none. */
+static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
+    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? p->global_batch * 8 : 8;
+}
+
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t buffers = p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
     uint64_t bytes = sizeof *p + 4096 + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
     bytes += p->n_out * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
-    bytes += dlpi_ones_bytes(p) + (uint64_t)p->ring + p->global_batch * 8;
+    bytes += dlpi_ones_bytes(p) + (uint64_t)p->ring + dlpi_list_bytes(p);
     if (p->split) bytes += p->n_slots * sizeof *p->cut.refs + p->n_out * dlpi_view_bytes(p);
     bytes += p->prefetch * sizeof(dlpi_cell_use);
+    if (p->fetch->in_flight > 0)
+        bytes += (uint64_t)p->fetch->n_workers * sizeof(dlpi_flights) + dlpi_flights_bytes(p);
     bytes += (buffers * p->batches.n + 1) * sizeof(void *) + (buffers + 1) * sizeof(uint32_t);
     bytes += ((uint64_t)p->n_lanes + 1) * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
     for (int i = 0; i < p->n_stages; i++)
@@ -9492,6 +10163,9 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
     p->off_trace =
         dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
+    p->flying_stride = ((uint64_t)dlpi_flights_each(p) * 8 + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+    p->off_flying =
+        dlpi_take_bytes(&at, (uint64_t)p->fetch->n_workers * p->flying_stride, DLPI_LINE);
     p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
     dlpi_cache_layout(p);
     if (p->cache_cells > 0) p->off_cache_rec = dlpi_take_bytes(&at, sizeof(dlpi_cache_rec), 8);
@@ -9544,13 +10218,17 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
                   (uint64_t)p->trace_events * sizeof(dlp_trace_event));
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1,
                   dlpi_wblock_stride() + sizeof(dlpi_worker));
-    named = plan->total_bytes;
+    if (p->fetch->in_flight > 0)
+        dlpi_plan_add(plan, "items in flight, and parked",
+                      (uint64_t)p->fetch->n_workers * dlpi_flights_each(p), dlpi_flight_bytes(p));
+    named = plan->total_bytes - dlpi_flights_bytes(p);
     if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
     named -= ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
     if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, p->region_bytes - named);
     dlpi_plan_add(plan, "this process: pipe and views", 1,
-                  p->plan_private - ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker));
+                  p->plan_private - ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker) -
+                      dlpi_flights_bytes(p));
 }
 
 /* ---- start ---- */
@@ -9815,6 +10493,7 @@ static void dlpi_stage_describe(const dlp_pipe *p, const dlpi_stage *st, dlpi_st
     r->lanes_offset = st->lanes_offset;
     r->lane_bytes = st->lane_bytes;
     r->lane_cap = st->lane_cap;
+    r->in_flight = st->in_flight;
 }
 
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
@@ -9923,6 +10602,20 @@ static bool dlpi_cut_alloc(dlp_pipe *p) {
     return c->refs && c->slot_of && c->after && c->index;
 }
 
+/* Returns false where there is no memory. */
+static bool dlpi_flights_alloc(dlp_pipe *p) {
+    size_t n = (size_t)p->fetch->n_workers, each = dlpi_flights_each(p);
+    if (each == 0) return true;
+    p->flights = calloc(n, sizeof *p->flights);
+    p->flight = calloc(n * each, sizeof *p->flight);
+    if (p->fetch->fetcher == DLP_FETCH_THREADS) {
+        p->flight_mail = calloc(n * each * 2, sizeof(dlpi_flight *));
+        p->flight_threads = calloc(n * each, sizeof *p->flight_threads);
+        if (p->flight_mail == NULL || p->flight_threads == NULL) return false;
+    }
+    return p->flights != NULL && p->flight != NULL;
+}
+
 static int dlpi_private_alloc(dlp_pipe *p) {
     size_t lanes = (size_t)p->n_workers + 1;
     uint32_t buffers = p->xfer ? (uint32_t)p->xfer->transfer.device_buffers : 0;
@@ -9932,7 +10625,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->ones = calloc(dlpi_ones_bytes(p), 1);
     p->held = calloc(p->n_out, 1);
     p->taken_by_xfer = calloc(p->ring, 1);
-    p->feed.ahead_index = malloc((size_t)p->global_batch * 8);
+    p->feed.ahead_index = malloc((size_t)dlpi_list_bytes(p));
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
     p->dev_data = calloc((size_t)buffers * p->batches.n + 1, sizeof *p->dev_data);
     p->dev_slot = calloc((size_t)buffers + 1, sizeof *p->dev_slot);
@@ -9940,7 +10633,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
     if (p->workers && p->out && p->out_fields && p->ones && p->held &&
         p->taken_by_xfer && p->feed.ahead_index && p->feed.cells && p->dev_data && p->dev_slot &&
-        p->lane_tx && p->lane_rx && (p->split == NULL || dlpi_cut_alloc(p)))
+        p->lane_tx && p->lane_rx && dlpi_flights_alloc(p) && (p->split == NULL || dlpi_cut_alloc(p)))
         return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
@@ -9950,8 +10643,38 @@ static void dlpi_private_free(dlp_pipe *p) {
     void *all[] = {p->workers,  p->out,           p->out_fields,       p->ones,       p->held,
                    p->taken_by_xfer, p->feed.ahead_index, p->feed.cells, p->dev_data,
                    p->dev_slot, p->lane_tx,       p->lane_rx,        p->cut.refs,  p->cut.slot_of,
-                   p->cut.after, p->cut.index};
+                   p->cut.after, p->cut.index,    p->flights,        p->flight,    p->flight_mail,
+                   p->flight_threads};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+/* A worker of fetch gets its flights. */
+static void dlpi_flights_init(dlp_pipe *p, dlpi_worker *w) {
+    dlpi_flights *fl = &p->flights[w->id];
+    size_t each = dlpi_flights_each(p), from = (size_t)w->id * each;
+    memset(fl, 0, sizeof *fl);
+    fl->n_all = (uint32_t)each;
+    fl->all = p->flight + from;
+    fl->flying = (uint64_t *)(void *)(p->region + p->off_flying +
+                                      (uint64_t)w->id * p->flying_stride);
+    if (p->flight_mail != NULL) {
+        fl->pool.todo = p->flight_mail + from * 2;
+        fl->pool.done = fl->pool.todo + each;
+        fl->pool.threads = p->flight_threads + from;
+    }
+    for (size_t i = 0; i < each; i++) {
+        dlpi_flight *f = &fl->all[i];
+        f->item = w->item;
+        f->item.data = f->data;
+        f->item.length = f->length;
+        f->note.message = f->message;
+        f->note.errnum = &f->errnum;
+        f->note.w = w;
+        f->item.internal = &f->note;
+        f->next = f->prev = NULL;
+        dlpi_flight_put(fl, f, DLPI_FLIGHT_FREE);
+    }
+    w->flights = fl;
 }
 
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
@@ -9973,7 +10696,11 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.n_fields = p->items.n;
     w->item.worker = (uint32_t)id;
     w->item.seed = p->sampler->sampler.seed;
-    w->item.internal = w;
+    w->note.message = w->wb->message;
+    w->note.w = w;
+    w->note.errnum = &w->wb->message_errno;
+    w->item.internal = &w->note;
+    if (st->in_flight > 0 && p->flights != NULL) dlpi_flights_init(p, w);
     if (st->work < p->n_work) w->bell = &p->bells[st->work];
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     p->region + p->off_table);
@@ -10084,6 +10811,16 @@ static void dlpi_wait_rule(dlp_pipe *p) {
         dlpi_warn(p, "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
                   " items in flight: the rest will idle", p->fetch->w.num_workers,
                   (uint64_t)p->prefetch * p->batch_rows);
+    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight >
+             (uint64_t)p->prefetch * p->batch_rows)
+        dlpi_warn(p, "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %"
+                  PRIu64 " items", p->fetch->w.num_workers, p->fetch->in_flight,
+                  (uint64_t)p->prefetch * p->batch_rows);
+    else if (p->fetch->w.dispatch == DLP_DISPATCH_BATCHES &&
+             (uint64_t)p->fetch->w.num_workers > p->prefetch)
+        dlpi_warn(p, "num_workers %d is more than prefetch_factor %" PRIu32
+                  " batches in flight: workers that have no batch idle",
+                  p->fetch->w.num_workers, p->prefetch);
 }
 
 static int dlpi_start_threads(dlp_pipe *p) {
@@ -10384,6 +11121,7 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
     if (st->work < 0) return;
     out->workers = st == p->xfer ? st->transfer.threaded : st->w.num_workers;
     out->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM;
+    out->in_flight = st->in_flight;
     for (int k = 0; k < st->n_workers; k++) {
         const dlpi_worker *w = &p->workers[st->first_worker + k];
         out->items += DLPI_LOAD_RLX(&w->wb->items); /* statistics, here and below */
@@ -10395,6 +11133,7 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
         out->starved_ns += DLPI_LOAD_RLX(&w->wb->starved_ns);
         out->blocked_ns += DLPI_LOAD_RLX(&w->wb->blocked_ns);
         out->cpu_ns += DLPI_LOAD_RLX(&w->wb->cpu_ns);
+        out->flight_ns += DLPI_LOAD_RLX(&w->wb->flight_ns);
         most = DLPI_LOAD_RLX(&w->wb->max_ns);
         if (most > out->max_ns) out->max_ns = most;
         out->restarts += (uint64_t)DLPI_LOAD_RLX(&w->wb->restarts);
@@ -12813,7 +13552,7 @@ DLPDEF int dlp_files_close(dlp_files *f) {
 DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    dlpi_worker_message(((dlpi_worker *)item->internal)->wb, errnum, format, args);
+    dlpi_note_write(item->internal, errnum, format, args);
     va_end(args);
     return DLP_ERR_CALLBACK;
 }
@@ -12821,7 +13560,7 @@ DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, .
 DLPDEF int dlp_collate_fail(const dlp_collate *c, int errnum, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    dlpi_worker_message(((dlpi_worker *)c->internal)->wb, errnum, format, args);
+    dlpi_note_write(c->internal, errnum, format, args);
     va_end(args);
     return DLP_ERR_CALLBACK;
 }
@@ -12920,6 +13659,29 @@ DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
     return dlpi_added(p, st);
 }
 
+/* What of a fetch desc says how many items are under way at once; kept in st. */
+static int dlpi_check_fetcher(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+    bool many = d->fetcher != DLP_FETCH_SEQUENTIAL, in_turn;
+    in_turn = st->w.dispatch == DLP_DISPATCH_BATCHES;
+    DLPI_RANGE(d->fetcher, 0, DLP_FETCH_ASYNC, "fetcher", "DLP_FETCH_*");
+    DLPI_RANGE(d->in_flight, 0, many ? 1024 : 1, "in_flight",
+               many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
+    DLPI_RANGE(d->batch_pool, 0, many && in_turn ? INT32_MAX : 0, "batch_pool",
+               many && in_turn ? "under 2^31"
+                               : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+    if (many)
+        DLPI_RANGE(st->w.num_workers, 1, DLP_MAX_WORKERS, "num_workers",
+                   "1..1024 with a fetcher of many items");
+    if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
+        return dlpi_bad(p, st->name, d->async.submit ? "async.reap" : "async.submit", "a function",
+                        0);
+    st->fetcher = d->fetcher;
+    st->in_flight = !many ? 0 : d->in_flight > 0 ? d->in_flight : 16;
+    st->batch_pool = d->batch_pool;
+    if (d->fetcher == DLP_FETCH_ASYNC) st->async = d->async;
+    return DLP_OK;
+}
+
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
@@ -12927,7 +13689,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if ((st = dlpi_add(p, DLP_STAGE_FETCH, "fetch", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
-    if (desc->dataset->fetch == NULL)
+    if (desc->dataset->fetch == NULL && desc->fetcher != DLP_FETCH_ASYNC)
         return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
     DLPI_RANGE(desc->dataset->stream, 0, 1, "dataset.stream", "0 or 1");
     if (desc->dataset->stream == 0)
@@ -12937,6 +13699,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (desc->dataset->fields == NULL)
         return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
     if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_fetcher(p, st, desc)) != DLP_OK) return rc;
     st->dataset = *desc->dataset;
     if (st->dataset.stream) st->dataset.n_items = DLPI_MAX_ITEMS;
     memcpy(st->fields, desc->dataset->fields, desc->dataset->n_fields * sizeof *st->fields);
@@ -13313,6 +14076,10 @@ static void dlpi_loader_stages(const dlp_loader_desc *d, dlpi_loader *l) {
     l->fetch.dataset = &d->dataset;
     l->fetch.workers = d->workers;
     l->fetch.workers.num_workers = d->num_workers;
+    l->fetch.fetcher = d->fetcher;
+    l->fetch.in_flight = d->in_flight;
+    l->fetch.batch_pool = d->batch_pool;
+    l->fetch.async = d->async;
     l->batch.batch_size = d->batch_size;
     l->batch.last = d->drop_last ? DLP_LAST_DROP : d->last;
     l->batch.collate = d->collate;
@@ -13343,11 +14110,28 @@ static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     return DLP_OK;
 }
 
+/* Classic, and several items at once in each worker: as many batches for each as these are of. */
+static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
+    uint64_t world = l->sampler.world_size ? l->sampler.world_size : 1;
+    uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
+    if (l->fetch.in_flight > 0) many = (uint64_t)l->fetch.in_flight;
+    if (rows > 0 && l->fetch.batch_pool > 0) need = l->fetch.batch_pool / rows;
+    else if (rows > 0 && p->d.prefetch_factor == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
+        need = 1 + (many + rows - 1) / rows;
+    if (p->d.prefetch_factor == 0) p->d.prefetch_factor = 2;
+    if (need > (uint64_t)p->d.prefetch_factor)
+        p->d.prefetch_factor = need < INT32_MAX ? (int32_t)need : INT32_MAX;
+    return dlpi_loader_classic(p, l);
+}
+
 static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     dlpi_stage named, *st = &named;
     memset(&named, 0, sizeof named);
-    DLPI_RANGE(d->topology, 0, DLP_TOPOLOGY_CLASSIC, "topology", "DLP_TOPOLOGY_*");
-    return d->topology == DLP_TOPOLOGY_CLASSIC ? dlpi_loader_classic(p, l) : DLP_OK;
+    DLPI_RANGE(d->topology, 0, DLP_TOPOLOGY_CONCURRENT, "topology", "DLP_TOPOLOGY_*");
+    if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
+    if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
+    DLPI_RANGE(d->fetcher, 0, 0, "fetcher", "DLP_FETCH_SEQUENTIAL in the classic topology");
+    return dlpi_loader_classic(p, l);
 }
 
 static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
@@ -13450,7 +14234,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_split_desc split;
     dlp_dataset chunks = {
         .fields = fields, .n_fields = d->n_fields, .fills_rows = 1, .fetch = dlpi_chunk_fetch};
-    dlp_fetch_desc fetch = {&chunks, d->workers};
+    dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded == 0};
     int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
@@ -14723,11 +15507,37 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
     }
 }
 
+/* Workers that have several items at once are busy while one is out: what limits them is how many
+   are, and how long each takes. */
+static void dlpi_explain_flights(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
+    double out = (double)g->flight_ns / (double)g->busy_ns;
+    dlpi_text_add(t,
+                  "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
+                  "which take p50 %s; the trainer waits %s %% of the time.\n",
+                  g->workers, g->workers == 1 ? "" : "s", g->name, dlpi_num_of(out).s,
+                  (int)g->in_flight, dlpi_num_ns(g->p50_ns).s, dlpi_num_percent(l->wait).s);
+    if (out >= 0.8 * g->in_flight) {
+        dlpi_text_add(t,
+                      "Change: raise in_flight, or %s; twice as many give up to %s items/s, if the "
+                      "source bears them and prefetch_factor has as many items.\n",
+                      dlpi_stage_field(g), dlpi_num_of(2 * l->rate).s);
+    } else {
+        dlpi_text_add(t,
+                      "Change: raise prefetch_factor (and batch_pool, if it is set): there are too "
+                      "few items to have %d out; or the source refuses more.\n",
+                      (int)g->in_flight);
+    }
+}
+
 static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
     int w = g->workers;
     bool batches = dlpi_stage_takes_batches(g);
+    if (g->in_flight > 1 && g->busy_ns > 0) {
+        dlpi_explain_flights(t, g, l);
+        return;
+    }
     dlpi_text_add(t,
                   "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% "
                   "of the time.\n",
@@ -14765,6 +15575,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     const dlp_stage_stats *g = &s->stages[l->busiest];
+    const char *what = s->chunks.taken > 0 ? "chunk" : "batch";
     dlpi_text_add(t,
                   "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the "
                   "workers of '%.31s' are only %s %% busy.\n",
@@ -14776,10 +15587,11 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
         more *= 2;
     }
     dlpi_text_add(t,
-                  "Change: raise prefetch_factor, for instance to %" PRIu64
-                  "; each batch more takes about %s.\n",
-                  more > 4096 ? 4096 : more,
-                  dlpi_num_bytes((double)s->bytes / (double)s->batches).s);
+                  "Change: raise %s, for instance to %" PRIu64 "; each %s more takes about %s.\n",
+                  s->chunks.taken > 0 ? "cpu_buffers, and so prefetch_factor" : "prefetch_factor",
+                  more > 4096 ? 4096 : more, what,
+                  dlpi_num_bytes((double)s->bytes /
+                                 (double)(s->chunks.taken ? s->chunks.taken : s->batches)).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
         if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {

@@ -78,8 +78,10 @@
      a worker            is replaced, in a fraction of a millisecond where a core is free. What it
                          worked on is done again; no position is lost or comes twice, order and
                          bytes are the same. An item that kills its worker max_kills times has
-                         failed: DLP_ERR_KILLED, under its stage's on_error. A worker that dies so
-                         often in worker_init is an error of its stage.
+                         failed: DLP_ERR_KILLED, under its stage's on_error. Of several items in
+                         flight in a worker each counts its first death, and runs alone from then
+                         on: max_kills counts as 2 at least there. A worker that dies so often in
+                         worker_init is an error of its stage.
      patience            deadline_ms of a stage of processes: the worker is killed, the item has
                          failed (DLP_ERR_DEADLINE), with retries if there are any. Only time in
                          which the supervisor ran itself counts, so a stopped job loses nothing.
@@ -787,6 +789,7 @@ static void dlpi_view_wire(dlp_monitor *m) {
         st->work = r->work;
         st->w.placement = r->placement;
         st->w.deadline_ms = r->deadline_ms;
+        st->in_flight = r->in_flight < 0 || r->in_flight > 1024 ? 0 : r->in_flight;
         if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
         if (st->kind == DLP_STAGE_SPLIT) p->split = st;
         if (r->work < 0) continue;
@@ -1392,7 +1395,7 @@ _Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
 /* What a worker had that we killed for no fault of its item. */
 static void dlpi_recover_blameless(dlpi_worker *w) {
     const dlpi_death why = {SIGKILL, false};
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 of a dead worker */
+    dlpi_running_forget(w);
     dlpi_recover(w, &why);
 }
 
@@ -2351,7 +2354,7 @@ static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
 #define DLPI_NAMES 256
 
 enum { DLPI_CB_ITEM, DLPI_CB_BATCH, DLPI_CB_COLLATE, DLPI_CB_INIT, DLPI_CB_EXIT, DLPI_CB_FUNCTION,
-       DLPI_CB_REPLACEMENT, DLPI_CB_COUNT };
+       DLPI_CB_REPLACEMENT, DLPI_CB_SUBMIT, DLPI_CB_REAP, DLPI_CB_COUNT };
 
 typedef struct dlpi_callback {
     char name[64];
@@ -2423,6 +2426,12 @@ static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
         if (rc == DLP_OK)
             rc = dlpi_callback_note(p, st, "worker_exit", (dlp_shm_fn)st->w.worker_exit,
                                     names[DLPI_CB_EXIT]);
+        if (rc == DLP_OK)
+            rc = dlpi_callback_note(p, st, "async.submit", (dlp_shm_fn)st->async.submit,
+                                    names[DLPI_CB_SUBMIT]);
+        if (rc == DLP_OK)
+            rc = dlpi_callback_note(p, st, "async.reap", (dlp_shm_fn)st->async.reap,
+                                    names[DLPI_CB_REAP]);
         if (rc == DLP_OK && i == 0)
             rc = dlpi_callback_note(p, p->sampler, "sampler.function",
                                     (dlp_shm_fn)p->sampler->sampler.function,
@@ -2612,6 +2621,9 @@ static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
         st->sampler.function = (uint64_t(*)(void *, uint64_t, uint64_t))fn[DLPI_CB_FUNCTION];
         st->sampler.replacement =
             (uint64_t(*)(void *, uint64_t, uint64_t, uint64_t))fn[DLPI_CB_REPLACEMENT];
+        st->async.submit = (int (*)(void *, void *, dlp_item *))fn[DLPI_CB_SUBMIT];
+        st->async.reap =
+            (int (*)(void *, void *, dlp_item **, int *, int, int))fn[DLPI_CB_REAP];
     }
 }
 

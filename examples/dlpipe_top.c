@@ -451,7 +451,8 @@ static void json_text(const char *key, const char *s) {
 
 static void json_stage(const watch *w, uint32_t i, const char *before) {
     static const char *const kinds[] = {"other", "sampler",  "repeat",    "fetch",
-                                        "map",   "batch", "batch_map", "transfer", "cache"};
+                                        "map",   "batch", "batch_map", "transfer",
+                                        "cache", "split"};
     const dlp_stage_stats *g = &w->now.s.stages[i];
     printf("%s{", before);
     json_text("name", g->name);

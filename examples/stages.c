@@ -107,7 +107,8 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
     };
     dlp_repeat_desc repeat = {.epochs = EPOCHS};
     dlp_fetch_desc fetcher = {
-        &data, {.num_workers = 3, .on_error = DLP_ON_ERROR_REPLACE, .max_skips = 1000}};
+        .dataset = &data,
+        .workers = {.num_workers = 3, .on_error = DLP_ON_ERROR_REPLACE, .max_skips = 1000}};
     dlp_map_desc map = {.item = centre, .workers = {.num_workers = 2, .name = "centre"}};
     dlp_batch_desc batch = {.batch_size = BATCH, .collate = dlp_collate_pad};
     dlp_pipe_desc desc = {.prefetch_factor = 4, .resume = resume, .name = "signals"};

@@ -1,6 +1,7 @@
 #!/bin/sh
 # make bench-topologies in a short form: every line is printed and sane, every way to load delivers
-# the same bytes (the program compares them), and each has its timeline.
+# the same bytes (the program compares them), and each has its timeline. And the example that takes
+# a folder of JPEGs, on the pictures that the benchmark has made.
 set -u
 dir=build/bench_topologies
 rm -rf $dir
@@ -19,7 +20,9 @@ int main(void) { return 0; }' | ${CC:-cc} -x c -o $dir/probe - -ljpeg 2>$dir/pro
     echo 'skipped: no libjpeg to compile with (libjpeg62-turbo-dev)'
     exit 77
 }
+${CC:-cc} -std=c11 -O0 -o $dir/jpeg_folder examples/jpeg_folder.c -lpthread -ldl -ljpeg &
 ${CC:-cc} -std=c11 -O0 -o $program tests/bench_topologies.c -lpthread -lm -ldl -ljpeg || exit 1
+wait
 
 SHORT=1 $program -o $dir/lines.jsonl -j $dir/jpegs -p made -n 64 -s $dir >$dir/out 2>$dir/err ||
     fail "it failed: $(cat $dir/err)"
@@ -55,5 +58,14 @@ for name in economic_seq_threads_local classic_seq_processes_30ms \
     grep -q '</svg>' $dir/timeline_$name.svg || fail "no timeline of $name"
 done
 grep -q '^0 failures' $dir/err || fail "failures: $(cat $dir/err)"
+
+echo 'no picture' >$dir/jpegs/text.jpg
+head -c 5000 $dir/jpegs/00007.jpg >$dir/jpegs/half.jpg
+$dir/jpeg_folder -w 2 -e 2 $dir/jpegs >$dir/folder 2>&1 || fail "jpeg_folder: $(cat $dir/folder)"
+for said in '^132 pictures in ' '^4 could not be decoded' '/text.jpg$' '/half.jpg$' '^Limit: '; do
+    grep -q "$said" $dir/folder || fail "jpeg_folder does not say $said: $(cat $dir/folder)"
+done
+$dir/jpeg_folder $dir/nowhere >$dir/folder 2>&1 && fail 'jpeg_folder takes a folder that is none'
+grep -q nowhere $dir/folder || fail "jpeg_folder does not name the folder: $(cat $dir/folder)"
 
 [ $wrong -eq 0 ]

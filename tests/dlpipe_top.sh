@@ -45,7 +45,8 @@ int main(int argc, char **argv) {
     dlp_pipe_desc desc = {.name = "a \"b\\ \033[2J", .prefetch_factor = 4, .shm = &shm};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED};
     dlp_repeat_desc repeat = {.epochs = DLP_FOREVER};
-    dlp_fetch_desc fetched = {&set, {.num_workers = 1, .on_error = DLP_ON_ERROR_REPLACE}};
+    dlp_fetch_desc fetched = {.dataset = &set,
+                              .workers = {.num_workers = 1, .on_error = DLP_ON_ERROR_REPLACE}};
     dlp_map_desc mapped = {.item = map};
     dlp_batch_desc batch = {.batch_size = 10};
     dlp_pipe *p = NULL;

@@ -1,7 +1,8 @@
 #!/bin/sh
 # The small examples: loader says what it should, the texts of the header and of the README are that
-# program, stages, interrupted anywhere, prints in two lives what it prints in one, stream likewise,
-# of a pipe, and share hands out each batch to each, or to one.
+# program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
+# prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
+# chunks learns the same in both ways, until it is interrupted.
 set -u
 dir=build/examples_test
 rm -rf $dir
@@ -13,7 +14,7 @@ fail() {
     wrong=$((wrong + 1))
 }
 
-for e in loader stages share stream; do
+for e in loader stages share stream mixture; do
     ${CC:-cc} -std=c11 -O2 -o $dir/$e examples/$e.c -lpthread || exit 1
 done
 
@@ -38,6 +39,14 @@ sed -n '/^int main/,$p' examples/loader.c | wc -l >$dir/lines
 [ -s $dir/body ] || fail 'loader: no program found'
 cmp -s $dir/body $dir/body.header || fail "the example of the header is not examples/loader.c"
 cmp -s $dir/body $dir/body.readme || fail 'the example of the README is not examples/loader.c'
+
+# mixture: the same texts in each of the three ways, with ever less padding, under the budget.
+timeout 60 $dir/mixture >$dir/said || fail "mixture: exit code $?: $(cat $dir/said)"
+[ "$(grep -c '; 20000 books 8000 chats 12000 code$' $dir/said)" -eq 3 ] ||
+    fail "mixture: not the weights' shares: $(cat $dir/said)"
+sed 's/.*up to *\([0-9]*\) tokens, *\([0-9]*\)\.[0-9] % padding.*/\1 \2/' $dir/said | awk '
+    NR > 1 && $2 * 2 > padding { wrong = 1 } NR == 3 && $1 > 16384 { wrong = 1 } { padding = $2 }
+    END { exit wrong || NR != 3 }' || fail "mixture: padding or budget: $(cat $dir/said)"
 
 # stages: one life, and lives that end after a few batches.
 timeout 20 $dir/stages $dir/state >$dir/whole 2>$dir/said ||
@@ -98,5 +107,22 @@ share one
 sum=$(awk '/: all$/ { sub(":", "", $7); n += $7 } END { printf "%d", n }' $dir/took)
 [ "$sum" -eq 149985000 ] ||
     fail "share one: $(cat $dir/took)"
+
+# chunks: two ways of training, one result; Ctrl-C leaves what was learnt.
+${CC:-cc} -std=c11 -O2 -o $dir/chunks examples/chunks.c -lpthread -lm || exit 1
+timeout 60 $dir/chunks -e 2 -c 700 -b 32 -n 4000 >$dir/said 2>&1 || fail "chunks: $(cat $dir/said)"
+for line in '^synchronous .* s$' '^asynchronous .* s$' '^gain ' '^same weights: yes$' \
+    '^test accuracy [89]...\|^test accuracy 100' '^predicted  *[0-9]'; do
+    grep -q "$line" $dir/said || fail "chunks: no line '$line': $(cat $dir/said)"
+done
+( # what a shell puts in the background may ignore SIGINT; the program asks for it anew
+    exec timeout 60 $dir/chunks -e 9999 -n 2000 -c 500 -p 3
+) >$dir/said 2>&1 &
+pid=$!
+sleep 1
+kill -INT $pid 2>/dev/null
+wait $pid
+grep -q '^stopped after [0-9]* steps' $dir/said || fail "chunks, SIGINT: $(cat $dir/said)"
+grep -q '^test accuracy' $dir/said || fail "chunks, SIGINT: $(cat $dir/said)"
 
 [ $wrong -eq 0 ]

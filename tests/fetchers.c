@@ -15,6 +15,7 @@ static void bytes__any_topology__as_inline(uint64_t seed) {
         digest inline_;
         job base;
         job_init(&base, policy);
+        if (policy == BACKS_OFF) base.d.epochs = 1;
         job_run(&base, &inline_);
         CHECK(policy == RAISES ? inline_.rc == DLP_ERR_CALLBACK : inline_.rc == DLP_END);
         for (int i = 0; i < test_share(KINDS, KINDS); i++) {
@@ -22,7 +23,10 @@ static void bytes__any_topology__as_inline(uint64_t seed) {
             job j;
             job_init(&j, policy);
             job_kind(&j, i);
+            j.d.epochs = base.d.epochs;
             j.d.num_workers = 1 + (int32_t)test_pick(&random, 4);
+            if (j.d.fetcher) j.d.in_flight = (int32_t)test_pick(&random, 9);
+            if (j.d.fetcher && j.d.topology) j.d.batch_pool = test_pick(&random, 4) * 14;
             job_run(&j, &got);
             CHECK(digest_same(&got, &inline_));
             if (!digest_same(&got, &inline_))
@@ -84,11 +88,313 @@ static void memory__too_many_batches__refused(void) {
     CHECK(dlp_loader_open(&p, &j.d, &err) == DLP_ERR_ARG && strcmp(err.field, "topology") == 0);
 }
 
+/* What runs is what the plan said, and every flight is on a line of it. */
+static void memory__flights__on_a_line(void) {
+    for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_plan plan, again;
+        dlp_stats s;
+        uint64_t sum = 0, flights = 0;
+        dlp_fetch_desc fetch = {.fetcher = fetcher, .in_flight = fetcher ? 9 : 0,
+                                .async = {source_submit, source_reap}};
+        rig_init(&r, 100, 8);
+        fetch.dataset = &r.dataset;
+        fetch.workers.num_workers = 3;
+        CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK);
+        dlp_pipe_add_sampler(p, &r.sampler);
+        dlp_pipe_add_fetch(p, &fetch);
+        dlp_pipe_add_batch(p, &r.batch);
+        dlp_pipe_link(p, 0, 1);
+        dlp_pipe_link(p, 1, 2);
+        CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
+        for (uint32_t i = 0; i < plan.n_lines; i++) {
+            sum += plan.lines[i].bytes;
+            if (strstr(plan.lines[i].what, "in flight")) flights = plan.lines[i].count;
+        }
+        CHECK(sum == plan.total_bytes && flights == (fetcher ? 3 * (9 + DLPI_PARK) : 0));
+        if (fetcher != DLP_FETCH_ASYNC) { /* its source wants a worker_init */
+            CHECK(dlp_pipe_start(p) == DLP_OK && dlp_pipe_plan(p, &again) == DLP_OK);
+            CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.plan_bytes == plan.total_bytes);
+            CHECK(again.total_bytes == plan.total_bytes);
+            CHECK(s.stages[1].in_flight == (fetcher ? 9 : 0));
+        }
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void bad__descs__named(void) {
+    static const struct {
+        int topology, fetcher, workers, in_flight;
+        uint32_t pool;
+        const char *field;
+    } cases[] = {{0, -1, 1, 0, 0, "fetcher"},          {0, 3, 1, 0, 0, "fetcher"},
+                 {1, 1, 1, 0, 0, "fetcher"},           {3, 0, 1, 0, 0, "topology"},
+                 {2, 1, 1, 1025, 0, "in_flight"},      {2, 1, 1, -1, 0, "in_flight"},
+                 {2, 0, 1, 2, 0, "in_flight"},         {0, 1, 1, 0, 64, "batch_pool"},
+                 {2, 0, 1, 0, 64, "batch_pool"},       {2, 1, 0, 0, 0, "num_workers"},
+                 {2, 2, 1, 0, 0, "async.submit"},      {2, 1, 2, 0, 3000 * 14, "prefetch_factor"},
+                 {2, 0, -1, 0, 0, "num_workers"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        job j;
+        dlp_pipe *p;
+        dlp_error err;
+        job_init(&j, FINE);
+        j.d.topology = cases[i].topology;
+        j.d.fetcher = cases[i].fetcher;
+        j.d.num_workers = cases[i].workers;
+        j.d.in_flight = cases[i].in_flight;
+        j.d.batch_pool = cases[i].pool;
+        CHECK(dlp_loader_open(&p, &j.d, &err) == DLP_ERR_ARG);
+        CHECK(strcmp(err.field, cases[i].field) == 0);
+        if (strcmp(err.field, cases[i].field) != 0) printf("  case %d: %s\n", (int)i, err.field);
+    }
+}
+
+/* ---- time ---- */
+
+/* How many items a second; in_flight of them wait at once. */
+static double time_of(int kind, uint32_t rows, dlp_stats *s, char *text, int size) {
+    job j;
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t from = dlpi_now_ns();
+    job_init(&j, FINE);
+    job_kind(&j, kind);
+    j.nap_us = 30000;
+    j.d.num_workers = 2;
+    j.d.batch_size = rows;
+    j.d.dataset.n_items = 160;
+    j.d.epochs = 1;
+    j.d.collate = NULL;
+    if (j.d.topology == DLP_TOPOLOGY_ECONOMIC) j.d.pipe.prefetch_factor = 4;
+    CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
+    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    from = dlpi_now_ns() - from;
+    CHECK(dlp_pipe_stats(p, s) == DLP_OK && dlp_pipe_explain(p, text, (size_t)size) > 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return 160 * 1e9 / (double)from;
+}
+
+/* 16 items that wait 30 ms each, in each of 2 workers: 2 x 16 / 30 ms a second; also where 16 items
+   are of four batches. */
+static void time__items_that_wait__all_at_once(void) {
+    static const int kinds[] = {THREADS, ECONOMIC_THREADS, THREADS};
+    const double most = 2 * 16 / 0.030;
+    for (int i = 0; i < (getenv("SHORT") ? 1 : 3); i++) {
+        dlp_stats s;
+        char text[2000];
+        double rate = 0;
+        for (int tries = 0; tries < 3 && rate < 0.9 * most; tries++)
+            rate = time_of(kinds[i], i == 2 ? 5 : 16, &s, text, sizeof text);
+        CHECK(rate >= (getenv("SHORT") ? 0.3 : 0.9) * most);
+        CHECK(s.stages[2].p50_ns > 25000000 && s.stages[2].in_flight == 16);
+        CHECK(s.stages[2].flight_ns > 12 * s.stages[2].busy_ns);
+        CHECK(strstr(text, "requests in flight") != NULL && strstr(text, "raise in_flight"));
+        if (getenv("FETCHERS_SAY"))
+            printf("  kind %d: %.0f items/s of at most %.0f\n%s", kinds[i], rate, most, text);
+    }
+}
+
+/* ---- resume ---- */
+
+static void resume__at_every_batch__goes_on_exactly(void) {
+    for (int kind = 0; kind < KINDS; kind++) {
+        digest want;
+        dlp_state states[64];
+        int n = 0;
+        dlp_pipe *p;
+        dlp_batch *b;
+        job j;
+        job_init(&j, REPLACES);
+        job_kind(&j, kind);
+        j.d.num_workers = 3;
+        memset(&want, 0, sizeof want);
+        CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            CHECK(n < 64 && dlp_pipe_state(p, b, &states[n++ & 63]) == DLP_OK);
+            digest_take(&j, &want, b);
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        for (int at = kind % 3; at < 22 && at < n; at += getenv("SHORT") ? 7 : 1) {
+            digest got;
+            job k;
+            int same;
+            job_init(&k, REPLACES);
+            job_kind(&k, (kind + at) % KINDS); /* another topology, other workers */
+            k.d.num_workers = 1 + at % 4;
+            k.d.pipe.resume = &states[at];
+            job_run(&k, &got);
+            same = got.rc == DLP_END && got.n == n - at - 1;
+            for (int i = 0; same && i < got.n; i++) same = got.of[i] == want.of[at + 1 + i];
+            CHECK(same);
+        }
+    }
+}
+
+/* ---- epochs and stops ---- */
+
+static int inits;
+static int counted_init(void *user, int worker, void **state) {
+    __atomic_add_fetch(&inits, 1, __ATOMIC_RELAXED);
+    return source_init(user, worker, state);
+}
+
+/* Epochs left early: the next one is whole, and by the same workers. */
+static void epochs__left_early__workers_stay(void) {
+    for (int kind = 0; kind < KINDS; kind++) {
+        digest want;
+        job j;
+        dlp_pipe *p;
+        dlp_batch *b;
+        job_init(&j, RETRIES);
+        j.d.epochs = 8;
+        job_run(&j, &want);
+        CHECK(want.n == 8 * 22);
+        job_kind(&j, kind);
+        j.d.num_workers = 3;
+        j.d.workers.worker_init = counted_init;
+        j.d.workers.worker_exit = source_exit;
+        inits = 0;
+        CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
+        for (int epoch = 0; epoch < 8; epoch++) {
+            int taken = epoch % 2 ? 22 : 3 * epoch + 1;
+            for (int i = 0; i < taken; i++) {
+                CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+                CHECK(digest_batch(b) == want.of[22 * epoch + i]);
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+        }
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END);
+        CHECK(dlp_pipe_close(p) == DLP_OK && inits == 3);
+    }
+}
+
+static void stop__at_any_moment__ends(uint64_t seed) {
+    uint64_t random = seed;
+    for (int i = 0; i < test_share(30, 2000); i++) {
+        job j;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t from;
+        int held = (int)test_pick(&random, 2);
+        job_init(&j, i % POLICIES);
+        job_kind(&j, i % KINDS);
+        j.nap_us = i % 2 ? 300 : 0;
+        j.d.num_workers = 1 + (int32_t)test_pick(&random, 4);
+        j.d.epochs = DLP_FOREVER;
+        CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
+        for (uint32_t n = test_pick(&random, 6); n > 0; n--)
+            if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        held = held && dlp_pipe_next(p, &b, 20000) == DLP_OK;
+        dlpi_nap(test_pick(&random, 2000) * 1000u);
+        from = dlpi_now_ns();
+        dlp_pipe_stop(p);
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlpi_now_ns() - from < 1000000000u);
+        if (held) CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+}
+
+/* ---- workers ---- */
+
+static uint64_t first_items[2]; /* when worker 0 and 1 had their first item */
+static int slow_init(void *user, int worker, void **state) {
+    if (worker == 1) dlpi_nap(60000000);
+    return source_init(user, worker, state);
+}
+static int noting_fetch(void *user, dlp_item *it) {
+    uint64_t none = 0;
+    __atomic_compare_exchange_n(&first_items[it->worker & 1], &none, dlpi_now_ns(), 0,
+                                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return job_fetch(user, it);
+}
+
+/* Nobody waits for a worker that is slow to start. */
+static void start__slow_worker__others_fetch(void) {
+    for (int kind = CLASSIC; kind <= THREADS; kind += 2) {
+        job j;
+        digest got;
+        job_init(&j, FINE);
+        job_kind(&j, kind);
+        j.d.num_workers = 2;
+        j.d.epochs = 1;
+        j.d.dataset.fetch = noting_fetch;
+        j.d.workers.worker_init = slow_init;
+        j.d.workers.worker_exit = source_exit;
+        first_items[0] = first_items[1] = 0;
+        job_run(&j, &got);
+        CHECK(got.rc == DLP_END && first_items[0] != 0);
+        CHECK(first_items[1] > first_items[0] + 30000000u);
+    }
+}
+
+static int broken_reap(void *user, void *state, dlp_item **done, int *code, int max,
+                       int timeout_ms) {
+    source *s = state;
+    if (++s->calls < 5) return source_reap(user, state, done, code, max, timeout_ms);
+    s->n = 0; /* it forgets what it had */
+    return -5;
+}
+static int lying_reap(void *user, void *state, dlp_item **done, int *code, int max,
+                      int timeout_ms) {
+    int n = source_reap(user, state, done, code, max, timeout_ms);
+    if (n > 0) ((source *)state)->n = 0;
+    if (n > 0) done[n - 1] = (dlp_item *)(void *)done;
+    return n;
+}
+
+/* A source that breaks, or gives back what it was not given: an error that says so. */
+static void source__broken__said(void) {
+    for (int i = 0; i < 2; i++) {
+        job j;
+        digest got;
+        job_init(&j, FINE);
+        job_kind(&j, ASYNC + 2 * i);
+        j.d.num_workers = 2;
+        j.d.async.reap = i ? lying_reap : broken_reap;
+        job_run(&j, &got);
+        CHECK(got.rc == DLP_ERR_CALLBACK && strstr(got.err.message, "async.reap") != NULL);
+        CHECK(strcmp(got.err.stage, "fetch") == 0 && got.err.worker >= 0);
+    }
+}
+
+/* A thread's callback that is late is named, though others come and go beside it. */
+static int late_fetch(void *user, dlp_item *it) {
+    const job *j = *(job *const *)user;
+    if (it->position == 5) dlpi_nap(120000000);
+    (void)j;
+    return job_fetch(user, it);
+}
+static void deadline__one_of_many__named(void) {
+    job j;
+    digest got;
+    job_init(&j, FINE);
+    job_kind(&j, THREADS);
+    j.d.num_workers = 1;
+    j.d.in_flight = 4;
+    j.d.epochs = 1;
+    j.d.workers.deadline_ms = 30;
+    j.d.dataset.fetch = late_fetch;
+    job_run(&j, &got);
+    CHECK(got.rc == DLP_ERR_DEADLINE && got.err.has_item && got.err.position == 5);
+}
+
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     bytes__any_topology__as_inline(seed);
     turns__classic__batch_by_batch();
     memory__classic__workers_times_prefetch();
     memory__too_many_batches__refused();
+    memory__flights__on_a_line();
+    bad__descs__named();
+    time__items_that_wait__all_at_once();
+    resume__at_every_batch__goes_on_exactly();
+    epochs__left_early__workers_stay();
+    stop__at_any_moment__ends(seed);
+    start__slow_worker__others_fetch();
+    source__broken__said();
+    deadline__one_of_many__named();
     return test_end("fetchers");
 }

@@ -3,8 +3,12 @@
 #ifndef FETCHERS_H
 #define FETCHERS_H
 
-enum { FINE, RETRIES, BACKS_OFF, REPLACES, SHORTENS, SKIPS, RAISES, POLICIES };
-enum { CLASSIC, KINDS };
+#include <signal.h>
+#include <unistd.h>
+
+enum { FINE, RETRIES, BACKS_OFF, REPLACES, SHORTENS, SKIPS, RAISES, POLICIES,
+       POISON_REPLACED = POLICIES, POISON_LEFT_OUT };
+enum { CLASSIC, CONCURRENT, THREADS, ASYNC, ECONOMIC_THREADS, ECONOMIC_ASYNC, KINDS };
 #define MOST 512
 
 static const dlp_field job_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
@@ -13,20 +17,24 @@ static const dlp_field job_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
 typedef struct job {
     dlp_loader_desc d;
     int policy;
+    int kills;        /* 1: a bad item kills its process, 2: it never returns, 0: it fails */
+    int nap_us;       /* each item takes so long */
     uint32_t *worker; /* [n_items]: who fetched an index last; may be shared memory */
 } job;
 
 /* What came out of a pipe. */
 typedef struct digest {
     int n, rc;
-    uint64_t of[MOST], skips;
+    uint64_t of[MOST], skips, restarts;
     uint32_t worker[MOST]; /* of each batch, UINT32_MAX: several had parts of it */
     dlp_error err;
 } digest;
 
 static inline int job_fails(const job *j, const dlp_item *it) {
-    uint64_t bad = dlp_hash(it->index, 5, 5, 5) % 11;
+    uint64_t bad = dlp_hash(it->index, 5, 5, 5) % (j->policy >= POLICIES ? 61 : 11);
     if (bad != 0 || j->policy == FINE) return 0;
+    if (j->kills == 1) raise(SIGKILL);
+    while (j->kills == 2) pause();
     if (j->policy == RETRIES || j->policy == BACKS_OFF)
         return it->attempt < 1 + it->index % 3
                    ? dlp_item_fail(it, 5, "item %d fails", (int)it->index)
@@ -38,7 +46,8 @@ static inline int job_fails(const job *j, const dlp_item *it) {
 static inline int job_item(const job *j, const dlp_item *it) {
     uint64_t words[3];
     int rc = job_fails(j, it);
-    if (j->worker) j->worker[it->index] = it->worker;
+    __atomic_store_n(&j->worker[it->index], it->worker, __ATOMIC_RELAXED);
+    if (j->nap_us) dlpi_nap((uint64_t)j->nap_us * 1000u);
     memset(it->data[0], 0xee, sizeof words); /* what a failed item leaves must not be seen */
     if (rc != 0) return rc;
     rig_words(it->seed, it->index, it->epoch, it->position, words);
@@ -56,8 +65,11 @@ static inline int job_fetch(void *user, dlp_item *it) {
 static job *job_now;
 
 static inline void job_init(job *j, int policy) {
+    static uint32_t workers[1024];
     dlp_loader_desc *d = &j->d;
     memset(j, 0, sizeof *j);
+    job_now = j;
+    j->worker = workers;
     j->policy = policy;
     d->dataset.n_items = 300;
     d->dataset.fields = job_fields;
@@ -72,13 +84,85 @@ static inline void job_init(job *j, int policy) {
     d->collate = dlp_collate_pad;
     if (policy == RETRIES || policy == BACKS_OFF) d->workers.retries = 3;
     if (policy == BACKS_OFF) d->workers.retry_backoff_ms = 1;
-    if (policy == REPLACES) d->workers.on_error = DLP_ON_ERROR_REPLACE;
-    if (policy == SHORTENS || policy == SKIPS) d->workers.on_error = DLP_ON_ERROR_SHORT;
+    if (policy == REPLACES || policy == POISON_REPLACED)
+        d->workers.on_error = DLP_ON_ERROR_REPLACE;
+    if (policy == SHORTENS || policy == SKIPS || policy == POISON_LEFT_OUT)
+        d->workers.on_error = DLP_ON_ERROR_SHORT;
+}
+
+/* ---- an asynchronous source in memory: it gives items back in any order, a few at a time, has
+   little room at times, and fails some at once ---- */
+
+#define SOURCE_ROOM 64
+
+typedef struct source {
+    dlp_item *item[SOURCE_ROOM];
+    int n, calls;
+    uint64_t random;
+} source;
+
+static inline int source_init(void *user, int worker, void **state) {
+    source *s = calloc(1, sizeof *s);
+    DLPI_UNUSED(user);
+    if (s == NULL) return -1;
+    s->random = (uint64_t)worker + 77;
+    *state = s;
+    return 0;
+}
+
+static inline void source_exit(void *user, int worker, void *state) {
+    const source *s = state;
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(worker);
+    CHECK(s->n == 0);
+    free(state);
+}
+
+static inline int source_submit(void *user, void *state, dlp_item *it) {
+    source *s = state;
+    const job *j = *(job *const *)user;
+    CHECK(it->worker_state == state);
+    if (s->n > 0 && (s->n == SOURCE_ROOM || test_pick(&s->random, 8) == 0)) return DLP_FULL;
+    if (j->policy != FINE && it->index % 5 == 0) {
+        int rc = job_fails(j, it);
+        if (rc != 0) {
+            __atomic_store_n(&j->worker[it->index], it->worker, __ATOMIC_RELAXED);
+            return rc;
+        }
+    }
+    s->item[s->n++] = it;
+    return 0;
+}
+
+static inline int source_reap(void *user, void *state, dlp_item **done, int *code, int max,
+                              int timeout_ms) {
+    source *s = state;
+    int n = 0;
+    const job *j = *(job *const *)user;
+    if (s->n > 0 && ++s->calls % 3 == 0 && timeout_ms > 0) return 0; /* nothing came */
+    while (s->n > 0 && n < max && (n == 0 || test_pick(&s->random, 2))) {
+        int i = (int)test_pick(&s->random, (uint32_t)s->n);
+        done[n] = s->item[i];
+        code[n] = job_item(j, done[n]);
+        s->item[i] = s->item[--s->n];
+        n++;
+    }
+    return n;
 }
 
 static inline void job_kind(job *j, int kind) {
-    j->d.topology = DLP_TOPOLOGY_CLASSIC;
-    DLPI_UNUSED(kind);
+    dlp_loader_desc *d = &j->d;
+    d->topology = kind == CLASSIC ? DLP_TOPOLOGY_CLASSIC : DLP_TOPOLOGY_CONCURRENT;
+    if (kind >= ECONOMIC_THREADS) d->topology = DLP_TOPOLOGY_ECONOMIC;
+    d->fetcher = kind == THREADS || kind == ECONOMIC_THREADS ? DLP_FETCH_THREADS
+                 : kind == ASYNC || kind == ECONOMIC_ASYNC   ? DLP_FETCH_ASYNC
+                                                             : DLP_FETCH_SEQUENTIAL;
+    if (d->fetcher != DLP_FETCH_ASYNC) return;
+    d->dataset.fetch = NULL;
+    d->async.submit = source_submit;
+    d->async.reap = source_reap;
+    d->workers.worker_init = source_init;
+    d->workers.worker_exit = source_exit;
 }
 
 static inline uint64_t digest_add(uint64_t h, const void *at, uint64_t n) {
@@ -101,20 +185,18 @@ static inline uint64_t digest_batch(const dlp_batch *b) {
 static inline void digest_take(const job *j, digest *out, const dlp_batch *b) {
     uint32_t who;
     if (out->n == MOST) return;
-    who = j->worker[b->index[0]];
+    who = __atomic_load_n(&j->worker[b->index[0]], __ATOMIC_RELAXED);
     for (uint32_t r = 1; r < b->count; r++)
-        if (j->worker[b->index[r]] != who) who = UINT32_MAX;
+        if (__atomic_load_n(&j->worker[b->index[r]], __ATOMIC_RELAXED) != who) who = UINT32_MAX;
     out->worker[out->n] = who;
     out->of[out->n++] = digest_batch(b);
 }
 
 /* Open the loader, take all of it. */
 static inline void job_run(job *j, digest *out) {
-    static uint32_t workers[1024];
     dlp_pipe *p;
     dlp_batch *b;
     memset(out, 0, sizeof *out);
-    if (j->worker == NULL) j->worker = workers;
     job_now = j;
     out->rc = dlp_loader_open(&p, &j->d, &out->err);
     if (out->rc != DLP_OK) {
@@ -129,6 +211,7 @@ static inline void job_run(job *j, digest *out) {
     }
     out->err = *dlp_pipe_error(p);
     CHECK(dlp_pipe_skips(p, NULL, 0, &out->skips) == 0);
+    out->restarts = p->ctl->restarts;
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 

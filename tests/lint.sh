@@ -200,6 +200,11 @@ tidy() { # clang-tidy takes a header as the main file, so that its functions are
 
 silent() { # a test or example compiles without a word
     mpi=$(mpi_flags "$2") || { echo "$2: there is no mpicc, left out"; return 0; }
+    if grep -q '^#include <jpeglib.h>' "$2" &&
+        ! printf '#include <stdio.h>\n#include <jpeglib.h>\n' | $1 -E -x c - >/dev/null 2>&1; then
+        echo "$2: no libjpeg, left out"
+        return 0
+    fi
     case $1 in
     clang) set -- "$1" "$2" -fsyntax-only ;;
     *) set -- "$1" "$2" -O1 -c -o "build/lint.$(basename "$2").o" ;; # gcc warns late

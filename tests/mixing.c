@@ -695,7 +695,8 @@ static void pipe__buckets_of_a_mix__shares_stay(void) {
     static const uint64_t items[] = {15000, 5000}, weights[] = {1, 1};
     dlp_mix_desc m = {.n = 2, .n_items = items, .weights = weights, .shuffle = 1};
     dlp_buckets_desc d = text_buckets();
-    dlp_sampler_desc order = {0};
+    dlp_sampler_desc order = {.order = DLP_ORDER_WEIGHTED, .weights = weights, .n_subset = 3,
+                              .rank = 1, .world_size = 4, .threaded = 1};
     dlp_mix *mix = mix_of(&m);
     dlp_buckets *b;
     uint64_t index[64], count[2] = {0, 0};
@@ -708,6 +709,10 @@ static void pipe__buckets_of_a_mix__shares_stay(void) {
         while ((rows = dlpi_buckets_next(b, 0, index, 64)) > 0)
             for (int64_t i = 0; i < rows; i++) count[index[i] >= 15000]++;
         CHECK(count[0] == 15000 && count[1] == 15000);
+        CHECK(dlpi_order_check(&order, TEXTS, NULL) == DLP_OK); /* nothing of the order before it */
+        CHECK(dlp_buckets_sampler(b, &order) == DLP_OK);
+        CHECK(dlpi_order_check(&order, TEXTS, NULL) == DLP_OK);
+        CHECK(order.rank == 1 && order.world_size == 4 && order.threaded == 1);
     }
     dlp_buckets_close(b);
     dlp_mix_close(mix);

@@ -485,6 +485,7 @@ static void view__any_other_call__is_refused(void) {
     watch_rig(&r, 2, 0);
     CHECK(rig_open(&r, &p) == DLP_OK && open_own(&m, "") == DLP_OK);
     view = dlp_monitor_pipe(m);
+    memset(&fetch, 0, sizeof fetch);
     fetch.dataset = &r.dataset;
     fetch.workers = r.fetch;
     view->err.code = DLP_ERR_CALLBACK; /* the same of a pipe in error */

@@ -153,6 +153,7 @@ static inline int rig_wire(rig *r, dlp_pipe **out) {
     dlp_stage at[DLP_MAX_STAGES];
     int n = 0, rc = dlp_pipe_open(out, &r->pipe, NULL);
     if (rc != DLP_OK) return rc;
+    memset(&fetch, 0, sizeof fetch);
     fetch.dataset = &r->dataset;
     fetch.workers = r->fetch;
     at[n++] = dlp_pipe_add_sampler(*out, &r->sampler);

@@ -94,7 +94,8 @@ static int stage_fails(int stage, const dlp_item *it) {
     if (now_.mode == MODE_NONE || now_.fails != stage || !row_bad(it->index)) return 0;
     if (now_.mode == MODE_RETRY && it->attempt > 0) return 0;
     if (now_.mode == MODE_FLAKY) {
-        const dlpi_worker *w = it->internal;
+        const dlpi_worker *w = (const dlpi_worker *)(const void *)(
+            (const uint8_t *)it->internal - offsetof(dlpi_worker, note));
         uint32_t s = (uint32_t)(w->wb->running >> 32);
         if (dlpi_rec_kills(dlpi_slot_rec(pipe_, s)[it->row]) > 0) return 0;
     }
