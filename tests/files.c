@@ -82,16 +82,9 @@ typedef struct place { /* of an item */
 } place;
 
 static place places[FILES];
-#ifdef DLPI_REAP_MOST /* where an item's words go */
-static char fake_message[256];
+static char fake_message[256]; /* where an item's words go */
 static int32_t fake_errnum;
 static dlpi_note fake = {fake_message, &fake_errnum};
-#else
-static dlpi_wblock fake_block;
-static dlpi_worker fake = {.wb = &fake_block};
-#define fake_message fake_block.message
-#define fake_errnum fake_block.message_errno
-#endif
 
 static void place_set(uint64_t i) {
     place *p = &places[i];
@@ -586,8 +579,6 @@ static void files__forbidden__threads_and_it_says_so(void) {
 
 /* ---- in a pipe ---- */
 
-enum { ONE_AT_A_TIME, FETCHER_THREADS, ASYNC, FETCHERS };
-
 typedef struct run {
     int workers, shuffle, fetcher, processes;
     int kill_at; /* batch behind which a worker process is killed; 0: none */
@@ -631,11 +622,9 @@ static int run_pipe(driver *d, run *how, dlp_error *err) {
     memset(err, 0, sizeof *err);
     dlp_files_wire(d->files, &desc.dataset, &desc.workers);
     if (how->processes) desc.workers.placement = DLP_PLACE_PROCESSES;
-#ifdef DLPI_REAP_MOST
     desc.fetcher = how->fetcher;
     if (how->fetcher) desc.in_flight = 8;
-    if (how->fetcher == ASYNC) desc.async = dlp_files_async(d->files);
-#endif
+    if (how->fetcher == DLP_FETCH_ASYNC) desc.async = dlp_files_async(d->files);
     rc = dlp_loader_open(&p, &desc, err);
     CHECK(rc == DLP_OK);
     if (rc != DLP_OK) return -1;
@@ -672,9 +661,9 @@ static void check_pipe(int threads, int workers, int fetcher) {
 }
 
 static void files__pipe__rows_are_files(void) {
-    check_pipe(0, 0, ONE_AT_A_TIME);
-    for (int fetcher = 0; fetcher < FETCHERS; fetcher++)
-        for (int threads = 0; threads < 2; threads++) check_pipe(threads, 3, fetcher);
+    check_pipe(0, 0, DLP_FETCH_SEQUENTIAL);
+    for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher++) check_pipe(0, 3, fetcher);
+    check_pipe(1, 3, DLP_FETCH_ASYNC);
 }
 
 /* A worker is killed with requests under way: another does them again. */
@@ -686,7 +675,8 @@ static void files__worker_processes__killed_and_right(void) {
     }
     for (int threads = 0; threads < 2; threads++) {
         dlp_files_desc desc = {.use_threads = threads};
-        run how = {.workers = 2, .shuffle = 1, .fetcher = ASYNC, .processes = 1, .kill_at = 3};
+        run how = {.workers = 2, .shuffle = 1, .processes = 1, .kill_at = 3,
+                   .fetcher = DLP_FETCH_ASYNC};
         int before = count_fds();
         dlp_error err;
         driver d;
