@@ -526,6 +526,46 @@ static void files__ended_in_flight__nothing_comes_after(void) {
         }
 }
 
+static void *write_late(void *arg) {
+    static const char bytes[1000] = {1};
+    struct timespec nap = {0, 60000000};
+    nanosleep(&nap, NULL);
+    CHECK(write(*(int *)arg, bytes, sizeof bytes) == sizeof bytes);
+    return NULL;
+}
+
+static int pipe_locate(void *user, const dlp_item *item, dlp_extent *out) {
+    (void)item;
+    out->fd = *(const int *)user;
+    out->length = 1000;
+    return 0;
+}
+
+/* A request that the kernel holds for a while, as a slow disk does: the end waits for it. */
+static void files__ended_while_the_kernel_reads__waits(void) {
+    int ends[2];
+    pthread_t writer;
+    uint64_t begin;
+    driver d;
+    dlp_files_desc desc = {.locate = pipe_locate, .user = ends};
+    if (!has_ring()) return;
+    CHECK(pipe(ends) == 0);
+    driver_open(&d, &desc);
+    driver_start(&d);
+    place_set(0);
+    CHECK(driver_submit(&d, 0) == 0);
+    CHECK(driver_reap(&d, DLP_NOWAIT) == 0);
+    CHECK(driver_reap(&d, 3) == 0);
+    begin = dlpi_now_ns();
+    CHECK(pthread_create(&writer, NULL, write_late, &ends[1]) == 0);
+    driver_close(&d);
+    CHECK(dlpi_now_ns() - begin >= 50000000);
+    CHECK(places[0].bytes[0] == 1); /* it was written before, and not after */
+    pthread_join(writer, NULL);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void files__nothing_under_way__reap_returns_at_once(void) {
     for (int threads = 0; threads < 2; threads++) {
         driver d;
@@ -756,6 +796,7 @@ int main(void) {
     files__truncated_meanwhile__error();
     files__flipping_length__whole_or_told();
     files__ended_in_flight__nothing_comes_after();
+    files__ended_while_the_kernel_reads__waits();
     files__nothing_under_way__reap_returns_at_once();
 #ifdef HAVE_SECCOMP
     files__forbidden__threads_and_it_says_so();
