@@ -208,6 +208,8 @@
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
      dlp_mix_*, dlp_buckets_*                          any               yes; close behind the pipe's
+     dlp_files_open, _backend, _worker_bytes, _close   any               yes; close behind the pipe's
+     dlp_files_wire, _async                            any               before its pipes start
      dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
 
      callback                     runs in
@@ -216,6 +218,7 @@
      async submit, reap           the stage's threads, each for its own worker_state
      download (files as parts)    in load, one at a time for each file
      count (parts)                dlp_pipe_add_parts
+     locate, decode of files      as fetch; with DLP_FETCH_ASYNC the worker itself, one at a time
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
      batch sampler                the caller (start, next, release, next_epoch, seek), or, if
@@ -2526,7 +2529,8 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
    ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
    the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
    behind that could still write into a row. What is no regular file is refused before it is read.
-   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. */
+   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. Not
+   for worker processes that begin by exec: what is called here has no names there. */
 
 enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
 
