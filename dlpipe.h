@@ -1677,7 +1677,8 @@ typedef struct dlp_chunks_desc {
     dlp_workers_desc workers;    /* loaders; num_workers 0: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
                                     fetch with a name: wire dlp_pipe_add_split yourself */
-    int32_t cpu_buffers;         /* 0: 2, without a device max_held + 1, which is the least then */
+    int32_t cpu_buffers;         /* 0: 2, without a device max_held + 1, which is the least then;
+                                    with a preload this and max_held are at most 64 together */
     int32_t device_buffers;      /* 0: max_held + 1; max_held + 1..64 */
     const dlp_device *device;    /* not NULL: a transfer stage on this device */
     int32_t transfer_threaded;   /* 0: a thread; DLP_NONE: inline */
