@@ -1982,7 +1982,8 @@ typedef struct dlp_chunks_desc {
     dlp_workers_desc workers;    /* loaders; num_workers 0: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
                                     fetch with a name: wire dlp_pipe_add_split yourself */
-    int32_t cpu_buffers;         /* 0: 2, without a device max_held + 1, which is the least then */
+    int32_t cpu_buffers;         /* 0: 2, without a device max_held + 1, which is the least then;
+                                    with a preload this and max_held are at most 64 together */
     int32_t device_buffers;      /* 0: max_held + 1; max_held + 1..64 */
     const dlp_device *device;    /* not NULL: a transfer stage on this device */
     int32_t transfer_threaded;   /* 0: a thread; DLP_NONE: inline */
@@ -9575,14 +9576,16 @@ static uint64_t dlpi_xfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
     return rows * (p->batches.at[f].row_bytes / (uint64_t)p->batches.at[f].f.shape[0]);
 }
 
-/* Copy slot s into the memory of device buffer `to`, behind events of number `buffer`. */
-static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t to, uint32_t buffer) {
+/* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
+   behind events of number `buffer`. */
+static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
+                          uint32_t buffer) {
     dlp_pipe *p = w->p;
     const dlp_device *d = &p->xfer->device;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     int rc;
-    dlpi_batch_view_init(p, s, &w->batch, w->tensors);
-    dlpi_batch_view(p, s, &w->batch, w->tensors);
+    dlpi_batch_view_init(p, from, &w->batch, w->tensors);
+    dlpi_batch_view(p, from, &w->batch, w->tensors);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t bytes = dlpi_xfer_bytes(w, s, f);
         void *dev = p->dev_data[(size_t)to * p->batches.n + f];
@@ -9594,31 +9597,43 @@ static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t to, uint32_t buff
     return rc != 0 ? dlpi_xfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
+/* The slot whose cell has the bytes of a chunk that is not on the device yet, as batch b in slot s
+   finds it. Of two batches on their way that are the same chunk either may have loaded it: the later
+   one lends its cell, which it keeps, for it waits here behind b. The earlier one would have copied
+   it, had the copy not failed. */
+static uint32_t dlpi_xfer_source(const dlp_pipe *p, uint64_t chunk, uint32_t s, uint64_t b) {
+    uint64_t word = DLPI_LOAD_SEQ(dlpi_chunk_word(p, chunk)); /* Q1 <- Q1 */
+    if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
+    return (word >> 16) - 1 == b ? s : (uint32_t)(word >> 1 & 0x7fff);
+}
+
 /* The same, where each chunk has a device buffer of its own. dev_slot says 1: the chunk is on its
-   way there, 2: it is there. Its bytes are in this slot's cell if this batch loaded it; then they go
-   even if the epoch was left, for nobody will load them again. Events have the slot's number. */
+   way there, 2: it is there. Who loaded it copies it even if the epoch was left, for nobody will
+   load it again. Events have the slot's number. */
 static bool dlpi_xfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t chunk = dlpi_slot_index(p, s)[0];
     bool left = !dlpi_wanted(p->ctl, slot);
-    uint32_t state = 0;
+    uint32_t state, from;
     slot->dbuf = DLPI_NO_SLOT;
-    if (DLPI_LOAD_ACQ(&slot->failed) == 0 && chunk < dlpi_chunk_count(p)) { /* F1 <- F1 */
-        state = DLPI_LOAD_ACQ(&p->dev_slot[chunk]); /* C2 <- C2 */
-        slot->dbuf = (uint32_t)chunk;
-        if (state == 1 && !left) return false;
-        if (state == 0 &&
-            DLPI_LOAD_SEQ(dlpi_chunk_word(p, chunk)) == (dlpi_chunk_key(p, s) | 1)) { /* Q1 <- Q1 */
-            dlpi_clock_in(w);
-            DLPI_STORE_RLX(&p->dev_slot[chunk], 1u); /* C2: only this thread */
-            if (dlpi_xfer_copy(w, s, slot->dbuf, s) != DLP_OK) dlpi_xfer_ready(w, s, b);
-            else w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
-            dlpi_clock_out(w, b, slot->epoch, 1);
-            return true;
-        }
-        if (state == 0 && !left) dlpi_xfer_fail(p, slot, "an earlier copy of this chunk", -1);
+    if (DLPI_LOAD_ACQ(&slot->failed) != 0 || chunk >= dlpi_chunk_count(p)) { /* F1 <- F1 */
+        dlpi_xfer_ready(w, s, b);
+        return true;
     }
+    slot->dbuf = (uint32_t)chunk;
+    state = DLPI_LOAD_ACQ(&p->dev_slot[chunk]); /* C2 <- C2 */
+    if (state == 1) return false; /* maybe out of this cell */
+    from = state == 0 ? dlpi_xfer_source(p, chunk, s, b) : DLPI_NO_SLOT;
+    if (from == s || (from != DLPI_NO_SLOT && !left)) {
+        dlpi_clock_in(w);
+        DLPI_STORE_RLX(&p->dev_slot[chunk], 1u); /* C2: only this thread */
+        if (dlpi_xfer_copy(w, s, from, slot->dbuf, s) != DLP_OK) dlpi_xfer_ready(w, s, b);
+        else w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
+        dlpi_clock_out(w, b, slot->epoch, 1);
+        return true;
+    }
+    if (state == 0 && !left) dlpi_xfer_fail(p, slot, "an earlier copy of this chunk", -1);
     dlpi_xfer_ready(w, s, b);
     return true;
 }
@@ -9639,7 +9654,7 @@ static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     DLPI_STORE_RLX(&p->dev_slot[i], s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
     dlpi_clock_in(w);
-    if (dlpi_xfer_copy(w, s, i, i) != DLP_OK) dlpi_xfer_ready(w, s, b);
+    if (dlpi_xfer_copy(w, s, s, i, i) != DLP_OK) dlpi_xfer_ready(w, s, b);
     else w->parked[w->n_parked++] = (dlpi_parked){0, b, s, i};
     dlpi_clock_out(w, b, slot->epoch, 1);
     return true;
@@ -16019,7 +16034,7 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
         preload = desc->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
         for (; rc == DLP_OK && !fits && preload > DLP_PRELOAD_NONE; preload -= !fits) {
             rc = dlpi_chunks_try(&p, desc, preload, &fits, err);
-            if (rc == DLP_OK) dlp_pipe_close(p);
+            if (rc == DLP_OK) dlp_pipe_close(p), p = NULL;
         }
         if (rc != DLP_OK && p == NULL) return rc;
     }
@@ -17342,8 +17357,9 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
         if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
             dlpi_text_add(t,
                           "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow items hold up "
-                          "the order; more batches in flight hide them, or unordered = 1.\n",
-                          k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s);
+                          "the order; more batches in flight hide them%s.\n",
+                          k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s,
+                          s->chunks.taken > 0 ? "" : ", or unordered = 1");
         }
     }
 }

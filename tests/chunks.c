@@ -133,6 +133,7 @@ static void next_epoch__anywhere__begins_the_next(void) {
         k.d.epochs = 8;
         k.d.epoch_end = 1;
         k.d.pipe.max_held = 2;
+        k.d.cpu_buffers = 4;
         if (kind % 4 == 0) k.d.shuffle_rows = 0, k.d.preload = DLP_PRELOAD_CPU;
         if (kind % 4 == 1 && k.d.device) k.d.shuffle_rows = 0, k.d.preload = DLP_PRELOAD_DEVICE;
         oracle(&k.d, 0, 0, &e);
@@ -209,7 +210,8 @@ static void preload__any__loads_each_chunk_once(void) {
         k.d.last = DLP_LAST_SHORT;
         k.d.epochs = 5;
         k.d.preload = preload;
-        k.s->sleep_us = kind % 3 ? 0 : 300;
+        k.d.cpu_buffers = 4; /* of one chunk, the same one is on its way for several epochs */
+        k.s->sleep_us = kind % 4 < 2 ? 0 : 300;
         if (k.d.device == NULL) k.d.preload = DLP_PRELOAD_CPU;
         if ((p = kit_open(&k)) == NULL) return;
         drain_from(&k, p, 0, 0);
@@ -220,6 +222,34 @@ static void preload__any__loads_each_chunk_once(void) {
         if (k.d.preload == DLP_PRELOAD_CPU) CHECK(s.chunks.cpu_free == 0);
         kit_close(&k, p);
     }
+}
+
+/* Chunks that are loaded, but not on the device when their epoch is left, get there all the same. */
+static void preload__epoch_left__copies_what_is_loaded(void) {
+    kit k;
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_stats s;
+    kit_init(&k, 97, 20, 6);
+    kit_device(&k, DEV_HOST_INLINE); /* copies go when next waits */
+    k.d.workers.num_workers = 1;
+    k.d.cpu_buffers = 4;
+    k.d.epochs = 3;
+    k.d.preload = DLP_PRELOAD_DEVICE;
+    if ((p = kit_open(&k)) == NULL) return;
+    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+    for (int i = 0; i < 5000; i++) {
+        dlp_pipe_stats(p, &s);
+        if (s.chunks.cpu_loading == 0) break;
+        sleep_us(1000);
+    }
+    dlp_pipe_release(p, b);
+    CHECK(s.chunks.cpu_filled > 0 && dlp_pipe_next_epoch(p) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && view_same(&k.d, b, 1, 0));
+    dlp_pipe_release(p, b);
+    drain_from(&k, p, 1, 1);
+    for (int c = 0; c < 5; c++) CHECK(k.s->calls[c] == 1);
+    kit_close(&k, p);
 }
 
 /* AUTO takes what fits: the plan says how much that is. */
@@ -264,7 +294,7 @@ static void errors__raise__names_the_chunk(void) {
         int rc;
         kit_init(&k, 97, 20, 6);
         k.d.workers.num_workers = kind % 3;
-        kit_device(&k, kind);
+        kit_device(&k, kind % DEV_KINDS);
         k.s->bad_chunk = 3;
         k.s->bad_times = -1;
         if ((p = kit_open(&k)) == NULL) return;
@@ -282,7 +312,7 @@ static void errors__raise__names_the_chunk(void) {
 /* Retries give the same batches; SHORT leaves a chunk's rows out, and counts them; REPLACE shows
    another chunk, never a shorter one. */
 static void errors__policies__keep_the_count(void) {
-    for (int kind = 0; kind < 24; kind++) {
+    for (int kind = 0; kind < 48; kind++) {
         int policy = kind % 3, bad = kind / 3 % 2 ? 4 : 2; /* 4: the chunk that is not full */
         kit k;
         dlp_pipe *p;
@@ -292,8 +322,9 @@ static void errors__policies__keep_the_count(void) {
         int rc;
         kit_init(&k, 97, 20, 6);
         k.d.epochs = 1;
+        k.d.seed = (uint64_t)kind;
         k.d.workers.num_workers = kind / 6 % 3;
-        kit_device(&k, kind);
+        kit_device(&k, kind % DEV_KINDS);
         k.s->bad_chunk = bad;
         k.s->bad_times = policy == 0 ? 2 : -1;
         k.d.workers.on_error = policy;
@@ -314,7 +345,7 @@ static void errors__policies__keep_the_count(void) {
             if (policy == DLP_ON_ERROR_REPLACE && hit) CHECK(b->index[0] / 20 != (uint64_t)bad);
             dlp_pipe_release(p, b);
         }
-        CHECK(rc == DLP_END && n == e.per_epoch);
+        CHECK(rc == DLP_END && n == e.per_epoch && k.s->failures == 0);
         kit_close(&k, p);
     }
 }
@@ -691,6 +722,7 @@ int main(void) {
     next_epoch__anywhere__begins_the_next();
     hold__random__bytes_stay();
     preload__any__loads_each_chunk_once();
+    preload__epoch_left__copies_what_is_loaded();
     preload__auto__takes_what_fits();
     errors__raise__names_the_chunk();
     errors__policies__keep_the_count();
