@@ -2295,7 +2295,8 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
    "Limit: ".
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any
-   thread - does not wait or allocate. */
+   thread - does not wait or allocate; takes dlp_stats_predict's time where prefetch_factor is the
+   limit. */
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size);
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size);
 
@@ -12771,10 +12772,9 @@ static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, in
 #define DLPI_SIM_EVENTS 30000
 #define DLPI_SIM_RUN_NS 250.0 /* to claim and complete a run, see dlpi_run_shift */
 
-/* Times of one kind of work: `low` with probability p_low, the slowest hundredth `top`, the others
-   `high`. */
+/* Times of one kind of work: `low` with probability p_low, `top` with p_top, else `high`. */
 typedef struct dlpi_sim_times {
-    double mean, low, high, top, p_low;
+    double mean, low, high, top, p_low, p_top;
     uint64_t drawn; /* so many were drawn */
 } dlpi_sim_times;
 
@@ -12821,20 +12821,29 @@ typedef struct dlpi_sim {
     dlpi_sim_batch batch[DLPI_SIM_BATCHES];
 } dlpi_sim;
 
-/* The split between low and high that gives the mean; where none does, all are scaled. */
+static double dlpi_sim_clamp(double x, double least, double most) {
+    return x > least ? x < most ? x : most : least;
+}
+
+/* p50, p95 and p99, so often that the mean comes out: the slowest hundredth takes p99, and where p95
+   is no more than p50, up to a twentieth. Where no split gives the mean, all are scaled. */
 static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double p95, double p99) {
     double is;
     memset(t, 0, sizeof *t);
     t->mean = t->low = t->high = t->top = mean;
     t->p_low = 0.5;
+    t->p_top = 0.01;
     if (!(p50 > 0) || p99 < 1.1 * p50) return;
-    t->low = p50;
-    t->high = p95 > p50 ? p95 : p50;
-    t->top = p99 > p95 ? p99 : p95;
-    if (t->high > t->low) t->p_low = (0.99 * t->high + 0.01 * t->top - mean) / (t->high - t->low);
-    if (!(t->p_low > 0.5)) t->p_low = 0.5;
-    if (t->p_low > 0.99) t->p_low = 0.99;
-    is = t->p_low * t->low + (0.99 - t->p_low) * t->high + 0.01 * t->top;
+    t->low = t->high = p50;
+    t->top = p99;
+    if (p95 > 1.1 * p50) {
+        t->high = p95;
+        t->p_low = (0.99 * p95 + 0.01 * p99 - mean) / (p95 - p50);
+        t->p_low = dlpi_sim_clamp(t->p_low, 0.5, 0.99);
+    } else {
+        t->p_top = dlpi_sim_clamp((mean - p50) / (p99 - p50), 0.01, 0.05);
+    }
+    is = t->p_low * t->low + (1 - t->p_low - t->p_top) * t->high + t->p_top * t->top;
     t->low *= mean / is;
     t->high *= mean / is;
     t->top *= mean / is;
@@ -12847,7 +12856,7 @@ static double dlpi_sim_draw(dlpi_sim_times *t, uint32_t salt) {
     uint64_t part = (((n ^ turn) & 63) * (turn >> 8 | 1) + (turn >> 32)) & 63;
     double within = (double)(dlpi_mix(n + turn) >> 40) / 16777216.0;
     double u = ((double)part + within) / 64;
-    return u < t->p_low ? t->low : u < 0.99 ? t->high : t->top;
+    return u < t->p_low ? t->low : u < 1 - t->p_top ? t->high : t->top;
 }
 
 /* What a run of rows takes, or a batch in a batch stage. */
@@ -17333,6 +17342,18 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
     }
 }
 
+/* Items/s with more batches in flight; 0 where the simulation does not even give what was measured,
+   or no more than that. */
+static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
+    dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
+    dlp_predict now, then;
+    if (dlp_stats_predict(s, NULL, &now) != DLP_OK || dlp_stats_predict(s, &d, &then) != DLP_OK) {
+        return 0;
+    }
+    bool fits = now.items_per_s > 0.85 * l->rate && now.items_per_s < 1.15 * l->rate;
+    return fits && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
+}
+
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     const dlp_stage_stats *g = &s->stages[l->busiest];
     const char *what = s->chunks.taken > 0 ? "chunk" : "batch";
@@ -17346,10 +17367,15 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
     while (more < 4096 && (double)more < need + 1) {
         more *= 2;
     }
-    dlpi_text_add(t,
-                  "Change: raise %s, for instance to %" PRIu64 "; each %s more takes about %s.\n",
+    more = more > 4096 ? 4096 : more;
+    double deeper = dlpi_explain_deeper(s, l, more);
+    dlpi_text_add(t, "Change: raise %s, for instance to %" PRIu64,
                   s->chunks.taken > 0 ? "cpu_buffers, and so prefetch_factor" : "prefetch_factor",
-                  more > 4096 ? 4096 : more, what,
+                  more);
+    if (deeper > 0) {
+        dlpi_text_add(t, "; that should give about %s items/s", dlpi_num_of(deeper).s);
+    }
+    dlpi_text_add(t, "; each %s more takes about %s.\n", what,
                   dlpi_num_bytes((double)s->bytes /
                                  (double)(s->chunks.taken ? s->chunks.taken : s->batches)).s);
     for (int i = 0; i < l->n; i++) {

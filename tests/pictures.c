@@ -1643,6 +1643,33 @@ static void explain__one_more_worker__as_predicted(void) {
     CHECK(tried >= 20, "only %d cases were limited by fetch", tried);
 }
 
+/* Where few batches in flight and uneven items hold up the order: what more of them give. */
+static void explain__prefetch_is_the_limit__foretells_more(void) {
+    for (int workers = 8; workers <= 16; workers += 4) {
+        sim d = {.workers = workers,
+                 .prefetch = 2,
+                 .batch = 16,
+                 .batches = 600,
+                 .item_ns = 1000000,
+                 .skew = 30,
+                 .step_ns = 200000,
+                 .cpu = 0.01,
+                 .cpus = 8};
+        const dlp_stats *s = simulate(&d);
+        if (dlpi_verdict_of(s).limiting_stage != DLPI_LIMIT_PREFETCH) {
+            continue;
+        }
+        CHECK(strstr(explained(s), "that should give about") != NULL, "%s", explained(s));
+        dlpi_load l;
+        dlpi_load_of(&l, s);
+        double foretold = dlpi_explain_deeper(s, &l, 4);
+        d.prefetch = 4;
+        dlpi_load_of(&l, simulate(&d));
+        CHECK(foretold > 0.85 * l.rate && foretold < 1.15 * l.rate,
+              "%d workers: foretold %.0f, got %.0f", workers, foretold, l.rate);
+    }
+}
+
 static void explain__nothing_yet__says_so(void) {
     static dlp_stats s;
     memset(&s, 0, sizeof s);
@@ -1804,6 +1831,7 @@ static void run_all(void) {
     RUN(files__locale_with_decimal_comma__same_bytes);
     RUN(explain__simulated_limits__named);
     RUN(explain__one_more_worker__as_predicted);
+    RUN(explain__prefetch_is_the_limit__foretells_more);
     RUN(explain__nothing_yet__says_so);
     RUN(explain__failed_items__counted);
     RUN(explain__small_buffers__cut_like_snprintf);

@@ -21,6 +21,11 @@ static uint64_t too_far(void *user, uint64_t epoch, uint64_t position) {
     return epoch + position;
 }
 
+static uint64_t stand_in(void *user, uint64_t epoch, uint64_t position, uint64_t random) {
+    DLPI_UNUSED(user);
+    return (epoch + position + random) % 2;
+}
+
 static uint64_t turned_items = ITEMS;
 
 static dlp_sampler_desc desc_of(int order) {
@@ -148,6 +153,9 @@ static void check__one_field_wrong__named(void) {
     d = desc_of(DLP_ORDER_SHUFFLED);
     d.function = turned;
     refused(&d, ITEMS, "sampler.function", "order is 1");
+    d = desc_of(DLP_ORDER_SHUFFLED);
+    d.replacement = stand_in;
+    refused(&d, ITEMS, "sampler.replacement", "order is 1");
 }
 
 static void check__each_order__accepted(void) {
