@@ -17637,6 +17637,19 @@ static int dlpi_lanes_take(dlp_pipe *p, dlpi_lane **out, int *n_out) {
     return DLP_OK;
 }
 
+/* For the eye: stages as they were added, from top to bottom. Part workers are numbered last, which
+   is not their place. */
+static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
+    for (int i = 1; i < n; i++) {
+        dlpi_lane lane = lanes[i];
+        int at = i;
+        for (; at > 0 && lanes[at - 1].group > lane.group; at--) {
+            lanes[at] = lanes[at - 1];
+        }
+        lanes[at] = lane;
+    }
+}
+
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlp_stats s;
     int rc = dlp_pipe_stats(p, &s);
@@ -17664,6 +17677,7 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
     if (rc != DLP_OK) {
         return rc;
     }
+    dlpi_lanes_sort(lanes, n);
     rc = dlpi_lanes_write_timeline(lanes, n, &s, path);
     dlpi_lanes_free(lanes, n);
     return rc;
