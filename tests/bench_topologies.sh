@@ -61,6 +61,10 @@ for name in economic_seq_threads_local classic_seq_processes_30ms \
 done
 grep -q 'each has up to 16 items under way' $dir/timeline_concurrent_async_threads_local.svg ||
     fail 'the timeline does not tell how many items each worker has'
+for what in parts chunks; do
+    grep -q "numbers are $what" $dir/timeline_${what}_seq_threads_local.svg ||
+        fail "the timeline of $what does not tell whose numbers these are"
+done
 awk '/>parts-0</ { parts = NR } />fetch-0</ { fetch = NR } END { exit !(parts && parts < fetch) }' \
     $dir/timeline_parts_seq_threads_local.svg || fail 'part workers are drawn below fetch'
 grep -q '^0 failures' $dir/err || fail "failures: $(cat $dir/err)"
