@@ -16928,7 +16928,7 @@ static void dlpi_svg_of_stage(dlpi_out *o, const dlp_stats *s, const dlp_stage_s
     }
     if (st->kind == DLP_STAGE_PARTS) {
         dlpi_out_print(o, "; numbers are parts");
-    } else if (s->stages[s->n_stages - 1].kind == DLP_STAGE_SPLIT) {
+    } else if (s->chunks.cpu_buffers > 0) {
         dlpi_out_print(o, "; numbers are chunks");
     }
 }
@@ -16958,7 +16958,8 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
         dlpi_out_print(o, "; without workers, that is where items are fetched");
     }
-    if (s != NULL && lanes[0].group >= 0 && (uint32_t)lanes[0].group < s->n_stages) {
+    uint32_t stages = s == NULL ? 0 : s->n_stages < DLP_MAX_STAGES ? s->n_stages : DLP_MAX_STAGES;
+    if (lanes[0].group >= 0 && (uint32_t)lanes[0].group < stages) {
         dlpi_svg_of_stage(o, s, &s->stages[lanes[0].group]);
     }
     if (silent > 0 && n > 1) {
