@@ -211,7 +211,7 @@ static void on_signal(int number) {
 /* One run over a pipe: returns its seconds, or -1. */
 static double run(const dlp_chunks_desc *d, const dlp_run_desc *r, bool explain) {
     dlp_error err;
-    dlp_run_result result;
+    dlp_run_result result = {0};
     dlp_run_desc desc = *r;
     char words[2048];
     int rc = dlp_chunks_open(&running, d, &err);
@@ -328,7 +328,7 @@ int main(int argc, char **argv) {
     struct sigaction action = {.sa_handler = on_signal};
     settings s;
     bool good = false;
-    if (!sync || !async) return 1;
+    if (!sync || !async) goto done;
     if (!arguments(argc, argv, &s)) {
         fprintf(stderr, "usage: chunks [-e epochs] [-w loaders] [-c chunk-rows] [-b batch] "
                         "[-p preload] [-n images] [directory]\n");
