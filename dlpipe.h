@@ -16920,6 +16920,19 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     }
 }
 
+/* What a stage's stretches are, where they are not one item after another of the batches that the
+   trainer gets. */
+static void dlpi_svg_of_stage(dlpi_out *o, const dlp_stats *s, const dlp_stage_stats *st) {
+    if (st->in_flight > 1) {
+        dlpi_out_print(o, "; each has up to %d items under way", (int)st->in_flight);
+    }
+    if (st->kind == DLP_STAGE_PARTS) {
+        dlpi_out_print(o, "; numbers are parts");
+    } else if (s->stages[s->n_stages - 1].kind == DLP_STAGE_SPLIT) {
+        dlpi_out_print(o, "; numbers are chunks");
+    }
+}
+
 static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                              const dlp_stats *s, int y) {
     uint64_t sum[7] = {0};
@@ -16945,9 +16958,8 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
         dlpi_out_print(o, "; without workers, that is where items are fetched");
     }
-    int stage = lanes[0].group;
-    if (s != NULL && stage >= 0 && (uint32_t)stage < s->n_stages && s->stages[stage].in_flight > 1) {
-        dlpi_out_print(o, "; each has up to %d items under way", (int)s->stages[stage].in_flight);
+    if (s != NULL && lanes[0].group >= 0 && (uint32_t)lanes[0].group < s->n_stages) {
+        dlpi_svg_of_stage(o, s, &s->stages[lanes[0].group]);
     }
     if (silent > 0 && n > 1) {
         dlpi_out_print(o, "; %d recorded nothing", silent);
@@ -17637,6 +17649,19 @@ static int dlpi_lanes_take(dlp_pipe *p, dlpi_lane **out, int *n_out) {
     return DLP_OK;
 }
 
+/* For the eye: stages as they were added, from top to bottom. Part workers are numbered last, which
+   is not their place. */
+static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
+    for (int i = 1; i < n; i++) {
+        dlpi_lane lane = lanes[i];
+        int at = i;
+        for (; at > 0 && lanes[at - 1].group > lane.group; at--) {
+            lanes[at] = lanes[at - 1];
+        }
+        lanes[at] = lane;
+    }
+}
+
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlp_stats s;
     int rc = dlp_pipe_stats(p, &s);
@@ -17664,6 +17689,7 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
     if (rc != DLP_OK) {
         return rc;
     }
+    dlpi_lanes_sort(lanes, n);
     rc = dlpi_lanes_write_timeline(lanes, n, &s, path);
     dlpi_lanes_free(lanes, n);
     return rc;

@@ -89,20 +89,23 @@ struct group {
 };
 
 /* One request for the pictures first .. first + GROUP - 1, which follow each other in a file.
-   Returns their beginnings, in the thread's buffer; NULL: errno says why not. */
-static const struct group *group_read(const struct folder *f, uint32_t first) {
+   Returns their bytes, which are in the thread's buffer; 0: errno says why not. */
+static size_t group_read(const struct folder *f, uint32_t first) {
     char name[32];
     if (f->latency_us > 0) {
         sleep_us(f->latency_us);
     }
     snprintf(name, sizeof name, "group_%05u", first / GROUP);
-    size_t n = file_read(f, name);
-    if (n == 0) {
-        return NULL;
+    return file_read(f, name);
+}
+
+/* Decode picture i of a group. Returns NULL, or why not. */
+static const char *group_picture(const void *bytes, size_t n, uint64_t i, uint8_t *out) {
+    const struct group *g = bytes;
+    if (n < sizeof *g || i >= GROUP || g->at[i] > g->at[i + 1] || g->at[i + 1] > n) {
+        return "a damaged group of pictures";
     }
-    const struct group *g = (const void *)mine.file;
-    errno = EINVAL;
-    return n > sizeof *g && g->at[0] == sizeof *g && g->at[GROUP] == n ? g : NULL;
+    return decode(&mine.decoder, (const uint8_t *)bytes + g->at[i], g->at[i + 1] - g->at[i], out);
 }
 
 static int picture_of(const struct folder *f, dlp_item *item) {
@@ -174,17 +177,35 @@ static int reap_picture(void *user, void *worker_state, dlp_item **done, int *co
     return 1;
 }
 
+/* A part: a file of pictures as it is. Items are decoded out of it. */
+static int load_part(void *user, dlp_part *part) {
+    const struct folder *f = user;
+    size_t n = group_read(f, f->first + (uint32_t)part->first);
+    if (n == 0 || n > part->capacity) {
+        return dlp_part_fail(part, n == 0 ? errno : EFBIG, "no group of pictures");
+    }
+    memcpy(part->data, mine.file, n);
+    part->bytes = n;
+    return 0;
+}
+
+static int fetch_from_part(void *user, dlp_item *item) {
+    const dlp_part *part = item->part;
+    const char *why = group_picture(part->data, part->bytes, part->item, item->data[0]);
+    DLPI_UNUSED(user);
+    return why == NULL ? 0 : dlp_item_fail(item, 0, "picture %d: %s", (int)part->item, why);
+}
+
 /* A chunk: all pictures of a file, decoded one behind the other. */
 static int load_chunk(void *user, dlp_chunk *c) {
     const struct folder *f = user;
-    const struct group *g = group_read(f, f->first + (uint32_t)c->chunk_first);
-    if (g == NULL) {
+    size_t n = group_read(f, f->first + (uint32_t)c->chunk_first);
+    if (n == 0) {
         return dlp_chunk_fail(c, errno, "no group of pictures");
     }
     for (uint64_t k = 0; k < c->count; k++) {
         uint64_t i = dlp_chunk_row(c, k) - c->chunk_first;
-        uint8_t *to = (uint8_t *)c->data[0] + k * PICTURE_BYTES;
-        const char *why = decode(&mine.decoder, mine.file + g->at[i], g->at[i + 1] - g->at[i], to);
+        const char *why = group_picture(mine.file, n, i, (uint8_t *)c->data[0] + k * PICTURE_BYTES);
         if (why != NULL) {
             return dlp_chunk_fail(c, 0, "picture %d: %s", (int)i, why);
         }
@@ -239,6 +260,39 @@ static int open_loader(const struct row *row, int placement, struct folder *f, d
     return dlp_loader_open(p, &desc, err);
 }
 
+/* Bytes of the largest file of pictures that a folder's items are in. */
+static uint64_t group_most(const struct folder *f) {
+    uint64_t most = 1;
+    for (uint32_t at = f->first; at < f->first + f->n; at += GROUP) {
+        char name[32];
+        struct stat st;
+        snprintf(name, sizeof name, "group_%05u", at / GROUP);
+        if (fstatat(f->dir, name, &st, 0) == 0 && (uint64_t)st.st_size > most) {
+            most = (uint64_t)st.st_size;
+        }
+    }
+    return most;
+}
+
+/* Batches of two streams of parts, in the fewest cells: no part stays for the next epoch. */
+static int open_parts(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
+                      dlp_error *err) {
+    uint64_t items[64];
+    dlp_parts_desc desc = {.loader = loader_desc(row, placement, f)};
+    desc.parts = (dlp_part_desc){.items = items,
+                                 .max_part_bytes = group_most(f),
+                                 .streams = 2,
+                                 .load = load_part,
+                                 .user = f,
+                                 .workers = {.num_workers = WORKERS, .placement = placement}};
+    for (uint32_t at = 0; at < f->n && desc.parts.n_parts < 64; at += GROUP) {
+        items[desc.parts.n_parts++] = f->n - at < GROUP ? f->n - at : GROUP;
+    }
+    desc.loader.dataset.n_items = 0;
+    desc.loader.dataset.fetch = fetch_from_part;
+    return dlp_parts_open(p, &desc, err);
+}
+
 /* A buffer for each loader, and one for the trainer. */
 static int open_chunks(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
                        dlp_error *err) {
@@ -273,6 +327,7 @@ static const struct row rows[] = {
     {"concurrent", "async", WORKERS, FETCHERS, 1, open_loader, CON, ASYNC, 0},
     {"concurrent", "threadspool", WORKERS, FETCHERS, 1, open_loader, CON, THREADS, POOL_ITEMS},
     {"concurrent", "asyncpool", WORKERS, FETCHERS, 1, open_loader, CON, ASYNC, POOL_ITEMS},
+    {"parts", "seq", WORKERS, 1, GROUP, open_parts, 0, 0, 0},
     {"chunks", "seq", WORKERS, 1, GROUP, open_chunks, 0, 0, 0},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };

@@ -48,18 +48,25 @@ function within(key, low, high,   x) {
     within("bytes_per_s", 1e4, 1e10); within("of_ideal", 0.001, 100)
 }
 END {
-    if (rows < 18 || skipped != rows) { print rows " rows, " skipped " without PyTorch"; bad = 1 }
+    if (rows < 21 || skipped != rows) { print rows " rows, " skipped " without PyTorch"; bad = 1 }
     exit bad
 }' $dir/lines.jsonl || fail 'lines are wrong'
 
 for name in economic_seq_threads_local classic_seq_processes_30ms \
     chunks_seq_threads_local \
-    concurrent_async_threads_local concurrent_threadspool_processes_30ms; do
+    concurrent_async_threads_local concurrent_threadspool_processes_30ms \
+    parts_seq_threads_local parts_seq_processes_30ms; do
     grep -q "topo_$name\"" $dir/lines.jsonl || fail "no line of $name"
     grep -q '</svg>' $dir/timeline_$name.svg || fail "no timeline of $name"
 done
 grep -q 'each has up to 16 items under way' $dir/timeline_concurrent_async_threads_local.svg ||
     fail 'the timeline does not tell how many items each worker has'
+for what in parts chunks; do
+    grep -q "numbers are $what" $dir/timeline_${what}_seq_threads_local.svg ||
+        fail "the timeline of $what does not tell whose numbers these are"
+done
+awk '/>parts-0</ { parts = NR } />fetch-0</ { fetch = NR } END { exit !(parts && parts < fetch) }' \
+    $dir/timeline_parts_seq_threads_local.svg || fail 'part workers are drawn below fetch'
 grep -q '^0 failures' $dir/err || fail "failures: $(cat $dir/err)"
 
 echo 'no picture' >$dir/jpegs/text.jpg
