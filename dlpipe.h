@@ -39,6 +39,7 @@
    >>pipe           WIRING, RUNNING
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
+   >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    >>stats          COUNTERS, TRACE, PICTURES, WORDS
    >>predict        WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
    >>devices        GPUS: CUDA, OPENCL
@@ -57,6 +58,7 @@
    >>impl-fail      FIRST CAUSES
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-chunks    CHUNKS, COUNTED IN ADVANCE
+   >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
    >>impl-dispatch  DEALING TICKETS INTO LANES
    >>impl-claim     CLAIMS AND COMPLETION
@@ -64,10 +66,12 @@
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
    >>impl-flights   SEVERAL ITEMS AT ONCE IN ONE WORKER
    >>impl-collate   BATCHES OUT OF ITEMS
+   >>impl-load      PART QUEUE: WORKERS LOAD PARTS
    >>impl-workers   STEPS, WAITING, THREADS
    >>impl-recover   WHAT A DEAD WORKER HAD
    >>impl-transfer  BATCHES TO THE DEVICE
    >>impl-state     RESUME
+   >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
    >>impl-cut       CHUNKS LOADED, AND CUT INTO VIEWS
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
@@ -76,6 +80,7 @@
    >>impl-devices   GPUS: CUDA, OPENCL
    >>impl-dlpack    TENSORS FOR OTHER LIBRARIES
    >>impl-files     ITEMS OUT OF FILES, MANY AT ONCE
+   >>impl-part-files  PART QUEUE: FILES, DOWNLOADS
    >>impl-public    THE PUBLIC CALLS
    >>impl-pictures  TRACE, TIMELINE, WORDS
    >>licence        MIT
@@ -129,6 +134,8 @@
         |                                                                    v
         +--- credits: free batch slots <--- release <--- next <--- [split] <--- [transfer]
 
+   (Before fetch there may be a part queue: >>parts.)
+
    Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
    workers, their timing, or the number of ranks. Only desc.unordered lets batches of one epoch
    overtake each other; their contents stay the same.
@@ -173,9 +180,9 @@
    * Workers run ahead, so fetch is called for indices behind the end, at most prefetch_factor
      batches of them, and what it does there, or how it fails, does not count.
    * Where any item can be read by its index, take as many workers as you like. A source that can
-     only be read on takes num_workers = 1 (or 0), and sees indices rise one by one; but for a
-     retry, a resume, a seek, a new epoch, and a worker process that takes over from a dead one. So
-     fetch compares item->index with its own place, and skips, begins anew, or fails.
+     only be read on takes num_workers = 1 (or 0) and no fetcher, and sees indices rise one by one;
+     but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from one
+     that died. So fetch compares item->index with its own place, and skips, begins anew, or fails.
    * Each rank gives the rows it has: at the end one may have a batch more than another.
    * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error.
 
@@ -186,7 +193,7 @@
      call                                              from              while the pipe runs
      dlp_pipe_open, add_*, link, plan, start           caller            plan only
      dlp_pipe_next, release, next_epoch, state,        caller            yes
-     seek, state_at
+     seek, state_at, set_workers
      dlp_pipe_error, warning, batches_per_epoch        caller            yes
      dlp_pipe_stop                                     any, and signal   yes; from open until close
                                                        handlers
@@ -206,9 +213,11 @@
 
      callback                     runs in
      fetch, load, item and batch  the stage's threads, several at once; inline: the caller's next;
-     maps, collate                fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
+     maps, collate, load (parts)  fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
      async submit, reap           the stage's threads, each for its own worker_state
      locate, decode of files      as fetch; with DLP_FETCH_ASYNC the worker itself, one at a time
+     download (files as parts)    in load, one at a time for each file
+     count (parts)                dlp_pipe_add_parts
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
      batch sampler                the caller (start, next, release, next_epoch, seek), or, if
@@ -233,7 +242,7 @@
 
      when         allocates
      open         the pipe's record; nothing per batch
-     add_*        a copy of affinity
+     add_*        a copy of affinity; 8 bytes for each part
      plan         nothing: the bytes of what start would allocate, line by line
      start        one region (a sealed memfd on Linux, else anonymous memory) with slots, cells,
                   counters and trace rings; the process's own records; device buffers; threads
@@ -287,6 +296,10 @@
      for all, as it does in other loaders; in the economic topology others take its items.
    * Views into chunks come in order, to one caller: no unordered, no consumers in other processes,
      no ragged fields, no collate. Chunks that stay (preload) keep their rows in one order.
+   * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where two
+     streams have a share of it, and each epoch anew, but for parts still in their cells. What load
+     left behind part.bytes is not defined. A part that can't be loaded is tried again in the next
+     epoch. queue_size is held against the worst order that the counts allow, before the start.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
@@ -305,6 +318,10 @@
      in flight a unit is one row, so that each completes by itself.
    * Of many in flight any may have killed its process. Each of them counts one death, and is then
      run alone: so an innocent is never blamed twice. (max_kills of 1 therefore means 2 there.)
+   * A batch is fed only when its parts are loaded, so no item worker ever waits for one, and no
+     part needs a count of its readers: it may go when the batches fed with it have gone. The feeder
+     computes the indices of such a batch (it has the tables anyhow), so workers, in processes too,
+     need nothing but the cell that a row comes from.
    * A map changes its cell in place, and half of a change may have been made. So a retry, and the
      death of a worker process, send a row back to fetch, and a batch to its collate (whose item
      cells are kept until then) or to fetch, unless the map says that it is idempotent.
@@ -1154,6 +1171,8 @@ typedef struct dlp_item {
                             map: as the stage before left it. Fixed-size fields: leave it 0 */
     uint64_t seed;       /* the sampler's seed */
     void *internal;
+    const struct dlp_part *part; /* fetch behind a part queue: the part that has this item, else
+                            NULL */
 } dlp_item;
 
 /* Return a random number for augmenting this item, from (seed, epoch, position) alone: the same
@@ -1174,7 +1193,8 @@ DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, .
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;         /* 1..2^48; not read with stream = 1 */
+    uint64_t n_items;         /* 1..2^48; not read with stream = 1; with a part queue 0: the sum of
+                                 its counts */
     const dlp_field *fields;  /* [n_fields] copied */
     uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
     uint32_t fills_rows;      /* 0: each row is zeroed before fetch, which costs a memset of it.
@@ -1243,7 +1263,8 @@ enum {
     DLP_ORDER_REPLACEMENT,  /* uniform with replacement */
     DLP_ORDER_WEIGHTED,     /* with replacement, by integer weights */
     DLP_ORDER_FUNCTION,     /* the user's pure function of (epoch, position) */
-    DLP_ORDER_BATCHES       /* the user's batch sampler */
+    DLP_ORDER_BATCHES,      /* the user's batch sampler */
+    DLP_ORDER_PARTS         /* that of a part queue, see >>parts */
 };
 
 enum {
@@ -1476,6 +1497,12 @@ typedef struct dlp_workers_desc {
     uint64_t stack_bytes;     /* of each thread, under 4 GiB; 0: the system's */
     const char *name;         /* stage name, copied, cut at 31 bytes; NULL: "fetch", "batch", "map";
                                  11 bytes of it show in thread names */
+    int32_t workers_min;      /* 0: 1; at most num_workers; 0 if workers_max is */
+    int32_t workers_max;      /* 0: num_workers for good. Else next adds and retires workers of this
+                                 stage between these two, from num_workers on, by what the last
+                                 moments showed (>>impl-tune, dlp_pipe_explain). Memory, threads or
+                                 processes, and worker_init are for all workers_max from the start;
+                                 those in excess sleep. At most DLP_MAX_WORKERS */
 } dlp_workers_desc;
 
 /* How a worker fetches: one item after the other, or up to in_flight of them at once. */
@@ -1493,11 +1520,11 @@ enum {
    kernel ends later fill buffers of your own. */
 typedef struct dlp_async {
     /* Begin to fetch an item; it stays valid, at its place, until reap gives it back. Returns 0:
-       begun; DLP_FULL: no room now, it will be offered again after a reap; DLP_SKIP or failure: it
-       is over. */
+       begun; DLP_FULL: no room now, it will be offered again after a reap; DLP_SKIP, DLP_END
+       (of a stream) or failure: it is over. */
     int (*submit)(void *user, void *worker_state, dlp_item *item);
-    /* Give back items that are over, done[i] with code[i] (0, DLP_SKIP or failure), 0..max of them.
-       Waits at most timeout_ms for the first (DLP_NOWAIT: not at all). Negative: the source is
+    /* Give back items that are over, done[i] with code[i] (as fetch returns it), 0..max of them. Waits
+       at most timeout_ms for the first (DLP_NOWAIT: not at all). Negative: the source is
        broken, and touches no item any more. */
     int (*reap)(void *user, void *worker_state, dlp_item **done, int *code, int max,
                 int timeout_ms);
@@ -1698,7 +1725,7 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
 
-/* Let a stage pass its work to another. The chain is: sampler, [repeat], fetch, [cache],
+/* Let a stage pass its work to another. The chain is: sampler, [repeat], [parts], fetch, [cache],
    [item maps], batch, [batch maps], [transfer], [split]; what is in brackets may be missing.
    from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
    such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
@@ -1808,6 +1835,13 @@ DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
    DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - caller; also after an error or a stop -
    does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
+
+/* Let a stage work with n workers from now on, whatever the tuner would do. Those above the number
+   finish what they have claimed. Order and bytes are the same.
+   stage: with workers_max set; n: workers_min..workers_max; 0: the tuner decides again - returns
+   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - caller -
+   does not wait or allocate. */
+DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
 
 /* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
    Caller. */
@@ -1995,6 +2029,119 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
 
 
 /* ---------------------------------------------------------------------------------------------
+   >>parts      PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
+   Items that come in parts (shard files, archives, ranges of one file): part workers load the next
+   parts into queue_size cells, while fetch takes items out of those that are there.
+
+     sampler -> [repeat] -> parts -> fetch -> ...
+     order of               load into a  reads
+     parts, items           part cell    item.part
+
+   An epoch's order: the parts in their order, or in a keyed permutation; inside each its items in
+   their order, or in a keyed permutation; and all of it one after another, T items. This is cut
+   into C streams as long as each other to within one item. Row i of a full batch of B rows is the
+   next of stream i / (B / C), the last short batch takes what is left of each stream in turn. So
+   every item comes once, batches mix items of C parts, and a rank of W, where W divides C, reads
+   C / W streams and loads their parts only. A part that lies across the border of two streams
+   is loaded by both. With steps_per_epoch an epoch has that many full batches, on every rank, and a
+   stream that ends before begins again. A batch is fed when all parts that it needs are there:
+   fetch never waits for a part. Parts that are still in their cells are not loaded again. */
+
+/* A part. Valid during the call only. */
+typedef struct dlp_part {
+    uint64_t index;      /* 0..n_parts - 1 */
+    void *data;          /* aligned to 4096; load writes it; fetch may only read it */
+    uint64_t bytes;      /* load: to be set, at most capacity; fetch: as load set it. What lies
+                            behind is not defined */
+    uint64_t capacity;   /* max_part_bytes */
+    uint64_t items;      /* in this part */
+    uint64_t first;      /* dataset index of its first item: the items of all parts before it */
+    uint64_t item;       /* fetch: number of this item in the part, 0.. */
+    uint32_t attempt;    /* load: 0, then 1.. for each retry */
+    uint32_t worker;     /* load: worker number */
+    void *worker_state;  /* load: what worker_init left */
+    void *internal;
+} dlp_part;
+
+/* Say why a load fails: as dlp_item_fail; the error names the part already. */
+DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...);
+
+/* Load a part: write part->data, set part->bytes. user: part_desc.user - returns 0, DLP_SKIP to
+   leave its rows out, or any other value for failure, best by dlp_part_fail - called by all part
+   workers at once; may block; should the worker die, another begins it anew. */
+typedef int (*dlp_part_fn)(void *user, dlp_part *part);
+
+typedef struct dlp_part_desc {
+    uint64_t n_parts;          /* required, 1..2^31 */
+    const uint64_t *items;     /* [n_parts] items in each, 0 or more; copied; NULL: count tells */
+    int (*count)(void *user, uint64_t part, uint64_t *items); /* asked for each part while the stage
+                                  is added; returns 0, or failure: DLP_ERR_CALLBACK */
+    uint64_t manifest_id;      /* the user's number for this list of parts (a hash of names, say),
+                                  part of a state's fingerprint, as the counts are */
+    uint64_t max_part_bytes;   /* required: of the largest part */
+    uint32_t queue_size;       /* part cells, 2..4096; 0: as many as one batch of this rank may
+                                  need, and one more. Fewer than that need is an error of start */
+    uint32_t streams;          /* C, divides batch_size; 0: 1. Part of the order: it stays the same
+                                  when world_size changes */
+    int32_t shuffle_parts;     /* 1: parts in an order of each epoch's own */
+    int32_t shuffle_items;     /* 1: items inside a part, likewise */
+    uint64_t steps_per_epoch;  /* 0: every item once. Else full batches in an epoch */
+    dlp_part_fn load;          /* required */
+    void *user;                /* borrowed until close */
+    dlp_workers_desc workers;  /* the part workers; 0 of them: loaded in next. on_error: RAISE: an
+                                  error of the first batch that needs the part; SHORT: the part's
+                                  rows are left out. dispatch: CLAIM. name NULL: "parts" */
+} dlp_part_desc;
+
+/* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
+   dataset.n_items is 0 or the sum of the counts; DLP_ON_ERROR_REPLACE of fetch takes another item
+   of the same part.
+   desc: copied - returns as dlp_pipe_add_fetch; DLP_ERR_CALLBACK of count - caller - allocates 8
+   bytes a part. */
+DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc);
+
+typedef struct dlp_parts_desc {
+    dlp_part_desc parts;
+    dlp_loader_desc loader;    /* all as there; shuffle: parts and items are shuffled */
+} dlp_parts_desc;
+
+/* Open, wire and start sampler -> repeat -> parts -> fetch -> batch [-> transfer].
+   As dlp_loader_open.
+   Source: the part queue of distributed trainers: a list of files, shuffled and sharded by rank, of
+   which the next is read into a bounded queue while items come from the present one. */
+DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err);
+
+/* A file that is a part, or a range of one. */
+typedef struct dlp_part_file {
+    const char *path;
+    uint64_t offset;
+    uint64_t bytes;            /* 0: to the file's end */
+} dlp_part_file;
+
+/* Files as parts: .load = dlp_part_files_load, .user = &files. */
+typedef struct dlp_part_files {
+    const dlp_part_file *files;/* [n_files] by part index; borrowed until close */
+    uint64_t n_files;
+    const char *dir;           /* the cache, or wherever they are; NULL: paths as they are, else
+                                  dir/path; directories exist already */
+    /* NULL: the files are there. Else called for one that is not: write the whole of it to fd, a
+       new file that gets its name once it is complete and safe on disk. path: of that name -
+       returns 0, or failure, best by dlp_part_fail - by part workers; for one file once at a time,
+       also among processes: others wait for it. */
+    int (*download)(void *user, const dlp_part *part, const char *path, int fd);
+    void *user;
+} dlp_part_files;
+
+/* Read a part from its file, after a download if need be. Errors name the path.
+   What is downloaded has the name path.tmp and a lock (flock) on it, is synced, then renamed. So a
+   file under its own name is whole, and is used; what a process that died has left under the other
+   name has no lock, and whoever wants that file next begins it anew.
+   files: a dlp_part_files; part: as load gets it - returns 0; DLP_ERR_CALLBACK (a system call
+   failed, the file is shorter than the range), DLP_ERR_LENGTH (more bytes than capacity); what
+   download returned - in load only - waits for the disk, the download, the lock. */
+DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
+
+/* ---------------------------------------------------------------------------------------------
    >>stats      COUNTERS, TRACE, PICTURES, WORDS
    All of these may be called by any thread, from start until close is called; they wait for nobody
    and hold up nobody. Numbers are read while others write them: each is right, together they are a
@@ -2006,7 +2153,8 @@ enum {
     DLP_WORKER_BUSY,
     DLP_WORKER_STARVED,
     DLP_WORKER_BLOCKED,
-    DLP_WORKER_EXITED
+    DLP_WORKER_EXITED,
+    DLP_WORKER_PARKED /* above the number that the tuner lets work */
 };
 
 typedef struct dlp_worker_stats {
@@ -2017,7 +2165,8 @@ typedef struct dlp_worker_stats {
     uint64_t bytes;
     uint64_t busy_ns;           /* in callbacks */
     uint64_t starved_ns;        /* waiting for input */
-    uint64_t blocked_ns;        /* waiting for a free cell behind it */
+    uint64_t blocked_ns;        /* waiting for a free cell: all that may be in flight is done here,
+                                   and the caller has not taken it */
     uint64_t cpu_ns;            /* of its thread, 0 if not known */
     uint64_t current_index;     /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
@@ -2031,7 +2180,7 @@ typedef struct dlp_worker_stats {
 typedef struct dlp_stage_stats {
     char name[32];
     int32_t kind;               /* DLP_STAGE_* */
-    int32_t workers;            /* 0: inline */
+    int32_t workers;            /* 0: inline; of a tuned stage those that work now */
     int32_t unit_is_batch;      /* 1: items count batches */
     uint64_t items, bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns;   /* summed over workers */
@@ -2042,7 +2191,25 @@ typedef struct dlp_stage_stats {
     int32_t in_flight;          /* items that each worker may have under way at once; 0: one */
     uint64_t flight_ns;         /* that all items were under way, added up; 0 with in_flight 0.
                                    flight_ns / busy_ns is how many a worker had at once */
+    int32_t workers_min, workers_max; /* 0: not tuned */
+    uint32_t cells, loaded;     /* part queue: its cells, and those with a part that is there */
 } dlp_stage_stats;
+
+enum {
+    DLP_TUNE_BUSY = 1, /* one more: the trainer waited, and all workers of the stage were busy */
+    DLP_TUNE_IDLE,     /* fewer: batches were ready, and workers had nothing to do */
+    DLP_TUNE_CORES,    /* no more, although it is busy: its workers compute, the cores are taken */
+    DLP_TUNE_SET       /* dlp_pipe_set_workers */
+};
+
+/* What became of the number of a stage's workers, and why. */
+typedef struct dlp_tune_note {
+    uint64_t at_ns;             /* since start */
+    int32_t stage, from, to;
+    int32_t reason;             /* DLP_TUNE_* */
+} dlp_tune_note;
+
+#define DLP_TUNE_NOTES 16
 
 enum {
     DLP_STAGE_SAMPLER = 1,
@@ -2053,7 +2220,8 @@ enum {
     DLP_STAGE_MAP_BATCH,
     DLP_STAGE_TRANSFER,
     DLP_STAGE_CACHE,
-    DLP_STAGE_SPLIT
+    DLP_STAGE_SPLIT,
+    DLP_STAGE_PARTS
 };
 
 /* The chunks of a pipe with a split stage, and where their buffers are; without one all is 0. Its
@@ -2096,6 +2264,9 @@ typedef struct dlp_stats {
     uint64_t cache_capacity;    /* of all its cells; 0: there is no cache */
     uint64_t cache_all_bytes;   /* of the cells that all items of the dataset would take */
     dlp_chunk_stats chunks;
+    uint64_t tunes;             /* decisions of the tuner; the newest, the oldest of them first: */
+    dlp_tune_note tune[DLP_TUNE_NOTES];
+    uint64_t part_wait_ns;      /* of wait_ns: the part queue was empty */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -3324,7 +3495,9 @@ enum {
     DLPI_DOMAIN_REPLACEMENT,
     DLPI_DOMAIN_ITEM,
     DLPI_DOMAIN_PARAMS,
-    DLPI_DOMAIN_ROWS = 16
+    DLPI_DOMAIN_ROWS = 16,
+    DLPI_DOMAIN_PARTS = 32,
+    DLPI_DOMAIN_PART_ITEMS
 };
 
 static inline uint64_t dlpi_mix(uint64_t z) {
@@ -3736,13 +3909,14 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     uint64_t draws = d->samples_per_epoch;
     bool one_each = d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED;
+    bool listed = d->order == DLP_ORDER_BATCHES || d->order == DLP_ORDER_PARTS;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
         return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 n_items);
-    if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_BATCHES)
+    if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
         return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
-                                (int)DLP_ORDER_BATCHES);
+                                (int)DLP_ORDER_PARTS);
     if (d->threaded < 0 || d->threaded > 1)
         return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
@@ -3754,7 +3928,7 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
     if (draws &&
-        (d->order == DLP_ORDER_BATCHES || (one_each && draws != dlpi_order_domain(d, n_items))))
+        (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
                                 (int)d->order);
@@ -4590,6 +4764,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
    X2     running, flying   worker, around a callback  recovery, of a dead worker (X2)
+   A1     sbell.active      caller, in next            workers (A1), see >>impl-tune
    B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
 
    Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and
@@ -4631,7 +4806,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 enum { DLPI_REC_CTL = 1, DLPI_REC_WORKERS, DLPI_REC_SLOTS, DLPI_REC_CELLS, DLPI_REC_ITEM_CELLS,
        DLPI_REC_TRACE, DLPI_REC_TABLE, DLPI_REC_ORDER, DLPI_REC_LANES, DLPI_REC_PIPE,
        DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE,
-       DLPI_REC_CACHE, DLPI_REC_COUNT };
+       DLPI_REC_CACHE, DLPI_REC_PARTS, DLPI_REC_PART_CELLS, DLPI_REC_COUNT };
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -4678,6 +4853,7 @@ typedef struct dlpi_stage_rec {
     uint64_t sst_offset;    /* in a slot */
     uint64_t lanes_offset, lane_bytes, lane_cap;
     int32_t in_flight, pad0;
+    int32_t active, workers_min; /* workers_min 0: not tuned */
 } dlpi_stage_rec;
 
 /* A field of the batches. */
@@ -4743,13 +4919,19 @@ typedef struct dlpi_ctl {
     uint32_t pad4;
     uint64_t restarts;  /* of worker processes; supervisor */
     uint64_t views;     /* delivered, where a batch is a view into a chunk; caller */
+    uint64_t tunes;     /* caller */
+    dlp_tune_note tune[DLP_TUNE_NOTES];
+    uint64_t part_wait_ns; /* part queue: the caller waited for a part; caller */
+    uint64_t part_loads;   /* Q2 loads that ended; part workers */
+    uint32_t part_missing; /* feeder: 1: a part is missing, and no batch is on its way */
+    uint32_t pad5;
 } dlpi_ctl;
 
 typedef struct dlpi_sbell { /* one for each stage */
     uint64_t rewind; /* R1 counts units freed again */
     uint64_t dealt;  /* B1 counts tickets */
     uint32_t shared; /* 1: sleepers may be in another process than their wakers */
-    uint32_t pad0;
+    uint32_t active; /* A1 workers below this number may claim; caller */
     uint8_t pad[DLPI_LINE - 24];
     dlpi_bell bell[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_sbell;
@@ -4813,10 +4995,24 @@ typedef struct dlpi_fmeta {
     int64_t shape[DLP_MAX_DIMS];
 } dlpi_fmeta;
 
+/* A part cell, in region. The feeder writes it while nobody may load; who loads writes the rest. */
+typedef struct dlpi_pcell {
+    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
+    uint64_t part, first, items, epoch;
+    uint64_t bytes;
+    uint64_t due_ns;   /* a failed load is tried again then */
+    uint32_t rec;      /* tries, workers killed: as a row's */
+    uint32_t killed_by;
+    dlp_error error;   /* of a load that failed */
+    uint8_t pad[(DLPI_LINE << 2) - 64 - sizeof(dlp_error)];
+} dlpi_pcell;
+
+_Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
-_Static_assert(sizeof(dlpi_stage_rec) == 112, "region layout");
+_Static_assert(sizeof(dlpi_stage_rec) == 120, "region layout");
+_Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
@@ -4878,9 +5074,12 @@ typedef struct dlpi_stage {
     /* laid out at start */
     int work;          /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
+    int begin, tuned;  /* workers at first (of a view: now); 1: n_workers is workers_max */
     uint64_t sst_offset;         /* in a slot */
     uint32_t lane_base, n_producers; /* lanes [producer][worker], 0: claims only */
     uint64_t lane_cap, lanes_offset, lane_bytes;
+    dlp_part_desc part;
+    uint64_t *part_first; /* [n_parts + 1] items of the parts before each; owned */
 } dlpi_stage;
 
 typedef struct dlpi_parked {
@@ -4911,6 +5110,7 @@ typedef struct dlpi_flight { /* an item of a worker that has several at once: se
     uint64_t since_ns, due_ns;
     uint32_t in;           /* which list it is in */
     struct dlpi_flight *next, *prev;
+    dlp_part part;         /* of a part queue */
 } dlpi_flight;
 
 typedef struct dlpi_flight_list {
@@ -4961,7 +5161,8 @@ typedef struct dlpi_worker {
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns;     /* last clock reading, 0: none since waiting */
     uint64_t wait_ns;     /* since when it waits, 0: it does not */
-    uint64_t cpu_noted_ns;
+    bool blocked;         /* ... for want of free cells, not of input */
+    uint64_t cpu_noted_ns; /* when its CPU time was last noted */
     dlp_trace_event event;
     int n_parked;
     dlpi_parked parked[DLPI_PARK];
@@ -4983,6 +5184,7 @@ typedef struct dlpi_worker {
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     uint64_t view_dealt;  /* a view's: tickets ever put into its lanes */
+    dlp_part part;        /* what fetch, or load, sees */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -5003,6 +5205,37 @@ typedef struct dlpi_place { /* where the feeder is to go on: a checked state */
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
     uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_place;
+
+typedef struct dlpi_part_use { /* what the feeder knows of a part cell */
+    uint64_t part, epoch;      /* whose need gave it its ticket */
+    uint64_t until;            /* epochs from this one on want it loaded anew; UINT64_MAX: none */
+    uint64_t need_epoch, need; /* the last batch known to need it */
+    uint64_t used;             /* batch fed last that needs it, + 1 */
+    uint64_t ticket;           /* 0: never given */
+    bool needed;               /* by that batch; false: by none that is to be fed */
+    dlp_permutation items;     /* of (part, epoch) asked for last */
+} dlpi_part_use;
+
+typedef struct dlpi_part_order { /* the parts of an epoch, in their order */
+    uint64_t epoch;
+    int ready;
+    uint64_t *first; /* [n_parts + 1] items before each */
+    dlp_permutation order;
+} dlpi_part_order;
+
+#define DLPI_PART_HINTS 64u
+
+typedef struct dlpi_parts { /* the feeder's */
+    dlpi_part_order orders[2]; /* of the epoch that is fed, and of the one looked at ahead */
+    dlpi_part_use *use;        /* [part_cells] */
+    uint64_t *tables;          /* of both orders */
+    uint64_t tickets;
+    uint64_t epoch, batch;     /* how far ahead parts are asked for: up to before this batch */
+    uint64_t left;             /* no batch below it will need its parts again */
+    bool stuck;                /* no cell was free, when these were as they are: */
+    uint64_t seen_epoch, seen_batch, seen_left, seen_loads;
+    uint32_t hint[DLPI_PART_HINTS];
+} dlpi_parts;
 
 typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
     uint64_t epoch, in_epoch, position;
@@ -5050,6 +5283,23 @@ typedef struct dlpi_cut {
     uint64_t *index;         /* [n_out][view_rows] */
     dlp_permutation permutation; /* of its rows */
 } dlpi_cut;
+typedef struct dlpi_tuned { /* a stage as the tuner saw it last */
+    uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
+    double share;     /* of its working workers' time that was busy */
+    double cpu_share; /* of busy time, spent on a core */
+    int active, set;  /* 1: by dlp_pipe_set_workers */
+    int cores_said;
+    uint32_t hot, cold, patience; /* looks in a row that asked for more, for fewer; how many it takes */
+    uint64_t changed; /* look of the last change */
+} dlpi_tuned;
+
+typedef struct dlpi_tuner {
+    uint64_t every_ns; /* 0: nothing is tuned */
+    uint64_t due_ns, last_ns, looks;
+    uint64_t wait_from; /* the caller waits since then, 0: it does not */
+    uint64_t waited_ns;
+    dlpi_tuned at[DLP_MAX_STAGES];
+} dlpi_tuner;
 
 /* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
 typedef struct dlpi_shm_calls dlpi_shm_calls;
@@ -5093,6 +5343,11 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher, *xfer, *split;
+    dlpi_stage *parts;                /* or NULL; its workers are no stage of work[] */
+    dlpi_stage *part_end;             /* behind it nobody needs a batch's parts */
+    uint32_t part_cells, view_parts;  /* view_parts: a view's: cells that are loaded */
+    uint64_t part_stride, off_parts, off_part_cells, off_pcell;
+    bool part_waited;                 /* this wait of the caller's was for a part */
     int n_work;
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers, in order; transfer not among them */
     int n_item_work;                  /* the first of them work on items */
@@ -5186,8 +5441,10 @@ struct dlp_pipe {
     dlpi_cut cut;
     uint32_t clock_off;       /* inline: this call is not timed */
     uint64_t inline_ns;       /* inline: what the last call that was timed took */
+    dlpi_tuner tune;
     uint8_t pad1[DLPI_LINE];
     dlpi_feeder feed;
+    dlpi_parts pq;
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word;   /* futex: threads that ended */
 };
@@ -5300,6 +5557,7 @@ static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
    Every sleep ends after 100 ms and looks again. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
+#define DLPI_CPU_NOTE_NS UINT64_C(50000000)
 #define DLPI_FULL_NAP_NS UINT64_C(20000000) /* a worker that has no room for work */
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
@@ -5369,11 +5627,25 @@ static void dlpi_ring_share(dlpi_share *share) {
     dlpi_futex_wake(&share->word, INT_MAX, UINT32_MAX, 1);
 }
 
+/* Wake workers from..to-1 that are parked: they have no bit in the mask. After a store of active. */
+static void dlpi_ring_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
+    while (from < to) {
+        dlpi_bell *bell = &sb->bell[from / 32u];
+        uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
+        for (; from < end; from++) bits |= 1u << from % 32u;
+        DLPI_ADD_SEQ(&bell->word, 1u); /* B1 -> B1 */
+        dlpi_futex_wake(&bell->word, 32, bits, (int)sb->shared);
+    }
+}
+
 static void dlpi_ring_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++) {
         dlpi_stage *st = p->work[i];
         if (st->w.num_workers > 0) dlpi_ring(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
+        if (st->tuned) dlpi_ring_parked(&p->bells[i], 0, (uint32_t)st->n_workers);
     }
+    if (p->parts && p->parts->w.num_workers > 0)
+        dlpi_ring(&p->bells[p->n_work], (uint32_t)p->parts->n_workers, UINT32_MAX);
     dlpi_ring_feeder(p->ctl);
     dlpi_ring_transfer(p->ctl);
     dlpi_ring_caller(p->ctl, UINT64_MAX);
@@ -5393,6 +5665,8 @@ static void dlpi_wake_all(dlp_pipe *p) {
         for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
             dlpi_wake_word(&p->bells[i].bell[g].word);
     }
+    for (int g = 0; p->parts && p->parts->w.num_workers > 0 && g * 32 < p->parts->n_workers; g++)
+        dlpi_wake_word(&p->bells[p->n_work].bell[g].word);
     dlpi_wake_word(&p->ctl->feeder_word);
     dlpi_wake_word(&p->ctl->transfer_word);
     dlpi_wake_word(&p->ctl->caller_word);
@@ -5401,6 +5675,16 @@ static void dlpi_wake_all(dlp_pipe *p) {
 
 static inline void dlpi_bump(uint64_t *counter, uint64_t n) { /* single writer, read by observers */
     DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
+}
+
+/* How many workers of the stage may claim. */
+static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
+    return p->view ? st->begin : (int)DLPI_LOAD_SEQ(&p->bells[st->work].active); /* A1 <- A1 */
+}
+
+/* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */
+static inline bool dlpi_retired(const dlpi_worker *w) {
+    return (uint32_t)w->id >= DLPI_LOAD_SEQ(&w->bell->active); /* A1 <- A1, behind B1 */
 }
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {
@@ -5722,6 +6006,531 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-parts      PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
+   Done by the feeder alone, but for the word of each cell. It computes the indices of a batch as it
+   feeds it, looks ahead for the parts that come next in the order of this rank's rows, and gives
+   each of them a free cell and a ticket. A part stays in its cell while a batch up to the one
+   looked at last needs it, and until all batches fed that need it have left the last stage that
+   could send rows back to fetch.
+
+   cell.state: ticket (39 bits) and what is with it. Tickets only grow.
+
+     CLOSED --feeder: OPEN--> OPEN --worker: a swap, its number--> ... --worker--> LOADED or FAILED
+       ^  ^                    |  ^                                 |                  |
+       |  +--feeder: a swap ---+  +-- failed, or dead: tried again -+                  |
+       +----------------------- feeder: no batch needs it any more --------------------+
+
+   label  atomic            written by                    read by (partner)
+   Q1     cell.state        feeder: OPEN, CLOSED;         part workers before a claim; feeder, who
+                            worker: claim, LOADED,        then reads the part, or shows it to item
+                            FAILED; recovery: OPEN        workers with the batch (P1, T1)
+   Q2     ctl.part_loads    worker, after Q1              feeder (Q2): look again for a free cell
+   B1     bell.mask, word   as everywhere
+
+   Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
+   the word is that of the very ticket that was read, and open: after a cell was given to another
+   part its ticket is another. Fields of the cell are read behind the swap, and the feeder writes
+   them only while the word is CLOSED, which it makes it by a swap that fails if a worker has come
+   first. So while a worker's number stands there nobody but it writes fields or bytes.
+   Why a death costs no part. Nothing but the word tells who loads. A worker that dies before it
+   says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
+   it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
+   LOADED. One that dies behind LOADED has done all but waking, and recovery wakes everybody.
+   Why it can't stand still. When the feeder waits for a free cell for a part of batch k, each cell
+   that is not k's own belongs to batches before k. All parts of those are in cells, so they are
+   loaded and fed, they leave (workers never wait for a part), and their cells come free. So it is
+   enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
+   against queue_size before the start. */
+
+#define DLPI_PART_OPEN UINT32_C(0x1000000)
+#define DLPI_PART_LOADED UINT32_C(0x1000001)
+#define DLPI_PART_FAILED UINT32_C(0x1000002)
+#define DLPI_PART_CLOSED UINT32_C(0)
+
+static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count);
+static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch);
+
+static inline dlpi_pcell *dlpi_pcell_at(const dlp_pipe *p, uint32_t i) {
+    return (dlpi_pcell *)(void *)(p->region + p->off_parts) + i;
+}
+static inline uint8_t *dlpi_part_bytes(const dlp_pipe *p, uint32_t i) {
+    return p->region + p->off_part_cells + (uint64_t)i * p->part_stride;
+}
+/* Which part cell each row of slot s comes from. */
+static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_pcell);
+}
+static inline dlpi_sbell *dlpi_parts_bell(const dlp_pipe *p) { return &p->bells[p->n_work]; }
+
+/* ---- the order ---- */
+
+static inline uint64_t dlpi_parts_items(const dlp_pipe *p) {
+    return p->parts->part_first[p->parts->part.n_parts];
+}
+
+/* Where stream s begins in the epoch's items, one after another: s * T / C. */
+static uint64_t dlpi_stream_first(const dlp_pipe *p, uint64_t s) {
+    uint64_t t = dlpi_parts_items(p), c = p->parts->part.streams;
+    return t / c * s + t % c * s / c;
+}
+
+/* Full batches whose rows are cut evenly among the streams. */
+static uint64_t dlpi_parts_full(const dlp_pipe *p) {
+    uint64_t steps = p->parts->part.steps_per_epoch;
+    return steps ? steps : dlpi_parts_items(p) / p->global_batch;
+}
+
+/* The stream that row r of the last, short batch comes from; what streams before it have left is
+   taken off r. */
+static uint32_t dlpi_rest_stream(const dlp_pipe *p, uint64_t *r) {
+    uint64_t taken = dlpi_parts_full(p) * (p->global_batch / p->parts->part.streams);
+    uint64_t low = 0, high = p->parts->part.streams; /* rests of streams below low are at most r */
+    while (high - low > 1) {
+        uint64_t mid = low + (high - low) / 2;
+        if (dlpi_stream_first(p, mid) - mid * taken <= *r) low = mid;
+        else high = mid;
+    }
+    *r -= dlpi_stream_first(p, low) - low * taken;
+    return (uint32_t)low;
+}
+
+/* A stretch of positions whose items lie in one part, one behind the other before they are
+   shuffled. */
+typedef struct dlpi_piece {
+    uint64_t part, item; /* the first of them in the part's order */
+    uint64_t n;
+    uint64_t steady; /* as many batches behind this one have these rows in the same part */
+} dlpi_piece;
+
+/* Place g of the epoch's items, and how many from it on are one stream's (n, at most that given),
+   for the position at of the epoch. */
+static uint64_t dlpi_parts_place(const dlp_pipe *p, uint64_t at, uint64_t *n, uint64_t *end) {
+    const dlp_part_desc *d = &p->parts->part;
+    uint64_t each = p->global_batch / d->streams, full = dlpi_parts_full(p);
+    uint64_t k = at / p->global_batch, r = at % p->global_batch, s, left, offset;
+    if (k < full) {
+        s = r / each;
+        left = each - r % each;
+        offset = k * each + r % each;
+    } else {
+        s = dlpi_rest_stream(p, &r);
+        offset = full * each + r;
+        left = UINT64_MAX;
+    }
+    *end = dlpi_stream_first(p, s + 1);
+    if (d->steps_per_epoch) offset %= *end - dlpi_stream_first(p, s);
+    offset += dlpi_stream_first(p, s);
+    if (left > *end - offset) left = *end - offset;
+    if (*n > left) *n = left;
+    return offset;
+}
+
+/* The last of the n + 1 sums that is not above g. */
+static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
+    uint64_t low = 0, high = n;
+    while (high - low > 1) {
+        uint64_t mid = low + (high - low) / 2;
+        if (first[mid] <= g) low = mid;
+        else high = mid;
+    }
+    return low;
+}
+
+/* The parts of an epoch in their order, with the sums of their items. */
+static const dlpi_part_order *dlpi_part_order_of(dlp_pipe *p, uint64_t epoch) {
+    const dlpi_stage *st = p->parts;
+    uint64_t n = st->part.n_parts, sum = 0;
+    dlpi_part_order *o = &p->pq.orders[epoch & 1];
+    if (DLPI_LIKELY(o->ready && o->epoch == epoch)) return o;
+    o->epoch = epoch;
+    o->ready = 1;
+    dlp_permutation_init(&o->order, n,
+                         dlpi_hash_in(DLPI_DOMAIN_PARTS, p->sampler->sampler.seed, 0), epoch);
+    for (uint64_t j = 0; j < n; j++) {
+        uint64_t part = dlp_permutation_at(&o->order, j);
+        o->first[j] = sum;
+        sum += st->part_first[part + 1] - st->part_first[part];
+    }
+    o->first[n] = sum;
+    return o;
+}
+
+/* What position `at` of an epoch is, and as many as n behind it. Past the epoch's last item (a
+   batch that is padded) it begins again. */
+static void dlpi_parts_piece(dlp_pipe *p, uint64_t epoch, uint64_t at, uint64_t n, dlpi_piece *x) {
+    const dlpi_stage *st = p->parts;
+    uint64_t end, j, part_end, g;
+    at %= p->samples;
+    if (n > p->samples - at) n = p->samples - at;
+    g = dlpi_parts_place(p, at, &n, &end);
+    if (st->part.shuffle_parts) {
+        const dlpi_part_order *o = dlpi_part_order_of(p, epoch);
+        j = dlpi_sum_find(o->first, st->part.n_parts, g);
+        x->part = dlp_permutation_at(&o->order, j);
+        x->item = g - o->first[j];
+        part_end = o->first[j + 1];
+    } else {
+        x->part = dlpi_sum_find(st->part_first, st->part.n_parts, g);
+        x->item = g - st->part_first[x->part];
+        part_end = st->part_first[x->part + 1];
+    }
+    if (end > part_end) end = part_end;
+    x->n = n < end - g ? n : end - g;
+    x->steady = (end - g - x->n) / (p->global_batch / st->part.streams);
+}
+
+/* The permutation of a part's items. */
+static const dlp_permutation *dlpi_part_items(const dlp_pipe *p, dlp_permutation *items,
+                                              uint64_t part, uint64_t epoch) {
+    const dlpi_stage *st = p->parts;
+    uint64_t n = st->part_first[part + 1] - st->part_first[part];
+    uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, p->sampler->sampler.seed, part);
+    if (items->n != n || items->seed != seed || items->epoch != epoch)
+        dlp_permutation_init(items, n, seed, epoch);
+    return items;
+}
+
+/* Dataset indices of a piece. */
+static void dlpi_piece_indices(const dlp_pipe *p, dlp_permutation *items, uint64_t epoch,
+                               const dlpi_piece *x, uint64_t *index) {
+    uint64_t first = p->parts->part_first[x->part];
+    if (p->parts->part.shuffle_items)
+        dlp_permutation_block(dlpi_part_items(p, items, x->part, epoch), x->item, (uint32_t)x->n,
+                              index);
+    for (uint64_t i = 0; i < x->n; i++)
+        index[i] = first + (p->parts->part.shuffle_items ? index[i] : x->item + i);
+}
+
+/* A number that differs where counts or manifest_id do. */
+static uint64_t dlpi_parts_manifest(const dlpi_stage *st) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARTS, st->part.manifest_id, st->part.n_parts);
+    return dlpi_order_hash_array(h, st->part_first, st->part.n_parts + 1);
+}
+
+/* Positions of global batch k: how many. */
+static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k) {
+    uint64_t at = k * p->global_batch;
+    bool cut = p->last == DLP_LAST_SHORT && p->samples - at < p->global_batch;
+    return cut ? p->samples - at : p->global_batch;
+}
+
+/* How many whole parts can lie within n items at most: the smallest of them. */
+static uint64_t dlpi_parts_within(const dlpi_stage *st, uint64_t n) {
+    uint64_t low = 0, high = n + 1, count = 0, sum = 0;
+    while (high - low > 1) { /* those of at most low items have no more than n together */
+        uint64_t mid = low + (high - low) / 2, all = 0;
+        for (uint64_t i = 0; i < st->part.n_parts && all <= n; i++) {
+            uint64_t items = st->part_first[i + 1] - st->part_first[i];
+            if (items <= mid) all += items;
+        }
+        if (all <= n) low = mid;
+        else high = mid;
+    }
+    for (uint64_t i = 0; i < st->part.n_parts; i++) {
+        uint64_t items = st->part_first[i + 1] - st->part_first[i];
+        if (items > 0 && items <= low) sum += items, count++;
+    }
+    return count + (n - sum) / (low + 1);
+}
+
+/* The most parts that batch k can need here, whatever their order: of the rows from each stream the
+   first and the last may lie in parts of their own, and the others fill whole parts. */
+static uint64_t dlpi_parts_need(const dlp_pipe *p, uint64_t k) {
+    uint64_t from, at, most = 0, between = 0, end, parts = 0;
+    bool wraps = p->parts->part.steps_per_epoch != 0; /* a stream may begin again in between */
+    uint32_t count;
+    dlpi_rank_rows(p, dlpi_parts_rows(p, k), &from, &count);
+    at = k * p->global_batch + from;
+    for (uint64_t r = 0; r < count;) {
+        uint64_t n = count - r, pos = (at + r) % p->samples;
+        if (n > p->samples - pos) n = p->samples - pos;
+        dlpi_parts_place(p, pos, &n, &end);
+        most += (n < 2 ? n : 2) * (wraps ? 2 : 1);
+        between += n < 2 ? 0 : n - 2;
+        r += n;
+    }
+    for (uint64_t i = 0; i < p->parts->part.n_parts; i++)
+        parts += p->parts->part_first[i + 1] != p->parts->part_first[i];
+    most += dlpi_parts_within(p->parts, between);
+    if (most > count) most = count;
+    return most < parts ? most : parts;
+}
+
+/* ---- looking ahead ---- */
+
+/* The cell that has the part for this epoch, or will have; part_cells: none. hint: of the place in
+   the batch, where it was the last time. */
+static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, uint32_t place) {
+    uint32_t *hint = &p->pq.hint[place % DLPI_PART_HINTS];
+    for (uint32_t i = 0, c = *hint; i <= p->part_cells; c = i++) {
+        const dlpi_part_use *u = &p->pq.use[c];
+        if (u->ticket == 0 || u->part != part || u->epoch > epoch || u->until <= epoch) continue;
+        *hint = c;
+        return c;
+    }
+    return p->part_cells;
+}
+
+/* A cell whose part no batch needs any more, closed; part_cells: none. epoch, batch: the one to be
+   fed next. */
+static uint32_t dlpi_part_free_cell(dlp_pipe *p, uint64_t epoch, uint64_t batch) {
+    for (uint32_t c = 0; c < p->part_cells; c++) {
+        dlpi_part_use *u = &p->pq.use[c];
+        uint64_t *state = &dlpi_pcell_at(p, c)->state, now = DLPI_LOAD_SEQ(state); /* Q1 <- Q1 */
+        uint32_t low = dlpi_gen_low(now);
+        if (u->ticket == 0) return c;
+        if (u->needed &&
+            (u->need_epoch > epoch || (u->need_epoch == epoch && u->need >= batch)))
+            continue;
+        if (u->used > p->pq.left) continue;
+        if (low == DLPI_PART_LOADED || low == DLPI_PART_FAILED) return c;
+        if (low == DLPI_PART_OPEN && /* an epoch that was left */
+            DLPI_CAS_SEQ(state, &now, dlpi_gen_word(u->ticket, DLPI_PART_CLOSED))) /* Q1 -> Q1 */
+            return c;
+    }
+    return p->part_cells;
+}
+
+/* Have the part loaded into cell c. */
+static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
+    const uint64_t *first = p->parts->part_first;
+    dlpi_part_use *u = &p->pq.use[c];
+    dlpi_pcell *cell = dlpi_pcell_at(p, c);
+    u->part = part;
+    u->epoch = epoch;
+    u->until = UINT64_MAX;
+    u->used = 0;
+    u->ticket = ++p->pq.tickets;
+    cell->part = part;
+    cell->first = first[part];
+    cell->items = first[part + 1] - first[part];
+    cell->epoch = epoch;
+    cell->bytes = 0;
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    cell->rec = 0;
+    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(u->ticket, DLPI_PART_OPEN)); /* Q1 -> Q1, B1 */
+}
+
+/* Cells for all parts of the batch looked at; *fresh counts tickets. Returns how many batches behind
+   it need no other parts, or -1: there is no free cell, or a part is in one since an epoch before,
+   and it is not known yet whether its load fails: then this epoch tries again. */
+static int64_t dlpi_parts_look(dlp_pipe *p, uint64_t epoch, uint64_t batch, uint32_t *fresh) {
+    dlpi_parts *q = &p->pq;
+    uint64_t from, at, steady = UINT64_MAX, full = dlpi_parts_full(p);
+    uint32_t count, place = 0;
+    dlpi_rank_rows(p, dlpi_parts_rows(p, q->batch), &from, &count);
+    at = q->batch * p->global_batch + from;
+    for (uint64_t r = 0; r < count; place++) {
+        dlpi_piece x;
+        uint32_t c;
+        dlpi_parts_piece(p, q->epoch, at + r, count - r, &x);
+        c = dlpi_part_find_cell(p, q->epoch, x.part, place);
+        if (c < p->part_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
+            uint32_t low = dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
+            if (low == DLPI_PART_FAILED) q->use[c].until = q->epoch;
+            if (low == DLPI_PART_FAILED) c = p->part_cells;
+            else if (low != DLPI_PART_LOADED) return -1; /* who knows? */
+        }
+        if (c == p->part_cells) {
+            if ((c = dlpi_part_free_cell(p, epoch, batch)) == p->part_cells) return -1;
+            dlpi_part_issue(p, c, q->epoch, x.part);
+            ++*fresh;
+        }
+        q->use[c].needed = true;
+        q->use[c].need_epoch = q->epoch;
+        q->use[c].need = q->batch;
+        if (x.steady < steady) steady = x.steady;
+        r += x.n;
+    }
+    if (q->batch >= full || count == 0) return 0;
+    if (steady > full - 1 - q->batch) steady = full - 1 - q->batch;
+    for (uint32_t c = 0; c < p->part_cells && steady > 0; c++)
+        if (q->use[c].need_epoch == q->epoch && q->use[c].need == q->batch)
+            q->use[c].need += steady;
+    return (int64_t)steady;
+}
+
+/* The feeder goes on at another place: what was asked for beyond it is needed no more. */
+static void dlpi_parts_goto(dlp_pipe *p, uint64_t epoch, uint64_t batch) {
+    p->pq.epoch = epoch;
+    p->pq.batch = batch;
+    p->pq.stuck = false;
+    for (uint32_t c = 0; c < p->part_cells; c++) p->pq.use[c].needed = false;
+}
+
+/* Batches that have left the last stage that may send rows back. */
+static void dlpi_parts_leave(dlp_pipe *p) {
+    dlpi_parts *q = &p->pq;
+    uint64_t base = DLPI_LOAD_SEQ(&p->ctl->base); /* V1 <- V1 */
+    if (q->left < base) q->left = base; /* delivered: their slots may be others' */
+    for (; q->left < p->feed.published; q->left++) {
+        dlpi_sst *sst = dlpi_sst_at(p, dlpi_slot_of(p, q->left), p->part_end);
+        if (!dlpi_ready_past(DLPI_LOAD_ACQ(&sst->ready), q->left)) break; /* Y1 <- Y1 */
+    }
+}
+
+/* Ask for the parts that come next, as far as there are free cells, and at most to the end of the
+   epoch behind the one that is fed. */
+static void dlpi_parts_ahead(dlp_pipe *p) {
+    dlpi_parts *q = &p->pq;
+    uint64_t epoch = p->feed.epoch, batch = p->feed.in_epoch;
+    uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
+    bool left = dlpi_mark_life(cancel) == p->feed.life && epoch < (cancel & DLPI_EPOCH_MASK);
+    uint64_t loads = DLPI_LOAD_ACQ(&p->ctl->part_loads); /* Q2 <- Q2 */
+    uint32_t fresh = 0;
+    if (p->feed.ended) return;
+    if (left) epoch = cancel & DLPI_EPOCH_MASK, batch = 0;
+    if (q->epoch < epoch || (q->epoch == epoch && q->batch < batch))
+        q->epoch = epoch, q->batch = batch;
+    dlpi_parts_leave(p);
+    if (q->stuck && q->seen_epoch == epoch && q->seen_batch == batch && q->seen_left == q->left &&
+        q->seen_loads == loads)
+        return;
+    q->stuck = false;
+    while (!q->stuck && q->epoch <= epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
+        int64_t steady = dlpi_parts_look(p, epoch, batch, &fresh);
+        q->stuck = steady < 0;
+        if (q->stuck) break;
+        q->batch += (uint64_t)steady + 1;
+        if (q->batch < p->batches_per_epoch) continue;
+        q->batch = 0;
+        q->epoch++;
+    }
+    q->seen_epoch = epoch;
+    q->seen_batch = batch;
+    q->seen_left = q->left;
+    q->seen_loads = loads;
+    if (fresh == 0) return;
+    if (p->parts->w.num_workers == 0) dlpi_ring_caller(p->ctl, UINT64_MAX);
+    else dlpi_ring(dlpi_parts_bell(p), (uint32_t)p->parts->n_workers, fresh);
+}
+
+/* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
+   the trainer will wait for it. */
+static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
+    const dlpi_feeder *f = &p->feed;
+    uint64_t from, at;
+    uint32_t count, place = 0;
+    bool there = p->pq.epoch > f->epoch || (p->pq.epoch == f->epoch && p->pq.batch > f->in_epoch);
+    dlpi_rank_rows(p, rows, &from, &count);
+    at = f->position + from;
+    for (uint64_t r = 0; there && r < count; place++) {
+        dlpi_piece x;
+        uint32_t c, low;
+        dlpi_parts_piece(p, f->epoch, at + r, count - r, &x);
+        c = dlpi_part_find_cell(p, f->epoch, x.part, place);
+        low = dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
+        there = low == DLPI_PART_LOADED || low == DLPI_PART_FAILED;
+        r += x.n;
+    }
+    DLPI_STORE_RLX(&p->ctl->part_missing, /* for the caller's books */
+                   !there && f->published == DLPI_LOAD_SEQ(&p->ctl->delivered)); /* V1 <- V1 */
+    return there;
+}
+
+/* A row of a part that can't be loaded, for dlp_pipe_skips. */
+static void dlpi_part_skip_note(dlp_pipe *p, const dlpi_bslot *slot, uint32_t row, uint64_t index,
+                                const dlp_error *e) {
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
+    dlp_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
+    DLPI_STORE_RLX(&k->code, 0);
+    DLPI_STORE_RLX(&k->epoch, slot->epoch);
+    DLPI_STORE_RLX(&k->position, slot->position + row);
+    DLPI_STORE_RLX(&k->index, index);
+    DLPI_STORE_RLX(&k->new_index, UINT64_MAX);
+    DLPI_STORE_RLX(&k->errnum, e->errnum);
+    DLPI_STORE_RLX(&k->stage, p->parts->id);
+    DLPI_STORE_RLX(&k->worker, e->worker);
+    DLPI_STORE_REL(&k->code, e->code ? e->code : DLP_SKIP); /* K1 -> K1: 0 while it is written */
+}
+
+/* Rows [row, row + n) of a part that can't be loaded: left out, or an error of this batch. */
+static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell, uint32_t row,
+                                uint32_t n) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    const dlp_workers_desc *d = &p->parts->w;
+    bool raise = cell->error.code != DLP_SKIP && d->on_error == DLP_ON_ERROR_RAISE;
+    dlp_error e = cell->error;
+    if (cell->error.code != DLP_SKIP && !raise && d->max_skips != 0 &&
+        (d->max_skips == DLP_NONE ||
+         /* K2 <-> K2 */
+         DLPI_ADD_SEQ(&p->ctl->failures, (uint64_t)n) + n > (uint64_t)d->max_skips)) {
+        e.code = DLP_ERR_BUDGET;
+        raise = true;
+    }
+    slot->dirty = 1;
+    for (uint32_t r = row; r < row + n; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+    if (raise) {
+        e.epoch = slot->epoch;
+        e.position = slot->position + row;
+        dlpi_slot_fail(slot, DLPI_NOBODY, &e);
+        return;
+    }
+    for (uint32_t r = row; r < row + n; r++)
+        dlpi_part_skip_note(p, slot, r, dlpi_slot_index(p, s)[r], &e);
+    { /* of these words the feeder is the one writer */
+        uint64_t *left = &p->workers[p->parts->first_worker].wb->left_out;
+        DLPI_STORE_RLX(left, DLPI_LOAD_RLX(left) + n); /* statistics */
+    }
+}
+
+/* The rows of the batch in slot s: their indices, and the cells that they come from. */
+static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t *index = dlpi_slot_index(p, s);
+    uint32_t place = 0;
+    for (uint32_t r = 0; r < slot->count; place++) {
+        dlpi_piece x;
+        uint32_t c, n;
+        const dlpi_pcell *cell;
+        dlpi_parts_piece(p, slot->epoch, slot->position + r, slot->count - r, &x);
+        c = dlpi_part_find_cell(p, slot->epoch, x.part, place);
+        cell = dlpi_pcell_at(p, c);
+        n = (uint32_t)x.n;
+        dlpi_piece_indices(p, &p->pq.use[c].items, slot->epoch, &x, index + r);
+        for (uint32_t i = r; i < r + n; i++) dlpi_slot_pcell(p, s)[i] = c;
+        p->pq.use[c].used = slot->sequence + 1;
+        /* Q1 <- Q1 */
+        if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) == DLPI_PART_FAILED)
+            dlpi_part_rows_fail(p, s, cell, r, n);
+        r += n;
+    }
+}
+
+/* The caller was let wait by a missing part. */
+static inline bool dlpi_parts_missing(const dlp_pipe *p) {
+    return p->parts != NULL && DLPI_LOAD_RLX(&p->ctl->part_missing) != 0; /* for the books */
+}
+
+/* Is this a part worker? It waits for free cells, not for work of a stage before it. */
+static inline bool dlpi_is_parts(const dlpi_worker *w) {
+    return DLPI_UNLIKELY(w->st->kind == DLP_STAGE_PARTS);
+}
+
+/* A row's part, for fetch. */
+static inline void dlpi_item_part(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    uint32_t c = dlpi_slot_pcell(p, s)[row];
+    const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+    w->part.index = cell->part;
+    w->part.data = dlpi_part_bytes(p, c);
+    w->part.bytes = cell->bytes;
+    w->part.items = cell->items;
+    w->part.first = cell->first;
+    w->part.item = w->item.index - cell->first;
+}
+
+/* The k-th item in place of one that failed: of the same part, for no other may be here. */
+static uint64_t dlpi_part_replacement(const dlp_pipe *p, uint32_t s, uint32_t row, uint64_t epoch,
+                                      uint64_t position, uint32_t k) {
+    const dlpi_pcell *cell = dlpi_pcell_at(p, dlpi_slot_pcell(p, s)[row]);
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
+    uint64_t random = dlpi_absorb(dlpi_absorb(h, position), k);
+    return cell->first + dlpi_below(dlpi_range_of(cell->items), random);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SAMPLER: POSITIONS INTO FREE SLOTS
    Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
@@ -5796,10 +6605,11 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t sum = 0, n = 0;
     uint32_t shift = 0;
-    uint32_t at_once = (uint32_t)(st->n_workers < p->cpus ? st->n_workers : p->cpus);
+    int active = dlpi_active(p, st);
+    uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
     if (st->in_flight > 0) return 0; /* a flight is one row, and its claim nothing beside its wait */
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
-    for (int i = 0; i < st->n_workers; i++) {
+    for (int i = 0; i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
     }
@@ -5809,6 +6619,14 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
+}
+
+/* Do items cost another thing than they did? One worker is asked, in turn. */
+static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
+    const dlpi_stage *st = p->work[0];
+    uint64_t was = p->feed.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
+    ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].wb->item_ns); /* a hint */
+    return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
 /* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
@@ -5865,12 +6683,13 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         for (uint64_t r = real; r < count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
         slot->dirty = 1;
     }
+    if (p->parts) dlpi_parts_fill(p, s);
     if (count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
         uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
         DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
     }
-    if (b < 64 || (b & 63) == 0) f->run_shift = dlpi_run_shift(p, count);
+    if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3))) f->run_shift = dlpi_run_shift(p, count);
     DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
     DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
@@ -5945,6 +6764,7 @@ static int dlpi_feed_one(dlp_pipe *p) {
         return dlpi_feed_end(p, rc), rc;
     }
     if (rows != 0) {
+        if (p->parts && !dlpi_parts_there(p, rows)) return 0;
         if ((s = dlpi_feed_free(p)) == DLPI_NO_SLOT) return 0;
         dlpi_feed_slot(p, s, rows);
         f->published++;
@@ -6004,8 +6824,8 @@ static uint64_t dlpi_worker_load(const dlp_pipe *p, const dlpi_stage *st, int wo
 /* Deal unit of batch b to a worker of st; producer: who deals (0 for the feeder). */
 static void dlpi_deal(dlp_pipe *p, dlpi_stage *st, int producer, uint64_t b, uint32_t unit) {
     uint64_t ticket = dlpi_ticket(b, unit), least = UINT64_MAX;
-    int worker = 0;
-    for (int i = 0; i < st->n_workers; i++) {
+    int worker = 0, active = dlpi_active(p, st);
+    for (int i = 0; i < active; i++) {
         uint64_t load = dlpi_worker_load(p, st, i);
         if (load < least) least = load, worker = i;
     }
@@ -6016,6 +6836,10 @@ static void dlpi_deal(dlp_pipe *p, dlpi_stage *st, int producer, uint64_t b, uin
     }
     /* B1: orders the ticket before the look */
     DLPI_ADD_SEQ(&p->bells[st->work].dealt, UINT64_C(1));
+    if (DLPI_UNLIKELY(worker >= dlpi_active(p, st))) { /* retired meanwhile: anybody's */
+        DLPI_ADD_SEQ(&p->bells[st->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+        dlpi_ring(&p->bells[st->work], (uint32_t)st->n_workers, UINT32_MAX);
+    }
     dlpi_ring_worker(&p->bells[st->work], (uint32_t)worker);
 }
 
@@ -6085,6 +6909,7 @@ static int dlpi_feed_goto(dlp_pipe *p, const dlpi_place *to) {
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) return dlpi_feed_restore(p, to);
     f->in_epoch = to->batch;
     f->position = to->batch * p->global_batch;
+    if (p->parts) dlpi_parts_goto(p, to->epoch, to->batch);
     return DLP_OK;
 }
 
@@ -6123,6 +6948,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feed_follow(p);
     if (f->ended) return 0;
     if (p->share && !dlpi_shm->may_feed(p)) return 0;
+    if (p->parts) dlpi_parts_ahead(p);
     if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - DLPI_LOAD_SEQ(&p->ctl->delivered); /* V1 <- V1 */
@@ -6135,6 +6961,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
         if (p->work[0]->n_producers > 0) dlpi_feed_deal(p, before);
         else dlpi_feed_wake(p, f->published - before);
         if (p->world > 1) dlpi_feed_empty(p, before);
+        if (p->parts) dlpi_parts_ahead(p);
     }
     if (f->ended) {
         DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */
@@ -6523,6 +7350,26 @@ static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
     return dlpi_find(w, t);
 }
 
+/* A retired worker leaves its tickets to those who look around. One that is dealt to it later is
+   seen by the dealer to be so: it reads active behind its count of tickets, we the other way. */
+static void dlpi_lanes_leave(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    const dlpi_stage *st = w->st;
+    uint64_t ticket;
+    bool any = false;
+    DLPI_LOAD_SEQ(&w->bell->dealt); /* B1 <- B1: behind our look at active */
+    for (uint32_t i = 0; i < st->n_producers; i++) {
+        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)w->id];
+        while (dlp_spsc_try_pop(rx, &ticket) == DLP_OK) {
+            dlpi_bump(&w->wb->finished, 1);
+            any = true;
+        }
+    }
+    if (!any) return;
+    DLPI_ADD_SEQ(&w->bell->rewind, UINT64_C(1)); /* R1 -> R1 */
+    dlpi_ring(w->bell, (uint32_t)st->n_workers, UINT32_MAX);
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
@@ -6566,6 +7413,13 @@ static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t ce
 }
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
+
+/* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
+static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
+    const uint64_t *index = dlpi_slot_index(p, t->slot);
+    for (uint32_t r = t->row; r < t->end; r++)
+        __builtin_prefetch(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
+}
 
 /* Write the item's row from the cache; false: it is not there. The index is one of the dataset. */
 static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
@@ -6717,9 +7571,10 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
     uint64_t from = w->wait_ns;
     w->wait_ns = 0;
     if (from == 0 || now <= from) return;
-    dlpi_bump(&w->wb->starved_ns, now - from);
+    dlpi_bump(w->blocked ? &w->wb->blocked_ns : &w->wb->starved_ns, now - from);
     if (now - from > 20000)
-        dlpi_trace_add(w, DLP_TRACE_STARVED, from, now, w->event.sequence, w->event.epoch, 0);
+        dlpi_trace_add(w, w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED, from, now,
+                       w->event.sequence, w->event.epoch, 0);
 }
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
@@ -6763,9 +7618,9 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     DLPI_STORE_RLX(&wb->since_ns, now);
-    if (w->started && now - w->cpu_noted_ns > 10000000u) { /* who always has work never waits */
-        dlpi_cpu_note(w);
+    if (w->started && now - w->cpu_noted_ns > DLPI_CPU_NOTE_NS) { /* who never rests, too */
         w->cpu_noted_ns = now;
+        dlpi_cpu_note(w);
     }
 }
 
@@ -6883,7 +7738,8 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
                  "the item and %u replacements for it failed", DLPI_REPLACE_MAX);
         return dlpi_row_raise(w, t, row, code);
     }
-    other = dlpi_order_replacement(&w->order, w->item.epoch, w->item.position, repl);
+    other = p->parts ? dlpi_part_replacement(p, t->slot, row, w->item.epoch, w->item.position, repl)
+                     : dlpi_order_replacement(&w->order, w->item.epoch, w->item.position, repl);
     dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl));
     DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->wb->replaced, 1);
@@ -7020,6 +7876,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (DLPI_UNLIKELY(it->index >= p->fetch->dataset.n_items))
             return dlpi_row_no_item(w, t, row);
         DLPI_STORE_RLX(&w->wb->current_position, it->position);
+        if (it->part != NULL) dlpi_item_part(w, t->slot, row);
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
         DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
         rc = DLPI_UNLIKELY(rec != 0) ? dlpi_rec_verdict(w, t->slot, rec) : 0;
@@ -7080,7 +7937,7 @@ static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
     uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
     uint64_t at = slot->position + t->row;
     uint32_t n = t->end - t->row;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) return;
+    if (p->sampler->sampler.order >= DLP_ORDER_BATCHES) return; /* the feeder wrote them */
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
@@ -7115,8 +7972,10 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
         uint64_t at = (slot->position + r) % p->samples;
         uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]);
         if (already >> r % DLPI_WORD_ROWS & 1u) continue;
-        if (repl > 0) index[r] = dlpi_order_replacement(&w->order, slot->epoch, at, repl);
-        else if (p->sampler->sampler.order != DLP_ORDER_BATCHES)
+        if (repl > 0 && p->parts)
+            index[r] = dlpi_part_replacement(p, t->slot, r, slot->epoch, at, repl);
+        else if (repl > 0) index[r] = dlpi_order_replacement(&w->order, slot->epoch, at, repl);
+        else if (p->sampler->sampler.order < DLP_ORDER_BATCHES)
             dlpi_order_block(&w->order, slot->epoch, at, 1, &index[r]);
     }
 }
@@ -7133,6 +7992,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const uint32_t *rec = dlpi_slot_rec(p, t->slot);
     if (t->plain) dlpi_unit_indices(w, t);
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
+    if (p->cache_cells > 0 && w->st->work == 0 && t->end - t->row > 1) dlpi_cache_ahead(p, t);
     dlpi_item_at(w, t, t->row);
     for (uint32_t r = t->row; r < t->end; r++, dlpi_item_step(w)) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
@@ -7368,6 +8228,12 @@ static void dlpi_flight_point(dlpi_worker *w, dlpi_flight *f, uint32_t rec) {
     f->message[0] = 0;
     f->errnum = 0;
     f->note.drew = 0;
+    if (p->parts) {
+        w->item.index = f->item.index;
+        dlpi_item_part(w, f->slot, f->row);
+        f->part = w->part;
+        f->item.part = &f->part;
+    }
     for (uint32_t i = 0; i < p->items.n; i++) {
         const dlpi_field *d = &p->items.at[i];
         f->data[i] = cell + d->offset + f->row * d->row_bytes;
@@ -7480,7 +8346,7 @@ static void dlpi_flights_oldest(dlpi_worker *w) {
 /* Claim a row, if there is room for one. */
 static bool dlpi_flights_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_flights *fl = w->flights;
-    if (fl->broken || fl->list[DLPI_FLIGHT_FREE].first == NULL ||
+    if (fl->broken || dlpi_retired(w) || fl->list[DLPI_FLIGHT_FREE].first == NULL ||
         fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->n_out >= (uint32_t)w->st->in_flight ||
         (fl->n_out > 0 && fl->alone))
         return false;
@@ -8061,6 +8927,169 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-load       PART QUEUE: WORKERS LOAD PARTS
+   A unit of this stage is a cell with an open ticket, the oldest first (see >>impl-parts). */
+
+/* When an open cell may be tried; 0: now. */
+static inline uint64_t dlpi_part_due(const dlpi_pcell *cell) {
+    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
+}
+
+static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    for (;;) {
+        uint64_t oldest = 0, now = 0, mine;
+        for (uint32_t c = 0; c < p->part_cells; c++) {
+            const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+            uint64_t state = DLPI_LOAD_SEQ(&cell->state), due; /* Q1 <- Q1, B1 */
+            if (dlpi_gen_low(state) != DLPI_PART_OPEN) continue;
+            if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
+            if ((due = dlpi_part_due(cell)) != 0) {
+                if (now == 0) now = dlpi_now_ns();
+                if (due > now) continue;
+            }
+            oldest = state;
+            t->slot = c;
+        }
+        if (oldest == 0) return false;
+        t->b = dlpi_gen(oldest);
+        t->unit = t->row = t->end = 0;
+        t->plain = false;
+        mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+        if (DLPI_CAS_SEQ(&dlpi_pcell_at(p, t->slot)->state, &oldest, mine)) return true; /* Q1 */
+    }
+}
+
+/* ns until a part may be tried again, at most ns. */
+static uint64_t dlpi_parts_due(const dlpi_worker *w, uint64_t ns) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < p->part_cells; c++) {
+        const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+        uint64_t due, now;
+        if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
+        if ((due = dlpi_part_due(cell)) == 0) continue;
+        now = dlpi_now_ns();
+        if (due <= now) return 0;
+        if (due - now < ns) ns = due - now;
+    }
+    return ns;
+}
+
+/* Who killed its workers too often, or held one past its deadline, has failed. */
+static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
+    uint32_t rec = cell->rec;
+    if (rec & DLPI_REC_LATE) {
+        snprintf(w->wb->message, sizeof w->wb->message,
+                 "the load ran past its deadline_ms %d, its worker was killed",
+                 w->st->w.deadline_ms);
+        return DLP_ERR_DEADLINE;
+    }
+    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
+    snprintf(w->wb->message, sizeof w->wb->message,
+             "the loading process died %u times here, the last time by %s", dlpi_rec_kills(rec),
+             dlpi_signal_text(cell->killed_by));
+    return DLP_ERR_KILLED;
+}
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
+    dlp_part *part = &w->part;
+    int rc = dlpi_part_verdict(w, cell);
+    if (rc != 0) return rc;
+    part->index = cell->part;
+    part->data = dlpi_part_bytes(w->p, c);
+    part->bytes = 0;
+    part->capacity = w->st->part.max_part_bytes;
+    part->items = cell->items;
+    part->first = cell->first;
+    part->item = 0;
+    part->attempt = dlpi_rec_tries(cell->rec);
+    part->worker = (uint32_t)w->id;
+    part->worker_state = w->state;
+    part->internal = w;
+    if ((rc = w->st->part.load(w->st->user, part)) != 0) return rc;
+    if (part->bytes <= part->capacity) {
+        cell->bytes = part->bytes;
+        return 0;
+    }
+    snprintf(w->wb->message, sizeof w->wb->message,
+             "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part->bytes,
+             part->capacity);
+    return DLP_ERR_LENGTH;
+}
+
+static void dlpi_part_error(const dlpi_worker *w, dlpi_pcell *cell, int code) {
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    if (code == DLP_SKIP) e.code = DLP_SKIP;
+    cell->error = e;
+    snprintf(cell->error.message, sizeof e.message, "part %" PRIu64 ": %.220s", cell->part,
+             e.message);
+}
+
+/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
+static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
+    for (;;) {
+        uint32_t tries = dlpi_rec_tries(cell->rec);
+        int rc;
+        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+        DLPI_STORE_RLX(&w->wb->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        rc = dlpi_part_try(w, c, cell);
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+        if (rc == 0) return DLPI_PART_LOADED;
+        if (rc == DLP_SKIP || rc == DLP_ERR_KILLED || (int)tries >= w->st->w.retries) {
+            dlpi_part_error(w, cell, rc);
+            dlpi_failure_forget(w);
+            return DLPI_PART_FAILED;
+        }
+        dlpi_failure_forget(w);
+        dlpi_bump(&w->wb->retried, 1);
+        cell->rec = dlpi_rec(0, tries + 1, 0);
+        if (dlpi_stopped(w->p)) return DLPI_PART_OPEN;
+        if (w->st->w.retry_backoff_ms == 0) continue;
+        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
+                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
+        return DLPI_PART_OPEN;
+    }
+}
+
+/* Load the part of a cell that is ours, and tell the feeder. */
+static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlp_pipe *p = w->p;
+    dlpi_pcell *cell = dlpi_pcell_at(p, t->slot);
+    uint64_t part = cell->part, epoch = cell->epoch, bytes;
+    uint32_t what;
+    DLPI_STORE_RLX(&w->wb->current, part); /* for observers */
+    what = dlpi_part_tries(w, t->slot, cell);
+    bytes = cell->bytes;
+    if (what == DLPI_PART_LOADED) {
+        dlpi_bump(&w->wb->items, 1);
+        dlpi_bump(&w->wb->bytes, bytes);
+    }
+    dlpi_clock_out(w, part, epoch, 1);
+    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
+    if (what == DLPI_PART_OPEN) return; /* its time comes, and who sleeps first looks at it */
+    DLPI_ADD_SEQ(&p->ctl->part_loads, UINT64_C(1)); /* Q2 -> Q2 */
+    if (p->sampler->sampler.threaded) dlpi_ring_feeder(p->ctl);
+    else dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* What a dead part worker had: its part is loaded by another one. */
+static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < p->part_cells; c++) {
+        dlpi_pcell *cell = dlpi_pcell_at(p, c);
+        uint64_t state = DLPI_LOAD_SEQ(&cell->state); /* Q1 <- Q1 */
+        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
+        if (DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX)) { /* X2 of a dead */
+            cell->killed_by = why->signal;
+            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
+        }
+        DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
    runs is decided elsewhere: dlpi_step is called by the caller for inline stages and by threads. */
@@ -8073,15 +9102,17 @@ static bool dlpi_park_full(const dlpi_worker *w) {
 
 /* Tickets dealt to this worker come first; they are hints, the claim decides. */
 static bool dlpi_worker_find(dlpi_worker *w, dlpi_unit *t) {
+    if (dlpi_is_parts(w)) return dlpi_part_find(w, t);
     if (w->flights != NULL) return dlpi_flights_find(w, t);
-    if (dlpi_park_full(w)) return false;
+    if (dlpi_park_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
     if (w->st->n_producers > 0) return dlpi_lanes_find(w, t);
     return dlpi_find(w, t);
 }
 
 static void dlpi_unit_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_in(w);
-    if (w->flights != NULL) dlpi_flight_take(w, t);
+    if (dlpi_is_parts(w)) dlpi_part_run(w, t);
+    else if (w->flights != NULL) dlpi_flight_take(w, t);
     else if (dlpi_is_item_stage(w->p, w->st)) dlpi_unit_items(w, t);
     else dlpi_unit_batch(w, t);
 }
@@ -8101,6 +9132,7 @@ static bool dlpi_step(dlpi_worker *w) {
 static uint64_t dlpi_park_due(const dlpi_worker *w) {
     uint64_t least = DLPI_SLEEP_NS, now;
     if (w->flights != NULL) return dlpi_flights_due(w->flights, least);
+    if (dlpi_is_parts(w)) return dlpi_parts_due(w, least);
     if (w->n_parked == 0) return least;
     now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
@@ -8116,6 +9148,13 @@ static bool dlpi_parks_any(const dlpi_worker *w) {
            (w->flights != NULL && w->flights->list[DLPI_FLIGHT_PARKED].first != NULL);
 }
 
+/* Retired, and no row waits here for another try? */
+static inline bool dlpi_may_park(const dlpi_worker *w) {
+    return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_parks_any(w) &&
+           (w->flights == NULL || (w->flights->n_out == 0 &&
+                                   w->flights->list[DLPI_FLIGHT_WAITS].first == NULL));
+}
+
 /* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
    others rely on it for ten times as long: many that each look round would cost more than idleness
    may. A set bit says: I can take work now. So it is cleared before work that the last look found,
@@ -8125,9 +9164,11 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_park_due(w);
     dlpi_unit t;
-    bool found = false;
+    bool found = false, rung;
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
-    if (dlpi_park_full(w)) { /* nobody rings: look often whether the pipe stops */
+    if (dlpi_retired(w) && w->st->n_producers > 0) dlpi_lanes_leave(w);
+    if (dlpi_may_park(w)) return;
+    if (dlpi_park_full(w) || dlpi_retired(w)) { /* nobody rings: look often whether the pipe stops */
         if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
         return;
     }
@@ -8135,33 +9176,69 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     if (!dlpi_parks_any(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_worker_find(w, &t);
-        if (!found) dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
+        if (!found && !dlpi_retired(w))
+            dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
     }
     /* B1 */
-    if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 || (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) {
-        if (found && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-            dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
-    }
+    rung = (DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 ||
+           (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0; /* B1 */
+    if (rung && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+        dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
     if (found) dlpi_unit_run(w, &t);
+}
+
+/* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it for
+   work, and a look round each second only. */
+static void dlpi_worker_park(dlpi_worker *w) {
+    dlpi_bell *bell = &w->bell->bell[w->id / 32];
+    dlpi_clock_stop(w);
+    dlpi_trace_flush(w);
+    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_PARKED);
+    dlpi_cpu_note(w);
+    while (!dlpi_stopped(w->p)) {
+        uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the look at active */
+        if (!dlpi_retired(w)) break;
+        if (w->st->n_producers > 0) dlpi_lanes_leave(w);
+        dlpi_futex_wait(&bell->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
+                        (int)w->bell->shared);
+    }
+    w->tail_seen = w->low; /* dlpi_find reads the tail, and does not go through all since then */
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
+}
+
+/* Does this worker wait for the caller, who has not taken the batches that are there? All units that
+   were fed are claimed here, and there is no credit to feed more. */
+static bool dlpi_no_credit(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
+    uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
+    if (tail - delivered < p->prefetch) return false;
+    return w->st->n_producers > 0 ? w->st->work == 0 : w->low == tail;
 }
 
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
+    if (dlpi_may_park(w)) {
+        dlpi_worker_park(w);
+        return;
+    }
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
+    w->blocked = dlpi_is_parts(w) || dlpi_no_credit(w);
+    DLPI_STORE_RLX(&w->wb->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
     for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
         if (i < p->spin_rounds) dlpi_pause();
         else sched_yield();
-        if (dlpi_step(w) || dlpi_stopped(p)) goto moved;
+        if (dlpi_step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
     }
     dlpi_cpu_note(w);
     dlpi_trace_flush(w); /* who looks while it sleeps sees all that it did */
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
-        if (w->last_ns != 0 || dlpi_step(w)) break; /* it worked */
+        if (w->last_ns != 0 || dlpi_step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
     }
 moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
@@ -8431,7 +9508,9 @@ static void dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
     dlpi_cache_recover(w);
-    for (uint32_t s = 0; s < p->n_slots; s++) dlpi_recover_slot(w, s, why);
+    if (dlpi_is_parts(w)) dlpi_part_recover(w, why);
+    else
+        for (uint32_t s = 0; s < p->n_slots; s++) dlpi_recover_slot(w, s, why);
     DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);  /* for observers */
@@ -8705,6 +9784,21 @@ static uint64_t dlpi_state_check(const dlpi_state *s) {
     return h;
 }
 
+/* What else the order of a part queue depends on, in the place of a batch sampler's state. */
+static const char *const dlpi_parts_names[] = {"parts (counts, manifest_id)", "streams",
+                                               "steps_per_epoch", "shuffle_parts",
+                                               "shuffle_items"};
+#define DLPI_PARTS_WORDS (sizeof dlpi_parts_names / sizeof *dlpi_parts_names)
+
+static void dlpi_state_parts(const dlp_pipe *p, dlpi_state *s) {
+    const dlp_part_desc *d = &p->parts->part;
+    const uint64_t words[DLPI_PARTS_WORDS] = {dlpi_parts_manifest(p->parts), d->streams,
+                                              d->steps_per_epoch, (uint64_t)d->shuffle_parts,
+                                              (uint64_t)d->shuffle_items};
+    memcpy(s->sampler, words, sizeof words);
+    s->sampler_bytes = sizeof words;
+}
+
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
@@ -8714,6 +9808,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
+    if (p->parts) dlpi_state_parts(p, s);
     if (p->split == NULL) return;
     s->n_items = dlpi_chunk_rows_all(p);
     s->params = dlp_hash(s->params, p->split->split.chunk_rows,
@@ -8759,8 +9854,10 @@ static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
         to->epoch = p->epoch_now;
         to->batch = p->win_base;
         to->position = dlpi_slot_at(p, s)->begins;
-        to->sampler_bytes = 0;
-        memset(to->sampler, 0, sizeof to->sampler);
+        if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
+            to->sampler_bytes = 0;
+            memset(to->sampler, 0, sizeof to->sampler);
+        }
         if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
     }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
@@ -8868,6 +9965,12 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->global_batch != mine.global_batch)
         return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
     if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
+    for (size_t i = 0; p->parts && i < DLPI_PARTS_WORDS; i++) {
+        uint64_t was, is;
+        memcpy(&was, s->sampler + i * 8, 8);
+        memcpy(&is, mine.sampler + i * 8, 8);
+        if (was != is) return dlpi_state_differs(e, dlpi_parts_names[i], was, is);
+    }
     if (s->params != mine.params)
         return dlpi_state_differs(e, p->split ? "params (chunk_rows, shuffle_rows)"
                                               : "params (subset, weights, samples, function_id)",
@@ -8889,6 +9992,164 @@ static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state_books(p, &s);
     dlpi_state_place(p, &s, 0, &to);
     return dlpi_feed_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
+   All workers_max of a stage are there from the start: threads and processes cost memory, which is
+   planned, but no time while they are parked (one wake-up a second each). Starting and ending them
+   live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
+   not below sbell.active (A1) claims nothing more. It finishes what it has claimed, rows that wait
+   for another try included, leaves its tickets to the others, and parks. One writer: the caller.
+
+   The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
+   at the time since the last look:
+     more     the trainer waited (5 % and more of the time) and the stage's workers were busy (85 %),
+              twice in a row, or once if it waited a quarter of the time: one more, or half as many
+              again if it waited half the time. Of several stages the busiest. Not beyond the items
+              in flight, nor, by what its workers burn of the cores, beyond those
+     fewer    the trainer did not wait (2 %) and without one of them the others would have been busy
+              for less than 75 % of the time, `patience` times in a row: one less, or a quarter less
+              if they hardly worked at all
+   What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load
+   one never follows from the other; should a worker be missed soon after it was retired, patience is
+   doubled. What a look saw is from before the change; so each change begins the counts anew. */
+
+#define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
+#define DLPI_TUNE_PATIENCE 3u
+
+static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, int reason,
+                           uint64_t now) {
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t n = DLPI_LOAD_RLX(&ctl->tunes);
+    dlp_tune_note *k = &ctl->tune[n % DLP_TUNE_NOTES];
+    DLPI_STORE_RLX(&k->at_ns, now - ctl->started_ns); /* for people, as what follows */
+    DLPI_STORE_RLX(&k->stage, st->id);
+    DLPI_STORE_RLX(&k->from, from);
+    DLPI_STORE_RLX(&k->to, to);
+    DLPI_STORE_RLX(&k->reason, reason);
+    DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: behind the note */
+}
+
+/* Let n workers of the stage work. */
+static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
+    dlpi_sbell *sb = &p->bells[st->work];
+    dlpi_stage_rec *rec = (dlpi_stage_rec *)(void *)(p->region + p->off_stages) + st->id;
+    dlpi_tuned *t = &p->tune.at[st->work];
+    int from = dlpi_active(p, st);
+    t->hot = t->cold = 0;
+    if (n == from) return;
+    t->cores_said = 0;
+    t->changed = p->tune.looks;
+    DLPI_STORE_SEQ(&sb->active, (uint32_t)n); /* A1 -> A1 */
+    DLPI_STORE_RLX(&rec->active, n);          /* for observers */
+    dlpi_tune_note(p, st, from, n, reason, now);
+    if (n > from) {
+        dlpi_ring_parked(sb, (uint32_t)from, (uint32_t)n);
+    } else { /* a wake-up that a retired one has taken goes to somebody else */
+        for (int k = n; k < from; k++) dlpi_ring_worker(sb, (uint32_t)k);
+        dlpi_ring(sb, (uint32_t)st->n_workers, UINT32_MAX);
+    }
+}
+
+/* How busy the stage was since the last look; a call under way counts up to now. */
+static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tuned *t, uint64_t now,
+                              uint64_t ns) {
+    uint64_t busy = 0, done = 0, cpu = 0;
+    for (int k = 0; k < st->n_workers; k++) {
+        const dlpi_wblock *b = p->workers[st->first_worker + k].wb;
+        uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
+        done += DLPI_LOAD_RLX(&b->busy_ns);
+        cpu += DLPI_LOAD_RLX(&b->cpu_ns);
+        if (DLPI_LOAD_RLX(&b->state) == DLP_WORKER_BUSY && now > since) busy += now - since;
+    }
+    busy += done;
+    t->active = dlpi_active(p, st);
+    t->share = busy > t->busy_ns ? (double)(busy - t->busy_ns) / ((double)ns * t->active) : 0;
+    if (done > t->done_ns && cpu > t->cpu_ns) {
+        double share = (double)(cpu - t->cpu_ns) / (double)(done - t->done_ns);
+        t->cpu_share = (t->cpu_share + (share < 1 ? share : 1)) / 2;
+        t->done_ns = done;
+        t->cpu_ns = cpu;
+    }
+    t->busy_ns = busy;
+}
+
+/* Workers beyond the items (or batches) in flight have nothing to do. */
+static int dlpi_tune_most(const dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t n = dlpi_is_item_stage(p, st) ? (uint64_t)p->prefetch * p->batch_rows : p->prefetch;
+    return n < (uint64_t)st->n_workers ? (int)n : st->n_workers;
+}
+
+/* Would one more worker of stage i compute on a core that another one has? */
+static bool dlpi_tune_no_core(const dlp_pipe *p, int i) {
+    double used = p->tune.at[i].cpu_share;
+    for (int k = 0; k < p->n_work; k++)
+        if (p->work[k]->w.num_workers > 0)
+            used += p->tune.at[k].active * p->tune.at[k].share * p->tune.at[k].cpu_share;
+    return p->tune.at[i].cpu_share > 0.5 && used > p->cpus + 0.25;
+}
+
+static bool dlpi_tune_more(dlp_pipe *p, double waited, uint64_t now) {
+    dlpi_stage *st;
+    dlpi_tuned *t;
+    int best = -1, n;
+    for (int i = 0; i < p->n_work; i++) {
+        t = &p->tune.at[i];
+        t->hot = waited >= 0.05 && t->share >= 0.85 ? t->hot + 1 : 0;
+        if (!p->work[i]->tuned || t->set || t->hot < (waited >= 0.25 ? 1u : 2u)) continue;
+        if (t->active >= dlpi_tune_most(p, p->work[i])) continue;
+        if (best < 0 || t->share > p->tune.at[best].share) best = i;
+    }
+    if (best < 0) return false;
+    st = p->work[best];
+    t = &p->tune.at[best];
+    if (dlpi_tune_no_core(p, best)) {
+        if (!t->cores_said) dlpi_tune_note(p, st, t->active, t->active, DLP_TUNE_CORES, now);
+        t->cores_said = 1;
+        return false;
+    }
+    /* missed soon after it was retired? */
+    if (t->patience > 0 && p->tune.looks - t->changed < 20 && t->patience < 256) t->patience *= 2;
+    n = t->active + (waited >= 0.5 && t->active > 2 ? t->active / 2 : 1);
+    dlpi_tune_set(p, st, n < dlpi_tune_most(p, st) ? n : dlpi_tune_most(p, st), DLP_TUNE_BUSY, now);
+    return true;
+}
+
+static bool dlpi_tune_fewer(dlp_pipe *p, double waited, uint64_t now) {
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        dlpi_tuned *t = &p->tune.at[i];
+        int n = t->active - (t->share < 0.3 && t->active >= 8 ? t->active / 4 : 1);
+        bool idle = waited < 0.02 && n >= st->w.workers_min && t->share * t->active < 0.75 * n;
+        t->cold = st->tuned && !t->set && idle ? t->cold + 1 : 0;
+        if (t->cold == 0) continue;
+        if (t->patience == 0 || p->tune.looks - t->changed > 300) t->patience = DLPI_TUNE_PATIENCE;
+        if (t->cold < t->patience) continue;
+        dlpi_tune_set(p, st, n, DLP_TUNE_IDLE, now);
+        return true;
+    }
+    return false;
+}
+
+static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
+    dlpi_tuner *t = &p->tune;
+    uint64_t ns = now - t->last_ns, waited = DLPI_LOAD_RLX(&p->ctl->wait_ns), before = t->waited_ns;
+    double share;
+    if (t->wait_from != 0 && now > t->wait_from) waited += now - t->wait_from;
+    share = waited > before && ns > 0 ? (double)(waited - before) / (double)ns : 0;
+    t->due_ns = now + t->every_ns;
+    t->waited_ns = waited;
+    t->last_ns = now;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.num_workers > 0)
+            dlpi_tune_measure(p, p->work[i], &t->at[i], now, ns ? ns : 1);
+    if (t->looks++ == 0) return; /* what comes before is the start */
+    if (!dlpi_tune_more(p, share, now)) dlpi_tune_fewer(p, share, now);
+}
+
+static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
+    if (DLPI_UNLIKELY(p->tune.every_ns != 0) && now >= p->tune.due_ns) dlpi_tune_look(p, now);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9016,6 +10277,8 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
         if (st->w.num_workers > 0) continue;
         if (dlpi_step(w)) moved = true;
     }
+    if (p->parts && p->parts->w.num_workers == 0)
+        moved = dlpi_step(&p->workers[p->parts->first_worker]) || moved;
     if (p->xfer && !p->xfer->transfer.threaded)
         moved = dlpi_xfer_step(&p->workers[p->xfer->first_worker]) || moved;
     return moved;
@@ -9064,6 +10327,12 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
 
 static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_procs; }
 
+/* Who loaded a part while we were awake rang for nobody: could it be fed now? */
+static bool dlpi_parts_fed(dlp_pipe *p) {
+    if (p->parts == NULL || p->sampler->sampler.threaded) return false;
+    return dlpi_feed(p, 1) > 0;
+}
+
 /* Sleep until the wanted batch may be there, at most ns. */
 static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
@@ -9075,8 +10344,8 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
             if (due < ns) ns = due;
         }
     DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
-    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_stopped(p) &&
-        DLPI_LOAD_SEQ(&ctl->error_ready) == 0) /* E1 <- E1, behind B1 */
+    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_parts_fed(p) &&
+        !dlpi_stopped(p) && DLPI_LOAD_SEQ(&ctl->error_ready) == 0) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
 }
@@ -9106,7 +10375,9 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
             else dlpi_pause();
             if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
         }
+        if (dlpi_parts_missing(p)) p->part_waited = true;
         now = dlpi_now_ns();
+        dlpi_tune(p, now);
         if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
@@ -9137,9 +10408,12 @@ static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
 }
 
 static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+    bool for_part = p->part_waited;
     p->last_return_ns = to;
+    p->part_waited = false;
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
+    if (for_part) dlpi_bump(&p->ctl->part_wait_ns, to - from);
     dlpi_trace_add(p->trainer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
 }
 
@@ -9150,8 +10424,12 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_feed_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
-        if (p->calls_untimed + 1 >= p->call_clock_every) dlpi_trainer_step(p, dlpi_now_ns());
-        else p->calls_untimed++;
+        if (p->calls_untimed + 1 < p->call_clock_every) {
+            p->calls_untimed++;
+            return rc;
+        }
+        dlpi_trainer_step(p, dlpi_now_ns());
+        dlpi_tune(p, p->last_return_ns);
         return rc;
     }
     if (dlpi_at_work(p) == 0 && timeout_ms == 0 && p->calls_untimed + 1 < p->call_clock_every) {
@@ -9165,10 +10443,13 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_trainer_step(p, from);
     if (timeout_ms > 0) until = from + (uint64_t)timeout_ms * 1000000u;
     if (timeout_ms == DLP_NOWAIT) until = 0;
+    p->tune.wait_from = from;
     if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+    p->tune.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_trainer_waited(p, from, dlpi_now_ns());
+    dlpi_tune(p, p->last_return_ns);
     if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
@@ -9697,7 +10978,8 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 
 /* The order of kinds in a chain. */
 static int dlpi_kind_rank(int kind) {
-    static const int8_t rank[] = {0, 1, 2, 3, 5, 6, 7, 8, 4, 9}; /* a cache comes behind fetch */
+    /* parts come before fetch, a cache behind it */
+    static const int8_t rank[] = {0, 1, 2, 4, 6, 7, 8, 9, 5, 10, 3};
     return rank[kind];
 }
 
@@ -9712,8 +10994,8 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (rank < before || (rank == before && !many))
             return dlpi_bad_graph(p, st->name,
                                   "this stage can't follow the one before it; the order is "
-                                  "sampler, repeat, fetch, cache, item maps, batch, batch maps, "
-                                  "transfer, split");
+                                  "sampler, repeat, parts, fetch, cache, item maps, batch, batch "
+                                  "maps, transfer, split");
         before = rank;
         visited |= 1u << at;
         if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
@@ -9723,6 +11005,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
         if (st->kind == DLP_STAGE_CACHE) p->cache_bytes = st->cache.bytes;
         if (st->kind == DLP_STAGE_SPLIT) p->split = st;
+        if (st->kind == DLP_STAGE_PARTS) p->parts = st;
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
@@ -9756,6 +11039,27 @@ static bool dlpi_all_inline(const dlp_pipe *p) {
            !(p->xfer && p->xfer->transfer.threaded);
 }
 
+/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
+static void dlpi_list_tuned(dlpi_stage *s) {
+    if (s->kind == DLP_STAGE_BATCH || !s->tuned) s->begin = s->w.num_workers;
+    s->tuned = s->w.workers_max > 0;
+    if (s->tuned) s->w.num_workers = s->w.workers_max;
+}
+
+static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
+    DLPI_RANGE(st->w.workers_max, 0, DLP_MAX_WORKERS, "workers_max", "0..1024");
+    DLPI_RANGE(st->w.workers_min, 0, st->w.workers_max, "workers_min",
+               "0..workers_max, 0 without that");
+    if (!st->tuned) return DLP_OK;
+    if (st->w.workers_min == 0) st->w.workers_min = 1;
+    DLPI_RANGE(st->w.dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_LANES, "dispatch",
+               "another than DLP_DISPATCH_BATCHES with workers_max: a batch's worker is fixed there");
+    DLPI_RANGE(st->begin, st->w.workers_min, st->w.workers_max, "num_workers",
+               "workers_min..workers_max (and at least 1)");
+    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
+    return DLP_OK;
+}
+
 /* The stages that have workers, in order. A batch stage is one only if somebody must run it. */
 static int dlpi_list_work(dlp_pipe *p) {
     const dlp_batch_desc *b = &p->batcher->batching;
@@ -9771,13 +11075,69 @@ static int dlpi_list_work(dlp_pipe *p) {
                      (s->kind == DLP_STAGE_BATCH && (b->collate || b->batch_workers > 0));
         if (!works) continue;
         s->work = p->n_work;
+        dlpi_list_tuned(s);
         s->n_workers = s->w.num_workers > 0 ? s->w.num_workers : 1;
         if (s->w.num_workers > 0 && s->w.placement == DLP_PLACE_PROCESSES)
             p->n_procs += s->n_workers;
         p->work[p->n_work++] = s;
         if (s->kind == DLP_STAGE_FETCH || s->kind == DLP_STAGE_MAP_ITEM) p->n_item_work = p->n_work;
     }
+    if (p->parts) {
+        st = p->parts;
+        st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
+        if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES)
+            p->n_procs += st->n_workers;
+    }
     return DLP_OK;
+}
+
+/* What a part queue's numbers must be to each other; the sum of its counts is the dataset's. */
+static int dlpi_parts_sum(dlp_pipe *p) {
+    const dlpi_stage *st = p->parts;
+    dlp_dataset *ds = &p->fetch->dataset;
+    uint64_t items = dlpi_parts_items(p), c = st->part.streams;
+    dlp_error e;
+    if (ds->n_items != 0 && ds->n_items != items) {
+        dlpi_error_set(&e, DLP_ERR_ARG, "dataset.n_items",
+                       "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
+                       items);
+        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
+        return dlpi_pipe_fail(p, &e);
+    }
+    ds->n_items = items;
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
+        return dlpi_bad(p, p->sampler->name, "sampler.subset", "NULL with DLP_ORDER_PARTS, as "
+                        "weights", 1);
+    if (c > p->global_batch || p->global_batch % c != 0) {
+        dlpi_error_set(&e, DLP_ERR_ARG, "streams",
+                       "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
+                       p->global_batch, c);
+        dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+        return dlpi_pipe_fail(p, &e);
+    }
+    if (st->part.steps_per_epoch == 0) return DLP_OK;
+    DLPI_RANGE(items, (int64_t)c, INT64_MAX, "items", "one for each stream with steps_per_epoch");
+    DLPI_RANGE(st->part.steps_per_epoch, 0, (int64_t)(DLPI_MAX_ITEMS / p->global_batch),
+               "steps_per_epoch", "at most 2^48 items in an epoch");
+    return DLP_OK;
+}
+
+/* How many cells the part queue has. */
+static int dlpi_parts_resolve(dlp_pipe *p) {
+    const dlpi_stage *st = p->parts;
+    uint64_t last = p->batches_per_epoch - 1, need = dlpi_parts_need(p, 0), tail;
+    dlp_error e;
+    tail = last > 0 ? dlpi_parts_need(p, last) : need;
+    if (tail > need) need = tail;
+    p->part_stride = (st->part.max_part_bytes + 4095) & ~UINT64_C(4095);
+    p->part_cells = st->part.queue_size;
+    if (p->part_cells == 0 && need < 4096) p->part_cells = need < 1 ? 2 : (uint32_t)need + 1;
+    if (p->part_cells >= need && p->part_cells > 0) return DLP_OK;
+    dlpi_error_set(&e, DLP_ERR_ARG, "queue_size",
+                   "a batch may need %" PRIu64 " parts at once (batch_size, streams, the smallest "
+                   "parts), queue_size is %" PRIu32, need, st->part.queue_size);
+    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+    return dlpi_pipe_fail(p, &e);
 }
 
 /* Rank, batch and epoch arithmetic. */
@@ -9805,6 +11165,12 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
     memset(&e, 0, sizeof e);
     e.worker = -1;
+    if ((p->parts != NULL) != (d->order == DLP_ORDER_PARTS))
+        return dlpi_bad(p, st->name, "sampler.order", "DLP_ORDER_PARTS with a part queue, and only "
+                        "then", d->order);
+    if (p->parts && dlpi_parts_sum(p) != DLP_OK) return p->err.code;
+    if (p->fetch->dataset.n_items == 0)
+        return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
     if (dlpi_order_check(d, p->fetch->dataset.n_items, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, st->name);
         return dlpi_pipe_fail(p, &e);
@@ -9822,6 +11188,9 @@ static int dlpi_check_sizes(dlp_pipe *p) {
         p->batches_per_epoch = UINT64_MAX;
         return DLP_OK;
     }
+
+    if (p->parts && p->parts->part.steps_per_epoch)
+        p->samples = p->parts->part.steps_per_epoch * p->global_batch;
     p->batches_per_epoch = p->samples / p->global_batch;
     if (p->last != DLP_LAST_DROP && p->samples % p->global_batch != 0) p->batches_per_epoch++;
     if (p->batches_per_epoch == 0) {
@@ -9994,7 +11363,9 @@ static int dlpi_resolve(dlp_pipe *p) {
                         (int64_t)p->prefetch);
     if ((rc = dlpi_list_work(p)) != DLP_OK) return rc;
     for (int i = 0; i < p->n_work; i++)
-        if ((rc = dlpi_check_workers(p, p->work[i])) != DLP_OK) return rc;
+        if ((rc = dlpi_check_tuned(p, p->work[i])) != DLP_OK ||
+            (rc = dlpi_check_workers(p, p->work[i])) != DLP_OK)
+            return rc;
     if (p->n_procs > 0 && p->shm == NULL && (rc = dlpi_shm->open(p)) != DLP_OK) return rc;
     if (p->shm && (rc = dlpi_shm->resolve(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_stream(p)) != DLP_OK) return rc;
@@ -10002,6 +11373,11 @@ static int dlpi_resolve(dlp_pipe *p) {
     rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
     if (rc != DLP_OK || (rc = dlpi_check_cache(p)) != DLP_OK) return rc;
     p->staged = p->batcher->collate != NULL;
+    if (p->parts && (rc = dlpi_parts_resolve(p)) != DLP_OK) return rc;
+    p->part_end = p->work[p->n_item_work - 1];
+    for (int i = 0; i < p->n_work && !p->staged; i++) /* a batch half changed is fetched again */
+        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
+            p->part_end = p->work[i];
     p->cell_end = p->batcher;
     for (int i = 0; i < p->n_work; i++) /* a batch that is half changed is collated again */
         if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
@@ -10046,6 +11422,8 @@ static void dlpi_layout_slot(dlp_pipe *p) {
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) at += 2u * (8 + DLP_SAMPLER_STATE_BYTES);
     p->off_rec = at;
     at += 4 * rows;
+    p->off_pcell = at;
+    if (p->parts) at += 4 * rows;
     p->off_valid = at;
     at += rows;
     p->slot_stride = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
@@ -10118,6 +11496,14 @@ static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
     return p->sampler->sampler.order == DLP_ORDER_BATCHES ? p->global_batch * 8 : 8;
 }
 
+/* The feeder's tables of a part queue: sums in the order given (since add), and in those of two
+   epochs; what it knows of the cells. */
+static uint64_t dlpi_part_tables(const dlp_pipe *p) {
+    uint64_t sums = p->parts ? p->parts->part.n_parts + 1 : 0;
+    if (p->parts == NULL) return 0;
+    return sums * (p->parts->part.shuffle_parts ? 24 : 8) + p->part_cells * sizeof(dlpi_part_use);
+}
+
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t buffers = p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
@@ -10125,7 +11511,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     bytes += p->n_out * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
     bytes += dlpi_ones_bytes(p) + (uint64_t)p->ring + dlpi_list_bytes(p);
     if (p->split) bytes += p->n_slots * sizeof *p->cut.refs + p->n_out * dlpi_view_bytes(p);
-    bytes += p->prefetch * sizeof(dlpi_cell_use);
+    bytes += p->prefetch * sizeof(dlpi_cell_use) + dlpi_part_tables(p);
     if (p->fetch->in_flight > 0)
         bytes += (uint64_t)p->fetch->n_workers * sizeof(dlpi_flights) + dlpi_flights_bytes(p);
     bytes += (buffers * p->batches.n + 1) * sizeof(void *) + (buffers + 1) * sizeof(uint32_t);
@@ -10148,13 +11534,19 @@ static void dlpi_layout(dlp_pipe *p) {
         p->xfer->n_workers = 1;
         p->xfer->work = p->n_work;
     }
+    if (p->parts) {
+        p->parts->first_worker = p->n_workers;
+        p->n_workers += p->parts->n_workers;
+        p->parts->work = p->n_work + 1;
+    }
     lanes += (uint32_t)p->n_workers;
     dlpi_layout_lanes(p);
     p->trace_events = (uint32_t)(trace / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
     dlpi_layout_slot(p);
     p->off_ctl = dlpi_take_bytes(&at, sizeof(dlpi_ctl), DLPI_LINE);
-    p->off_bells = dlpi_take_bytes(&at, (uint64_t)p->n_work * sizeof(dlpi_sbell), DLPI_LINE);
+    p->off_bells = dlpi_take_bytes(
+        &at, ((uint64_t)p->n_work + (p->parts != NULL)) * sizeof(dlpi_sbell), DLPI_LINE);
     p->off_ring = dlpi_take_bytes(&at, p->ring * sizeof(uint32_t), DLPI_LINE);
     p->off_taken = dlpi_take_bytes(&at, p->ring, DLPI_LINE);
     p->off_pipe = dlpi_take_bytes(&at, sizeof(dlpi_pipe_rec), DLPI_LINE);
@@ -10176,6 +11568,8 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_cache = dlpi_take_bytes(&at, p->cache_cells * p->cache_cell_bytes, 4096);
     p->resident_bytes = p->chunks.preload ? dlpi_chunk_count(p) * 8 : 0;
     p->off_resident = dlpi_take_bytes(&at, p->resident_bytes, DLPI_LINE);
+    p->off_parts = dlpi_take_bytes(&at, p->part_cells * sizeof(dlpi_pcell), DLPI_LINE);
+    p->off_part_cells = dlpi_take_bytes(&at, p->part_cells * p->part_stride, 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
@@ -10222,17 +11616,20 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
                   (uint64_t)p->trace_events * sizeof(dlp_trace_event));
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1,
                   dlpi_wblock_stride() + sizeof(dlpi_worker));
+    dlpi_plan_add(plan, "part cells", p->part_cells, p->part_stride);
+    dlpi_plan_add(plan, "part cells: records", p->part_cells, sizeof(dlpi_pcell));
     if (p->fetch->in_flight > 0)
         dlpi_plan_add(plan, "items in flight, and parked",
                       (uint64_t)p->fetch->n_workers * dlpi_flights_each(p), dlpi_flight_bytes(p));
     named = plan->total_bytes - dlpi_flights_bytes(p);
+    dlpi_plan_add(plan, "part tables", p->parts != NULL, dlpi_part_tables(p));
     if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
     named -= ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
     if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, p->region_bytes - named);
     dlpi_plan_add(plan, "this process: pipe and views", 1,
                   p->plan_private - ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker) -
-                      dlpi_flights_bytes(p));
+                      dlpi_flights_bytes(p) - dlpi_part_tables(p));
 }
 
 /* ---- start ---- */
@@ -10491,13 +11888,16 @@ static void dlpi_stage_describe(const dlp_pipe *p, const dlpi_stage *st, dlpi_st
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
     r->num_workers = st == p->xfer ? st->transfer.threaded : st->w.num_workers;
-    r->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM;
+    r->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
+                       st->kind != DLP_STAGE_PARTS;
     r->sst_offset = st->sst_offset;
     r->n_producers = st->n_producers;
     r->lanes_offset = st->lanes_offset;
     r->lane_bytes = st->lane_bytes;
     r->lane_cap = st->lane_cap;
     r->in_flight = st->in_flight;
+    r->active = st->tuned ? st->begin : st->n_workers;
+    r->workers_min = st->tuned ? st->w.workers_min : 0;
 }
 
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
@@ -10594,6 +11994,12 @@ static void dlpi_region_init(dlp_pipe *p) {
         dlpi_cache_describe(p, (dlpi_cache_rec *)(void *)(p->region + p->off_cache_rec));
         dlpi_region_record(r, DLPI_REC_CACHE, p->off_cache_rec, sizeof(dlpi_cache_rec), 1);
     }
+
+    if (p->parts) {
+        dlpi_region_record(r, DLPI_REC_PARTS, p->off_parts, sizeof(dlpi_pcell), p->part_cells);
+        dlpi_region_record(r, DLPI_REC_PART_CELLS, p->off_part_cells, p->part_stride,
+                           p->part_cells);
+    }
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
@@ -10620,6 +12026,19 @@ static bool dlpi_flights_alloc(dlp_pipe *p) {
     return p->flights != NULL && p->flight != NULL;
 }
 
+/* What the feeder knows of the part cells; sums of two epochs' parts, where they are shuffled. */
+static bool dlpi_parts_alloc(dlp_pipe *p) {
+    dlpi_parts *q = &p->pq;
+    size_t sums = (size_t)p->parts->part.n_parts + 1;
+    q->use = calloc(p->part_cells, sizeof *q->use);
+    if (!p->parts->part.shuffle_parts) return q->use != NULL;
+    q->tables = calloc(sums, 2 * sizeof *q->tables);
+    if (q->tables == NULL) return false;
+    q->orders[0].first = q->tables;
+    q->orders[1].first = q->tables + sums;
+    return q->use != NULL;
+}
+
 static int dlpi_private_alloc(dlp_pipe *p) {
     size_t lanes = (size_t)p->n_workers + 1;
     uint32_t buffers = p->xfer ? (uint32_t)p->xfer->transfer.device_buffers : 0;
@@ -10635,10 +12054,12 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->dev_slot = calloc((size_t)buffers + 1, sizeof *p->dev_slot);
     p->lane_tx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_tx);
     p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
+    if (p->parts && !dlpi_parts_alloc(p)) goto failed;
     if (p->workers && p->out && p->out_fields && p->ones && p->held &&
         p->taken_by_xfer && p->feed.ahead_index && p->feed.cells && p->dev_data && p->dev_slot &&
         p->lane_tx && p->lane_rx && dlpi_flights_alloc(p) && (p->split == NULL || dlpi_cut_alloc(p)))
         return DLP_OK;
+failed:
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
@@ -10648,7 +12069,7 @@ static void dlpi_private_free(dlp_pipe *p) {
                    p->taken_by_xfer, p->feed.ahead_index, p->feed.cells, p->dev_data,
                    p->dev_slot, p->lane_tx,       p->lane_rx,        p->cut.refs,  p->cut.slot_of,
                    p->cut.after, p->cut.index,    p->flights,        p->flight,    p->flight_mail,
-                   p->flight_threads};
+                   p->flight_threads, p->pq.use,  p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -10706,6 +12127,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.internal = &w->note;
     if (st->in_flight > 0 && p->flights != NULL) dlpi_flights_init(p, w);
     if (st->work < p->n_work) w->bell = &p->bells[st->work];
+    if (st == p->parts) w->bell = dlpi_parts_bell(p);
+    w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     p->region + p->off_table);
 }
@@ -10799,18 +12222,23 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
    away. */
 static void dlpi_wait_rule(dlp_pipe *p) {
+    int begin;
     p->peers = 1;
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.num_workers > 0) p->peers += p->work[i]->n_workers;
+    begin = p->peers;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->tuned) begin -= p->work[i]->n_workers - p->work[i]->begin;
+    if (p->parts && p->parts->w.num_workers > 0) p->peers += p->parts->n_workers;
     if (p->sampler->sampler.threaded) p->peers++;
     if (p->xfer && p->xfer->transfer.threaded) p->peers++;
     p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
     p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
-    if (p->peers - 1 > p->cpus)
+    if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
                   "not when they compute)",
-                  p->peers - 1, p->cpus);
+                  begin - 1, p->cpus);
     if ((uint64_t)p->fetch->w.num_workers > (uint64_t)p->prefetch * p->batch_rows)
         dlpi_warn(p, "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
                   " items in flight: the rest will idle", p->fetch->w.num_workers,
@@ -10829,8 +12257,8 @@ static void dlpi_wait_rule(dlp_pipe *p) {
 
 static int dlpi_start_threads(dlp_pipe *p) {
     int rc = DLP_OK;
-    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) {
-        dlpi_stage *st = p->work[i];
+    for (int i = 0; i < p->n_work + (p->parts != NULL) && rc == DLP_OK; i++) {
+        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
         for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
             if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES) {
@@ -10866,6 +12294,8 @@ static void dlpi_live_workers(dlp_pipe *p) {
         for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
     if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
+    for (int k = 0; p->parts && k < p->parts->n_workers; k++)
+        dlpi_worker_init(p, p->parts, k, p->parts->first_worker + k);
     p->trainer = &p->workers[p->n_workers];
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
@@ -10895,15 +12325,23 @@ static int dlpi_live_init(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
-    for (int i = 0; i < p->n_work; i++) p->bells[i].shared = p->ctl->shared;
+    for (int i = 0; i < p->n_work; i++) {
+        const dlpi_stage *st = p->work[i];
+        p->bells[i].shared = p->ctl->shared;
+        p->bells[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
+    }
+    if (p->parts) {
+        p->bells[p->n_work].shared = p->ctl->shared;
+        p->bells[p->n_work].active = (uint32_t)p->parts->n_workers;
+    }
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items, p->region + p->off_table);
     p->params_hash =
         dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
-    for (int i = 0; i < p->n_work; i++) {
-        dlpi_stage *st = p->work[i];
+    for (int i = 0; i < p->n_work + (p->parts != NULL); i++) {
+        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
         uint64_t deadline = (uint64_t)st->w.deadline_ms * 1000000u;
         if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
             p->deadline_ns = deadline;
@@ -11006,7 +12444,10 @@ static int dlpi_busy(dlp_pipe *p) {
 }
 
 static void dlpi_free(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
+    for (int i = 0; i < p->n_stages; i++) {
+        free(p->stages[i].affinity);
+        free(p->stages[i].part_first);
+    }
     if (p->workers) dlpi_device_stop(p);
     if (p->shm) dlpi_shm->end(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
@@ -11117,6 +12558,16 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
     return 0;
 }
 
+/* Part cells whose part is there. */
+static uint32_t dlpi_parts_loaded(const dlp_pipe *p) {
+    uint32_t n = 0;
+    for (uint32_t c = 0; c < p->part_cells && !p->view; c++) {
+        uint64_t state = DLPI_LOAD_RLX(&dlpi_pcell_at(p, c)->state); /* statistics */
+        n += dlpi_gen_low(state) == DLPI_PART_LOADED;
+    }
+    return p->view ? p->view_parts : n;
+}
+
 static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_stats *out) {
     uint64_t hist[DLPI_HIST], n, most;
     memset(out, 0, sizeof *out);
@@ -11124,7 +12575,17 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
     out->kind = st->kind;
     if (st->work < 0) return;
     out->workers = st == p->xfer ? st->transfer.threaded : st->w.num_workers;
-    out->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM;
+    if (st->tuned) {
+        out->workers = dlpi_active(p, st);
+        out->workers_min = st->w.workers_min;
+        out->workers_max = st->n_workers;
+    }
+    out->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
+                         st->kind != DLP_STAGE_PARTS;
+    if (st->kind == DLP_STAGE_PARTS) {
+        out->cells = p->part_cells;
+        out->loaded = dlpi_parts_loaded(p);
+    }
     out->in_flight = st->in_flight;
     for (int k = 0; k < st->n_workers; k++) {
         const dlpi_worker *w = &p->workers[st->first_worker + k];
@@ -11210,6 +12671,21 @@ static void dlpi_chunk_stats(dlp_pipe *p, dlp_chunk_stats *c) {
     c->device_copying = used < c->device_buffers ? c->device_buffers - used : 0;
 }
 
+static void dlpi_tune_stats(const dlp_pipe *p, dlp_stats *out) {
+    uint64_t n = DLPI_LOAD_ACQ(&p->ctl->tunes); /* A2 <- A2 */
+    uint64_t kept = n < DLP_TUNE_NOTES ? n : DLP_TUNE_NOTES;
+    out->tunes = n;
+    for (uint64_t i = 0; i < kept; i++) {
+        const dlp_tune_note *k = &p->ctl->tune[(n - kept + i) % DLP_TUNE_NOTES];
+        dlp_tune_note *to = &out->tune[i];
+        to->at_ns = DLPI_LOAD_RLX(&k->at_ns); /* statistics, here and below */
+        to->stage = DLPI_LOAD_RLX(&k->stage);
+        to->from = DLPI_LOAD_RLX(&k->from);
+        to->to = DLPI_LOAD_RLX(&k->to);
+        to->reason = DLPI_LOAD_RLX(&k->reason);
+    }
+}
+
 static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_ctl *ctl = p->ctl;
     uint64_t hist[DLPI_HIST], n = 0;
@@ -11220,6 +12696,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->items = DLPI_LOAD_RLX(&ctl->items);
     out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
     out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
+    out->part_wait_ns = DLPI_LOAD_RLX(&ctl->part_wait_ns);
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
@@ -11239,6 +12716,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_ready_stats(p, out);
     dlpi_cache_stats(p, out);
     if (p->split) dlpi_chunk_stats(p, &out->chunks);
+    dlpi_tune_stats(p, out);
 }
 
 static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
@@ -13551,6 +15029,157 @@ DLPDEF int dlp_files_close(dlp_files *f) {
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-part-files PART QUEUE: FILES, DOWNLOADS
+   Who downloads a file holds the lock of its temporary name. After waiting for the lock one looks
+   again: the file may be there by now, and what one has open may have been renamed or removed. A
+   file gets its own name by one rename, after its bytes are on disk; so whoever dies before has
+   left nothing under that name, and the kernel has given back the lock. */
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#define DLPI_PATH_MAX 4096
+
+/* The last bytes of a path, which say more than the first. */
+static const char *dlpi_path_end(const char *path) {
+    size_t n = strlen(path);
+    return n > 150 ? path + n - 150 : path;
+}
+
+static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
+    int errnum = errno;
+    return dlp_part_fail(part, errnum, "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+}
+
+/* The download's own words, with the path before them. */
+static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
+    const dlpi_wblock *wb = ((dlpi_worker *)part->internal)->wb;
+    char text[256];
+    memcpy(text, wb->message, sizeof text);
+    if (text[0] == 0) snprintf(text, sizeof text, "download returned %d", rc);
+    dlp_part_fail(part, wb->message_errno, "%s: %.100s", dlpi_path_end(path), text);
+    return rc;
+}
+
+static bool dlpi_file_is(int fd, const char *path) {
+    struct stat open_one, named;
+    return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
+/* Make a rename last. */
+static int dlpi_directory_sync(const char *path) {
+    char dir[DLPI_PATH_MAX];
+    char *slash;
+    int fd, rc;
+    dlpi_copy_text(dir, sizeof dir, path);
+    slash = strrchr(dir, '/');
+    if (slash == NULL) dlpi_copy_text(dir, sizeof dir, ".");
+    else slash[slash == dir] = 0;
+    fd = open(dir, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    rc = fsync(fd);
+    close(fd);
+    return rc;
+}
+
+/* The temporary file, locked and empty; -1: failed; -2: path is there by now. */
+static int dlpi_download_begin(const dlp_part *part, const char *path, const char *tmp) {
+    for (;;) {
+        int fd = open(tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666), rc;
+        if (fd < 0) return dlpi_file_fail(part, tmp, "open"), -1;
+        while ((rc = flock(fd, LOCK_EX)) != 0 && errno == EINTR) continue;
+        if (rc == 0 && access(path, F_OK) == 0) {
+            if (dlpi_file_is(fd, tmp)) unlink(tmp);
+            close(fd);
+            return -2;
+        }
+        if (rc == 0 && dlpi_file_is(fd, tmp)) {
+            if (ftruncate(fd, 0) == 0) return fd;
+            rc = -1;
+        }
+        if (rc != 0) dlpi_file_fail(part, tmp, "flock or ftruncate");
+        close(fd);
+        if (rc != 0) return -1;
+    }
+}
+
+static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path) {
+    char tmp[DLPI_PATH_MAX];
+    int fd, rc;
+    if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp) {
+        errno = ENAMETOOLONG;
+        return dlpi_file_fail(part, path, "open");
+    }
+    if ((fd = dlpi_download_begin(part, path, tmp)) < 0) return fd == -2 ? 0 : DLP_ERR_CALLBACK;
+    rc = f->download(f->user, part, path, fd);
+    if (rc != 0) rc = dlpi_download_fail(part, path, rc);
+    else if (fsync(fd) != 0) rc = dlpi_file_fail(part, tmp, "fsync");
+    else if (rename(tmp, path) != 0) rc = dlpi_file_fail(part, path, "rename");
+    else if (dlpi_directory_sync(path) != 0) rc = dlpi_file_fail(part, path, "fsync of its directory");
+    if (rc != 0) unlink(tmp); /* while the lock is ours */
+    close(fd);
+    return rc;
+}
+
+/* Bytes [offset, offset + n) of the file, all of them. */
+static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64_t offset,
+                          uint64_t n) {
+    uint8_t *to = part->data;
+    while (n > 0) {
+        ssize_t got = pread(fd, to, n < (1u << 30) ? (size_t)n : 1u << 30, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return dlpi_file_fail(part, path, "read");
+        if (got == 0)
+            return dlp_part_fail(part, 0, "%s: it was cut while it was read", dlpi_path_end(path));
+        to += got;
+        offset += (uint64_t)got;
+        n -= (uint64_t)got;
+    }
+    return 0;
+}
+
+static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, const char *path) {
+    struct stat st;
+    uint64_t size, n = file->bytes;
+    if (fstat(fd, &st) != 0) return dlpi_file_fail(part, path, "fstat");
+    size = (uint64_t)st.st_size;
+    if (file->offset > size || n > size - file->offset)
+        return dlp_part_fail(part, 0, "%s: %" PRIu64 " bytes from %" PRIu64 " on are past its %"
+                             PRIu64, dlpi_path_end(path), n, file->offset, size);
+    if (n == 0) n = size - file->offset;
+    part->bytes = n;
+    if (n <= part->capacity) return dlpi_file_read(part, fd, path, file->offset, n);
+    dlp_part_fail(part, 0, "%s: %" PRIu64 " bytes, max_part_bytes is %" PRIu64,
+                  dlpi_path_end(path), n, part->capacity);
+    return DLP_ERR_LENGTH;
+}
+
+DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
+    const dlp_part_files *f = files;
+    char path[DLPI_PATH_MAX];
+    const char *name;
+    int fd, rc = 0;
+    if (part->index >= f->n_files)
+        return dlp_part_fail(part, 0, "there are %" PRIu64 " files", f->n_files);
+    name = f->files[part->index].path;
+    if (snprintf(path, sizeof path, "%s%s%s", f->dir ? f->dir : "", f->dir ? "/" : "", name) >=
+        (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return dlpi_file_fail(part, name, "open");
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && f->download) {
+        if ((rc = dlpi_download(f, part, path)) != 0) return rc;
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (fd < 0) return dlpi_file_fail(part, path, "open");
+    rc = dlpi_part_read(&f->files[part->index], part, fd, path);
+    close(fd);
+    return rc;
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
 DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, ...) {
@@ -13697,7 +15326,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
         return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
     DLPI_RANGE(desc->dataset->stream, 0, 1, "dataset.stream", "0 or 1");
     if (desc->dataset->stream == 0)
-        DLPI_RANGE(desc->dataset->n_items, 1, INT64_C(1) << 48, "dataset.n_items", "1..2^48");
+        DLPI_RANGE(desc->dataset->n_items, 0, INT64_C(1) << 48, "dataset.n_items", "1..2^48");
     DLPI_RANGE(desc->dataset->n_fields, 1, DLP_MAX_FIELDS, "dataset.n_fields", "1..16");
     DLPI_RANGE(desc->dataset->fills_rows, 0, 1, "dataset.fills_rows", "0 or 1");
     if (desc->dataset->fields == NULL)
@@ -13721,6 +15350,71 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     DLPI_RANGE(desc->bytes, 1, (int64_t)DLPI_CELL_MAX, "cache.bytes", "1..2^46");
     st->cache = *desc;
     return dlpi_added(p, st);
+}
+
+DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    dlpi_note_write(&((const dlpi_worker *)part->internal)->note, errnum, format, args);
+    va_end(args);
+    return DLP_ERR_CALLBACK;
+}
+
+/* Items before each part. */
+static int dlpi_parts_count(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t *first = malloc(((size_t)st->part.n_parts + 1) * sizeof *first), items = 0;
+    int rc = 0;
+    dlp_error e;
+    if (first == NULL) {
+        dlpi_error_set(&e, DLP_ERR_MEMORY, "items", "malloc of the parts' counts failed");
+        e.errnum = ENOMEM;
+        return dlpi_pipe_fail(p, &e);
+    }
+    first[0] = 0;
+    for (uint64_t i = 0; i < st->part.n_parts && rc == 0; i++) {
+        if (st->part.items) items = st->part.items[i];
+        else rc = st->part.count(st->part.user, i, &items);
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "count", "part %" PRIu64 ": count returned %d", i, rc);
+        if (rc == 0 && items > DLPI_MAX_ITEMS - first[i])
+            rc = dlpi_error_set(&e, DLP_ERR_ARG, "items", "part %" PRIu64 " has %" PRIu64 " items, "
+                                "and with it there are more than 2^48", i, items);
+        else if (rc == 0) first[i + 1] = first[i] + items;
+    }
+    st->part.items = NULL;
+    st->part_first = first;
+    if (rc == 0) return DLP_OK;
+    free(first);
+    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+    return dlpi_pipe_fail(p, &e);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
+    dlpi_stage *st;
+    dlp_stage id;
+    int rc;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, DLP_STAGE_PARTS, "parts", &desc->workers)) == NULL)
+        return dlpi_add_refused(p);
+    DLPI_RANGE(desc->n_parts, 1, INT64_C(1) << 31, "n_parts", "1..2^31");
+    DLPI_RANGE(desc->max_part_bytes, 1, (int64_t)DLPI_CELL_MAX, "max_part_bytes", "1..2^46");
+    DLPI_RANGE(desc->queue_size, desc->queue_size ? 2 : 0, 4096, "queue_size", "0, or 2..4096");
+    DLPI_RANGE(desc->streams, 0, 1 << 20, "streams", "0..2^20, a divisor of batch_size");
+    DLPI_RANGE(desc->shuffle_parts, 0, 1, "shuffle_parts", "0 or 1");
+    DLPI_RANGE(desc->shuffle_items, 0, 1, "shuffle_items", "0 or 1");
+    DLPI_RANGE(desc->steps_per_epoch, 0, INT64_C(1) << 48, "steps_per_epoch", "0..2^48");
+    DLPI_RANGE(desc->workers.dispatch, 0, 0, "dispatch", "DLP_DISPATCH_CLAIM for parts");
+    if (desc->workers.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
+    if (desc->load == NULL) return dlpi_bad(p, st->name, "load", "a function", 0);
+    if (desc->items == NULL && desc->count == NULL)
+        return dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
+    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
+    st->part = *desc;
+    if (st->part.streams == 0) st->part.streams = 1;
+    st->user = desc->user;
+    if ((rc = dlpi_parts_count(p, st)) != DLP_OK) return rc;
+    if ((id = dlpi_added(p, st)) < 0) free(st->part_first);
+    return id;
 }
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
@@ -13944,6 +15638,20 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     return DLP_OK;
 }
 
+DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
+    dlpi_stage *st;
+    if (p == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
+    st = &p->stages[stage];
+    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
+    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
+    p->tune.at[st->work].set = n > 0;
+    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
+    return DLP_OK;
+}
+
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
     if (p == NULL || p->view || (dlpi_forked(p) && !p->in_worker)) return;
@@ -14138,14 +15846,17 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     return dlpi_loader_classic(p, l);
 }
 
-static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
+/* parts: of dlp_parts_open, or NULL. */
+static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d, const dlp_part_desc *parts) {
     dlpi_loader l;
-    dlp_stage at[6];
+    dlp_stage at[7];
     int n = 0, rc;
     dlpi_loader_stages(d, &l);
+    if (parts) l.sampler.order = DLP_ORDER_PARTS;
     if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
     at[n++] = dlp_pipe_add_sampler(p, &l.sampler);
     at[n++] = dlp_pipe_add_repeat(p, &l.repeat);
+    if (parts) at[n++] = dlp_pipe_add_parts(p, parts);
     at[n++] = dlp_pipe_add_fetch(p, &l.fetch);
     if (d->cache_bytes > 0) at[n++] = dlp_pipe_add_cache(p, &l.cache);
     at[n++] = dlp_pipe_add_batch(p, &l.batch);
@@ -14156,7 +15867,8 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d) {
     return dlp_pipe_start(p);
 }
 
-DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
+static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, const dlp_part_desc *parts,
+                            dlp_error *err) {
     dlp_pipe *p;
     int rc;
     if (out == NULL || desc == NULL)
@@ -14164,7 +15876,7 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
                               out ? "desc" : "out");
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
     rc = dlpi_loader_check(p, desc);
-    if (rc == DLP_OK) rc = dlpi_loader_wire(p, desc);
+    if (rc == DLP_OK) rc = dlpi_loader_wire(p, desc, parts);
     if (rc != DLP_OK) {
         if (err) *err = p->err;
         dlp_pipe_close(p);
@@ -14351,6 +16063,18 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
     if (desc->result) *desc->result = r;
     if (step < 0) return step;
     return step == DLP_END ? DLP_OK : rc;
+}
+
+DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
+    return dlpi_loader_open(out, desc, NULL, err);
+}
+
+DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err) {
+    dlp_part_desc parts;
+    if (desc == NULL) return dlpi_loader_open(out, NULL, NULL, err);
+    parts = desc->parts;
+    if (desc->loader.shuffle == 1) parts.shuffle_parts = parts.shuffle_items = 1;
+    return dlpi_loader_open(out, &desc->loader, &parts, err);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -15195,6 +16919,10 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
         dlpi_out_print(o, "; without workers, that is where items are fetched");
     }
+    int stage = lanes[0].group;
+    if (s != NULL && stage >= 0 && (uint32_t)stage < s->n_stages && s->stages[stage].in_flight > 1) {
+        dlpi_out_print(o, "; each has up to %d items under way", (int)s->stages[stage].in_flight);
+    }
     if (silent > 0 && n > 1) {
         dlpi_out_print(o, "; %d recorded nothing", silent);
     }
@@ -15362,6 +17090,14 @@ static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
            g->kind == DLP_STAGE_TRANSFER;
 }
 
+/* How many units of its work a stage may have at once. */
+static double dlpi_stage_at_once(const dlp_stats *s, const dlp_stage_stats *g, double rows) {
+    if (g->kind == DLP_STAGE_PARTS) {
+        return g->cells;
+    }
+    return s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
+}
+
 static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     memset(l, 0, sizeof *l);
     l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
@@ -15389,7 +17125,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
             }
             continue;
         }
-        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->units);
+        double most = dlpi_stage_at_once(s, g, l->rows);
         l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
         if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) {
@@ -15416,7 +17152,7 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, caller = l->caller;
     if (g->workers > 0) {
         double now = g->workers, more = l->useful[i] < now ? now : now + 1;
-        double most = s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : l->units);
+        double most = dlpi_stage_at_once(s, g, l->rows);
         v->rate_plus_one = l->rate * more / now;
         dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
     } else {
@@ -15554,6 +17290,9 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                    ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give "
                      "the device register_memory, or raise device_buffers.\n"
                    : "Change: it has one thread: make the sampler's own function cheaper.\n");
+    } else if (w < g->workers_max) {
+        dlpi_text_add(t, "Change: workers are added as they are missed, up to workers_max = %d.\n",
+                      g->workers_max);
     } else if (batches && w >= (int)s->prefetch_factor) {
         dlpi_text_add(t,
                       "Change: raise prefetch_factor above %u, and %s with it: each batch in "
@@ -15630,6 +17369,26 @@ static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_lo
     dlpi_text_add(t, ".\n");
 }
 
+/* Was the part queue empty while the trainer waited? */
+static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->kind != DLP_STAGE_PARTS || (double)s->part_wait_ns < 0.02 * l->ns) {
+            continue;
+        }
+        dlpi_text_add(t,
+                      "Parts: part queue empty: the trainer waits for parts %s %% of the time; "
+                      "workers of '%.31s' load one in %s and are %s %% busy.\n",
+                      dlpi_num_percent((double)s->part_wait_ns / l->ns).s, g->name,
+                      dlpi_num_ns(g->p50_ns).s,
+                      dlpi_num_percent((double)g->busy_ns /
+                                       (l->ns * (g->workers > 0 ? g->workers : 1))).s);
+        dlpi_text_add(t,
+                      "Change: %s parts.workers.num_workers (%d) and queue_size (%u).\n",
+                      g->workers > 0 ? "raise" : "set", g->workers, (unsigned)g->cells);
+    }
+}
+
 /* Figures and facts that hold whatever the limit is. */
 static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s,
@@ -15644,7 +17403,7 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
     dlpi_text_add(t, ".\n");
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        if (g->workers > 0 && g->workers - l->useful[i] >= 1) {
+        if (g->workers > 0 && g->kind != DLP_STAGE_PARTS && g->workers - l->useful[i] >= 1) {
             dlpi_text_add(t,
                           "Idle: %d of the %d workers of '%.31s' never have work: only "
                           "prefetch_factor%s = %s %s are in flight.\n",
@@ -15671,6 +17430,26 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
                           " times, the last of them died by %s; no item is lost.\n",
                           g->name, g->restarts, dlpi_signal_text((uint32_t)g->died_by));
         }
+    }
+}
+
+/* How many workers tuned stages have, and the last decisions. */
+static void dlpi_explain_tune(dlpi_text *t, const dlp_stats *s, int n_stages) {
+    static const char *const why[] = {
+        "", "the trainer waited, its workers were busy", "batches were ready, workers had no work",
+        "busy, but its workers compute and the cores are taken", "set by dlp_pipe_set_workers"};
+    uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
+    for (int i = 0; i < n_stages; i++)
+        if (s->stages[i].workers_max > 0)
+            dlpi_text_add(t, "Workers: %d of '%.31s' at work, of %d to %d; changed %" PRIu64
+                          " times.\n", s->stages[i].workers, s->stages[i].name,
+                          s->stages[i].workers_min, s->stages[i].workers_max, s->tunes);
+    for (uint64_t i = kept > 4 ? kept - 4 : 0; i < kept; i++) {
+        const dlp_tune_note *k = &s->tune[i];
+        if (k->stage < 0 || k->stage >= n_stages || k->reason < 1 || k->reason > DLP_TUNE_SET)
+            continue;
+        dlpi_text_add(t, "Tuned: after %s '%.31s' %d -> %d: %s.\n", dlpi_num_ns(k->at_ns).s,
+                      s->stages[k->stage].name, k->from, k->to, why[k->reason]);
     }
 }
 
@@ -15749,9 +17528,11 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
                       s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
     }
     if (l.rate > 0) {
+        dlpi_explain_parts(&t, s, &l);
         dlpi_explain_rest(&t, s, &l);
     }
     dlpi_explain_errors(&t, s, l.n);
+    dlpi_explain_tune(&t, s, l.n);
     dlpi_explain_cache(&t, s);
     dlpi_explain_chunks(&t, &s->chunks);
     dlpi_explain_memory(&t, s);

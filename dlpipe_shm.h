@@ -738,8 +738,9 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, in
     uint64_t n;
     if (s->id != id || s->kind < 1 || s->kind > 255 || s->work < -1) return false;
     if (s->work < 0) return true;
-    if ((uint32_t)s->work > p->n_work || (*works >> s->work & 1) != 0) return false;
+    if ((uint32_t)s->work > p->n_work + 1 || (*works >> s->work & 1) != 0) return false;
     if (((uint32_t)s->work == p->n_work) != (s->kind == DLP_STAGE_TRANSFER)) return false;
+    if (((uint32_t)s->work == p->n_work + 1) != (s->kind == DLP_STAGE_PARTS)) return false;
     *works |= 1u << s->work;
     if (s->n_workers < 1 || s->n_workers > DLP_MAX_WORKERS || s->first_worker < 0 ||
         (uint32_t)s->first_worker > p->n_workers ||
@@ -796,9 +797,13 @@ static void dlpi_view_wire(dlp_monitor *m) {
         st->first_worker = r->first_worker;
         st->n_workers = r->n_workers;
         st->w.num_workers = st->transfer.threaded = r->num_workers;
+        st->begin = r->n_workers;
+        st->tuned = r->workers_min > 0 && r->workers_min <= r->n_workers;
+        st->w.workers_min = r->workers_min;
         st->n_producers = r->n_producers;
         st->sst_offset = (uint64_t)r->work * sizeof(dlpi_sst);
         if (r->work == p->n_work) p->xfer = st;
+        else if (r->work > p->n_work) p->parts = st;
         else p->work[r->work] = st;
         for (int k = 0; k < st->n_workers; k++) {
             p->workers[st->first_worker + k].st = st;
@@ -903,7 +908,7 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
         if (m->slot_seen[s]++ != 0) continue;
         for (int i = 0; i < p->n_stages; i++) {
             const dlpi_stage *st = &p->stages[i];
-            if (st->work >= 0 &&
+            if (st->work >= 0 && st->work <= p->n_work &&
                 !dlpi_view_read(m, DLPI_REC_SLOTS, s,
                                 m->stages[i].sst_offset + offsetof(dlpi_sst, ready),
                                 &dlpi_sst_at(p, s, st)->ready, 8))
@@ -997,12 +1002,42 @@ static bool dlpi_view_lanes(dlp_monitor *m) {
     return true;
 }
 
+/* How many workers of the tuned stages work now. */
+static bool dlpi_view_tuned(dlp_monitor *m) {
+    for (int i = 0; i < m->view->n_stages; i++) {
+        dlpi_stage *st = &m->view->stages[i];
+        int32_t n;
+        if (st->work < 0 || !st->tuned) continue;
+        if (!dlpi_view_read(m, DLPI_REC_STAGES, (uint64_t)i, offsetof(dlpi_stage_rec, active), &n,
+                            sizeof n))
+            return false;
+        st->begin = n >= 1 && n <= st->n_workers ? n : st->n_workers;
+    }
+    return true;
+}
+
+/* How many part cells there are, and how many are loaded. */
+static bool dlpi_view_parts(dlp_monitor *m) {
+    const dlpi_record *r = &m->rec[DLPI_REC_PARTS];
+    uint64_t state;
+    if (r->type == 0) return true;
+    if (r->stride < sizeof state || r->count > 4096) return false;
+    m->view->part_cells = (uint32_t)r->count;
+    m->view->view_parts = 0;
+    for (uint64_t c = 0; c < r->count; c++) {
+        if (!dlpi_view_read(m, DLPI_REC_PARTS, c, 0, &state, sizeof state)) return false;
+        m->view->view_parts += dlpi_gen_low(state) == DLPI_PART_LOADED;
+    }
+    return true;
+}
+
 /* Copy the numbers. What is torn is read again; what stays so is damaged. */
 static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     dlp_pipe *p = m->view;
     bool ok = false;
     for (int tries = 0; !ok && tries < 4; tries++) ok = dlpi_view_ctl(m);
-    if (!ok || !dlpi_view_lanes(m) || !dlpi_view_workers(m))
+    if (!ok || !dlpi_view_lanes(m) || !dlpi_view_workers(m) || !dlpi_view_tuned(m) ||
+        !dlpi_view_parts(m))
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's counters are damaged");
     p->view_ns = dlpi_now_ns();
     if (p->view_ns < p->ctl->started_ns) p->view_ns = p->ctl->started_ns;
@@ -1302,8 +1337,8 @@ static int dlpi_procs_alloc(dlp_pipe *p) {
     s->fds = calloc((size_t)p->n_procs + 3, sizeof *s->fds);
     if (s->procs == NULL || s->fds == NULL)
         return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of the processes' records failed");
-    for (int i = 0; i < p->n_work; i++) {
-        dlpi_stage *st = p->work[i];
+    for (int i = 0; i < p->n_work + (p->parts != NULL); i++) {
+        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
         if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
         for (int k = 0; k < st->n_workers; k++) s->procs[n++].w = &p->workers[st->first_worker + k];
     }
@@ -1921,8 +1956,8 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
     if (p->d.unordered)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->w.num_workers == 0)
+    for (int i = 0; i < p->n_work + (p->parts != NULL); i++)
+        if ((i < p->n_work ? p->work[i] : p->parts)->w.num_workers == 0)
             return dlpi_shm_fail(
                 p, DLP_ERR_ARG, "shm.share",
                 "stages of a shared pipe need workers: an inline one runs in next only");
@@ -2354,7 +2389,7 @@ static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
 #define DLPI_NAMES 256
 
 enum { DLPI_CB_ITEM, DLPI_CB_BATCH, DLPI_CB_COLLATE, DLPI_CB_INIT, DLPI_CB_EXIT, DLPI_CB_FUNCTION,
-       DLPI_CB_REPLACEMENT, DLPI_CB_SUBMIT, DLPI_CB_REAP, DLPI_CB_COUNT };
+       DLPI_CB_REPLACEMENT, DLPI_CB_SUBMIT, DLPI_CB_REAP, DLPI_CB_LOAD, DLPI_CB_COUNT };
 
 typedef struct dlpi_callback {
     char name[64];
@@ -2410,8 +2445,8 @@ static int dlpi_callback_note(dlp_pipe *p, const dlpi_stage *st, const char *fie
 /* The names of all that runs in worker processes. */
 static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
     int rc = dlpi_callback_note(p, NULL, "shm.init", (dlp_shm_fn)x->desc.init, x->init);
-    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) {
-        const dlpi_stage *st = p->work[i];
+    for (int i = 0; i < p->n_work + (p->parts != NULL) && rc == DLP_OK; i++) {
+        const dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
         char(*names)[64] = x->names[st->id];
         if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
         rc = dlpi_callback_note(p, st, "fetch or item", (dlp_shm_fn)st->item, names[DLPI_CB_ITEM]);
@@ -2420,6 +2455,8 @@ static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
         if (rc == DLP_OK)
             rc = dlpi_callback_note(p, st, "collate", (dlp_shm_fn)st->collate,
                                     names[DLPI_CB_COLLATE]);
+        if (rc == DLP_OK)
+            rc = dlpi_callback_note(p, st, "load", (dlp_shm_fn)st->part.load, names[DLPI_CB_LOAD]);
         if (rc == DLP_OK)
             rc = dlpi_callback_note(p, st, "worker_init", (dlp_shm_fn)st->w.worker_init,
                                     names[DLPI_CB_INIT]);
@@ -2602,6 +2639,7 @@ static void dlpi_exec_stage_point(dlp_pipe *p, int i, const dlpi_exec_spec *x) {
     st->affinity = NULL;
     st->w.affinity = NULL;
     st->sampler.weights = NULL;
+    st->part_first = NULL; /* the feeder's */
     if (st->sampler.subset) {
         const uint8_t *at = (const uint8_t *)x + x->subset_at;
         st->sampler.subset = (const uint64_t *)(const void *)at;
@@ -2616,6 +2654,7 @@ static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
         st->item = (dlp_item_fn)fn[DLPI_CB_ITEM];
         st->batch = (int (*)(void *, dlp_batch *, void *))fn[DLPI_CB_BATCH];
         st->collate = (dlp_collate_fn)fn[DLPI_CB_COLLATE];
+        st->part.load = (dlp_part_fn)fn[DLPI_CB_LOAD];
         st->w.worker_init = (int (*)(void *, int, void **))fn[DLPI_CB_INIT];
         st->w.worker_exit = (void (*)(void *, int, void *))fn[DLPI_CB_EXIT];
         st->sampler.function = (uint64_t(*)(void *, uint64_t, uint64_t))fn[DLPI_CB_FUNCTION];
@@ -2647,6 +2686,8 @@ static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd)
     p->batcher = dlpi_exec_moved(p, x->self, p->batcher);
     p->xfer = dlpi_exec_moved(p, x->self, p->xfer);
     p->split = dlpi_exec_moved(p, x->self, p->split);
+    p->parts = dlpi_exec_moved(p, x->self, p->parts);
+    p->part_end = dlpi_exec_moved(p, x->self, p->part_end);
     p->cell_end = dlpi_exec_moved(p, x->self, p->cell_end);
     for (int i = 0; i < p->n_work; i++) p->work[i] = dlpi_exec_moved(p, x->self, p->work[i]);
     for (int i = 0; i < p->n_stages; i++) dlpi_exec_stage_point(p, i, x);

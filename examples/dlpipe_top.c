@@ -104,8 +104,9 @@ static bool has_workers(const dlp_stage_stats *g) {
 }
 
 static const char *state_name(int32_t state) {
-    static const char *const names[] = {"idle", "starting", "busy", "starved", "blocked", "exited"};
-    return state >= 0 && state < 6 ? names[state] : "?";
+    static const char *const names[] = {"idle",    "starting", "busy",  "starved",
+                                        "blocked", "exited",   "parked"};
+    return state >= 0 && state < 7 ? names[state] : "?";
 }
 
 static const char *owner_state(const watch *w) {

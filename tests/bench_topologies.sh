@@ -48,15 +48,18 @@ function within(key, low, high,   x) {
     within("bytes_per_s", 1e4, 1e10); within("of_ideal", 0.001, 100)
 }
 END {
-    if (rows < 10 || skipped != rows) { print rows " rows, " skipped " without PyTorch"; bad = 1 }
+    if (rows < 18 || skipped != rows) { print rows " rows, " skipped " without PyTorch"; bad = 1 }
     exit bad
 }' $dir/lines.jsonl || fail 'lines are wrong'
 
 for name in economic_seq_threads_local classic_seq_processes_30ms \
-    chunks_seq_threads_local; do
+    chunks_seq_threads_local \
+    concurrent_async_threads_local concurrent_threadspool_processes_30ms; do
     grep -q "topo_$name\"" $dir/lines.jsonl || fail "no line of $name"
     grep -q '</svg>' $dir/timeline_$name.svg || fail "no timeline of $name"
 done
+grep -q 'each has up to 16 items under way' $dir/timeline_concurrent_async_threads_local.svg ||
+    fail 'the timeline does not tell how many items each worker has'
 grep -q '^0 failures' $dir/err || fail "failures: $(cat $dir/err)"
 
 echo 'no picture' >$dir/jpegs/text.jpg

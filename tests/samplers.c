@@ -102,10 +102,10 @@ static void check__one_field_wrong__named(void) {
     dlp_sampler_desc d = desc_of(DLP_ORDER_SHUFFLED);
     refused(&d, 0, "dataset.n_items", "1..2^48");
     refused(&d, TWO(48) + 1, "dataset.n_items", "281474976710657");
-    d.order = 6;
-    refused(&d, ITEMS, "sampler.order", "order is 6");
+    d.order = 7;
+    refused(&d, ITEMS, "sampler.order", "order is 7");
     d.order = -1;
-    refused(&d, ITEMS, "sampler.order", "0..5");
+    refused(&d, ITEMS, "sampler.order", "0..6");
     d = desc_of(DLP_ORDER_SEQUENTIAL);
     d.threaded = 2;
     refused(&d, ITEMS, "sampler.threaded", "2");

@@ -1,4 +1,5 @@
-/* The cache shared by worker processes; and one that dies with a cell half written. */
+/* The cache shared by worker processes; one that dies with a cell half written. Processes that are
+   added, retired and killed while the pipe runs. */
 #include "atomics_hook.h"
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe_shm.h"
@@ -107,6 +108,83 @@ static void shm_cache__monitored__hits_and_room(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+static void tuned(rig *r, int dispatch) {
+    rig_init(r, 203, 8);
+    rig_order(r, DLP_ORDER_SHUFFLED);
+    r->n_item_maps = 1;
+    r->repeat.epochs = DLP_FOREVER;
+    r->pipe.prefetch_factor = 3;
+    r->fetch.workers_max = r->item_map[0].workers.workers_max = 4;
+    shm_processes(r, 2, dispatch);
+}
+
+static void kill_worker(dlp_pipe *p, uint32_t i) {
+    dlp_worker_stats w;
+    CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK && w.process);
+    if (w.pid > 1) kill(w.pid, SIGKILL);
+}
+
+/* Workers come, go and die: parked ones, and those at work. */
+static void shm_tuning__changed_and_killed__same_order_and_bytes(void) {
+    uint64_t seed = 9;
+    for (int dispatch = 0; dispatch < 2; dispatch++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_stats s;
+        uint64_t per, n = (uint64_t)test_share(240, 6000);
+        tuned(&r, dispatch);
+        if (rig_open(&r, &p) != DLP_OK) return;
+        per = rig_batches(&r);
+        for (uint64_t i = 0; i < n; i++) {
+            dlp_batch *b;
+            int rc = dlp_pipe_next(p, &b, 20000);
+            if (rc != DLP_OK) rig_say(p, rc);
+            CHECK(rc == DLP_OK && rig_batch_same(&r, b, i / per, i % per));
+            if (rc != DLP_OK) break;
+            CHECK(dlp_pipe_set_workers(p, 2 + (int)test_pick(&seed, 2),
+                                       (int)test_pick(&seed, 4) + 1) == DLP_OK);
+            if (i % 24 == 5) kill_worker(p, test_pick(&seed, 8));
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        for (int i = 0; i < 200; i++) {
+            struct timespec t = {0, 10000000};
+            CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+            if (s.stages[2].restarts + s.stages[3].restarts > 0) break;
+            nanosleep(&t, NULL);
+        }
+        CHECK(s.stages[2].restarts + s.stages[3].restarts > 0);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        rig_free(&r);
+    }
+}
+
+/* What a monitor tells of the number at work, and why. */
+static void shm_tuning__monitored__number_and_notes(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_monitor *m = NULL;
+    dlp_stats s;
+    dlp_error err;
+    char who[16], words[4096];
+    tuned(&r, 0);
+    snprintf(who, sizeof who, "%d", (int)getpid());
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_monitor_open(&m, who, &err) == DLP_OK);
+    CHECK(dlp_pipe_set_workers(p, 2, 3) == DLP_OK);
+    if (m != NULL) {
+        CHECK(dlp_monitor_refresh(m, &err) == DLP_OK);
+        CHECK(dlp_pipe_stats(dlp_monitor_pipe(m), &s) == DLP_OK);
+        CHECK(s.stages[2].workers == 3 && s.stages[2].workers_min == 1);
+        CHECK(s.stages[2].workers_max == 4 && s.stages[3].workers == 2);
+        CHECK(s.tunes == 1 && s.tune[0].from == 2 && s.tune[0].to == 3 && s.tune[0].stage == 2);
+        CHECK(dlp_pipe_explain(dlp_monitor_pipe(m), words, sizeof words) > 0);
+        CHECK(strstr(words, "'fetch' 2 -> 3: set by dlp_pipe_set_workers") != NULL);
+        dlp_monitor_close(m);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    rig_free(&r);
+}
+
 int main(void) {
     SHM_NEEDS("shm_cache");
     parent = getpid();
@@ -114,5 +192,7 @@ int main(void) {
     shm_cache__processes__share_what_each_fetched();
     shm_cache__writer_killed__cell_is_kept_by_another();
     shm_cache__monitored__hits_and_room();
+    shm_tuning__changed_and_killed__same_order_and_bytes();
+    shm_tuning__monitored__number_and_notes();
     return test_end("shm_cache");
 }

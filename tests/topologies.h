@@ -11,7 +11,7 @@
 enum { FINE, RETRIES, BACKS_OFF, REPLACES, SHORTENS, SKIPS, RAISES, POLICIES };
 enum { /* flags */
     NO_REPLACE = 1, /* there is no other item for one that fails */
-    NO_INLINE = 2,  /* it needs workers */
+    NO_INLINE = 2,  /* it needs workers; inline it is another */
     KEEPS = 4,      /* what was fetched is fetched once: content is told by the index alone */
     OWN_ORDER = 8,  /* its order is its own: compared with itself inline */
     NO_LOSS = 16,   /* what fails can't be left out */
@@ -26,6 +26,7 @@ enum { /* flags */
 
 typedef struct work { /* what callbacks get as user; does not change while a pipe is there */
     int policy, keeps, slow;
+    int stream; /* set by open */
 } work;
 
 typedef struct topology {
@@ -47,7 +48,7 @@ static int item_fails(const work *w, const dlp_item *it) {
     if (w->policy == FINE) return 0;
     if (w->policy == RAISES)
         return it->index == RAISED ? dlp_item_fail(it, 9, "item %d is bad", (int)it->index) : 0;
-    if (it->index % 7 != 3 || (w->policy == BACKS_OFF && it->index > 20)) return 0;
+    if (it->index % 7 != 3 || (w->policy == BACKS_OFF && it->index % 2)) return 0;
     if (w->policy == SKIPS) return DLP_SKIP;
     if (w->policy == REPLACES || w->policy == SHORTENS || it->attempt < 1 + it->index % 2)
         return dlp_item_fail(it, 5, "item %d fails", (int)it->index);
@@ -67,10 +68,58 @@ static int item_write(const work *w, dlp_item *it) {
     return 0;
 }
 
-static int fetch_known(void *user, dlp_item *it) { return item_write(user, it); }
+static int fetch_item(void *user, dlp_item *it) {
+    const work *w = user;
+    return w->stream && it->index >= ITEMS ? DLP_END : item_write(w, it);
+}
 
-static int fetch_stream(void *user, dlp_item *it) {
-    return it->index >= ITEMS ? DLP_END : item_write(user, it);
+/* The same as an asynchronous source: a few items at a time, in any order. */
+#define ROOM 7
+
+typedef struct source {
+    dlp_item *item[ROOM];
+    int n, calls;
+    uint64_t random;
+} source;
+
+static int source_init(void *user, int worker, void **state) {
+    source *s = calloc(1, sizeof *s);
+    DLPI_UNUSED(user);
+    if (s == NULL) return -1;
+    s->random = (uint64_t)worker + 77;
+    *state = s;
+    return 0;
+}
+
+static void source_exit(void *user, int worker, void *state) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(worker);
+    free(state);
+}
+
+static int source_submit(void *user, void *state, dlp_item *it) {
+    source *s = state;
+    if (s->n == ROOM || (s->n > 0 && test_pick(&s->random, 8) == 0)) return DLP_FULL;
+    if (test_pick(&s->random, 8) == 0) { /* over at once, if it fails */
+        int rc = fetch_item(user, it);
+        if (rc != 0) return rc;
+    }
+    s->item[s->n++] = it;
+    return 0;
+}
+
+static int source_reap(void *user, void *state, dlp_item **done, int *code, int max,
+                       int timeout_ms) {
+    source *s = state;
+    int n = 0;
+    if (s->n > 0 && ++s->calls % 3 == 0 && timeout_ms > 0) return 0; /* nothing came */
+    for (; s->n > 0 && n < max && (n == 0 || test_pick(&s->random, 2)); n++) {
+        int i = (int)test_pick(&s->random, (uint32_t)s->n);
+        done[n] = s->item[i];
+        code[n] = fetch_item(user, done[n]);
+        s->item[i] = s->item[--s->n];
+    }
+    return n;
 }
 
 static int change_item(void *user, dlp_item *it) {
@@ -105,7 +154,8 @@ static void loader_desc(const topology *t, work *w, int workers, const dlp_state
     d->dataset.n_items = ITEMS;
     d->dataset.fields = topology_fields;
     d->dataset.n_fields = 2;
-    d->dataset.fetch = fetch_known;
+    d->dataset.fetch = fetch_item;
+    w->stream = 0;
     d->dataset.user = w;
     d->batch_size = ROWS;
     d->epochs = 2;
@@ -118,6 +168,15 @@ static void loader_desc(const topology *t, work *w, int workers, const dlp_state
     d->pipe.max_held = 2;
     workers_set(&d->workers, w);
     d->workers.dispatch = t->dispatch;
+    if (t->fetcher == DLP_FETCH_SEQUENTIAL || workers == 0) return;
+    d->fetcher = t->fetcher;
+    d->in_flight = 5;
+    if (t->topology == DLP_TOPOLOGY_CONCURRENT) d->batch_pool = 2 * ROWS;
+    if (t->fetcher != DLP_FETCH_ASYNC) return;
+    d->async.submit = source_submit;
+    d->async.reap = source_reap;
+    d->workers.worker_init = source_init;
+    d->workers.worker_exit = source_exit;
 }
 
 static int loader_go(const topology *t, const dlp_loader_desc *d, dlp_pipe **p) {
@@ -171,8 +230,7 @@ static int open_stream(const topology *t, work *w, int workers, const dlp_state 
     dlp_loader_desc d;
     loader_desc(t, w, workers, resume, &d);
     d.shuffle = 0;
-    d.dataset.stream = 1;
-    d.dataset.fetch = fetch_stream;
+    d.dataset.stream = w->stream = 1;
     return loader_go(t, &d, p);
 }
 
@@ -326,6 +384,15 @@ static const topology topologies[] = {
     {"economic, buckets", open_bucketed, OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
     {"classic", open_loader, 0, 0, DLP_TOPOLOGY_CLASSIC, 0},
     {"classic, collate", open_collated, OWN_ORDER, 0, DLP_TOPOLOGY_CLASSIC, 0},
+    {"economic, threads", open_loader, NO_INLINE, 0, 0, DLP_FETCH_THREADS},
+    {"economic, asynchronous", open_loader, NO_INLINE, 0, 0, DLP_FETCH_ASYNC},
+    {"concurrent, threads", open_loader, NO_INLINE, 0, DLP_TOPOLOGY_CONCURRENT, DLP_FETCH_THREADS},
+    {"concurrent, asynchronous", open_loader, NO_INLINE, 0, DLP_TOPOLOGY_CONCURRENT,
+     DLP_FETCH_ASYNC},
+    {"stream, asynchronous", open_stream, NO_INLINE | NO_REPLACE | OWN_ORDER, 0, 0,
+     DLP_FETCH_ASYNC},
+    {"stream, concurrent", open_stream, NO_INLINE | NO_REPLACE | OWN_ORDER, 0,
+     DLP_TOPOLOGY_CONCURRENT, DLP_FETCH_THREADS},
     {"stream", open_stream, NO_REPLACE | OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
     {"stream, classic", open_stream, NO_REPLACE | OWN_ORDER, 0, DLP_TOPOLOGY_CLASSIC, 0},
     {"chunks", open_chunks, OWN_ORDER, 0, 0, 0},
@@ -395,7 +462,7 @@ static void run(const topology *t, work *w, int workers, const dlp_state *resume
 static void run_reference(const topology *t, work *w, outcome *o) {
     int placement = placement_;
     placement_ = DLP_PLACE_THREADS;
-    run((t->flags & OWN_ORDER) ? t : &topologies[0], w, (t->flags & NO_INLINE) ? 1 : 0, NULL, o);
+    run((t->flags & OWN_ORDER) ? t : &topologies[0], w, 0, NULL, o);
     placement_ = placement;
 }
 
@@ -432,12 +499,12 @@ static int epoch_batches(void) {
 /* Same bytes, indices, flags, states, skips, and the same error at the same batch. */
 static void outcome__every_policy__as_inline(const topology *t, int workers) {
     for (int policy = 0; policy < POLICIES; policy++) {
-        work w = {policy, 0, 0};
+        work w = {policy, 0, 0, 0}, at_once = {policy == BACKS_OFF ? RETRIES : policy, 0, 0, 0};
         int same;
         if (policy == REPLACES && (t->flags & (NO_REPLACE | NO_LOSS))) continue;
         if ((policy == SHORTENS || policy == SKIPS) && (t->flags & NO_LOSS)) continue;
         if (is_short() && (policy + (int)(t - topologies)) % 2 != 0) continue;
-        run_reference(t, &w, &reference);
+        run_reference(t, &at_once, &reference);
         CHECK(policy == RAISES ? reference.rc == DLP_ERR_CALLBACK && reference.err.errnum == 9
                                : reference.rc == DLP_END && reference.n == 2 * epoch_batches());
         CHECK(policy == RAISES || reference.n > 16);
@@ -452,7 +519,7 @@ static void outcome__every_policy__as_inline(const topology *t, int workers) {
 }
 
 static void resume__every_batch__rest_is_the_same(const topology *t, int workers) {
-    work w = {FINE, 0, 0};
+    work w = {FINE, 0, 0, 0};
     run_reference(t, &w, &reference);
     for (int k = 0; k <= reference.n; k += is_short() ? 7 : 1) {
         run(t, &w, workers, &reference.state[k], &got);
@@ -464,7 +531,7 @@ static void resume__every_batch__rest_is_the_same(const topology *t, int workers
 
 /* One pipe: to any batch, and a few from there. */
 static void seek__every_batch__rest_is_the_same(const topology *t, int workers) {
-    work w = {FINE, t->flags & KEEPS, 0};
+    work w = {FINE, t->flags & KEEPS, 0, 0};
     dlp_pipe *p;
     int ok = 1;
     if (t->flags & NO_SEEK) return;
@@ -484,7 +551,7 @@ static void seek__every_batch__rest_is_the_same(const topology *t, int workers) 
 }
 
 static void epoch__left_in_the_middle__next_one_whole(const topology *t, int workers) {
-    work w = {FINE, t->flags & KEEPS, 0};
+    work w = {FINE, t->flags & KEEPS, 0, 0};
     run_reference(t, &w, &reference);
     for (int k = 1; k < epoch_batches(); k += is_short() ? 6 : 3) {
         dlp_pipe *p;
@@ -522,7 +589,7 @@ static int threads_become(int n) {
 static void stop__at_any_moment__nothing_left(const topology *t, int workers, uint64_t *random) {
     int threads = entries("/proc/self/task"), files = entries("/proc/self/fd");
     for (int round = 0; round < (is_short() ? 2 : test_share(4, 64)); round++) {
-        work w = {FINE, t->flags & KEEPS, 100};
+        work w = {FINE, t->flags & KEEPS, 100, 0};
         dlp_pipe *p;
         dlp_batch *held = NULL, *b;
         uint64_t from, ms;
