@@ -216,9 +216,9 @@
      fetch, load, item and batch  the stage's threads, several at once; inline: the caller's next;
      maps, collate, load (parts)  fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
      async submit, reap           the stage's threads, each for its own worker_state
+     locate, decode of files      as fetch; with DLP_FETCH_ASYNC the worker itself, one at a time
      download (files as parts)    in load, one at a time for each file
      count (parts)                dlp_pipe_add_parts
-     locate, decode of files      as fetch; with DLP_FETCH_ASYNC the worker itself, one at a time
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
      batch sampler                the caller (start, next, release, next_epoch, seek), or, if
