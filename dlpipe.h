@@ -138,8 +138,8 @@
 
    A cache keeps what fetch wrote, up to a budget of bytes, and gives it out in later epochs without
    a call of fetch: for fetches whose result depends on the index alone. All workers share it,
-   threads and processes. An item has one cell (its index modulo the number of cells), and who comes first
-   keeps it: where all items fit, all are kept; else the share that fits is what hits.
+   threads and processes. An item has one cell (its index modulo the number of cells), and who comes
+   first keeps it: where all items fit, all are kept; else the share that fits is what hits.
 
    >>threads    WHAT MAY BE CALLED FROM WHERE
    (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
@@ -4965,8 +4965,8 @@ static void dlpi_lanes_leave(dlpi_worker *w) {
      (index + 1) << 15 | w + 1    worker w (among all) writes it: nobody else touches the bytes
      (index + 1) << 15            full, for ever: its bytes are only read from then on
    A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
-   it. The number of the cell stands in the worker's own block (Z2) from before the claim until behind
-   that store: so whoever recovers a dead worker knows the one cell that it may have left half
+   it. The number of the cell stands in the worker's own block (Z2) from before the claim until
+   behind that store: so whoever recovers a dead worker knows the one cell that it may have left half
    written, and empties it, if the word says that it is the dead one's. */
 
 #define DLPI_CACHE_WRITER 15
