@@ -4966,8 +4966,8 @@ static void dlpi_lanes_leave(dlpi_worker *w) {
      (index + 1) << 15            full, for ever: its bytes are only read from then on
    A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
    it. The number of the cell stands in the worker's own block (Z2) from before the claim until
-   behind that store: so whoever recovers a dead worker knows the one cell that it may have left half
-   written, and empties it, if the word says that it is the dead one's. */
+   behind that store: so whoever recovers a dead worker knows the one cell that it may have left
+   half written, and empties it, if the word says that it is the dead one's. */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES * DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
