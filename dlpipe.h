@@ -165,9 +165,9 @@
    an older batch's work closed (the argument is above >>impl-region).
 
    A cache keeps what fetch wrote, up to a budget of bytes, and gives it out in later epochs without
-   a call of fetch: for fetches whose result depends on the index alone. All workers share it, threads
-   and processes. An item has one cell (its index modulo the number of cells), and who comes first
-   keeps it: where all items fit, all are kept; else the share that fits is what hits.
+   a call of fetch: for fetches whose result depends on the index alone. All workers share it,
+   threads and processes. An item has one cell (its index modulo the number of cells), and who comes
+   first keeps it: where all items fit, all are kept; else the share that fits is what hits.
 
    >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
    With dataset.stream = 1 nobody says how many items there are; fetch of an index returns DLP_END
@@ -216,9 +216,9 @@
      fetch, load, item and batch  the stage's threads, several at once; inline: the caller's next;
      maps, collate, load (parts)  fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
      async submit, reap           the stage's threads, each for its own worker_state
+     locate, decode of files      as fetch; with DLP_FETCH_ASYNC the worker itself, one at a time
      download (files as parts)    in load, one at a time for each file
      count (parts)                dlp_pipe_add_parts
-     locate, decode of files      as fetch; with DLP_FETCH_ASYNC the worker itself, one at a time
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
      batch sampler                the caller (start, next, release, next_epoch, seek), or, if
@@ -4184,7 +4184,7 @@ static void dlpi_mix_schedule(dlp_mix *m) {
         d = dlpi_mix_pop(&ready) & (DLPI_MIX_DATASETS - 1);
         m->schedule[t] = d << DLPI_MIX_RANK_BITS | turns[d]++;
         if (turns[d] == m->part[d].weight) continue;
-        from = turns[d] * m->period / m->part[d].weight;
+        from = turns[d] * m->period / m->part[d].weight; /* NOLINT: it had a turn: not 0 */
         if (from <= t + 1) {
             dlpi_mix_push(&ready, dlpi_mix_deadline(m, d, turns[d]));
         } else {
@@ -4520,7 +4520,7 @@ static void dlpi_window_cut(dlp_buckets *b) {
         i += dlpi_window_rows(b, &b->now, i);
     }
     b->cut[b->batches] = i;
-    b->step = (b->d.window + b->batches - 1) / b->batches;
+    b->step = (b->d.window + b->batches - 1) / b->batches; /* NOLINT: a window has positions */
     dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
 }
 
@@ -5292,7 +5292,8 @@ typedef struct dlpi_tuned { /* a stage as the tuner saw it last */
     double cpu_share; /* of busy time, spent on a core */
     int active, set;  /* 1: by dlp_pipe_set_workers */
     int cores_said;
-    uint32_t hot, cold, patience; /* looks in a row that asked for more, for fewer; how many it takes */
+    uint32_t hot, cold; /* looks in a row that asked for more, for fewer */
+    uint32_t patience;  /* how many it takes for fewer */
     uint64_t changed; /* look of the last change */
 } dlpi_tuned;
 
@@ -5630,7 +5631,7 @@ static void dlpi_ring_share(dlpi_share *share) {
     dlpi_futex_wake(&share->word, INT_MAX, UINT32_MAX, 1);
 }
 
-/* Wake workers from..to-1 that are parked: they have no bit in the mask. After a store of active. */
+/* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
 static void dlpi_ring_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
     while (from < to) {
         dlpi_bell *bell = &sb->bell[from / 32u];
@@ -6692,7 +6693,8 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
         DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
     }
-    if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3))) f->run_shift = dlpi_run_shift(p, count);
+    if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
+        f->run_shift = dlpi_run_shift(p, count);
     DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
     DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
@@ -7362,7 +7364,8 @@ static void dlpi_lanes_leave(dlpi_worker *w) {
     bool any = false;
     DLPI_LOAD_SEQ(&w->bell->dealt); /* B1 <- B1: behind our look at active */
     for (uint32_t i = 0; i < st->n_producers; i++) {
-        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + i * (uint32_t)st->n_workers + (uint32_t)w->id];
+        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)w->id;
+        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + k];
         while (dlp_spsc_try_pop(rx, &ticket) == DLP_OK) {
             dlpi_bump(&w->wb->finished, 1);
             any = true;
@@ -7379,10 +7382,10 @@ static void dlpi_lanes_leave(dlpi_worker *w) {
      0                            empty
      (index + 1) << 15 | w + 1    worker w (among all) writes it: nobody else touches the bytes
      (index + 1) << 15            full, for ever: its bytes are only read from then on
-   A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads it.
-   The number of the cell stands in the worker's own block (Z2) from before the claim until behind
-   that store: so whoever recovers a dead worker knows the one cell that it may have left half
-   written, and empties it, if the word says that it is the dead one's. */
+   A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
+   it. The number of the cell stands in the worker's own block (Z2) from before the claim until
+   behind that store: so whoever recovers a dead worker knows the one cell that it may have left
+   half written, and empties it, if the word says that it is the dead one's. */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES * DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
@@ -9172,7 +9175,7 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
     if (dlpi_retired(w) && w->st->n_producers > 0) dlpi_lanes_leave(w);
     if (dlpi_may_park(w)) return;
-    if (dlpi_park_full(w) || dlpi_retired(w)) { /* nobody rings: look often whether the pipe stops */
+    if (dlpi_park_full(w) || dlpi_retired(w)) { /* nobody rings: look often if the pipe stops */
         if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
         return;
     }
@@ -9191,8 +9194,8 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     if (found) dlpi_unit_run(w, &t);
 }
 
-/* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it for
-   work, and a look round each second only. */
+/* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
+   for work, and a look round each second only. */
 static void dlpi_worker_park(dlpi_worker *w) {
     dlpi_bell *bell = &w->bell->bell[w->id / 32];
     dlpi_clock_stop(w);
@@ -9211,8 +9214,8 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
 }
 
-/* Does this worker wait for the caller, who has not taken the batches that are there? All units that
-   were fed are claimed here, and there is no credit to feed more. */
+/* Does this worker wait for the caller, who has not taken the batches that are there? All units
+   that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
@@ -10022,7 +10025,7 @@ static int dlpi_state_take(dlp_pipe *p) {
 
    The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
    at the time since the last look:
-     more     the trainer waited (5 % and more of the time) and the stage's workers were busy (85 %),
+     more     the trainer waited (5 % of the time or more) and the stage's workers were busy (85 %),
               twice in a row, or once if it waited a quarter of the time: one more, or half as many
               again if it waited half the time. Of several stages the busiest. Not beyond the items
               in flight, nor, by what its workers burn of the cores, beyond those
@@ -10030,8 +10033,8 @@ static int dlpi_state_take(dlp_pipe *p) {
               for less than 75 % of the time, `patience` times in a row: one less, or a quarter less
               if they hardly worked at all
    What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load
-   one never follows from the other; should a worker be missed soon after it was retired, patience is
-   doubled. What a look saw is from before the change; so each change begins the counts anew. */
+   one never follows from the other; should a worker be missed soon after it was retired, patience
+   is doubled. What a look saw is from before the change; so each change begins the counts anew. */
 
 #define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
 #define DLPI_TUNE_PATIENCE 3u
@@ -13108,7 +13111,7 @@ static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
     m->rows_a_run = 1u << shift;
     m->claims_a_run = 1;
     if (m->rows_a_run > m->rows) m->rows_a_run = m->rows;
-    while ((m->rows + m->rows_a_run - 1) / m->rows_a_run > most) {
+    while ((m->rows + m->rows_a_run - 1) / m->rows_a_run > most) { /* NOLINT: never 0 */
         m->rows_a_run *= 2;
         m->claims_a_run *= 2;
     }

@@ -12,8 +12,11 @@
 #include "../dlpipe.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,7 +211,7 @@ static void on_signal(int number) {
 /* One run over a pipe: returns its seconds, or -1. */
 static double run(const dlp_chunks_desc *d, const dlp_run_desc *r, bool explain) {
     dlp_error err;
-    dlp_run_result result;
+    dlp_run_result result = {0};
     dlp_run_desc desc = *r;
     char words[2048];
     int rc = dlp_chunks_open(&running, d, &err);
@@ -249,6 +252,13 @@ static dlp_chunks_desc chunks_of(const settings *s, images *im) {
                              .pipe.limit_bytes = UINT64_C(2) << 30};
 }
 
+static bool same_weights(const model *a, const model *b) {
+    for (int c = 0; c < CLASSES; c++)
+        for (int i = 0; i < PIXELS; i++)
+            if (a->weight[c][i] != b->weight[c][i]) return false;
+    return true;
+}
+
 static bool train(const settings *s, images *im, model *sync, model *async) {
     dlp_chunks_desc d = chunks_of(s, im);
     dlp_run_desc r = {train_step, train_epoch, sync, 0, NULL};
@@ -266,8 +276,7 @@ static bool train(const settings *s, images *im, model *sync, model *async) {
     if (stopped) return true;
     printf("synchronous   %8.3f s\nasynchronous  %8.3f s\ngain          %8.2f\n", t[0], t[1],
            t[0] / t[1]);
-    printf("same weights: %s\n",
-           memcmp(sync->weight, async->weight, sizeof sync->weight) ? "NO" : "yes");
+    printf("same weights: %s\n", same_weights(sync, async) ? "yes" : "NO");
     return true;
 }
 
@@ -319,7 +328,7 @@ int main(int argc, char **argv) {
     struct sigaction action = {.sa_handler = on_signal};
     settings s;
     bool good = false;
-    if (!sync || !async) return 1;
+    if (!sync || !async) goto done;
     if (!arguments(argc, argv, &s)) {
         fprintf(stderr, "usage: chunks [-e epochs] [-w loaders] [-c chunk-rows] [-b batch] "
                         "[-p preload] [-n images] [directory]\n");

@@ -145,6 +145,11 @@ static int list_files(store *s) {
     return s->n > 0;
 }
 
+static void forget_files(store *s) {
+    for (uint64_t i = 0; s->file && i < s->n; i++) free(s->file[i]);
+    free(s->file);
+}
+
 /* Run one epoch; returns the hash of all that came, 0 after an error. */
 static uint64_t run(const dlp_loader_desc *desc, const char *name) {
     dlp_pipe *p;
@@ -197,7 +202,11 @@ int main(int argc, char **argv) {
     }
     s.dir = optind < argc ? argv[optind] : NULL;
     if (s.dir) field.shape[0] = BYTES;
-    if (s.dir && !list_files(&s)) return printf("%s: no files\n", s.dir), 1;
+    if (s.dir && !list_files(&s)) {
+        printf("%s: no files\n", s.dir);
+        forget_files(&s);
+        return 1;
+    }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         dlp_loader_desc desc = {
             .dataset = {.n_items = s.n, .fields = &field, .n_fields = 1, .fetch = fetch,
@@ -218,6 +227,7 @@ int main(int argc, char **argv) {
         if (i == 0) first = hash;
         wrong += hash == 0 || hash != first;
     }
+    forget_files(&s);
     puts(wrong ? "the rows differ" : "each row read the same items in the same order");
     return wrong != 0;
 }

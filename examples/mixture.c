@@ -109,13 +109,14 @@ int main(void) {
     dlp_loader_desc desc = {.dataset = {.fields = &field, .n_fields = 1, .fetch = fetch},
                             .batch_size = BATCH, .num_workers = 2, .collate = dlp_collate_pad};
     corpus c = {0};
-    int wrong;
-    if (corpus_open(&c)) return 1;
-    desc.dataset.n_items = dlp_mix_items(c.mix);
-    desc.dataset.user = &c;
-    dlp_mix_sampler(c.mix, &desc.sampler);
-    wrong = epoch("as they come", &desc, &c) || bucketed_epoch("by length", 0, desc, &c) ||
-            bucketed_epoch("by length, with a budget", BUDGET, desc, &c);
+    int wrong = corpus_open(&c);
+    if (!wrong) {
+        desc.dataset.n_items = dlp_mix_items(c.mix);
+        desc.dataset.user = &c;
+        dlp_mix_sampler(c.mix, &desc.sampler);
+        wrong = epoch("as they come", &desc, &c) || bucketed_epoch("by length", 0, desc, &c) ||
+                bucketed_epoch("by length, with a budget", BUDGET, desc, &c);
+    }
     dlp_mix_close(c.mix);
     free(c.length);
     free(c.kind);

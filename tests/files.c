@@ -94,7 +94,7 @@ typedef struct place { /* of an item */
 static place places[FILES];
 static char fake_message[256]; /* where an item's words go */
 static int32_t fake_errnum;
-static dlpi_note fake = {fake_message, &fake_errnum};
+static dlpi_note fake = {.message = fake_message, .errnum = &fake_errnum};
 
 static void place_set(uint64_t i) {
     place *p = &places[i];

@@ -233,6 +233,21 @@ static void predict__two_stages__the_slower_one(void) {
     CHECK(about(foretell(&s, (dlp_predict_desc){.workers = {0, 16, 16}}, &p), 16 / 1.1e-3));
 }
 
+static void heap__any_order_in__first_to_end_out_first(void) {
+    static dlpi_sim m;
+    uint64_t random = 8;
+    for (int i = 0; i < 300; i++) {
+        dlpi_sim_work w = {(double)(test_pick(&random, 200)), 0, 0};
+        dlpi_sim_push(&m, &m.stage[0], &w);
+        if (i % 3 == 2) dlpi_sim_pop(&m, &m.stage[0]);
+    }
+    CHECK(m.stage[0].working == 200);
+    for (double last = 0; m.stage[0].working > 0; dlpi_sim_pop(&m, &m.stage[0])) {
+        CHECK(m.worker[0].end >= last);
+        last = m.worker[0].end;
+    }
+}
+
 static void predict__nothing_measured_or_out_of_range__said(void) {
     dlp_stats s = stats_of(32, 1e6, 0, 1, 0);
     dlp_predict p, was;
@@ -295,6 +310,7 @@ static void predict__any_stats__ends(void) {
 
 int main(void) {
     judge_until = dlpi_now_ns() + UINT64_C(4000000000);
+    heap__any_order_in__first_to_end_out_first();
     predict__stats_by_hand__what_must_be();
     predict__two_stages__the_slower_one();
     predict__nothing_measured_or_out_of_range__said();

@@ -372,6 +372,43 @@ static int open_chunks_kept(const topology *t, work *w, int workers, const dlp_s
     return chunks_go(t, w, workers, resume, DLP_PRELOAD_CPU, 0, p);
 }
 
+/* ---- parts: fetch sees that it has the right one ---- */
+
+static int load_part(void *user, dlp_part *part) {
+    const work *w = user;
+    if (w->slow > 0) dlpi_nap((uint64_t)w->slow * 1000);
+    memcpy(part->data, &part->index, sizeof part->index);
+    part->bytes = sizeof part->index;
+    return 0;
+}
+
+static int fetch_of_part(void *user, dlp_item *it) {
+    uint64_t index;
+    memcpy(&index, it->part->data, sizeof index);
+    if (it->part->first + it->part->item != it->index || index != it->part->index)
+        return dlp_item_fail(it, 99, "another part");
+    return item_write(user, it);
+}
+
+static int open_parts(const topology *t, work *w, int workers, const dlp_state *resume,
+                      dlp_pipe **p) {
+    static const uint64_t items[8] = {8, 5, 9, 0, 8, 7, 9, ITEMS - 46};
+    dlp_parts_desc d;
+    dlp_error e;
+    memset(&d, 0, sizeof d);
+    loader_desc(t, w, workers, resume, &d.loader);
+    d.loader.dataset.fetch = fetch_of_part;
+    d.parts.n_parts = 8;
+    d.parts.items = items;
+    d.parts.max_part_bytes = 64;
+    d.parts.streams = 2;
+    d.parts.load = load_part;
+    d.parts.user = w;
+    d.parts.workers.num_workers = workers;
+    d.parts.workers.placement = placement_;
+    return dlp_parts_open(p, &d, &e) == DLP_OK ? DLP_OK : open_failed(t, &e);
+}
+
 static const topology topologies[] = {
     {"economic", open_loader, 0, DLP_DISPATCH_CLAIM, 0, 0},
     {"economic, lanes", open_loader, 0, DLP_DISPATCH_LANES, 0, 0},
@@ -395,6 +432,9 @@ static const topology topologies[] = {
      DLP_TOPOLOGY_CONCURRENT, DLP_FETCH_THREADS},
     {"stream", open_stream, NO_REPLACE | OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
     {"stream, classic", open_stream, NO_REPLACE | OWN_ORDER, 0, DLP_TOPOLOGY_CLASSIC, 0},
+    {"parts", open_parts, OWN_ORDER, 0, 0, 0},
+    {"parts, classic", open_parts, OWN_ORDER, 0, DLP_TOPOLOGY_CLASSIC, 0},
+    {"parts, threads", open_parts, NO_INLINE | OWN_ORDER, 0, 0, DLP_FETCH_THREADS},
     {"chunks", open_chunks, OWN_ORDER, 0, 0, 0},
     {"chunks, device", open_chunks_device, OWN_ORDER, 0, 0, 0},
     {"chunks that stay", open_chunks_kept, KEEPS | OWN_ORDER | NO_LOSS, 0, 0, 0},

@@ -57,8 +57,8 @@ static double train(dlp_pipe *p, long step_us, double for_seconds) {
 
 enum { SETTLED, NOT_SETTLED, TOO_BUSY };
 
-/* Where sleeps of 2.4 ms take twice as long, or a pipe with workers to spare cannot keep up with the
-   steps, other programs have the cores, and nothing is to be learned. */
+/* Where sleeps of 2.4 ms take twice as long, or a pipe with workers to spare cannot keep up with
+   the steps, other programs have the cores, and nothing is to be learned. */
 static int settles_once(void) {
     rig r;
     dlp_pipe *p;
@@ -329,7 +329,7 @@ static void tuning__parked_workers__cost_nothing_and_end_at_once(void) {
     CHECK(dlp_pipe_release(p, b) == DLP_OK);
 }
 
-/* Who waits for whom: a slow trainer blocks the workers, a slow fetch starves the maps behind it. */
+/* Who waits for whom: a slow trainer blocks the workers, a slow fetch starves the maps. */
 static void waiting__slow_trainer_or_slow_fetch__blocked_or_starved(void) {
     for (int kind = 0; kind < 4; kind++) {
         rig r;
