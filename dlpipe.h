@@ -3499,7 +3499,9 @@ enum {
     DLPI_DOMAIN_ITEM,
     DLPI_DOMAIN_PARAMS,
     DLPI_DOMAIN_ROWS = 16,
-    DLPI_DOMAIN_PARTS = 32,
+    DLPI_DOMAIN_MIX = 32,
+    DLPI_DOMAIN_BUCKETS,
+    DLPI_DOMAIN_PARTS,
     DLPI_DOMAIN_PART_ITEMS
 };
 
@@ -4090,7 +4092,6 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 #define DLPI_MIX_RANK_BITS 20 /* of a schedule's entry; the dataset is above them */
 #define DLPI_MIX_NOBODY UINT32_MAX
 
-enum { DLPI_DOMAIN_MIX = 32 }; /* part of every mix */
 
 typedef struct dlpi_mix_part {
     uint64_t first;  /* index of its first item */
@@ -4413,7 +4414,6 @@ DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
 #define DLPI_BUCKETS_WINDOW ((uint64_t)1 << 24)
 #define DLPI_BUCKETS_ROWS (1u << 20)
 
-enum { DLPI_DOMAIN_BUCKETS = 33 }; /* part of every such order */
 
 /* The positions of a window: number * window on, in an epoch. */
 typedef struct dlpi_window {
