@@ -156,7 +156,8 @@ $(B)/san/$(1)/%: tests/%.c $$(HEADERS) $$(COMMON) Makefile
 	@mkdir -p $$(@D)
 	@rm -f $$@
 	@! command -v $$(word 1,$(2)) >/dev/null || \
-	    $$(word 1,$(2)) $$(SAN_FLAGS) $$(or $$(SAN_O_$(1)),-O1) $$(SAN_$$(word 2,$(2))) -o $$@ $$< $$(LIBS) >$$@.log 2>&1 || true
+	    $$(word 1,$(2)) $$(SAN_FLAGS) $$(or $$(SAN_O_$(1)),-O1) \
+	        $$(SAN_$$(word 2,$(2))) -o $$@ $$< $$(LIBS) >$$@.log 2>&1 || true
 endef
 $(foreach s,$(SANITIZED),$(eval $(call sanitized,$(s),$(subst -, ,$(s)))))
 

@@ -160,9 +160,10 @@
    At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
    when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
    batch until then. With a split stage an item is a chunk of rows, and what next lends are views of
-   it: the chunk comes back with its last view, its CPU buffer once it is on the device (>>chunks). With a collate, items lie in prefetch_factor item cells, and the collate writes
-   the slot. Words of a slot carry its generation and are never reset, so that a late worker finds
-   an older batch's work closed (the argument is above >>impl-region).
+   it: the chunk comes back with its last view, its CPU buffer once it is on the device (>>chunks).
+   With a collate, items lie in prefetch_factor item cells, and the collate writes the slot. Words
+   of a slot carry its generation and are never reset, so that a late worker finds an older batch's
+   work closed (the argument is above >>impl-region).
 
    A cache keeps what fetch wrote, up to a budget of bytes, and gives it out in later epochs without
    a call of fetch: for fetches whose result depends on the index alone. All workers share it,
@@ -207,10 +208,11 @@
      the deleter of a tensor                           any               yes; and after close
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
-     dlp_mix_*, dlp_buckets_*                          any               yes; close behind the pipe's
-     dlp_files_open, _backend, _worker_bytes, _close   any               yes; close behind the pipe's
+     dlp_mix_*, dlp_buckets_*                          any               yes; close behind pipes
+     dlp_files_open, _backend, _worker_bytes, _close   any               yes; close behind pipes
      dlp_files_wire, _async                            any               before its pipes start
-     dlp_error_format, dlp_plan_format, dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
+     dlp_error_format, dlp_plan_format,                any               yes
+     dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
 
      callback                     runs in
      fetch, load, item and batch  the stage's threads, several at once; inline: the caller's next;
@@ -297,10 +299,10 @@
      for all, as it does in other loaders; in the economic topology others take its items.
    * Views into chunks come in order, to one caller: no unordered, no consumers in other processes,
      no ragged fields, no collate. Chunks that stay (preload) keep their rows in one order.
-   * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where two
-     streams have a share of it, and each epoch anew, but for parts still in their cells. What load
-     left behind part.bytes is not defined. A part that can't be loaded is tried again in the next
-     epoch. queue_size is held against the worst order that the counts allow, before the start.
+   * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
+     two streams have a share of it, and each epoch anew, but for parts still in their cells. What
+     load left behind part.bytes is not defined. A part that can't be loaded is tried again in the
+     next epoch. queue_size is held against the worst order that the counts allow, before the start.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
@@ -1375,8 +1377,8 @@ typedef struct dlp_mix dlp_mix;
    Proportionate Progress, Algorithmica 15 (1996). */
 DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
 
-/* Let a sampler follow the mix: sets all fields but threaded, rank, world_size and allow_uneven, which
-   stay. The pipe's dataset has dlp_mix_items items. A
+/* Let a sampler follow the mix: sets all fields but threaded, rank, world_size and allow_uneven,
+   which stay. The pipe's dataset has dlp_mix_items items. A
    replacement for a failed item comes from the same dataset. (Worker processes that begin by exec
    build a mix of their own in shm.init and call dlp_mix_at in a function of the user's.)
    mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
@@ -1423,8 +1425,8 @@ typedef struct dlp_buckets_desc {
     uint32_t divisible_by;    /* rows of a batch are a multiple of this, which divides batch_size;
                                  so every world size that divides it gives each rank as many rows,
                                  and the same global batches. 0: 1 */
-    int32_t shuffle;          /* 1: batches of a window in a keyed order, and items too (order NULL);
-                                 0: short ones first */
+    int32_t shuffle;          /* 1: batches of a window in a keyed order, and (order NULL) items
+                                 too; 0: short ones first */
     uint64_t seed;            /* any value */
     int32_t last;             /* DLP_LAST_SHORT: all items come, the epoch's last rows fill no batch
                                  (nor divisible_by). DLP_LAST_DROP: the positions that would be left
@@ -1524,8 +1526,8 @@ typedef struct dlp_async {
        begun; DLP_FULL: no room now, it will be offered again after a reap; DLP_SKIP, DLP_END
        (of a stream) or failure: it is over. */
     int (*submit)(void *user, void *worker_state, dlp_item *item);
-    /* Give back items that are over, done[i] with code[i] (as fetch returns it), 0..max of them. Waits
-       at most timeout_ms for the first (DLP_NOWAIT: not at all). Negative: the source is
+    /* Give back items that are over, done[i] with code[i] (as fetch returns it), 0..max of them.
+       Waits at most timeout_ms for the first (DLP_NOWAIT: not at all). Negative: the source is
        broken, and touches no item any more. */
     int (*reap)(void *user, void *worker_state, dlp_item **done, int *code, int max,
                 int timeout_ms);
@@ -2353,7 +2355,7 @@ typedef struct dlp_predict_desc {
                                         two above */
     uint32_t prefetch_factor;/* 0: as measured; above 128 taken as 128 */
     uint32_t cpus;           /* cores; 0: as measured */
-    int64_t step_ns;         /* a step of the trainer, in the mean; 0: as measured; DLP_NONE: none */
+    int64_t step_ns;         /* a step of the trainer, the mean; 0: as measured; DLP_NONE: none */
     int32_t step_idle;       /* 1: a step keeps no core busy (it waits for a device); so always
                                 with a transfer stage */
     int32_t unordered;       /* 1: batches are delivered as they are complete */
@@ -4110,10 +4112,10 @@ struct dlp_mix {
 
 /* --- Shuffles ---
 
-   A number's place among n, without a table: a Feistel network from DLP_PERMUTATION_TABLE on; below,
-   where such networks are poor, swap-or-not: each round pairs x with k - x (mod n), and a keyed coin
-   of the pair says whether the two change places (Hoang, Morris, Rogaway, An Enciphering Scheme
-   Based on a Card Shuffle, CRYPTO 2012). A few hundred ns. */
+   A number's place among n, without a table: a Feistel network from DLP_PERMUTATION_TABLE on;
+   below, where such networks are poor, swap-or-not: each round pairs x with k - x (mod n), and a
+   keyed coin of the pair says whether the two change places (Hoang, Morris, Rogaway, An
+   Enciphering Scheme Based on a Card Shuffle, CRYPTO 2012). A few hundred ns. */
 #define DLPI_MIX_ROUNDS 64
 
 static uint64_t dlpi_mix_small(uint64_t n, uint64_t key, uint64_t x) {
@@ -4508,7 +4510,8 @@ static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
 static uint32_t dlpi_window_rows(const dlp_buckets *b, const dlpi_window *w, uint32_t i) {
     uint32_t left = w->n - i, rows = 1, most = left < b->d.batch_size ? left : b->d.batch_size;
     if (b->d.max_tokens == 0) rows = most;
-    while (rows < most && (rows + UINT64_C(1)) * (w->key[i + rows] >> 32) <= b->d.max_tokens) rows++;
+    while (rows < most && (rows + UINT64_C(1)) * (w->key[i + rows] >> 32) <= b->d.max_tokens)
+        rows++;
     return rows == left ? rows : rows - rows % b->d.divisible_by;
 }
 
@@ -5966,7 +5969,7 @@ static uint64_t dlpi_chunk_before(const dlp_pipe *p, dlpi_order *o, uint64_t epo
     return at * dlpi_chunk_views(p, full) + dlpi_chunk_views(p, less) - dlpi_chunk_views(p, full);
 }
 
-/* The other way: which chunk of the order has batch k of the epoch, and which of its views is it? */
+/* The other way: which chunk of the order has batch k of the epoch, and as which of its views? */
 static uint64_t dlpi_chunk_find(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t k,
                                 uint64_t *view) {
     uint64_t each = dlpi_chunk_views(p, p->split->split.chunk_rows);
@@ -6315,9 +6318,9 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(u->ticket, DLPI_PART_OPEN)); /* Q1 -> Q1, B1 */
 }
 
-/* Cells for all parts of the batch looked at; *fresh counts tickets. Returns how many batches behind
-   it need no other parts, or -1: there is no free cell, or a part is in one since an epoch before,
-   and it is not known yet whether its load fails: then this epoch tries again. */
+/* Cells for all parts of the batch looked at; *fresh counts tickets. Returns how many batches
+   behind it need no other parts, or -1: there is no free cell, or a part is in one since an epoch
+   before, and it is not known yet whether its load fails: then this epoch tries again. */
 static int64_t dlpi_parts_look(dlp_pipe *p, uint64_t epoch, uint64_t batch, uint32_t *fresh) {
     dlpi_parts *q = &p->pq;
     uint64_t from, at, steady = UINT64_MAX, full = dlpi_parts_full(p);
@@ -9602,9 +9605,9 @@ static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to
 }
 
 /* The slot whose cell has the bytes of a chunk that is not on the device yet, as batch b in slot s
-   finds it. Of two batches on their way that are the same chunk either may have loaded it: the later
-   one lends its cell, which it keeps, for it waits here behind b. The earlier one would have copied
-   it, had the copy not failed. */
+   finds it. Of two batches on their way that are the same chunk either may have loaded it: the
+   later one lends its cell, which it keeps, for it waits here behind b. The earlier one would have
+   copied it, had the copy not failed. */
 static uint32_t dlpi_xfer_source(const dlp_pipe *p, uint64_t chunk, uint32_t s, uint64_t b) {
     uint64_t word = DLPI_LOAD_SEQ(dlpi_chunk_word(p, chunk)); /* Q1 <- Q1 */
     if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
@@ -10581,7 +10584,8 @@ typedef struct dlpi_load_call {
 DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
     const dlpi_load_call *l = c->internal;
     if (k >= c->count) return UINT64_MAX;
-    return c->chunk_first + (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
+    return c->chunk_first +
+           (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
 DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ...) {
@@ -10695,7 +10699,7 @@ static void dlpi_cut_begin(dlp_pipe *p, uint32_t s) {
         dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
-/* The dataset indices of a view's rows, which are rows [from, from + count) of the chunk's order. */
+/* The dataset indices of a view's rows: rows [from, from + count) of the chunk's order. */
 static void dlpi_cut_indices(dlp_pipe *p, uint64_t from, uint32_t count, uint64_t *index) {
     uint64_t first = p->cut.chunk * p->split->split.chunk_rows;
     bool shuffled = p->split->split.shuffle_rows != 0;
@@ -10778,7 +10782,8 @@ static dlp_batch *dlpi_cut_view(dlp_pipe *p) {
 static int dlpi_cut_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     dlpi_cut *c = &p->cut;
     if (c->slot != DLPI_NO_SLOT) {
-        if (!dlpi_wanted(p->ctl, dlpi_slot_at(p, c->slot))) { /* of an epoch, a place, that was left */
+        /* of an epoch, or a place, that was left? */
+        if (!dlpi_wanted(p->ctl, dlpi_slot_at(p, c->slot))) {
             dlpi_cut_drop(p, c->slot);
             c->slot = DLPI_NO_SLOT;
         } else if (p->calls_untimed + 1 >= p->call_clock_every) {
@@ -11074,7 +11079,7 @@ static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
     if (!st->tuned) return DLP_OK;
     if (st->w.workers_min == 0) st->w.workers_min = 1;
     DLPI_RANGE(st->w.dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_LANES, "dispatch",
-               "another than DLP_DISPATCH_BATCHES with workers_max: a batch's worker is fixed there");
+               "not DLP_DISPATCH_BATCHES with workers_max: whose a batch is is fixed there");
     DLPI_RANGE(st->begin, st->w.workers_min, st->w.workers_max, "num_workers",
                "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;
@@ -11275,7 +11280,8 @@ static int dlpi_check_split(dlp_pipe *p) {
     if (odd != d->chunk_rows && (!counted || order->subset))
         return dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
     if (dlpi_chunk_views(p, odd) == 0)
-        return dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
+        return dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out",
+                        1);
     if (d->batch_size % world != 0 && !d->allow_uneven) {
         dlpi_error_set(&e, DLP_ERR_ARG, "world_size",
                        "batch_size %" PRIu32 " can't be divided by world_size %" PRIu64
@@ -11628,8 +11634,8 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
     dlpi_plan_add(plan, "cache cells", p->cache_cells, p->cache_cell_bytes);
     if (p->xfer)
-        dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers", (uint64_t)p->xfer->transfer.device_buffers,
-                      dlpi_device_bytes(p));
+        dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
+                      (uint64_t)p->xfer->transfer.device_buffers, dlpi_device_bytes(p));
     dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
     dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
     dlpi_plan_add(plan, "consumers", 1, p->share_bytes);
@@ -12076,9 +12082,9 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->lane_tx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_tx);
     p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
     if (p->parts && !dlpi_parts_alloc(p)) goto failed;
-    if (p->workers && p->out && p->out_fields && p->ones && p->held &&
-        p->taken_by_xfer && p->feed.ahead_index && p->feed.cells && p->dev_data && p->dev_slot &&
-        p->lane_tx && p->lane_rx && dlpi_flights_alloc(p) && (p->split == NULL || dlpi_cut_alloc(p)))
+    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken_by_xfer &&
+        p->feed.ahead_index && p->feed.cells && p->dev_data && p->dev_slot && p->lane_tx &&
+        p->lane_rx && dlpi_flights_alloc(p) && (p->split == NULL || dlpi_cut_alloc(p)))
         return DLP_OK;
 failed:
     errno = ENOMEM;
@@ -12828,8 +12834,8 @@ static double dlpi_sim_clamp(double x, double least, double most) {
     return x > least ? x < most ? x : most : least;
 }
 
-/* p50, p95 and p99, so often that the mean comes out: the slowest hundredth takes p99, and where p95
-   is no more than p50, up to a twentieth. Where no split gives the mean, all are scaled. */
+/* p50, p95 and p99, so often that the mean comes out: the slowest hundredth takes p99, and where
+   p95 is no more than p50, up to a twentieth. Where no split gives the mean, all are scaled. */
 static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double p95, double p99) {
     double is;
     memset(t, 0, sizeof *t);
@@ -15145,7 +15151,8 @@ static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const ch
     if (rc != 0) rc = dlpi_download_fail(part, path, rc);
     else if (fsync(fd) != 0) rc = dlpi_file_fail(part, tmp, "fsync");
     else if (rename(tmp, path) != 0) rc = dlpi_file_fail(part, path, "rename");
-    else if (dlpi_directory_sync(path) != 0) rc = dlpi_file_fail(part, path, "fsync of its directory");
+    else if (dlpi_directory_sync(path) != 0)
+        rc = dlpi_file_fail(part, path, "fsync of its directory");
     if (rc != 0) unlink(tmp); /* while the lock is ours */
     close(fd);
     return rc;
@@ -17114,7 +17121,8 @@ typedef struct dlpi_verdict {
 typedef struct dlpi_load {
     double ns;   /* that time */
     double rows;  /* per batch */
-    double units; /* items per batch, as stages count them: rows, but 1 chunk where there are views */
+    /* items per batch, as stages count them: rows, but 1 chunk where there are views */
+    double units;
     double rate;
     double wait;   /* share of the caller, inline stages included */
     double caller; /* share of the caller in steps and inline stages */
@@ -17534,8 +17542,8 @@ static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
 static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
     if (c->cpu_buffers == 0) return;
     dlpi_text_add(t,
-                  "Chunks: %" PRIu64 " loadable in this epoch; %" PRIu64 " CPU chunk buffers: %" PRIu64
-                  " free, %" PRIu64 " loading, %" PRIu64 " filled",
+                  "Chunks: %" PRIu64 " loadable in this epoch; %" PRIu64
+                  " CPU chunk buffers: %" PRIu64 " free, %" PRIu64 " loading, %" PRIu64 " filled",
                   c->loadable, c->cpu_buffers, c->cpu_free, c->cpu_loading, c->cpu_filled);
     if (c->device_buffers > 0)
         dlpi_text_add(t,

@@ -99,7 +99,8 @@ static int load(void *user, dlp_chunk *c) {
     const images *im = user;
     uint8_t *bytes = malloc(c->count * PIXELS), *label = c->data[1];
     float *out = c->data[0];
-    if (bytes == NULL) return dlp_chunk_fail(c, ENOMEM, "no memory for %" PRIu64 " images", c->count);
+    if (bytes == NULL)
+        return dlp_chunk_fail(c, ENOMEM, "no memory for %" PRIu64 " images", c->count);
     if (!read_all(im->fd, bytes, c->count * PIXELS, im->at + (off_t)(c->first * PIXELS))) {
         free(bytes);
         return dlp_chunk_fail(c, errno, "cannot read %" PRIu64 " images", c->count);

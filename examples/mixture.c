@@ -74,7 +74,8 @@ static int epoch(const char *what, const dlp_loader_desc *desc, const corpus *c)
 }
 
 static int corpus_open(corpus *c) {
-    dlp_mix_desc desc = {.n = KINDS, .n_items = n_items, .weights = weights, .shuffle = 1, .seed = 1};
+    dlp_mix_desc desc = {
+        .n = KINDS, .n_items = n_items, .weights = weights, .shuffle = 1, .seed = 1};
     dlp_mix *mix = NULL;
     dlp_error err;
     if (dlp_mix_open(&mix, &desc, &err) != DLP_OK) return puts(err.message), 1;
@@ -90,7 +91,8 @@ static int corpus_open(corpus *c) {
 }
 
 /* The mix in buckets; budget: most tokens of a batch, 0: none. */
-static int bucketed_epoch(const char *what, uint64_t budget, dlp_loader_desc desc, const corpus *c) {
+static int bucketed_epoch(const char *what, uint64_t budget, dlp_loader_desc desc,
+                          const corpus *c) {
     dlp_buckets_desc bucketing = {.n_items = desc.dataset.n_items, .lengths = c->length,
                                   .batch_size = BATCH, .max_tokens = budget, .shuffle = 1,
                                   .seed = 1, .order = &desc.sampler};
@@ -105,7 +107,8 @@ static int bucketed_epoch(const char *what, uint64_t budget, dlp_loader_desc des
 }
 
 int main(void) {
-    dlp_field field = {.name = "tokens", .dtype = DLP_U32, .ndim = 1, .shape = {LONGEST}, .ragged = 1};
+    dlp_field field = {
+        .name = "tokens", .dtype = DLP_U32, .ndim = 1, .shape = {LONGEST}, .ragged = 1};
     dlp_loader_desc desc = {.dataset = {.fields = &field, .n_fields = 1, .fetch = fetch},
                             .batch_size = BATCH, .num_workers = 2, .collate = dlp_collate_pad};
     corpus c = {0};

@@ -56,7 +56,8 @@ static int make_shard(const char *path, uint64_t first, uint32_t count) {
     FILE *f = fopen(path, "wb");
     uint8_t record[RECORD];
     int ok = f != NULL;
-    for (int i = 0; i < 4; i++) record[i] = (uint8_t)"SHRD"[i], record[4 + i] = (uint8_t)(count >> 8 * i);
+    for (int i = 0; i < 4; i++)
+        record[i] = (uint8_t)"SHRD"[i], record[4 + i] = (uint8_t)(count >> 8 * i);
     ok = ok && fwrite(record, HEADER, 1, f) == 1;
     for (uint32_t i = 0; ok && i < count; i++) {
         make_record(first + i, record);
@@ -213,7 +214,8 @@ static int train(dlp_pipe *pipe, const shards *s) {
         right += step(b, 0.002f);
         items += b->count;
         if (b->flags & DLP_BATCH_LAST) {
-            printf("epoch %d: %.1f %% right\n", (int)b->epoch, 100.0 * (double)right / (double)items);
+            printf("epoch %d: %.1f %% right\n", (int)b->epoch,
+                   100.0 * (double)right / (double)items);
             items = right = 0;
         }
         dlp_pipe_release(pipe, b);

@@ -1,5 +1,5 @@
-/* "make scale": what the memory plan and the order cost for datasets of 10^6 to 10^12 items and jobs
-   of 1 to 1,024 ranks, as a table for README.md. Plans are computed, not allocated. */
+/* "make scale": what the memory plan and the order cost for datasets of 10^6 to 10^12 items and
+   jobs of 1 to 1,024 ranks, as a table for README.md. Plans are computed, not allocated. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
@@ -15,7 +15,8 @@ static int fetch(void *user, dlp_item *item) {
 }
 
 static uint64_t plan_bytes(uint64_t n_items, uint32_t ranks) {
-    dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED, .rank = ranks - 1, .world_size = ranks};
+    dlp_sampler_desc sampler = {
+        .order = DLP_ORDER_SHUFFLED, .rank = ranks - 1, .world_size = ranks};
     dlp_dataset data = {.n_items = n_items, .fields = fields, .n_fields = 2, .fetch = fetch};
     dlp_fetch_desc fetching = {.dataset = &data, .workers = {.num_workers = 8}};
     dlp_batch_desc batching = {.batch_size = ROWS * ranks};

@@ -155,7 +155,8 @@ static void next_epoch__anywhere__begins_the_next(void) {
     }
 }
 
-/* Views held and released in any order: what they show stays, and no more than max_held are lent. */
+/* Views held and released in any order: what they show stays, and no more than max_held are
+   lent. */
 static void hold__random__bytes_stay(void) {
     for (uint32_t kind = 0; kind < (uint32_t)test_share(40, 400); kind++) {
         kit k;
@@ -224,7 +225,8 @@ static void preload__any__loads_each_chunk_once(void) {
     }
 }
 
-/* Chunks that are loaded, but not on the device when their epoch is left, get there all the same. */
+/* Chunks that are loaded, but not on the device when their epoch is left, get there all the
+   same. */
 static void preload__epoch_left__copies_what_is_loaded(void) {
     kit k;
     dlp_pipe *p;
@@ -395,7 +397,8 @@ static void descs__bad__are_refused(void) {
         if (what == 14) k.d.fields = &deep, k.d.n_fields = 1;
         CHECK(dlp_chunks_open(&p, &k.d, &err) == DLP_ERR_ARG && p == NULL);
         CHECK(strcmp(err.field, fields[what]) == 0);
-        if (strcmp(err.field, fields[what]) != 0) printf("%d: %s: %s\n", what, err.field, err.message);
+        if (strcmp(err.field, fields[what]) != 0)
+            printf("%d: %s: %s\n", what, err.field, err.message);
     }
 }
 
@@ -639,7 +642,8 @@ static void stats__of_chunks__tell_the_queues(void) {
     kit_close(&k, p);
 }
 
-/* ---- a wiring of one's own: items that are rows of a table, with a map before the splitter ---- */
+/* ---- a wiring of one's own: items that are rows of a table, with a map before the splitter
+   ---- */
 
 static int fetch_table(void *user, dlp_item *it) {
     uint32_t *cell = it->data[0];

@@ -1,5 +1,5 @@
-/* What the tests of chunks share: a loader, a device that copies late, so that a buffer that is used
-   too early shows, and an oracle that knows the order from (seed, epoch, position) alone. */
+/* What the tests of chunks share: a loader, a device that copies late, so that a buffer that is
+   used too early shows, and an oracle that knows the order from (seed, epoch, position) alone. */
 #ifndef CHUNKS_RIG_H
 #define CHUNKS_RIG_H
 

@@ -1,4 +1,5 @@
-/* Orders out of orders: mixes by weights, buckets of like lengths. "print" as argument: the numbers to pin, as C. */
+/* Orders out of orders: mixes by weights, buckets of like lengths. "print" as argument: the
+   numbers to pin, as C. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
@@ -66,7 +67,8 @@ static void schedule__any_weights__never_an_item_off_its_share(void) {
     for (size_t i = 0; i < COUNT(some); i++) check_spread(some[i], 4);
     for (int k = 0; k < test_share(40, 400); k++) {
         uint32_t n = 1 + test_pick(&random, 40);
-        for (uint32_t i = 0; i < n; i++) weights[i] = 1 + test_pick(&random, 1 + test_pick(&random, 90));
+        for (uint32_t i = 0; i < n; i++)
+            weights[i] = 1 + test_pick(&random, 1 + test_pick(&random, 90));
         check_spread(weights, n);
     }
     for (uint32_t i = 0; i < 1024; i++) weights[i] = i == 500 ? 1023 : 1; /* one of all, and many */
@@ -81,7 +83,8 @@ static void schedule__small_cases__as_pinned(void) {
         dlp_mix_desc d = {.n = 4, .n_items = one, .weights = w[i]};
         dlp_mix *m = mix_of(&d);
         char text[9] = "";
-        for (uint64_t t = 0; t < strlen(pinned[i]); t++) text[t] = (char)('A' + dataset_at(m, 0, t));
+        for (uint64_t t = 0; t < strlen(pinned[i]); t++)
+            text[t] = (char)('A' + dataset_at(m, 0, t));
         CHECK(strcmp(text, pinned[i]) == 0);
         if (strcmp(text, pinned[i])) printf("  %s, not %s\n", text, pinned[i]);
         dlp_mix_close(m);
@@ -141,7 +144,8 @@ static void shuffle__any_size__each_item_once(void) {
     }
 }
 
-/* 120 permutations of five items in 12,000 passes: chi-square, 119 degrees of freedom, 4.5 sigma. */
+/* 120 permutations of five items in 12,000 passes: chi-square, 119 degrees of freedom, 4.5
+   sigma. */
 static void shuffle__five_items__all_permutations_alike(void) {
     enum { PASSES = 12000 };
     static uint32_t count[3125];
@@ -150,7 +154,8 @@ static void shuffle__five_items__all_permutations_alike(void) {
     int kinds = 0;
     for (uint64_t pass = 0; pass < PASSES; pass++) {
         uint32_t code = 0;
-        for (uint64_t x = 0; x < 5; x++) code = code * 5 + (uint32_t)dlpi_mix_shuffled(&part, pass, x);
+        for (uint64_t x = 0; x < 5; x++)
+            code = code * 5 + (uint32_t)dlpi_mix_shuffled(&part, pass, x);
         count[code]++;
     }
     for (size_t i = 0; i < COUNT(count); i++) {
@@ -242,7 +247,8 @@ static void refused(const dlp_mix_desc *d, const char *field, const char *words)
 
 static void open__one_field_wrong__named(void) {
     static const uint64_t none[] = {0, 0, 0}, many[] = {1, UINT64_C(1) << 47, UINT64_C(1) << 47};
-    static const uint64_t long_period[] = {1, 1 << 19, 1 << 19}, fits[] = {2, 1 << 20, (1 << 20) - 2};
+    static const uint64_t long_period[] = {1, 1 << 19, 1 << 19},
+                          fits[] = {2, 1 << 20, (1 << 20) - 2};
     dlp_mix_desc d = three();
     dlp_mix *m;
     d.n = 0;
@@ -389,7 +395,8 @@ static void resume__other_mix__refused(void) {
 /* Log-normal lengths, as of texts: median 100, sigma 0.8; by twelve uniforms, so without libm. */
 static uint32_t text_length(uint64_t i) {
     double normal = -6, e = 1, term = 1;
-    for (uint64_t k = 0; k < 12; k++) normal += (double)(dlp_hash(4, i, k, 0) >> 11) / 9007199254740992.0;
+    for (uint64_t k = 0; k < 12; k++)
+        normal += (double)(dlp_hash(4, i, k, 0) >> 11) / 9007199254740992.0;
     for (int k = 1; k < 30; k++) e += term = term * (0.8 * normal) / k;
     return 1 + (uint32_t)(100 * e);
 }
@@ -489,7 +496,8 @@ static void buckets__lengths_of_texts__padding_at_least_halved(void) {
 }
 
 /* The lists of two epochs, as one number each. */
-static int walk(dlp_buckets *b, uint64_t epoch, int64_t from, uint64_t *sums, uint8_t (*states)[24]) {
+static int walk(dlp_buckets *b, uint64_t epoch, int64_t from, uint64_t *sums,
+                uint8_t (*states)[24]) {
     uint64_t index[64];
     int n = 0;
     for (; epoch < 2; epoch++) {

@@ -111,7 +111,8 @@ static void run__any_wiring__as_written_down(uint64_t seed) {
 
 /* ---- ranks ---- */
 
-/* Four streams: one, two, four ranks see the same global rows, and load no more parts than theirs. */
+/* Four streams: one, two, four ranks see the same global rows, and load no more parts than
+   theirs. */
 static void ranks__streams_divided__same_rows_fewer_loads(void) {
     uint64_t items[32];
     for (int i = 0; i < 32; i++) items[i] = 16;
@@ -537,7 +538,8 @@ static void batch__fetched_again__its_parts_are_there(void) {
         CHECK(dlp_pipe_start(p) == DLP_OK);
         parts_order(&r, 0, order);
         while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
-            ((uint64_t *)b->fields[0].data)[0] = parts_word(b->index[0]); /* as the map left it: 1 */
+            /* as the map left it: 1 */
+            ((uint64_t *)b->fields[0].data)[0] = parts_word(b->index[0]);
             CHECK(parts_batch_same(&r, b, order, 0) && b->in_epoch == n++);
             dlp_pipe_release(p, b);
         }
@@ -614,7 +616,8 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.queue_size = 1, DLP_ERR_ARG, "parts", "queue_size", "is 1");
     REFUSED(r.d.parts.queue_size = 2, DLP_ERR_ARG, "parts", "queue_size", "may need 4 parts");
     REFUSED(r.d.parts.streams = 3, DLP_ERR_ARG, "parts", "streams", "can't be divided");
-    REFUSED(r.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, DLP_ERR_ARG, "parts", "on_error", "");
+    REFUSED(r.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, DLP_ERR_ARG, "parts", "on_error",
+            "");
     REFUSED(r.d.parts.workers.dispatch = 1, DLP_ERR_ARG, "parts", "dispatch", "");
     REFUSED(r.d.parts.workers.placement = 1, DLP_ERR_UNSUPPORTED, "parts", "placement", "");
     REFUSED(r.d.loader.dataset.n_items = 5, DLP_ERR_ARG, "fetch", "dataset.n_items", "have 226");
@@ -703,7 +706,8 @@ static int download(void *user, const dlp_part *part, const char *path, int fd) 
     CHECK(strcmp(name, parts_names[part->index]) == 0 && lseek(fd, 0, SEEK_END) == 0);
     n = __atomic_add_fetch(&downloads[part->index], 1, __ATOMIC_SEQ_CST);
     parts_nap(300);
-    if (downloads_fail == part->index + 1 && (!downloads_once || n == 1)) return dlp_part_fail(part, 110, "the server is away");
+    if (downloads_fail == part->index + 1 && (!downloads_once || n == 1))
+        return dlp_part_fail(part, 110, "the server is away");
     return parts_write(downloads_of, part->index, fd);
 }
 
@@ -789,7 +793,8 @@ static void files__wanted_at_once__one_download(void) {
 }
 
 static void files__errors__name_the_path(void) {
-    static const char *const words[] = {"shard-3: open: No such file", "shard-3: 99 bytes from 1000",
+    static const char *const words[] = {"shard-3: open: No such file",
+                                        "shard-3: 99 bytes from 1000",
                                         "shard-3: 176 bytes, max_part_bytes is 170",
                                         "shard-3: the server is away", "shard-3.tmp: open: "};
     for (int i = 0; i < 5; i++) {

@@ -89,7 +89,8 @@ static inline void parts_init(parts_rig *r, parts_seen *seen, uint64_t n, const 
     for (uint64_t i = 0; i < n; i++) {
         r->items[i] = items ? items[i] : i * 7 % 23;
         r->first[i + 1] = r->first[i] + r->items[i];
-        if (r->items[i] * 8 > r->d.parts.max_part_bytes) r->d.parts.max_part_bytes = r->items[i] * 8;
+        if (r->items[i] * 8 > r->d.parts.max_part_bytes)
+            r->d.parts.max_part_bytes = r->items[i] * 8;
     }
     r->total = r->first[n];
     r->field.name = "word";
@@ -124,7 +125,8 @@ static inline void parts_items_of(const parts_rig *r, uint64_t epoch, uint64_t *
     static dlp_permutation parts, items;
     bool shuffle = r->d.loader.shuffle != 0;
     uint64_t n = 0, seed = r->d.loader.seed;
-    dlp_permutation_init(&parts, r->d.parts.n_parts, dlpi_hash_in(DLPI_DOMAIN_PARTS, seed, 0), epoch);
+    dlp_permutation_init(&parts, r->d.parts.n_parts, dlpi_hash_in(DLPI_DOMAIN_PARTS, seed, 0),
+                         epoch);
     for (uint64_t j = 0; j < r->d.parts.n_parts; j++) {
         uint64_t part = j;
         if (shuffle || r->d.parts.shuffle_parts) part = dlp_permutation_at(&parts, j);
@@ -163,7 +165,8 @@ static inline uint64_t parts_batches(const parts_rig *r) {
     return (parts_positions(r) + size - 1) / size;
 }
 
-/* Is b, of rank 0 or another, what the order says? short_part: rows of this part + 1 are left out. */
+/* Is b, of rank 0 or another, what the order says? short_part: rows of this part + 1 are left
+   out. */
 static inline int parts_batch_same(const parts_rig *r, const dlp_batch *b, const uint64_t *order,
                                    uint64_t short_part) {
     const uint64_t *words = b->fields[0].data;

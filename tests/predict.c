@@ -187,7 +187,8 @@ static void predict__stats_by_hand__what_must_be(void) {
     CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 500}, &p), 128000));
     CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 500, .prefetch_factor = 1}, &p),
                 32000));
-    CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 32, .step_ns = 10000000}, &p), 3200));
+    CHECK(
+        about(foretell(&s, (dlp_predict_desc){.num_workers = 32, .step_ns = 10000000}, &p), 3200));
     CHECK(about(1 + p.wait_share, 1));
     /* steps and inline work take turns */
     CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = DLP_NONE, .step_ns = 32000000}, &p),
