@@ -13,7 +13,7 @@ WARN := -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef
 ifeq ($(STRICT),1)
 WARN += -Werror
 endif
-CFLAGS ?= $(O) -g
+CFLAGS ?= $(O)
 LIBS := -lpthread -lm -ldl
 
 HEADERS := $(wildcard dlpipe*.h)

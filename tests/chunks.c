@@ -661,8 +661,9 @@ static int double_it(void *user, dlp_item *it) {
 static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const dlp_split_desc *split,
                     uint32_t batch_size) {
     dlp_field field = {"x", DLP_U32, 1, {10}, 0, 0};
-    dlp_dataset set = {7, &field, 1, 1, fetch_table, NULL};
-    dlp_fetch_desc fetch = {&set, {0}};
+    dlp_dataset set = {.n_items = 7, .fields = &field, .n_fields = 1, .fills_rows = 1,
+                       .fetch = fetch_table};
+    dlp_fetch_desc fetch = {.dataset = &set};
     dlp_map_desc map = {double_it, NULL, NULL, {0}};
     dlp_batch_desc batch = {0};
     dlp_stage at[5];

@@ -244,9 +244,14 @@ bad=0
 rules $files || bad=1
 echo "rules: $(echo "$files" | wc -l) files"
 
-for cc in gcc clang; do # tests and examples are as clean as the header
+# Tests and examples are as clean as the header. What "make test" compiles with gcc anyhow, an error
+# there with STRICT=1, is not compiled here.
+for cc in gcc clang; do
     command -v $cc >/dev/null 2>&1 || { echo "$cc: not installed, left out"; continue; }
-    if ls tests/*.c examples/*.c | xargs -P 2 -n 1 sh tests/lint.sh silent $cc; then
+    sources='tests/*.c examples/*.c'
+    [ $cc = clang ] || sources='tests/bench_*.c examples/*.c'
+    # shellcheck disable=SC2086
+    if ls $sources | xargs -P 2 -n 1 sh tests/lint.sh silent $cc; then
         echo "$cc: tests and examples compile in silence"
     else
         bad=1
