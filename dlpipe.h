@@ -15398,7 +15398,7 @@ DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, .
 
 /* Items before each part. */
 static int dlpi_parts_count(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t *first = malloc(((size_t)st->part.n_parts + 1) * sizeof *first), items = 0;
+    uint64_t *first = calloc((size_t)st->part.n_parts + 1, sizeof *first), items = 0;
     int rc = 0;
     dlp_error e;
     if (first == NULL) {
@@ -15406,7 +15406,6 @@ static int dlpi_parts_count(dlp_pipe *p, dlpi_stage *st) {
         e.errnum = ENOMEM;
         return dlpi_pipe_fail(p, &e);
     }
-    first[0] = 0;
     for (uint64_t i = 0; i < st->part.n_parts && rc == 0; i++) {
         if (st->part.items) items = st->part.items[i];
         else rc = st->part.count(st->part.user, i, &items);
