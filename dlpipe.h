@@ -17404,12 +17404,17 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
                                  (double)(s->chunks.taken ? s->chunks.taken : s->batches)).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
+        bool parts = k->kind == DLP_STAGE_PARTS;
         if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
             dlpi_text_add(t,
-                          "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow items hold up "
-                          "the order; more batches in flight hide them%s.\n",
+                          "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow %ss hold up "
+                          "the order; %s hide them%s.\n",
                           k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s,
-                          s->chunks.taken > 0 ? "" : ", or unordered = 1");
+                          parts ? "part" : s->chunks.taken > 0 ? "chunk" : "item",
+                          parts ? "more part cells (queue_size)"
+                          : s->chunks.taken > 0 ? "more chunks in flight"
+                                                : "more batches in flight",
+                          parts || s->chunks.taken > 0 ? "" : ", or unordered = 1");
         }
     }
 }
