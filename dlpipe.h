@@ -11214,7 +11214,8 @@ static int dlpi_parts_resolve(dlp_pipe *p) {
     if (p->part_cells >= need && p->part_cells > 0) return DLP_OK;
     dlpi_error_set(&e, DLP_ERR_ARG, "queue_size",
                    "a batch may need %" PRIu64 " parts at once (batch_size, streams, the smallest "
-                   "parts), queue_size is %" PRIu32, need, st->part.queue_size);
+                   "parts), queue_size is %" PRIu32 "; 0 takes what is needed",
+                   need, st->part.queue_size);
     dlpi_copy_text(e.stage, sizeof e.stage, st->name);
     return dlpi_pipe_fail(p, &e);
 }
@@ -11287,7 +11288,7 @@ static int dlpi_check_stream(dlp_pipe *p) {
     dlpi_stage *st = p->sampler;
     if (!p->stream) return DLP_OK;
     DLPI_RANGE(d->order, DLP_ORDER_SEQUENTIAL, DLP_ORDER_SEQUENTIAL, "order",
-               "DLP_ORDER_SEQUENTIAL with a stream");
+               "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
     if (d->subset) return dlpi_bad(p, st->name, "subset", "NULL with a stream", 1);
     DLPI_RANGE(p->d.unordered, 0, 0, "unordered", "0 with a stream, whose end comes in order");
     DLPI_RANGE(p->global_batch, p->world, 1 << 20, "batch_size",
@@ -15033,7 +15034,7 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     if (condition) return *field = (name), (text)
     DLPI_WRONG(d->n_items == 0 || d->n_items > UINT64_C(1) << 48, "n_items", "1 to 2^48 items");
     DLPI_WRONG(d->fields == NULL || d->n_fields == 0, "fields", "there must be one at least");
-    DLPI_WRONG((d->paths == NULL) == (d->locate == NULL), "paths", "paths or locate, not both");
+    DLPI_WRONG((d->paths == NULL) == (d->locate == NULL), "paths", "give either paths or locate");
     DLPI_WRONG(d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST, "in_flight", "0 to 256");
     DLPI_WRONG(d->decode && !d->direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40),
                "max_bytes", "with a decode 1 to 2^40");
@@ -15931,7 +15932,8 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     DLPI_RANGE(d->topology, 0, DLP_TOPOLOGY_CONCURRENT, "topology", "DLP_TOPOLOGY_*");
     if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
     if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
-    DLPI_RANGE(d->fetcher, 0, 0, "fetcher", "DLP_FETCH_SEQUENTIAL in the classic topology");
+    DLPI_RANGE(d->fetcher, 0, 0, "fetcher",
+               "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
     return dlpi_loader_classic(p, l);
 }
 
