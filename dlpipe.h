@@ -1554,7 +1554,8 @@ typedef struct dlp_workers_desc {
                                  stage between these two, from num_workers on, by what the last
                                  moments showed (>>impl-tune, dlp_pipe_explain). Memory, threads or
                                  processes, and worker_init are for all workers_max from the start;
-                                 those in excess sleep. At most DLP_MAX_WORKERS */
+                                 those in excess sleep. At most DLP_MAX_WORKERS; not with
+                                 DLP_DISPATCH_BATCHES (classic, concurrent) */
 } dlp_workers_desc;
 
 /* How a worker fetches: one item after the other, or up to in_flight of them at once. */
@@ -1706,7 +1707,7 @@ typedef struct dlp_transfer_desc {
    stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
    pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
 typedef struct dlp_split_desc {
-    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required */
+    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
                                   last what is left; 0: all items are full. A last item that is not
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
@@ -1919,7 +1920,7 @@ enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT 
 typedef struct dlp_loader_desc {
     dlp_dataset dataset;         /* required */
     uint32_t batch_size;         /* required; global batch */
-    int32_t num_workers;         /* item workers; 0: inline */
+    int32_t num_workers;         /* item workers; 0: inline (not with a fetcher) */
     int32_t shuffle;             /* 1: DLP_ORDER_SHUFFLED; same as sampler.order */
     int32_t drop_last;           /* 1: DLP_LAST_DROP; same as last */
     int32_t last;                /* DLP_LAST_* */
@@ -2020,12 +2021,12 @@ enum {
 };
 
 typedef struct dlp_chunks_desc {
-    uint64_t n_items;            /* rows of the dataset; required */
+    uint64_t n_items;            /* rows of the dataset; required, 1..2^48 */
     const dlp_field *fields;     /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
     uint32_t n_fields;
     uint32_t fills_rows;         /* 0: zeroed before load; 1: load writes every byte of its rows */
-    uint64_t chunk_rows;         /* required */
-    uint32_t batch_size;         /* required; global batch */
+    uint64_t chunk_rows;         /* rows of a chunk, on all ranks together; required, 1..2^46 */
+    uint32_t batch_size;         /* rows of the global batch; required, 1..2^20 */
     int32_t last;                /* DLP_LAST_SHORT or _DROP, for what is left of each chunk */
     int32_t shuffle_chunks;      /* 1: the chunks' order is a permutation of each epoch */
     int32_t shuffle_rows;        /* 1: so is that of the rows in a chunk; not with a preload */
@@ -2044,7 +2045,7 @@ typedef struct dlp_chunks_desc {
     int32_t epoch_end;           /* 1: next returns DLP_EPOCH_END between epochs */
     int32_t pass;                /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
                                     epochs are not read */
-    uint64_t seed;
+    uint64_t seed;               /* any value */
     uint32_t rank, world_size;   /* 0, 0: one rank */
     int32_t allow_uneven;        /* 1: batch_size need not be divisible by world_size */
     dlp_pipe_desc pipe;          /* max_held counts views; prefetch_factor and unordered stay 0 */
@@ -2131,7 +2132,7 @@ typedef struct dlp_part_desc {
                                   is added; returns 0, or failure: DLP_ERR_CALLBACK */
     uint64_t manifest_id;      /* the user's number for this list of parts (a hash of names, say),
                                   part of a state's fingerprint, as the counts are */
-    uint64_t max_part_bytes;   /* required: of the largest part */
+    uint64_t max_part_bytes;   /* required: of the largest part, 1..2^46 */
     uint32_t queue_size;       /* part cells, 2..4096; 0: as many as one batch of this rank may
                                   need, and one more. Fewer than that need is an error of start */
     uint32_t streams;          /* C, divides batch_size; 0: 1. Part of the order: it stays the same
