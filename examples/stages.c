@@ -103,7 +103,8 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
         .order = DLP_ORDER_BATCHES,
         .seed = SEED,
         .function_id = THIS_ORDER,
-        .batches = {order_next, order_begin, order_save, order_restore, o},
+        .batches = {.next = order_next, .begin = order_begin, .save = order_save,
+                    .restore = order_restore, .user = o},
     };
     dlp_repeat_desc repeat = {.epochs = EPOCHS};
     dlp_fetch_desc fetcher = {
