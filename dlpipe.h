@@ -9,8 +9,8 @@
           #include "dlpipe.h"
       everywhere else just include it. Link with -lpthread where libc wants it.
    2  Say what an item is (dlp_field), how many there are, and how to write one (dlp_dataset.fetch).
-   3  Open a pipe that runs, out of one desc. Zero in a field of a desc means the default that its
-      comment tells; begin with {0}, or designated initialisers.
+   3  Open a pipe. The first three build and start it out of one desc. Zero in a field of a desc
+      means the default that its comment tells; begin with {0}, or designated initialisers.
           dlp_loader_open   items: economic, or by .topology classic or concurrent; without an end
                             known by .dataset.stream (>>loader, >>streams; of files: >>files)
           dlp_parts_open    files, or archives, that hold many items each (>>parts)
