@@ -9,15 +9,19 @@
           #include "dlpipe.h"
       everywhere else just include it. Link with -lpthread where libc wants it.
    2  Say what an item is (dlp_field), how many there are, and how to write one (dlp_dataset.fetch).
-   3  dlp_loader_open builds and starts a pipe out of one desc. Zero in a field of a desc means the
-      default that its comment tells; begin with {0}, or designated initialisers.
+   3  Open a pipe. The first three build and start it out of one desc. Zero in a field of a desc
+      means the default that its comment tells; begin with {0}, or designated initialisers.
+          dlp_loader_open   items: economic, or by .topology classic or concurrent; without an end
+                            known by .dataset.stream (>>loader, >>streams; of files: >>files)
+          dlp_parts_open    files, or archives, that hold many items each (>>parts)
+          dlp_chunks_open   data read in large pieces, of which batches are views (>>chunks)
+          dlp_pipe_open     and stages added and linked by hand, some of your own (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
-   For more than the loader has (stages and samplers of your own): >>pipe, examples/stages.c.
-   For data read in large pieces, of which batches are views: >>chunks, examples/chunks.c.
-   For files, or archives, that hold many items each: >>parts, examples/parts.c.
+   Which topology suits what, with an example of each: >>concepts.
 
    >>contents   search for the anchor
+   To read first:
    >>use            DO THIS, THEN THAT
    >>example        A WHOLE PROGRAM
    >>concepts       WORDS, AND WHO OWNS A BATCH WHEN
@@ -26,26 +30,32 @@
    >>memory         ERRORS, LOG, MEMORY
    >>options        COMPILE-TIME OPTIONS
    >>limits         LIMITS AND CAVEATS
+   The base:
    >>errors         CODES AND ERROR RECORDS
    >>atomics        THE ONE SHIM OVER THE COMPILER'S ATOMICS
    >>queues         SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
    >>order          HASHES, KEYED PERMUTATIONS
+   Items, batches, orders:
    >>dataset        FIELDS, DATASETS, ITEMS
    >>batch          WHAT THE CALLER GETS
    >>state          RESUME
    >>samplers       WHICH ITEMS, IN WHICH ORDER
    >>mixing         DATASETS MIXED BY WEIGHTS
    >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
+   Pipes, by hand and ready-made:
    >>stages         WHO DOES THE WORK
    >>pipe           WIRING, RUNNING
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
+   Looking at them:
    >>stats          COUNTERS, TRACE, PICTURES, WORDS
    >>predict        WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
+   Where batches go, where items come from:
    >>devices        GPUS: CUDA, OPENCL
    >>dlpack         TENSORS FOR OTHER LIBRARIES
    >>files          ITEMS OUT OF FILES, MANY AT ONCE
+   The implementation: the base, orders:
    >>impl-platform  SYSTEM HEADERS, SWITCHES
    >>impl-clock     TIME
    >>impl-errors    CODES AND ERROR RECORDS
@@ -53,6 +63,7 @@
    >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
    >>impl-mixing    DATASETS MIXED BY WEIGHTS
    >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
+   The implementation: what is shared, and the stages' work:
    >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-bells     SLEEP AND WAKE
@@ -75,6 +86,7 @@
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
    >>impl-cut       CHUNKS LOADED, AND CUT INTO VIEWS
+   The implementation: start, looking, devices, files, calls:
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
    >>impl-stats     COUNTERS AND TRACE, READ
    >>impl-predict   WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -135,16 +147,34 @@
         |                                                                    v
         +--- credits: free batch slots <--- release <--- next <--- [split] <--- [transfer]
 
-   (Before fetch there may be a part queue: >>parts.)
+   Between sampler (or repeat) and fetch there may be a part queue. Ready-made wirings (topologies),
+   and what they hold in memory, beside records that a plan tells:
+
+     topology    rule                                  memory                          example
+     economic    any worker takes the next items of    prefetch_factor + max_held      loader.c
+                 any batch, oldest first               batches, however many workers
+     classic     a whole batch to each of N workers,   N x prefetch_factor + max_held  concurrent.c
+                 in turn                               batches
+     concurrent  classic, and in_flight items at once  as classic; prefetch_factor is  concurrent.c
+                 in each worker, of a batch or a pool  batch_pool / rows if more
+     part queue  workers load the next parts; fetch    queue_size parts, and the       parts.c
+                 takes items out of those loaded       batches of the loader behind it
+     chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
+                 it to the device, cut it into views   chunks
+     your own    stages, samplers, links by hand       what dlp_pipe_plan says         stages.c
+
+   Take the economic one first: it wants the least memory, and no slow worker holds up the others; a
+   fetcher (in_flight items at once in each worker: threads, or requests begun and given back) goes
+   with it, and with a part queue, as well. Each may repeat: with epochs (a repeat stage) workers
+   live for all of them, and begin the next before the present one is over; memory is the same.
 
    Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
-   workers, their timing, or the number of ranks. Only desc.unordered lets batches of one epoch
-   overtake each other; their contents stay the same.
+   workers, their timing, the topology, or the number of ranks. (Parts and chunks are part of the
+   order.) Only desc.unordered lets batches of one epoch overtake each other; their contents stay
+   the same.
 
-   Memory for batches is prefetch_factor + max_held slots, whatever the number of workers. (A
-   loader of another topology than the economic, see >>loader, multiplies prefetch_factor by its
-   workers.) Without a collate, fetch writes an item where the caller will read it: nothing is
-   copied. A slot goes round, and one store moves it on:
+   Without a collate, fetch writes an item where the caller will read it: nothing is copied. A slot
+   goes round, and one store moves it on:
 
      state   who may touch its bytes                      what moves it on
      FREE    nobody                                       sampler: pub, then tail: it is OPEN
@@ -154,8 +184,7 @@
      HELD    the caller                                   caller, in release: used = 0: it is FREE
 
    Which worker takes which rows is its stage's dispatch: any run of any batch, whole batches in
-   turn, or what it is dealt. A worker works on one item after the other, or has in_flight of them
-   under way at once (fetcher).
+   turn, or what it is dealt.
 
    At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
    when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
@@ -176,7 +205,7 @@
    before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
    goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
    are as with a length; what a stream cannot have (another order, padding, unordered delivery,
-   replacement of items, a cache, chunks, consumers in other processes) start refuses.
+   replacement of items, a cache, chunks, parts, consumers in other processes) start refuses.
    * The end is found when a row meets it. If that is a batch's first row, the batch before was the
      last and did not know: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch follow.
    * Workers run ahead, so fetch is called for indices behind the end, at most prefetch_factor
@@ -194,6 +223,7 @@
 
      call                                              from              while the pipe runs
      dlp_pipe_open, add_*, link, plan, start           caller            plan only
+     dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
      dlp_pipe_next, release, next_epoch, state,        caller            yes
      seek, state_at, set_workers
      dlp_pipe_error, warning, batches_per_epoch        caller            yes
@@ -202,7 +232,8 @@
      dlp_pipe_stats, worker_stats, skips, explain,     any               yes; from start until close
      trace*, write_*
      dlp_pipe_close                                    caller            no other call under way
-     dlp_item_*, dlp_collate_*, dlp_chunk_*            in the callback   yes
+     dlp_item_*, dlp_collate_*, dlp_chunk_*,           in the callback   yes
+     dlp_part_*
      dlp_chunks_run                                    caller            yes
      dlp_pipe_release_after, dlp_batch_dlpack*         caller            yes
      the deleter of a tensor                           any               yes; and after close
@@ -215,15 +246,15 @@
      dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
 
      callback                     runs in
-     fetch, load, item and batch  the stage's threads, several at once; inline: the caller's next;
-     maps, collate, load (parts)  fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
+     fetch, load (chunks, parts), the stage's threads, several at once; inline: the caller's next;
+     item, batch maps, collate    fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
      async submit, reap           the stage's threads, each for its own worker_state
      locate, decode of files      as fetch; with DLP_FETCH_ASYNC the worker itself, one at a time
      download (files as parts)    in load, one at a time for each file
      count (parts)                dlp_pipe_add_parts
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers, several at once: must be pure
-     batch sampler                the caller (start, next, release, next_epoch, seek), or, if
+     batch sampler, bucket length the caller (start, next, release, next_epoch, seek), or, if
                                   threaded, one thread; with desc.resume its first calls in start
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
@@ -246,9 +277,11 @@
      when         allocates
      open         the pipe's record; nothing per batch
      add_*        a copy of affinity; 8 bytes for each part
+     dlp_mix_open, dlp_buckets_open, dlp_files_open: records of their own, that pipes then borrow
      plan         nothing: the bytes of what start would allocate, line by line
      start        one region (a sealed memfd on Linux, else anonymous memory) with slots, cells,
                   counters and trace rings; the process's own records; device buffers; threads
+     workers      what worker_init does; those of >>files dlp_files_worker_bytes, as they begin
      next .. stop nothing
      write_*      for the length of the call
      close        frees it all, or, with batches held, the last release does
@@ -294,15 +327,20 @@
      costs a memset of each row; fetch that writes every byte says fills_rows = 1.
    * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
    * A worker with several items in flight claims them one by one: for items that wait, not for
-     such as take a microsecond. While some are out, it looks for new batches every ms.
+     such as take a microsecond.
    * Where batches go to workers in turn (classic, concurrent), one slow worker holds up the order
      for all, as it does in other loaders; in the economic topology others take its items.
+   * A stage of the user's is 1:1: it may leave items out, but not make three of two. (Batches of
+     as many tokens as fit: >>buckets, dlp_collate_pack.)
    * Views into chunks come in order, to one caller: no unordered, no consumers in other processes,
-     no ragged fields, no collate. Chunks that stay (preload) keep their rows in one order.
+     no ragged fields, no collate. Chunks that stay (preload) keep their rows in one order. A batch
+     never crosses a chunk.
    * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
-     two streams have a share of it, and each epoch anew, but for parts still in their cells. What
-     load left behind part.bytes is not defined. A part that can't be loaded is tried again in the
-     next epoch. queue_size is held against the worst order that the counts allow, before the start.
+     two streams have a share of it, and each epoch anew, but for parts still in their cells. A part
+     that can't be loaded is tried again in the next epoch. queue_size is held against the worst
+     order that the counts allow, before the start.
+   * A stream comes in the order of its indices, without much that wants a length: >>streams.
+   * Sources of >>files, and dlp_chunks_open, are not for worker processes that begin by exec.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
@@ -316,6 +354,17 @@
      and long ones in runs would leave the other workers idle.
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
+   * Workers with items in flight look for new batches every ms, also while they wait for what is
+     out: a bell that ends the wait of a source (a poll, an io_uring, a library's own) does not
+     exist for all sources, and 1 ms is little where items take longer than that.
+   * All workers_max of a tuned stage exist from the start, and are parked: what is started later
+     could fail, would allocate, and would fork in the middle of a run.
+   * Rank r of W gets rows r * n / W and so on of each global batch, and streams r * C / W and so on
+     of a part queue, rather than every W-th of them: its rows are neighbours, and a global batch is
+     the ranks' batches laid end to end, whatever W is.
+   * A part queue wants the number of items in each part before it starts (items, count), also with
+     steps_per_epoch: only so are order, state and the worst need of cells known. Who cannot know
+     them has a stream.
    * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
      machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
      in flight a unit is one row, so that each completes by itself.
@@ -1395,7 +1444,7 @@ DLPDEF uint64_t dlp_mix_at(const dlp_mix *mix, uint64_t epoch, uint64_t position
    thread - does not wait. */
 DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item);
 
-/* Free the mix. NULL does nothing. */
+/* Free the mix, behind the pipes that use it. NULL does nothing. Any thread. */
 DLPDEF void dlp_mix_close(dlp_mix *mix);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1450,7 +1499,7 @@ DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp
    b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
 
-/* Free it. NULL does nothing. */
+/* Free it, behind the pipe that uses it. NULL does nothing. Any thread. */
 DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1505,7 +1554,8 @@ typedef struct dlp_workers_desc {
                                  stage between these two, from num_workers on, by what the last
                                  moments showed (>>impl-tune, dlp_pipe_explain). Memory, threads or
                                  processes, and worker_init are for all workers_max from the start;
-                                 those in excess sleep. At most DLP_MAX_WORKERS */
+                                 those in excess sleep. At most DLP_MAX_WORKERS; not with
+                                 DLP_DISPATCH_BATCHES (classic, concurrent) */
 } dlp_workers_desc;
 
 /* How a worker fetches: one item after the other, or up to in_flight of them at once. */
@@ -1657,7 +1707,7 @@ typedef struct dlp_transfer_desc {
    stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
    pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
 typedef struct dlp_split_desc {
-    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required */
+    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
                                   last what is left; 0: all items are full. A last item that is not
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
@@ -1861,15 +1911,16 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
                 Memory: N x prefetch_factor + max_held batches.
    concurrent   classic, and inside each worker in_flight items at once, by a fetcher; of one batch,
                 or of the several of a batch pool. For sources with latency: stores, networks.
-                Memory: as classic, prefetch_factor being batch_pool / rows if that is more; and
-                the records of the items in flight. */
+                Memory: as classic, prefetch_factor being batch_pool / rows if that is more, or,
+                where neither is given, 1 + in_flight / rows rounded up (2 at least); and the
+                records of the items in flight. */
 
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 typedef struct dlp_loader_desc {
     dlp_dataset dataset;         /* required */
     uint32_t batch_size;         /* required; global batch */
-    int32_t num_workers;         /* item workers; 0: inline */
+    int32_t num_workers;         /* item workers; 0: inline (not with a fetcher) */
     int32_t shuffle;             /* 1: DLP_ORDER_SHUFFLED; same as sampler.order */
     int32_t drop_last;           /* 1: DLP_LAST_DROP; same as last */
     int32_t last;                /* DLP_LAST_* */
@@ -1948,7 +1999,7 @@ typedef struct dlp_chunk {
    k: 0..count - 1 - returns UINT64_MAX for others - in the callback - does not wait. */
 DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
 
-/* As dlp_item_fail, for a chunk. */
+/* As dlp_item_fail, for a chunk: in load only. */
 DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ...);
 
 /* Write rows. Called once a chunk; with ranks, once for each batch of it.
@@ -1970,12 +2021,12 @@ enum {
 };
 
 typedef struct dlp_chunks_desc {
-    uint64_t n_items;            /* rows of the dataset; required */
+    uint64_t n_items;            /* rows of the dataset; required, 1..2^48 */
     const dlp_field *fields;     /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
     uint32_t n_fields;
     uint32_t fills_rows;         /* 0: zeroed before load; 1: load writes every byte of its rows */
-    uint64_t chunk_rows;         /* required */
-    uint32_t batch_size;         /* required; global batch */
+    uint64_t chunk_rows;         /* rows of a chunk, on all ranks together; required, 1..2^46 */
+    uint32_t batch_size;         /* rows of the global batch; required, 1..2^20 */
     int32_t last;                /* DLP_LAST_SHORT or _DROP, for what is left of each chunk */
     int32_t shuffle_chunks;      /* 1: the chunks' order is a permutation of each epoch */
     int32_t shuffle_rows;        /* 1: so is that of the rows in a chunk; not with a preload */
@@ -1994,7 +2045,7 @@ typedef struct dlp_chunks_desc {
     int32_t epoch_end;           /* 1: next returns DLP_EPOCH_END between epochs */
     int32_t pass;                /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
                                     epochs are not read */
-    uint64_t seed;
+    uint64_t seed;               /* any value */
     uint32_t rank, world_size;   /* 0, 0: one rank */
     int32_t allow_uneven;        /* 1: batch_size need not be divisible by world_size */
     dlp_pipe_desc pipe;          /* max_held counts views; prefetch_factor and unordered stay 0 */
@@ -2031,7 +2082,6 @@ typedef struct dlp_run_desc {
    dlp_pipe_next returns - caller - waits for batches; does not allocate. */
 DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
 
-
 /* ---------------------------------------------------------------------------------------------
    >>parts      PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    Items that come in parts (shard files, archives, ranges of one file): part workers load the next
@@ -2067,7 +2117,7 @@ typedef struct dlp_part {
     void *internal;
 } dlp_part;
 
-/* Say why a load fails: as dlp_item_fail; the error names the part already. */
+/* Say why a load fails: as dlp_item_fail; the error names the part already. In load only. */
 DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...);
 
 /* Load a part: write part->data, set part->bytes. user: part_desc.user - returns 0, DLP_SKIP to
@@ -2082,7 +2132,7 @@ typedef struct dlp_part_desc {
                                   is added; returns 0, or failure: DLP_ERR_CALLBACK */
     uint64_t manifest_id;      /* the user's number for this list of parts (a hash of names, say),
                                   part of a state's fingerprint, as the counts are */
-    uint64_t max_part_bytes;   /* required: of the largest part */
+    uint64_t max_part_bytes;   /* required: of the largest part, 1..2^46 */
     uint32_t queue_size;       /* part cells, 2..4096; 0: as many as one batch of this rank may
                                   need, and one more. Fewer than that need is an error of start */
     uint32_t streams;          /* C, divides batch_size; 0: 1. Part of the order: it stays the same
@@ -2109,8 +2159,9 @@ typedef struct dlp_parts_desc {
     dlp_loader_desc loader;    /* all as there; shuffle: parts and items are shuffled */
 } dlp_parts_desc;
 
-/* Open, wire and start sampler -> repeat -> parts -> fetch -> batch [-> transfer].
-   As dlp_loader_open.
+/* Open, wire and start sampler -> repeat -> parts -> fetch [-> cache] -> batch [-> transfer].
+   out, desc, err, threads: as dlp_loader_open - returns as that does, and DLP_ERR_CALLBACK of count
+   - allocates all there is to allocate; calls count.
    Source: the part queue of distributed trainers: a list of files, shuffled and sharded by rank, of
    which the next is read into a bounded queue while items come from the present one. */
 DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err);
@@ -2580,18 +2631,21 @@ DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error
 
 /* Enter the source into a loader's desc, or a fetch stage's: n_items, fields, fetch and user of the
    dataset (and fills_rows, where it writes every byte), worker_init, worker_exit and worker_user of
-   the workers. Before the pipe is made; any number of pipes may use one source. */
+   the workers. files: borrowed until the pipe is closed. Before the pipe is made; any number of
+   pipes may use one source - any thread - does not wait or allocate. */
 DLPDEF void dlp_files_wire(dlp_files *files, dlp_dataset *dataset, dlp_workers_desc *workers);
 
 /* Return what DLP_FETCH_ASYNC wants; workers that begin from now on have a ring, or threads. Before
-   start. */
+   start - any thread - does not wait or allocate. */
 DLPDEF dlp_async dlp_files_async(dlp_files *files);
 
 /* Tell how files will be read: "io_uring", or "threads: " and why. A worker that gets no ring of
-   its own (a limit on locked memory, say) has threads all the same. The source's, until close. */
+   its own (a limit on locked memory, say) has threads all the same. The source's, until close - any
+   thread - does not wait. */
 DLPDEF const char *dlp_files_backend(const dlp_files *files);
 
-/* Return the bytes that each worker allocates when it begins. They are not in the pipe's plan. */
+/* Return the bytes that each worker allocates when it begins. They are not in the pipe's plan. Any
+   thread; does not wait. */
 DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *files);
 
 /* Free the source.
@@ -11161,7 +11215,8 @@ static int dlpi_parts_resolve(dlp_pipe *p) {
     if (p->part_cells >= need && p->part_cells > 0) return DLP_OK;
     dlpi_error_set(&e, DLP_ERR_ARG, "queue_size",
                    "a batch may need %" PRIu64 " parts at once (batch_size, streams, the smallest "
-                   "parts), queue_size is %" PRIu32, need, st->part.queue_size);
+                   "parts), queue_size is %" PRIu32 "; 0 takes what is needed",
+                   need, st->part.queue_size);
     dlpi_copy_text(e.stage, sizeof e.stage, st->name);
     return dlpi_pipe_fail(p, &e);
 }
@@ -11234,7 +11289,7 @@ static int dlpi_check_stream(dlp_pipe *p) {
     dlpi_stage *st = p->sampler;
     if (!p->stream) return DLP_OK;
     DLPI_RANGE(d->order, DLP_ORDER_SEQUENTIAL, DLP_ORDER_SEQUENTIAL, "order",
-               "DLP_ORDER_SEQUENTIAL with a stream");
+               "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
     if (d->subset) return dlpi_bad(p, st->name, "subset", "NULL with a stream", 1);
     DLPI_RANGE(p->d.unordered, 0, 0, "unordered", "0 with a stream, whose end comes in order");
     DLPI_RANGE(p->global_batch, p->world, 1 << 20, "batch_size",
@@ -14980,7 +15035,7 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     if (condition) return *field = (name), (text)
     DLPI_WRONG(d->n_items == 0 || d->n_items > UINT64_C(1) << 48, "n_items", "1 to 2^48 items");
     DLPI_WRONG(d->fields == NULL || d->n_fields == 0, "fields", "there must be one at least");
-    DLPI_WRONG((d->paths == NULL) == (d->locate == NULL), "paths", "paths or locate, not both");
+    DLPI_WRONG((d->paths == NULL) == (d->locate == NULL), "paths", "give either paths or locate");
     DLPI_WRONG(d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST, "in_flight", "0 to 256");
     DLPI_WRONG(d->decode && !d->direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40),
                "max_bytes", "with a decode 1 to 2^40");
@@ -15877,7 +15932,8 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     DLPI_RANGE(d->topology, 0, DLP_TOPOLOGY_CONCURRENT, "topology", "DLP_TOPOLOGY_*");
     if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
     if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
-    DLPI_RANGE(d->fetcher, 0, 0, "fetcher", "DLP_FETCH_SEQUENTIAL in the classic topology");
+    DLPI_RANGE(d->fetcher, 0, 0, "fetcher",
+               "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
     return dlpi_loader_classic(p, l);
 }
 
@@ -17403,12 +17459,17 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
                                  (double)(s->chunks.taken ? s->chunks.taken : s->batches)).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
+        bool parts = k->kind == DLP_STAGE_PARTS;
         if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
             dlpi_text_add(t,
-                          "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow items hold up "
-                          "the order; more batches in flight hide them%s.\n",
+                          "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow %ss hold up "
+                          "the order; %s hide them%s.\n",
                           k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s,
-                          s->chunks.taken > 0 ? "" : ", or unordered = 1");
+                          parts ? "part" : s->chunks.taken > 0 ? "chunk" : "item",
+                          parts ? "more part cells (queue_size)"
+                          : s->chunks.taken > 0 ? "more chunks in flight"
+                                                : "more batches in flight",
+                          parts || s->chunks.taken > 0 ? "" : ", or unordered = 1");
         }
     }
 }

@@ -25,7 +25,8 @@ static int fetch(void *user, dlp_item *item) {
 }
 
 int main(int argc, char **argv) {
-    long share = argc > 1 ? strtol(argv[1], NULL, 10) : 100;
+    char *end = "";
+    long share = argc > 1 ? strtol(argv[1], &end, 10) : 100;
     dlp_field field = {.name = "x", .dtype = DLP_F32, .ndim = 1, .shape = {WORDS}};
     dlp_loader_desc desc = {
         .dataset = {.n_items = ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch},
@@ -43,6 +44,9 @@ int main(int argc, char **argv) {
     dlp_stats s, before = {0};
     char words[4096];
     int rc;
+    if (argc > 2 || *end || share < 0 || share > 100)
+        return fprintf(stderr, "usage: cache [SHARE]   percent that may be cached, 0 to 100\n"), 2;
+    puts("(workers run up to two batches ahead, into the next epoch: so do hits and fetches)");
     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
     while ((rc = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK || rc == DLP_EPOCH_END) {
         if (rc == DLP_OK) {

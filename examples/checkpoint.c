@@ -206,6 +206,11 @@ static bool save(checkpoint *c, dlp_pipe *pipe, const char *path) {
     return false;
 }
 
+static int usage(void) {
+    fputs("usage: checkpoint [-w workers] [-e epochs] CHECKPOINT-FILE\n", stderr);
+    return 2;
+}
+
 static void say_place(const char *what, const checkpoint *c) {
     printf("%s: %" PRIu64 " steps, hash %016" PRIx64 ", loss %.6f\n", what, c->steps, c->hash,
            (double)c->loss);
@@ -236,10 +241,9 @@ int main(int argc, char **argv) {
     while ((option = getopt(argc, argv, "w:e:")) != -1) {
         if (option == 'w') workers = atoi(optarg);
         else if (option == 'e') epochs = atoi(optarg);
-        else return 2;
+        else return usage();
     }
-    if (optind != argc - 1)
-        return fprintf(stderr, "checkpoint [-w workers] [-e epochs] CHECKPOINT-FILE\n"), 2;
+    if (optind != argc - 1) return usage();
     if (!checkpoint_load(argv[optind], &c))
         return fprintf(stderr, "checkpoint: %s is no checkpoint of ours\n", argv[optind]), 1;
     if (c.steps) say_place("resumed", &c);

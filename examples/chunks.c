@@ -53,7 +53,7 @@ static bool images_open(images *im, const char *dir, const char *set) {
     snprintf(path, sizeof path, "%s/%s-images-idx3-ubyte", dir, set);
     im->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (im->fd < 0 || fstat(im->fd, &st) != 0 || st.st_size < IMAGES_HEADER + PIXELS) {
-        fprintf(stderr, "%s: no images\n", path);
+        fprintf(stderr, "%s: %s\n", path, im->fd < 0 ? strerror(errno) : "no images");
         return false;
     }
     im->at = IMAGES_HEADER;

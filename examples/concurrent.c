@@ -198,7 +198,13 @@ int main(int argc, char **argv) {
         if (c == 'w') workers = (int)strtol(optarg, NULL, 10);
         if (c == 'k') in_flight = (int)strtol(optarg, NULL, 10);
         if (c == 'l') s.latency_ms = (int)strtol(optarg, NULL, 10);
-        if (c == '?') return 2;
+        if (c == '?') optind = argc + 1;
+        if (c == '?') break;
+    }
+    if (optind > argc || argc - optind > 1) {
+        fputs("usage: concurrent [-n items] [-w workers] [-k in_flight] [-l latency_ms] [DIR]\n",
+              stderr);
+        return 2;
     }
     s.dir = optind < argc ? argv[optind] : NULL;
     if (s.dir) field.shape[0] = BYTES;

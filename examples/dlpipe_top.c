@@ -5,6 +5,7 @@
    dlpipe_top --stale    list and remove the names whose owners are gone
 
    In a terminal the picture is drawn in place: q or Ctrl-C ends it, j and k scroll the workers.
+   WORKERS "6/16": 6 of up to 16 are at work, the others parked; "3 x 8": 8 items at once in each.
    --once prints it once, of rates over one interval; --json prints that as one JSON object (then
    --once is meant). Numbers come by dlp_monitor_*, so the pipe notices nothing. Exit codes: 0,
    1 no such pipe, 2 wrong usage. */
@@ -279,10 +280,16 @@ static void line(screen *to, int style, const char *format, ...) {
     if (to->live) put(to, "\033[0m\033[K", 7);
 }
 
+static const dlp_stage_stats *stage_of(const dlp_stats *s, int32_t kind) {
+    for (uint32_t i = 0; i < s->n_stages; i++)
+        if (s->stages[i].kind == kind) return &s->stages[i];
+    return NULL;
+}
+
 static void draw_header(screen *to, const watch *w) {
     const dlp_stats *s = &w->now.s, *b = &w->before.s;
     double waits = wait_share(w);
-    char late[64] = "", name[80], epoch[64], wait_text[32];
+    char late[64] = "", name[80], epoch[64], wait_text[32], size[32];
     uint64_t idle = w->now.at_ns - w->moved_ns;
     int64_t per_epoch = dlp_pipe_batches_per_epoch(dlp_monitor_pipe(w->monitor));
     if (idle > 2000000000u) snprintf(late, sizeof late, "; no batch for %s", duration(idle).s);
@@ -301,8 +308,10 @@ static void draw_header(screen *to, const watch *w) {
          number(rate(w, s->items, b->items)).s,
          number(rate(w, s->bytes, b->bytes) / 1e6).s,
          waits < 0 ? "trainer makes no step" : wait_text);
-    line(to, 0, "%s  %" PRIu64 " batches, %" PRIu64 " items delivered  batch_size %u", epoch,
-         s->batches, s->items, (unsigned)s->batch_size);
+    snprintf(size, sizeof size, "batch_size %u", (unsigned)s->batch_size);
+    if (stage_of(s, DLP_STAGE_SPLIT)) snprintf(size, sizeof size, "views into chunks");
+    line(to, 0, "%s  %" PRIu64 " batches, %" PRIu64 " items delivered  %s", epoch, s->batches,
+         s->items, size);
 }
 
 /* The first line of dlp_pipe_explain, broken where it is too long; or the pipe's error. */
@@ -331,9 +340,31 @@ static void draw_pool(screen *to, const watch *w) {
     char picture[64];
     int width = to->columns >= 100 ? 40 : 24;
     bar(picture, width, parts, "#=-", s->slots);
-    line(to, 0, "slots [%s] # %u held  = %u ready  - %u open  . %u free of %u  skipped %" PRIu64,
-         picture, (unsigned)held, (unsigned)ready, (unsigned)(s->in_flight - ready),
+    line(to, 0, "%s [%s] # %u held  = %u ready  - %u open  . %u free of %u  skipped %" PRIu64,
+         stage_of(s, DLP_STAGE_SPLIT) ? "chunks" : "slots", picture, (unsigned)held,
+         (unsigned)ready, (unsigned)(s->in_flight - ready),
          (unsigned)empty, (unsigned)s->slots, w->now.skips);
+}
+
+/* What only some pipes have, a line for each: a part queue, a cache. */
+static void draw_extras(screen *to, const watch *w) {
+    const dlp_stats *s = &w->now.s, *b = &w->before.s;
+    const dlp_stage_stats *parts = stage_of(s, DLP_STAGE_PARTS);
+    double hits = rate(w, s->cache_hits, b->cache_hits);
+    double misses = rate(w, s->cache_misses, b->cache_misses);
+    char picture[32];
+    if (parts) {
+        uint64_t loaded = parts->loaded;
+        bar(picture, 24, &loaded, "#", parts->cells);
+        line(to, 0, "parts [%s] %u of %u cells loaded", picture, (unsigned)parts->loaded,
+             (unsigned)parts->cells);
+    }
+    if (s->cache_capacity > 0) {
+        bar(picture, 24, &s->cache_bytes, "#", s->cache_capacity);
+        line(to, 0, "cache [%s] %s MB of %s  %.0f %% of lookups hit", picture,
+             number((double)s->cache_bytes / 1e6).s, number((double)s->cache_capacity / 1e6).s,
+             share(hits, hits + misses) * 100);
+    }
 }
 
 static const char *stage_name(const watch *w, int32_t stage) {
@@ -364,11 +395,16 @@ static void draw_stages(screen *to, const watch *w) {
          "P99", "BATCHES BEFORE IT");
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        char workers[16];
+        char workers[32];
         if (!has_workers(g)) continue;
         waiting = g->ready;
         bar(picture, 10, &waiting, "#", s->prefetch_factor);
         snprintf(workers, sizeof workers, g->workers ? "%d" : "inline", (int)g->workers);
+        if (g->workers_max > 0)
+            snprintf(workers, sizeof workers, "%d/%d", (int)g->workers, (int)g->workers_max);
+        if (g->in_flight > 0)
+            snprintf(workers + strlen(workers), sizeof workers - strlen(workers), " x %d",
+                     (int)g->in_flight);
         line(to, 0, "%-15.15s %7s %4.0f %% %9s %8s %8s  [%s] %" PRIu64, g->name, workers,
              stage_busy(w, (int32_t)i) * 100,
              number(rate(w, g->items, w->before.s.stages[i].items)).s, duration(g->p50_ns).s,
@@ -420,6 +456,7 @@ static void draw(screen *to, const watch *w, uint32_t *scroll) {
     draw_header(to, w);
     draw_limit(to, w);
     draw_pool(to, w);
+    draw_extras(to, w);
     draw_oldest(to, w);
     draw_stages(to, w);
     draw_workers(to, w, scroll);
@@ -453,20 +490,22 @@ static void json_text(const char *key, const char *s) {
 static void json_stage(const watch *w, uint32_t i, const char *before) {
     static const char *const kinds[] = {"other", "sampler",  "repeat",    "fetch",
                                         "map",   "batch", "batch_map", "transfer",
-                                        "cache", "split"};
+                                        "cache", "split", "parts"};
     const dlp_stage_stats *g = &w->now.s.stages[i];
     printf("%s{", before);
     json_text("name", g->name);
     printf(",\"kind\":\"%s\",\"workers\":%d,\"busy\":%.4f,\"items\":%" PRIu64
            ",\"items_per_s\":%.3f,\"bytes\":%" PRIu64 ",",
-           kinds[g->kind > 0 && g->kind < 9 ? g->kind : 0], (int)g->workers,
+           kinds[g->kind > 0 && g->kind < 11 ? g->kind : 0], (int)g->workers,
            stage_busy(w, (int32_t)i), g->items, rate(w, g->items, w->before.s.stages[i].items),
            g->bytes);
     printf("\"p50_ns\":%" PRIu64 ",\"p95_ns\":%" PRIu64 ",\"p99_ns\":%" PRIu64
            ",\"max_ns\":%" PRIu64 ",\"ready\":%" PRIu64 ",\"retried\":%" PRIu64
-           ",\"replaced\":%" PRIu64 ",\"left_out\":%" PRIu64 "}",
+           ",\"replaced\":%" PRIu64 ",\"left_out\":%" PRIu64
+           ",\"in_flight\":%d,\"workers_max\":%d,\"cells\":%u,\"loaded\":%u}",
            g->p50_ns, g->p95_ns, g->p99_ns, g->max_ns, g->ready, g->retried, g->replaced,
-           g->left_out);
+           g->left_out, (int)g->in_flight, (int)g->workers_max, (unsigned)g->cells,
+           (unsigned)g->loaded);
 }
 
 static void json_worker(const watch *w, uint32_t i, const char *before) {
@@ -506,10 +545,12 @@ static void json(watch *w) {
     json_text("error_message", e->code ? e->message : "");
     printf(",\"slots\":{\"all\":%u,\"held\":%u,\"ready\":%u,\"open\":%u,\"free\":%u},"
            "\"prefetch_factor\":%u,\"batch_size\":%u,\"plan_bytes\":%" PRIu64
-           ",\"skipped\":%" PRIu64 ",\"stages\":[",
+           ",\"skipped\":%" PRIu64 ",\"cache\":{\"hits\":%" PRIu64 ",\"misses\":%" PRIu64
+           ",\"bytes\":%" PRIu64 ",\"capacity\":%" PRIu64 "},\"stages\":[",
            (unsigned)s->slots, (unsigned)s->held, (unsigned)s->ready,
            (unsigned)(s->in_flight - s->ready), (unsigned)(s->slots > used ? s->slots - used : 0),
-           (unsigned)s->prefetch_factor, (unsigned)s->batch_size, s->plan_bytes, w->now.skips);
+           (unsigned)s->prefetch_factor, (unsigned)s->batch_size, s->plan_bytes, w->now.skips,
+           s->cache_hits, s->cache_misses, s->cache_bytes, s->cache_capacity);
     for (uint32_t i = 0; i < s->n_stages; i++) json_stage(w, i, i ? "," : "");
     printf("],\"workers\":[");
     for (uint32_t i = 0; i < s->n_workers; i++) json_worker(w, i, i ? "," : "");

@@ -225,10 +225,10 @@ int main(int argc, char **argv) {
         if (option == 'w') desc.num_workers = atoi(optarg);
         else if (option == 'b') desc.batch_size = (uint32_t)atoi(optarg);
         else if (option == 'e') desc.epochs = atoi(optarg);
-        else optind = argc + 1;
+        else break;
     }
-    if (optind + 1 != argc) {
-        fprintf(stderr, "jpeg_folder [-w workers] [-b batch] [-e epochs] folder\n");
+    if (option != -1 || optind + 1 != argc) {
+        fprintf(stderr, "usage: jpeg_folder [-w workers] [-b batch] [-e epochs] folder\n");
         return 2;
     }
     if (!folder_list(&f, argv[optind])) {

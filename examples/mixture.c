@@ -106,12 +106,13 @@ static int bucketed_epoch(const char *what, uint64_t budget, dlp_loader_desc des
     return wrong;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     dlp_field field = {
         .name = "tokens", .dtype = DLP_U32, .ndim = 1, .shape = {LONGEST}, .ragged = 1};
     dlp_loader_desc desc = {.dataset = {.fields = &field, .n_fields = 1, .fetch = fetch},
                             .batch_size = BATCH, .num_workers = 2, .collate = dlp_collate_pad};
     corpus c = {0};
+    if (argc > 1) return fprintf(stderr, "usage: %s, without arguments\n", argv[0]), 2;
     int wrong = corpus_open(&c);
     if (!wrong) {
         desc.dataset.n_items = dlp_mix_items(c.mix);

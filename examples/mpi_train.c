@@ -277,7 +277,9 @@ int main(int argc, char **argv) {
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGUSR1, &act, NULL);
     find_rank();
-    if (!parse(&opt, argc, argv)) give_up("usage", "mpi_train [-n -e -w -i] CHECKPOINT DATA");
+    if (!parse(&opt, argc, argv)) give_up("usage",
+                "mpi_train [-n steps] [-e epochs] [-w workers] [-i] CHECKPOINT-FILE "
+                "DATA-DIRECTORY");
     images_open(&im, opt.data);
     checkpoint_load(&c, opt.path);
     dlp_pipe *pipe = open_pipe(&im, &c, &opt);

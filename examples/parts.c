@@ -273,6 +273,12 @@ static int look_at(shards *s, const char *dir) {
     return 1;
 }
 
+static int usage(void) {
+    fputs("usage: parts [-w workers] [-q cells] [-m ms] [-e epochs] [-p] DIR\n"
+          "an empty DIR gets shards that are made up; -p: workers are processes\n", stderr);
+    return 2;
+}
+
 int main(int argc, char **argv) {
     static shards s;
     dlp_parts_desc desc = {.parts = {.workers = {.num_workers = 2}},
@@ -284,9 +290,8 @@ int main(int argc, char **argv) {
         if (c == 'e') desc.loader.epochs = atoi(optarg);
         if (c == 'p')
             desc.parts.workers.placement = desc.loader.workers.placement = DLP_PLACE_PROCESSES;
-        if (c == '?') return 2;
+        if (c == '?') return usage();
     }
-    if (optind + 1 != argc)
-        return fprintf(stderr, "use: parts [-w N] [-q N] [-m N] [-e N] [-p] DIR\n"), 2;
+    if (optind + 1 != argc) return usage();
     return look_at(&s, argv[optind]) ? run(&s, &desc) : 1;
 }

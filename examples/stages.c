@@ -103,7 +103,8 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
         .order = DLP_ORDER_BATCHES,
         .seed = SEED,
         .function_id = THIS_ORDER,
-        .batches = {order_next, order_begin, order_save, order_restore, o},
+        .batches = {.next = order_next, .begin = order_begin, .save = order_save,
+                    .restore = order_restore, .user = o},
     };
     dlp_repeat_desc repeat = {.epochs = EPOCHS};
     dlp_fetch_desc fetcher = {
@@ -163,7 +164,8 @@ int main(int argc, char **argv) {
     dlp_state state;
     dlp_batch *b = NULL;
     order o = {0, 0, {0}};
-    if (argc < 2) return fprintf(stderr, "stages STATE-FILE [MOST]\n"), 2;
+    if (argc < 2 || argc > 3 || argv[1][0] == '-' || most < 1)
+        return fprintf(stderr, "usage: stages STATE-FILE [MOST]\n"), 2;
     dlp_pipe *p = open_pipe(&o, state_load(argv[1], &state) ? &state : NULL);
     if (!p) return 1;
     for (int n = 0; n < most && (code = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK; n++) {
@@ -173,6 +175,7 @@ int main(int argc, char **argv) {
     if (code == DLP_OK) code = dlp_pipe_state(p, NULL, &state);
     if (code == DLP_OK && !state_save(argv[1], &state)) code = DLP_ERR_SYSTEM;
     dlp_pipe_skips(p, NULL, 0, &replaced);
+    fflush(stdout);
     fprintf(stderr, "%s; %d signals replaced\n", code < 0 ? dlp_code_text(code) : "done",
             (int)replaced);
     return dlp_pipe_close(p) == DLP_OK && code >= 0 ? 0 : 1;

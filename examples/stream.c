@@ -135,6 +135,11 @@ static int run(dlp_pipe *p, long most, const char *path) {
     return rc == DLP_OK || rc == DLP_END ? 0 : say(dlp_pipe_error(p));
 }
 
+static int usage(void) {
+    fputs("usage: stream [-s STATE-FILE] [-n MOST] [-b BATCH] [FILE]\n", stderr);
+    return 2;
+}
+
 int main(int argc, char **argv) {
     static source s;
     dlp_field field = {.name = "line", .ndim = 1, .shape = {LONGEST}, .ragged = 1};
@@ -152,8 +157,9 @@ int main(int argc, char **argv) {
         if (c == 's') path = optarg;
         else if (c == 'n') most = atol(optarg);
         else if (c == 'b') jump = atol(optarg);
-        else return 2;
+        else return usage();
     }
+    if (argc - optind > 1) return usage();
     if (optind < argc && (s.fd = open(argv[optind], O_RDONLY)) < 0) return perror(argv[optind]), 1;
     if (state_load(path, &state)) desc.pipe.resume = &state;
     if (dlp_loader_open(&p, &desc, &err) != DLP_OK) return say(&err);
