@@ -7436,7 +7436,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
     const uint8_t *from = cell->bytes;
     if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) { /* Z1 <- Z1 */
-        dlpi_bump(&w->wb->cache_misses, 1);
+        if (w->flights == NULL) dlpi_bump(&w->wb->cache_misses, 1); /* else who submits it counts */
         return false;
     }
     if (w->flights == NULL) {
@@ -7615,7 +7615,8 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     each = w->items_untimed ? ns / w->items_untimed : ns;
     average = DLPI_LOAD_RLX(&wb->item_ns);
     average = average == 0 ? each : (average * 7 + each) / 8;
-    DLPI_STORE_RLX(&wb->item_ns, average ? average : 1);
+    if (w->items_untimed > 0) /* what was not run says nothing of what an item costs */
+        DLPI_STORE_RLX(&wb->item_ns, average ? average : 1);
     DLPI_STORE_RLX(&wb->hist[dlpi_hist_bucket(each)],
                    wb->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > wb->max_ns) DLPI_STORE_RLX(&wb->max_ns, each);
@@ -7714,6 +7715,7 @@ static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t
         w->flights->due_ns = due_ns;
         return;
     }
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it only waits, and is not to blame */
     w->n_parked++;
     k->due_ns = due_ns;
     k->gen = t->b;
@@ -7876,7 +7878,10 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         it->row = row;
         if (!t->plain || !first) rec = dlpi_slot_rec(p, t->slot)[row];
         it->attempt = dlpi_rec_tries(rec);
-        if (cached && it->index < p->cache_items && dlpi_cache_get(w, t, row)) return DLPI_ROW_DONE;
+        if (DLPI_UNLIKELY(cached)) {
+            if (it->index < p->cache_items && dlpi_cache_get(w, t, row)) return DLPI_ROW_DONE;
+            w->note.drew = 0;
+        }
         if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
         if (zero)
             for (uint32_t f = 0; f < p->items.n; f++)
@@ -7892,9 +7897,10 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (DLPI_LIKELY(rc == 0)) rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
             rc = dlpi_row_lengths(w, t, row);
-        if (rc == 0 && cached && w->note.drew == 0) dlpi_cache_put(w);
-        w->note.drew = 0;
-        if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
+        if (DLPI_LIKELY(rc == 0)) {
+            if (DLPI_UNLIKELY(cached) && w->note.drew == 0) dlpi_cache_put(w);
+            return DLPI_ROW_DONE;
+        }
         what = dlpi_row_failed(w, t, row, rc);
         dlpi_failure_forget(w);
     }
@@ -7997,7 +8003,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
-    bool ended = false;
+    bool stream = p->stream != 0, ended = false;
     const uint32_t *rec = dlpi_slot_rec(p, t->slot);
     if (t->plain) dlpi_unit_indices(w, t);
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
@@ -8010,13 +8016,17 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (!t->plain && dlpi_rec_state(rec[r]) == DLPI_ROW_LEFT) {
             dlpi_row_clear(p, t, r);
             left++;
-        } else if (DLPI_UNLIKELY(p->stream) && (ended || dlpi_rec_ended(t, rec[r]))) {
+        } else if (DLPI_UNLIKELY(stream) && (ended || dlpi_rec_ended(t, rec[r]))) {
             dlpi_row_end(w, t, r);
             left++;
         } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
             what = dlpi_row_run(w, t, r);
-            ended = DLPI_UNLIKELY(p->stream) && dlpi_rec_state(rec[r]) == DLPI_ROW_END;
-            left += ended;
+            if (DLPI_UNLIKELY(stream) && dlpi_rec_state(rec[r]) == DLPI_ROW_END) {
+                ended = true;
+                left++;
+            }
+        } else {
+            left++;
         }
         if (what == DLPI_ROW_DONE) mask |= bit;
         if (what == DLPI_ROW_REDO) redo |= bit;
@@ -8070,14 +8080,18 @@ static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
 
 /* One more try of a parked row. */
 static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
+    const uint32_t *rec = dlpi_slot_rec(w->p, t->slot);
+    bool wanted;
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t, t->row);
-    if (dlpi_mark_wanted(w->p->ctl, w->mark)) what = dlpi_row_run(w, t, t->row);
-    dlpi_clock_out(w, t->b, w->item.epoch, 1);
+    wanted = dlpi_mark_wanted(w->p->ctl, w->mark);
+    if (wanted) what = dlpi_row_run(w, t, t->row);
+    dlpi_clock_out(w, t->b, w->item.epoch, wanted);
     if (what == DLPI_ROW_DONE) {
-        dlpi_bump(&w->wb->items, 1);
-        dlpi_bump(&w->wb->bytes, w->p->items.cell_bytes);
+        uint32_t n = wanted && dlpi_rec_state(rec[t->row]) != DLPI_ROW_END;
+        dlpi_bump(&w->wb->items, n);
+        dlpi_bump(&w->wb->bytes, n * w->p->items.cell_bytes);
         dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
     }
     if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
@@ -8215,7 +8229,7 @@ static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
         dlpi_failure_forget(w);
     }
     if (what == DLPI_ROW_DONE) {
-        dlpi_flight_done(w, f, 1);
+        dlpi_flight_done(w, f, dlpi_rec_state(dlpi_slot_rec(w->p, t.slot)[t.row]) != DLPI_ROW_END);
         return;
     }
     f->due_ns = fl->due_ns;
@@ -8302,19 +8316,17 @@ static bool dlpi_flight_send(dlpi_worker *w) {
     dlpi_flight_move(fl, f, DLPI_FLIGHT_OUT);
     if (fl->n_out == 0) dlpi_flights_show(w);
     rc = dlpi_flight_submit(w, f);
+    if (rc != DLP_FULL && p->cache_cells > 0) dlpi_bump(&w->wb->cache_misses, 1);
     if (rc == 0) {
         fl->n_out++;
         fl->alone = alone;
         return true;
     }
     DLPI_STORE_RLX(flying, UINT64_C(0)); /* X2 */
-    if (rc != DLP_FULL) {
-        dlpi_flight_over(w, f, rc);
-        return true;
-    }
-    dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
+    if (rc == DLP_FULL) dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
+    else dlpi_flight_over(w, f, rc);
     dlpi_flights_show(w);
-    return false;
+    return rc != DLP_FULL;
 }
 
 /* A unit was claimed: a flight has it now. */
@@ -9097,6 +9109,8 @@ static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
         }
         DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
     }
+    /* Q2 -> Q2: it may have died behind LOADED, before this */
+    DLPI_ADD_SEQ(&p->ctl->part_loads, UINT64_C(1));
 }
 
 /* ---------------------------------------------------------------------------------------------
