@@ -2094,7 +2094,8 @@ typedef struct dlp_part_desc {
     void *user;                /* borrowed until close */
     dlp_workers_desc workers;  /* the part workers; 0 of them: loaded in next. on_error: RAISE: an
                                   error of the first batch that needs the part; SHORT: the part's
-                                  rows are left out. dispatch: CLAIM. name NULL: "parts" */
+                                  rows are left out. dispatch: CLAIM; workers_max: 0. name NULL:
+                                  "parts" */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -4741,7 +4742,8 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
-   header | records | control | workers | slots' rows and words | batch cells | item cells | rings
+   header | control | bells | records | workers | slots' rows and words | lanes | trace rings |
+   what stages have of their own: flights, cache, chunks, parts | item cells | batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 
@@ -6031,7 +6033,7 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
    Q1     cell.state        feeder: OPEN, CLOSED;         part workers before a claim; feeder, who
                             worker: claim, LOADED,        then reads the part, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.part_loads    worker, after Q1              feeder (Q2): look again for a free cell
+   Q2     ctl.part_loads    worker, after Q1; recovery    feeder (Q2): look again for a free cell
    B1     bell.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
@@ -6042,7 +6044,8 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
    Why a death costs no part. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. One that dies behind LOADED has done all but waking, and recovery wakes everybody.
+   LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
+   counts one (Q2), and wakes everybody.
    Why it can't stand still. When the feeder waits for a free cell for a part of batch k, each cell
    that is not k's own belongs to batches before k. All parts of those are in cells, so they are
    loaded and fed, they leave (workers never wait for a part), and their cells come free. So it is
@@ -7388,7 +7391,8 @@ static void dlpi_lanes_leave(dlpi_worker *w) {
    A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
    it. The number of the cell stands in the worker's own block (Z2) from before the claim until
    behind that store: so whoever recovers a dead worker knows the one cell that it may have left
-   half written, and empties it, if the word says that it is the dead one's. */
+   half written, and empties it, if the word says that it is the dead one's. One cell is enough for
+   a worker with many items out, too: it keeps what comes back one by one, in its own thread. */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES * DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
@@ -15453,6 +15457,8 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     DLPI_RANGE(desc->shuffle_items, 0, 1, "shuffle_items", "0 or 1");
     DLPI_RANGE(desc->steps_per_epoch, 0, INT64_C(1) << 48, "steps_per_epoch", "0..2^48");
     DLPI_RANGE(desc->workers.dispatch, 0, 0, "dispatch", "DLP_DISPATCH_CLAIM for parts");
+    DLPI_RANGE(desc->workers.workers_min, 0, 0, "workers_min", "0 for parts, which nobody tunes");
+    DLPI_RANGE(desc->workers.workers_max, 0, 0, "workers_max", "0 for parts, which nobody tunes");
     if (desc->workers.on_error == DLP_ON_ERROR_REPLACE)
         return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
     if (desc->load == NULL) return dlpi_bad(p, st->name, "load", "a function", 0);
