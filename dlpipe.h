@@ -2144,7 +2144,8 @@ typedef struct dlp_part_desc {
     void *user;                /* borrowed until close */
     dlp_workers_desc workers;  /* the part workers; 0 of them: loaded in next. on_error: RAISE: an
                                   error of the first batch that needs the part; SHORT: the part's
-                                  rows are left out. dispatch: CLAIM. name NULL: "parts" */
+                                  rows are left out. dispatch: CLAIM; workers_max: 0. name NULL:
+                                  "parts" */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -4795,7 +4796,8 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
-   header | records | control | workers | slots' rows and words | batch cells | item cells | rings
+   header | control | bells | records | workers | slots' rows and words | lanes | trace rings |
+   what stages have of their own: flights, cache, chunks, parts | item cells | batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 
@@ -6085,7 +6087,7 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
    Q1     cell.state        feeder: OPEN, CLOSED;         part workers before a claim; feeder, who
                             worker: claim, LOADED,        then reads the part, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.part_loads    worker, after Q1              feeder (Q2): look again for a free cell
+   Q2     ctl.part_loads    worker, after Q1; recovery    feeder (Q2): look again for a free cell
    B1     bell.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
@@ -6096,7 +6098,8 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
    Why a death costs no part. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. One that dies behind LOADED has done all but waking, and recovery wakes everybody.
+   LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
+   counts one (Q2), and wakes everybody.
    Why it can't stand still. When the feeder waits for a free cell for a part of batch k, each cell
    that is not k's own belongs to batches before k. All parts of those are in cells, so they are
    loaded and fed, they leave (workers never wait for a part), and their cells come free. So it is
@@ -7442,7 +7445,8 @@ static void dlpi_lanes_leave(dlpi_worker *w) {
    A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
    it. The number of the cell stands in the worker's own block (Z2) from before the claim until
    behind that store: so whoever recovers a dead worker knows the one cell that it may have left
-   half written, and empties it, if the word says that it is the dead one's. */
+   half written, and empties it, if the word says that it is the dead one's. One cell is enough for
+   a worker with many items out, too: it keeps what comes back one by one, in its own thread. */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES * DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
@@ -7490,7 +7494,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
     const uint8_t *from = cell->bytes;
     if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) { /* Z1 <- Z1 */
-        dlpi_bump(&w->wb->cache_misses, 1);
+        if (w->flights == NULL) dlpi_bump(&w->wb->cache_misses, 1); /* else who submits it counts */
         return false;
     }
     if (w->flights == NULL) {
@@ -7669,7 +7673,8 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     each = w->items_untimed ? ns / w->items_untimed : ns;
     average = DLPI_LOAD_RLX(&wb->item_ns);
     average = average == 0 ? each : (average * 7 + each) / 8;
-    DLPI_STORE_RLX(&wb->item_ns, average ? average : 1);
+    if (w->items_untimed > 0) /* what was not run says nothing of what an item costs */
+        DLPI_STORE_RLX(&wb->item_ns, average ? average : 1);
     DLPI_STORE_RLX(&wb->hist[dlpi_hist_bucket(each)],
                    wb->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > wb->max_ns) DLPI_STORE_RLX(&wb->max_ns, each);
@@ -7768,6 +7773,7 @@ static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t
         w->flights->due_ns = due_ns;
         return;
     }
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it only waits, and is not to blame */
     w->n_parked++;
     k->due_ns = due_ns;
     k->gen = t->b;
@@ -7930,7 +7936,10 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         it->row = row;
         if (!t->plain || !first) rec = dlpi_slot_rec(p, t->slot)[row];
         it->attempt = dlpi_rec_tries(rec);
-        if (cached && it->index < p->cache_items && dlpi_cache_get(w, t, row)) return DLPI_ROW_DONE;
+        if (DLPI_UNLIKELY(cached)) {
+            if (it->index < p->cache_items && dlpi_cache_get(w, t, row)) return DLPI_ROW_DONE;
+            w->note.drew = 0;
+        }
         if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
         if (zero)
             for (uint32_t f = 0; f < p->items.n; f++)
@@ -7946,9 +7955,10 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (DLPI_LIKELY(rc == 0)) rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
             rc = dlpi_row_lengths(w, t, row);
-        if (rc == 0 && cached && w->note.drew == 0) dlpi_cache_put(w);
-        w->note.drew = 0;
-        if (DLPI_LIKELY(rc == 0)) return DLPI_ROW_DONE;
+        if (DLPI_LIKELY(rc == 0)) {
+            if (DLPI_UNLIKELY(cached) && w->note.drew == 0) dlpi_cache_put(w);
+            return DLPI_ROW_DONE;
+        }
         what = dlpi_row_failed(w, t, row, rc);
         dlpi_failure_forget(w);
     }
@@ -8051,7 +8061,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
-    bool ended = false;
+    bool stream = p->stream != 0, ended = false;
     const uint32_t *rec = dlpi_slot_rec(p, t->slot);
     if (t->plain) dlpi_unit_indices(w, t);
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
@@ -8064,13 +8074,17 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (!t->plain && dlpi_rec_state(rec[r]) == DLPI_ROW_LEFT) {
             dlpi_row_clear(p, t, r);
             left++;
-        } else if (DLPI_UNLIKELY(p->stream) && (ended || dlpi_rec_ended(t, rec[r]))) {
+        } else if (DLPI_UNLIKELY(stream) && (ended || dlpi_rec_ended(t, rec[r]))) {
             dlpi_row_end(w, t, r);
             left++;
         } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
             what = dlpi_row_run(w, t, r);
-            ended = DLPI_UNLIKELY(p->stream) && dlpi_rec_state(rec[r]) == DLPI_ROW_END;
-            left += ended;
+            if (DLPI_UNLIKELY(stream) && dlpi_rec_state(rec[r]) == DLPI_ROW_END) {
+                ended = true;
+                left++;
+            }
+        } else {
+            left++;
         }
         if (what == DLPI_ROW_DONE) mask |= bit;
         if (what == DLPI_ROW_REDO) redo |= bit;
@@ -8124,14 +8138,18 @@ static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
 
 /* One more try of a parked row. */
 static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
+    const uint32_t *rec = dlpi_slot_rec(w->p, t->slot);
+    bool wanted;
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t, t->row);
-    if (dlpi_mark_wanted(w->p->ctl, w->mark)) what = dlpi_row_run(w, t, t->row);
-    dlpi_clock_out(w, t->b, w->item.epoch, 1);
+    wanted = dlpi_mark_wanted(w->p->ctl, w->mark);
+    if (wanted) what = dlpi_row_run(w, t, t->row);
+    dlpi_clock_out(w, t->b, w->item.epoch, wanted);
     if (what == DLPI_ROW_DONE) {
-        dlpi_bump(&w->wb->items, 1);
-        dlpi_bump(&w->wb->bytes, w->p->items.cell_bytes);
+        uint32_t n = wanted && dlpi_rec_state(rec[t->row]) != DLPI_ROW_END;
+        dlpi_bump(&w->wb->items, n);
+        dlpi_bump(&w->wb->bytes, n * w->p->items.cell_bytes);
         dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
     }
     if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
@@ -8269,7 +8287,7 @@ static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
         dlpi_failure_forget(w);
     }
     if (what == DLPI_ROW_DONE) {
-        dlpi_flight_done(w, f, 1);
+        dlpi_flight_done(w, f, dlpi_rec_state(dlpi_slot_rec(w->p, t.slot)[t.row]) != DLPI_ROW_END);
         return;
     }
     f->due_ns = fl->due_ns;
@@ -8356,19 +8374,17 @@ static bool dlpi_flight_send(dlpi_worker *w) {
     dlpi_flight_move(fl, f, DLPI_FLIGHT_OUT);
     if (fl->n_out == 0) dlpi_flights_show(w);
     rc = dlpi_flight_submit(w, f);
+    if (rc != DLP_FULL && p->cache_cells > 0) dlpi_bump(&w->wb->cache_misses, 1);
     if (rc == 0) {
         fl->n_out++;
         fl->alone = alone;
         return true;
     }
     DLPI_STORE_RLX(flying, UINT64_C(0)); /* X2 */
-    if (rc != DLP_FULL) {
-        dlpi_flight_over(w, f, rc);
-        return true;
-    }
-    dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
+    if (rc == DLP_FULL) dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
+    else dlpi_flight_over(w, f, rc);
     dlpi_flights_show(w);
-    return false;
+    return rc != DLP_FULL;
 }
 
 /* A unit was claimed: a flight has it now. */
@@ -9151,6 +9167,8 @@ static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
         }
         DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
     }
+    /* Q2 -> Q2: it may have died behind LOADED, before this */
+    DLPI_ADD_SEQ(&p->ctl->part_loads, UINT64_C(1));
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -15493,6 +15511,8 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     DLPI_RANGE(desc->shuffle_items, 0, 1, "shuffle_items", "0 or 1");
     DLPI_RANGE(desc->steps_per_epoch, 0, INT64_C(1) << 48, "steps_per_epoch", "0..2^48");
     DLPI_RANGE(desc->workers.dispatch, 0, 0, "dispatch", "DLP_DISPATCH_CLAIM for parts");
+    DLPI_RANGE(desc->workers.workers_min, 0, 0, "workers_min", "0 for parts, which nobody tunes");
+    DLPI_RANGE(desc->workers.workers_max, 0, 0, "workers_max", "0 for parts, which nobody tunes");
     if (desc->workers.on_error == DLP_ON_ERROR_REPLACE)
         return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
     if (desc->load == NULL) return dlpi_bad(p, st->name, "load", "a function", 0);

@@ -57,6 +57,77 @@ static void bytes__duplicates__as_inline(void) {
     }
 }
 
+/* Items behind the end of a stream are asked for by many at once, and none of them has been. */
+static void bytes__streams__as_inline(void) {
+    static const int policies[] = {FINE, BACKS_OFF, SHORTENS, RAISES};
+    for (int i = 0; i < 4; i++)
+        for (uint64_t ends = 97; ends <= 98; ends++) { /* 7 batches of 14 are 98 */
+            digest want, got;
+            for (int kind = -1; kind < KINDS; kind++) {
+                job j;
+                job_init(&j, policies[i]);
+                j.d.dataset.stream = 1;
+                j.d.shuffle = 0;
+                j.ends = ends;
+                if (kind >= 0) job_kind(&j, kind);
+                if (kind >= 0) j.d.num_workers = 2;
+                job_run(&j, kind < 0 ? &want : &got);
+                CHECK(want.rc == (policies[i] == RAISES ? DLP_ERR_CALLBACK : DLP_END));
+                if (kind < 0) continue;
+                CHECK(digest_same(&got, &want));
+                if (want.rc == DLP_END) CHECK(got.stats.stages[2].items == 2 * ends);
+            }
+        }
+}
+
+/* What is in the cache is not asked for again; what a source has no room for is not asked for
+   twice. */
+static void bytes__cache__as_inline_without(void) {
+    static const int policies[] = {FINE, FINE, RETRIES, REPLACES};
+    for (int i = 0; i < 4; i++) {
+        digest want, got;
+        for (int kind = -1; kind < KINDS; kind++) {
+            job j;
+            job_init(&j, policies[i]);
+            j.still = 1;
+            if (kind >= 0) job_kind(&j, kind);
+            if (kind >= 0) j.d.num_workers = 2;
+            if (kind >= 0) j.d.cache_bytes = i % 2 ? 5000 : 1 << 20;
+            job_run(&j, kind < 0 ? &want : &got);
+            if (kind < 0) continue;
+            CHECK(digest_same(&got, &want) && got.stats.cache_hits > 0);
+            if (policies[i] == FINE) CHECK(got.stats.cache_hits + got.stats.cache_misses == 600);
+        }
+    }
+}
+
+static int refusing_submit(void *user, void *state, dlp_item *it) {
+    (void)user;
+    (void)state;
+    return dlp_item_fail(it, 5, "not now");
+}
+
+/* An item that waits for its next try is in nobody's hands: a death is not its doing. */
+static void blame__source_refuses__nothing_runs(void) {
+    job j;
+    dlp_pipe *p;
+    dlp_batch *b;
+    const dlpi_wblock *wb;
+    job_init(&j, BACKS_OFF);
+    job_kind(&j, ASYNC);
+    j.d.num_workers = 1;
+    j.d.async.submit = refusing_submit;
+    j.d.workers.retry_backoff_ms = 60000;
+    CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
+    wb = p->workers[p->fetch->first_worker].wb;
+    CHECK(dlp_pipe_next(p, &b, 10) == DLP_TIMEOUT);
+    for (int i = 0; i < 2000 && __atomic_load_n(&wb->state, __ATOMIC_SEQ_CST) == DLP_WORKER_BUSY;)
+        i++, dlpi_nap(1000000);
+    CHECK(__atomic_load_n(&wb->retried, __ATOMIC_SEQ_CST) > 0);
+    CHECK(__atomic_load_n(&wb->running, __ATOMIC_SEQ_CST) == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 static int flaky_map(void *user, dlp_item *it) {
     return it->index % 9 == 4 && it->attempt < 2 ? -3 : rig_item_map(user, it);
 }
@@ -611,6 +682,9 @@ int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     bytes__any_topology__as_inline(seed);
     bytes__duplicates__as_inline();
+    bytes__streams__as_inline();
+    bytes__cache__as_inline_without();
+    blame__source_refuses__nothing_runs();
     bytes__all_stages_in_turn__as_told(seed);
     turns__classic__batch_by_batch();
     memory__classic__workers_times_prefetch();

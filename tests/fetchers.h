@@ -19,6 +19,8 @@ typedef struct job {
     int policy;
     int kills;        /* 1: a bad item kills its process, 2: it never returns, 0: it fails */
     int nap_us;       /* each item takes so long */
+    uint64_t ends;    /* a stream of so many items; 0: none */
+    int still;        /* items are the same in each epoch */
     uint32_t *worker; /* [n_items]: who fetched an index last; may be shared memory */
 } job;
 
@@ -28,6 +30,7 @@ typedef struct digest {
     uint64_t of[MOST], skips, restarts;
     uint32_t worker[MOST]; /* of each batch, UINT32_MAX: several had parts of it */
     dlp_error err;
+    dlp_stats stats;
 } digest;
 
 static inline int job_fails(const job *j, const dlp_item *it) {
@@ -45,12 +48,15 @@ static inline int job_fails(const job *j, const dlp_item *it) {
 
 static inline int job_item(const job *j, const dlp_item *it) {
     uint64_t words[3];
-    int rc = job_fails(j, it);
+    int rc;
+    if (j->ends && it->index >= j->ends) return DLP_END;
+    rc = job_fails(j, it);
     __atomic_store_n(&j->worker[it->index], it->worker, __ATOMIC_RELAXED);
     if (j->nap_us) dlpi_nap((uint64_t)j->nap_us * 1000u);
     memset(it->data[0], 0xee, sizeof words); /* what a failed item leaves must not be seen */
     if (rc != 0) return rc;
-    rig_words(it->seed, it->index, it->epoch, it->position, words);
+    if (j->still) rig_words(it->seed, it->index, 0, 0, words);
+    else rig_words(it->seed, it->index, it->epoch, it->position, words);
     memcpy(it->data[0], words, sizeof words);
     it->length[1] = it->index % 6;
     memset(it->data[1], (int)it->index, it->length[1]);
@@ -123,7 +129,7 @@ static inline int source_submit(void *user, void *state, dlp_item *it) {
     const job *j = *(job *const *)user;
     CHECK(it->worker_state == state);
     if (s->n > 0 && (s->n == SOURCE_ROOM || test_pick(&s->random, 8) == 0)) return DLP_FULL;
-    if (j->policy != FINE && it->index % 5 == 0) {
+    if (j->policy != FINE && it->index % 5 == 0 && (j->ends == 0 || it->index < j->ends)) {
         int rc = job_fails(j, it);
         if (rc != 0) {
             __atomic_store_n(&j->worker[it->index], it->worker, __ATOMIC_RELAXED);
@@ -211,6 +217,7 @@ static inline void job_run(job *j, digest *out) {
     }
     out->err = *dlp_pipe_error(p);
     CHECK(dlp_pipe_skips(p, NULL, 0, &out->skips) == 0);
+    CHECK(dlp_pipe_stats(p, &out->stats) == DLP_OK);
     out->restarts = p->ctl->restarts;
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }

@@ -619,6 +619,7 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, DLP_ERR_ARG, "parts", "on_error",
             "");
     REFUSED(r.d.parts.workers.dispatch = 1, DLP_ERR_ARG, "parts", "dispatch", "");
+    REFUSED(r.d.parts.workers.workers_max = 4, DLP_ERR_ARG, "parts", "workers_max", "");
     REFUSED(r.d.parts.workers.placement = 1, DLP_ERR_UNSUPPORTED, "parts", "placement", "");
     REFUSED(r.d.loader.dataset.n_items = 5, DLP_ERR_ARG, "fetch", "dataset.n_items", "have 226");
     REFUSED(r.items[7] = UINT64_C(1) << 48, DLP_ERR_ARG, "parts", "items", "2^48");

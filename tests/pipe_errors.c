@@ -315,6 +315,31 @@ static void errors__retry_with_backoff__parks_the_item_only(void) {
         }
 }
 
+/* A row that waits for its next try runs nowhere: should its worker die now, it is not to blame. */
+static void errors__row_waits__nothing_runs(void) {
+    for (int stage = 0; stage < 2; stage++) {
+        rig r;
+        fault f;
+        stage_fault sf[STAGES];
+        dlp_workers_desc w;
+        dlp_pipe *p;
+        dlp_batch *b;
+        memset(&w, 0, sizeof w);
+        memset(&f, 0, sizeof f);
+        w.retries = 1;
+        w.retry_backoff_ms = 60000;
+        rig_init(&r, 1, 1);
+        r.repeat.epochs = 1;
+        f.fails[stage][0] = 1;
+        wire_faults(&r, &f, sf, stage, &w);
+        if (rig_open(&r, &p) != DLP_OK) return;
+        CHECK(dlp_pipe_next(p, &b, DLP_NOWAIT) == DLP_TIMEOUT);
+        CHECK(p->workers[p->work[stage]->first_worker].n_parked == 1);
+        CHECK(p->workers[p->work[stage]->first_worker].wb->running == 0);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* Items fail for good under RAISE: the batches before come whole, then the error, and it stays. */
 static void errors__raise__told_at_its_batch(void) {
     for (int w = 0; w < 5; w++)
@@ -535,6 +560,7 @@ int main(int argc, char **argv) {
     errors__random_failures__bytes_foretold(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
     errors__row_goes_back_while_another_waits__sleeps();
     errors__retry_with_backoff__parks_the_item_only();
+    errors__row_waits__nothing_runs();
     errors__raise__told_at_its_batch();
     errors__max_skips__one_more_is_an_error();
     errors__skips__listed();

@@ -50,6 +50,9 @@ typedef struct rig {
     int permutation_ready;
     uint64_t *weights;
     uint64_t *table;             /* alias table of the weights */
+    int fetcher, in_flight;
+    dlp_async async;
+    dlp_cache_desc cache;        /* bytes 0: none */
 } rig;
 
 static const dlp_field rig_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
@@ -156,9 +159,13 @@ static inline int rig_wire(rig *r, dlp_pipe **out) {
     memset(&fetch, 0, sizeof fetch);
     fetch.dataset = &r->dataset;
     fetch.workers = r->fetch;
+    fetch.fetcher = r->fetcher;
+    fetch.in_flight = r->in_flight;
+    fetch.async = r->async;
     at[n++] = dlp_pipe_add_sampler(*out, &r->sampler);
     at[n++] = dlp_pipe_add_repeat(*out, &r->repeat);
     at[n++] = dlp_pipe_add_fetch(*out, &fetch);
+    if (r->cache.bytes) at[n++] = dlp_pipe_add_cache(*out, &r->cache);
     for (int i = 0; i < r->n_item_maps; i++) at[n++] = dlp_pipe_add_map(*out, &r->item_map[i]);
     at[n++] = dlp_pipe_add_batch(*out, &r->batch);
     for (int i = 0; i < r->n_batch_maps; i++) at[n++] = dlp_pipe_add_map(*out, &r->batch_map[i]);

@@ -145,7 +145,7 @@ static void recover__each_step__part_is_loaded_again(void) {
         dlpi_unit t;
         const dlpi_death why = {9, false};
         dlpi_pcell *cell;
-        uint64_t n = 0;
+        uint64_t n = 0, loads;
         parts_init(&r, seen, 20, NULL);
         r.d.parts.workers.num_workers = r.d.loader.num_workers = 0;
         if (parts_open(&r, &p) != DLP_OK) return;
@@ -156,8 +156,10 @@ static void recover__each_step__part_is_loaded_again(void) {
         if (step >= 2) dlpi_part_tries(w, t.slot, cell);
         if (step >= 3) cell->state = dlpi_gen_word(t.b, DLPI_PART_LOADED); /* nobody was told */
         if (step == 2) w->wb->running = (uint64_t)t.slot << 32 | UINT32_MAX;
+        loads = p->ctl->part_loads;
         dlpi_part_recover(w, &why);
-        dlpi_part_recover(w, &why); /* may be done twice */
+        CHECK(p->ctl->part_loads > loads); /* a feeder that found no free cell looks again */
+        dlpi_part_recover(w, &why);        /* may be done twice */
         CHECK(dlpi_gen_low(cell->state) == (step < 3 ? DLPI_PART_OPEN : DLPI_PART_LOADED));
         CHECK(dlpi_gen(cell->state) == t.b);
         CHECK(dlpi_rec_kills(cell->rec) == (step == 1 || step == 2));

@@ -10,6 +10,7 @@
      twice                the replacement is stepped and killed in the same way
    And it lives: stopped at each atomic access, while another that had nothing to do dies and is
    recovered.
+   Workers with several items out, fills of a cache and the end of a stream are among the scenes.
    Some deaths are real: SIGKILL at instruction k of one worker while another, which began before
    it, stands at access j. In the end every row of every batch is there once, in order, with
    its bytes. Callbacks write garbage first, which differs from life to life, so that what is shown
@@ -53,6 +54,9 @@ typedef struct scene { /* what is wired, who dies, and when */
     int asleep;      /* the others sleep: who passes work on wakes them */
     int rewound;     /* somebody has died just before: all look without hints */
     uint64_t start;  /* first batch */
+    int flights;     /* 1: fetch has several items at once */
+    int cache;       /* 1: of all items, 2: of a few */
+    int stream;      /* 1: whose last batch is short */
 } scene;
 
 static scene now_;
@@ -86,7 +90,11 @@ static inline void put(uint64_t *to, uint64_t v) {
     __atomic_store_n(to, v, __ATOMIC_RELAXED);
 }
 
-static uint64_t fetched(uint64_t index, uint64_t position) { return index * 1000003 + position; }
+static uint64_t fetched(uint64_t index, uint64_t position) {
+    return index * 1000003 + (now_.cache ? 0 : position);
+}
+
+static uint32_t batch_rows(uint64_t k) { return now_.stream && k == BATCHES - 1 ? ROWS - 3 : ROWS; }
 
 static int row_bad(uint64_t index) { return index % 3 == 1; }
 
@@ -105,6 +113,7 @@ static int stage_fails(int stage, const dlp_item *it) {
 static int step_fetch(void *user, dlp_item *it) {
     uint64_t *v = it->data[0], *m = it->data[1];
     (void)user;
+    if (now_.stream && it->index >= ROWS * BATCHES - 3) return DLP_END;
     put(v, garbage());
     put(m, garbage());
     if (now_.mode != MODE_NONE) {
@@ -114,6 +123,32 @@ static int step_fetch(void *user, dlp_item *it) {
     put(m, 0);
     put(v, fetched(it->index, it->position));
     return 0;
+}
+
+/* A source of a worker with flights: it has room for three, gives the last back first, and keeps
+   one, if it has several. */
+static struct {
+    dlp_item *item[3];
+    int n;
+} source_[2];
+
+static int step_submit(void *user, void *state, dlp_item *it) {
+    (void)user;
+    (void)state;
+    if (source_[it->worker].n == 3) return DLP_FULL;
+    source_[it->worker].item[source_[it->worker].n++] = it;
+    return 0;
+}
+
+static int step_reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+    int n = 0, who = (int)(intptr_t)state, *has = &source_[who].n;
+    (void)user;
+    (void)timeout_ms;
+    for (; *has > (n > 0) && n < max; n++) {
+        done[n] = source_[who].item[--*has];
+        code[n] = step_fetch(NULL, done[n]);
+    }
+    return n;
 }
 
 static uint64_t mapped_v(uint64_t v, uint64_t index) {
@@ -265,6 +300,12 @@ static dlp_pipe *scene_open(void) {
         w[n++] = &r.item_map[i].workers;
     }
     if (now_.collate) r.batch.collate = step_collate;
+    if (now_.flights) r.fetcher = DLP_FETCH_ASYNC;
+    r.in_flight = now_.flights ? 4 : 0;
+    r.async.submit = step_submit;
+    r.async.reap = step_reap;
+    if (now_.cache) r.cache.bytes = (now_.cache == 1 ? ROWS * BATCHES : 7) * 24;
+    r.dataset.stream = now_.stream;
     r.batch.collate_user = &stage_number[n];
     if (collates) {
         r.batch.batch_workers = 2;
@@ -339,7 +380,7 @@ static void wrong(const char *what) {
 static void take_batch(dlp_batch *b) {
     uint64_t k = taken_++;
     if (b->sequence != now_.start + k || b->in_epoch != k) wrong("a batch out of order");
-    if (b->count != ROWS) wrong("a batch of another count");
+    if (b->count != batch_rows(k)) wrong("a batch of another count");
     for (uint32_t r = 0; r < b->count; r++)
         if (!row_right(b, r)) wrong("wrong bytes");
     watch_.out[(uintptr_t)b->internal & 7] = b->sequence + 1;
@@ -514,11 +555,18 @@ static void recover(dlpi_worker *w) {
     live_claims(w, false);
     dlpi_recover(w, &why);
     live_claims(w, true);
+    for (uint64_t i = 0; i < p->cache_cells; i++)
+        if ((dlpi_cache_cell_at(p, i)->word & 0x7fff) == (uint64_t)w->global + 1)
+            wrong("a dead worker has a cell of the cache");
+    for (uint32_t i = 0; w->flights && i < w->flights->n_all; i++)
+        if (w->flights->flying[i] != 0) wrong("a dead worker has an item out");
     for (int i = 0; i < p->n_work; i++)
         if (p->bells[i].bell[0].word == words[i]) wrong("a bell was not rung");
     if (p->ctl->caller_word == caller) wrong("the caller was not woken");
     if (w->bell->bell[0].mask & 1u << w->id) wrong("a dead worker is taken for a sleeper");
     *w = pristine_[w->global]; /* a replacement is a fork of what was before it began */
+    if (w->flights) dlpi_flights_init(p, w);
+    if (w->flights) source_[w->id].n = 0;
 }
 
 /* This process has a region of its own from now on; its children share it, if it will have any. */
@@ -731,11 +779,12 @@ static void real_deaths(dlpi_worker *w, int n) {
 
 static void say_scene(uint64_t number) {
     printf("scene %d: maps %d %d collate %d batch_workers %d lanes %d idempotent %d mode %d in %d "
-           "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx\n",
+           "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx "
+           "flights %d cache %d stream %d\n",
            (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.batch_workers,
            now_.lanes, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who,
            now_.before, now_.warm, now_.sleeps, now_.asleep, now_.rewound,
-           (unsigned long long)now_.start);
+           (unsigned long long)now_.start, now_.flights, now_.cache, now_.stream);
 }
 
 /* Bring the pipe to where the victim has something to do. */
@@ -777,6 +826,9 @@ static void run_scene(uint64_t number) {
         say_scene(number);
         return;
     }
+    for (int i = 0; i < pipe_->n_workers; i++)
+        pipe_->workers[i].state = (void *)(intptr_t)pipe_->workers[i].id;
+    memset(source_, 0, sizeof source_);
     pristine_ = malloc((size_t)pipe_->n_workers * sizeof *pristine_);
     if (pristine_ == NULL) abort();
     memcpy(pristine_, pipe_->workers, (size_t)pipe_->n_workers * sizeof *pristine_);
@@ -807,6 +859,14 @@ static int scene_stages(void) {
 /* The scenes that come first: a stage of each kind, and what can go wrong in it. */
 static bool scene_listed(uint64_t number) {
     static const scene list[] = {
+        {.flights = 1, .before = 1},
+        {.cache = 1, .before = 1},
+        {.stream = 1, .warm = 3},
+        {.stream = 1, .flights = 1, .warm = 3},
+        {.flights = 1, .cache = 2, .mode = MODE_REPLACE},
+        {.cache = 1, .item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1},
+        {.stream = 1, .collate = 1, .warm = 4, .victim = 1},
+        {.stream = 1, .item_maps = 1, .warm = 3, .victim = 1},
         {.item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1, .rewound = 1},
         {.item_maps = 1, .mode = MODE_REPLACE, .fails = 1, .victim = 1, .before = 1},
         {.item_maps = 1, .mode = MODE_REPLACE, .fails = 1, .victim = 1, .idempotent = 1},
@@ -861,6 +921,9 @@ static void scene_make(uint64_t number, uint64_t seed) {
     now_.who = (int)test_pick(&random, 2);
     now_.rewound = (int)test_pick(&random, 2);
     now_.start = starts[test_pick(&random, 5)];
+    now_.flights = now_.mode != MODE_FLAKY && test_pick(&random, 4) == 0;
+    now_.stream = now_.mode != MODE_REPLACE && test_pick(&random, 4) == 0;
+    now_.cache = now_.stream ? 0 : (int)test_pick(&random, 3);
 }
 
 static void scenes_of_sleep(void) {
