@@ -5213,7 +5213,7 @@ typedef struct dlpi_place { /* where the feeder is to go on: a checked state */
 } dlpi_place;
 
 typedef struct dlpi_part_use { /* what the feeder knows of a part cell */
-    uint64_t part, epoch;      /* whose need gave it its ticket */
+    uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
     uint64_t until;            /* epochs from this one on want it loaded anew; UINT64_MAX: none */
     uint64_t need_epoch, need; /* the last batch known to need it */
     uint64_t used;             /* batch fed last that needs it, + 1 */
@@ -6357,12 +6357,20 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint64_t epoch, uint64_t batch, uint
     return (int64_t)steady;
 }
 
-/* The feeder goes on at another place: what was asked for beyond it is needed no more. */
+/* The feeder goes on at another place, maybe an earlier one. What was asked for beyond it is needed
+   no more, and a part that is in a cell, or on its way there, will do for any epoch: it must not
+   take a second cell, there may be none. What has failed is tried again. */
 static void dlpi_parts_goto(dlp_pipe *p, uint64_t epoch, uint64_t batch) {
     p->pq.epoch = epoch;
     p->pq.batch = batch;
     p->pq.stuck = false;
-    for (uint32_t c = 0; c < p->part_cells; c++) p->pq.use[c].needed = false;
+    for (uint32_t c = 0; c < p->part_cells; c++) {
+        dlpi_part_use *u = &p->pq.use[c];
+        uint64_t state = DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state); /* Q1 <- Q1 */
+        u->needed = false;
+        if (u->until != UINT64_MAX || dlpi_gen_low(state) == DLPI_PART_FAILED) u->until = 0;
+        else u->epoch = 0;
+    }
 }
 
 /* Batches that have left the last stage that may send rows back. */

@@ -155,6 +155,75 @@ static void next_epoch__anywhere__begins_the_next(void) {
     }
 }
 
+/* Seeks to any batch, twice or to where it is already, with a chunk half cut and views held, behind
+   the end, and from a resume on before the first batch: each view is the one sought, those held
+   stay, and a state that is made is the one that a batch has. */
+static void seek__at_random__goes_on_there(void) {
+    uint64_t random = 3;
+    for (uint32_t kind = 0; kind < (uint32_t)test_share(60, 600); kind++) {
+        kit k;
+        expected x;
+        dlp_pipe *p;
+        dlp_batch *b, *kept[3] = {NULL, NULL, NULL};
+        dlp_state at, made;
+        uint64_t epoch = 0, from = 0;
+        kit_init(&k, 97, 20, 6);
+        kit_vary(&k, kind);
+        k.d.epochs = 4;
+        k.d.epoch_end = (int32_t)test_pick(&random, 2);
+        k.d.pipe.max_held = 3;
+        k.d.cpu_buffers = 4 + (int32_t)test_pick(&random, 3);
+        if (kind % 4 == 0) k.d.shuffle_rows = 0, k.d.preload = DLP_PRELOAD_CPU;
+        if (kind % 4 == 1 && k.d.device) k.d.shuffle_rows = 0, k.d.preload = DLP_PRELOAD_DEVICE;
+        oracle(&k.d, 0, 0, &x);
+        if ((p = kit_open(&k)) == NULL) return;
+        if (kind % 3 == 0) { /* the same from a resume on */
+            epoch = 1, from = kind % x.per_epoch;
+            CHECK(dlp_pipe_state_at(p, epoch, from, &at) == DLP_OK);
+            kit_close(&k, p);
+            k.d.pipe.resume = &at;
+            if ((p = kit_open(&k)) == NULL) return;
+        }
+        for (int i = 0; i < 150; i++) {
+            uint32_t what = test_pick(&random, 10), h = test_pick(&random, 3);
+            int rc;
+            if (what < 3) {
+                if (what > 0 || test_pick(&random, 2))
+                    epoch = test_pick(&random, 5), from = test_pick(&random, (uint32_t)x.per_epoch);
+                if (epoch == 4) from = 0;
+                CHECK(dlp_pipe_state_at(p, epoch, from, &at) == DLP_OK);
+                CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
+                CHECK(dlp_pipe_state(p, NULL, &made) == DLP_OK);
+                CHECK(memcmp(&at, &made, sizeof at) == 0);
+            }
+            if (what == 2) continue;
+            if (what == 3) {
+                CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+                if (from > 0) epoch++, from = 0;
+            }
+            if (kept[h]) CHECK(bytes_same(kept[h]) && dlp_pipe_release(p, kept[h]) == DLP_OK);
+            kept[h] = NULL;
+            if (kept[0] && kept[1] && kept[2]) continue;
+            do rc = dlp_pipe_next(p, &b, 20000);
+            while (rc == DLP_EPOCH_END);
+            CHECK(rc == (epoch < 4 ? DLP_OK : DLP_END));
+            if (rc == DLP_END) continue;
+            if (rc != DLP_OK) break;
+            CHECK(view_same(&k.d, b, epoch, from));
+            if (++from == x.per_epoch) from = 0, epoch++;
+            CHECK(dlp_pipe_state(p, b, &made) == DLP_OK);
+            CHECK(dlp_pipe_state_at(p, epoch, from, &at) == DLP_OK);
+            CHECK(memcmp(&at, &made, sizeof at) == 0);
+            for (h = 0; kept[h]; h++) continue;
+            kept[h] = b;
+        }
+        for (int h = 0; h < 3; h++)
+            if (kept[h]) CHECK(bytes_same(kept[h]) && dlp_pipe_release(p, kept[h]) == DLP_OK);
+        CHECK(k.s->failures == 0);
+        kit_close(&k, p);
+    }
+}
+
 /* Views held and released in any order: what they show stays, and no more than max_held are
    lent. */
 static void hold__random__bytes_stay(void) {
@@ -724,6 +793,7 @@ int main(void) {
     resume__at_every_batch__goes_on();
     resume__of_another_order__is_refused();
     next_epoch__anywhere__begins_the_next();
+    seek__at_random__goes_on_there();
     hold__random__bytes_stay();
     preload__any__loads_each_chunk_once();
     preload__epoch_left__copies_what_is_loaded();

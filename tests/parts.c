@@ -220,6 +220,138 @@ static void next_epoch__anywhere__next_one_is_whole(void) {
     }
 }
 
+/* ---- seek ---- */
+
+/* A part queue with as many cells as a batch needs or a few more, and places in a batch beyond the
+   hints for them. */
+static void seek_rig(parts_rig *r, uint64_t *random, uint32_t short_part) {
+    static const uint32_t streams[] = {1, 8, 72, 72};
+    uint64_t items[PARTS_MAX], n;
+    uint32_t c = streams[test_pick(random, 4)];
+    n = 12 + test_pick(random, test_pick(random, 2) ? 12 : PARTS_MAX - 12);
+    for (uint64_t i = 0; i < n; i++) items[i] = 1 + test_pick(random, 30);
+    parts_init(r, &seen, n, items);
+    seen.fail_part = short_part;
+    r->d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
+    r->d.parts.streams = c;
+    r->d.loader.batch_size = c == 72 ? 72 : 8 * (1 + test_pick(random, 4));
+    if (test_pick(random, 4) == 0) r->d.parts.steps_per_epoch = 2 + test_pick(random, 12);
+    if (r->total < c) r->d.parts.steps_per_epoch = 0;
+    r->d.parts.workers.num_workers = (int32_t)test_pick(random, 3);
+    r->d.loader.num_workers = (int32_t)test_pick(random, 3);
+    r->d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
+    r->d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(random, 4);
+    r->d.loader.pipe.unordered = test_pick(random, 4) == 0;
+    r->d.loader.epochs = 6;
+}
+
+/* As few cells as will do, and up to 2 more. */
+static int seek_open(parts_rig *r, dlp_pipe **p, uint32_t more) {
+    int rc = parts_open(r, p);
+    CHECK(rc == DLP_OK);
+    if (rc != DLP_OK) return 0;
+    r->d.parts.queue_size = (*p)->part_cells - 1 + more;
+    if (r->d.parts.queue_size < 2) r->d.parts.queue_size = 2;
+    CHECK(dlp_pipe_close(*p) == DLP_OK);
+    CHECK((rc = parts_open(r, p)) == DLP_OK);
+    return rc == DLP_OK;
+}
+
+/* Part 0 is loading for epoch 3 while the caller goes to epoch 0, which needs it, too, and back. A
+   batch needs as many parts as there are cells: none may be in two. */
+static void seek__part_still_loading__takes_no_second_cell(void) {
+    static const uint64_t items[4] = {24, 16, 16, 24}; /* rows 0..: 0 0 1 2 3; 8..: 0 1 2 3 3 */
+    parts_rig r;
+    dlp_state states[2];
+    dlp_pipe *p;
+    dlp_batch *b = NULL;
+    parts_init(&r, &seen, 4, items);
+    r.d.parts.streams = r.d.loader.batch_size = 5;
+    r.d.parts.queue_size = 4;
+    r.d.parts.workers.num_workers = 4;
+    r.d.loader.shuffle = 0;
+    r.d.loader.epochs = 4;
+    CHECK(parts_open(&r, &p) == DLP_OK);
+    CHECK(dlp_pipe_state_at(p, 3, 0, &states[0]) == DLP_OK);
+    CHECK(dlp_pipe_state_at(p, 0, 8, &states[1]) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+    r.d.loader.pipe.resume = &states[0];
+    seen.loads = 0;
+    seen.gate = seen.gate_part = 1;
+    CHECK(parts_open(&r, &p) == DLP_OK);
+    while (__atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) < 3) parts_nap(500);
+    CHECK(dlp_pipe_seek(p, &states[1], NULL) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b, 30) == DLP_TIMEOUT);
+    CHECK(dlp_pipe_seek(p, &states[0], NULL) == DLP_OK);
+    __atomic_store_n(&seen.gate, 0, __ATOMIC_SEQ_CST);
+    CHECK(dlp_pipe_next(p, &b, 5000) == DLP_OK && b->epoch == 3 && b->in_epoch == 0);
+    CHECK(seen.loads == 4);
+    CHECK(dlp_pipe_close(p) == DLP_OK && (b == NULL || dlp_pipe_release(p, b) == DLP_OK));
+}
+
+/* Back and forth over epochs, often twice or to where it is already, with and without leaving the
+   epoch: each batch is the one sought, and the queue never stands still. */
+static void seek__at_random__goes_on_there(uint64_t seed) {
+    uint64_t random = seed;
+    for (int i = 0; i < test_share(60, 2000) && test_failures == 0; i++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_state at;
+        uint32_t short_part = test_pick(&random, 2) ? 0 : 1 + test_pick(&random, 12);
+        uint64_t n, epoch = 0, from = 0, known = UINT64_MAX;
+        int rc = DLP_OK;
+        seek_rig(&r, &random, short_part);
+        n = parts_batches(&r);
+        if (!seek_open(&r, &p, test_pick(&random, 2) ? test_pick(&random, 3) : 20)) return;
+        seen.sleep_us = test_pick(&random, 4) ? 0 : 200;
+        for (int k = 0; k < 120; k++) {
+            uint32_t what = test_pick(&random, 8);
+            if (what < 3) {
+                epoch = test_pick(&random, 6);
+                from = test_pick(&random, (uint32_t)n);
+                CHECK(dlp_pipe_state_at(p, epoch, from, &at) == DLP_OK);
+                CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
+            }
+            if (what == 2) continue; /* seek again */
+            if (what == 3) {
+                bool open = p->epoch_open;
+                CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+                if (open) epoch++, from = 0;
+            }
+            rc = dlp_pipe_next(p, &b, 10000);
+            CHECK(rc == (epoch < 6 ? DLP_OK : DLP_END));
+            if (rc != DLP_OK && rc != DLP_END) break;
+            if (rc == DLP_END) {
+                epoch = 0, from = 0;
+                CHECK(dlp_pipe_state_at(p, 0, 0, &at) == DLP_OK);
+                CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
+                continue;
+            }
+            if (b->epoch != known) parts_order(&r, known = b->epoch, order);
+            CHECK(b->epoch == epoch && parts_batch_same(&r, b, order, short_part));
+            if (!r.d.loader.pipe.unordered) CHECK(b->in_epoch == from);
+            CHECK(b->position == b->in_epoch * r.d.loader.batch_size);
+            if (r.d.loader.pipe.unordered) /* who knows which were taken? From here on anew */
+                from = n;
+            else if (++from == n) from = 0, epoch++;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            if (!r.d.loader.pipe.unordered) continue;
+            CHECK(dlp_pipe_state(p, NULL, &at) == DLP_OK && dlp_pipe_seek(p, &at, NULL) == DLP_OK);
+            epoch = p->after_epoch;
+        }
+        CHECK(seen.wrong == 0);
+        if (rc < 0) parts_say(rc, dlp_pipe_error(p));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        if (test_failures)
+            printf("  run %d: parts %d streams %u batch %u cells %u steps %d workers %d %d "
+                   "threaded %d prefetch %d unordered %d short %u\n", i, (int)r.d.parts.n_parts,
+                   r.d.parts.streams, r.d.loader.batch_size, r.d.parts.queue_size,
+                   (int)r.d.parts.steps_per_epoch, r.d.parts.workers.num_workers,
+                   r.d.loader.num_workers, r.d.loader.sampler.threaded,
+                   r.d.loader.pipe.prefetch_factor, r.d.loader.pipe.unordered, short_part);
+    }
+}
+
 /* ---- what is loaded when ---- */
 
 static uint64_t now_ms(void) { return dlpi_now_ns() / 1000000; }
@@ -835,6 +967,8 @@ int main(int argc, char **argv) {
     resume__behind_any_batch__goes_on_exactly();
     resume__other_parts__names_the_field();
     next_epoch__anywhere__next_one_is_whole();
+    seek__part_still_loading__takes_no_second_cell();
+    seek__at_random__goes_on_there(seed);
     queue__full__workers_wait();
     queue__empty__trainer_waits_and_is_told();
     queue__any_moment__no_more_ahead_than_its_size();
