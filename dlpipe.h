@@ -8479,21 +8479,24 @@ static void dlpi_fetchers_end(dlpi_worker *w) {
 /* Start the threads of a worker whose source they are. */
 static int dlpi_fetchers_begin(dlpi_worker *w) {
     dlpi_fetchers *pool = &w->flights->pool;
+    const char *what = "pthread_attr_init";
     pthread_attr_t attr;
-    int rc = 0;
+    int rc, attr_rc;
     dlp_error e;
     if (w->st->fetcher != DLP_FETCH_THREADS) return DLP_OK;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->come, NULL);
-    pthread_attr_init(&attr);
-    if (w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
+    rc = attr_rc = pthread_attr_init(&attr);
+    if (rc == 0) what = "pthread_create";
+    if (rc == 0 && w->st->w.stack_bytes)
+        rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
     while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
         rc = pthread_create(&pool->threads[pool->n_threads], &attr, dlpi_thread_fetch, w);
         if (rc == 0) pool->n_threads++;
     }
-    pthread_attr_destroy(&attr);
+    if (attr_rc == 0) pthread_attr_destroy(&attr);
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "pthread_create of thread %u of %d failed: %s",
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", what,
                    pool->n_threads + 1, w->st->in_flight, strerror(rc));
     e.errnum = rc;
     e.worker = w->id;
