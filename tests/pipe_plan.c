@@ -125,7 +125,8 @@ static void plan__of_any_loader__all_there_is(void) {
         CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && plan_sum(&plan) == plan.total_bytes);
         if (!(CHECK((uint64_t)asked <= plan.total_bytes) &
               CHECK(plan.total_bytes < (uint64_t)asked + 64)))
-            printf("  kind %d: planned %" PRIu64 ", asked for %ld\n", kind, plan.total_bytes, asked);
+            printf("  kind %d: planned %" PRIu64 ", asked for %ld\n", kind,
+                   plan.total_bytes, asked);
         CHECK(rig_drain(p, &batches) == DLP_END && batches == 10);
         CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && stats.plan_bytes == plan.total_bytes);
         CHECK(seam_read(&seam.bytes) - from == asked);
