@@ -1663,7 +1663,8 @@ typedef struct dlp_split_desc {
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
     uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
     int32_t last;              /* DLP_LAST_SHORT or _DROP: for what is left of each item */
-    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row */
+    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
+                                  cache */
     uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
                                   the other's; the sampler has no ranks: all load every item */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
@@ -2094,7 +2095,8 @@ typedef struct dlp_part_desc {
     void *user;                /* borrowed until close */
     dlp_workers_desc workers;  /* the part workers; 0 of them: loaded in next. on_error: RAISE: an
                                   error of the first batch that needs the part; SHORT: the part's
-                                  rows are left out. dispatch: CLAIM. name NULL: "parts" */
+                                  rows are left out. dispatch: CLAIM. workers_max: 0.
+                                  name NULL: "parts" */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -11134,6 +11136,9 @@ static int dlpi_parts_sum(dlp_pipe *p) {
     dlp_dataset *ds = &p->fetch->dataset;
     uint64_t items = dlpi_parts_items(p), c = st->part.streams;
     dlp_error e;
+    if (p->stream)
+        return dlpi_bad_graph(p, st->name, "this stage wants to know the number of items, and a "
+                                           "stream has none");
     if (ds->n_items != 0 && ds->n_items != items) {
         dlpi_error_set(&e, DLP_ERR_ARG, "dataset.n_items",
                        "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
@@ -11287,6 +11292,9 @@ static int dlpi_check_split(dlp_pipe *p) {
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
         return dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
                         (int64_t)d->n_rows);
+    if (p->cache_bytes > 0)
+        DLPI_RANGE(d->shuffle_rows, 0, 0, "shuffle_rows",
+                   "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     odd = dlpi_chunk_size(p, n - 1);
     if (odd != d->chunk_rows && (!counted || order->subset))
         return dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
@@ -15450,6 +15458,8 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     DLPI_RANGE(desc->shuffle_items, 0, 1, "shuffle_items", "0 or 1");
     DLPI_RANGE(desc->steps_per_epoch, 0, INT64_C(1) << 48, "steps_per_epoch", "0..2^48");
     DLPI_RANGE(desc->workers.dispatch, 0, 0, "dispatch", "DLP_DISPATCH_CLAIM for parts");
+    DLPI_RANGE(desc->workers.workers_max, 0, 0, "workers_max", "0 for parts: they are not tuned");
+    DLPI_RANGE(desc->workers.workers_min, 0, 0, "workers_min", "0 for parts: they are not tuned");
     if (desc->workers.on_error == DLP_ON_ERROR_REPLACE)
         return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
     if (desc->load == NULL) return dlpi_bad(p, st->name, "load", "a function", 0);

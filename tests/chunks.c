@@ -727,6 +727,8 @@ static int double_it(void *user, dlp_item *it) {
     return 0;
 }
 
+static uint64_t own_cache; /* bytes; 0: none */
+
 static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const dlp_split_desc *split,
                     uint32_t batch_size) {
     dlp_field field = {"x", DLP_U32, 1, {10}, 0, 0};
@@ -734,24 +736,28 @@ static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const dlp_spli
     dlp_fetch_desc fetch = {&set, {0}};
     dlp_map_desc map = {double_it, NULL, NULL, {0}};
     dlp_batch_desc batch = {0};
-    dlp_stage at[5];
+    dlp_cache_desc cache = {own_cache};
+    dlp_stage at[6];
+    int n = 0;
     fetch.workers.num_workers = 2;
     batch.batch_size = batch_size;
-    at[0] = dlp_pipe_add_sampler(p, sampler);
-    at[1] = dlp_pipe_add_fetch(p, &fetch);
-    at[2] = dlp_pipe_add_map(p, &map);
-    at[3] = dlp_pipe_add_batch(p, &batch);
-    at[4] = dlp_pipe_add_split(p, split);
-    for (int i = 0; i < 4; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    at[n++] = dlp_pipe_add_sampler(p, sampler);
+    at[n++] = dlp_pipe_add_fetch(p, &fetch);
+    if (own_cache) at[n++] = dlp_pipe_add_cache(p, &cache);
+    at[n++] = dlp_pipe_add_map(p, &map);
+    at[n++] = dlp_pipe_add_batch(p, &batch);
+    at[n++] = dlp_pipe_add_split(p, split);
+    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
     return dlp_pipe_start(p);
 }
 
-static void split__own_wiring__cuts_items(void) {
+static void split__own_wiring__cuts_items(uint64_t cache) {
     dlp_sampler_desc sampler = {0};
     dlp_split_desc split = {0};
     dlp_pipe *p;
     dlp_batch *b;
     uint64_t weights[7] = {1, 0, 2, 0, 1, 0, 3}, n = 0;
+    own_cache = cache;
     sampler.order = DLP_ORDER_WEIGHTED; /* any order will do where all items are full */
     sampler.weights = weights;
     split.chunk_rows = 10;
@@ -770,7 +776,7 @@ static void split__own_wiring__cuts_items(void) {
 }
 
 static void split__bad_wirings__are_refused(void) {
-    for (int what = 0; what < 5; what++) {
+    for (int what = 0; what < 6; what++) {
         dlp_sampler_desc sampler = {0};
         dlp_split_desc split = {0};
         dlp_pipe_desc pipe = {0};
@@ -780,9 +786,11 @@ static void split__bad_wirings__are_refused(void) {
         split.n_rows = what == 1 ? 71 : what == 2 ? 69 : 0;
         if (what == 2) sampler.order = DLP_ORDER_REPLACEMENT;
         pipe.unordered = what == 4;
+        split.shuffle_rows = what == 5;
+        own_cache = what == 5 ? 1000 : 0; /* would keep the rows of one epoch for all */
         CHECK(dlp_pipe_open(&p, &pipe, NULL) == DLP_OK);
         CHECK(own_wire(p, &sampler, &split, what == 3 ? 2 : 1) ==
-              (what < 3 ? DLP_ERR_ARG : DLP_ERR_GRAPH));
+              (what < 3 || what == 5 ? DLP_ERR_ARG : DLP_ERR_GRAPH));
         dlp_pipe_close(p);
     }
 }
@@ -809,7 +817,8 @@ int main(void) {
     passes__evaluate__in_order();
     overlap__equal_parts__take_the_longest();
     stats__of_chunks__tell_the_queues();
-    split__own_wiring__cuts_items();
+    split__own_wiring__cuts_items(0);
+    split__own_wiring__cuts_items(1000);
     split__bad_wirings__are_refused();
     return test_end("chunks");
 }

@@ -751,6 +751,8 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, DLP_ERR_ARG, "parts", "on_error",
             "");
     REFUSED(r.d.parts.workers.dispatch = 1, DLP_ERR_ARG, "parts", "dispatch", "");
+    REFUSED(r.d.parts.workers.workers_max = 4, DLP_ERR_ARG, "parts", "workers_max", "not tuned");
+    REFUSED(r.d.loader.dataset.stream = 1, DLP_ERR_GRAPH, "parts", "", "a stream has none");
     REFUSED(r.d.parts.workers.placement = 1, DLP_ERR_UNSUPPORTED, "parts", "placement", "");
     REFUSED(r.d.loader.dataset.n_items = 5, DLP_ERR_ARG, "fetch", "dataset.n_items", "have 226");
     REFUSED(r.items[7] = UINT64_C(1) << 48, DLP_ERR_ARG, "parts", "items", "2^48");
@@ -772,6 +774,70 @@ static void open__order_without_queue__refused(void) {
     rig_init(&r, 100, 10);
     r.sampler.order = DLP_ORDER_PARTS;
     CHECK(rig_try(&r, &p, &err) == DLP_ERR_ARG && strcmp(err.field, "sampler.order") == 0);
+}
+
+/* Parts beside other stages that look at items in their own way. */
+static void wiring__parts_and_cache__same_bytes(void) {
+    parts_rig r;
+    parts_init(&r, &seen, 20, NULL);
+    r.d.loader.epochs = 3;
+    r.d.loader.cache_bytes = 800; /* some of the items */
+    CHECK(parts_run_on(&r, 0) == 3 * (int64_t)parts_batches(&r));
+}
+
+/* Items of parts that are chunks themselves: each is cut into views. */
+static int fetch_chunk(void *user, dlp_item *it) {
+    uint64_t *row = it->data[0], word;
+    (void)user;
+    memcpy(&word, (const uint8_t *)it->part->data + it->part->item * 8, 8);
+    for (uint64_t i = 0; i < 6; i++) row[i] = word + i;
+    return 0;
+}
+
+static void wiring__parts_and_split__views_of_items(void) {
+    parts_rig r;
+    dlp_field field = {"words", DLP_U64, 1, {6}, 0, 0};
+    dlp_sampler_desc sampler = {.order = DLP_ORDER_PARTS, .seed = 42};
+    dlp_repeat_desc repeat = {2, 0};
+    dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch_chunk};
+    dlp_fetch_desc fetch = {.dataset = &set};
+    dlp_batch_desc batch = {.batch_size = 1};
+    dlp_split_desc split = {.chunk_rows = 6, .batch_size = 4};
+    dlp_stage at[6];
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_state state;
+    uint64_t n = 0, epoch = UINT64_MAX;
+    parts_init(&r, &seen, 20, NULL);
+    r.d.parts.shuffle_parts = r.d.parts.shuffle_items = 1;
+    r.d.loader.batch_size = 1;
+    fetch.workers.num_workers = 2;
+    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
+    at[0] = dlp_pipe_add_sampler(p, &sampler);
+    at[1] = dlp_pipe_add_repeat(p, &repeat);
+    at[2] = dlp_pipe_add_parts(p, &r.d.parts);
+    at[3] = dlp_pipe_add_fetch(p, &fetch);
+    at[4] = dlp_pipe_add_batch(p, &batch);
+    at[5] = dlp_pipe_add_split(p, &split);
+    for (int i = 0; i < 5; i++) CHECK(dlp_pipe_link(p, at[i], at[i + 1]) == DLP_OK);
+    CHECK(dlp_pipe_start(p) == DLP_OK);
+    CHECK(dlp_pipe_batches_per_epoch(p) == 2 * (int64_t)r.total);
+    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        const uint64_t *words = b->fields[0].data;
+        uint64_t k = n % (2 * r.total), item;
+        if (b->epoch != epoch) parts_order(&r, epoch = b->epoch, order);
+        item = order[k / 2];
+        CHECK(b->in_epoch == k && b->count == (k % 2 ? 2 : 4));
+        for (uint32_t i = 0; i < b->count; i++)
+            CHECK(words[i] == parts_word(item) + k % 2 * 4 + i &&
+                  b->index[i] == item * 6 + k % 2 * 4 + i);
+        dlp_pipe_release(p, b);
+        if (++n != 3 * r.total) continue; /* back to a view that is not its chunk's first */
+        CHECK(dlp_pipe_state_at(p, 0, 2 * r.total - 3, &state) == DLP_OK);
+        CHECK(dlp_pipe_seek(p, &state, NULL) == DLP_OK);
+        n = 6 * r.total - 3;
+    }
+    CHECK(n == 8 * r.total && dlp_pipe_close(p) == DLP_OK);
 }
 
 static void plan__cells__on_lines_of_their_own(void) {
@@ -984,6 +1050,8 @@ int main(int argc, char **argv) {
     fetch_error__replace__item_of_the_same_part();
     open__desc_out_of_range__names_field();
     open__order_without_queue__refused();
+    wiring__parts_and_cache__same_bytes();
+    wiring__parts_and_split__views_of_items();
     plan__cells__on_lines_of_their_own();
     stop__at_any_moment__ends();
     CHECK(parts_dir_make());
