@@ -1713,7 +1713,8 @@ typedef struct dlp_split_desc {
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
     uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
     int32_t last;              /* DLP_LAST_SHORT or _DROP: for what is left of each item */
-    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row */
+    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
+                                  cache */
     uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
                                   the other's; the sampler has no ranks: all load every item */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
@@ -4189,6 +4190,7 @@ static uint64_t dlpi_mix_shuffled(const dlpi_mix_part *part, uint64_t pass, uint
     dlp_permutation p;
     if (part->items < DLP_PERMUTATION_TABLE) return dlpi_mix_small(part->items, key, x);
     p.n = part->items; /* without its table, which is most of the bytes */
+    /* cppcheck-suppress ctuuninitvar */
     dlpi_permutation_rounds(&p, key);
     do {
         x = dlpi_permutation_step(&p, x);
@@ -4229,7 +4231,7 @@ static uint32_t dlpi_mix_deadline(const dlp_mix *m, uint32_t d, uint64_t turn) {
 /* Entries of times to come hold the datasets whose next turn may run from then on: the first of
    them, and link[] the others. */
 static void dlpi_mix_schedule(dlp_mix *m) {
-    uint32_t link[DLPI_MIX_DATASETS], turns[DLPI_MIX_DATASETS] = {0};
+    uint32_t link[DLPI_MIX_DATASETS] = {0}, turns[DLPI_MIX_DATASETS] = {0};
     dlpi_mix_heap ready = {0};
     for (uint64_t t = 0; t < m->period; t++) m->schedule[t] = DLPI_MIX_NOBODY;
     for (uint32_t d = 0; d < m->n; d++)
@@ -5269,7 +5271,7 @@ typedef struct dlpi_place { /* where the feeder is to go on: a checked state */
 } dlpi_place;
 
 typedef struct dlpi_part_use { /* what the feeder knows of a part cell */
-    uint64_t part, epoch;      /* whose need gave it its ticket */
+    uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
     uint64_t until;            /* epochs from this one on want it loaded anew; UINT64_MAX: none */
     uint64_t need_epoch, need; /* the last batch known to need it */
     uint64_t used;             /* batch fed last that needs it, + 1 */
@@ -6414,12 +6416,20 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint64_t epoch, uint64_t batch, uint
     return (int64_t)steady;
 }
 
-/* The feeder goes on at another place: what was asked for beyond it is needed no more. */
+/* The feeder goes on at another place, maybe an earlier one. What was asked for beyond it is needed
+   no more, and a part that is in a cell, or on its way there, will do for any epoch: it must not
+   take a second cell, there may be none. What has failed is tried again. */
 static void dlpi_parts_goto(dlp_pipe *p, uint64_t epoch, uint64_t batch) {
     p->pq.epoch = epoch;
     p->pq.batch = batch;
     p->pq.stuck = false;
-    for (uint32_t c = 0; c < p->part_cells; c++) p->pq.use[c].needed = false;
+    for (uint32_t c = 0; c < p->part_cells; c++) {
+        dlpi_part_use *u = &p->pq.use[c];
+        uint64_t state = DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state); /* Q1 <- Q1 */
+        u->needed = false;
+        if (u->until != UINT64_MAX || dlpi_gen_low(state) == DLPI_PART_FAILED) u->until = 0;
+        else u->epoch = 0;
+    }
 }
 
 /* Batches that have left the last stage that may send rows back. */
@@ -8541,21 +8551,24 @@ static void dlpi_fetchers_end(dlpi_worker *w) {
 /* Start the threads of a worker whose source they are. */
 static int dlpi_fetchers_begin(dlpi_worker *w) {
     dlpi_fetchers *pool = &w->flights->pool;
+    const char *what = "pthread_attr_init";
     pthread_attr_t attr;
-    int rc = 0;
+    int rc, attr_rc;
     dlp_error e;
     if (w->st->fetcher != DLP_FETCH_THREADS) return DLP_OK;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->come, NULL);
-    pthread_attr_init(&attr);
-    if (w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
+    rc = attr_rc = pthread_attr_init(&attr);
+    if (rc == 0) what = "pthread_create";
+    if (rc == 0 && w->st->w.stack_bytes)
+        rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
     while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
         rc = pthread_create(&pool->threads[pool->n_threads], &attr, dlpi_thread_fetch, w);
         if (rc == 0) pool->n_threads++;
     }
-    pthread_attr_destroy(&attr);
+    if (attr_rc == 0) pthread_attr_destroy(&attr);
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "pthread_create of thread %u of %d failed: %s",
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", what,
                    pool->n_threads + 1, w->st->in_flight, strerror(rc));
     e.errnum = rc;
     e.worker = w->id;
@@ -11195,6 +11208,9 @@ static int dlpi_parts_sum(dlp_pipe *p) {
     dlp_dataset *ds = &p->fetch->dataset;
     uint64_t items = dlpi_parts_items(p), c = st->part.streams;
     dlp_error e;
+    if (p->stream)
+        return dlpi_bad_graph(p, st->name, "this stage wants to know the number of items, and a "
+                                           "stream has none");
     if (ds->n_items != 0 && ds->n_items != items) {
         dlpi_error_set(&e, DLP_ERR_ARG, "dataset.n_items",
                        "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
@@ -11349,6 +11365,9 @@ static int dlpi_check_split(dlp_pipe *p) {
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
         return dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
                         (int64_t)d->n_rows);
+    if (p->cache_bytes > 0)
+        DLPI_RANGE(d->shuffle_rows, 0, 0, "shuffle_rows",
+                   "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     odd = dlpi_chunk_size(p, n - 1);
     if (odd != d->chunk_rows && (!counted || order->subset))
         return dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
@@ -15511,8 +15530,8 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     DLPI_RANGE(desc->shuffle_items, 0, 1, "shuffle_items", "0 or 1");
     DLPI_RANGE(desc->steps_per_epoch, 0, INT64_C(1) << 48, "steps_per_epoch", "0..2^48");
     DLPI_RANGE(desc->workers.dispatch, 0, 0, "dispatch", "DLP_DISPATCH_CLAIM for parts");
-    DLPI_RANGE(desc->workers.workers_min, 0, 0, "workers_min", "0 for parts, which nobody tunes");
-    DLPI_RANGE(desc->workers.workers_max, 0, 0, "workers_max", "0 for parts, which nobody tunes");
+    DLPI_RANGE(desc->workers.workers_max, 0, 0, "workers_max", "0 for parts: they are not tuned");
+    DLPI_RANGE(desc->workers.workers_min, 0, 0, "workers_min", "0 for parts: they are not tuned");
     if (desc->workers.on_error == DLP_ON_ERROR_REPLACE)
         return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
     if (desc->load == NULL) return dlpi_bad(p, st->name, "load", "a function", 0);

@@ -491,12 +491,13 @@ static void json_stage(const watch *w, uint32_t i, const char *before) {
     static const char *const kinds[] = {"other", "sampler",  "repeat",    "fetch",
                                         "map",   "batch", "batch_map", "transfer",
                                         "cache", "split", "parts"};
+    const int32_t n = (int32_t)(sizeof kinds / sizeof *kinds);
     const dlp_stage_stats *g = &w->now.s.stages[i];
     printf("%s{", before);
     json_text("name", g->name);
     printf(",\"kind\":\"%s\",\"workers\":%d,\"busy\":%.4f,\"items\":%" PRIu64
            ",\"items_per_s\":%.3f,\"bytes\":%" PRIu64 ",",
-           kinds[g->kind > 0 && g->kind < 11 ? g->kind : 0], (int)g->workers,
+           kinds[g->kind > 0 && g->kind < n ? g->kind : 0], (int)g->workers,
            stage_busy(w, (int32_t)i), g->items, rate(w, g->items, w->before.s.stages[i].items),
            g->bytes);
     printf("\"p50_ns\":%" PRIu64 ",\"p95_ns\":%" PRIu64 ",\"p99_ns\":%" PRIu64

@@ -155,6 +155,75 @@ static void next_epoch__anywhere__begins_the_next(void) {
     }
 }
 
+/* Seeks to any batch, twice or to where it is already, with a chunk half cut and views held, behind
+   the end, and from a resume on before the first batch: each view is the one sought, those held
+   stay, and a state that is made is the one that a batch has. */
+static void seek__at_random__goes_on_there(void) {
+    uint64_t random = 3;
+    for (uint32_t kind = 0; kind < (uint32_t)test_share(60, 600); kind++) {
+        kit k;
+        expected x;
+        dlp_pipe *p;
+        dlp_batch *b, *kept[3] = {NULL, NULL, NULL};
+        dlp_state at, made;
+        uint64_t epoch = 0, from = 0;
+        kit_init(&k, 97, 20, 6);
+        kit_vary(&k, kind);
+        k.d.epochs = 4;
+        k.d.epoch_end = (int32_t)test_pick(&random, 2);
+        k.d.pipe.max_held = 3;
+        k.d.cpu_buffers = 4 + (int32_t)test_pick(&random, 3);
+        if (kind % 4 == 0) k.d.shuffle_rows = 0, k.d.preload = DLP_PRELOAD_CPU;
+        if (kind % 4 == 1 && k.d.device) k.d.shuffle_rows = 0, k.d.preload = DLP_PRELOAD_DEVICE;
+        oracle(&k.d, 0, 0, &x);
+        if ((p = kit_open(&k)) == NULL) return;
+        if (kind % 3 == 0) { /* the same from a resume on */
+            epoch = 1, from = kind % x.per_epoch;
+            CHECK(dlp_pipe_state_at(p, epoch, from, &at) == DLP_OK);
+            kit_close(&k, p);
+            k.d.pipe.resume = &at;
+            if ((p = kit_open(&k)) == NULL) return;
+        }
+        for (int i = 0; i < 150; i++) {
+            uint32_t what = test_pick(&random, 10), h = test_pick(&random, 3);
+            int rc;
+            if (what < 3) {
+                if (what > 0 || test_pick(&random, 2))
+                    epoch = test_pick(&random, 5), from = test_pick(&random, (uint32_t)x.per_epoch);
+                if (epoch == 4) from = 0;
+                CHECK(dlp_pipe_state_at(p, epoch, from, &at) == DLP_OK);
+                CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
+                CHECK(dlp_pipe_state(p, NULL, &made) == DLP_OK);
+                CHECK(memcmp(&at, &made, sizeof at) == 0);
+            }
+            if (what == 2) continue;
+            if (what == 3) {
+                CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+                if (from > 0) epoch++, from = 0;
+            }
+            if (kept[h]) CHECK(bytes_same(kept[h]) && dlp_pipe_release(p, kept[h]) == DLP_OK);
+            kept[h] = NULL;
+            if (kept[0] && kept[1] && kept[2]) continue;
+            do rc = dlp_pipe_next(p, &b, 20000);
+            while (rc == DLP_EPOCH_END);
+            CHECK(rc == (epoch < 4 ? DLP_OK : DLP_END));
+            if (rc == DLP_END) continue;
+            if (rc != DLP_OK) break;
+            CHECK(view_same(&k.d, b, epoch, from));
+            if (++from == x.per_epoch) from = 0, epoch++;
+            CHECK(dlp_pipe_state(p, b, &made) == DLP_OK);
+            CHECK(dlp_pipe_state_at(p, epoch, from, &at) == DLP_OK);
+            CHECK(memcmp(&at, &made, sizeof at) == 0);
+            for (h = 0; kept[h]; h++) continue;
+            kept[h] = b;
+        }
+        for (int h = 0; h < 3; h++)
+            if (kept[h]) CHECK(bytes_same(kept[h]) && dlp_pipe_release(p, kept[h]) == DLP_OK);
+        CHECK(k.s->failures == 0);
+        kit_close(&k, p);
+    }
+}
+
 /* Views held and released in any order: what they show stays, and no more than max_held are
    lent. */
 static void hold__random__bytes_stay(void) {
@@ -658,6 +727,8 @@ static int double_it(void *user, dlp_item *it) {
     return 0;
 }
 
+static uint64_t own_cache; /* bytes; 0: none */
+
 static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const dlp_split_desc *split,
                     uint32_t batch_size) {
     dlp_field field = {"x", DLP_U32, 1, {10}, 0, 0};
@@ -666,24 +737,28 @@ static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const dlp_spli
     dlp_fetch_desc fetch = {.dataset = &set};
     dlp_map_desc map = {double_it, NULL, NULL, {0}};
     dlp_batch_desc batch = {0};
-    dlp_stage at[5];
+    dlp_cache_desc cache = {own_cache};
+    dlp_stage at[6];
+    int n = 0;
     fetch.workers.num_workers = 2;
     batch.batch_size = batch_size;
-    at[0] = dlp_pipe_add_sampler(p, sampler);
-    at[1] = dlp_pipe_add_fetch(p, &fetch);
-    at[2] = dlp_pipe_add_map(p, &map);
-    at[3] = dlp_pipe_add_batch(p, &batch);
-    at[4] = dlp_pipe_add_split(p, split);
-    for (int i = 0; i < 4; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    at[n++] = dlp_pipe_add_sampler(p, sampler);
+    at[n++] = dlp_pipe_add_fetch(p, &fetch);
+    if (own_cache) at[n++] = dlp_pipe_add_cache(p, &cache);
+    at[n++] = dlp_pipe_add_map(p, &map);
+    at[n++] = dlp_pipe_add_batch(p, &batch);
+    at[n++] = dlp_pipe_add_split(p, split);
+    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
     return dlp_pipe_start(p);
 }
 
-static void split__own_wiring__cuts_items(void) {
+static void split__own_wiring__cuts_items(uint64_t cache) {
     dlp_sampler_desc sampler = {0};
     dlp_split_desc split = {0};
     dlp_pipe *p;
     dlp_batch *b;
     uint64_t weights[7] = {1, 0, 2, 0, 1, 0, 3}, n = 0;
+    own_cache = cache;
     sampler.order = DLP_ORDER_WEIGHTED; /* any order will do where all items are full */
     sampler.weights = weights;
     split.chunk_rows = 10;
@@ -702,7 +777,7 @@ static void split__own_wiring__cuts_items(void) {
 }
 
 static void split__bad_wirings__are_refused(void) {
-    for (int what = 0; what < 5; what++) {
+    for (int what = 0; what < 6; what++) {
         dlp_sampler_desc sampler = {0};
         dlp_split_desc split = {0};
         dlp_pipe_desc pipe = {0};
@@ -712,9 +787,11 @@ static void split__bad_wirings__are_refused(void) {
         split.n_rows = what == 1 ? 71 : what == 2 ? 69 : 0;
         if (what == 2) sampler.order = DLP_ORDER_REPLACEMENT;
         pipe.unordered = what == 4;
+        split.shuffle_rows = what == 5;
+        own_cache = what == 5 ? 1000 : 0; /* would keep the rows of one epoch for all */
         CHECK(dlp_pipe_open(&p, &pipe, NULL) == DLP_OK);
         CHECK(own_wire(p, &sampler, &split, what == 3 ? 2 : 1) ==
-              (what < 3 ? DLP_ERR_ARG : DLP_ERR_GRAPH));
+              (what < 3 || what == 5 ? DLP_ERR_ARG : DLP_ERR_GRAPH));
         dlp_pipe_close(p);
     }
 }
@@ -725,6 +802,7 @@ int main(void) {
     resume__at_every_batch__goes_on();
     resume__of_another_order__is_refused();
     next_epoch__anywhere__begins_the_next();
+    seek__at_random__goes_on_there();
     hold__random__bytes_stay();
     preload__any__loads_each_chunk_once();
     preload__epoch_left__copies_what_is_loaded();
@@ -740,7 +818,8 @@ int main(void) {
     passes__evaluate__in_order();
     overlap__equal_parts__take_the_longest();
     stats__of_chunks__tell_the_queues();
-    split__own_wiring__cuts_items();
+    split__own_wiring__cuts_items(0);
+    split__own_wiring__cuts_items(1000);
     split__bad_wirings__are_refused();
     return test_end("chunks");
 }

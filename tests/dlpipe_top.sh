@@ -170,6 +170,58 @@ for kind in threads processes; do
     [ ! -e /dev/shm/dlpipe.$name ] || fail "$kind: left /dev/shm/dlpipe.$name"
 done
 
+# Every kind of stage has its name: parts, a cache, chunks that are cut.
+cat >$dir/kinds.c <<'END'
+#define DLPIPE_IMPLEMENTATION
+#include "../../dlpipe_shm.h"
+
+static int load(void *user, dlp_part *part) {
+    (void)user;
+    memset(part->data, 0, part->capacity);
+    part->bytes = part->capacity;
+    return 0;
+}
+static int fetch(void *user, dlp_item *it) {
+    (void)user;
+    memset(it->data[0], 0, 16);
+    return 0;
+}
+
+int main(void) {
+    uint64_t items[4] = {5, 5, 5, 5};
+    dlp_field field = {.name = "x", .dtype = DLP_U32, .ndim = 1, .shape = {4}};
+    dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch};
+    dlp_sampler_desc sampler = {.order = DLP_ORDER_PARTS};
+    dlp_part_desc parts = {.n_parts = 4, .items = items, .max_part_bytes = 64, .load = load};
+    dlp_fetch_desc fetched = {.dataset = &set, .workers = {.num_workers = 1}};
+    dlp_cache_desc cache = {.bytes = 4096};
+    dlp_batch_desc batch = {.batch_size = 1};
+    dlp_split_desc split = {.chunk_rows = 4, .batch_size = 2};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    if (dlp_pipe_open(&p, NULL, NULL) != DLP_OK) return 1;
+    dlp_stage s[6] = {dlp_pipe_add_sampler(p, &sampler), dlp_pipe_add_parts(p, &parts),
+                      dlp_pipe_add_fetch(p, &fetched),   dlp_pipe_add_cache(p, &cache),
+                      dlp_pipe_add_batch(p, &batch),     dlp_pipe_add_split(p, &split)};
+    for (int i = 0; i < 5; i++) dlp_pipe_link(p, s[i], s[i + 1]);
+    if (dlp_pipe_start(p) != DLP_OK) return fprintf(stderr, "%s\n", dlp_pipe_error(p)->message), 1;
+    if (dlp_pipe_next(p, &b, 0) == DLP_OK) pause();
+    return 1;
+}
+END
+${CC:-cc} -std=c11 -O1 -w -o $dir/kinds $dir/kinds.c -lpthread || exit 1
+$dir/kinds &
+owner=$!
+for i in 1 2 3 4 5 6 7 8 9 10; do
+    $top --once --json --interval 20 $owner >$dir/json 2>/dev/null && break
+    sleep 0.1
+done
+said=$(grep -o '"kind":"[a-z_]*"' $dir/json | cut -d'"' -f4 | tr '\n' ' ')
+[ "$said" = 'sampler parts fetch cache batch split ' ] || fail "kinds of stages: $said"
+kill -9 $owner
+wait $owner 2>/dev/null
+owner=''
+
 $top >/dev/null 2>&1
 [ $? -eq 2 ] || fail 'no arguments: exit code is not 2'
 $top --once 999999999 >/dev/null 2>$dir/said

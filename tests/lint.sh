@@ -262,7 +262,8 @@ if command -v cppcheck >/dev/null 2>&1; then
     for h in dlpipe*.h; do
         check --language=c -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL "$h" || bad=1
     done
-    check examples/*.c || bad=1
+    # without the implementation, which has been looked at
+    check -DDLPIPE_IMPLEMENTATION_DONE -DDLPIPE_SHM_IMPLEMENTATION_DONE examples/*.c || bad=1
     echo "cppcheck: $(cppcheck --version)"
 else
     echo 'cppcheck: not installed, left out'

@@ -220,6 +220,138 @@ static void next_epoch__anywhere__next_one_is_whole(void) {
     }
 }
 
+/* ---- seek ---- */
+
+/* A part queue with as many cells as a batch needs or a few more, and places in a batch beyond the
+   hints for them. */
+static void seek_rig(parts_rig *r, uint64_t *random, uint32_t short_part) {
+    static const uint32_t streams[] = {1, 8, 72, 72};
+    uint64_t items[PARTS_MAX], n;
+    uint32_t c = streams[test_pick(random, 4)];
+    n = 12 + test_pick(random, test_pick(random, 2) ? 12 : PARTS_MAX - 12);
+    for (uint64_t i = 0; i < n; i++) items[i] = 1 + test_pick(random, 30);
+    parts_init(r, &seen, n, items);
+    seen.fail_part = short_part;
+    r->d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
+    r->d.parts.streams = c;
+    r->d.loader.batch_size = c == 72 ? 72 : 8 * (1 + test_pick(random, 4));
+    if (test_pick(random, 4) == 0) r->d.parts.steps_per_epoch = 2 + test_pick(random, 12);
+    if (r->total < c) r->d.parts.steps_per_epoch = 0;
+    r->d.parts.workers.num_workers = (int32_t)test_pick(random, 3);
+    r->d.loader.num_workers = (int32_t)test_pick(random, 3);
+    r->d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
+    r->d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(random, 4);
+    r->d.loader.pipe.unordered = test_pick(random, 4) == 0;
+    r->d.loader.epochs = 6;
+}
+
+/* As few cells as will do, and up to 2 more. */
+static int seek_open(parts_rig *r, dlp_pipe **p, uint32_t more) {
+    int rc = parts_open(r, p);
+    CHECK(rc == DLP_OK);
+    if (rc != DLP_OK) return 0;
+    r->d.parts.queue_size = (*p)->part_cells - 1 + more;
+    if (r->d.parts.queue_size < 2) r->d.parts.queue_size = 2;
+    CHECK(dlp_pipe_close(*p) == DLP_OK);
+    CHECK((rc = parts_open(r, p)) == DLP_OK);
+    return rc == DLP_OK;
+}
+
+/* Part 0 is loading for epoch 3 while the caller goes to epoch 0, which needs it, too, and back. A
+   batch needs as many parts as there are cells: none may be in two. */
+static void seek__part_still_loading__takes_no_second_cell(void) {
+    static const uint64_t items[4] = {24, 16, 16, 24}; /* rows 0..: 0 0 1 2 3; 8..: 0 1 2 3 3 */
+    parts_rig r;
+    dlp_state states[2];
+    dlp_pipe *p;
+    dlp_batch *b = NULL;
+    parts_init(&r, &seen, 4, items);
+    r.d.parts.streams = r.d.loader.batch_size = 5;
+    r.d.parts.queue_size = 4;
+    r.d.parts.workers.num_workers = 4;
+    r.d.loader.shuffle = 0;
+    r.d.loader.epochs = 4;
+    CHECK(parts_open(&r, &p) == DLP_OK);
+    CHECK(dlp_pipe_state_at(p, 3, 0, &states[0]) == DLP_OK);
+    CHECK(dlp_pipe_state_at(p, 0, 8, &states[1]) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+    r.d.loader.pipe.resume = &states[0];
+    seen.loads = 0;
+    seen.gate = seen.gate_part = 1;
+    CHECK(parts_open(&r, &p) == DLP_OK);
+    while (__atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) < 3) parts_nap(500);
+    CHECK(dlp_pipe_seek(p, &states[1], NULL) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b, 30) == DLP_TIMEOUT);
+    CHECK(dlp_pipe_seek(p, &states[0], NULL) == DLP_OK);
+    __atomic_store_n(&seen.gate, 0, __ATOMIC_SEQ_CST);
+    CHECK(dlp_pipe_next(p, &b, 5000) == DLP_OK && b->epoch == 3 && b->in_epoch == 0);
+    CHECK(seen.loads == 4);
+    CHECK(dlp_pipe_close(p) == DLP_OK && (b == NULL || dlp_pipe_release(p, b) == DLP_OK));
+}
+
+/* Back and forth over epochs, often twice or to where it is already, with and without leaving the
+   epoch: each batch is the one sought, and the queue never stands still. */
+static void seek__at_random__goes_on_there(uint64_t seed) {
+    uint64_t random = seed;
+    for (int i = 0; i < test_share(60, 2000) && test_failures == 0; i++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_state at;
+        uint32_t short_part = test_pick(&random, 2) ? 0 : 1 + test_pick(&random, 12);
+        uint64_t n, epoch = 0, from = 0, known = UINT64_MAX;
+        int rc = DLP_OK;
+        seek_rig(&r, &random, short_part);
+        n = parts_batches(&r);
+        if (!seek_open(&r, &p, test_pick(&random, 2) ? test_pick(&random, 3) : 20)) return;
+        seen.sleep_us = test_pick(&random, 4) ? 0 : 200;
+        for (int k = 0; k < 120; k++) {
+            uint32_t what = test_pick(&random, 8);
+            if (what < 3) {
+                epoch = test_pick(&random, 6);
+                from = test_pick(&random, (uint32_t)n);
+                CHECK(dlp_pipe_state_at(p, epoch, from, &at) == DLP_OK);
+                CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
+            }
+            if (what == 2) continue; /* seek again */
+            if (what == 3) {
+                bool open = p->epoch_open;
+                CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+                if (open) epoch++, from = 0;
+            }
+            rc = dlp_pipe_next(p, &b, 10000);
+            CHECK(rc == (epoch < 6 ? DLP_OK : DLP_END));
+            if (rc != DLP_OK && rc != DLP_END) break;
+            if (rc == DLP_END) {
+                epoch = 0, from = 0;
+                CHECK(dlp_pipe_state_at(p, 0, 0, &at) == DLP_OK);
+                CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
+                continue;
+            }
+            if (b->epoch != known) parts_order(&r, known = b->epoch, order);
+            CHECK(b->epoch == epoch && parts_batch_same(&r, b, order, short_part));
+            if (!r.d.loader.pipe.unordered) CHECK(b->in_epoch == from);
+            CHECK(b->position == b->in_epoch * r.d.loader.batch_size);
+            if (r.d.loader.pipe.unordered) /* who knows which were taken? From here on anew */
+                from = n;
+            else if (++from == n) from = 0, epoch++;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            if (!r.d.loader.pipe.unordered) continue;
+            CHECK(dlp_pipe_state(p, NULL, &at) == DLP_OK && dlp_pipe_seek(p, &at, NULL) == DLP_OK);
+            epoch = p->after_epoch;
+        }
+        CHECK(seen.wrong == 0);
+        if (rc < 0) parts_say(rc, dlp_pipe_error(p));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        if (test_failures)
+            printf("  run %d: parts %d streams %u batch %u cells %u steps %d workers %d %d "
+                   "threaded %d prefetch %d unordered %d short %u\n", i, (int)r.d.parts.n_parts,
+                   r.d.parts.streams, r.d.loader.batch_size, r.d.parts.queue_size,
+                   (int)r.d.parts.steps_per_epoch, r.d.parts.workers.num_workers,
+                   r.d.loader.num_workers, r.d.loader.sampler.threaded,
+                   r.d.loader.pipe.prefetch_factor, r.d.loader.pipe.unordered, short_part);
+    }
+}
+
 /* ---- what is loaded when ---- */
 
 static uint64_t now_ms(void) { return dlpi_now_ns() / 1000000; }
@@ -619,7 +751,8 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, DLP_ERR_ARG, "parts", "on_error",
             "");
     REFUSED(r.d.parts.workers.dispatch = 1, DLP_ERR_ARG, "parts", "dispatch", "");
-    REFUSED(r.d.parts.workers.workers_max = 4, DLP_ERR_ARG, "parts", "workers_max", "");
+    REFUSED(r.d.parts.workers.workers_max = 4, DLP_ERR_ARG, "parts", "workers_max", "not tuned");
+    REFUSED(r.d.loader.dataset.stream = 1, DLP_ERR_GRAPH, "parts", "", "a stream has none");
     REFUSED(r.d.parts.workers.placement = 1, DLP_ERR_UNSUPPORTED, "parts", "placement", "");
     REFUSED(r.d.loader.dataset.n_items = 5, DLP_ERR_ARG, "fetch", "dataset.n_items", "have 226");
     REFUSED(r.items[7] = UINT64_C(1) << 48, DLP_ERR_ARG, "parts", "items", "2^48");
@@ -641,6 +774,70 @@ static void open__order_without_queue__refused(void) {
     rig_init(&r, 100, 10);
     r.sampler.order = DLP_ORDER_PARTS;
     CHECK(rig_try(&r, &p, &err) == DLP_ERR_ARG && strcmp(err.field, "sampler.order") == 0);
+}
+
+/* Parts beside other stages that look at items in their own way. */
+static void wiring__parts_and_cache__same_bytes(void) {
+    parts_rig r;
+    parts_init(&r, &seen, 20, NULL);
+    r.d.loader.epochs = 3;
+    r.d.loader.cache_bytes = 800; /* some of the items */
+    CHECK(parts_run_on(&r, 0) == 3 * (int64_t)parts_batches(&r));
+}
+
+/* Items of parts that are chunks themselves: each is cut into views. */
+static int fetch_chunk(void *user, dlp_item *it) {
+    uint64_t *row = it->data[0], word;
+    (void)user;
+    memcpy(&word, (const uint8_t *)it->part->data + it->part->item * 8, 8);
+    for (uint64_t i = 0; i < 6; i++) row[i] = word + i;
+    return 0;
+}
+
+static void wiring__parts_and_split__views_of_items(void) {
+    parts_rig r;
+    dlp_field field = {"words", DLP_U64, 1, {6}, 0, 0};
+    dlp_sampler_desc sampler = {.order = DLP_ORDER_PARTS, .seed = 42};
+    dlp_repeat_desc repeat = {2, 0};
+    dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch_chunk};
+    dlp_fetch_desc fetch = {.dataset = &set};
+    dlp_batch_desc batch = {.batch_size = 1};
+    dlp_split_desc split = {.chunk_rows = 6, .batch_size = 4};
+    dlp_stage at[6];
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_state state;
+    uint64_t n = 0, epoch = UINT64_MAX;
+    parts_init(&r, &seen, 20, NULL);
+    r.d.parts.shuffle_parts = r.d.parts.shuffle_items = 1;
+    r.d.loader.batch_size = 1;
+    fetch.workers.num_workers = 2;
+    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
+    at[0] = dlp_pipe_add_sampler(p, &sampler);
+    at[1] = dlp_pipe_add_repeat(p, &repeat);
+    at[2] = dlp_pipe_add_parts(p, &r.d.parts);
+    at[3] = dlp_pipe_add_fetch(p, &fetch);
+    at[4] = dlp_pipe_add_batch(p, &batch);
+    at[5] = dlp_pipe_add_split(p, &split);
+    for (int i = 0; i < 5; i++) CHECK(dlp_pipe_link(p, at[i], at[i + 1]) == DLP_OK);
+    CHECK(dlp_pipe_start(p) == DLP_OK);
+    CHECK(dlp_pipe_batches_per_epoch(p) == 2 * (int64_t)r.total);
+    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        const uint64_t *words = b->fields[0].data;
+        uint64_t k = n % (2 * r.total), item;
+        if (b->epoch != epoch) parts_order(&r, epoch = b->epoch, order);
+        item = order[k / 2];
+        CHECK(b->in_epoch == k && b->count == (k % 2 ? 2 : 4));
+        for (uint32_t i = 0; i < b->count; i++)
+            CHECK(words[i] == parts_word(item) + k % 2 * 4 + i &&
+                  b->index[i] == item * 6 + k % 2 * 4 + i);
+        dlp_pipe_release(p, b);
+        if (++n != 3 * r.total) continue; /* back to a view that is not its chunk's first */
+        CHECK(dlp_pipe_state_at(p, 0, 2 * r.total - 3, &state) == DLP_OK);
+        CHECK(dlp_pipe_seek(p, &state, NULL) == DLP_OK);
+        n = 6 * r.total - 3;
+    }
+    CHECK(n == 8 * r.total && dlp_pipe_close(p) == DLP_OK);
 }
 
 static void plan__cells__on_lines_of_their_own(void) {
@@ -836,6 +1033,8 @@ int main(int argc, char **argv) {
     resume__behind_any_batch__goes_on_exactly();
     resume__other_parts__names_the_field();
     next_epoch__anywhere__next_one_is_whole();
+    seek__part_still_loading__takes_no_second_cell();
+    seek__at_random__goes_on_there(seed);
     queue__full__workers_wait();
     queue__empty__trainer_waits_and_is_told();
     queue__any_moment__no_more_ahead_than_its_size();
@@ -851,6 +1050,8 @@ int main(int argc, char **argv) {
     fetch_error__replace__item_of_the_same_part();
     open__desc_out_of_range__names_field();
     open__order_without_queue__refused();
+    wiring__parts_and_cache__same_bytes();
+    wiring__parts_and_split__views_of_items();
     plan__cells__on_lines_of_their_own();
     stop__at_any_moment__ends();
     CHECK(parts_dir_make());

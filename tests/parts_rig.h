@@ -15,7 +15,8 @@
 /* What load and fetch do beside their work, in memory that all processes see. */
 typedef struct parts_seen {
     uint32_t loads, begun, failed, used[PARTS_MAX], loaded[PARTS_MAX];
-    uint32_t gate;         /* 1: load waits until it is 0 */
+    uint32_t gate;         /* 1: load waits until it is 0, */
+    uint32_t gate_part;    /* that of this part + 1; 0: of any */
     uint32_t fail_part;    /* part + 1 that fails, and */
     uint32_t fail_times;   /* so often; 0: always */
     uint32_t fail_first;   /* n: only the first n loads of it fail */
@@ -45,7 +46,9 @@ static inline int parts_load(void *user, dlp_part *part) {
     parts_seen *s = user;
     uint64_t *to = part->data;
     uint32_t n = __atomic_add_fetch(&s->begun, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&s->gate, __ATOMIC_SEQ_CST)) parts_nap(500);
+    while (__atomic_load_n(&s->gate, __ATOMIC_SEQ_CST) &&
+           (s->gate_part == 0 || s->gate_part == part->index + 1))
+        parts_nap(500);
     if (s->sleep_us) parts_nap(s->sleep_us);
     if (s->stuck_part == part->index + 1 && part->attempt == 0) parts_nap(60000000);
     if (s->fail_part == part->index + 1 && (s->fail_times == 0 || part->attempt < s->fail_times) &&

@@ -128,6 +128,38 @@ static void loader__nth_call_fails__nothing_left(void) {
     }
 }
 
+/* Each make of loader. What a worker's own threads come to is told by next. */
+static void loaders__nth_call_fails__nothing_left(void) {
+    proc_count proc = proc_now();
+    for (int kind = 0; kind < LIFE_KINDS; kind++) {
+        long n = 1;
+        int failed = 1;
+        for (; failed && n < 1000; n++) {
+            seam_alive alive = seam_now();
+            dlp_pipe *p = NULL;
+            dlp_error e;
+            uint64_t batches = 0;
+            int rc;
+            seam_arm(n, 0);
+            rc = life_open(kind, &p, &e);
+            if (rc != DLP_OK) {
+                CHECK(p == NULL && seam.failed[0] != 0 && tells(&e, seam.failed));
+            } else {
+                rc = rig_drain(p, &batches);
+                CHECK(rc == DLP_END ? batches == 10
+                                    : kind == LIFE_CONCURRENT &&
+                                          tells(dlp_pipe_error(p), seam.failed));
+                CHECK(dlp_pipe_close(p) == DLP_OK);
+            }
+            failed = seam.failed[0] != 0;
+            seam_arm(0, 0);
+            if (!CHECK(seam_same(alive))) printf("  call %ld of kind %d\n", n, kind);
+        }
+        CHECK(n > 15 && n < 1000);
+        CHECK(proc_same(proc));
+    }
+}
+
 /* A trace is written whole or not at all. */
 static void write__nth_call_fails__error_and_nothing_left(void) {
     for (int svg = 0; svg < 2; svg++) {
@@ -275,6 +307,7 @@ int main(void) {
     rig_warm();
     start__nth_call_fails__error_or_without_it();
     loader__nth_call_fails__nothing_left();
+    loaders__nth_call_fails__nothing_left();
     write__nth_call_fails__error_and_nothing_left();
     device__nth_call_fails__named_and_given_back();
     return test_end("pipe_fault");

@@ -109,6 +109,31 @@ static void plan__before_and_after_start__same_and_all_there_is(void) {
         }
 }
 
+/* The same of each make of loader. */
+static void plan__of_any_loader__all_there_is(void) {
+    for (int kind = 0; kind < LIFE_KINDS; kind++) {
+        dlp_pipe *p = NULL;
+        dlp_plan plan;
+        dlp_stats stats;
+        dlp_error e;
+        uint64_t batches;
+        long from = seam_read(&seam.bytes), asked;
+        int rc = life_open(kind, &p, &e);
+        if (!CHECK(rc == DLP_OK)) printf("  kind %d: %s\n", kind, e.message);
+        if (rc != DLP_OK) continue;
+        asked = seam_read(&seam.bytes) - from;
+        CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && plan_sum(&plan) == plan.total_bytes);
+        if (!(CHECK((uint64_t)asked <= plan.total_bytes) &
+              CHECK(plan.total_bytes < (uint64_t)asked + 64)))
+            printf("  kind %d: planned %" PRIu64 ", asked for %ld\n", kind,
+                   plan.total_bytes, asked);
+        CHECK(rig_drain(p, &batches) == DLP_END && batches == 10);
+        CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && stats.plan_bytes == plan.total_bytes);
+        CHECK(seam_read(&seam.bytes) - from == asked);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* ---- what the kernel says is used ---- */
 
 static uint64_t resident(void) {
@@ -371,6 +396,7 @@ static void start__memory_of_cgroup_and_machine__limits(void) {
 int main(void) {
     rig_warm();
     plan__before_and_after_start__same_and_all_there_is();
+    plan__of_any_loader__all_there_is();
     if (!is_short())
         run__every_slot_touched__not_above_plan(); /* a sanitizer has memory of its own */
     run__any_wiring__in_flight_within_prefetch_factor();
