@@ -3698,6 +3698,7 @@ static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
 /* The shape and the round keys of a network of p->n numbers, DLP_PERMUTATION_TABLE or more. */
 static void dlpi_permutation_rounds(dlp_permutation *p, uint64_t key) {
     uint32_t log2_n = 0;
+    /* cppcheck-suppress ctuuninitvar; n is set */
     while (p->n >> (log2_n + 1))
         log2_n++;
     p->right_bits = (log2_n + 1) / 2;
@@ -4190,7 +4191,6 @@ static uint64_t dlpi_mix_shuffled(const dlpi_mix_part *part, uint64_t pass, uint
     dlp_permutation p;
     if (part->items < DLP_PERMUTATION_TABLE) return dlpi_mix_small(part->items, key, x);
     p.n = part->items; /* without its table, which is most of the bytes */
-    /* cppcheck-suppress ctuuninitvar */
     dlpi_permutation_rounds(&p, key);
     do {
         x = dlpi_permutation_step(&p, x);
