@@ -236,7 +236,8 @@ static void look(dlp_monitor *m) {
     CHECK(lanes == (int)s.n_workers + 1);
     for (int i = 0; i < lanes; i += 1 + lanes / 64) look_lane(view, i, about.trace_events);
     CHECK(dlp_pipe_batches_per_epoch(view) >= -1);
-    CHECK(dlp_pipe_explain(view, words, sizeof words) > 0 && strncmp(words, "Limit: ", 7) == 0);
+    if (looks % 8 == 0) /* may simulate for tens of ms */
+        CHECK(dlp_pipe_explain(view, words, sizeof words) > 0 && strncmp(words, "Limit: ", 7) == 0);
     if (looks % 16 == 0) CHECK(dlp_pipe_explain(view, cut, sizeof cut) > 0);
     CHECK(strnlen(dlp_pipe_error(view)->message, 256) < 256 &&
           strnlen(dlp_pipe_error(view)->stage, 32) < 32);
