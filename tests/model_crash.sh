@@ -2,7 +2,8 @@
 # Check tests/model_crash.pml with spin: what must hold in several small pipes, and that each mutant
 # (a check or an order of the protocol left out) is found.
 #
-#   tests/model_crash.sh        under a minute on two cores; SHORT=1: less; SOAK=1: all, large ones
+#   tests/model_crash.sh        all that must hold, and every third mutant: half a minute on two
+#                               cores; SHORT=1: less; SOAK=1: all, large ones
 #   tests/model_crash.sh NAME   one of them, with the way to the failure if there is one
 set -u
 cc=${CC:-cc}
@@ -116,7 +117,7 @@ most=1
 [ -n "${SHORT:-}" ] && most=0
 [ -n "${SOAK:-}" ] && most=2
 mkdir -p $out
-list | awk -v most=$most '$2 <= most' >$out/todo
+list | awk -v most=$most '$2 <= most && (most == 2 || $1 == "holds" || ++n % 3 == 0)' >$out/todo
 count=$(grep -c . $out/todo)
 [ "$count" -gt 0 ] || exit 1
 
