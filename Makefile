@@ -32,7 +32,7 @@ ALL := $(strip $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_UNITS))
 FOREIGN_FIRST := $(addprefix musl/,queue_spsc queue_wait samplers names monitor pipe_basic \
                      pipe_close pipe_fault shm_basic shm_deaths) \
                  $(addprefix aarch64/,queue_spsc queue_mpsc queue_wait order samplers pipe_basic \
-                     pipe_resume pipe_wake pipe_chaos)
+                     pipe_wake pipe_chaos)
 
 # TESTS="queue_spsc order" or "compile/*" selects.
 ifdef TESTS

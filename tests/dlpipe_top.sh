@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
 }
 END
 for e in $dir/owner examples/dlpipe_top; do
-    ${CC:-cc} -std=c11 -O1 -w -o $dir/${e##*/} $e.c -lpthread || exit 1
+    ${CC:-cc} -std=c11 -O0 -w -o $dir/${e##*/} $e.c -lpthread || exit 1
 done
 top=$dir/dlpipe_top
 name=toptest$$
@@ -209,7 +209,7 @@ int main(void) {
     return 1;
 }
 END
-${CC:-cc} -std=c11 -O1 -w -o $dir/kinds $dir/kinds.c -lpthread || exit 1
+${CC:-cc} -std=c11 -O0 -w -o $dir/kinds $dir/kinds.c -lpthread || exit 1
 $dir/kinds &
 owner=$!
 for i in 1 2 3 4 5 6 7 8 9 10; do

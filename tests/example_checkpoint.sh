@@ -18,7 +18,7 @@ command -v setsid >/dev/null || {
     exit 77
 }
 program=$dir/checkpoint
-${CC:-cc} -std=c11 -O2 -o "$program" examples/checkpoint.c -lpthread -lm || exit 1
+${CC:-cc} -std=c11 -O0 -o "$program" examples/checkpoint.c -lpthread -lm || exit 1
 
 # The processes that run it: trainer, supervisor and workers; no zombies, which have no program.
 alive() {

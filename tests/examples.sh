@@ -15,7 +15,7 @@ fail() {
 }
 
 for e in loader stages share stream mixture parts concurrent; do
-    ${CC:-cc} -std=c11 -O1 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
+    ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
 # loader: two epochs of 16 batches, the last of 40 items, each epoch in an order of its own.

@@ -33,10 +33,10 @@ static double idle_share(dlp_pipe *p, int in_next) {
     return (double)(cpu_ns() - cpu) / (double)(dlpi_now_ns() - from);
 }
 
-/* The least of up to six measurements: the machine may be noisy. */
+/* The least of up to three measurements: the machine may be noisy. */
 static double idle_share_quiet(dlp_pipe *p, int in_next, double enough) {
     double share = idle_share(p, in_next);
-    for (int tries = 1; tries < 6 && share > enough; tries++) {
+    for (int tries = 1; tries < 3 && share > enough; tries++) {
         double again = idle_share(p, in_next);
         share = again < share ? again : share;
     }
