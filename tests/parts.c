@@ -303,7 +303,7 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
         seek_rig(&r, &random, short_part);
         n = parts_batches(&r);
         if (!seek_open(&r, &p, test_pick(&random, 2) ? test_pick(&random, 3) : 20)) return;
-        seen.sleep_us = test_pick(&random, 4) ? 0 : 200;
+        __atomic_store_n(&seen.sleep_us, test_pick(&random, 4) ? 0 : 200, __ATOMIC_SEQ_CST);
         for (int k = 0; k < 120; k++) {
             uint32_t what = test_pick(&random, 8);
             if (what < 3) {

@@ -46,10 +46,11 @@ static inline int parts_load(void *user, dlp_part *part) {
     parts_seen *s = user;
     uint64_t *to = part->data;
     uint32_t n = __atomic_add_fetch(&s->begun, 1, __ATOMIC_SEQ_CST);
+    uint32_t us = __atomic_load_n(&s->sleep_us, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&s->gate, __ATOMIC_SEQ_CST) &&
            (s->gate_part == 0 || s->gate_part == part->index + 1))
         parts_nap(500);
-    if (s->sleep_us) parts_nap(s->sleep_us);
+    if (us) parts_nap(us);
     if (s->stuck_part == part->index + 1 && part->attempt == 0) parts_nap(60000000);
     if (s->fail_part == part->index + 1 && (s->fail_times == 0 || part->attempt < s->fail_times) &&
         (s->fail_first == 0 ||

@@ -274,7 +274,7 @@ static void errors__row_goes_back_while_another_waits__sleeps(void) {
         began = dlpi_now_ns();
         CHECK(run_policy(&r, &f));
         CHECK(dlpi_now_ns() - began > 390000000); /* it did wait */
-        CHECK(cpu_ns() - cpu < 150000000);
+        CHECK(cpu_ns() - cpu < (getenv("SHORT") ? 350000000u : 150000000u)); /* spinning: 390 */
     }
 }
 

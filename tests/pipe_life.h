@@ -163,7 +163,11 @@ RIG_UNUSED static int seam_pthread_create(pthread_t *t, const pthread_attr_t *at
     int fails = seam_fails("pthread_create", EAGAIN);
     int rc = fails ? EAGAIN : pthread_create(t, attr, run, arg);
     if (fails) errno = 0; /* it returns the number instead */
-    if (attr) pthread_attr_getstacksize(attr, &seam_stack);
+    if (attr) {
+        size_t bytes = 0;
+        pthread_attr_getstacksize(attr, &bytes);
+        __atomic_store_n(&seam_stack, bytes, __ATOMIC_SEQ_CST);
+    }
     if (rc == 0) seam_add(&seam.threads, 1);
     return rc;
 }
