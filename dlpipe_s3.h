@@ -1,0 +1,391 @@
+/* dlpipe_s3.h - v0.1.0 - S3 objects for C programs - MIT licence - header-only, Linux
+
+   A small client that reads objects (GET whole or in part, HEAD, lists; PUT for who fills a bucket),
+   with many requests in flight in one thread; and, behind dlpipe.h, a source of items, parts and
+   chunks for its pipes.
+
+   >>s3-use         DO THIS, THEN THAT
+   1  Copy this file into your project. In the one C file that has the implementation:
+          #define DLPIPE_IMPLEMENTATION
+          #include "dlpipe.h"           // only with pipes: the client alone does without it
+          #include "dlpipe_s3.h"
+   2  For https: #define DLPIPE_S3_OPENSSL before it, and link -lssl -lcrypto.
+   3  dlp_s3_open once, before workers are started; dlp_s3_io_open in each thread that asks;
+      dlp_s3_get, or dlp_s3_submit and dlp_s3_reap. In a pipe: dlp_s3_source_open (>>s3-source).
+
+   >>contents       search for the anchor
+   >>s3-use         DO THIS, THEN THAT
+   >>s3-example     A WHOLE PROGRAM
+   >>s3-concepts    WHO HOLDS WHAT, WHAT HAPPENS TO A REQUEST
+   >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
+   >>s3-memory      THREADS, MEMORY, SECRETS
+   >>s3-options     COMPILE-TIME OPTIONS
+   >>s3-limits      LIMITS AND CAVEATS
+   >>s3-base        WHAT DLPIPE.H WOULD HAVE BROUGHT
+   >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS
+   >>s3-requests    ONE OBJECT, OR MANY AT ONCE
+   >>s3-list        WHAT IS IN A BUCKET
+   >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
+   >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS
+   >>s3-impl-text         HASHES, URIS, TIMES, XML
+   >>s3-impl-sign         REQUESTS, SIGNED
+   >>s3-impl-http         ANSWERS, PARSED AT ANY BYTE
+   >>s3-impl-transport    SOCKETS, TLS
+   >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES
+   >>s3-impl-helper       WHAT MAY BLOCK: NAMES, CREDENTIALS
+   >>s3-impl-patience     RETRIES, HEDGES, THROTTLING
+   >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
+   >>s3-impl-client       OPEN, CLOSE, ONE REQUEST AT A TIME
+   >>s3-impl-list         PAGES
+   >>s3-impl-source       ITEMS, PARTS AND CHUNKS OF A PIPE
+   >>s3-licence           MIT
+
+   >>s3-example     A WHOLE PROGRAM
+   >>s3-concepts    WHO HOLDS WHAT, WHAT HAPPENS TO A REQUEST
+   >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
+   >>s3-memory      THREADS, MEMORY, SECRETS
+   >>s3-options     COMPILE-TIME OPTIONS
+   >>s3-limits      LIMITS AND CAVEATS
+*/
+
+#if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE) && \
+    !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* asked for here, before the first system header; taken back at the end */
+#define DLPI_S3_ASKED_GNU_SOURCE
+#endif
+
+#ifndef DLPIPE_S3_H
+#define DLPIPE_S3_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-base        WHAT DLPIPE.H WOULD HAVE BROUGHT
+   The same names and values, for programs that use the client alone. */
+
+#ifndef DLPIPE_H
+#define DLPIPE_S3_ALONE
+#ifdef DLPIPE_STATIC
+#define DLPDEF static __attribute__((unused))
+#elif defined(__cplusplus)
+#define DLPDEF extern "C"
+#else
+#define DLPDEF extern
+#endif
+enum {
+    DLP_OK = 0,
+    DLP_FULL = 1,
+    DLP_TIMEOUT = 3,
+    DLP_END = 4,
+    DLP_ERR_ARG = -1,
+    DLP_ERR_MEMORY = -2,
+    DLP_ERR_LIMIT = -3,
+    DLP_ERR_STATE = -5,
+    DLP_ERR_CALLBACK = -7,
+    DLP_ERR_LENGTH = -8,
+    DLP_ERR_BUSY = -10,
+    DLP_ERR_SYSTEM = -13,
+    DLP_ERR_UNSUPPORTED = -16,
+    DLP_ERR_FORKED = -18,
+    DLP_ERR_REMOTE = -19
+};
+#define DLP_NOWAIT (-1) /* for time-outs: do not wait */
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS */
+
+/* What went wrong, with its place. Strings are always terminated; those that do not apply are "".
+   No secret is ever in one. */
+typedef struct dlp_s3_error {
+    int32_t code;            /* DLP_ERR_*, or 0 */
+    int32_t errnum;          /* errno, or 0 */
+    int32_t http_status;     /* 100..599, or 0: there was no answer */
+    int32_t attempts;        /* requests sent for it */
+    uint64_t first, last;    /* bytes of the object that were asked for; 0, 0: all of it */
+    char bucket[64];
+    char key[256];           /* cut at its front, where it is longer */
+    char s3_code[64];        /* such as "NoSuchKey" */
+    char request_id[96];
+    char message[256];       /* in words, one line */
+} dlp_s3_error;
+
+/* Write one line that says all of it. Returns the whole line's length, as snprintf. Any thread. */
+DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size);
+
+/* For reads and writes of a transport. */
+enum { DLP_S3_WANT_READ = -1, DLP_S3_WANT_WRITE = -2, DLP_S3_BROKEN = -3 };
+
+/* TLS of another library, in place of OpenSSL. Sessions are used by one thread each; open is called
+   by several. Sockets are connected, do not block, and stay the caller's. No call waits, or raises
+   SIGPIPE. why: for failures, a line without secrets. */
+typedef struct dlp_s3_transport {
+    void *user;
+    /* Begin a session; host: to be asked for (SNI) and verified. Returns 0 or DLP_S3_BROKEN. */
+    int (*open)(void *user, int fd, const char *host, void **session, char *why, size_t size);
+    /* Go on with the handshake. Returns 0: done and verified; DLP_S3_WANT_*; DLP_S3_BROKEN. */
+    int (*handshake)(void *session, char *why, size_t size);
+    /* Return bytes read, 1..n; 0: the server ended the session; DLP_S3_*. */
+    int64_t (*read)(void *session, void *to, size_t n, char *why, size_t size);
+    /* Return bytes written, 1..n; DLP_S3_*: offer the same bytes again. */
+    int64_t (*write)(void *session, const void *from, size_t n, char *why, size_t size);
+    /* 1: read would return bytes without the socket becoming readable. */
+    int (*pending)(void *session);
+    void (*close)(void *session);
+} dlp_s3_transport;
+
+enum { DLP_S3_STYLE_AUTO = 0, DLP_S3_STYLE_PATH, DLP_S3_STYLE_VIRTUAL };
+
+typedef struct dlp_s3_desc {
+    /* Where. NULL: from the environment, the profile, AWS, in this order. */
+    const char *endpoint;        /* "http://host:port", "https://..." ; environment:
+                                    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL */
+    const char *region;          /* environment: AWS_REGION, AWS_DEFAULT_REGION; else us-east-1 */
+    const char *profile;         /* environment: AWS_PROFILE; else "default" */
+    int32_t style;               /* AUTO: by path for a custom endpoint and for bucket names that
+                                    cannot be host names, else by host name */
+    /* Who. All NULL and 0: environment, profile, web identity, container, machine, as AWS' tools. */
+    int32_t anonymous;           /* 1: requests are not signed */
+    const char *access_key;      /* with secret_key; copied */
+    const char *secret_key;
+    const char *session_token;   /* NULL: none */
+    int32_t unsigned_payload;    /* 1: PUT bodies are not hashed (UNSIGNED-PAYLOAD) */
+    int32_t presign;             /* 1: the signature is in the query, not in headers */
+    /* TLS. */
+    const char *ca_file;         /* PEM; NULL: the system's (environment: AWS_CA_BUNDLE) */
+    const dlp_s3_transport *tls; /* NULL: OpenSSL where it was compiled in; copied */
+    /* Patience. 0 is the default, DLP_NOWAIT never where it says so. */
+    int32_t connect_timeout_ms;  /* 0: 3,000; the handshake included */
+    int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte */
+    int32_t stall_timeout_ms;    /* 0: 5,000; without a byte inside a body */
+    int32_t request_timeout_ms;  /* 0: 120,000; a request with all its attempts */
+    int32_t max_attempts;        /* 0: 8; 1..100 */
+    int32_t backoff_ms;          /* 0: 50; the n-th retry waits 0..backoff_ms * 2^n, at most
+                                    backoff_max_ms */
+    int32_t backoff_max_ms;      /* 0: 5,000 */
+    int32_t retry_tokens;        /* 0: 500; retries that all workers together may have ahead of
+                                    successes; DLP_NONE (-1): no limit */
+    int32_t hedge_percent;       /* 0: 5; second requests for slow ones, of all requests; -1: none */
+    /* Bounds, of each dlp_s3_io. */
+    int32_t max_requests;        /* 0: 64; in flight; 1..4096. Connections are as many at most, and
+                                    those of hedges */
+    uint64_t max_bytes;          /* 0: no bound; bytes of bodies under way; one request may exceed it
+                                    alone */
+    uint64_t part_bytes;         /* 0: 8 MiB; larger objects are fetched in parts of this, side by
+                                    side; 64 KiB..1 GiB */
+    int32_t idle_timeout_ms;     /* 0: 20,000; a connection unused for longer is closed */
+    int32_t max_idle;            /* 0: max_requests; connections kept for later */
+    void (*log)(void *user, const char *line); /* retries, redirects, refreshed credentials; may be
+                                    NULL; called by any thread that works for this client */
+    void *log_user;
+} dlp_s3_desc;
+
+typedef struct dlp_s3 dlp_s3;
+
+/* Make a client: endpoint, region, credentials, and what its users share, in a mapping of its own,
+   which processes forked later share too (and core dumps leave out). No socket and no thread is
+   left open by it.
+   out: to be closed; desc: copied; NULL: all defaults; err: written on failure, may be NULL -
+   returns DLP_OK, DLP_ERR_ARG (the message names the field), DLP_ERR_MEMORY, DLP_ERR_UNSUPPORTED
+   (https without TLS), DLP_ERR_SYSTEM, DLP_ERR_REMOTE (credentials) - any thread - may wait for
+   credentials. */
+DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err);
+
+/* Free the client. Returns DLP_OK (NULL too), or DLP_ERR_BUSY: a dlp_s3_io of this process is open.
+   Any thread; does not wait. */
+DLPDEF int dlp_s3_close(dlp_s3 *s3);
+
+/* Counters of a client, over all threads and processes that use it. */
+typedef struct dlp_s3_stats {
+    uint64_t requests;        /* sent, with retries and hedges */
+    uint64_t objects;         /* requests of the user's that ended well */
+    uint64_t failed;          /* and those that did not */
+    uint64_t bytes;           /* of bodies, received or sent */
+    uint64_t retries;         /* second attempts after a failure */
+    uint64_t replays;         /* of those, free: an idle connection had been closed */
+    uint64_t resumes;         /* of retries, those that went on inside a body */
+    uint64_t hedges, hedges_won;
+    uint64_t throttled;       /* answers 503 SlowDown, 429 and the like */
+    uint64_t connections;     /* opened */
+    uint64_t timeouts;
+    uint64_t refreshes;       /* of credentials */
+} dlp_s3_stats;
+
+/* Read the counters: each is right, together they are a few requests apart. Any thread. */
+DLPDEF void dlp_s3_stats_get(const dlp_s3 *s3, dlp_s3_stats *out);
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-requests    ONE OBJECT, OR MANY AT ONCE */
+
+enum { DLP_S3_GET = 0, DLP_S3_HEAD, DLP_S3_PUT };
+
+/* A piece of memory that a body is laid into. */
+typedef struct dlp_s3_piece {
+    void *to;                /* NULL: these bytes are thrown away */
+    uint64_t bytes;
+} dlp_s3_piece;
+
+/* A request: what is asked for, then what came of it. It lies in the caller's memory, zeroed before
+   it is filled in, and stays until reap gives it back, as does all that it points to. */
+typedef struct dlp_s3_request {
+    int32_t method;          /* DLP_S3_GET, _HEAD, _PUT */
+    int32_t no_hedge;        /* 1: never sent twice at once */
+    const char *bucket;
+    const char *key;         /* any bytes but NUL, 1..1024; PUT: "" makes the bucket */
+    const char *query;       /* NULL, or parameters as "a=b&c", names in order, values URI-encoded */
+    uint64_t offset;         /* GET: first byte */
+    uint64_t length;         /* GET: bytes, exactly; 0: to the object's end */
+    const char *if_match;    /* NULL, or the ETag that the object must have */
+    void *body;              /* GET: laid here; PUT: sent from here (not written to) */
+    uint64_t capacity;       /* GET: bytes at body, more is DLP_ERR_LENGTH; PUT: bytes to send */
+    const dlp_s3_piece *pieces; /* GET with length: in place of body, in order; their sum is length */
+    uint32_t n_pieces;
+    void *user;              /* not read */
+
+    int32_t code;            /* DLP_OK; DLP_ERR_REMOTE, _LENGTH, _ARG, _SYSTEM, _MEMORY; see error */
+    uint64_t received;       /* GET: bytes in body */
+    uint64_t object_bytes;   /* of the whole object, where the server told */
+    char etag[72];           /* with its quotes; "" if there was none, or a longer one */
+    dlp_s3_error error;      /* all zero if code is 0 */
+    void *internal;
+} dlp_s3_request;
+
+/* The I/O of one thread: its sockets, its requests in flight. Not to be used after a fork, but to be
+   closed. */
+typedef struct dlp_s3_io dlp_s3_io;
+
+/* Make one. s3: borrowed; any number of io may use one client - returns DLP_OK, DLP_ERR_MEMORY,
+   DLP_ERR_SYSTEM - any thread, which is then the only one to use it - allocates all that requests
+   need later, but TLS, names and lists; does not wait. */
+DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err);
+
+/* Close it; requests that are out are dropped: their memory is not touched any more. NULL is fine. */
+DLPDEF void dlp_s3_io_close(dlp_s3_io *io);
+
+/* Begin a request. Returns DLP_OK: begun, reap will give it back; DLP_FULL: max_requests or
+   max_bytes are under way, reap first; DLP_ERR_ARG (r->error names the field); DLP_ERR_FORKED.
+   Does not wait, or allocate. */
+DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r);
+
+/* Give back requests that are over, with code, received and error set: 0..max of them. Waits at
+   most timeout_ms (DLP_NOWAIT: not at all; 0: as long as it takes) for the first; returns at once
+   if nothing is out. Requests only move on in here and in submit. Returns their number, or
+   DLP_ERR_FORKED, DLP_ERR_SYSTEM. */
+DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeout_ms);
+
+/* Do one request and wait for it. Others that are out go on meanwhile, and are given back by a later
+   reap. Returns r->code, or what submit returns. */
+DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r);
+
+/* Read an object whole: *received bytes of it are at body. Returns dlp_s3_do's codes; err may be
+   NULL. The thread of io; waits. */
+DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *body,
+                      uint64_t capacity, uint64_t *received, dlp_s3_error *err);
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-list        WHAT IS IN A BUCKET */
+
+typedef struct dlp_s3_list_desc {
+    const char *bucket;      /* all copied */
+    const char *prefix;      /* NULL: "" */
+    const char *delimiter;   /* NULL: none; "/": one level, as a directory */
+    const char *start_after; /* NULL: from the beginning */
+    int32_t page;            /* 0: 1,000 keys a request; 1..1000 */
+} dlp_s3_list_desc;
+
+typedef struct dlp_s3_object {
+    const char *key;         /* until the next call */
+    uint64_t key_bytes;
+    uint64_t bytes;
+    int64_t modified_s;      /* Unix time */
+    int32_t is_prefix;       /* 1: a common prefix, as a directory: no bytes, no time */
+    char etag[72];
+} dlp_s3_object;
+
+typedef struct dlp_s3_list dlp_s3_list;
+
+/* List objects in key order (ListObjectsV2, in UTF-8 order of bytes), page by page.
+   out: to be closed, before io - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY - the thread of io. */
+DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_desc *desc,
+                            dlp_s3_error *err);
+
+/* Get the next object. Returns DLP_OK, DLP_END, or as dlp_s3_do; after an error it may be called
+   again, for the same page. Waits for a page. */
+DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err);
+
+DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
+   Only where dlpipe.h was included before. */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* DLPIPE_S3_H */
+
+/* ---------------------------------------------------------------------------------------------- */
+
+#if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE)
+#define DLPIPE_S3_IMPLEMENTATION_DONE
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS */
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-text         HASHES, URIS, TIMES, XML */
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-sign         REQUESTS, SIGNED */
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-http         ANSWERS, PARSED AT ANY BYTE */
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-transport    SOCKETS, TLS */
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-helper       WHAT MAY BLOCK: NAMES, CREDENTIALS */
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-patience     RETRIES, HEDGES, THROTTLING */
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-engine       MANY REQUESTS IN ONE THREAD */
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-client       OPEN, CLOSE, ONE REQUEST AT A TIME */
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-list         PAGES */
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-source       ITEMS, PARTS AND CHUNKS OF A PIPE */
+
+#ifdef DLPI_S3_ASKED_GNU_SOURCE
+#undef DLPI_S3_ASKED_GNU_SOURCE
+#undef _GNU_SOURCE
+#endif
+#endif /* DLPIPE_IMPLEMENTATION */
+
+/* ---------------------------------------------------------------------------------------------
+   >>s3-licence           MIT
+   The same as dlpipe.h's. */
