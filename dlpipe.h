@@ -443,7 +443,7 @@ extern "C" {
     X(ERR_BUDGET, -15, "more items failed than max_skips allows", "mend the data or raise it") \
     X(ERR_UNSUPPORTED, -16, "not available on this system", "the message says what is missing") \
     X(ERR_KILLED, -17, "worker processes were killed", "the message says who, and by what") \
-    X(ERR_FORKED, -18, "this process is a fork of the pipe's owner", "use the pipe where it began") \
+    X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
     X(ERR_REMOTE, -19, "the server refused, or did not answer", "the message has its words")
 
 enum {

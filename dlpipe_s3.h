@@ -1,8 +1,8 @@
 /* dlpipe_s3.h - v0.1.0 - S3 objects for C programs - MIT licence - header-only, Linux
 
-   A small client that reads objects (GET whole or in part, HEAD, lists; PUT for who fills a bucket),
-   with many requests in flight in one thread; and, behind dlpipe.h, a source of items, parts and
-   chunks for its pipes.
+   A small client that reads objects (GET whole or in part, HEAD, lists; PUT for who fills a
+   bucket), with many requests in flight in one thread; and, behind dlpipe.h, a source of items,
+   parts and chunks for its pipes.
 
    >>s3-use         DO THIS, THEN THAT
    1  Copy this file into your project. In the one C file that has the implementation:
@@ -26,6 +26,7 @@
    >>s3-requests    ONE OBJECT, OR MANY AT ONCE
    >>s3-list        WHAT IS IN A BUCKET
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
+   >>s3-impl-atomics      THE SHIM OVER THE COMPILER'S ATOMICS
    >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS
    >>s3-impl-text         HASHES, URIS, TIMES, XML
    >>s3-impl-sign         REQUESTS, SIGNED
@@ -149,7 +150,8 @@ typedef struct dlp_s3_desc {
     const char *profile;         /* environment: AWS_PROFILE; else "default" */
     int32_t style;               /* AUTO: by path for a custom endpoint and for bucket names that
                                     cannot be host names, else by host name */
-    /* Who. All NULL and 0: environment, profile, web identity, container, machine, as AWS' tools. */
+    /* Who. All NULL and 0: environment, profile, web identity, container, machine, as AWS' tools
+       do. */
     int32_t anonymous;           /* 1: requests are not signed */
     const char *access_key;      /* with secret_key; copied */
     const char *secret_key;
@@ -170,12 +172,12 @@ typedef struct dlp_s3_desc {
     int32_t backoff_max_ms;      /* 0: 5,000 */
     int32_t retry_tokens;        /* 0: 500; retries that all workers together may have ahead of
                                     successes; DLP_NONE (-1): no limit */
-    int32_t hedge_percent;       /* 0: 5; second requests for slow ones, of all requests; -1: none */
+    int32_t hedge_percent;       /* 0: 5; second requests for slow ones, of all requests; -1: no */
     /* Bounds, of each dlp_s3_io. */
     int32_t max_requests;        /* 0: 64; in flight; 1..4096. Connections are as many at most, and
                                     those of hedges */
-    uint64_t max_bytes;          /* 0: no bound; bytes of bodies under way; one request may exceed it
-                                    alone */
+    uint64_t max_bytes;          /* 0: no bound; bytes of bodies under way; one request may exceed
+                                    it alone */
     uint64_t part_bytes;         /* 0: 8 MiB; larger objects are fetched in parts of this, side by
                                     side; 64 KiB..1 GiB */
     int32_t idle_timeout_ms;     /* 0: 20,000; a connection unused for longer is closed */
@@ -237,17 +239,17 @@ typedef struct dlp_s3_request {
     int32_t no_hedge;        /* 1: never sent twice at once */
     const char *bucket;
     const char *key;         /* any bytes but NUL, 1..1024; PUT: "" makes the bucket */
-    const char *query;       /* NULL, or parameters as "a=b&c", names in order, values URI-encoded */
+    const char *query;       /* NULL, or parameters as "a=b&c=", in order, values URI-encoded */
     uint64_t offset;         /* GET: first byte */
     uint64_t length;         /* GET: bytes, exactly; 0: to the object's end */
     const char *if_match;    /* NULL, or the ETag that the object must have */
     void *body;              /* GET: laid here; PUT: sent from here (not written to) */
     uint64_t capacity;       /* GET: bytes at body, more is DLP_ERR_LENGTH; PUT: bytes to send */
-    const dlp_s3_piece *pieces; /* GET with length: in place of body, in order; their sum is length */
+    const dlp_s3_piece *pieces; /* GET with length: in place of body, in order; sum: length */
     uint32_t n_pieces;
     void *user;              /* not read */
 
-    int32_t code;            /* DLP_OK; DLP_ERR_REMOTE, _LENGTH, _ARG, _SYSTEM, _MEMORY; see error */
+    int32_t code;            /* DLP_OK; DLP_ERR_REMOTE, _LENGTH, _ARG, _SYSTEM, _MEMORY */
     uint64_t received;       /* GET: bytes in body */
     uint64_t object_bytes;   /* of the whole object, where the server told */
     char etag[72];           /* with its quotes; "" if there was none, or a longer one */
@@ -255,8 +257,8 @@ typedef struct dlp_s3_request {
     void *internal;
 } dlp_s3_request;
 
-/* The I/O of one thread: its sockets, its requests in flight. Not to be used after a fork, but to be
-   closed. */
+/* The I/O of one thread: its sockets, its requests in flight. Not to be used after a fork, but to
+   be closed. */
 typedef struct dlp_s3_io dlp_s3_io;
 
 /* Make one. s3: borrowed; any number of io may use one client - returns DLP_OK, DLP_ERR_MEMORY,
@@ -264,7 +266,8 @@ typedef struct dlp_s3_io dlp_s3_io;
    need later, but TLS, names and lists; does not wait. */
 DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err);
 
-/* Close it; requests that are out are dropped: their memory is not touched any more. NULL is fine. */
+/* Close it; requests that are out are dropped: their memory is not touched any more. NULL is
+   fine. */
 DLPDEF void dlp_s3_io_close(dlp_s3_io *io);
 
 /* Begin a request. Returns DLP_OK: begun, reap will give it back; DLP_FULL: max_requests or
@@ -278,8 +281,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r);
    DLP_ERR_FORKED, DLP_ERR_SYSTEM. */
 DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeout_ms);
 
-/* Do one request and wait for it. Others that are out go on meanwhile, and are given back by a later
-   reap. Returns r->code, or what submit returns. */
+/* Do one request and wait for it. Others that are out go on meanwhile, and are given back by a
+   later reap. Returns r->code, or what submit returns. */
 DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r);
 
 /* Read an object whole: *received bytes of it are at body. Returns dlp_s3_do's codes; err may be
@@ -335,17 +338,113 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
 #define DLPIPE_S3_IMPLEMENTATION_DONE
 
 /* ---------------------------------------------------------------------------------------------
+   >>s3-impl-atomics      THE SHIM OVER THE COMPILER'S ATOMICS
+   dlpipe.h's, for programs without it. Labels in this file: S and a number, one for each word or
+   group of words that threads or processes share. */
+
+#ifndef DLPI_LOAD_RLX
+#define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define DLPI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define DLPI_STORE_RLX(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define DLPI_STORE_REL(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define DLPI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_XCHG_SEQ(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_ADD_SEQ(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_ADD_RLX(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
+#define DLPI_OR_SEQ(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_AND_SEQ(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_CAS_SEQ(p, e, v) \
+    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+#define DLPI_CAS_ACQ(p, e, v) \
+    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
+#endif
+
+/* ---------------------------------------------------------------------------------------------
    >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS */
 
 #include <errno.h>
+#if defined(__GLIBC__) && !defined(__USE_GNU)
+#error include dlpipe_s3.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
+#endif
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#define DLPI_S3_LINE 128u /* what different threads write lies so far apart */
+#define DLPI_S3_MS 1000000ull /* in nanoseconds */
+
+static inline uint64_t dlpi_s3_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Unix time. */
+static inline int64_t dlpi_s3_real_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec;
+}
+
+/* Copy a string, cut where it is too long, always terminated. Returns whether all of it fitted. */
+__attribute__((unused)) static bool dlpi_s3_copy(char *to, size_t size, const char *from) {
+    size_t n = strlen(from), take;
+    if (size == 0) return false;
+    take = n < size ? n : size - 1;
+    memmove(to, from, take);
+    to[take] = '\0';
+    return n < size;
+}
+
+/* Zero what was secret. explicit_bzero is a call that the optimiser does not take out. */
+static inline void dlpi_s3_wipe(void *at, size_t n) {
+    explicit_bzero(at, n);
+}
+
+/* Fill in code, errnum and message, if there is a record to fill in. Returns code. */
+__attribute__((unused, format(printf, 4, 5)))
+static int dlpi_s3_set_error(dlp_s3_error *err, int code, int errnum, const char *format, ...) {
+    va_list args;
+    if (!err) return code;
+    err->code = code;
+    err->errnum = errnum;
+    va_start(args, format);
+    vsnprintf(err->message, sizeof err->message, format, args);
+    va_end(args);
+    return code;
+}
+
+/* The next of a series of random numbers (xorshift64*; Vigna 2016). state: not 0. */
+static inline uint64_t dlpi_s3_random(uint64_t *state) {
+    uint64_t x = *state;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    *state = x;
+    return x * 0x2545F4914F6CDD1Dull;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-text         HASHES, URIS, TIMES, XML */
