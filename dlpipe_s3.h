@@ -456,7 +456,259 @@ static inline uint64_t dlpi_s3_random(uint64_t *state) {
    >>s3-impl-http         ANSWERS, PARSED AT ANY BYTE */
 
 /* ---------------------------------------------------------------------------------------------
-   >>s3-impl-transport    SOCKETS, TLS */
+   >>s3-impl-transport    SOCKETS, TLS
+   Connections that never block. One is begun by open, brought forward by step until that returns 0,
+   and then read and written; whatever cannot go on says what it waits for. Nothing in here raises
+   SIGPIPE, and no signal is set for the process: each send carries MSG_NOSIGNAL. */
+
+/* An address, of a size that is known. */
+typedef struct dlpi_s3_address {
+    socklen_t n;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } at;
+} dlpi_s3_address;
+
+enum { DLPI_S3_CONNECTING = 1, DLPI_S3_HANDSHAKE, DLPI_S3_READY };
+
+typedef struct dlpi_s3_conn {
+    int32_t fd;                  /* -1: none */
+    int32_t state;
+    int32_t errnum;              /* with DLP_S3_BROKEN */
+    pid_t pid;                   /* whose it is */
+    const dlp_s3_transport *tls; /* NULL: plain */
+    const char *host;            /* the caller's, until step has returned 0 */
+    void *session;
+    dlpi_s3_address address;
+    char why[160];               /* with DLP_S3_BROKEN */
+} dlpi_s3_conn;
+
+/* "127.0.0.1:80", "[::1]:80". */
+__attribute__((unused))
+static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to, size_t size) {
+    char ip[INET6_ADDRSTRLEN] = "?";
+    if (a->at.any.sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &a->at.v6.sin6_addr, ip, sizeof ip);
+        snprintf(to, size, "[%s]:%u", ip, (unsigned)ntohs(a->at.v6.sin6_port));
+    } else {
+        inet_ntop(AF_INET, &a->at.v4.sin_addr, ip, sizeof ip);
+        snprintf(to, size, "%s:%u", ip, (unsigned)ntohs(a->at.v4.sin_port));
+    }
+}
+
+/* Ports may differ. */
+__attribute__((unused))
+static bool dlpi_s3_address_same(const dlpi_s3_address *a, const dlpi_s3_address *b) {
+    if (a->at.any.sa_family != b->at.any.sa_family) return false;
+    if (a->at.any.sa_family == AF_INET6)
+        return memcmp(&a->at.v6.sin6_addr, &b->at.v6.sin6_addr, 16) == 0 &&
+               a->at.v6.sin6_scope_id == b->at.v6.sin6_scope_id;
+    return a->at.v4.sin_addr.s_addr == b->at.v4.sin_addr.s_addr;
+}
+
+/* Make the address of a host that is a number. Returns false: it is a name. */
+__attribute__((unused))
+static bool dlpi_s3_address_numeric(const char *host, uint16_t port, dlpi_s3_address *out) {
+    dlpi_s3_address a;
+    memset(&a, 0, sizeof a);
+    if (inet_pton(AF_INET, host, &a.at.v4.sin_addr) == 1) {
+        a.at.v4.sin_family = AF_INET;
+        a.at.v4.sin_port = htons(port);
+        a.n = sizeof a.at.v4;
+    } else if (inet_pton(AF_INET6, host, &a.at.v6.sin6_addr) == 1) {
+        a.at.v6.sin6_family = AF_INET6;
+        a.at.v6.sin6_port = htons(port);
+        a.n = sizeof a.at.v6;
+    } else {
+        return false;
+    }
+    *out = a;
+    return true;
+}
+
+__attribute__((unused))
+static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what, int errnum) {
+    char to[64];
+    dlpi_s3_address_text(&c->address, to, sizeof to);
+    snprintf(c->why, sizeof c->why, "%s %s: %s", what, to, strerror(errnum));
+    c->errnum = errnum;
+    return DLP_S3_BROKEN;
+}
+
+/* What a transport says in why stays; its errno says of what kind it is: EKEYREJECTED for a server
+   that is not trusted, which no repetition mends. */
+__attribute__((unused)) static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
+    c->errnum = errno ? errno : EPROTO;
+    if (!c->why[0]) snprintf(c->why, sizeof c->why, "TLS: %s", strerror(c->errnum));
+    return DLP_S3_BROKEN;
+}
+
+/* Whether it was made by this process: a child leaves its parent's connections alone. */
+static inline bool dlpi_s3_conn_mine(const dlpi_s3_conn *c) {
+    return c->pid == getpid();
+}
+
+/* End the session and close the socket; nothing that is already closed. The child of a fork ends
+   nothing that its parent goes on with: its session meets a file that takes no bytes. */
+__attribute__((unused)) static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
+    bool mute = true;
+    if (c->fd < 0) return;
+    if (c->session && !dlpi_s3_conn_mine(c)) {
+        int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        mute = null >= 0 && dup3(null, c->fd, O_CLOEXEC) >= 0;
+        if (null >= 0) close(null);
+    }
+    if (c->session && mute) c->tls->close(c->session);
+    close(c->fd);
+    c->session = NULL;
+    c->fd = -1;
+    c->state = 0;
+}
+
+/* Begin to connect. host: whom TLS asks for and verifies, borrowed until step has returned 0; not
+   read by plain connections. Returns 0: step goes on, at once if it likes; DLP_S3_BROKEN, with why
+   and errnum, and nothing to close. */
+__attribute__((unused))
+static int dlpi_s3_conn_open(dlpi_s3_conn *c, const dlpi_s3_address *address,
+                             const dlp_s3_transport *tls, const char *host) {
+    int one = 1, errnum;
+    memset(c, 0, sizeof *c);
+    c->address = *address;
+    c->tls = tls;
+    c->host = host;
+    c->pid = getpid();
+    c->state = DLPI_S3_CONNECTING;
+    c->fd = socket(address->at.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (c->fd < 0) return dlpi_s3_conn_fail(c, "no socket for", errno);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (connect(c->fd, &address->at.any, address->n) == 0 || errno == EINPROGRESS || errno == EINTR)
+        return 0;
+    errnum = errno;
+    dlpi_s3_conn_close(c);
+    return dlpi_s3_conn_fail(c, "cannot connect to", errnum);
+}
+
+static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
+    struct pollfd p = {.fd = c->fd, .events = POLLOUT};
+    int errnum = 0;
+    socklen_t n = sizeof errnum;
+    if (poll(&p, 1, 0) <= 0) return DLP_S3_WANT_WRITE; /* EINTR: asked again soon */
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &errnum, &n) != 0) errnum = errno;
+    if (errnum) return dlpi_s3_conn_fail(c, "cannot connect to", errnum);
+    c->state = c->tls ? DLPI_S3_HANDSHAKE : DLPI_S3_READY;
+    return 0;
+}
+
+/* Go on. Returns 0: it may be read and written; DLP_S3_WANT_READ or _WRITE: call again when the
+   socket is ready for that; DLP_S3_BROKEN: why, errnum; it is to be closed. */
+__attribute__((unused)) static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
+    int code = 0;
+    if (c->state == DLPI_S3_CONNECTING) code = dlpi_s3_conn_connected(c);
+    if (code != 0 || c->state == DLPI_S3_READY) return code;
+    errno = 0;
+    if (!c->session)
+        code = c->tls->open(c->tls->user, c->fd, c->host, &c->session, c->why, sizeof c->why);
+    if (code == 0) code = c->tls->handshake(c->session, c->why, sizeof c->why);
+    if (code == DLP_S3_BROKEN) return dlpi_s3_conn_fail_tls(c);
+    if (code == 0) c->state = DLPI_S3_READY;
+    return code;
+}
+
+/* Read what is there. Returns 1..n; 0: the server has ended the stream, whole; DLP_S3_WANT_*;
+   DLP_S3_BROKEN. n: not 0. */
+__attribute__((unused)) static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
+    ssize_t got;
+    if (c->tls) {
+        int64_t code;
+        errno = 0;
+        code = c->tls->read(c->session, to, n, c->why, sizeof c->why);
+        return code == DLP_S3_BROKEN ? dlpi_s3_conn_fail_tls(c) : code;
+    }
+    do got = recv(c->fd, to, n, 0);
+    while (got < 0 && errno == EINTR);
+    if (got >= 0) return got;
+    if (errno == EAGAIN) return DLP_S3_WANT_READ;
+    return dlpi_s3_conn_fail(c, "reading from", errno);
+}
+
+/* Write what fits. Returns 1..n; DLP_S3_WANT_*: offer the same bytes again; DLP_S3_BROKEN. */
+__attribute__((unused))
+static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
+    ssize_t put;
+    if (c->tls) {
+        int64_t code;
+        errno = 0;
+        code = c->tls->write(c->session, from, n, c->why, sizeof c->why);
+        return code == DLP_S3_BROKEN ? dlpi_s3_conn_fail_tls(c) : code;
+    }
+    do put = send(c->fd, from, n, MSG_NOSIGNAL);
+    while (put < 0 && errno == EINTR);
+    if (put >= 0) return put;
+    if (errno == EAGAIN) return DLP_S3_WANT_WRITE;
+    return dlpi_s3_conn_fail(c, "writing to", errno);
+}
+
+/* Whether bytes lie ready in the session, of which the socket knows nothing: read before waiting. */
+__attribute__((unused)) static bool dlpi_s3_conn_pending(dlpi_s3_conn *c) {
+    return c->session && c->tls->pending(c->session) == 1;
+}
+
+/* ---- names, by calls that wait ---- */
+
+#ifndef DLPI_S3_GETADDRINFO /* tests define their own */
+#define DLPI_S3_GETADDRINFO getaddrinfo
+#define DLPI_S3_FREEADDRINFO freeaddrinfo
+#endif
+
+/* Whether there is a route: a datagram socket says so without sending anything. */
+static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
+    int fd = socket(a->at.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+    if (fd < 0) return false;
+    rc = connect(fd, &a->at.any, a->n);
+    close(fd);
+    return rc == 0;
+}
+
+static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why, size_t size) {
+    bool later = rc == EAI_AGAIN || rc == EAI_MEMORY || rc == EAI_SYSTEM;
+    const char *words = rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc);
+    snprintf(why, size, "cannot find the address of '%.100s': %s", host, words);
+    *errnum = later ? EAGAIN : ENXIO;
+    return DLP_ERR_REMOTE;
+}
+
+/* Find the addresses of a host, a name or a number; those without a route only if all are. Returns
+   how many were written, 1..max; DLP_ERR_REMOTE: why, and errnum EAGAIN (may be found later) or
+   ENXIO. A name makes it wait, for as long as the resolver likes. */
+__attribute__((unused))
+static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out, uint32_t max,
+                           int *errnum, char *why, size_t size) {
+    struct addrinfo hints, *list = NULL;
+    char service[8];
+    uint32_t n = 0;
+    int rc;
+    if (dlpi_s3_address_numeric(host, port, out)) return 1;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV;
+    snprintf(service, sizeof service, "%u", (unsigned)port);
+    rc = DLPI_S3_GETADDRINFO(host, service, &hints, &list);
+    if (rc != 0) return dlpi_s3_resolve_fail(host, rc, errnum, why, size);
+    for (int routed = 1; routed >= 0 && n == 0; routed--) {
+        for (const struct addrinfo *a = list; a && n < max; a = a->ai_next) {
+            if (a->ai_family != AF_INET && a->ai_family != AF_INET6) continue;
+            if (a->ai_addrlen > sizeof out->at) continue;
+            memset(&out[n], 0, sizeof out[n]);
+            memcpy(&out[n].at, a->ai_addr, a->ai_addrlen);
+            out[n].n = a->ai_addrlen;
+            if (!routed || dlpi_s3_address_routed(&out[n])) n++;
+        }
+    }
+    DLPI_S3_FREEADDRINFO(list);
+    return n ? (int)n : dlpi_s3_resolve_fail(host, EAI_NONAME, errnum, why, size);
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */
