@@ -452,6 +452,15 @@ static inline uint64_t dlpi_s3_random(uint64_t *state) {
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-sign         REQUESTS, SIGNED */
 
+/* Who signs. All strings are printable ASCII without spaces, checked where they came in. */
+typedef struct dlpi_s3_credentials {
+    int32_t anonymous;       /* 1: nobody */
+    int32_t pad;
+    int64_t expires_s;       /* Unix time; 0: never */
+    uint64_t version;        /* of the vault they were taken from; 0: none yet */
+    char access[160], secret[160], token[8192];
+} dlpi_s3_credentials;
+
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-http         ANSWERS, PARSED AT ANY BYTE */
 
@@ -712,6 +721,318 @@ static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */
+
+/* Two things: what was found once, when the client was opened (dlpi_s3_config: where to go, and
+   from which source credentials come), and the credentials that are valid now (dlpi_s3_vault). Both
+   lie in the client's own mapping, which all its processes share and core dumps leave out.
+
+   Locks of the vault are robust: a process killed while it holds one costs nothing. What it may
+   have been writing is a slot that nobody reads, until one store of the version makes it the one
+   that everybody reads. "fetching" is held through a whole fetch, so that one process asks for all;
+   "looking" only for a copy. Readers that hold the current version take neither.
+
+   label  where                              what it orders
+   V1     vault_publish stores the version   the slot's dates are there before its number
+   V2     vault_get loads it                 and are read after it; partner V1 */
+
+enum { /* sources, in the order in which they are asked */
+    DLPI_S3_NOBODY = 0,      /* anonymous */
+    DLPI_S3_GIVEN,           /* by the user */
+    DLPI_S3_ENVIRONMENT,
+    DLPI_S3_FILE,            /* keys in a profile */
+    DLPI_S3_PROCESS,
+    DLPI_S3_WEB,             /* STS, for a web identity's token */
+    DLPI_S3_CONTAINER,
+    DLPI_S3_MACHINE          /* IMDSv2 */
+};
+
+typedef struct dlpi_s3_config {
+    int32_t source;          /* DLPI_S3_GIVEN.. */
+    int32_t pad;
+    char endpoint[512];      /* "": AWS */
+    char region[64];
+    char ca_file[1024];      /* "": the system's */
+    dlpi_s3_credentials given; /* of _GIVEN and _ENVIRONMENT */
+    const dlp_s3_transport *tls; /* set by the client, which owns it; NULL: no https */
+    void (*log)(void *user, const char *line);
+    void *log_user;
+    int64_t (*clock)(void);  /* Unix time */
+} dlpi_s3_config;
+
+typedef struct dlpi_s3_vault {
+    pthread_mutex_t fetching;
+    pthread_mutex_t looking;
+    uint64_t version;        /* 0: nothing yet; slot[version % 2] is the one */
+    int64_t refresh_s[2];    /* of each slot: from here on others should be fetched */
+    int64_t retry_s;         /* after failures: not before this */
+    uint64_t fetched;        /* how often, well */
+    uint64_t random;
+    uint32_t failures;       /* since the last success */
+    int32_t failed_code;
+    char failed[256];        /* what the last one said */
+    dlpi_s3_credentials slot[2];
+} dlpi_s3_vault;
+
+static const char *dlpi_s3_source_name(int source) {
+    static const char *const names[] = {"anonymous", "given", "environment", "profile",
+                                        "credential_process", "web identity", "container",
+                                        "instance metadata"};
+    return names[source];
+}
+
+/* What a variable says; NULL where it is unset, or empty. */
+static const char *dlpi_s3_env(const char *name) {
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+/* Credentials go into request heads: nothing but printable ASCII, and something of it. */
+static bool dlpi_s3_is_graphic(const char *s) {
+    const char *at = s;
+    while (*at > ' ' && *at < 127) at++;
+    return at != s && !*at;
+}
+
+/* Lay id, secret and token (NULL: none) into who. from: where they came from, for messages, which
+   never have more of them than which is wrong. Returns DLP_OK or code. */
+static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const char *secret,
+                           const char *token, const char *from, int code, dlp_s3_error *err) {
+    const char *wrong = NULL;
+    if (!access || !*access)
+        wrong = "a secret key without an access key";
+    else if (!secret || !*secret)
+        wrong = "an access key without a secret key";
+    else if (!dlpi_s3_is_graphic(access) || !dlpi_s3_copy(who->access, sizeof who->access, access))
+        wrong = "an access key that is too long, or has characters that none has";
+    else if (!dlpi_s3_is_graphic(secret) || !dlpi_s3_copy(who->secret, sizeof who->secret, secret))
+        wrong = "a secret key that is too long, or has characters that none has";
+    else if (token && *token &&
+             (!dlpi_s3_is_graphic(token) || !dlpi_s3_copy(who->token, sizeof who->token, token)))
+        wrong = "a session token that is too long, or has characters that none has";
+    if (!wrong) return DLP_OK;
+    dlpi_s3_wipe(who, sizeof *who);
+    return dlpi_s3_set_error(err, code, 0, "credentials: %s: %s", from, wrong);
+}
+
+static int dlpi_s3_config_given(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
+    c->source = DLPI_S3_GIVEN;
+    if (d->session_token && !d->access_key)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "session_token is set without access_key");
+    return dlpi_s3_who_set(&c->given, d->access_key, d->secret_key, d->session_token,
+                           "access_key, secret_key", DLP_ERR_ARG, err);
+}
+
+/* Returns 1: they are there, 0: they are not, or an error: they are half there. */
+static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
+    const char *access = dlpi_s3_env("AWS_ACCESS_KEY_ID");
+    const char *secret = dlpi_s3_env("AWS_SECRET_ACCESS_KEY");
+    int code;
+    if (!access && !secret) return 0;
+    c->source = DLPI_S3_ENVIRONMENT;
+    code = dlpi_s3_who_set(&c->given, access, secret, dlpi_s3_env("AWS_SESSION_TOKEN"),
+                           "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY", DLP_ERR_ARG, err);
+    return code ? code : 1;
+}
+
+/* A region becomes a part of host names and of what is signed. */
+static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
+    const char *region = d->region && *d->region ? d->region : dlpi_s3_env("AWS_REGION");
+    if (!region) region = dlpi_s3_env("AWS_DEFAULT_REGION");
+    if (!region) region = "us-east-1";
+    if (!dlpi_s3_copy(c->region, sizeof c->region, region) ||
+        region[strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")])
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" can't be one", region);
+    return DLP_OK;
+}
+
+static int dlpi_s3_config_endpoint(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
+    const char *url = d->endpoint && *d->endpoint ? d->endpoint : NULL;
+    if (!url) url = dlpi_s3_env("AWS_ENDPOINT_URL_S3");
+    if (!url) url = dlpi_s3_env("AWS_ENDPOINT_URL");
+    if (url && !dlpi_s3_copy(c->endpoint, sizeof c->endpoint, url))
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint is too long");
+    return DLP_OK;
+}
+
+static int dlpi_s3_config_source(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
+    int code;
+    if (d->anonymous) {
+        c->source = DLPI_S3_NOBODY;
+        c->given.anonymous = 1;
+        return DLP_OK;
+    }
+    if (d->access_key || d->secret_key || d->session_token) return dlpi_s3_config_given(c, d, err);
+    code = dlpi_s3_config_environment(c, err);
+    if (code) return code < 0 ? code : DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials: there are none");
+}
+
+/* Find out where to go and who asks. c lies in the client's mapping, zeroed; it holds secrets. */
+__attribute__((unused)) static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d,
+                                                       dlp_s3_error *err) {
+    int code;
+    c->clock = dlpi_s3_real_s;
+    c->log = d->log;
+    c->log_user = d->log_user;
+    code = dlpi_s3_config_region(c, d, err);
+    if (!code) code = dlpi_s3_config_endpoint(c, d, err);
+    if (!code) code = dlpi_s3_config_source(c, d, err);
+    return code;
+}
+
+/* ---- the vault ---- */
+
+static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
+    pthread_mutexattr_t a;
+    int e = pthread_mutexattr_init(&a);
+    if (e) return e;
+    e = pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+    if (!e) e = pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+    if (!e) e = pthread_mutex_init(m, &a);
+    pthread_mutexattr_destroy(&a);
+    return e;
+}
+
+/* What a dead holder left is always whole: see above. */
+static int dlpi_s3_mutex_lock(pthread_mutex_t *m) {
+    int e = pthread_mutex_lock(m);
+    return e == EOWNERDEAD ? pthread_mutex_consistent(m) : e;
+}
+
+/* v: zeroed, in memory that all processes share. Returns 0 or an errno. */
+__attribute__((unused)) static int dlpi_s3_vault_begin(dlpi_s3_vault *v) {
+    int e = dlpi_s3_mutex_begin(&v->fetching);
+    v->random = dlpi_s3_now_ns() | 1;
+    return e ? e : dlpi_s3_mutex_begin(&v->looking);
+}
+
+/* For the last user of the mapping: nobody holds a lock. */
+__attribute__((unused)) static void dlpi_s3_vault_end(dlpi_s3_vault *v) {
+    dlpi_s3_wipe(v->slot, sizeof v->slot);
+}
+
+/* Get what is valid at now_s. out: zeroed before the first call, then what the last one left, which
+   is not copied again while it is the current one. Returns 0: valid; 1: valid, but a refresh should
+   be begun; DLP_ERR_STATE: a refresh must come first, of out->version. Does not wait for those. */
+__attribute__((unused)) static int dlpi_s3_vault_get(dlpi_s3_vault *v, int64_t now_s,
+                                                     dlpi_s3_credentials *out) {
+    uint64_t version = DLPI_LOAD_ACQ(&v->version); /* V2 <- V1 */
+    int64_t refresh_s;
+    if (version == 0) return DLP_ERR_STATE;
+    if (out->version != version) {
+        if (dlpi_s3_mutex_lock(&v->looking)) return DLP_ERR_STATE;
+        version = DLPI_LOAD_RLX(&v->version);
+        *out = v->slot[version % 2];
+        pthread_mutex_unlock(&v->looking);
+    }
+    if (out->expires_s == 0) return 0;
+    if (now_s >= out->expires_s) return DLP_ERR_STATE;
+    refresh_s = DLPI_LOAD_RLX(&v->refresh_s[version % 2]);
+    return now_s >= refresh_s && now_s >= DLPI_LOAD_RLX(&v->retry_s);
+}
+
+/* Others are to be fetched some 5 minutes before the end, not at the same second everywhere, and
+   not in the first half of a short life. */
+static int64_t dlpi_s3_refresh_at(dlpi_s3_vault *v, int64_t now_s, int64_t expires_s) {
+    int64_t before = 300 - (int64_t)(dlpi_s3_random(&v->random) % 60);
+    int64_t half = (expires_s - now_s) / 2;
+    return expires_s - (half < before ? half : before);
+}
+
+/* Make who the current one. The caller holds "fetching". */
+static int dlpi_s3_vault_publish(dlpi_s3_vault *v, const dlpi_s3_credentials *who, int64_t now_s) {
+    uint64_t version = DLPI_LOAD_RLX(&v->version) + 1;
+    int64_t refresh_s = who->expires_s ? dlpi_s3_refresh_at(v, now_s, who->expires_s) : INT64_MAX;
+    int e = dlpi_s3_mutex_lock(&v->looking);
+    if (e) return e;
+    v->slot[version % 2] = *who;
+    v->slot[version % 2].version = version;
+    DLPI_STORE_RLX(&v->refresh_s[version % 2], refresh_s);
+    DLPI_STORE_REL(&v->version, version); /* V1 -> V2 */
+    pthread_mutex_unlock(&v->looking);
+    DLPI_STORE_RLX(&v->retry_s, 0);
+    v->failures = 0;
+    DLPI_ADD_RLX(&v->fetched, 1);
+    return 0;
+}
+
+static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_credentials *who, dlp_s3_error *err) {
+    (void)err;
+    *who = c->given;
+    return DLP_OK;
+}
+
+/* What a refresh has to do ("fetching" is held). Returns 0: nothing, 1: fetch, or an error. */
+static int dlpi_s3_vault_wants(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64_t seen, bool force,
+                               dlp_s3_error *err) {
+    uint64_t version = DLPI_LOAD_RLX(&v->version);
+    const dlpi_s3_credentials *who = &v->slot[version % 2];
+    int64_t now_s = c->clock();
+    bool valid = version && (who->expires_s == 0 || now_s < who->expires_s);
+    if (valid && version != seen) return 0; /* somebody else did it */
+    if (valid && !force && now_s < DLPI_LOAD_RLX(&v->refresh_s[version % 2])) return 0;
+    if (version && c->source <= DLPI_S3_ENVIRONMENT)
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (%s) are fixed: there are no newer ones",
+                                 dlpi_s3_source_name(c->source));
+    if (now_s >= DLPI_LOAD_RLX(&v->retry_s)) return 1;
+    if (valid && !force) return 0;
+    return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
+}
+
+/* A failure: the old ones stay, and the next attempt comes later and later, but within a minute;
+   within 4 s if there is nothing valid to go on with. */
+static int dlpi_s3_vault_failed(const dlpi_s3_config *c, dlpi_s3_vault *v,
+                                const dlp_s3_error *why) {
+    const dlpi_s3_credentials *who = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
+    int64_t now_s = c->clock(), wait_s;
+    bool valid = DLPI_LOAD_RLX(&v->version) && now_s < who->expires_s;
+    uint32_t doubled = v->failures < 6 ? v->failures : 6;
+    char line[400];
+    if (!valid && doubled > 2) doubled = 2;
+    wait_s = (int64_t)1 << doubled;
+    wait_s += (int64_t)(dlpi_s3_random(&v->random) % (uint64_t)wait_s) / 2;
+    v->failures++;
+    v->failed_code = why->code;
+    dlpi_s3_copy(v->failed, sizeof v->failed, why->message);
+    DLPI_STORE_RLX(&v->retry_s, now_s + (wait_s < 60 ? wait_s : 60));
+    if (c->log) {
+        snprintf(line, sizeof line, "s3: %s; %s", why->message,
+                 valid ? "those at hand stay in use" : "there are no valid ones");
+        c->log(c->log_user, line);
+    }
+    return valid ? DLP_OK : why->code;
+}
+
+/* Fetch credentials, once for all processes: if others than seen are there and valid, nothing is
+   done. force: although those seen have not expired by the clock (the server said so). Returns
+   DLP_OK (those at hand may still be the old ones, if they are valid and force is not set), or an
+   error. Waits for files, processes and the network, with time-outs; not for the I/O thread. */
+__attribute__((unused)) static int dlpi_s3_vault_refresh(const dlpi_s3_config *c, dlpi_s3_vault *v,
+                                                         uint64_t seen, bool force,
+                                                         dlp_s3_error *err) {
+    dlp_s3_error why;
+    dlpi_s3_credentials who;
+    int code, kept, e = dlpi_s3_mutex_lock(&v->fetching);
+    if (e) return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: lock");
+    memset(&why, 0, sizeof why);
+    code = dlpi_s3_vault_wants(c, v, seen, force, &why);
+    if (code == 1) {
+        memset(&who, 0, sizeof who);
+        code = dlpi_s3_fetch(c, &who, &why);
+        if (!code) {
+            e = dlpi_s3_vault_publish(v, &who, c->clock());
+            if (e) code = dlpi_s3_set_error(&why, DLP_ERR_SYSTEM, e, "credentials: lock");
+        } else {
+            kept = dlpi_s3_vault_failed(c, v, &why);
+            if (!force) code = kept;
+        }
+        dlpi_s3_wipe(&who, sizeof who);
+    }
+    pthread_mutex_unlock(&v->fetching);
+    if (code && err) *err = why;
+    return code;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-helper       WHAT MAY BLOCK: NAMES, CREDENTIALS */
