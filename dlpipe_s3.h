@@ -659,7 +659,7 @@ static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     return dlpi_s3_conn_fail(c, "writing to", errno);
 }
 
-/* Whether bytes lie ready in the session, of which the socket knows nothing: read before waiting. */
+/* Whether bytes lie ready in the session, of which the socket knows nothing: read, do not wait. */
 __attribute__((unused)) static bool dlpi_s3_conn_pending(dlpi_s3_conn *c) {
     return c->session && c->tls->pending(c->session) == 1;
 }
