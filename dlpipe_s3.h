@@ -1181,7 +1181,7 @@ typedef struct dlpi_s3_trouble {
 
 /* How often a request was begun again for each reason but plain failure: none without end. */
 typedef struct dlpi_s3_tries {
-    uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, pad;
+    uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names;
 } dlpi_s3_tries;
 
 static bool dlpi_s3_one_of(const char *name, const char *const *list) {
@@ -1222,13 +1222,12 @@ static int dlpi_s3_judge_connect(int errnum) {
 }
 
 static int dlpi_s3_judge_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+    if (t->errnum == EKEYREJECTED) return DLPI_S3_GIVE_UP; /* a certificate that is not trusted */
     switch (t->what) {
-    case DLPI_S3_T_RESOLVE: /* a name that does not exist will not do so in a second */
-        return t->errnum == EAI_AGAIN || t->errnum == EAI_SYSTEM || t->errnum == EAI_MEMORY
-                   ? DLPI_S3_RETRY
-                   : DLPI_S3_GIVE_UP;
+    case DLPI_S3_T_RESOLVE: /* a name that does not exist will hardly do so in a second */
+        return t->errnum == EAGAIN ? DLPI_S3_RETRY
+                                   : dlpi_s3_again(&tries->names, 2, DLPI_S3_RETRY);
     case DLPI_S3_T_CONNECT: return dlpi_s3_judge_connect(t->errnum);
-    case DLPI_S3_T_TLS: return t->errnum ? DLPI_S3_RETRY : DLPI_S3_GIVE_UP; /* 0: not verified */
     case DLPI_S3_T_BROKEN:
         if (!t->reused || t->began || tries->replays >= 3) return DLPI_S3_RETRY;
         tries->replays++;
