@@ -1,6 +1,13 @@
 /* Connections that do not block: begun, brought forward, read, written, refused, reset, ended;
-   plain ones and those of a TLS library that is plugged in. */
+   plain ones and those of a TLS library that is plugged in. Names, by a resolver that answers as it
+   is told. */
+#define DLPI_S3_GETADDRINFO fake_getaddrinfo
+#define DLPI_S3_FREEADDRINFO fake_freeaddrinfo
 #define DLPIPE_IMPLEMENTATION
+struct addrinfo;
+static int fake_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                            struct addrinfo **list);
+static void fake_freeaddrinfo(struct addrinfo *list);
 #include "../dlpipe_s3.h"
 
 #include "s3_transport.h"
@@ -60,7 +67,359 @@ static void conn__nobody_listens__refused_with_address(void) {
     dlpi_s3_conn_close(&c);
 }
 
+/* ---- names ---- */
+
+static pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t fake_change = PTHREAD_COND_INITIALIZER;
+static int fake_calls, fake_error, fake_addresses, fake_hang, fake_over;
+static sigset_t fake_signals; /* blocked in the thread that asks */
+
+static int fake_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                            struct addrinfo **list) {
+    struct addrinfo *a = NULL;
+    int error, n;
+    (void)host;
+    (void)hints;
+    pthread_mutex_lock(&fake_lock);
+    fake_calls++;
+    pthread_sigmask(SIG_SETMASK, NULL, &fake_signals);
+    pthread_cond_broadcast(&fake_change);
+    while (fake_hang) pthread_cond_wait(&fake_change, &fake_lock);
+    fake_over++;
+    pthread_cond_broadcast(&fake_change);
+    error = fake_error;
+    n = fake_addresses;
+    pthread_mutex_unlock(&fake_lock);
+    *list = NULL;
+    for (int i = n; i > 0 && !error; i--) {
+        struct sockaddr_in *in;
+        a = calloc(1, sizeof *a + sizeof *in);
+        in = (struct sockaddr_in *)(void *)(a + 1);
+        in->sin_family = AF_INET;
+        in->sin_addr.s_addr = htonl(0x7f000000u + (uint32_t)i);
+        in->sin_port = htons((uint16_t)atoi(service));
+        a->ai_family = AF_INET;
+        a->ai_addr = (struct sockaddr *)in;
+        a->ai_addrlen = sizeof *in;
+        a->ai_next = *list;
+        *list = a;
+    }
+    return error;
+}
+
+static void fake_freeaddrinfo(struct addrinfo *list) {
+    while (list) {
+        struct addrinfo *next = list->ai_next;
+        free(list);
+        list = next;
+    }
+}
+
+static void fake_set(int error, int addresses, int hang) {
+    pthread_mutex_lock(&fake_lock);
+    fake_error = error;
+    fake_addresses = addresses;
+    fake_hang = hang;
+    pthread_cond_broadcast(&fake_change);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+static int fake_count(const int *what) {
+    int n;
+    pthread_mutex_lock(&fake_lock);
+    n = *what;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
+static void fake_wait(const int *what, int n) {
+    pthread_mutex_lock(&fake_lock);
+    while (*what < n) pthread_cond_wait(&fake_change, &fake_lock);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+typedef struct {
+    dlpi_s3_helper *h;
+    dlpi_s3_address a;
+    int errnum;
+    char why[200];
+} asked;
+
+static int ask(asked *q, const char *host) {
+    return dlpi_s3_helper_address(q->h, host, 9000, &q->a, &q->errnum, q->why, sizeof q->why);
+}
+
+/* Until the bell rings; false: it does not. */
+static bool heard(const asked *q) {
+    struct pollfd p = {.fd = dlpi_s3_helper_fd(q->h), .events = POLLIN};
+    bool rang = poll(&p, 1, 10000) == 1;
+    dlpi_s3_helper_heard(q->h);
+    return rang;
+}
+
+static int ask_on(asked *q, const char *host) {
+    int code;
+    while ((code = ask(q, host)) == 1)
+        if (!heard(q)) return 1;
+    return code;
+}
+
+/* Let time have passed for all names. */
+static void age(const asked *q, uint64_t ns) {
+    pthread_mutex_lock(&q->h->lock);
+    for (dlpi_s3_name *name = q->h->names; name; name = name->next) {
+        name->found_ns -= ns;
+        if (name->failed_ns) name->failed_ns -= ns;
+        for (uint32_t i = 0; i < name->n; i++)
+            name->bad_until_ns[i] -= name->bad_until_ns[i] < ns ? name->bad_until_ns[i] : ns;
+    }
+    pthread_mutex_unlock(&q->h->lock);
+}
+
+static int last_byte(const asked *q) {
+    return (int)(ntohl(q->a.at.v4.sin_addr.s_addr) & 255);
+}
+
+static void names__numbers__no_thread_no_resolver(void) {
+    asked q = {.h = dlpi_s3_helper_new(NULL)};
+    int before = fake_count(&fake_calls);
+    CHECK(ask(&q, "127.0.0.3") == 0 && last_byte(&q) == 3 && q.a.at.v4.sin_port == htons(9000));
+    CHECK(ask(&q, "::1") == 0 && q.a.at.v6.sin6_family == AF_INET6 && q.a.n == sizeof q.a.at.v6);
+    CHECK(!q.h->started && fake_count(&fake_calls) == before);
+    dlpi_s3_helper_free(q.h);
+}
+
+/* Whether this address comes up among the next six. */
+static bool gives(asked *q, const dlpi_s3_address *a) {
+    bool seen = false;
+    for (int i = 0; i < 6; i++) {
+        CHECK(ask(q, "bucket.example") == 0);
+        seen = seen || dlpi_s3_address_same(&q->a, a);
+    }
+    return seen;
+}
+
+static void names__three_addresses__in_turn_bad_ones_last(void) {
+    asked q = {.h = dlpi_s3_helper_new(NULL)};
+    int first;
+    dlpi_s3_address bad;
+    fake_set(0, 3, 0);
+    CHECK(ask(&q, "bucket.example") == 1);
+    CHECK(ask_on(&q, "bucket.example") == 0);
+    CHECK(sigismember(&fake_signals, SIGINT) == 1 && sigismember(&fake_signals, SIGCHLD) == 1);
+    first = last_byte(&q);
+    for (int i = 1; i < 7; i++) {
+        CHECK(ask(&q, "bucket.example") == 0);
+        CHECK(last_byte(&q) == (first - 1 + i) % 3 + 1);
+    }
+    bad = q.a;
+    CHECK(dlpi_s3_helper_tried(q.h, "bucket.example", &bad, false));
+    CHECK(!gives(&q, &bad));
+    for (int i = 1; i <= 3; i++) { /* all bad: the one that has been for longest */
+        q.a.at.v4.sin_addr.s_addr = htonl(0x7f000000u + (uint32_t)i);
+        if (!dlpi_s3_address_same(&q.a, &bad))
+            (void)dlpi_s3_helper_tried(q.h, "bucket.example", &q.a, false);
+    }
+    CHECK(ask(&q, "bucket.example") == 0 && dlpi_s3_address_same(&q.a, &bad));
+    CHECK(dlpi_s3_helper_tried(q.h, "bucket.example", &bad, true));
+    CHECK(!dlpi_s3_helper_tried(q.h, "bucket.example", &bad, false));
+    age(&q, DLPI_S3_ADDRESS_BAD_NS);
+    CHECK(dlpi_s3_helper_tried(q.h, "bucket.example", &bad, false)); /* its second time: longer */
+    age(&q, 2 * DLPI_S3_ADDRESS_BAD_NS - 2 * DLPI_S3_SECOND);
+    CHECK(!gives(&q, &bad));
+    age(&q, 2 * DLPI_S3_SECOND);
+    CHECK(gives(&q, &bad));
+    dlpi_s3_helper_free(q.h);
+}
+
+static void names__resolver_hangs__nobody_waits(void) {
+    asked q = {.h = dlpi_s3_helper_new(NULL)};
+    uint64_t began = dlpi_s3_now_ns();
+    int calls = fake_count(&fake_calls), over;
+    fake_set(0, 1, 1);
+    CHECK(ask(&q, "slow.example") == 1);
+    fake_wait(&fake_calls, calls + 1);
+    for (int i = 0; i < 100; i++) CHECK(ask(&q, "slow.example") == 1);
+    CHECK(ask(&q, "127.0.0.1") == 0);
+    over = fake_count(&fake_over);
+    dlpi_s3_helper_free(q.h); /* the thread is still in there */
+    CHECK(dlpi_s3_now_ns() - began < 2 * DLPI_S3_SECOND);
+    CHECK(fake_count(&fake_calls) == calls + 1);
+    fake_set(0, 1, 0);
+    fake_wait(&fake_over, over + 1);
+}
+
+static void names__cached__old_ones_serve_while_asked_anew(void) {
+    asked q = {.h = dlpi_s3_helper_new(NULL)};
+    int calls, first;
+    fake_set(0, 1, 0);
+    CHECK(ask_on(&q, "a.example") == 0 && last_byte(&q) == 1);
+    calls = fake_count(&fake_calls);
+    age(&q, DLPI_S3_NAME_FRESH_NS - 10 * DLPI_S3_SECOND);
+    CHECK(ask(&q, "a.example") == 0 && fake_count(&fake_calls) == calls);
+    fake_set(0, 2, 1);
+    age(&q, 10 * DLPI_S3_SECOND);
+    CHECK(ask(&q, "a.example") == 0 && last_byte(&q) == 1);
+    fake_wait(&fake_calls, calls + 1);
+    CHECK(ask(&q, "a.example") == 0 && last_byte(&q) == 1); /* while it is asked for */
+    fake_set(0, 2, 0);
+    CHECK(heard(&q));
+    CHECK(ask(&q, "a.example") == 0);
+    first = last_byte(&q);
+    CHECK(ask(&q, "a.example") == 0 && last_byte(&q) != first);
+    fake_set(EAI_AGAIN, 0, 0); /* a resolver that is out of order does no harm, for a time */
+    age(&q, DLPI_S3_NAME_FRESH_NS);
+    CHECK(ask(&q, "a.example") == 0);
+    CHECK(heard(&q));
+    CHECK(ask(&q, "a.example") == 0);
+    age(&q, DLPI_S3_NAME_OLD_NS);
+    CHECK(ask_on(&q, "a.example") == DLP_ERR_REMOTE && q.errnum == EAGAIN);
+    dlpi_s3_helper_free(q.h);
+}
+
+static void names__not_found__told_with_the_name(void) {
+    asked q = {.h = dlpi_s3_helper_new(NULL)};
+    int calls;
+    char host[300];
+    fake_set(EAI_NONAME, 0, 0);
+    CHECK(ask_on(&q, "none.example") == DLP_ERR_REMOTE && q.errnum == ENXIO);
+    CHECK(strstr(q.why, "none.example") != NULL);
+    calls = fake_count(&fake_calls);
+    CHECK(ask(&q, "none.example") == DLP_ERR_REMOTE); /* remembered, for a while */
+    CHECK(fake_count(&fake_calls) == calls);
+    fake_set(EAI_AGAIN, 0, 0);
+    age(&q, DLPI_S3_NAME_AGAIN_NS);
+    CHECK(ask_on(&q, "none.example") == DLP_ERR_REMOTE && q.errnum == EAGAIN);
+    CHECK(fake_count(&fake_calls) == calls + 1);
+    memset(host, 'x', sizeof host - 1);
+    host[sizeof host - 1] = '\0';
+    CHECK(ask(&q, host) == DLP_ERR_ARG && q.why[0]);
+    dlpi_s3_helper_free(q.h);
+}
+
+static void names__many__the_long_unused_make_room(void) {
+    asked q = {.h = dlpi_s3_helper_new(NULL)};
+    char host[32];
+    int calls;
+    fake_set(0, 1, 0);
+    for (int i = 0; i < 3 * DLPI_S3_NAMES_MAX; i++) {
+        snprintf(host, sizeof host, "bucket%d.example", i);
+        CHECK(ask_on(&q, host) == 0);
+    }
+    CHECK(q.h->n_names == DLPI_S3_NAMES_MAX);
+    calls = fake_count(&fake_calls);
+    CHECK(ask(&q, host) == 0 && fake_count(&fake_calls) == calls);
+    CHECK(ask(&q, "bucket0.example") == 1);
+    CHECK(ask_on(&q, "bucket0.example") == 0);
+    dlpi_s3_helper_free(q.h);
+}
+
+/* ---- credentials, as a job ---- */
+
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    int holders, runs, hang, code;
+    uint64_t seen;
+} fake_client;
+
+static int fake_refresh(void *user, uint64_t seen, bool force, dlp_s3_error *err) {
+    fake_client *f = user;
+    int code;
+    pthread_mutex_lock(&f->lock);
+    f->runs++;
+    f->seen = seen + force;
+    pthread_cond_broadcast(&f->change);
+    while (f->hang) pthread_cond_wait(&f->change, &f->lock);
+    code = f->code;
+    pthread_mutex_unlock(&f->lock);
+    return code ? dlpi_s3_set_error(err, code, 0, "no credentials") : 0;
+}
+
+static void fake_hold(void *user, int n) {
+    fake_client *f = user;
+    pthread_mutex_lock(&f->lock);
+    f->holders += n;
+    pthread_cond_broadcast(&f->change);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void fake_keep(void *user) {
+    fake_hold(user, 1);
+}
+
+static void fake_drop(void *user) {
+    fake_hold(user, -1);
+}
+
+static void refresh__asked__ends_with_bell_and_code(void) {
+    fake_client f = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, 0};
+    dlpi_s3_owner owner = {&f, fake_refresh, fake_keep, fake_drop};
+    asked q = {.h = dlpi_s3_helper_new(&owner)};
+    dlp_s3_error err;
+    CHECK(f.holders == 1);
+    CHECK(dlpi_s3_helper_refreshed(q.h, &err) == 0);
+    CHECK(dlpi_s3_helper_refresh(q.h, 4, true) == 0);
+    CHECK(heard(&q));
+    CHECK(dlpi_s3_helper_refreshed(q.h, &err) == 1 && err.code == 0 && f.seen == 5);
+    f.code = DLP_ERR_REMOTE;
+    CHECK(dlpi_s3_helper_refresh(q.h, 5, false) == 0);
+    CHECK(heard(&q));
+    CHECK(dlpi_s3_helper_refreshed(q.h, &err) == 2 && err.code == DLP_ERR_REMOTE);
+    CHECK(strcmp(err.message, "no credentials") == 0);
+    dlpi_s3_helper_free(q.h);
+    CHECK(f.holders == 0);
+    q.h = dlpi_s3_helper_new(NULL);
+    CHECK(dlpi_s3_helper_refresh(q.h, 0, true) == DLP_ERR_ARG && !q.h->started);
+    dlpi_s3_helper_free(q.h);
+}
+
+static void refresh__hangs_at_close__client_is_held_until_it_ends(void) {
+    fake_client f = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 1, 0, 0};
+    dlpi_s3_owner owner = {&f, fake_refresh, fake_keep, fake_drop};
+    dlpi_s3_helper *h = dlpi_s3_helper_new(&owner);
+    CHECK(dlpi_s3_helper_refresh(h, 1, false) == 0);
+    pthread_mutex_lock(&f.lock);
+    while (f.runs == 0) pthread_cond_wait(&f.change, &f.lock);
+    pthread_mutex_unlock(&f.lock);
+    dlpi_s3_helper_free(h);
+    pthread_mutex_lock(&f.lock);
+    CHECK(f.holders == 1);
+    f.hang = 0;
+    pthread_cond_broadcast(&f.change);
+    while (f.holders != 0) pthread_cond_wait(&f.change, &f.lock);
+    pthread_mutex_unlock(&f.lock);
+}
+
+static void helper__in_child__refuses_names_and_frees(void) {
+    asked q = {.h = dlpi_s3_helper_new(NULL)};
+    int status = 1;
+    pid_t pid;
+    fake_set(0, 1, 0);
+    CHECK(ask_on(&q, "a.example") == 0);
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        int bad = ask(&q, "a.example") != DLP_ERR_FORKED || ask(&q, "127.0.0.1") != 0 ||
+                  dlpi_s3_helper_refresh(q.h, 1, true) == 0;
+        dlpi_s3_helper_free(q.h);
+        _exit(bad);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK(ask_on(&q, "b.example") == 0);
+    dlpi_s3_helper_free(q.h);
+}
+
 int main(void) {
+    names__numbers__no_thread_no_resolver();
+    names__three_addresses__in_turn_bad_ones_last();
+    names__resolver_hangs__nobody_waits();
+    names__cached__old_ones_serve_while_asked_anew();
+    names__not_found__told_with_the_name();
+    names__many__the_long_unused_make_room();
+    refresh__asked__ends_with_bell_and_code();
+    refresh__hangs_at_close__client_is_held_until_it_ends();
+    helper__in_child__refuses_names_and_frees();
     conn__two_families__bytes_both_ways();
     conn__nobody_listens__refused_with_address();
     return done("s3_transport");
