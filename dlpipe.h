@@ -1592,7 +1592,8 @@ typedef struct dlp_fetch_desc {
     const dlp_dataset *dataset; /* copied; required */
     dlp_workers_desc workers;
     int32_t fetcher;            /* DLP_FETCH_*; but for the sequential, num_workers is 1 or more */
-    int32_t in_flight;          /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
+    int32_t in_flight;          /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024.
+                                   (Of THREADS half as many more are claimed, and wait for one) */
     uint32_t batch_pool;        /* with DLP_DISPATCH_BATCHES: items of the batches that a worker has
                                    open at once, counted from the oldest that is not whole (256: 4
                                    batches of 64); 0: as many batches as keep in_flight items under
@@ -5193,7 +5194,7 @@ enum { DLPI_FLIGHT_FREE, DLPI_FLIGHT_WAITS, DLPI_FLIGHT_OUT, DLPI_FLIGHT_PARKED,
 typedef struct dlpi_fetchers {
     pthread_mutex_t lock;
     pthread_cond_t come;   /* something is to do, or all is over */
-    dlpi_flight **todo, **done; /* [in_flight] rings */
+    dlpi_flight **todo, **done; /* [n_all] rings */
     uint64_t n_todo, n_begun, n_done, n_taken;
     int over, waits;       /* the worker sleeps on word */
     uint32_t word;         /* W2 futex */
@@ -8205,17 +8206,32 @@ static bool dlpi_unpark(dlpi_worker *w) {
                        +--- no room <----+
 
    The source is the user's (dlp_async), or threads of the worker's own that run dataset.fetch, with
-   two rings of mail under a lock. All else here is done by the worker's own thread.
-   A row that is out has its place in flying (X2), so that recovery knows which rows may have killed
-   a worker: each of them counts a kill. From then on such a row is out alone, so the next death
-   says whose it was: who is innocent counts one kill at most, who is not dies alone until it is
-   poison. A row that waits is in no source's hands, and is never blamed.
+   two rings of mail under a lock. All else here is done by the worker's own thread. The ring of
+   what is to do has half as many rows again as the threads can run: on cores that are all busy the
+   worker gets its turn milliseconds after a thread wanted more. Such a row is out, but not begun.
+   A row that is out and begun has its place in flying (X2), so that recovery knows which rows may
+   have killed a worker: each of them counts a kill. From then on such a row is out alone, so the
+   next death says whose it was: who is innocent counts one kill at most, who is not dies alone
+   until it is poison. A row that waits is in no source's hands, and is never blamed.
    While something is out and there is room, the worker looks for new batches every ms: it does not
    hear its bell then. With nothing out it sleeps as others do. */
 
 #define DLPI_REAP_MOST 64
 #define DLPI_REAP_ROOM_MS 1  /* while more could be claimed, if there were more */
 #define DLPI_REAP_FULL_MS 50
+
+/* Rows that may be out at once. */
+static uint32_t dlpi_flights_most(const dlpi_stage *st) {
+    uint32_t n = (uint32_t)st->in_flight;
+    return st->fetcher == DLP_FETCH_THREADS ? n + (n + 1) / 2 : n;
+}
+
+/* A callback is about to have the row. */
+static void dlpi_flight_begin(dlpi_flights *fl, dlpi_flight *f) {
+    DLPI_STORE_RLX(&f->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_flights_show */
+    DLPI_STORE_RLX(&fl->flying[f - fl->all],
+                   (uint64_t)f->slot << 32 | (f->row + 1u)); /* X2 to recovery */
+}
 
 static void dlpi_flight_put(dlpi_flights *fl, dlpi_flight *f, uint32_t list) {
     dlpi_flight_list *l = &fl->list[list];
@@ -8252,8 +8268,9 @@ static void dlpi_running_forget(dlpi_worker *w) {
 /* What observers and the supervisor see: the item that is out longest. */
 static void dlpi_flights_show(dlpi_worker *w) {
     const dlpi_flight *f = w->flights->list[DLPI_FLIGHT_OUT].first;
+    uint64_t since = f == NULL ? 0 : DLPI_LOAD_RLX(&f->since_ns); /* of dlpi_flight_begin */
     dlpi_wblock *wb = w->wb;
-    if (f == NULL) {
+    if (since == 0) {
         DLPI_STORE_RLX(&wb->running, UINT64_C(0)); /* X2 */
         DLPI_STORE_RLX(&wb->current, UINT64_MAX);  /* for observers, here and below */
         return;
@@ -8261,7 +8278,7 @@ static void dlpi_flights_show(dlpi_worker *w) {
     DLPI_STORE_RLX(&wb->current_epoch, f->item.epoch);
     DLPI_STORE_RLX(&wb->current_position, f->item.position);
     DLPI_STORE_RLX(&wb->current, f->item.index);
-    DLPI_STORE_RLX(&wb->since_ns, f->since_ns);
+    DLPI_STORE_RLX(&wb->since_ns, since);
     DLPI_STORE_RLX(&wb->running, (uint64_t)f->slot << 32 | (f->row + 1u)); /* X2 to recovery */
 }
 
@@ -8358,7 +8375,6 @@ static bool dlpi_flight_send(dlpi_worker *w) {
     dlpi_unit t = dlpi_flight_unit(f);
     uint32_t rec = dlpi_slot_rec(p, f->slot)[f->row];
     bool alone = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
-    uint64_t *flying = &fl->flying[f - fl->all];
     int rc;
     if (fl->n_out > 0 && (alone || fl->alone)) return false;
     if (dlpi_rec_state(rec) == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, f->row);
@@ -8384,8 +8400,8 @@ static bool dlpi_flight_send(dlpi_worker *w) {
         dlpi_flight_over(w, f, rc);
         return true;
     }
-    f->since_ns = dlpi_now_ns();
-    DLPI_STORE_RLX(flying, (uint64_t)f->slot << 32 | (f->row + 1u)); /* X2 to recovery */
+    DLPI_STORE_RLX(&f->since_ns, UINT64_C(0)); /* its thread begins it */
+    if (w->st->fetcher == DLP_FETCH_ASYNC) dlpi_flight_begin(fl, f);
     dlpi_flight_move(fl, f, DLPI_FLIGHT_OUT);
     if (fl->n_out == 0) dlpi_flights_show(w);
     rc = dlpi_flight_submit(w, f);
@@ -8395,7 +8411,7 @@ static bool dlpi_flight_send(dlpi_worker *w) {
         fl->alone = alone;
         return true;
     }
-    DLPI_STORE_RLX(flying, UINT64_C(0)); /* X2 */
+    DLPI_STORE_RLX(&fl->flying[f - fl->all], UINT64_C(0)); /* X2 */
     if (rc == DLP_FULL) dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
     else dlpi_flight_over(w, f, rc);
     dlpi_flights_show(w);
@@ -8442,7 +8458,7 @@ static void dlpi_flights_oldest(dlpi_worker *w) {
 static bool dlpi_flights_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_flights *fl = w->flights;
     if (fl->broken || dlpi_retired(w) || fl->list[DLPI_FLIGHT_FREE].first == NULL ||
-        fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->n_out >= (uint32_t)w->st->in_flight ||
+        fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->n_out >= dlpi_flights_most(w->st) ||
         (fl->n_out > 0 && fl->alone))
         return false;
     dlpi_flights_bound(w);
@@ -8469,7 +8485,7 @@ static bool dlpi_flights_fill(dlpi_worker *w) {
             if (!dlpi_flights_find(w, &t)) break;
             dlpi_clock_in(w);
             dlpi_flight_take(w, &t);
-        } else if (fl->n_out >= (uint32_t)w->st->in_flight) {
+        } else if (fl->n_out >= dlpi_flights_most(w->st)) {
             break;
         } else {
             dlpi_clock_in(w);
@@ -8505,6 +8521,7 @@ static void *dlpi_thread_fetch(void *arg) {
         if (pool->over) break;
         f = pool->todo[pool->n_begun++ % n];
         pthread_mutex_unlock(&pool->lock);
+        dlpi_flight_begin(w->flights, f);
         f->code = w->st->item(w->st->user, &f->item);
         pthread_mutex_lock(&pool->lock);
         pool->done[pool->n_done++ % n] = f;
@@ -8615,7 +8632,7 @@ static void dlpi_flights_clock(dlpi_worker *w, const dlpi_flight *f, uint64_t no
 /* An item is out no longer: book how long it was. */
 static void dlpi_flight_back(dlpi_worker *w, dlpi_flight *f, uint64_t now) {
     dlpi_flights *fl = w->flights;
-    uint64_t ns = now > f->since_ns ? now - f->since_ns : 0;
+    uint64_t since = DLPI_LOAD_RLX(&f->since_ns), ns = now > since ? now - since : 0;
     uint32_t *bucket = &w->wb->hist[dlpi_hist_bucket(ns)];
     DLPI_STORE_RLX(&fl->flying[f - fl->all], UINT64_C(0)); /* X2 */
     fl->n_out--;
@@ -8636,7 +8653,10 @@ static int dlpi_flights_take(dlpi_worker *w, dlpi_flight **back, int *code, int 
         n = dlpi_fetchers_reap(w, done, code, DLPI_REAP_MOST, timeout_ms);
     else n = st->async.reap(st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
     if (n < 0 || n > DLPI_REAP_MOST) return dlpi_flights_broken(w, "returned", n), -1;
-    if (n == 0) return 0;
+    if (n == 0) {
+        if (st->fetcher == DLP_FETCH_THREADS) dlpi_flights_show(w); /* may have begun since */
+        return 0;
+    }
     now = dlpi_now_ns();
     for (int i = 0; i < n; i++) {
         back[i] = dlpi_flight_of(w->flights, done[i]);
@@ -8651,7 +8671,7 @@ static int dlpi_flights_take(dlpi_worker *w, dlpi_flight **back, int *code, int 
 
 static int dlpi_flights_patience(const dlpi_worker *w) {
     const dlpi_flights *fl = w->flights;
-    bool full = fl->n_out >= (uint32_t)w->st->in_flight || fl->alone ||
+    bool full = fl->n_out >= dlpi_flights_most(w->st) || fl->alone ||
                 fl->list[DLPI_FLIGHT_WAITS].first != NULL ||
                 fl->list[DLPI_FLIGHT_FREE].first == NULL;
     int ms = full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
@@ -11583,9 +11603,9 @@ static void dlpi_layout_lanes(dlp_pipe *p) {
     p->lanes_bytes = at;
 }
 
-/* Flights of a worker: those in flight, and as many that are parked as others may have. */
+/* Flights of a worker: those that are out, and as many that are parked as others may have. */
 static uint32_t dlpi_flights_each(const dlp_pipe *p) {
-    return p->fetch->in_flight > 0 ? (uint32_t)p->fetch->in_flight + DLPI_PARK : 0;
+    return p->fetch->in_flight > 0 ? dlpi_flights_most(p->fetch) + DLPI_PARK : 0;
 }
 
 /* What a flight takes in this process. */
