@@ -47,13 +47,14 @@ WANTED := $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_FIRST)
 endif
 
 .PHONY: help run test programs examples sanitize sanitized-programs fuzz soak lint bench
-.PHONY: deps deps-bench clean scale
+.PHONY: deps deps-bench clean scale s3-server
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run            train a classifier of Fashion-MNIST through dlpipe'
 	@echo 'make test           compile and run the test suite (needs a C compiler only)'
 	@echo '                    TESTS="queue_spsc compile/*" selects, STRICT=1 forbids skips'
+	@echo 'make s3-server      an S3 server on this machine, until Ctrl-C'
 	@echo 'make examples       compile the example programs into build/examples'
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
 	@echo 'make fuzz           damaged and hostile regions, for FUZZ_SECONDS (600), with sanitizers'
@@ -130,6 +131,12 @@ examples: $(addprefix $(B)/examples/,$(EXAMPLES))
 run: $(B)/examples/fashion_mnist
 	@DATA="$(DATA)" sh examples/get_fashion_mnist.sh $(B)/data
 	@$(B)/examples/fashion_mnist -o $(B) $(RUN_FLAGS) $(B)/data
+
+# S3 on this machine alone (Debian: radosgw ceph-mon ceph-osd ceph-base ceph-common), until Ctrl-C;
+# all of it is in memory. S3_SERVER="tests/servers/radosgw.py --port 9000"
+S3_SERVER ?= tests/servers/radosgw.py --port 9000
+s3-server:
+	@$(S3_SERVER)
 
 # ---- sanitizers ----------------------------------------------------------------------------------
 
@@ -219,10 +226,14 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy cppcheck mus
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
             librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
             pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev \
-            openmpi-bin libopenmpi-dev
+            openmpi-bin libopenmpi-dev openssl \
+            radosgw ceph-mon ceph-osd ceph-base ceph-common \
+            swift-proxy swift-account swift-container swift-object
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   libconcurrentqueue-dev python3-torch pkg-config \
-                  libjpeg62-turbo-dev python3-pil lomiri-wallpapers-20.04
+                  libjpeg62-turbo-dev python3-pil lomiri-wallpapers-20.04 \
+                  radosgw ceph-mon ceph-osd ceph-base ceph-common haproxy \
+                  curl rclone python3-boto3 wrk
 
 deps:
 	@sh tests/deps $(PACKAGES)
