@@ -6,7 +6,7 @@
                     [row...]
    One JSON object per line on standard output and in the file, a table for people at the end on
    standard error; timelines of each row as SVG into the folder of -s. Rows: words that the names of
-   rows begin with, behind "topo_"; without them all. QUICK=1: 3 rounds of short samples. SHORT=1:
+   rows begin with, behind "topo_"; without them all. QUICK=1: short samples. SHORT=1:
    one round of the shortest, a latency of 2 ms, without PyTorch. -p made: small computed pictures.
 
    The work: pictures of 500 x 375 pixels are decoded whole by libjpeg-turbo, their middle of
@@ -659,7 +659,7 @@ static uint32_t look_items(const struct cell *c) {
 }
 
 static uint32_t sample_items(const struct cell *c) {
-    double seconds = quick ? 0.6 : c->source == 0 ? 1.2 : 2;
+    double seconds = quick ? 0.6 : c->source == 0 ? 2 : 4;
     uint32_t fair = WORKERS * BATCH; /* where a worker has whole batches, all have as many */
     uint32_t n = (uint32_t)(ceiling_of(c) * seconds / EPOCHS) / fair * fair;
     n = n < fair ? fair : n;
@@ -1039,7 +1039,7 @@ static void table_run(char **wanted) {
         compete(&table.series, ours ? table.cell[i].name + strlen("topo_") : "torch",
                 ours ? "" : torch.version, ours ? sample_cell : sample_torch, &table.cell[i]);
     }
-    run_rounds(&table.series, "topologies", tiny ? 1 : quick ? 3 : 5);
+    run_rounds(&table.series, "topologies", tiny ? 1 : 3);
     table.decode = rate_of(-1);
 }
 
