@@ -17570,13 +17570,12 @@ static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load
         }
         dlpi_text_add(t,
                       "Parts: part queue empty: the trainer waits for parts %s %% of the time; "
-                      "workers of '%.31s' load one in %s and are %s %% busy.\n",
+                      "workers of '%.31s' load one in %s and are %s %% busy; %s "
+                      "parts.workers.num_workers (%d) and queue_size (%u).\n",
                       dlpi_num_percent((double)s->part_wait_ns / l->ns).s, g->name,
                       dlpi_num_ns(g->p50_ns).s,
                       dlpi_num_percent((double)g->busy_ns /
-                                       (l->ns * (g->workers > 0 ? g->workers : 1))).s);
-        dlpi_text_add(t,
-                      "Change: %s parts.workers.num_workers (%d) and queue_size (%u).\n",
+                                       (l->ns * (g->workers > 0 ? g->workers : 1))).s,
                       g->workers > 0 ? "raise" : "set", g->workers, (unsigned)g->cells);
     }
 }

@@ -408,6 +408,9 @@ static void queue__empty__trainer_waits_and_is_told(void) {
         CHECK(s.part_wait_ns <= s.wait_ns);
         CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
         CHECK(strstr(text, "part queue empty: the trainer waits for parts") != NULL);
+        char *change = strstr(text, "Change: ");
+        CHECK(change == NULL || strstr(change + 1, "Change: ") == NULL); /* one advice */
+        CHECK(strstr(text, "parts.workers.num_workers (") != NULL);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
