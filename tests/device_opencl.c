@@ -378,6 +378,148 @@ static void close__batches_held__with_the_last_release(void) {
     rig_free(&r);
 }
 
+/* ---- chunks: batches are views into a device buffer ---- */
+
+enum { CHUNK_ITEMS = 100, CHUNK_ROWS = 32, CHUNK_BATCH = 12 };
+static const dlp_field chunk_fields[2] = {{"words", DLP_U32, 1, {3}, 0, 0},
+                                          {"bytes", DLP_U8, 1, {5}, 0, 0}};
+
+static int load_chunk(void *user, dlp_chunk *c) {
+    (void)user;
+    for (uint64_t k = 0; k < c->count; k++) {
+        uint64_t row = dlp_chunk_row(c, k);
+        uint32_t words[3] = {(uint32_t)row, (uint32_t)row * 7 + 1, ~(uint32_t)row};
+        memcpy((uint8_t *)c->data[0] + k * sizeof words, words, sizeof words);
+        memset((uint8_t *)c->data[1] + k * 5, (int)(row & 0xFF), 5);
+    }
+    return 0;
+}
+
+static dlp_chunks_desc chunks_desc(const dlp_device *d, int threaded) {
+    dlp_chunks_desc c = {.n_items = CHUNK_ITEMS, .fields = chunk_fields, .n_fields = 2,
+                         .fills_rows = 1, .chunk_rows = CHUNK_ROWS, .batch_size = CHUNK_BATCH,
+                         .shuffle_chunks = 1, .load = load_chunk, .workers = {.num_workers = 2},
+                         .device = d, .transfer_threaded = threaded ? 0 : DLP_NONE, .epochs = 3,
+                         .seed = 5, .pipe = {.max_held = 2}};
+    return c;
+}
+
+/* Are the rows where the view says that they are? */
+static int view_same(void *queue, const dlp_batch *b) {
+    uint32_t words[CHUNK_BATCH][3];
+    uint8_t bytes[CHUNK_BATCH][5];
+    const dlp_tensor *f = b->fields;
+    if (f[0].bytes != b->count * sizeof *words || f[1].bytes != b->count * sizeof *bytes) return 0;
+    if (cl_read(queue, f[0].data, 1, (size_t)f[0].byte_offset, (size_t)f[0].bytes, words, 0, NULL,
+                NULL) != 0 ||
+        cl_read(queue, f[1].data, 1, (size_t)f[1].byte_offset, (size_t)f[1].bytes, bytes, 0, NULL,
+                NULL) != 0)
+        return 0;
+    for (uint32_t i = 0; i < b->count; i++) {
+        uint32_t row = (uint32_t)b->index[i];
+        if (words[i][0] != row || words[i][1] != row * 7 + 1 || words[i][2] != ~row) return 0;
+        if (bytes[i][0] != (row & 0xFF) || memcmp(bytes[i], bytes[i] + 1, 4) != 0) return 0;
+    }
+    return 1;
+}
+
+/* Loaded in turn or kept on the device, by an inline copier or a thread; views are given back by
+   calls, or behind a reader's queue. */
+static void chunks__views__bytes_right(void) {
+    for (int k = 0; k < 8; k++) {
+        dlp_device d;
+        dlp_device_info info = {0};
+        dlp_pipe *p;
+        dlp_batch *b, *have[2] = {NULL, NULL};
+        dlp_error err;
+        uint64_t rows = 0, views = 0;
+        dlp_chunks_desc c = chunks_desc(&d, (k & 2) == 0);
+        void *queue;
+        int rc;
+        watch_reset();
+        CHECK(dlp_device_opencl(&d, NULL, NULL) == DLP_OK);
+        CHECK(dlp_device_describe(&d, &info) == DLP_OK);
+        queue = new_queue(info.context, info.device_id);
+        if (k & 1) c.preload = DLP_PRELOAD_DEVICE;
+        else c.shuffle_rows = 1;
+        rc = dlp_chunks_open(&p, &c, &err);
+        if (rc != DLP_OK) printf("%s\n", err.message);
+        CHECK(rc == DLP_OK);
+        if (rc != DLP_OK) return;
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            CHECK(view_same(queue, b));
+            rows += b->count;
+            views++;
+            if (have[0]) {
+                CHECK(view_same(queue, have[0])); /* still, while another is held */
+                CHECK((k & 4 ? dlp_pipe_release_after(p, have[0], queue, NULL)
+                             : dlp_pipe_release(p, have[0])) == DLP_OK);
+            }
+            have[0] = b;
+        }
+        CHECK(have[0] != NULL && dlp_pipe_release(p, have[0]) == DLP_OK);
+        CHECK(rows == 3 * CHUNK_ITEMS && views == 3 * (3 * 3 + 1));
+        CHECK(watch.writes == (k & 1 ? 4 : 12) * 2); /* chunks x fields; those that stay once */
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_OK && clean());
+        real.queue_release(queue);
+    }
+}
+
+/* A reader of two views of a chunk that does not begin: their buffer is not written to, also when
+   all views have been given back, until it has read. */
+static void chunks__late_reader__its_buffer_waits(int threaded) {
+    dlp_device d, first;
+    dlp_device_info info = {0};
+    dlp_opencl_desc desc = {0};
+    dlp_chunks_desc c = chunks_desc(&d, threaded);
+    dlp_pipe *p;
+    dlp_batch *b;
+    void *queue, *reader, *gate, *kept[2];
+    uint32_t words[CHUNK_BATCH][3];
+    uint64_t index[2][CHUNK_BATCH], n = 0;
+    uint32_t count[2] = {0, 0};
+    int32_t cl;
+    int rc;
+    watch_reset();
+    CHECK(dlp_device_opencl(&first, NULL, NULL) == DLP_OK);
+    CHECK(dlp_device_describe(&first, &info) == DLP_OK);
+    queue = new_queue(info.context, info.device_id);
+    reader = new_queue(info.context, info.device_id);
+    desc.context = info.context;
+    CHECK(dlp_device_opencl(&d, &desc, NULL) == DLP_OK && dlp_device_close(&first) == DLP_OK);
+    gate = cl_user_event(desc.context, &cl);
+    rc = dlp_chunks_open(&p, &c, NULL);
+    CHECK(rc == DLP_OK);
+    if (rc != DLP_OK) return;
+    for (; n < 2; n++) {
+        CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+        kept[n] = real.buffer_create(desc.context, DLPI_CL_READ_WRITE, 512, NULL, &cl);
+        CHECK(cl_copy(reader, b->fields[0].data, kept[n], (size_t)b->fields[0].byte_offset, 0,
+                      (size_t)b->fields[0].bytes, 1, &gate, NULL) == 0);
+        count[n] = b->count;
+        memcpy(index[n], b->index, b->count * sizeof *b->index);
+        CHECK(dlp_pipe_release_after(p, b, reader, NULL) == DLP_OK);
+    }
+    for (; (rc = dlp_pipe_next(p, &b, 150)) == DLP_OK; n++) {
+        CHECK(view_same(queue, b) && dlp_pipe_release(p, b) == DLP_OK);
+        if (n == 20) break;
+    }
+    CHECK(rc == DLP_TIMEOUT && n < 15); /* the other buffers went round, or at least once */
+    CHECK(cl_set_event(gate, 0) == 0);
+    for (; (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK; n++)
+        CHECK(view_same(queue, b) && dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(rc == DLP_END && n == 30 && real.finish(reader) == 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(cl_read(queue, kept[i], 1, 0, count[i] * sizeof *words, words, 0, NULL, NULL) == 0);
+        for (uint32_t k = 0; k < count[i]; k++) CHECK(words[k][1] == index[i][k] * 7 + 1);
+        real.buffer_release(kept[i]);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_OK && clean());
+    real.event_release(gate);
+    real.queue_release(reader);
+    real.queue_release(queue);
+}
+
 /* ---- failures ---- */
 
 /* Everything once. Returns the first code that is none of success. */
@@ -518,6 +660,8 @@ int main(void) {
     for (int k = 0; k < 4; k++) late_reader__its_buffer_waits(k & 1, k >> 1);
     desc__own_queue__used_and_kept();
     close__batches_held__with_the_last_release();
+    chunks__views__bytes_right();
+    for (int k = 0; k < 2; k++) chunks__late_reader__its_buffer_waits(k);
     fault__each_call__told_and_nothing_left();
     driver__incomplete__unsupported_in_words();
     calls__bad_arguments__refused();

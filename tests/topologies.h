@@ -372,6 +372,11 @@ static int open_chunks_kept(const topology *t, work *w, int workers, const dlp_s
     return chunks_go(t, w, workers, resume, DLP_PRELOAD_CPU, 0, p);
 }
 
+static int open_chunks_there(const topology *t, work *w, int workers, const dlp_state *resume,
+                             dlp_pipe **p) {
+    return chunks_go(t, w, workers, resume, DLP_PRELOAD_DEVICE, 1, p);
+}
+
 /* ---- parts: fetch sees that it has the right one ---- */
 
 static int load_part(void *user, dlp_part *part) {
@@ -438,6 +443,7 @@ static const topology topologies[] = {
     {"chunks", open_chunks, OWN_ORDER, 0, 0, 0},
     {"chunks, device", open_chunks_device, OWN_ORDER, 0, 0, 0},
     {"chunks that stay", open_chunks_kept, KEEPS | OWN_ORDER | NO_LOSS, 0, 0, 0},
+    {"chunks on the device", open_chunks_there, KEEPS | OWN_ORDER | NO_LOSS, 0, 0, 0},
 };
 
 #define TOPOLOGIES ((int)(sizeof topologies / sizeof *topologies))
