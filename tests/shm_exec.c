@@ -259,6 +259,28 @@ static void exec__mixed_with_threads__same_bytes(void) {
     expect_all(&r, 10);
 }
 
+/* A running pipe jumps to every place of its two epochs in turn, and back. */
+static void exec__seek__goes_on_there(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_state state;
+    exec_rig(&r, 300, 2, 0);
+    r.repeat.epochs = 2;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (uint64_t per = rig_batches(&r), i = 0; i < 2 * per; i++) {
+        uint64_t at = i % 2 ? i / 2 : 2 * per - 1 - i / 2;
+        CHECK(dlp_pipe_state_at(p, at / per, at % per, &state) == DLP_OK);
+        CHECK(dlp_pipe_seek(p, &state, NULL) == DLP_OK);
+        for (int k = 0; k < 2 && at < 2 * per; k++, at++) {
+            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, at / per, at % per));
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    rig_free(&r);
+}
+
 static void exec__worker_killed__replaced(void) {
     rig r;
     exec_rig(&r, 5000, 2, 0);
@@ -579,6 +601,7 @@ int main(int argc, char **argv) {
     CHECK(pthread_create(&thread, NULL, thread_waits, &over) == 0);
     files = shm_entries("/proc/self/fd");
     all_wirings();
+    exec__seek__goes_on_there();
     exec__worker_killed__replaced();
     exec__worker_init_and_exit__run();
     exec__environment__not_handed_on();
