@@ -23,9 +23,9 @@ SCRIPTS := $(filter-out lint,$(patsubst tests/%.sh,%,$(wildcard tests/*.sh)))
 CASES := $(addprefix compile/,$(shell sh tests/compile/matrix list))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 # The emulator has no worker processes and no devices, and what it idles says nothing; static
-# programs load no devices; musl has no makecontext.
-FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/crash_steps \
-                     aarch64/shm_% aarch64/device_% aarch64/pipe_idle, \
+# programs load no devices; musl has no makecontext; OpenSSL is there for neither.
+FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/crash_steps musl/s3_tls \
+                     aarch64/shm_% aarch64/device_% aarch64/pipe_idle aarch64/s3_tls, \
                      $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS)))
 ALL := $(strip $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_UNITS))
 # Without TESTS, of those only what another libc or processor may change.
@@ -72,6 +72,12 @@ help:
 PROGRAMS := $(addprefix $(B)/tests/,$(filter $(UNITS),$(WANTED)))
 FOREIGN := $(addprefix $(B)/,$(filter musl/% aarch64/%,$(WANTED)))
 RESULTS := $(patsubst compile/%,$(B)/compile/%,$(filter compile/%,$(WANTED)))
+
+# TLS wants OpenSSL; where its headers are not installed, these tests say so.
+TLS_UNITS := s3_tls
+TLS_LIBS = $(if $(shell printf '\43include <openssl/ssl.h>' | $(CC) -E -x c - 2>/dev/null), \
+                -lssl -lcrypto)
+$(addprefix $(B)/tests/,$(TLS_UNITS)): LIBS += $(TLS_LIBS)
 
 # A program that does not compile is a failed test, which shows what the compiler said.
 $(B)/tests/%: tests/%.c $(HEADERS) $(COMMON) Makefile
@@ -169,6 +175,7 @@ $(B)/san/$(1)/%: tests/%.c $$(HEADERS) $$(COMMON) Makefile
 	        $$(SAN_$$(word 2,$(2))) -o $$@ $$< $$(LIBS) >$$@.log 2>&1 || true
 endef
 $(foreach s,$(SANITIZED),$(eval $(call sanitized,$(s),$(subst -, ,$(s)))))
+$(foreach s,$(SANITIZED),$(addprefix $(B)/san/$(s)/,$(TLS_UNITS))): LIBS += $(TLS_LIBS)
 
 sanitized-programs: $(addprefix $(B)/san/,$(SANITIZED_TESTS))
 
@@ -226,7 +233,7 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy cppcheck mus
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
             librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
             pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev \
-            openmpi-bin libopenmpi-dev openssl \
+            openmpi-bin libopenmpi-dev openssl libssl-dev \
             radosgw ceph-mon ceph-osd ceph-base ceph-common \
             swift-proxy swift-account swift-container swift-object
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \

@@ -7,8 +7,8 @@ static int checks, failures;
 
 #define CHECK(x) \
     do { \
-        checks++; \
-        if (!(x) && failures++ < 20) \
+        __atomic_add_fetch(&checks, 1, __ATOMIC_RELAXED); \
+        if (!(x) && __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED) < 20) \
             printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
     } while (0)
 
@@ -39,20 +39,21 @@ static bool wait_for(const dlpi_s3_conn *c, int64_t wants) {
     return rc == 1;
 }
 
-static int step_on(dlpi_s3_conn *c) {
+__attribute__((unused)) static int step_on(dlpi_s3_conn *c) {
     int code;
     while ((code = dlpi_s3_conn_step(c)) != 0 && code != DLP_S3_BROKEN)
         if (!wait_for(c, code)) return DLP_S3_BROKEN;
     return code;
 }
 
-static int64_t read_on(dlpi_s3_conn *c, void *to, size_t n) {
+__attribute__((unused)) static int64_t read_on(dlpi_s3_conn *c, void *to, size_t n) {
     int64_t got;
     while ((got = dlpi_s3_conn_read(c, to, n)) < 0 && got != DLP_S3_BROKEN)
         if (!wait_for(c, got)) return DLP_S3_BROKEN;
     return got;
 }
 
+__attribute__((unused))
 static int64_t write_on(dlpi_s3_conn *c, const void *from, size_t n) {
     int64_t put;
     while ((put = dlpi_s3_conn_write(c, from, n)) < 0 && put != DLP_S3_BROKEN)

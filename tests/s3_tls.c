@@ -1,0 +1,717 @@
+/* TLS by OpenSSL: whom it trusts, what it says of those it does not, and that nothing the other end
+   does can hang, kill or deceive it.
+
+   Client and server run in one thread: the server's end is an SSL over memory, and the rig carries
+   its bytes to the client's socket in pieces of the size that a case wants. */
+#if defined(__has_include)
+#if __has_include(<openssl/ssl.h>)
+#define DLPIPE_S3_OPENSSL
+#endif
+#endif
+#define DLPIPE_IMPLEMENTATION
+#include "../dlpipe_s3.h"
+
+#include "s3_transport.h"
+#ifndef DLPIPE_S3_OPENSSL
+int main(void) {
+    printf("skipped: OpenSSL's headers are not installed\n");
+    return 77;
+}
+#else
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+/* ---- certificates ---- */
+
+typedef struct {
+    EVP_PKEY *key;
+    X509 *cert;
+} identity;
+
+static char dir[64], ca_path[96], junk_path[96];
+static identity ca, other_ca, good, wildcard, wrong_host, expired, future, self_signed, by_ip,
+    stranger;
+
+static EVP_PKEY *make_key(void) {
+    EVP_PKEY *key = NULL;
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_id(EVP_PKEY_EC, NULL);
+    CHECK(EVP_PKEY_keygen_init(ctx) == 1);
+    CHECK(EVP_PKEY_CTX_set_ec_paramgen_curve_nid(ctx, NID_X9_62_prime256v1) == 1);
+    CHECK(EVP_PKEY_keygen(ctx, &key) == 1);
+    EVP_PKEY_CTX_free(ctx);
+    return key;
+}
+
+static void extend(X509 *cert, X509 *issuer, int nid, const char *value) {
+    X509V3_CTX ctx;
+    X509_EXTENSION *e;
+    X509V3_set_ctx(&ctx, issuer, cert, NULL, NULL, 0);
+    e = X509V3_EXT_conf_nid(NULL, &ctx, nid, value);
+    CHECK(e != NULL && X509_add_ext(cert, e, -1) == 1);
+    X509_EXTENSION_free(e);
+}
+
+/* by: NULL: signed by itself; names: as "DNS:a,IP:b", NULL: an authority; days from now. */
+static identity make(const identity *by, const char *common, const char *names, int from, int to) {
+    static long serial = 1;
+    identity id = {make_key(), X509_new()};
+    X509_NAME *subject = X509_get_subject_name(id.cert);
+    X509 *issuer = by ? by->cert : id.cert;
+    X509_set_version(id.cert, 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(id.cert), serial++);
+    X509_gmtime_adj(X509_getm_notBefore(id.cert), from * 86400L);
+    X509_gmtime_adj(X509_getm_notAfter(id.cert), to * 86400L);
+    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, (const unsigned char *)common, -1, -1,
+                               0);
+    X509_set_issuer_name(id.cert, X509_get_subject_name(issuer));
+    X509_set_pubkey(id.cert, id.key);
+    if (names) {
+        extend(id.cert, issuer, NID_subject_alt_name, names);
+    } else {
+        extend(id.cert, issuer, NID_basic_constraints, "critical,CA:TRUE");
+        extend(id.cert, issuer, NID_key_usage, "critical,keyCertSign");
+    }
+    CHECK(X509_sign(id.cert, by ? by->key : id.key, EVP_sha256()) > 0);
+    return id;
+}
+
+static void forget(identity *id) {
+    EVP_PKEY_free(id->key);
+    X509_free(id->cert);
+}
+
+static void make_all(void) {
+    FILE *f;
+    snprintf(dir, sizeof dir, "/tmp/dlpipe-tls-XXXXXX");
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(ca_path, sizeof ca_path, "%s/ca.pem", dir);
+    snprintf(junk_path, sizeof junk_path, "%s/junk.pem", dir);
+    ca = make(NULL, "own authority", NULL, -1, 30);
+    other_ca = make(NULL, "other authority", NULL, -1, 30);
+    good = make(&ca, "x", "DNS:s3.example,DNS:localhost", -1, 30);
+    wildcard = make(&ca, "x", "DNS:*.s3.example", -1, 30);
+    wrong_host = make(&ca, "s3.example", "DNS:elsewhere.example", -1, 30);
+    expired = make(&ca, "x", "DNS:s3.example", -30, -1);
+    future = make(&ca, "x", "DNS:s3.example", 1, 30);
+    self_signed = make(NULL, "x", "DNS:s3.example", -1, 30);
+    by_ip = make(&ca, "x", "IP:127.0.0.1,IP:::1", -1, 30);
+    stranger = make(&other_ca, "x", "DNS:s3.example", -1, 30);
+    f = fopen(ca_path, "w");
+    CHECK(f && PEM_write_X509(f, ca.cert) == 1 && fclose(f) == 0);
+    f = fopen(junk_path, "w");
+    CHECK(f && fputs("no certificate\n", f) >= 0 && fclose(f) == 0);
+}
+
+static void forget_all(void) {
+    identity *all[] = {&ca,     &other_ca, &good,        &wildcard, &wrong_host,
+                       &expired, &future,  &self_signed, &by_ip,    &stranger};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) forget(all[i]);
+    unlink(ca_path);
+    unlink(junk_path);
+    rmdir(dir);
+}
+
+/* ---- both ends ---- */
+
+typedef struct {
+    SSL_CTX *ctx;
+    SSL *ssl;
+    BIO *in, *out;
+    int fd, code, shaken;    /* code: of the client's last step */
+    uint64_t carried;        /* bytes to the client */
+    char asked[256];         /* for which name (SNI) */
+    dlpi_s3_conn c;
+} rig;
+
+static int saw_name(SSL *ssl, int *alert, void *user) {
+    const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    (void)alert;
+    if (name) dlpi_s3_copy(((rig *)user)->asked, sizeof((rig *)user)->asked, name);
+    return SSL_TLSEXT_ERR_OK;
+}
+
+static SSL_CTX *serve_as(const identity *id, int version) {
+    SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+    CHECK(SSL_CTX_use_certificate(ctx, id->cert) == 1);
+    CHECK(SSL_CTX_use_PrivateKey(ctx, id->key) == 1);
+    if (version == TLS1_1_VERSION) SSL_CTX_set_cipher_list(ctx, "ALL:@SECLEVEL=0");
+    if (version) SSL_CTX_set_min_proto_version(ctx, version);
+    if (version) SSL_CTX_set_max_proto_version(ctx, version);
+    return ctx;
+}
+
+/* Connect the client; the server has accepted, and not yet read. */
+static void rig_begin(rig *r, SSL_CTX *ctx, const dlp_s3_transport *t, const char *host) {
+    dlpi_s3_address a;
+    int listener = listen_on(AF_INET, &a);
+    memset(r, 0, sizeof *r);
+    r->ctx = ctx;
+    CHECK(dlpi_s3_conn_open(&r->c, &a, t, host) == 0);
+    r->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    CHECK(r->fd >= 0);
+    close(listener);
+    SSL_CTX_set_tlsext_servername_callback(ctx, saw_name);
+    SSL_CTX_set_tlsext_servername_arg(ctx, r);
+    r->ssl = SSL_new(ctx);
+    r->in = BIO_new(BIO_s_mem());
+    r->out = BIO_new(BIO_s_mem());
+    SSL_set_bio(r->ssl, r->in, r->out);
+    SSL_set_accept_state(r->ssl);
+    r->code = DLP_S3_WANT_WRITE;
+}
+
+/* Let the server take what has come. Returns whether anything had. */
+static bool rig_serve(rig *r) {
+    char bytes[16384];
+    bool any = false;
+    ssize_t n;
+    while (r->fd >= 0 && (n = recv(r->fd, bytes, sizeof bytes, 0)) > 0) {
+        CHECK(BIO_write(r->in, bytes, (int)n) == n);
+        any = true;
+    }
+    if (!r->shaken) r->shaken = SSL_do_handshake(r->ssl) == 1;
+    ERR_clear_error();
+    return any;
+}
+
+/* Carry at most n bytes to the client, and see them arrive. Returns how many: 0: there are none, or
+   its socket is full. */
+static size_t rig_carry(rig *r, size_t n) {
+    char *bytes;
+    size_t there = (size_t)BIO_get_mem_data(r->out, &bytes);
+    char unused[16384];
+    ssize_t put;
+    if (n > there) n = there;
+    if (n > sizeof unused) n = sizeof unused;
+    if (n == 0) return 0;
+    put = send(r->fd, bytes, n, MSG_NOSIGNAL);
+    if (put <= 0) return 0;
+    CHECK(BIO_read(r->out, unused, (int)put) == put);
+    r->carried += (uint64_t)put;
+    CHECK(wait_for(&r->c, DLP_S3_WANT_READ));
+    return (size_t)put;
+}
+
+/* Shake hands, in pieces of n bytes, until both are done, or one is broken, or so many bytes were
+   carried. */
+static int rig_shake(rig *r, size_t piece, uint64_t most) {
+    while (r->carried < most) {
+        struct pollfd p[2] = {{.fd = r->c.fd, .events = POLLIN}, {.fd = r->fd, .events = POLLIN}};
+        uint64_t left = most - r->carried;
+        bool moved;
+        if (r->code != 0) r->code = dlpi_s3_conn_step(&r->c);
+        if (r->code == DLP_S3_BROKEN) break;
+        moved = rig_serve(r);
+        moved = rig_carry(r, left < piece ? (size_t)left : piece) > 0 || moved;
+        if (moved) continue;
+        if ((r->code == 0 && r->shaken) || poll(p, 2, 2000) <= 0) break;
+    }
+    return r->code;
+}
+
+static int rig_connect(rig *r, SSL_CTX *ctx, const dlp_s3_transport *t, const char *host) {
+    rig_begin(r, ctx, t, host);
+    return rig_shake(r, 16384, UINT64_MAX);
+}
+
+static void rig_end(rig *r) {
+    dlpi_s3_conn_close(&r->c);
+    SSL_free(r->ssl);
+    if (r->fd >= 0) close(r->fd);
+}
+
+/* A few bytes to the server and back. */
+static void rig_echo(rig *r) {
+    char bytes[64];
+    int n;
+    CHECK(dlpi_s3_conn_read(&r->c, bytes, sizeof bytes) == DLP_S3_WANT_READ);
+    CHECK(dlpi_s3_conn_write(&r->c, "are you there", 13) == 13);
+    rig_serve(r);
+    n = SSL_read(r->ssl, bytes, sizeof bytes);
+    CHECK(n == 13 && memcmp(bytes, "are you there", 13) == 0);
+    CHECK(SSL_write(r->ssl, bytes, 13) == 13);
+    while (rig_carry(r, 16384)) continue;
+    memset(bytes, 0, sizeof bytes);
+    CHECK(dlpi_s3_conn_read(&r->c, bytes, sizeof bytes) == 13);
+    CHECK(memcmp(bytes, "are you there", 13) == 0);
+}
+
+static dlp_s3_transport trusting(void) {
+    dlp_s3_transport t;
+    dlp_s3_error err;
+    CHECK(dlpi_s3_tls_new(&t, ca_path, &err) == 0);
+    return t;
+}
+
+/* ---- whom it trusts ---- */
+
+static void tls__trusted__accepted_and_named(void) {
+    const struct {
+        const identity *as;
+        const char *host, *asked;
+        int version;
+    } cases[] = {
+        {&good, "s3.example", "s3.example", 0},
+        {&good, "s3.example", "s3.example", TLS1_2_VERSION},
+        {&good, "localhost", "localhost", TLS1_3_VERSION},
+        {&wildcard, "bucket.s3.example", "bucket.s3.example", 0},
+        {&by_ip, "127.0.0.1", "", 0}, /* numbers are not asked for, but verified */
+        {&by_ip, "::1", "", 0},
+    };
+    dlp_s3_transport t = trusting();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        SSL_CTX *ctx = serve_as(cases[i].as, cases[i].version);
+        rig r;
+        CHECK(rig_connect(&r, ctx, &t, cases[i].host) == 0);
+        CHECK(strcmp(r.asked, cases[i].asked) == 0);
+        CHECK(r.c.why[0] == '\0');
+        rig_echo(&r);
+        rig_end(&r);
+        SSL_CTX_free(ctx);
+    }
+    dlpi_s3_tls_free(&t);
+}
+
+static void tls__not_trusted__refused_with_host_and_reason(void) {
+    const struct {
+        const identity *as;
+        const char *host, *words;
+        int errnum, version;
+    } cases[] = {
+        {&wrong_host, "s3.example", "ostname mismatch", EKEYREJECTED, 0},
+        {&wrong_host, "s3.example", "ostname mismatch", EKEYREJECTED, TLS1_2_VERSION},
+        {&wildcard, "a.b.s3.example", "ostname mismatch", EKEYREJECTED, 0},
+        {&wildcard, "s3.example", "ostname mismatch", EKEYREJECTED, 0},
+        {&good, "127.0.0.1", "IP address mismatch", EKEYREJECTED, 0},
+        {&by_ip, "127.0.0.2", "IP address mismatch", EKEYREJECTED, 0},
+        {&expired, "s3.example", "has expired", EKEYREJECTED, 0},
+        {&future, "s3.example", "not yet valid", EKEYREJECTED, 0},
+        {&self_signed, "s3.example", "signed certificate", EKEYREJECTED, 0},
+        {&stranger, "s3.example", "local issuer", EKEYREJECTED, 0},
+        {&good, "s3.example", "protocol", EPROTO, TLS1_1_VERSION},
+    };
+    dlp_s3_transport t = trusting();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        SSL_CTX *ctx = serve_as(cases[i].as, cases[i].version);
+        rig r;
+        CHECK(rig_connect(&r, ctx, &t, cases[i].host) == DLP_S3_BROKEN);
+        CHECK(r.c.errnum == cases[i].errnum);
+        CHECK(strstr(r.c.why, cases[i].host) != NULL);
+        CHECK(strstr(r.c.why, cases[i].words) != NULL);
+        if (!strstr(r.c.why, cases[i].words)) printf("case %d: %s\n", (int)i, r.c.why);
+        CHECK(ERR_peek_error() == 0);
+        rig_end(&r);
+        SSL_CTX_free(ctx);
+    }
+    dlpi_s3_tls_free(&t);
+}
+
+static void tls__no_host_to_verify__refused(void) {
+    const char *hosts[] = {"", NULL};
+    dlp_s3_transport t = trusting();
+    for (int i = 0; i < 2; i++) {
+        SSL_CTX *ctx = serve_as(&good, 0);
+        rig r;
+        CHECK(rig_connect(&r, ctx, &t, hosts[i]) == DLP_S3_BROKEN);
+        CHECK(r.c.errnum == EKEYREJECTED && r.c.why[0]);
+        rig_end(&r);
+        SSL_CTX_free(ctx);
+    }
+    dlpi_s3_tls_free(&t);
+}
+
+static void tls__ca_file__wrong_ones_are_named(void) {
+    dlp_s3_transport t;
+    dlp_s3_error err;
+    SSL_CTX *ctx = serve_as(&good, 0);
+    char path[128];
+    rig r;
+    snprintf(path, sizeof path, "%s/none.pem", dir);
+    CHECK(dlpi_s3_tls_new(&t, path, &err) == DLP_ERR_ARG);
+    CHECK(strstr(err.message, "ca_file") && strstr(err.message, "none.pem"));
+    CHECK(dlpi_s3_tls_new(&t, junk_path, &err) == 0); /* read when it is needed */
+    CHECK(rig_connect(&r, ctx, &t, "s3.example") == DLP_S3_BROKEN);
+    CHECK(r.c.errnum == EKEYREJECTED && strstr(r.c.why, junk_path));
+    CHECK(ERR_peek_error() == 0);
+    rig_end(&r);
+    dlpi_s3_tls_free(&t);
+
+    CHECK(dlpi_s3_tls_new(&t, NULL, &err) == 0); /* the system's: it does not know ours */
+    CHECK(rig_connect(&r, ctx, &t, "s3.example") == DLP_S3_BROKEN);
+    CHECK(r.c.errnum == EKEYREJECTED);
+    rig_end(&r);
+    dlpi_s3_tls_free(&t);
+
+    setenv("AWS_CA_BUNDLE", ca_path, 1);
+    CHECK(dlpi_s3_tls_new(&t, NULL, &err) == 0);
+    unsetenv("AWS_CA_BUNDLE");
+    CHECK(rig_connect(&r, ctx, &t, "s3.example") == 0);
+    rig_end(&r);
+    dlpi_s3_tls_free(&t);
+    SSL_CTX_free(ctx);
+}
+
+/* ---- bytes ---- */
+
+static void tls__single_bytes__same_bytes(void) {
+    const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+    dlp_s3_transport t = trusting();
+    for (int v = 0; v < 2; v++) {
+        SSL_CTX *ctx = serve_as(&good, versions[v]);
+        char got[64];
+        size_t n = 0;
+        rig r;
+        rig_begin(&r, ctx, &t, "s3.example");
+        CHECK(rig_shake(&r, 1, UINT64_MAX) == 0);
+        CHECK(SSL_write(r.ssl, "one at a time", 13) == 13);
+        while (rig_carry(&r, 1)) {
+            int64_t code = dlpi_s3_conn_read(&r.c, got + n, sizeof got - n);
+            CHECK(code > 0 || code == DLP_S3_WANT_READ);
+            if (code > 0) n += (size_t)code;
+        }
+        CHECK(n == 13 && memcmp(got, "one at a time", 13) == 0);
+        rig_end(&r);
+        SSL_CTX_free(ctx);
+    }
+    dlpi_s3_tls_free(&t);
+}
+
+static char *pattern(size_t n) {
+    char *bytes = malloc(n);
+    for (size_t i = 0; i < n; i++) bytes[i] = (char)(i * 2654435761u >> 13);
+    return bytes;
+}
+
+static void tls__long_body__read_in_odd_pieces(void) {
+    enum { N = 300000 };
+    dlp_s3_transport t = trusting();
+    SSL_CTX *ctx = serve_as(&good, 0);
+    char *sent = pattern(N), *got = calloc(1, N);
+    size_t n = 0, piece = 1;
+    bool pended = false;
+    rig r;
+    CHECK(rig_connect(&r, ctx, &t, "s3.example") == 0);
+    CHECK(SSL_write(r.ssl, sent, N) == N);
+    while (n < N) {
+        int64_t code = dlpi_s3_conn_read(&r.c, got + n, piece < N - n ? piece : N - n);
+        bool lost = code == DLP_S3_WANT_READ && !rig_carry(&r, 9999);
+        CHECK(!lost);
+        if (lost) break;
+        CHECK(code > 0 || code == DLP_S3_WANT_READ);
+        pended = pended || dlpi_s3_conn_pending(&r.c);
+        if (code > 0) n += (size_t)code;
+        piece = piece * 5 % 70001 + 1;
+    }
+    CHECK(n == N && memcmp(sent, got, N) == 0);
+    CHECK(pended && !dlpi_s3_conn_pending(&r.c));
+    free(sent);
+    free(got);
+    rig_end(&r);
+    SSL_CTX_free(ctx);
+    dlpi_s3_tls_free(&t);
+}
+
+static void tls__slow_taker__writes_in_parts(void) {
+    enum { N = 3000000 };
+    dlp_s3_transport t = trusting();
+    SSL_CTX *ctx = serve_as(&good, 0);
+    char *sent = pattern(N), *got = calloc(1, N), *moved = malloc(N);
+    size_t put = 0, n = 0;
+    int wants = 0, size = 8192;
+    rig r;
+    CHECK(rig_connect(&r, ctx, &t, "s3.example") == 0);
+    setsockopt(r.c.fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    while (n < N) {
+        int took = 0;
+        int64_t code = DLP_S3_WANT_WRITE;
+        if (put < N) {
+            size_t some = N - put < 100000 ? N - put : 100000;
+            memcpy(moved + wants % 64, sent + put, some);
+            code = dlpi_s3_conn_write(&r.c, moved + wants % 64, some);
+        }
+        CHECK(code > 0 || code == DLP_S3_WANT_WRITE);
+        if (code > 0) put += (size_t)code;
+        wants += code == DLP_S3_WANT_WRITE;
+        rig_serve(&r);
+        while (n < N && (took = SSL_read(r.ssl, got + n, (int)(N - n))) > 0) n += (size_t)took;
+        if (wants > 100000) break;
+    }
+    CHECK(wants > 0 && put == N && n == N && memcmp(sent, got, N) == 0);
+    free(sent);
+    free(got);
+    free(moved);
+    rig_end(&r);
+    SSL_CTX_free(ctx);
+    dlpi_s3_tls_free(&t);
+}
+
+/* A write that must first hear from the other side says so. */
+static void tls__write_before_handshake__wants_read(void) {
+    dlp_s3_transport t = trusting();
+    SSL_CTX *ctx = serve_as(&good, 0);
+    char got[8];
+    int64_t code;
+    rig r;
+    rig_begin(&r, ctx, &t, "s3.example");
+    CHECK(dlpi_s3_conn_step(&r.c) == DLP_S3_WANT_READ);
+    CHECK(dlpi_s3_conn_write(&r.c, "early", 5) == DLP_S3_WANT_READ);
+    rig_serve(&r);
+    while (rig_carry(&r, 16384)) continue;
+    code = dlpi_s3_conn_write(&r.c, "early", 5);
+    CHECK(code == 5);
+    rig_serve(&r);
+    CHECK(SSL_read(r.ssl, got, sizeof got) == 5 && memcmp(got, "early", 5) == 0);
+    rig_end(&r);
+    SSL_CTX_free(ctx);
+    dlpi_s3_tls_free(&t);
+}
+
+static void tls__others_errors_in_the_queue__not_taken_for_ours(void) {
+    dlp_s3_transport t = trusting();
+    SSL_CTX *ctx = serve_as(&good, 0);
+    char got[8];
+    rig r;
+    CHECK(rig_connect(&r, ctx, &t, "s3.example") == 0);
+    ERR_put_error(ERR_LIB_USER, 0, 1, __FILE__, __LINE__);
+    CHECK(dlpi_s3_conn_read(&r.c, got, sizeof got) == DLP_S3_WANT_READ);
+    CHECK(ERR_peek_error() == 0);
+    rig_end(&r);
+    SSL_CTX_free(ctx);
+    dlpi_s3_tls_free(&t);
+}
+
+/* ---- ends ---- */
+
+static void rig_cut(rig *r, bool reset) {
+    struct linger now = {1, 0};
+    if (reset) setsockopt(r->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    close(r->fd);
+    r->fd = -1;
+}
+
+/* The server is gone behind so many bytes of its own, which must be less than the handshake has. */
+static void gone_after(const dlp_s3_transport *t, int version, uint64_t after, bool reset) {
+    SSL_CTX *ctx = serve_as(&good, version);
+    rig r;
+    rig_begin(&r, ctx, t, "s3.example");
+    CHECK(rig_shake(&r, 16384, after) < 0);
+    rig_serve(&r); /* nothing unread, which would reset it */
+    rig_cut(&r, reset);
+    for (int k = 0; k < 5 && r.code != DLP_S3_BROKEN; k++) {
+        CHECK(r.code != 0 && wait_for(&r.c, r.code));
+        r.code = dlpi_s3_conn_step(&r.c);
+    }
+    CHECK(r.code == DLP_S3_BROKEN && (r.c.errnum == ECONNRESET || r.c.errnum == EPIPE));
+    CHECK(strstr(r.c.why, "s3.example") || strstr(r.c.why, "127.0.0.1"));
+    rig_end(&r);
+    SSL_CTX_free(ctx);
+}
+
+static void tls__server_gone_in_handshake__broken(void) {
+    const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+    for (int v = 0; v < 2; v++) {
+        dlp_s3_transport t = trusting();
+        SSL_CTX *ctx = serve_as(&good, versions[v]);
+        rig r;
+        rig_begin(&r, ctx, &t, "s3.example");
+        for (uint64_t n = 1; n < 5000 && r.code != 0; n++) rig_shake(&r, 1, n);
+        CHECK(r.code == 0);
+        dlpi_s3_conn_close(&r.c);
+        for (int reset = 0; reset < 2; reset++) {
+            const uint64_t after[] = {0, 1, 4, 5, r.carried / 2, r.carried - 50};
+            for (int i = 0; i < 6; i++) gone_after(&t, versions[v], after[i], reset);
+        }
+        rig_end(&r);
+        SSL_CTX_free(ctx);
+        dlpi_s3_tls_free(&t);
+    }
+}
+
+/* how: 0: with a word (close_notify), 1: without, 2: reset, 3: inside a record, 4: not TLS. */
+static void end_of_stream(int version, int how) {
+    dlp_s3_transport t = trusting();
+    SSL_CTX *ctx = serve_as(&good, version);
+    char got[64];
+    int64_t code;
+    rig r;
+    CHECK(rig_connect(&r, ctx, &t, "s3.example") == 0);
+    CHECK(SSL_write(r.ssl, "the body", 8) == 8);
+    if (how == 0) SSL_shutdown(r.ssl);
+    while (rig_carry(&r, how == 3 ? 1 : 16384))
+        if (how == 3 && BIO_ctrl_pending(r.out) == 3) break;
+    if (how == 4) CHECK(send(r.fd, "HTTP/1.1 400 Bad Request\r\n", 26, MSG_NOSIGNAL) == 26);
+    if (how == 2) CHECK(read_on(&r.c, got, 4) == 4); /* a reset may take unread bytes along */
+    rig_cut(&r, how == 2);
+    code = how == 2 ? 4 : 0;
+    while (code < 8 && how != 3) {
+        int64_t n = read_on(&r.c, got + code, sizeof got - (size_t)code);
+        CHECK(n > 0);
+        if (n <= 0) break;
+        code += n;
+    }
+    if (how != 3) CHECK(code == 8 && memcmp(got, "the body", 8) == 0);
+    for (int again = 0; again < 3; again++) {
+        code = read_on(&r.c, got, sizeof got);
+        CHECK(code == (how == 0 ? 0 : DLP_S3_BROKEN));
+        if (how != 0) CHECK(r.c.errnum == (how == 4 ? EPROTO : ECONNRESET));
+        if (how != 0) CHECK(strstr(r.c.why, "s3.example") != NULL);
+    }
+    CHECK(ERR_peek_error() == 0);
+    rig_end(&r);
+    SSL_CTX_free(ctx);
+    dlpi_s3_tls_free(&t);
+}
+
+static void tls__end__whole_only_with_a_word(void) {
+    for (int how = 0; how <= 4; how++) {
+        end_of_stream(TLS1_2_VERSION, how);
+        end_of_stream(TLS1_3_VERSION, how);
+    }
+}
+
+/* With the signal's default action: this program would end here. */
+static void tls__writes_to_nobody__no_sigpipe(void) {
+    dlp_s3_transport t = trusting();
+    for (int reset = 0; reset < 2; reset++) {
+        SSL_CTX *ctx = serve_as(&good, 0);
+        int64_t code = 1;
+        rig r;
+        signal(SIGPIPE, SIG_DFL);
+        CHECK(rig_connect(&r, ctx, &t, "s3.example") == 0);
+        rig_cut(&r, reset);
+        for (int i = 0; i < 1000 && code > 0; i++) code = dlpi_s3_conn_write(&r.c, "x", 1);
+        CHECK(code == DLP_S3_BROKEN && (r.c.errnum == EPIPE || r.c.errnum == ECONNRESET));
+        rig_end(&r); /* says goodbye to nobody */
+
+        CHECK(rig_connect(&r, ctx, &t, "s3.example") == 0);
+        rig_cut(&r, reset);
+        rig_end(&r);
+        SSL_CTX_free(ctx);
+    }
+    dlpi_s3_tls_free(&t);
+}
+
+/* ---- sessions, processes, threads ---- */
+
+static void tls__second_connection__session_resumed(void) {
+    const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+    for (int v = 0; v < 2; v++) {
+        dlp_s3_transport t = trusting();
+        SSL_CTX *ctx = serve_as(&good, versions[v]), *refused = serve_as(&good, versions[v]);
+        rig r;
+        for (int i = 0; i < 3; i++) {
+            CHECK(rig_connect(&r, ctx, &t, "s3.example") == 0);
+            CHECK(SSL_session_reused(r.ssl) == (i > 0));
+            rig_echo(&r);
+            rig_end(&r);
+        }
+        CHECK(rig_connect(&r, ctx, &t, "localhost") == 0); /* another name's is not offered */
+        CHECK(!SSL_session_reused(r.ssl));
+        rig_end(&r);
+        CHECK(rig_connect(&r, refused, &t, "s3.example") == 0); /* the server does not know it */
+        CHECK(!SSL_session_reused(r.ssl));
+        rig_echo(&r);
+        rig_end(&r);
+        SSL_CTX_free(ctx);
+        SSL_CTX_free(refused);
+        dlpi_s3_tls_free(&t);
+    }
+}
+
+static void tls__many_hosts__tickets_bounded(void) {
+    dlp_s3_transport t = trusting();
+    SSL_CTX *ctx = serve_as(&wildcard, 0);
+    char host[64];
+    rig r;
+    for (int i = 0; i < 2 * DLPI_S3_TICKETS + 1; i++) {
+        snprintf(host, sizeof host, "bucket%d.s3.example", i % (DLPI_S3_TICKETS + 1));
+        CHECK(rig_connect(&r, ctx, &t, host) == 0);
+        CHECK(!SSL_session_reused(r.ssl)); /* one more than there is room for */
+        rig_echo(&r);
+        rig_end(&r);
+    }
+    CHECK(rig_connect(&r, ctx, &t, host) == 0);
+    CHECK(SSL_session_reused(r.ssl));
+    rig_end(&r);
+    SSL_CTX_free(ctx);
+    dlpi_s3_tls_free(&t);
+}
+
+static void tls__child_closes__parent_goes_on(void) {
+    dlp_s3_transport t = trusting();
+    SSL_CTX *ctx = serve_as(&good, 0);
+    int status = 1;
+    pid_t pid;
+    rig r;
+    CHECK(rig_connect(&r, ctx, &t, "s3.example") == 0);
+    rig_echo(&r);
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        int before = failures;
+        const dlpi_s3_tls *shared = t.user;
+        const dlpi_s3_tls_own *parents = shared->own;
+        rig own;
+        CHECK(!dlpi_s3_conn_mine(&r.c));
+        dlpi_s3_conn_close(&r.c);
+        CHECK(rig_connect(&own, ctx, &t, "s3.example") == 0);
+        CHECK(shared->own != parents && shared->own->pid == getpid());
+        rig_echo(&own);
+        rig_end(&own);
+        dlpi_s3_tls_free(&t);
+        fflush(stdout);
+        _exit(failures != before);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    rig_echo(&r);
+    rig_end(&r);
+    SSL_CTX_free(ctx);
+    dlpi_s3_tls_free(&t);
+}
+
+static void *shake_often(void *user) {
+    SSL_CTX *ctx = serve_as(&good, 0);
+    const dlp_s3_transport *t = user;
+    intptr_t bad = 0;
+    for (int i = 0; i < 5; i++) {
+        rig r;
+        bad += rig_connect(&r, ctx, t, "s3.example") != 0;
+        rig_end(&r);
+    }
+    SSL_CTX_free(ctx);
+    return (void *)bad;
+}
+
+static void tls__many_threads__one_context(void) {
+    dlp_s3_transport t = trusting();
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, shake_often, &t) == 0);
+    for (int i = 0; i < 4; i++) {
+        void *bad = &t;
+        CHECK(pthread_join(threads[i], &bad) == 0 && bad == NULL);
+    }
+    dlpi_s3_tls_free(&t);
+}
+
+int main(void) {
+    make_all();
+    tls__trusted__accepted_and_named();
+    tls__not_trusted__refused_with_host_and_reason();
+    tls__no_host_to_verify__refused();
+    tls__ca_file__wrong_ones_are_named();
+    tls__single_bytes__same_bytes();
+    tls__long_body__read_in_odd_pieces();
+    tls__slow_taker__writes_in_parts();
+    tls__write_before_handshake__wants_read();
+    tls__others_errors_in_the_queue__not_taken_for_ours();
+    tls__server_gone_in_handshake__broken();
+    tls__end__whole_only_with_a_word();
+    tls__writes_to_nobody__no_sigpipe();
+    tls__second_connection__session_resumed();
+    tls__many_hosts__tickets_bounded();
+    tls__child_closes__parent_goes_on();
+    tls__many_threads__one_context();
+    forget_all();
+    return done("s3_tls");
+}
+#endif
