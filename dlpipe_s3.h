@@ -44,6 +44,45 @@
    >>s3-example     A WHOLE PROGRAM
    >>s3-concepts    WHO HOLDS WHAT, WHAT HAPPENS TO A REQUEST
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
+   Nothing is handed over that is not, byte for byte, what one version of one object holds. Lengths,
+   ranges and ETags of all answers are compared; a request that cannot be had whole is an error.
+
+     what goes wrong                          what follows
+     no connection, none in time, reset, no   sent again, on another connection or address, after a
+     first byte in time, half a head          random pause (see below)
+     a body ends, is reset, stands still      goes on at the next byte, by Range and If-Match; those
+                                              that had come stay (no ETag: from the beginning).
+                                              max_attempts counts attempts without progress
+     an idle connection had been closed       sent again at once on a new one, at no cost
+     408 429 500 502 503 504, RequestTimeout, sent again after a random pause
+     InternalError, SlowDown, Throttling...   and not before Retry-After
+     more than 1/8 of 64 answers throttled    fewer requests in flight (x 7/10, once in 4 backoff_ms),
+                                              more again with good answers; no hedges
+     a slow first byte                        sent a second time, perhaps a third: the first head wins
+     ETag changed, 412 to an If-Match of ours from the beginning, 3 times at most
+     wrong range, wrong length, not HTTP      sent again twice at most: it is the server's habit
+     another region (301, 400)                asked there, and from then on at once
+     301, 302, 307, 308 with Location         followed, 5 times at most
+     RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
+     ExpiredToken and the like                credentials are fetched anew, once for all who wait;
+                                              given as options or variables: an error
+     other 4xx: NoSuchKey, AccessDenied...    an error at once
+     a certificate that is not trusted        an error at once
+     more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
+
+   The n-th retry waits 0..backoff_ms * 2^n, evenly spread, at most backoff_max_ms. Retries stop at
+   max_attempts, at request_timeout_ms, or when all workers of a client together have had
+   retry_tokens more retries than successes: then most requests fail, and more of them would not
+   help the server.
+
+   A second request (hedge) goes out when a first byte is later than 1.5 times the 95th percentile of
+   those of like sizes (up to 16 KiB, 256 KiB, 4 MiB, above), once 16 are known; later, where such
+   hedges did not come first. All hedges are at most hedge_percent of requests, and 4; 32 may be saved
+   up. Counting is each dlp_s3_io's own.
+
+   An error record names bucket, key, range, attempts, and of the last answer status, S3 code and
+   request id. Its message, and lines of the log, hold no secret: no key, token or signature.
+
    >>s3-memory      THREADS, MEMORY, SECRETS
    >>s3-options     COMPILE-TIME OPTIONS
    >>s3-limits      LIMITS AND CAVEATS
