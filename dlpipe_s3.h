@@ -56,9 +56,9 @@
      an idle connection had been closed       sent again at once on a new one, at no cost
      408 429 500 502 503 504, RequestTimeout, sent again after a random pause
      InternalError, SlowDown, Throttling...   and not before Retry-After
-     more than 1/8 of 64 answers throttled    fewer requests in flight (x 7/10, once in 4 backoff_ms),
+     more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms), then
                                               more again with good answers; no hedges
-     a slow first byte                        sent a second time, perhaps a third: the first head wins
+     a slow first byte                        sent a second time, or a third: the first head wins
      ETag changed, 412 to an If-Match of ours from the beginning, 3 times at most
      wrong range, wrong length, not HTTP      sent again twice at most: it is the server's habit
      another region (301, 400)                asked there, and from then on at once
@@ -75,10 +75,10 @@
    retry_tokens more retries than successes: then most requests fail, and more of them would not
    help the server.
 
-   A second request (hedge) goes out when a first byte is later than 1.5 times the 95th percentile of
-   those of like sizes (up to 16 KiB, 256 KiB, 4 MiB, above), once 16 are known; later, where such
-   hedges did not come first. All hedges are at most hedge_percent of requests, and 4; 32 may be saved
-   up. Counting is each dlp_s3_io's own.
+   A second request (hedge) goes out when a first byte is later than 1.5 times the 95th percentile
+   of those of like sizes (up to 16 KiB, 256 KiB, 4 MiB, above), once 16 are known; later, where
+   such hedges did not come first. All hedges are at most hedge_percent of requests, and 4; 32 may
+   be saved up. Counting is each dlp_s3_io's own.
 
    An error record names bucket, key, range, attempts, and of the last answer status, S3 code and
    request id. Its message, and lines of the log, hold no secret: no key, token or signature.
