@@ -10,7 +10,8 @@
      twice                the replacement is stepped and killed in the same way
    And it lives: stopped at each atomic access, while another that had nothing to do dies and is
    recovered.
-   Workers with several items out, fills of a cache and the end of a stream are among the scenes.
+   Workers with several items out, fills of a cache, the end of a stream and workers that load parts
+   are among the scenes.
    Some deaths are real: SIGKILL at instruction k of one worker while another, which began before
    it, stands at access j. In the end every row of every batch is there once, in order, with
    its bytes. Callbacks write garbage first, which differs from life to life, so that what is shown
@@ -46,7 +47,7 @@ typedef struct scene { /* what is wired, who dies, and when */
     int idempotent;  /* all maps */
     int mode, fails; /* how its stage `fails` (place among those with workers) fails */
     int backoff;
-    int victim;      /* stage */
+    int victim;      /* stage; PARTS: that of the parts */
     int who;         /* 0, 1: which of its workers */
     int before;      /* steps that another worker of that stage does before */
     int warm;        /* batches that go through before */
@@ -57,7 +58,10 @@ typedef struct scene { /* what is wired, who dies, and when */
     int flights;     /* 1: fetch has several items at once */
     int cache;       /* 1: of all items, 2: of a few */
     int stream;      /* 1: whose last batch is short */
+    int parts;       /* 1: items come out of parts, 2: which fail to load at first */
 } scene;
+
+enum { PARTS = 99, PART_ITEMS = 5 };
 
 static scene now_;
 static dlp_pipe *pipe_;
@@ -110,9 +114,21 @@ static int stage_fails(int stage, const dlp_item *it) {
     return now_.mode == MODE_SKIP ? DLP_SKIP : -5;
 }
 
+/* A part is the indices of its items. */
+static int step_load(void *user, dlp_part *part) {
+    uint64_t *to = part->data;
+    (void)user;
+    for (uint64_t i = 0; i < part->items; i++) put(&to[i], garbage());
+    if (now_.parts == 2 && part->attempt == 0) return dlp_part_fail(part, 0, "not yet");
+    for (uint64_t i = 0; i < part->items; i++) put(&to[i], part->first + i);
+    part->bytes = part->items * sizeof *to;
+    return 0;
+}
+
 static int step_fetch(void *user, dlp_item *it) {
     uint64_t *v = it->data[0], *m = it->data[1];
     (void)user;
+    if (now_.parts && ((const uint64_t *)it->part->data)[it->part->item] != it->index) return -7;
     if (now_.stream && it->index >= ROWS * BATCHES - 3) return DLP_END;
     put(v, garbage());
     put(m, garbage());
@@ -220,7 +236,8 @@ static bool scene_raises(void) {
 static int row_right(const dlp_batch *b, uint32_t row) {
     uint64_t position = b->position + row, index, v, m = 0, got_v, got_m;
     int left = 0, policy = now_.mode != MODE_NONE && is_item_stage(now_.fails);
-    dlpi_order_block(&pipe_->workers[0].order, b->epoch, position, 1, &index);
+    if (now_.parts) index = position;
+    else dlpi_order_block(&pipe_->workers[0].order, b->epoch, position, 1, &index);
     if (policy && now_.mode == MODE_REPLACE)
         for (uint32_t k = 1; row_bad(index); k++)
             index = dlpi_order_replacement(&pipe_->workers[0].order, b->epoch, position, k);
@@ -306,6 +323,16 @@ static dlp_pipe *scene_open(void) {
     r.async.reap = step_reap;
     if (now_.cache) r.cache.bytes = (now_.cache == 1 ? ROWS * BATCHES : 7) * 24;
     r.dataset.stream = now_.stream;
+    if (now_.parts) {
+        static const uint64_t items[ROWS * BATCHES / PART_ITEMS] = {5, 5, 5, 5, 5, 5, 5, 5};
+        r.sampler.order = DLP_ORDER_PARTS;
+        r.parts = (dlp_part_desc){.n_parts = ROWS * BATCHES / PART_ITEMS, .items = items,
+                                  .max_part_bytes = PART_ITEMS * 8, .load = step_load,
+                                  .workers = r.fetch};
+        r.parts.workers.dispatch = DLP_DISPATCH_CLAIM;
+        r.parts.workers.retries = now_.parts == 2 ? 1 : 0;
+        r.parts.workers.retry_backoff_ms = now_.parts == 2 ? now_.backoff : 0;
+    }
     r.batch.collate_user = &stage_number[n];
     if (collates) {
         r.batch.batch_workers = 2;
@@ -336,7 +363,8 @@ static dlp_pipe *scene_open(void) {
 
 /* Worker i of the stage that somebody dies in. */
 static dlpi_worker *scene_worker(int i) {
-    return &pipe_->workers[pipe_->work[now_.victim]->first_worker + i];
+    const dlpi_stage *st = now_.victim == PARTS ? pipe_->parts : pipe_->work[now_.victim];
+    return &pipe_->workers[st->first_worker + i];
 }
 
 /* ---- counters never go back ---- */
@@ -780,11 +808,11 @@ static void real_deaths(dlpi_worker *w, int n) {
 static void say_scene(uint64_t number) {
     printf("scene %d: maps %d %d collate %d batch_workers %d lanes %d idempotent %d mode %d in %d "
            "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx "
-           "flights %d cache %d stream %d\n",
+           "flights %d cache %d stream %d parts %d\n",
            (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.batch_workers,
            now_.lanes, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who,
            now_.before, now_.warm, now_.sleeps, now_.asleep, now_.rewound,
-           (unsigned long long)now_.start, now_.flights, now_.cache, now_.stream);
+           (unsigned long long)now_.start, now_.flights, now_.cache, now_.stream, now_.parts);
 }
 
 /* Bring the pipe to where the victim has something to do. */
@@ -800,10 +828,14 @@ static void scene_prepare(void) {
             if (now_.backoff) dlpi_nap(1000000);
             else if (!dlpi_step(v)) break; /* what only it can do: its lane */
         }
-    for (int i = 0; i < 400; i++) { /* the stages before it do all they can */
+    for (int i = 0; i < 400 && now_.victim != PARTS; i++) { /* those before it do all they can */
         bool moved = false;
-        for (int k = 0; k < p->n_workers; k++)
-            if (p->workers[k].st->work < now_.victim && dlpi_step(&p->workers[k])) moved = true;
+        dlp_batch *b;
+        for (int k = 0; k < p->n_workers; k++) {
+            dlpi_worker *w = &p->workers[k];
+            if ((w->st == p->parts || w->st->work < now_.victim) && dlpi_step(w)) moved = true;
+        }
+        if (moved && now_.parts && dlp_pipe_next(p, &b, DLP_NOWAIT) == DLP_OK) take_batch(b);
         if (!moved) break;
     }
     for (int i = 0; i < now_.before; i++) dlpi_step(other);
@@ -859,6 +891,10 @@ static int scene_stages(void) {
 /* The scenes that come first: a stage of each kind, and what can go wrong in it. */
 static bool scene_listed(uint64_t number) {
     static const scene list[] = {
+        {.parts = 1, .victim = PARTS},
+        {.parts = 2, .victim = PARTS, .before = 1},
+        {.parts = 2, .victim = PARTS, .backoff = 1},
+        {.parts = 1, .before = 1},
         {.flights = 1, .before = 1},
         {.cache = 1, .before = 1},
         {.stream = 1, .warm = 3},
@@ -924,6 +960,9 @@ static void scene_make(uint64_t number, uint64_t seed) {
     now_.flights = now_.mode != MODE_FLAKY && test_pick(&random, 4) == 0;
     now_.stream = now_.mode != MODE_REPLACE && test_pick(&random, 4) == 0;
     now_.cache = now_.stream ? 0 : (int)test_pick(&random, 3);
+    if (now_.stream || now_.start > 0 || now_.mode == MODE_REPLACE || test_pick(&random, 3)) return;
+    now_.parts = 1 + (int)test_pick(&random, 2);
+    if (test_pick(&random, 2)) now_.victim = PARTS, now_.warm = 0; /* so it has one to load */
 }
 
 static void scenes_of_sleep(void) {
