@@ -565,6 +565,7 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 #error include dlpipe_s3.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
 #endif
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -572,6 +573,7 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -3363,7 +3365,8 @@ static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out
 
 /* Two things: what was found once, when the client was opened (dlpi_s3_config: where to go, and
    from which source credentials come), and the credentials that are valid now (dlpi_s3_vault). Both
-   lie in the client's own mapping, which all its processes share and core dumps leave out.
+   lie in the client's own mapping, which all its processes share and core dumps leave out. So do
+   files, answers and tokens while they are read: in a mapping that is wiped before it goes.
 
    Locks of the vault are robust: a process killed while it holds one costs nothing. What it may
    have been writing is a slot that nobody reads, until one store of the version makes it the one
@@ -3372,25 +3375,37 @@ static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out
 
    label  where                              what it orders
    V1     vault_publish stores the version   the slot's dates are there before its number
-   V2     vault_get loads it                 and are read after it; partner V1 */
+   V2     vault_get loads it                 and are read after it; partner V1
 
-enum { /* sources, in the order in which they are asked */
+   No message has more of a secret than whose it is: no value, no line of a file, no byte of an
+   answer but its status and an error code made of letters. */
+
+enum { /* sources, in the order in which they are asked; _FILE to _WEB are of one profile */
     DLPI_S3_NOBODY = 0,      /* anonymous */
     DLPI_S3_GIVEN,           /* by the user */
     DLPI_S3_ENVIRONMENT,
     DLPI_S3_FILE,            /* keys in a profile */
     DLPI_S3_PROCESS,
-    DLPI_S3_WEB,             /* STS, for a web identity's token */
+    DLPI_S3_WEB,             /* STS, for a web identity's token; of the environment: before files */
     DLPI_S3_CONTAINER,
     DLPI_S3_MACHINE          /* IMDSv2 */
 };
 
 typedef struct dlpi_s3_config {
     int32_t source;          /* DLPI_S3_GIVEN.. */
-    int32_t pad;
+    int32_t timeout_ms;      /* of one attempt to fetch */
+    int32_t attempts;
+    int32_t named_by_user;   /* the profile was: it must be there */
     char endpoint[512];      /* "": AWS */
     char region[64];
     char ca_file[1024];      /* "": the system's */
+    char profile[128];
+    char file[2][1024];      /* config, credentials; "": none */
+    char process[4096];      /* credential_process */
+    char url[1024];          /* STS, container, machine */
+    char token_file[1024];   /* web identity, container */
+    char role[2049], session[65];
+    char authorization[8192]; /* container: a token that was given in the environment */
     dlpi_s3_credentials given; /* of _GIVEN and _ENVIRONMENT */
     const dlp_s3_transport *tls; /* set by the client, which owns it; NULL: no https */
     void (*log)(void *user, const char *line);
@@ -3412,11 +3427,21 @@ typedef struct dlpi_s3_vault {
     dlpi_s3_credentials slot[2];
 } dlpi_s3_vault;
 
+/* How long to wait, and a word that ends the waiting (NULL: none). */
+typedef struct dlpi_s3_wait {
+    uint64_t until_ns;
+    const uint32_t *stop;
+} dlpi_s3_wait;
+
 static const char *dlpi_s3_source_name(int source) {
-    static const char *const names[] = {"anonymous", "given", "environment", "profile",
-                                        "credential_process", "web identity", "container",
-                                        "instance metadata"};
+    static const char *const names[] = {"anonymous", "given by the program", "environment",
+                                        "profile", "credential_process", "web identity",
+                                        "container", "instance metadata"};
     return names[source];
+}
+
+static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
+    if (c->log) c->log(c->log_user, line);
 }
 
 /* What a variable says; NULL where it is unset, or empty. */
@@ -3432,8 +3457,8 @@ static bool dlpi_s3_is_graphic(const char *s) {
     return at != s && !*at;
 }
 
-/* Lay id, secret and token (NULL: none) into who. from: where they came from, for messages, which
-   never have more of them than which is wrong. Returns DLP_OK or code. */
+/* Lay id, secret and token (NULL: none) into who. from: where they came from, for messages. Returns
+   DLP_OK or code. */
 static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const char *secret,
                            const char *token, const char *from, int code, dlp_s3_error *err) {
     const char *wrong = NULL;
@@ -3453,15 +3478,403 @@ static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const c
     return dlpi_s3_set_error(err, code, 0, "credentials: %s: %s", from, wrong);
 }
 
+/* ---- memory and files that may hold secrets ---- */
+
+static void *dlpi_s3_private_map(size_t bytes) {
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    madvise(at, bytes, MADV_DONTDUMP); /* where it fails, a core dump is a little larger */
+    return at;
+}
+
+/* used: bytes from the front that may have been written. */
+static void dlpi_s3_private_unmap(void *at, size_t bytes, size_t used) {
+    if (!at) return;
+    dlpi_s3_wipe(at, used);
+    munmap(at, bytes);
+}
+
+/* Read a file whole, and terminate it. Returns 0 or an errno: EFBIG for more than size - 1 bytes,
+   EILSEQ for one that is not text. */
+static int dlpi_s3_file_read(const char *path, char *to, size_t size, size_t *n) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC), e = 0;
+    size_t have = 0;
+    ssize_t got = 1;
+    if (fd < 0) return errno;
+    while (got != 0 && have < size) {
+        got = read(fd, to + have, size - have);
+        if (got < 0 && errno != EINTR) {
+            e = errno;
+            break;
+        }
+        if (got > 0) have += (size_t)got;
+    }
+    close(fd);
+    if (!e && have == size) e = EFBIG;
+    if (!e && memchr(to, '\0', have)) e = EILSEQ;
+    if (e) {
+        dlpi_s3_wipe(to, have);
+        return e;
+    }
+    to[have] = '\0';
+    *n = have;
+    return 0;
+}
+
+/* ---- profiles: the format that AWS' tools share ----
+   A file is asked one question at a time, and read through for each: it is small, and read once.
+   Sections are [profile NAME] (in the credentials file [NAME]), [default] and [services NAME]; of a
+   setting that is there twice the last one counts. Indented lines continue a setting; below one
+   without a value they are settings of their own, nested. A comment takes a whole line, or follows
+   blanks. Source: the file format in AWS' SDK reference. */
+
+typedef struct dlpi_s3_ini {
+    const char *kind;        /* "profile", "services"; NULL: sections are just names */
+    const char *section;
+    const char *name;        /* NULL: only whether there is such a section */
+    const char *sub;         /* NULL, or a setting nested below name */
+    char *out;
+    size_t size;
+    bool strict_default;     /* there is a [profile default]: [default] says nothing */
+    bool any, here;          /* a section was seen; it is the one */
+    bool open, ours, nested; /* a setting may be continued; it is the one; its value was empty */
+    bool found;
+    bool cut;                /* what was found is too long for out */
+} dlpi_s3_ini;
+
+static bool dlpi_s3_is_blank(char c) {
+    return c == ' ' || c == '\t';
+}
+
+static void dlpi_s3_trim(const char **s, size_t *n) {
+    while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
+    while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
+}
+
+static bool dlpi_s3_same(const char *s, size_t n, const char *word) {
+    return strlen(word) == n && strncasecmp(s, word, n) == 0;
+}
+
+static bool dlpi_s3_ini_is_section(const dlpi_s3_ini *q, const char *s, size_t n) {
+    size_t k = q->kind ? strlen(q->kind) : 0;
+    if (k && n > k && memcmp(s, q->kind, k) == 0 && dlpi_s3_is_blank(s[k])) {
+        s += k;
+        n -= k;
+        dlpi_s3_trim(&s, &n);
+    } else if (k && (q->strict_default || strcmp(q->kind, "profile") != 0 ||
+                     n != 7 || memcmp(s, "default", 7) != 0)) {
+        return false;
+    }
+    if (n > 1 && s[0] == '"' && s[n - 1] == '"') s++, n -= 2;
+    return strlen(q->section) == n && memcmp(s, q->section, n) == 0;
+}
+
+/* "[name]", perhaps a comment. */
+static int dlpi_s3_ini_header(dlpi_s3_ini *q, const char *s, size_t n) {
+    const char *end = memchr(s, ']', n), *inner = s + 1, *rest;
+    size_t n_inner, n_rest;
+    if (!end) return -1;
+    n_inner = (size_t)(end - inner);
+    rest = end + 1;
+    n_rest = n - (size_t)(rest - s);
+    dlpi_s3_trim(&inner, &n_inner);
+    dlpi_s3_trim(&rest, &n_rest);
+    if (n_inner == 0 || (n_rest && *rest != '#' && *rest != ';')) return -1;
+    q->any = true;
+    q->open = false;
+    q->here = dlpi_s3_ini_is_section(q, inner, n_inner);
+    if (q->here && !q->name) q->found = true;
+    return 0;
+}
+
+static void dlpi_s3_ini_keep(dlpi_s3_ini *q, const char *s, size_t n) {
+    q->found = true;
+    q->cut = n >= q->size;
+    if (q->cut) return;
+    memcpy(q->out, s, n);
+    q->out[n] = '\0';
+}
+
+/* Split "name = value". Returns false: there is no name, or no '='. */
+static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const char **value,
+                              size_t *n_value) {
+    const char *equals = memchr(s, '=', n);
+    if (!equals) return false;
+    *value = equals + 1;
+    *n_value = n - (size_t)(equals + 1 - s);
+    *n_name = (size_t)(equals - s);
+    dlpi_s3_trim(&s, n_name);
+    dlpi_s3_trim(value, n_value);
+    return *n_name != 0;
+}
+
+/* "name = value", perhaps a comment behind blanks. */
+static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
+    const char *value;
+    size_t n_name, n_value;
+    if (!q->any) return -1;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] == '#' || s[i] == ';') && dlpi_s3_is_blank(s[i - 1])) n = i;
+    if (!dlpi_s3_ini_split(s, n, &n_name, &value, &n_value)) return -1;
+    q->open = true;
+    q->nested = n_value == 0;
+    q->ours = q->here && q->name && dlpi_s3_same(s, n_name, q->name);
+    if (q->ours && !q->sub) dlpi_s3_ini_keep(q, value, n_value);
+    return 0;
+}
+
+/* An indented line, trimmed. */
+static int dlpi_s3_ini_more(dlpi_s3_ini *q, const char *s, size_t n) {
+    const char *value;
+    size_t n_name, n_value, have;
+    if (!q->any || !q->open) return -1;
+    if (q->nested) {
+        if (!dlpi_s3_ini_split(s, n, &n_name, &value, &n_value)) return -1;
+        if (q->ours && q->sub && dlpi_s3_same(s, n_name, q->sub))
+            dlpi_s3_ini_keep(q, value, n_value);
+    } else if (q->ours && !q->sub && !q->cut) {
+        have = strlen(q->out);
+        q->cut = have + 1 + n >= q->size;
+        if (!q->cut) snprintf(q->out + have, q->size - have, "\n%.*s", (int)n, s);
+    }
+    return 0;
+}
+
+static int dlpi_s3_ini_line(dlpi_s3_ini *q, const char *s, size_t n) {
+    bool indented = n && dlpi_s3_is_blank(*s);
+    if (n && s[n - 1] == '\r') n--;
+    dlpi_s3_trim(&s, &n);
+    if (n == 0 || *s == '#' || *s == ';') return 0;
+    if (indented) return dlpi_s3_ini_more(q, s, n);
+    return *s == '[' ? dlpi_s3_ini_header(q, s, n) : dlpi_s3_ini_setting(q, s, n);
+}
+
+/* Ask. Returns 0 (see found, cut), or the number of the line that makes no sense. */
+static int dlpi_s3_ini_ask(dlpi_s3_ini *q, const char *text, size_t n) {
+    const char *at = text, *end = text + n, *stop;
+    if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) at += 3;
+    for (int line = 1; at < end; line++) {
+        stop = memchr(at, '\n', (size_t)(end - at));
+        if (!stop) stop = end;
+        if (dlpi_s3_ini_line(q, at, (size_t)(stop - at))) return line;
+        at = stop + 1;
+    }
+    return 0;
+}
+
+/* ---- the two files ---- */
+
+enum { DLPI_S3_FILE_MAX = 1 << 20 };
+
+typedef struct dlpi_s3_profiles {
+    const dlpi_s3_config *c;
+    char *text[2];           /* of c->file, in mappings of DLPI_S3_FILE_MAX; NULL: not there */
+    size_t n[2];
+    bool strict_default;
+} dlpi_s3_profiles;
+
+static void dlpi_s3_profiles_close(dlpi_s3_profiles *p) {
+    for (int i = 0; i < 2; i++) dlpi_s3_private_unmap(p->text[i], DLPI_S3_FILE_MAX, p->n[i]);
+    memset(p, 0, sizeof *p);
+}
+
+/* Ask file i. kind: "profile" or "services". Returns 1: found, 0: not, or an error. */
+static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *kind,
+                                const char *section, const char *name, const char *sub, char *out,
+                                size_t size, dlp_s3_error *err) {
+    dlpi_s3_ini q;
+    int line;
+    memset(&q, 0, sizeof q);
+    q.kind = i == 0 ? kind : NULL;
+    q.section = section;
+    q.name = name;
+    q.sub = sub;
+    q.out = out;
+    q.size = size;
+    q.strict_default = p->strict_default;
+    if (!p->text[i]) return 0;
+    line = dlpi_s3_ini_ask(&q, p->text[i], p->n[i]);
+    if (line)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.180s: line %d is none of its format",
+                                 p->c->file[i], line);
+    if (q.cut)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.120s: [%.40s] %.40s is too long",
+                                 p->c->file[i], section, sub ? sub : name);
+    return q.found;
+}
+
+/* Get a setting of the profile, the credentials file's first. Returns 1: there, and not empty;
+   0: not; or an error. */
+static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, char *out, size_t size,
+                                dlp_s3_error *err) {
+    for (int i = 1; i >= 0; i--) {
+        int there = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, name, NULL, out, size,
+                                         err);
+        if (there < 0 || (there && *out)) return there;
+    }
+    return 0;
+}
+
+/* Whether the profile is there. Also finds lines that make no sense, wherever they are. */
+static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
+    int there[2];
+    p->strict_default = true;
+    there[0] = dlpi_s3_profiles_ask(p, 0, "profile", "default", NULL, NULL, NULL, 0, err);
+    if (there[0] < 0) return there[0];
+    p->strict_default = there[0] == 1;
+    for (int i = 0; i < 2; i++) {
+        there[i] = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, NULL, NULL, NULL, 0, err);
+        if (there[i] < 0) return there[i];
+    }
+    return there[0] || there[1];
+}
+
+/* Read them. A file that is not there is empty, and so is one in the home directory that may not be
+   read: programs run under other users' homes. */
+static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, dlp_s3_error *err) {
+    static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
+    memset(p, 0, sizeof *p);
+    p->c = c;
+    for (int i = 0; i < 2; i++) {
+        int e;
+        if (!c->file[i][0]) continue;
+        p->text[i] = (char *)dlpi_s3_private_map(DLPI_S3_FILE_MAX);
+        e = p->text[i] ? dlpi_s3_file_read(c->file[i], p->text[i], DLPI_S3_FILE_MAX, &p->n[i])
+                       : ENOMEM;
+        if (!e) continue;
+        dlpi_s3_private_unmap(p->text[i], DLPI_S3_FILE_MAX, 0);
+        p->text[i] = NULL;
+        if (e == ENOENT || e == ENOTDIR) continue;
+        if (e == EACCES && !dlpi_s3_env(variables[i])) continue;
+        dlpi_s3_profiles_close(p);
+        return dlpi_s3_set_error(err, e == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, e,
+                                 "%.200s: %s", c->file[i],
+                                 e == EILSEQ ? "not a text file" : strerror(e));
+    }
+    return DLP_OK;
+}
+
+/* ---- what is found when a client is opened ---- */
+
+static bool dlpi_s3_is_true(const char *value) {
+    return value && strcasecmp(value, "true") == 0;
+}
+
+/* Find a setting: the variable's value (NULL: none), else the profile's. Returns 1, 0, or an error.
+   */
+static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, const char *name,
+                               char *out, size_t size, dlp_s3_error *err) {
+    const char *value = variable ? dlpi_s3_env(variable) : NULL;
+    if (!value) return dlpi_s3_profiles_get(p, name, out, size, err);
+    if (dlpi_s3_copy(out, size, value)) return 1;
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is too long", variable);
+}
+
+/* The paths of the two files; "~/" is the home directory, as for AWS' tools. */
+static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
+    static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
+    static const char *const standard[2] = {"~/.aws/config", "~/.aws/credentials"};
+    const char *home = dlpi_s3_env("HOME");
+    for (int i = 0; i < 2; i++) {
+        const char *path = dlpi_s3_env(variables[i]);
+        int n;
+        if (!path) path = standard[i];
+        if (strncmp(path, "~/", 2) != 0)
+            n = snprintf(c->file[i], sizeof c->file[i], "%s", path);
+        else
+            n = home ? snprintf(c->file[i], sizeof c->file[i], "%s%s", home, path + 1) : 0;
+        if (n >= (int)sizeof c->file[i])
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is too long", variables[i]);
+    }
+    return DLP_OK;
+}
+
+static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
+    const char *name = d->profile && *d->profile ? d->profile : NULL;
+    c->named_by_user = name != NULL;
+    if (!name) name = dlpi_s3_env("AWS_PROFILE");
+    if (!name) name = "default";
+    if (dlpi_s3_copy(c->profile, sizeof c->profile, name)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile: the name is too long");
+}
+
+/* A region becomes a part of host names and of what is signed. */
+static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d,
+                                 const dlpi_s3_profiles *p, dlp_s3_error *err) {
+    const char *region = d->region && *d->region ? d->region : dlpi_s3_env("AWS_REGION");
+    char found[sizeof c->region];
+    if (!region) {
+        int code = dlpi_s3_config_find(p, "AWS_DEFAULT_REGION", "region", found, sizeof found, err);
+        if (code < 0) return code;
+        region = code ? found : "us-east-1";
+    }
+    if (!dlpi_s3_copy(c->region, sizeof c->region, region) ||
+        region[strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")])
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" cannot be one", region);
+    return DLP_OK;
+}
+
+/* Whether endpoints in environment and profile say nothing. */
+static int dlpi_s3_config_ignores(const dlpi_s3_profiles *p, dlp_s3_error *err) {
+    char said[8] = "";
+    int code = dlpi_s3_config_find(p, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+                                   "ignore_configured_endpoint_urls", said, sizeof said, err);
+    return code < 0 ? code : dlpi_s3_is_true(said);
+}
+
+/* Find a service's endpoint: its own variable, the variable for all, its place in the profile's
+   services section, the profile's for all. Returns 1, 0, or an error. */
+static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, const char *service,
+                              char *out, size_t size, dlp_s3_error *err) {
+    const char *url = dlpi_s3_env(variable);
+    char services[128];
+    int code = dlpi_s3_config_ignores(p, err);
+    if (code) return code < 0 ? code : 0;
+    if (!url) url = dlpi_s3_env("AWS_ENDPOINT_URL");
+    if (url && dlpi_s3_copy(out, size, url)) return 1;
+    if (url) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: the URL is too long");
+    code = dlpi_s3_profiles_get(p, "services", services, sizeof services, err);
+    if (code == 1) {
+        code = dlpi_s3_profiles_ask(p, 0, "services", services, NULL, NULL, NULL, 0, err);
+        if (code == 0)
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\": there is no section "
+                                     "[services %.60s]", p->c->profile, services);
+        if (code == 1)
+            code = dlpi_s3_profiles_ask(p, 0, "services", services, service, "endpoint_url", out,
+                                        size, err);
+        if (code == 1 && !*out) code = 0;
+    }
+    return code ? code : dlpi_s3_profiles_get(p, "endpoint_url", out, size, err);
+}
+
+static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
+                                dlp_s3_error *err) {
+    int code = dlpi_s3_config_region(c, d, p, err);
+    if (code) return code;
+    if (d->endpoint && *d->endpoint) {
+        if (!dlpi_s3_copy(c->endpoint, sizeof c->endpoint, d->endpoint))
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: the URL is too long");
+    } else {
+        code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_S3", "s3", c->endpoint, sizeof c->endpoint,
+                                  err);
+        if (code < 0) return code;
+    }
+    if (d->ca_file && *d->ca_file)
+        return dlpi_s3_copy(c->ca_file, sizeof c->ca_file, d->ca_file)
+                   ? DLP_OK
+                   : dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "ca_file: the path is too long");
+    code = dlpi_s3_config_find(p, "AWS_CA_BUNDLE", "ca_bundle", c->ca_file, sizeof c->ca_file, err);
+    return code < 0 ? code : DLP_OK;
+}
+
 static int dlpi_s3_config_given(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     c->source = DLPI_S3_GIVEN;
-    if (d->session_token && !d->access_key)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "session_token is set without access_key");
     return dlpi_s3_who_set(&c->given, d->access_key, d->secret_key, d->session_token,
                            "access_key, secret_key", DLP_ERR_ARG, err);
 }
 
-/* Returns 1: they are there, 0: they are not, or an error: they are half there. */
+/* From here on: each returns 1: this is the source; 0: it is not; or an error: it was meant to be,
+   and is not whole. */
 static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     const char *access = dlpi_s3_env("AWS_ACCESS_KEY_ID");
     const char *secret = dlpi_s3_env("AWS_SECRET_ACCESS_KEY");
@@ -3473,50 +3886,772 @@ static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     return code ? code : 1;
 }
 
-/* A region becomes a part of host names and of what is signed. */
-static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
-    const char *region = d->region && *d->region ? d->region : dlpi_s3_env("AWS_REGION");
-    if (!region) region = dlpi_s3_env("AWS_DEFAULT_REGION");
-    if (!region) region = "us-east-1";
-    if (!dlpi_s3_copy(c->region, sizeof c->region, region) ||
-        region[strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")])
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" can't be one", region);
-    return DLP_OK;
+/* The token file is known; variables: whether they count. */
+static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
+                              dlp_s3_error *err) {
+    int code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_ARN" : NULL, "role_arn", c->role,
+                                   sizeof c->role, err);
+    if (code < 0) return code;
+    if (code == 0)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials: a web identity's token file "
+                                 "without a role: set AWS_ROLE_ARN, or role_arn in the profile");
+    code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_SESSION_NAME" : NULL, "role_session_name",
+                               c->session, sizeof c->session, err);
+    if (code < 0) return code;
+    if (code == 0)
+        snprintf(c->session, sizeof c->session, "dlpipe-%lld", (long long)dlpi_s3_real_s());
+    code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_STS", "sts", c->url, sizeof c->url, err);
+    if (code < 0) return code;
+    if (code == 0)
+        snprintf(c->url, sizeof c->url, "https://sts.%s.amazonaws.com%s", c->region,
+                 strncmp(c->region, "cn-", 3) == 0 ? ".cn" : "");
+    c->source = DLPI_S3_WEB;
+    c->timeout_ms = 10000;
+    c->attempts = 3;
+    return 1;
 }
 
-static int dlpi_s3_config_endpoint(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
-    const char *url = d->endpoint && *d->endpoint ? d->endpoint : NULL;
-    if (!url) url = dlpi_s3_env("AWS_ENDPOINT_URL_S3");
-    if (!url) url = dlpi_s3_env("AWS_ENDPOINT_URL");
-    if (url && !dlpi_s3_copy(c->endpoint, sizeof c->endpoint, url))
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint is too long");
-    return DLP_OK;
-}
-
-static int dlpi_s3_config_source(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
-    int code;
-    if (d->anonymous) {
-        c->source = DLPI_S3_NOBODY;
-        c->given.anonymous = 1;
-        return DLP_OK;
+/* Settings that ask for what this library does not do. */
+static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
+    static const char *const names[] = {"source_profile", "credential_source", "sso_session",
+                                        "sso_start_url", "login_session"};
+    char said[1024];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        int code = dlpi_s3_profiles_get(p, names[i], said, sizeof said, err);
+        if (code < 0) return code;
+        if (code)
+            return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "profile \"%.60s\": %s is not "
+                                     "supported; let a credential_process do it, such as: aws "
+                                     "configure export-credentials --profile NAME",
+                                     p->c->profile, names[i]);
     }
-    if (d->access_key || d->secret_key || d->session_token) return dlpi_s3_config_given(c, d, err);
-    code = dlpi_s3_config_environment(c, err);
-    if (code) return code < 0 ? code : DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials: there are none");
+    return 0;
 }
 
-/* Find out where to go and who asks. c lies in the client's mapping, zeroed; it holds secrets. */
+/* Keys in the files. Returns 1, 0, or an error. */
+static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials *who,
+                                 dlp_s3_error *err) {
+    char access[sizeof who->access] = "", secret[sizeof who->secret] = "", from[200];
+    char *token = who->token;
+    int code = dlpi_s3_profiles_get(p, "aws_access_key_id", access, sizeof access, err);
+    int more = code < 0 ? code : dlpi_s3_profiles_get(p, "aws_secret_access_key", secret,
+                                                      sizeof secret, err);
+    int last = more < 0 ? more : dlpi_s3_profiles_get(p, "aws_session_token", token,
+                                                      sizeof who->token, err);
+    snprintf(from, sizeof from, "profile \"%.100s\"", p->c->profile);
+    if (last >= 0 && (code || more)) {
+        last = dlpi_s3_who_set(who, access, secret, last ? token : NULL, from, DLP_ERR_ARG, err);
+        if (last == DLP_OK) last = 1;
+    }
+    dlpi_s3_wipe(secret, sizeof secret);
+    return last < 0 ? last : code || more;
+}
+
+static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
+    dlpi_s3_credentials *who = &c->given;
+    int code = dlpi_s3_profiles_get(p, "web_identity_token_file", c->token_file,
+                                    sizeof c->token_file, err);
+    if (code) return code < 0 ? code : dlpi_s3_config_web(c, p, false, err);
+    code = dlpi_s3_profiles_get(p, "role_arn", c->role, sizeof c->role, err);
+    if (code == 1) code = dlpi_s3_config_beyond(p, err);
+    if (code < 0) return code;
+    c->source = DLPI_S3_FILE;
+    code = dlpi_s3_profiles_keys(p, who, err);
+    dlpi_s3_wipe(who, sizeof *who); /* read again by each fetch */
+    if (code) return code;
+    c->source = DLPI_S3_PROCESS;
+    c->timeout_ms = 60000;
+    code = dlpi_s3_profiles_get(p, "credential_process", c->process, sizeof c->process, err);
+    return code ? code : dlpi_s3_config_beyond(p, err);
+}
+
+static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
+    const char *relative = dlpi_s3_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = dlpi_s3_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    const char *file = dlpi_s3_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    const char *token = dlpi_s3_env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    int n;
+    if (!relative && !full) return 0;
+    if (relative && *relative != '/')
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI: it begins with '/'");
+    n = relative ? snprintf(c->url, sizeof c->url, "http://169.254.170.2%s", relative)
+                 : snprintf(c->url, sizeof c->url, "%s", full);
+    if (n >= (int)sizeof c->url ||
+        (file && !dlpi_s3_copy(c->token_file, sizeof c->token_file, file)) ||
+        (token && !dlpi_s3_copy(c->authorization, sizeof c->authorization, token)))
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "AWS_CONTAINER_...: a value is too long");
+    c->source = DLPI_S3_CONTAINER;
+    c->timeout_ms = 5000;
+    c->attempts = 3;
+    return 1;
+}
+
+/* A whole number, 1..most. */
+static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable, const char *name,
+                                 int most, int otherwise, int *out, dlp_s3_error *err) {
+    char said[16] = "", *end;
+    long value;
+    int code = dlpi_s3_config_find(p, variable, name, said, sizeof said, err);
+    *out = otherwise;
+    if (code <= 0) return code;
+    value = strtol(said, &end, 10);
+    if (*end || value < 1 || value > most)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: not a number of 1..%d", variable, most);
+    *out = (int)value;
+    return 1;
+}
+
+static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
+    char mode[16] = "";
+    int code, seconds;
+    if (dlpi_s3_is_true(dlpi_s3_env("AWS_EC2_METADATA_DISABLED"))) return 0;
+    code = dlpi_s3_config_find(p, "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+                               "ec2_metadata_service_endpoint", c->url, sizeof c->url, err);
+    if (code < 0) return code;
+    if (code == 0) {
+        code = dlpi_s3_config_find(p, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
+                                   "ec2_metadata_service_endpoint_mode", mode, sizeof mode, err);
+        if (code < 0) return code;
+        dlpi_s3_copy(c->url, sizeof c->url, strcasecmp(mode, "IPv6") == 0
+                                                ? "http://[fd00:ec2::254]"
+                                                : "http://169.254.169.254");
+    }
+    code = dlpi_s3_config_number(p, "AWS_METADATA_SERVICE_TIMEOUT", "metadata_service_timeout", 600,
+                                 1, &seconds, err);
+    if (code < 0) return code;
+    code = dlpi_s3_config_number(p, "AWS_METADATA_SERVICE_NUM_ATTEMPTS",
+                                 "metadata_service_num_attempts", 100, 2, &c->attempts, err);
+    if (code < 0) return code;
+    c->timeout_ms = seconds * 1000;
+    c->source = DLPI_S3_MACHINE;
+    return 1;
+}
+
+static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\" is neither in \"%.60s\" "
+                             "nor in \"%.60s\"", c->profile, c->file[0], c->file[1]);
+}
+
+/* The order is that of AWS' SDKs. A profile that the program names comes before the environment. */
+static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has_profile,
+                                 dlp_s3_error *err) {
+    const char *token = dlpi_s3_env("AWS_WEB_IDENTITY_TOKEN_FILE");
+    int code = 0;
+    if (!c->named_by_user) {
+        code = dlpi_s3_config_environment(c, err);
+        if (code == 0 && token) {
+            if (!dlpi_s3_copy(c->token_file, sizeof c->token_file, token))
+                return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                         "AWS_WEB_IDENTITY_TOKEN_FILE is too long");
+            code = dlpi_s3_config_web(c, p, true, err);
+        }
+    }
+    if (code == 0 && !has_profile && dlpi_s3_env("AWS_PROFILE"))
+        return dlpi_s3_config_missing(c, err);
+    if (code == 0) code = dlpi_s3_config_of_profile(c, p, err);
+    if (code == 0) code = dlpi_s3_config_container(c, err);
+    if (code == 0) code = dlpi_s3_config_machine(c, p, err);
+    if (code) return code < 0 ? code : DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials: there are none in environment, "
+                             "profile \"%.60s\" or container, and AWS_EC2_METADATA_DISABLED is "
+                             "set; for public buckets, set anonymous", c->profile);
+}
+
+/* Find out where to go and who asks. c lies in the client's mapping, zeroed; it holds secrets.
+   Reads environment and files, and waits for nothing else. */
 __attribute__((unused)) static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d,
                                                        dlp_s3_error *err) {
-    int code;
+    dlpi_s3_profiles p;
+    bool given = d->access_key || d->secret_key || d->session_token;
+    int code, has;
     c->clock = dlpi_s3_real_s;
     c->log = d->log;
     c->log_user = d->log_user;
-    code = dlpi_s3_config_region(c, d, err);
-    if (!code) code = dlpi_s3_config_endpoint(c, d, err);
-    if (!code) code = dlpi_s3_config_source(c, d, err);
+    c->given.anonymous = d->anonymous != 0;
+    code = dlpi_s3_config_profile(c, d, err);
+    if (!code) code = dlpi_s3_config_files(c, err);
+    if (!code) code = dlpi_s3_profiles_open(&p, c, err);
+    if (code) return code;
+    has = dlpi_s3_profiles_has(&p, err);
+    if (has == 0 && c->named_by_user) has = dlpi_s3_config_missing(c, err);
+    code = has < 0 ? has : dlpi_s3_config_where(c, d, &p, err);
+    if (!code && !d->anonymous)
+        code = given ? dlpi_s3_config_given(c, d, err) : dlpi_s3_config_source(c, &p, has, err);
+    dlpi_s3_profiles_close(&p);
     return code;
+}
+
+/* ---- what a fetch uses ---- */
+
+enum { DLPI_S3_ANSWER_MAX = 1 << 16, DLPI_S3_TOKEN_MAX = 20000 };
+
+typedef struct dlpi_s3_scratch {
+    size_t n;                /* bytes in answer */
+    char answer[DLPI_S3_ANSWER_MAX + 1];
+    char head[16384];
+    char body[3 * DLPI_S3_TOKEN_MAX + 8192];
+    char token[DLPI_S3_TOKEN_MAX]; /* of a file, or of the metadata service */
+    char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
+    char access[256], secret[256], expires[64], word[128];
+    char session[DLPI_S3_ANSWER_MAX + 1];
+    char *argv[64];
+    dlpi_s3_http http;
+    dlpi_s3_conn conn;
+} dlpi_s3_scratch;
+
+static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
+    return dlpi_s3_now_ns() >= w->until_ns || (w->stop && DLPI_LOAD_RLX(w->stop));
+}
+
+/* Wait for a descriptor (-1: just wait) for at most most_ms and as long as w allows: in short
+   turns, since a stop rings no bell. Returns false: nothing came. */
+static bool dlpi_s3_wait_for(const dlpi_s3_wait *w, int fd, short events, int64_t most_ms) {
+    uint64_t end = dlpi_s3_now_ns() + (uint64_t)most_ms * DLPI_S3_MS;
+    while (!dlpi_s3_wait_over(w)) {
+        struct pollfd f = {.fd = fd, .events = events};
+        uint64_t now = dlpi_s3_now_ns(), until = end < w->until_ns ? end : w->until_ns;
+        uint64_t left_ms = until > now ? (until - now) / DLPI_S3_MS + 1 : 0;
+        if (left_ms == 0) return false;
+        if (poll(&f, 1, left_ms < 50 ? (int)left_ms : 50) > 0) return true;
+    }
+    return false;
+}
+
+/* ---- one request over HTTP, waited for ---- */
+
+typedef struct dlpi_s3_ask {
+    const char *url;         /* "http://host:port/path?query" */
+    const char *path;        /* in place of the URL's own; NULL: that */
+    const char *method;
+    const char *lines;       /* of the head, each with its end; "" */
+    const char *body;        /* NULL: none */
+    bool near;               /* plain HTTP only to this host, or to where containers are served */
+    int32_t status;          /* of the answer; 0: none came */
+    char why[192];           /* then */
+    char host[300];          /* who was asked, once that is known */
+} dlpi_s3_ask;
+
+/* Where AWS lets credentials travel without TLS: loopback, and the link-local services of
+   containers. */
+static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
+    static const uint8_t pods[16] = {0xfd, 0, 0x0e, 0xc2, [15] = 0x23};
+    uint32_t v4;
+    if (a->at.any.sa_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&a->at.v6.sin6_addr) ||
+               memcmp(&a->at.v6.sin6_addr, pods, 16) == 0;
+    v4 = ntohl(a->at.v4.sin_addr.s_addr);
+    return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
+}
+
+static bool dlpi_s3_ask_fail(dlpi_s3_ask *a, const char *why) {
+    snprintf(a->why, sizeof a->why, "%s", why);
+    return false;
+}
+
+/* Split the URL, and write the head. The part of it up to the path goes through the parser that
+   endpoints go through. */
+static bool dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
+    const char *host = strstr(a->url, "://"), *path, *why = NULL;
+    char front[512];
+    size_t at;
+    int n;
+    host = host ? host + 3 : a->url;
+    at = (size_t)(host - a->url);
+    path = host + strcspn(host, "/?#");
+    n = snprintf(front, sizeof front, "%.*s", (int)(path - a->url), a->url);
+    if (n >= (int)sizeof front || !dlpi_s3_is_graphic(a->url) ||
+        dlpi_s3_endpoint_parse(where, front, &why) != 0)
+        return dlpi_s3_ask_fail(a, why ? why : "it is no URL");
+    snprintf(a->host, sizeof a->host, "%s:%u", where->host, (unsigned)where->port);
+    if (a->path) path = a->path;
+    n = snprintf(s->head, sizeof s->head,
+                 "%s %s%s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: dlpipe\r\nAccept: */*\r\n"
+                 "Connection: close\r\n%s",
+                 a->method, *path == '/' ? "" : "/", path, (int)(strlen(front) - at), front + at,
+                 a->lines);
+    if (n < (int)sizeof s->head && a->body)
+        n += snprintf(s->head + n, sizeof s->head - (size_t)n,
+                      "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %zu\r\n",
+                      strlen(a->body));
+    if (n < (int)sizeof s->head) n += snprintf(s->head + n, sizeof s->head - (size_t)n, "\r\n");
+    return n < (int)sizeof s->head || dlpi_s3_ask_fail(a, "its head would be too long");
+}
+
+/* Wait for what the connection wants. want: DLP_S3_WANT_*, or broken. */
+static bool dlpi_s3_ask_wait(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w,
+                             int64_t want) {
+    if (want != DLP_S3_WANT_READ && want != DLP_S3_WANT_WRITE)
+        return dlpi_s3_ask_fail(a, s->conn.why);
+    if (dlpi_s3_wait_for(w, s->conn.fd, want == DLP_S3_WANT_READ ? POLLIN : POLLOUT, INT32_MAX))
+        return true;
+    return dlpi_s3_ask_fail(a, "no answer in time");
+}
+
+static bool dlpi_s3_ask_write(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w,
+                              const char *from) {
+    size_t left = strlen(from);
+    while (left) {
+        int64_t put = dlpi_s3_conn_write(&s->conn, from, left);
+        if (put > 0) {
+            from += put;
+            left -= (size_t)put;
+        } else if (!dlpi_s3_ask_wait(a, s, w, put)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Feed what was read. Returns 1: the answer is whole, 0: more of it is to come, -1: see why. */
+static int dlpi_s3_ask_feed(dlpi_s3_ask *a, dlpi_s3_scratch *s, const char *bytes, size_t n) {
+    for (;;) {
+        const char *body;
+        size_t used, n_body;
+        int what = dlpi_s3_http_feed(&s->http, bytes, n, &used, &body, &n_body);
+        bytes += used;
+        n -= used;
+        if (what == DLPI_S3_HTTP_BAD) {
+            dlpi_s3_ask_fail(a, s->http.why);
+            return -1;
+        }
+        if (what == DLPI_S3_HTTP_BODY && n_body > DLPI_S3_ANSWER_MAX - s->n) {
+            dlpi_s3_ask_fail(a, "the answer is longer than 64 KiB");
+            return -1;
+        }
+        if (what == DLPI_S3_HTTP_BODY) {
+            memcpy(s->answer + s->n, body, n_body);
+            s->n += n_body;
+        }
+        if (what == DLPI_S3_HTTP_END) return 1;
+        if (what == DLPI_S3_HTTP_MORE) return 0;
+    }
+}
+
+static bool dlpi_s3_ask_read(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w) {
+    char bytes[4096];
+    int whole = 0;
+    s->n = 0;
+    dlpi_s3_http_begin(&s->http, false);
+    while (whole == 0) {
+        int64_t got = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
+        if (got > 0)
+            whole = dlpi_s3_ask_feed(a, s, bytes, (size_t)got);
+        else if (got == 0)
+            whole = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END
+                        ? 1
+                        : (dlpi_s3_ask_fail(a, "the answer is cut off"), -1);
+        else if (!dlpi_s3_ask_wait(a, s, w, got))
+            whole = -1;
+    }
+    dlpi_s3_wipe(bytes, sizeof bytes);
+    s->answer[s->n] = '\0';
+    if (whole == 1) a->status = s->http.status;
+    return whole == 1;
+}
+
+/* Ask one address. */
+static bool dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
+                           const dlp_s3_transport *tls, const char *host, const dlpi_s3_wait *w) {
+    int code = dlpi_s3_conn_open(&s->conn, address, tls, host);
+    bool well = code == 0 || dlpi_s3_ask_fail(a, s->conn.why);
+    if (!well) return false;
+    while (well && (code = dlpi_s3_conn_step(&s->conn)) != 0)
+        well = dlpi_s3_ask_wait(a, s, w, code);
+    well = well && dlpi_s3_ask_write(a, s, w, s->head);
+    if (well && a->body) well = dlpi_s3_ask_write(a, s, w, a->body);
+    well = well && dlpi_s3_ask_read(a, s, w);
+    dlpi_s3_conn_close(&s->conn);
+    return well;
+}
+
+/* Ask once. The answer is in s->answer, and ends there with a zero byte. */
+static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
+                             const dlpi_s3_wait *w) {
+    dlpi_s3_endpoint where;
+    dlpi_s3_address at[4];
+    int n, e = 0;
+    a->status = 0;
+    if (!dlpi_s3_ask_head(a, s, &where)) return;
+    if (where.tls && !c->tls) {
+        dlpi_s3_ask_fail(a, "https wants DLPIPE_S3_OPENSSL, or a transport");
+        return;
+    }
+    n = dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
+    for (int i = 0; i < n && a->status == 0; i++) {
+        if (a->near && !where.tls && !dlpi_s3_is_near(&at[i])) {
+            dlpi_s3_ask_fail(a, "without TLS, only this host and the container services are asked");
+            return;
+        }
+        if (dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w)) return;
+        if (dlpi_s3_wait_over(w)) return;
+    }
+}
+
+/* Ask, again after a while where that may help: no answer, 429, 5xx. Returns whether it is 200. */
+static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
+                             const uint32_t *stop) {
+    uint64_t random = dlpi_s3_now_ns() | 1;
+    for (int i = 0; i < c->attempts; i++) {
+        dlpi_s3_wait w = {UINT64_MAX, stop};
+        int64_t most_ms = (int64_t)100 << (i < 5 ? i : 5);
+        if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % (uint64_t)most_ms));
+        w.until_ns = dlpi_s3_now_ns() + (uint64_t)c->timeout_ms * DLPI_S3_MS;
+        dlpi_s3_ask_once(c, a, s, &w);
+        if (a->status && a->status != 429 && a->status < 500) break;
+        if (stop && DLPI_LOAD_RLX(stop)) break;
+    }
+    return a->status == 200;
+}
+
+/* An answer that does not help. word: an error code out of it, or "". */
+static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a, const char *word,
+                             dlp_s3_error *err) {
+    const char *from = dlpi_s3_source_name(c->source);
+    size_t letters = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.");
+    bool plain = *word && !word[letters];
+    if (!a->status)
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %.80s: %.120s", from,
+                                 a->host, a->why);
+    if (err) err->http_status = a->status;
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %.80s answered %d%s%.60s",
+                             from, a->host, (int)a->status, plain ? " " : "", plain ? word : "");
+}
+
+/* ---- sources ---- */
+
+/* A date, as an answer has it. Credentials that are over already help nobody. */
+static int dlpi_s3_fetched_until(const dlpi_s3_config *c, dlpi_s3_credentials *who,
+                                 const char *date, dlp_s3_error *err) {
+    const char *from = dlpi_s3_source_name(c->source);
+    int64_t now_s = c->clock();
+    if (!*date) return DLP_OK;
+    who->expires_s = dlpi_s3_time_iso(date, strlen(date));
+    if (who->expires_s <= 0)
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (%s): the time of expiry is none", from);
+    if (who->expires_s > now_s) return DLP_OK;
+    if (c->source == DLPI_S3_MACHINE) { /* as AWS wants it: its services may go on to accept them */
+        who->expires_s = now_s + 600;
+        dlpi_s3_config_log(c, "s3: credentials (instance metadata) have expired; in use all the "
+                              "same, until there are others");
+        return DLP_OK;
+    }
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): they have expired already",
+                             from);
+}
+
+/* Read the JSON in s->answer; token: the name of its token. */
+static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
+                                dlpi_s3_credentials *who, dlp_s3_error *err) {
+    const char *from = dlpi_s3_source_name(c->source);
+    int code;
+    /* Where a member is missing, or none of its kind, "" is left; both buffers would hold any. */
+    dlpi_s3_json_text(s->answer, s->n, "Expiration", s->session, sizeof s->session);
+    if (!dlpi_s3_copy(s->expires, sizeof s->expires, s->session))
+        dlpi_s3_copy(s->expires, sizeof s->expires, "none");
+    dlpi_s3_json_text(s->answer, s->n, token, s->session, sizeof s->session);
+    dlpi_s3_json_text(s->answer, s->n, "SecretAccessKey", s->secret, sizeof s->secret);
+    if (!dlpi_s3_json_text(s->answer, s->n, "AccessKeyId", s->access, sizeof s->access))
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): the answer is not the "
+                                 "JSON of credentials", from);
+    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, from, DLP_ERR_REMOTE, err);
+    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, err);
+}
+
+static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
+                              dlp_s3_error *err) {
+    dlpi_s3_profiles p;
+    int code = dlpi_s3_profiles_open(&p, c, err);
+    if (code) return code;
+    code = dlpi_s3_profiles_has(&p, err);
+    if (code >= 0) code = dlpi_s3_profiles_keys(&p, who, err);
+    dlpi_s3_profiles_close(&p);
+    if (code) return code < 0 ? code : DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "profile \"%.60s\" has no keys any more",
+                             c->profile);
+}
+
+/* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
+   shell is done, and no shell is run. Returns their number, or -1: a quote is open, or too many. */
+static int dlpi_s3_process_split(const char *command, char *to, char **argv, int max) {
+    int n = 0;
+    const char *at = command;
+    for (;;) {
+        char quote = '\0';
+        at += strspn(at, " \t\r\n");
+        if (!*at) break;
+        if (n == max - 1) return -1;
+        argv[n++] = to;
+        for (; *at && (quote || !strchr(" \t\r\n", *at)); at++) {
+            if (quote ? *at == quote : *at == '\'' || *at == '"') {
+                quote = quote ? '\0' : *at;
+                continue;
+            }
+            if (*at == '\\' && quote != '\'' && at[1] &&
+                (!quote || at[1] == '"' || at[1] == '\\'))
+                at++;
+            *to++ = *at;
+        }
+        if (quote) return -1;
+        *to++ = '\0';
+    }
+    argv[n] = NULL;
+    return n;
+}
+
+/* Descriptors that a new program would inherit stay here: those of others, who forgot to say so. */
+static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *one;
+    int e = 0;
+    if (!dir) return 0;
+    while (!e && (one = readdir(dir))) {
+        int fd = atoi(one->d_name), flags = fd > 2 ? fcntl(fd, F_GETFD) : -1;
+        if (flags >= 0 && !(flags & FD_CLOEXEC)) e = posix_spawn_file_actions_addclose(actions, fd);
+    }
+    closedir(dir);
+    return e;
+}
+
+/* Start it: in a group of its own, with default signals, nothing to read, and its output in a pipe.
+   Returns 0 or an errno. */
+static int dlpi_s3_process_spawn(char **argv, int *out, pid_t *pid) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none, all;
+    int fd[2], e;
+    if (pipe2(fd, O_CLOEXEC)) return errno;
+    sigemptyset(&none);
+    sigfillset(&all);
+    sigdelset(&all, SIGKILL);
+    sigdelset(&all, SIGSTOP);
+    e = posix_spawn_file_actions_init(&actions);
+    if (e) goto no_actions;
+    e = posix_spawnattr_init(&attr);
+    if (e) goto no_attr;
+    e = posix_spawn_file_actions_adddup2(&actions, fd[1], 1);
+    if (!e) e = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    if (!e) e = dlpi_s3_process_closes(&actions);
+    if (!e) e = posix_spawnattr_setsigmask(&attr, &none);
+    if (!e) e = posix_spawnattr_setsigdefault(&attr, &all);
+    if (!e) e = posix_spawnattr_setpgroup(&attr, 0);
+    if (!e)
+        e = posix_spawnattr_setflags(&attr, (short)(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                                    POSIX_SPAWN_SETPGROUP));
+    if (!e) e = posix_spawnp(pid, argv[0], &actions, &attr, argv, environ);
+    posix_spawnattr_destroy(&attr);
+no_attr:
+    posix_spawn_file_actions_destroy(&actions);
+no_actions:
+    close(fd[1]);
+    if (e) close(fd[0]);
+    *out = fd[0];
+    return e;
+}
+
+/* Read what it says. Returns NULL, or why not. */
+static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s3_wait *w) {
+    s->n = 0;
+    for (;;) {
+        ssize_t got;
+        if (!dlpi_s3_wait_for(w, fd, POLLIN, INT32_MAX)) return "it takes too long";
+        got = read(fd, s->answer + s->n, DLPI_S3_ANSWER_MAX - s->n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return strerror(errno);
+        s->n += (size_t)got;
+        s->answer[s->n] = '\0';
+        if (got == 0) return NULL;
+        if (s->n == DLPI_S3_ANSWER_MAX) return "it says more than 64 KiB";
+    }
+}
+
+/* End it with all that it started. As long as it is a child that nobody has waited for, dead or
+   not, its number, and so its group's, is nobody else's. */
+static void dlpi_s3_process_kill(pid_t pid) {
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0) kill(-pid, SIGKILL);
+}
+
+/* Await its end, and bring that about where it does not come in time. The status may be lost to a
+   waitpid of the program's, or to SIGCHLD ignored: then what it said must do. */
+static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
+    int status = 0;
+    for (;;) {
+        pid_t got = waitpid(pid, &status, *late ? 0 : WNOHANG);
+        if (got == pid) return status;
+        if (got < 0 && errno != EINTR) return 0;
+        if (got == 0 && !dlpi_s3_wait_for(w, -1, 0, 2) && dlpi_s3_wait_over(w)) {
+            dlpi_s3_process_kill(pid);
+            *late = true;
+        }
+    }
+}
+
+static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
+                                 dlpi_s3_credentials *who, const uint32_t *stop,
+                                 dlp_s3_error *err) {
+    dlpi_s3_wait w = {dlpi_s3_now_ns() + (uint64_t)c->timeout_ms * DLPI_S3_MS, stop};
+    int n = dlpi_s3_process_split(c->process, s->body, s->argv, 64), fd = -1, status, e;
+    const char *why;
+    bool late = false;
+    pid_t pid = 0;
+    if (n < 1)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\": credential_process: %s",
+                                 c->profile, n ? "its quotes do not match" : "no command");
+    e = dlpi_s3_process_spawn(s->argv, &fd, &pid);
+    if (e)
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credential_process (%.80s): %s",
+                                 s->argv[0], strerror(e));
+    why = dlpi_s3_process_read(fd, s, &w);
+    close(fd);
+    if (why) dlpi_s3_process_kill(pid);
+    late = why != NULL;
+    status = dlpi_s3_process_end(pid, &w, &late);
+    if (!why && late) why = "it does not end";
+    if (why)
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credential_process (%.80s): %s",
+                                 s->argv[0], why);
+    if (status)
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credential_process (%.80s): %s %d",
+                                 s->argv[0], WIFSIGNALED(status) ? "signal" : "exit status",
+                                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (!dlpi_s3_json_text(s->answer, s->n, "Version", s->word, sizeof s->word) ||
+        strcmp(s->word, "1") != 0)
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credential_process (%.80s): what it says "
+                                 "is not JSON of Version 1", s->argv[0]);
+    return dlpi_s3_fetched_json(c, s, "SessionToken", who, err);
+}
+
+/* Read a token, less the end of its line. It goes into a head or a form: one line of it. */
+static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_s3_error *err) {
+    size_t n = 0;
+    int e = dlpi_s3_file_read(c->token_file, s->token, sizeof s->token, &n);
+    if (e)
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials (%s): %.120s: %s",
+                                 dlpi_s3_source_name(c->source), c->token_file, strerror(e));
+    while (n && (s->token[n - 1] == '\n' || s->token[n - 1] == '\r')) s->token[--n] = '\0';
+    if (dlpi_s3_is_graphic(s->token)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (%s): %.120s is not a token",
+                             dlpi_s3_source_name(c->source), c->token_file);
+}
+
+static int dlpi_s3_web_body(const dlpi_s3_config *c, dlpi_s3_scratch *s) {
+    const char *const values[3] = {c->role, c->session, s->token};
+    static const char *const names[3] = {"&RoleArn=", "&RoleSessionName=", "&WebIdentityToken="};
+    size_t n = 0, size = sizeof s->body;
+    n += (size_t)snprintf(s->body, size, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
+    for (int i = 0; i < 3; i++) {
+        n += (size_t)snprintf(s->body + n, size - n, "%s", names[i]);
+        n += dlpi_s3_uri_encode(s->body + n, size - n, values[i], strlen(values[i]), false);
+        if (n >= size) return -1;
+    }
+    return 0;
+}
+
+/* STS, AssumeRoleWithWebIdentity; it is asked without a signature, the token is the proof. */
+static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                             const uint32_t *stop, dlp_s3_error *err) {
+    static const char at[] = "AssumeRoleWithWebIdentityResponse/AssumeRoleWithWebIdentityResult/"
+                             "Credentials/";
+    dlpi_s3_ask a = {.url = c->url, .method = "POST", .lines = "", .body = s->body};
+    char path[128];
+    struct { const char *name; char *to; size_t size; } part[4] = {
+        {"AccessKeyId", s->access, sizeof s->access},
+        {"SecretAccessKey", s->secret, sizeof s->secret},
+        {"SessionToken", s->session, sizeof s->session},
+        {"Expiration", s->expires, sizeof s->expires}};
+    int code = dlpi_s3_fetch_token(c, s, err);
+    if (code) return code;
+    if (dlpi_s3_web_body(c, s))
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
+        s->word[0] = '\0';
+        if (a.status) dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word,
+                                       sizeof s->word);
+        return dlpi_s3_ask_error(c, &a, s->word, err);
+    }
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s%s", at, part[i].name);
+        if (!dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) || !*part[i].to)
+            return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (web identity): the "
+                                     "answer has no %s", part[i].name);
+    }
+    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, "web identity", DLP_ERR_REMOTE,
+                           err);
+    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, err);
+}
+
+static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
+                                   dlpi_s3_credentials *who, const uint32_t *stop,
+                                   dlp_s3_error *err) {
+    dlpi_s3_ask a = {.url = c->url, .method = "GET", .lines = s->lines, .near = true};
+    int code = c->token_file[0] ? dlpi_s3_fetch_token(c, s, err) : DLP_OK;
+    if (code) return code;
+    if (!c->token_file[0]) dlpi_s3_copy(s->token, sizeof s->token, c->authorization);
+    if (strpbrk(s->token, "\r\n"))
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "AWS_CONTAINER_AUTHORIZATION_TOKEN has more than one line");
+    snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
+        s->word[0] = '\0';
+        if (a.status) dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
+        return dlpi_s3_ask_error(c, &a, s->word, err);
+    }
+    return dlpi_s3_fetched_json(c, s, "Token", who, err);
+}
+
+/* IMDSv2: a token that lives for 6 hours, the role's name, its credentials. There is no way back to
+   version 1, which any process that can be talked into a GET gives away. */
+static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
+                                 dlpi_s3_credentials *who, const uint32_t *stop,
+                                 dlp_s3_error *err) {
+    static const char roles[] = "/latest/meta-data/iam/security-credentials/";
+    dlpi_s3_ask a = {.url = c->url, .method = "PUT", .path = "/latest/api/token",
+                     .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
+                              "Content-Length: 0\r\n"};
+    char path[sizeof roles + sizeof s->word];
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, "", err);
+    if (!dlpi_s3_is_graphic(s->answer) ||
+        !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (instance metadata): the "
+                                 "token is none");
+    snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
+    a.method = "GET";
+    a.lines = s->lines;
+    a.path = roles;
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
+        if (a.status != 404) return dlpi_s3_ask_error(c, &a, "", err);
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (instance metadata): this machine has no role");
+    }
+    s->answer[strcspn(s->answer, "\r\n")] = '\0';
+    if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
+        s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "+=,.@_-")])
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (instance metadata): the role's name is none");
+    snprintf(path, sizeof path, "%s%s", roles, s->word);
+    a.path = path;
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, "", err);
+    if (dlpi_s3_json_text(s->answer, s->n, "Code", s->word, sizeof s->word) &&
+        strcmp(s->word, "Success") != 0)
+        return dlpi_s3_ask_error(c, &a, s->word, err);
+    return dlpi_s3_fetched_json(c, s, "Token", who, err);
+}
+
+/* Fetch from the source. s: zeroed. */
+static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                         const uint32_t *stop, dlp_s3_error *err) {
+    switch (c->source) {
+    case DLPI_S3_FILE: return dlpi_s3_fetch_file(c, who, err);
+    case DLPI_S3_PROCESS: return dlpi_s3_fetch_process(c, s, who, stop, err);
+    case DLPI_S3_WEB: return dlpi_s3_fetch_web(c, s, who, stop, err);
+    case DLPI_S3_CONTAINER: return dlpi_s3_fetch_container(c, s, who, stop, err);
+    case DLPI_S3_MACHINE: return dlpi_s3_fetch_machine(c, s, who, stop, err);
+    default: *who = c->given; return DLP_OK;
+    }
 }
 
 /* ---- the vault ---- */
@@ -3533,9 +4668,26 @@ static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
 }
 
 /* What a dead holder left is always whole: see above. */
-static int dlpi_s3_mutex_lock(pthread_mutex_t *m) {
-    int e = pthread_mutex_lock(m);
+static int dlpi_s3_mutex_taken(pthread_mutex_t *m, int e) {
     return e == EOWNERDEAD ? pthread_mutex_consistent(m) : e;
+}
+
+static int dlpi_s3_mutex_lock(pthread_mutex_t *m) {
+    return dlpi_s3_mutex_taken(m, pthread_mutex_lock(m));
+}
+
+/* Lock, unless it takes two minutes or a stop comes. Returns 0 or an errno. */
+static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
+    dlpi_s3_wait w = {dlpi_s3_now_ns() + 120000 * DLPI_S3_MS, stop};
+    for (;;) {
+        struct timespec t;
+        int e;
+        clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_nsec += 50000000;
+        if (t.tv_nsec >= 1000000000) t.tv_nsec -= 1000000000, t.tv_sec++;
+        e = dlpi_s3_mutex_taken(m, pthread_mutex_timedlock(m, &t));
+        if (e != ETIMEDOUT || dlpi_s3_wait_over(&w)) return e;
+    }
 }
 
 /* v: zeroed, in memory that all processes share. Returns 0 or an errno. */
@@ -3595,19 +4747,18 @@ static int dlpi_s3_vault_publish(dlpi_s3_vault *v, const dlpi_s3_credentials *wh
     return 0;
 }
 
-static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_credentials *who, dlp_s3_error *err) {
-    (void)err;
-    *who = c->given;
-    return DLP_OK;
+static bool dlpi_s3_vault_valid(const dlpi_s3_vault *v, int64_t now_s) {
+    uint64_t version = DLPI_LOAD_RLX(&v->version);
+    int64_t expires_s = v->slot[version % 2].expires_s;
+    return version && (expires_s == 0 || now_s < expires_s);
 }
 
 /* What a refresh has to do ("fetching" is held). Returns 0: nothing, 1: fetch, or an error. */
 static int dlpi_s3_vault_wants(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64_t seen, bool force,
                                dlp_s3_error *err) {
     uint64_t version = DLPI_LOAD_RLX(&v->version);
-    const dlpi_s3_credentials *who = &v->slot[version % 2];
     int64_t now_s = c->clock();
-    bool valid = version && (who->expires_s == 0 || now_s < who->expires_s);
+    bool valid = dlpi_s3_vault_valid(v, now_s);
     if (valid && version != seen) return 0; /* somebody else did it */
     if (valid && !force && now_s < DLPI_LOAD_RLX(&v->refresh_s[version % 2])) return 0;
     if (version && c->source <= DLPI_S3_ENVIRONMENT)
@@ -3620,57 +4771,87 @@ static int dlpi_s3_vault_wants(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64
 }
 
 /* A failure: the old ones stay, and the next attempt comes later and later, but within a minute;
-   within 4 s if there is nothing valid to go on with. */
-static int dlpi_s3_vault_failed(const dlpi_s3_config *c, dlpi_s3_vault *v,
-                                const dlp_s3_error *why) {
-    const dlpi_s3_credentials *who = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
-    int64_t now_s = c->clock(), wait_s;
-    bool valid = DLPI_LOAD_RLX(&v->version) && now_s < who->expires_s;
-    uint32_t doubled = v->failures < 6 ? v->failures : 6;
+   within 6 s if there is nothing valid to go on with. */
+static void dlpi_s3_vault_failed(const dlpi_s3_config *c, dlpi_s3_vault *v,
+                                 const dlp_s3_error *why) {
+    bool valid = dlpi_s3_vault_valid(v, c->clock());
+    uint32_t most = valid ? 5 : 2, doubled = v->failures < most ? v->failures : most;
+    int64_t wait_s = (int64_t)1 << doubled;
     char line[400];
-    if (!valid && doubled > 2) doubled = 2;
-    wait_s = (int64_t)1 << doubled;
     wait_s += (int64_t)(dlpi_s3_random(&v->random) % (uint64_t)wait_s) / 2;
     v->failures++;
     v->failed_code = why->code;
     dlpi_s3_copy(v->failed, sizeof v->failed, why->message);
-    DLPI_STORE_RLX(&v->retry_s, now_s + (wait_s < 60 ? wait_s : 60));
-    if (c->log) {
-        snprintf(line, sizeof line, "s3: %s; %s", why->message,
-                 valid ? "those at hand stay in use" : "there are no valid ones");
-        c->log(c->log_user, line);
-    }
-    return valid ? DLP_OK : why->code;
+    DLPI_STORE_RLX(&v->retry_s, c->clock() + wait_s);
+    snprintf(line, sizeof line, "s3: %s; %s, the next attempt is in %d s", why->message,
+             valid ? "those at hand stay in use" : "there are none to use", (int)wait_s);
+    dlpi_s3_config_log(c, line);
+}
+
+/* Fetch and publish ("fetching" is held). */
+static int dlpi_s3_vault_renew(const dlpi_s3_config *c, dlpi_s3_vault *v, bool force,
+                               const uint32_t *stop, dlp_s3_error *err) {
+    struct both { dlpi_s3_credentials who; dlpi_s3_scratch scratch; } *b;
+    const dlpi_s3_credentials *old = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
+    int code, e;
+    b = (struct both *)dlpi_s3_private_map(sizeof *b);
+    if (!b)
+        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM, "credentials: no memory to fetch "
+                                 "them");
+    code = dlpi_s3_fetch(c, &b->scratch, &b->who, stop, err);
+    if (!code && force && strcmp(old->secret, b->who.secret) == 0 &&
+        strcmp(old->token, b->who.token) == 0)
+        code = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): the same ones again, "
+                                 "which the server refuses", dlpi_s3_source_name(c->source));
+    if (!code && (e = dlpi_s3_vault_publish(v, &b->who, c->clock())) != 0)
+        code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: a lock: %s", strerror(e));
+    dlpi_s3_private_unmap(b, sizeof *b, sizeof *b);
+    return code;
+}
+
+static void dlpi_s3_vault_tell(const dlpi_s3_config *c, const dlpi_s3_vault *v) {
+    const dlpi_s3_credentials *who = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
+    char line[160], date[17] = "";
+    if (c->source <= DLPI_S3_ENVIRONMENT) return;
+    if (who->expires_s) dlpi_s3_date(who->expires_s, date);
+    snprintf(line, sizeof line, "s3: credentials fetched (%s)%s%s", dlpi_s3_source_name(c->source),
+             *date ? ", valid until " : "", date);
+    dlpi_s3_config_log(c, line);
 }
 
 /* Fetch credentials, once for all processes: if others than seen are there and valid, nothing is
-   done. force: although those seen have not expired by the clock (the server said so). Returns
-   DLP_OK (those at hand may still be the old ones, if they are valid and force is not set), or an
-   error. Waits for files, processes and the network, with time-outs; not for the I/O thread. */
-__attribute__((unused)) static int dlpi_s3_vault_refresh(const dlpi_s3_config *c, dlpi_s3_vault *v,
-                                                         uint64_t seen, bool force,
-                                                         dlp_s3_error *err) {
+   done. force: although those seen have not expired by the clock (the server said so). stop: NULL,
+   or a word that ends the waiting when it is set. Returns DLP_OK (those at hand may still be the
+   old ones, if they are valid and force is not set), or an error. Waits for files, processes, names
+   and the network, with time-outs for all but names: not for the thread that does I/O. */
+__attribute__((unused)) static int dlpi_s3_vault_refresh_until(const dlpi_s3_config *c,
+                                                               dlpi_s3_vault *v, uint64_t seen,
+                                                               bool force, const uint32_t *stop,
+                                                               dlp_s3_error *err) {
     dlp_s3_error why;
-    dlpi_s3_credentials who;
-    int code, kept, e = dlpi_s3_mutex_lock(&v->fetching);
-    if (e) return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: lock");
+    int code, e = dlpi_s3_mutex_wait(&v->fetching, stop);
+    if (e)
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: others are fetching them: "
+                                 "%s", strerror(e));
     memset(&why, 0, sizeof why);
     code = dlpi_s3_vault_wants(c, v, seen, force, &why);
     if (code == 1) {
-        memset(&who, 0, sizeof who);
-        code = dlpi_s3_fetch(c, &who, &why);
-        if (!code) {
-            e = dlpi_s3_vault_publish(v, &who, c->clock());
-            if (e) code = dlpi_s3_set_error(&why, DLP_ERR_SYSTEM, e, "credentials: lock");
-        } else {
-            kept = dlpi_s3_vault_failed(c, v, &why);
-            if (!force) code = kept;
-        }
-        dlpi_s3_wipe(&who, sizeof who);
+        code = dlpi_s3_vault_renew(c, v, force, stop, &why);
+        if (code == DLP_OK)
+            dlpi_s3_vault_tell(c, v);
+        else if (!stop || !DLPI_LOAD_RLX(stop))
+            dlpi_s3_vault_failed(c, v, &why);
+        if (code && !force && dlpi_s3_vault_valid(v, c->clock())) code = DLP_OK;
     }
     pthread_mutex_unlock(&v->fetching);
     if (code && err) *err = why;
     return code;
+}
+
+__attribute__((unused)) static int dlpi_s3_vault_refresh(const dlpi_s3_config *c, dlpi_s3_vault *v,
+                                                         uint64_t seen, bool force,
+                                                         dlp_s3_error *err) {
+    return dlpi_s3_vault_refresh_until(c, v, seen, force, NULL, err);
 }
 
 /* ---------------------------------------------------------------------------------------------
