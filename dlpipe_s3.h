@@ -4100,6 +4100,10 @@ typedef struct dlpi_s3_scratch {
     dlpi_s3_conn conn;
 } dlpi_s3_scratch;
 
+static uint64_t dlpi_s3_in_ms(int64_t ms) { /* of the monotonic clock */
+    return dlpi_s3_now_ns() + (uint64_t)ms * 1000000u;
+}
+
 static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
     return dlpi_s3_now_ns() >= w->until_ns || (w->stop && DLPI_LOAD_RLX(w->stop));
 }
@@ -4107,7 +4111,7 @@ static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
 /* Wait for a descriptor (-1: just wait) for at most most_ms and as long as w allows: in short
    turns, since a stop rings no bell. Returns false: nothing came. */
 static bool dlpi_s3_wait_for(const dlpi_s3_wait *w, int fd, short events, int64_t most_ms) {
-    uint64_t end = dlpi_s3_now_ns() + (uint64_t)most_ms * DLPI_S3_MS;
+    uint64_t end = dlpi_s3_in_ms(most_ms);
     while (!dlpi_s3_wait_over(w)) {
         struct pollfd f = {.fd = fd, .events = events};
         uint64_t now = dlpi_s3_now_ns(), until = end < w->until_ns ? end : w->until_ns;
@@ -4296,7 +4300,7 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
         dlpi_s3_wait w = {UINT64_MAX, stop};
         int64_t most_ms = (int64_t)100 << (i < 5 ? i : 5);
         if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % (uint64_t)most_ms));
-        w.until_ns = dlpi_s3_now_ns() + (uint64_t)c->timeout_ms * DLPI_S3_MS;
+        w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
         dlpi_s3_ask_once(c, a, s, &w);
         if (a->status && a->status != 429 && a->status < 500) break;
         if (stop && DLPI_LOAD_RLX(stop)) break;
@@ -4492,7 +4496,7 @@ static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
 static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
                                  dlp_s3_error *err) {
-    dlpi_s3_wait w = {dlpi_s3_now_ns() + (uint64_t)c->timeout_ms * DLPI_S3_MS, stop};
+    dlpi_s3_wait w = {dlpi_s3_in_ms(c->timeout_ms), stop};
     int n = dlpi_s3_process_split(c->process, s->body, s->argv, 64), fd = -1, status, e;
     const char *why;
     bool late = false;
@@ -4678,7 +4682,7 @@ static int dlpi_s3_mutex_lock(pthread_mutex_t *m) {
 
 /* Lock, unless it takes two minutes or a stop comes. Returns 0 or an errno. */
 static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
-    dlpi_s3_wait w = {dlpi_s3_now_ns() + 120000 * DLPI_S3_MS, stop};
+    dlpi_s3_wait w = {dlpi_s3_in_ms(120000), stop};
     for (;;) {
         struct timespec t;
         int e;
