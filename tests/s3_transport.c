@@ -11,6 +11,7 @@ static void fake_freeaddrinfo(struct addrinfo *list);
 #include "../dlpipe_s3.h"
 
 #include "s3_transport.h"
+#include <sys/time.h>
 
 /* Connect to a listener of our own. Returns the server's end. */
 static int connect_pair(dlpi_s3_conn *c, int listener, const dlpi_s3_address *a) {
@@ -65,6 +66,311 @@ static void conn__nobody_listens__refused_with_address(void) {
     dlpi_s3_address_text(&a, text, sizeof text);
     CHECK(strstr(c.why, "cannot connect") != NULL && strstr(c.why, text) != NULL);
     dlpi_s3_conn_close(&c);
+}
+
+static void conn__no_way_there__told_at_once(void) {
+    dlpi_s3_address a;
+    dlpi_s3_conn c;
+    CHECK(dlpi_s3_address_numeric("255.255.255.255", 9, &a)); /* TCP has no broadcast */
+    CHECK(dlpi_s3_conn_open(&c, &a, NULL, "") == DLP_S3_BROKEN);
+    CHECK(c.errnum != 0 && strstr(c.why, "255.255.255.255:9") != NULL && c.fd == -1);
+    a.at.any.sa_family = AF_UNIX;
+    CHECK(dlpi_s3_conn_open(&c, &a, NULL, "") == DLP_S3_BROKEN && c.fd == -1);
+}
+
+static void reset_now(int fd) {
+    struct linger now = {1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    close(fd);
+}
+
+static void conn__listener_closes_before_accept__reset(void) {
+    dlpi_s3_address a;
+    dlpi_s3_conn c;
+    char byte;
+    int listener = listen_on(AF_INET, &a);
+    CHECK(dlpi_s3_conn_open(&c, &a, NULL, "") == 0 && step_on(&c) == 0);
+    close(listener);
+    CHECK(read_on(&c, &byte, 1) == DLP_S3_BROKEN && c.errnum == ECONNRESET);
+    CHECK(strstr(c.why, "reading from 127.0.0.1") != NULL);
+    dlpi_s3_conn_close(&c);
+}
+
+/* SIGPIPE has its default action: it would end this program. */
+static void conn__reset__broken_and_no_sigpipe(void) {
+    dlpi_s3_address a;
+    int64_t code = 1;
+    int listener = listen_on(AF_INET, &a);
+    signal(SIGPIPE, SIG_DFL);
+    for (int reading = 0; reading < 2; reading++) {
+        dlpi_s3_conn c;
+        char byte;
+        int server = connect_pair(&c, listener, &a);
+        reset_now(server);
+        if (reading) CHECK(read_on(&c, &byte, 1) == DLP_S3_BROKEN && c.errnum == ECONNRESET);
+        code = 1;
+        for (int i = 0; i < 100 && code > 0; i++) code = write_on(&c, "x", 1);
+        CHECK(code == DLP_S3_BROKEN && (c.errnum == EPIPE || c.errnum == ECONNRESET));
+        CHECK(c.why[0]);
+        dlpi_s3_conn_close(&c);
+    }
+    close(listener);
+}
+
+static void conn__half_closed__still_written(void) {
+    dlpi_s3_address a;
+    dlpi_s3_conn c;
+    char bytes[8];
+    int listener = listen_on(AF_INET, &a), server = connect_pair(&c, listener, &a);
+    CHECK(send(server, "end", 3, MSG_NOSIGNAL) == 3 && shutdown(server, SHUT_WR) == 0);
+    CHECK(read_on(&c, bytes, sizeof bytes) == 3);
+    CHECK(read_on(&c, bytes, sizeof bytes) == 0);
+    CHECK(read_on(&c, bytes, sizeof bytes) == 0);
+    CHECK(write_on(&c, "more", 4) == 4);
+    CHECK(recv(server, bytes, sizeof bytes, 0) == 4);
+    dlpi_s3_conn_close(&c);
+    CHECK(recv(server, bytes, sizeof bytes, 0) == 0);
+    close(server);
+    close(listener);
+}
+
+static int alarms;
+
+static void on_alarm(int number) {
+    (void)number;
+    __atomic_add_fetch(&alarms, 1, __ATOMIC_RELAXED);
+}
+
+typedef struct {
+    int fd;
+    size_t n;
+} drain;
+
+static void *drain_slowly(void *user) {
+    drain *d = user;
+    char bytes[30000];
+    ssize_t n;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    while ((n = recv(d->fd, bytes, sizeof bytes, 0)) > 0) {
+        for (ssize_t i = 0; i < n; i++, d->n++)
+            if (bytes[i] != (char)(d->n % 251)) return d;
+    }
+    return NULL;
+}
+
+static void conn__signals_and_full_socket__all_bytes_once(void) {
+    enum { N = 8000000 };
+    struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
+    struct sigaction act, before;
+    dlpi_s3_address a;
+    dlpi_s3_conn c;
+    pthread_t thread;
+    char *bytes = malloc(N);
+    void *wrong = NULL;
+    size_t put = 0;
+    int listener = listen_on(AF_INET, &a), full = 0;
+    drain d = {0, 0};
+    memset(&act, 0, sizeof act);
+    act.sa_handler = on_alarm; /* and calls are not taken up again by themselves */
+    sigaction(SIGALRM, &act, &before);
+    setitimer(ITIMER_REAL, &often, NULL);
+    d.fd = connect_pair(&c, listener, &a);
+    while (d.fd < 0 && errno == EINTR) d.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    for (size_t i = 0; i < N; i++) bytes[i] = (char)(i % 251);
+    while (dlpi_s3_conn_write(&c, bytes + put, N - put < 7 ? N - put : 7) > 0) {
+        put += N - put < 7 ? N - put : 7;
+        if (put >= 70) break;
+    }
+    CHECK(pthread_create(&thread, NULL, drain_slowly, &d) == 0);
+    while (put < N) {
+        int64_t n = dlpi_s3_conn_write(&c, bytes + put, N - put);
+        CHECK(n > 0 || n == DLP_S3_WANT_WRITE);
+        if (n == DLP_S3_WANT_WRITE && ++full) CHECK(wait_for(&c, n));
+        if (n == DLP_S3_BROKEN) break;
+        if (n > 0) put += (size_t)n;
+    }
+    dlpi_s3_conn_close(&c);
+    pthread_join(thread, &wrong);
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    CHECK(wrong == NULL && d.n == N && full > 0 && alarms > 0);
+    close(d.fd);
+    close(listener);
+    free(bytes);
+}
+
+/* ---- a TLS library of another kind: it turns some bits around ---- */
+
+static struct {
+    int opened, closed, refuse;
+    char host[64];
+} turned;
+
+typedef struct {
+    int fd, state;
+    unsigned char there[64]; /* read ahead, and not yet asked for */
+    size_t n;
+} turning;
+
+static int turn_open(void *user, int fd, const char *host, void **session, char *why, size_t size) {
+    turning *s = calloc(1, sizeof *s);
+    CHECK(user == &turned);
+    if (turned.refuse == 1) {
+        snprintf(why, size, "no session for %s", host);
+        free(s);
+        return DLP_S3_BROKEN;
+    }
+    s->fd = fd;
+    turned.opened++;
+    dlpi_s3_copy(turned.host, sizeof turned.host, host);
+    *session = s;
+    return 0;
+}
+
+/* Says one byte, and hears one. */
+static int turn_handshake(void *session, char *why, size_t size) {
+    turning *s = session;
+    char byte = 'h';
+    ssize_t n;
+    if (s->state == 0) {
+        if (send(s->fd, &byte, 1, MSG_NOSIGNAL) != 1) return DLP_S3_WANT_WRITE;
+        s->state = 1;
+    }
+    n = recv(s->fd, &byte, 1, 0);
+    if (n < 0) return DLP_S3_WANT_READ;
+    if (n == 1 && byte == 'h') return 0;
+    errno = EKEYREJECTED;
+    if (turned.refuse == 2) snprintf(why, size, "it says '%c'", byte);
+    return DLP_S3_BROKEN;
+}
+
+static int64_t turn_read(void *session, void *to, size_t n, char *why, size_t size) {
+    turning *s = session;
+    ssize_t got = s->n ? 0 : recv(s->fd, s->there, sizeof s->there, 0);
+    (void)why;
+    (void)size;
+    if (got < 0) return errno == EAGAIN ? DLP_S3_WANT_READ : DLP_S3_BROKEN;
+    if (got > 0) s->n = (size_t)got;
+    if (n > s->n) n = s->n;
+    for (size_t i = 0; i < n; i++) ((unsigned char *)to)[i] = s->there[i] ^ 0x55;
+    memmove(s->there, s->there + n, s->n - n);
+    s->n -= n;
+    return (int64_t)n;
+}
+
+static int64_t turn_write(void *session, const void *from, size_t n, char *why, size_t size) {
+    turning *s = session;
+    unsigned char bytes[7];
+    ssize_t put;
+    (void)why;
+    (void)size;
+    if (s->state == 1) { /* as if it had to agree on a new key first */
+        s->state = 2;
+        return DLP_S3_WANT_READ;
+    }
+    if (n > sizeof bytes) n = sizeof bytes;
+    for (size_t i = 0; i < n; i++) bytes[i] = ((const unsigned char *)from)[i] ^ 0x55;
+    put = send(s->fd, bytes, n, MSG_NOSIGNAL);
+    return put > 0 ? put : errno == EAGAIN ? DLP_S3_WANT_WRITE : DLP_S3_BROKEN;
+}
+
+static int turn_pending(void *session) {
+    return ((turning *)session)->n > 0;
+}
+
+static void turn_close(void *session) {
+    turning *s = session;
+    ssize_t n = send(s->fd, "bye", 3, MSG_NOSIGNAL);
+    (void)n;
+    turned.closed++;
+    free(s);
+}
+
+static const dlp_s3_transport turner = {&turned,    turn_open,    turn_handshake, turn_read,
+                                        turn_write, turn_pending, turn_close};
+
+static int turn_pair(dlpi_s3_conn *c) {
+    dlpi_s3_address a;
+    char byte = 0;
+    int listener = listen_on(AF_INET, &a), server;
+    CHECK(dlpi_s3_conn_open(c, &a, &turner, "turned.example") == 0);
+    server = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    while (dlpi_s3_conn_step(c) == DLP_S3_WANT_WRITE) CHECK(wait_for(c, DLP_S3_WANT_WRITE));
+    CHECK(recv(server, &byte, 1, 0) == 1 && byte == 'h');
+    CHECK(dlpi_s3_conn_step(c) == DLP_S3_WANT_READ);
+    CHECK(send(server, "h", 1, MSG_NOSIGNAL) == 1);
+    CHECK(step_on(c) == 0 && dlpi_s3_conn_step(c) == 0);
+    close(listener);
+    return server;
+}
+
+static void transport__plugged_in__all_bytes_through_it(void) {
+    dlpi_s3_conn c;
+    char bytes[16];
+    int before = turned.opened, server = turn_pair(&c);
+    CHECK(turned.opened == before + 1 && strcmp(turned.host, "turned.example") == 0);
+    CHECK(dlpi_s3_conn_write(&c, "abcdefghij", 10) == DLP_S3_WANT_READ);
+    CHECK(write_on(&c, "abcdefghij", 10) == 7);
+    CHECK(recv(server, bytes, sizeof bytes, 0) == 7 && bytes[0] == ('a' ^ 0x55));
+    CHECK(send(server, "\x55\x54\x57", 3, MSG_NOSIGNAL) == 3);
+    CHECK(read_on(&c, bytes, 1) == 1 && bytes[0] == 0);
+    CHECK(dlpi_s3_conn_pending(&c));
+    CHECK(dlpi_s3_conn_read(&c, bytes, 5) == 2 && bytes[0] == 1 && bytes[1] == 2);
+    CHECK(!dlpi_s3_conn_pending(&c));
+    reset_now(server);
+    CHECK(read_on(&c, bytes, 1) == DLP_S3_BROKEN && c.errnum == ECONNRESET && c.why[0]);
+    dlpi_s3_conn_close(&c);
+    CHECK(turned.closed == turned.opened);
+}
+
+static void transport__refuses__its_words_and_kind(void) {
+    dlpi_s3_address a;
+    dlpi_s3_conn c;
+    int listener = listen_on(AF_INET, &a), server;
+    turned.refuse = 1; /* no session: with words, and no kind */
+    CHECK(dlpi_s3_conn_open(&c, &a, &turner, "bad.example") == 0);
+    CHECK(step_on(&c) == DLP_S3_BROKEN && c.errnum == EPROTO);
+    CHECK(strcmp(c.why, "no session for bad.example") == 0);
+    dlpi_s3_conn_close(&c);
+    server = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    close(server);
+    for (turned.refuse = 2; turned.refuse <= 3; turned.refuse++) { /* in the handshake; 3: mute */
+        CHECK(dlpi_s3_conn_open(&c, &a, &turner, "bad.example") == 0);
+        server = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        CHECK(send(server, "x", 1, MSG_NOSIGNAL) == 1);
+        CHECK(step_on(&c) == DLP_S3_BROKEN && c.errnum == EKEYREJECTED);
+        CHECK(turned.refuse == 2 ? strcmp(c.why, "it says 'x'") == 0 : c.why[0] != 0);
+        close(server);
+        dlpi_s3_conn_close(&c);
+    }
+    turned.refuse = 0;
+    CHECK(turned.closed == turned.opened);
+    close(listener);
+}
+
+static void transport__child_closes__parent_goes_on(void) {
+    dlpi_s3_conn c;
+    char bytes[16];
+    int status = 1, server = turn_pair(&c);
+    pid_t pid;
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        int closed = turned.closed;
+        bool mine = dlpi_s3_conn_mine(&c);
+        dlpi_s3_conn_close(&c);
+        _exit(mine || turned.closed != closed + 1 || c.fd != -1);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK(recv(server, bytes, sizeof bytes, MSG_DONTWAIT) < 0 && errno == EAGAIN); /* no "bye" */
+    CHECK(dlpi_s3_conn_mine(&c));
+    CHECK(send(server, "U", 1, MSG_NOSIGNAL) == 1);
+    CHECK(read_on(&c, bytes, 1) == 1 && bytes[0] == 0);
+    dlpi_s3_conn_close(&c);
+    CHECK(recv(server, bytes, sizeof bytes, 0) == 3 && memcmp(bytes, "bye", 3) == 0);
+    close(server);
 }
 
 /* ---- names ---- */
@@ -410,7 +716,22 @@ static void helper__in_child__refuses_names_and_frees(void) {
     dlpi_s3_helper_free(q.h);
 }
 
+static void resolve__many_kinds__those_of_tcp_with_a_route(void) {
+    dlpi_s3_address at[2];
+    char why[200];
+    int errnum = 0;
+    fake_set(0, 3, 0);
+    CHECK(dlpi_s3_resolve("a.example", 80, at, 2, &errnum, why, sizeof why) == 2);
+    CHECK(at[0].at.v4.sin_port == htons(80) && at[0].n == sizeof at[0].at.v4);
+    CHECK(!dlpi_s3_address_same(&at[0], &at[1]));
+    CHECK(dlpi_s3_resolve("::1", 80, at, 2, &errnum, why, sizeof why) == 1);
+    fake_set(0, 0, 0);
+    CHECK(dlpi_s3_resolve("a.example", 80, at, 2, &errnum, why, sizeof why) == DLP_ERR_REMOTE);
+    CHECK(errnum == ENXIO && strstr(why, "a.example"));
+}
+
 int main(void) {
+    resolve__many_kinds__those_of_tcp_with_a_route();
     names__numbers__no_thread_no_resolver();
     names__three_addresses__in_turn_bad_ones_last();
     names__resolver_hangs__nobody_waits();
@@ -422,5 +743,13 @@ int main(void) {
     helper__in_child__refuses_names_and_frees();
     conn__two_families__bytes_both_ways();
     conn__nobody_listens__refused_with_address();
+    conn__no_way_there__told_at_once();
+    conn__listener_closes_before_accept__reset();
+    conn__reset__broken_and_no_sigpipe();
+    conn__half_closed__still_written();
+    conn__signals_and_full_socket__all_bytes_once();
+    transport__plugged_in__all_bytes_through_it();
+    transport__refuses__its_words_and_kind();
+    transport__child_closes__parent_goes_on();
     return done("s3_transport");
 }
