@@ -2021,6 +2021,14 @@ static bool dlpi_s3_head_ok(const char *value) {
     return true;
 }
 
+/* Nor may a line hold more spaces than its own. */
+static bool dlpi_s3_head_line_ok(const char *escaped) {
+    if (!escaped) return true;
+    for (; *escaped; escaped++)
+        if ((unsigned char)*escaped <= ' ' || (unsigned char)*escaped >= 127) return false;
+    return true;
+}
+
 /* Headers behind the line: host, signed ones, those of the body and connection. */
 static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p, bool sign,
                               const char *signature, dlpi_s3_out *o) {
@@ -2051,8 +2059,8 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
 }
 
 /* Write a request's head, signed, up to its empty line (no terminator behind it is promised).
-   Returns its bytes, or -1: it does not fit, has more than 64 parameters, or a value that no header
-   can hold. */
+   Returns its bytes, or -1: it does not fit, has more than 64 parameters, or a value that its line
+   cannot hold. */
 __attribute__((unused))
 static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
     dlpi_s3_head_parts p;
@@ -2062,6 +2070,7 @@ static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
     int n = dlpi_s3_query_split(h->query, p.params, DLPI_S3_MAX_PARAMS);
     if (n < 0 || !dlpi_s3_head_ok(h->host) || !dlpi_s3_head_ok(h->range)) return -1;
     if (!dlpi_s3_head_ok(h->if_match) || !dlpi_s3_head_ok(h->region)) return -1;
+    if (!dlpi_s3_head_line_ok(h->path) || !dlpi_s3_head_line_ok(h->query)) return -1;
     p.n_params = (size_t)n;
     p.n_headers = 0;
     p.iso[0] = '\0';
