@@ -1721,10 +1721,9 @@ typedef struct dlpi_s3_header {
     const char *value;
 } dlpi_s3_header;
 
-/* A parameter of a query; escape: the value is not escaped yet. */
+/* A parameter of a query, escaped. */
 typedef struct dlpi_s3_param {
     dlpi_s3_span name, value;
-    bool escape;
 } dlpi_s3_param;
 
 typedef struct dlpi_s3_signing {
@@ -1755,8 +1754,7 @@ static int dlpi_s3_query_split(const char *query, dlpi_s3_param *params, int max
         size_t name = is ? (size_t)(is - at) : all;
         if (n == max) return -1;
         params[n].name = (dlpi_s3_span){at, name};
-        params[n].value = (dlpi_s3_span){is ? is + 1 : at + all, is ? all - name - 1 : 0};
-        params[n++].escape = false;
+        params[n++].value = (dlpi_s3_span){is ? is + 1 : at + all, is ? all - name - 1 : 0};
         at += all;
         if (*at == '\0') return n;
     }
@@ -1774,15 +1772,6 @@ static void dlpi_s3_params_sort(dlpi_s3_param *p, size_t n) {
             p[at] = p[at - 1];
         }
         p[at] = moved;
-    }
-}
-
-static void dlpi_s3_sha_escaped(dlpi_s3_sha *s, dlpi_s3_span v) {
-    char buf[256];
-    while (v.n > 0) {
-        size_t n = v.n < 80 ? v.n : 80;
-        dlpi_s3_sha_add(s, buf, dlpi_s3_uri_encode(buf, sizeof buf, v.at, n, false));
-        v.at += n, v.n -= n;
     }
 }
 
@@ -1820,10 +1809,7 @@ static void dlpi_s3_canonical(const dlpi_s3_signing *g, uint8_t out[32]) {
         if (i > 0) dlpi_s3_sha_add(&s, "&", 1);
         dlpi_s3_sha_add(&s, p->name.at, p->name.n);
         dlpi_s3_sha_add(&s, "=", 1);
-        if (p->escape)
-            dlpi_s3_sha_escaped(&s, p->value);
-        else
-            dlpi_s3_sha_add(&s, p->value.at, p->value.n);
+        dlpi_s3_sha_add(&s, p->value.at, p->value.n);
     }
     dlpi_s3_sha_add(&s, "\n", 1);
     for (size_t i = 0; i < g->n_headers; i++) {
@@ -1935,7 +1921,6 @@ static void dlpi_s3_head_param(dlpi_s3_head_parts *p, const char *name, const ch
     dlpi_s3_param *q = &p->params[p->n_params++];
     q->name = (dlpi_s3_span){name, strlen(name)};
     q->value = (dlpi_s3_span){value, strlen(value)};
-    q->escape = true;
 }
 
 static void dlpi_s3_head_payload(const dlpi_s3_head *h, char out[65]) {
@@ -2006,10 +1991,14 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     if (h->who->token[0]) dlpi_s3_head_param(p, "X-Amz-Security-Token", h->who->token);
     dlpi_s3_head_param(p, "X-Amz-SignedHeaders", p->names);
     for (size_t i = before; i < p->n_params; i++, mark = "&") {
+        size_t from;
         dlpi_s3_out_adds(o, mark);
         dlpi_s3_out_adds(o, p->params[i].name.at);
         dlpi_s3_out_add(o, "=", 1);
+        from = o->n;
         dlpi_s3_out_escaped(o, p->params[i].value.at);
+        if (o->n >= o->size) return;
+        p->params[i].value = (dlpi_s3_span){o->to + from, o->n - from}; /* to be signed as sent */
     }
 }
 
@@ -2082,6 +2071,7 @@ static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
         dlpi_s3_head_signed(h, &p);
     }
     dlpi_s3_head_line(h, &p, &o);
+    if (o.n >= o.size) return -1;
     if (sign) dlpi_s3_head_sign(h, &p, signature);
     if (sign && h->presign) {
         dlpi_s3_out_adds(&o, "&X-Amz-Signature=");
