@@ -5659,10 +5659,2335 @@ static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, ui
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>s3-impl-engine       MANY REQUESTS IN ONE THREAD */
+   >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
+   A request of the user's (op) is fetched in one or more ranges (legs); a leg is asked for over a
+   connection (link), or over two or three at once while its answer has not begun (hedges). All
+   records are made by io_open; here they only move from list to list.
+
+       submit --> wanting --> site->waiting --> on a link --> answer begins --> body --> done
+                  (ops that   (legs; also       (leg->link)   (leg->begun:     |
+                  have legs   those that wait                 it has won)      |
+                  to begin)   again)                                           |
+                                ^                  |                           |
+                                +-- leg->timer <---+------- trouble, judged ---+
+                                    (back-off)
+
+   A leg is not bound to a connection before it is sent: whichever connection of the site is free
+   first takes the leg that waits longest, be it one that has ended a request or a new one.
+
+   The caller's memory is written to only by the link whose head was the first valid one, and only
+   at the place that follows what the leg has (leg->done). So nothing needs to be taken back: a leg
+   that breaks off goes on from there, by Range and If-Match, or begins again from its first byte
+   where the object has no ETag or another one. */
+
+enum {
+    DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body behind it */
+    DLPI_S3_ERROR_BYTES = 16384, /* what is read of an error's document */
+    DLPI_S3_SCRATCH = 262144,    /* for bytes that nobody wants, and for small pieces */
+    DLPI_S3_HEAD_READ = 2048,    /* so that little of a body is copied */
+    DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read rather than connected anew for */
+    DLPI_S3_SMALL_PIECE = 4096,  /* read by way of the scratch memory */
+    DLPI_S3_AT_ONCE = 4194304,   /* read from one connection before others have their turn */
+    DLPI_S3_EVENTS = 64,
+    DLPI_S3_SITES = 16,
+    DLPI_S3_COPIES = 3,          /* links of a leg: the first, and two hedges */
+    DLPI_S3_REGIONS = 32,
+    DLPI_S3_DRAIN_MS = 3000,
+    DLPI_S3_STALE_MS = 1000,     /* idle for longer: looked at before it is used */
+    DLPI_S3_LOW_WATER = 131072   /* of SO_RCVLOWAT, at most */
+};
+
+/* ---- lists, timers ---- */
+
+/* Rings with a head: a node that is in none points to itself. */
+typedef struct dlpi_s3_node {
+    struct dlpi_s3_node *prev, *next;
+} dlpi_s3_node;
+
+#define DLPI_S3_OF(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
+
+static void dlpi_s3_ring_begin(dlpi_s3_node *n) {
+    n->prev = n->next = n;
+}
+
+static bool dlpi_s3_ring_empty(const dlpi_s3_node *n) {
+    return n->next == n;
+}
+
+static void dlpi_s3_ring_out(dlpi_s3_node *n) {
+    n->prev->next = n->next;
+    n->next->prev = n->prev;
+    n->prev = n->next = n;
+}
+
+static void dlpi_s3_ring_last(dlpi_s3_node *ring, dlpi_s3_node *n) {
+    n->prev = ring->prev;
+    n->next = ring;
+    ring->prev->next = n;
+    ring->prev = n;
+}
+
+static void dlpi_s3_ring_first(dlpi_s3_node *ring, dlpi_s3_node *n) {
+    dlpi_s3_ring_last(ring->next, n);
+}
+
+enum { DLPI_S3_TIMER_LINK, DLPI_S3_TIMER_LEG, DLPI_S3_TIMER_OP };
+
+/* Deadlines are put off with each answer and hardly ever met. So putting one off, or taking it
+   back, only writes due; its place in the heap is mended when it comes up there. */
+typedef struct dlpi_s3_timer {
+    uint64_t due;                /* UINT64_MAX: not set */
+    uint64_t at;                 /* what the heap goes by: not later than due */
+    uint32_t place;              /* in the heap, from 1; 0: not in it */
+    int32_t kind;
+    void *of;
+} dlpi_s3_timer;
+
+typedef struct dlpi_s3_heap {
+    dlpi_s3_timer **at;          /* at[1] is the earliest */
+    uint32_t n;
+} dlpi_s3_heap;
+
+static void dlpi_s3_heap_put(dlpi_s3_heap *h, uint32_t place, dlpi_s3_timer *t) {
+    h->at[place] = t;
+    t->place = place;
+}
+
+static void dlpi_s3_heap_rise(dlpi_s3_heap *h, dlpi_s3_timer *t) {
+    uint32_t i = t->place;
+    for (; i > 1 && h->at[i / 2]->at > t->at; i /= 2) dlpi_s3_heap_put(h, i, h->at[i / 2]);
+    dlpi_s3_heap_put(h, i, t);
+}
+
+static void dlpi_s3_heap_sink(dlpi_s3_heap *h, dlpi_s3_timer *t) {
+    uint32_t i = t->place;
+    for (;;) {
+        uint32_t k = 2 * i;
+        if (k > h->n) break;
+        if (k < h->n && h->at[k + 1]->at < h->at[k]->at) k++;
+        if (h->at[k]->at >= t->at) break;
+        dlpi_s3_heap_put(h, i, h->at[k]);
+        i = k;
+    }
+    dlpi_s3_heap_put(h, i, t);
+}
+
+static void dlpi_s3_timer_set(dlpi_s3_heap *h, dlpi_s3_timer *t, uint64_t due) {
+    t->due = due;
+    if (due == UINT64_MAX || (t->place && t->at <= due)) return;
+    t->at = due;
+    if (!t->place) dlpi_s3_heap_put(h, ++h->n, t);
+    dlpi_s3_heap_rise(h, t);
+}
+
+static void dlpi_s3_timer_stop(dlpi_s3_timer *t) {
+    t->due = UINT64_MAX;
+}
+
+/* Take the earliest timer out. */
+static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
+    dlpi_s3_timer *last = h->at[h->n--];
+    h->at[1]->place = 0;
+    if (h->n == 0) return;
+    dlpi_s3_heap_put(h, 1, last);
+    dlpi_s3_heap_sink(h, last);
+}
+
+/* The timer that is due first, its place put right; NULL: none is set. */
+static dlpi_s3_timer *dlpi_s3_heap_first(dlpi_s3_heap *h) {
+    while (h->n) {
+        dlpi_s3_timer *t = h->at[1];
+        if (t->at == t->due) return t;
+        if (t->due == UINT64_MAX) {
+            dlpi_s3_heap_drop(h);
+        } else {
+            t->at = t->due;
+            dlpi_s3_heap_sink(h, t);
+        }
+    }
+    return NULL;
+}
+
+/* ---- records ---- */
+
+/* What processes of one client share, beside its credentials: regions that buckets turned out to be
+   in. An entry is written once: claimed (1), filled in, made visible (2, S2 -> S3). One whose
+   writer died in between is lost, and nothing else. (in region) */
+typedef struct dlpi_s3_region {
+    uint32_t state, pad;
+    char bucket[64];
+    char name[64];
+} dlpi_s3_region;
+
+typedef struct dlpi_s3_common {
+    dlpi_s3_shared shared;
+    dlpi_s3_region regions[DLPI_S3_REGIONS];
+    uint32_t n_regions;          /* S4, claimed or more */
+    uint32_t pad;
+    dlpi_s3_config config;
+    dlpi_s3_vault vault;
+} dlpi_s3_common;
+
+struct dlp_s3 {
+    dlp_s3_desc desc;            /* numbers resolved; strings NULL */
+    dlpi_s3_endpoint endpoint;
+    dlpi_s3_common *common;
+    size_t common_bytes;
+    dlp_s3_transport tls;
+    bool has_tls, own_tls;
+    pid_t pid;                   /* who made it */
+    uint64_t users;              /* S5: 1, and those that the helpers hold */
+    uint64_t ios;                /* S6: pid in the upper half, open dlp_s3_io in the lower */
+};
+
+typedef struct dlpi_s3_op dlpi_s3_op;
+typedef struct dlpi_s3_leg dlpi_s3_leg;
+
+/* A server, by name and port. */
+typedef struct dlpi_s3_site {
+    char host[256];
+    uint16_t port;
+    bool tls, used;
+    bool looking;                /* its name is being looked up */
+    uint32_t ops, links, opening;/* that belong to it */
+    uint32_t n_waiting, n_hedging;
+    dlpi_s3_node idle;           /* links, the one used last first */
+    dlpi_s3_node waiting;        /* legs that want a link */
+    dlpi_s3_node hedging;        /* legs that want one more */
+} dlpi_s3_site;
+
+enum {
+    DLPI_S3_LINK_FREE = 0,
+    DLPI_S3_LINK_OPENING,
+    DLPI_S3_LINK_IDLE,
+    DLPI_S3_LINK_SENDING,
+    DLPI_S3_LINK_WAITING,        /* for the answer's head */
+    DLPI_S3_LINK_BODY,           /* to the caller's memory */
+    DLPI_S3_LINK_ERROR,          /* of an error, to link->error */
+    DLPI_S3_LINK_DRAIN           /* to nowhere */
+};
+
+typedef struct dlpi_s3_link {
+    dlpi_s3_conn conn;
+    dlpi_s3_site *site;
+    dlpi_s3_leg *leg;            /* whose request is on it */
+    dlpi_s3_node node;           /* site->idle, or io->free_links */
+    dlpi_s3_node age;            /* io->idle, while idle */
+    dlpi_s3_timer timer;         /* what the state waits for */
+    int32_t state;
+    uint32_t generation;         /* events of an earlier connection do not count */
+    uint32_t events;             /* what epoll watches */
+    uint32_t served;             /* answers that ended */
+    int32_t low_water;           /* SO_RCVLOWAT */
+    bool hedge;
+    bool ranged;                 /* the request has a Range */
+    bool unsent;                 /* some of it is not sent yet */
+    bool deaf;                   /* the server takes no more of it */
+    uint64_t sent_ns;            /* the request's last byte */
+    uint64_t put_at;             /* bytes of a PUT's body that are sent */
+    uint32_t out_at, out_n;
+    uint32_t error_n;
+    char *out;
+    char *error;
+    char region[64];             /* the request on it was signed for */
+    uint64_t version;            /* and with these credentials */
+    dlpi_s3_http http;
+} dlpi_s3_link;
+
+/* A place in the pieces of a request. */
+typedef struct dlpi_s3_cursor {
+    uint32_t piece;
+    uint64_t at;                 /* inside it */
+} dlpi_s3_cursor;
+
+struct dlpi_s3_leg {
+    dlpi_s3_op *op;
+    dlpi_s3_node queue;          /* waiting or hedging of the site, or none; or io->free_legs */
+    dlpi_s3_node sibling;        /* op->legs */
+    dlpi_s3_node awaited;        /* io->awaited: sent, no answer yet, may be hedged */
+    dlpi_s3_timer timer;         /* back-off */
+    uint64_t first;              /* from the request's first byte */
+    uint64_t bytes;              /* UINT64_MAX: not known yet */
+    uint64_t done;               /* that lie where they belong */
+    uint64_t tried_at;           /* done, when the last attempt began */
+    uint64_t sent_ns;            /* the request, or its last hedge */
+    dlpi_s3_cursor cursor;       /* of its next byte */
+    dlpi_s3_link *links[DLPI_S3_COPIES];
+    uint8_t n_links;
+    bool begun;                  /* links[0] has won */
+    bool fresh;                  /* only on a new connection */
+    bool in_hedging, in_waiting;
+    int32_t attempts;            /* that failed without progress */
+    uint64_t size_bytes;         /* about so many, for how long its answer may take */
+    unsigned size_class;
+};
+
+struct dlpi_s3_op {
+    dlp_s3_request *r;
+    dlpi_s3_site *site;
+    dlpi_s3_node node;           /* io->wanting, or none; or io->free_ops */
+    dlpi_s3_node legs;
+    dlpi_s3_timer timer;         /* of all of it */
+    uint64_t bound;              /* bytes that there is room for */
+    uint64_t size;               /* bytes that come; UINT64_MAX: not known yet */
+    uint64_t next;               /* where its next leg begins */
+    uint64_t cost;               /* of max_bytes */
+    uint32_t n_legs;
+    int32_t attempts;            /* requests sent */
+    int32_t failures;            /* of a leg, before a restart */
+    dlpi_s3_cursor cursor;       /* of next */
+    dlpi_s3_tries tries;
+    bool split;                  /* in parts */
+    bool opened;                 /* a first head told size and ETag */
+    bool strong;                 /* r->etag can be used in If-Match */
+    bool failed;                 /* r->error is written to */
+    bool moved;                  /* to, to_path: where an answer sent it */
+    bool foreign;                /* and that is not the endpoint's: nothing secret goes there */
+    char region[64];             /* "": the client's */
+    dlpi_s3_endpoint to;
+    char to_path[1024];
+};
+
+struct dlp_s3_io {
+    dlp_s3 *s3;
+    const dlp_s3_desc *desc;
+    pid_t pid;
+    int epoll;
+    dlpi_s3_helper *helper;
+    size_t bytes;                /* of this mapping */
+    uint64_t now;
+    dlpi_s3_heap timers;
+    dlpi_s3_op *ops;
+    dlpi_s3_leg *legs;
+    dlpi_s3_link *links;
+    uint32_t n_ops, n_links;
+    uint32_t ops_out, links_out, on_wire; /* on_wire: legs with a link */
+    uint64_t bytes_out;
+    dlpi_s3_node free_ops, free_legs, free_links;
+    dlpi_s3_node wanting;        /* ops that have legs to begin */
+    dlpi_s3_node idle;           /* all idle links, the one used last first */
+    dlpi_s3_node awaited[DLPI_S3_CLASSES];
+    uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
+    dlp_s3_request *done, *done_last; /* linked by internal */
+    dlp_s3_request *awaited_one; /* by dlp_s3_do */
+    dlpi_s3_patience patience;
+    dlpi_s3_key_cache keys;
+    dlpi_s3_credentials who;
+    bool refreshing, held;       /* held: until that is over nothing is sent */
+    uint64_t refreshes;
+    dlpi_s3_site sites[DLPI_S3_SITES];
+    dlpi_s3_site *last_site;
+    char *scratch;
+    char path[4096], host[300], text[512];
+};
+
+static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...) {
+    char line[512];
+    va_list args;
+    if (!io->desc->log) return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    io->desc->log(io->desc->log_user, line);
+}
+
+static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
+    dlpi_s3_count(&io->s3->common->shared, what, n);
+}
+
+static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int32_t ms) {
+    dlpi_s3_timer_set(&io->timers, t, io->now + (uint64_t)(uint32_t)ms * DLPI_S3_MS);
+}
+
+/* ---- regions ---- */
+
+static const char *dlpi_s3_region_find(dlpi_s3_common *c, const char *bucket) {
+    uint32_t n = DLPI_LOAD_RLX(&c->n_regions); /* S4, any value that was there */
+    for (uint32_t i = n < DLPI_S3_REGIONS ? n : DLPI_S3_REGIONS; i-- > 0;)
+        if (DLPI_LOAD_ACQ(&c->regions[i].state) == 2 && /* S3 <- S2 */
+            strcmp(c->regions[i].bucket, bucket) == 0)
+            return c->regions[i].name;
+    return NULL;
+}
+
+static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const char *name) {
+    const char *known = dlpi_s3_region_find(c, bucket);
+    uint32_t i;
+    if ((known && strcmp(known, name) == 0) || strlen(bucket) >= sizeof c->regions[0].bucket)
+        return;
+    if (DLPI_LOAD_RLX(&c->n_regions) >= DLPI_S3_REGIONS) return; /* S4 */
+    i = DLPI_ADD_RLX(&c->n_regions, 1u); /* S4, whose entry it is */
+    if (i >= DLPI_S3_REGIONS) return;
+    dlpi_s3_copy(c->regions[i].bucket, sizeof c->regions[i].bucket, bucket);
+    dlpi_s3_copy(c->regions[i].name, sizeof c->regions[i].name, name);
+    DLPI_STORE_REL(&c->regions[i].state, 2u); /* S2 -> S3 */
+}
+
+/* ---- where a leg's bytes belong ---- */
+
+static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor c, uint64_t n) {
+    if (!r->pieces) return c;
+    while (c.piece < r->n_pieces && n >= r->pieces[c.piece].bytes - c.at) {
+        n -= r->pieces[c.piece].bytes - c.at;
+        c.piece++;
+        c.at = 0;
+    }
+    c.at += n;
+    return c;
+}
+
+/* Where its next byte goes, and how many may follow there; NULL: they are thrown away. */
+static char *dlpi_s3_leg_room(const dlpi_s3_leg *leg, uint64_t *room) {
+    const dlp_s3_request *r = leg->op->r;
+    uint64_t end = leg->bytes != UINT64_MAX ? leg->bytes : leg->op->bound - leg->first;
+    const dlp_s3_piece *piece;
+    *room = end - leg->done;
+    if (!r->pieces) return (char *)r->body + leg->first + leg->done;
+    if (leg->cursor.piece >= r->n_pieces) return NULL;
+    piece = &r->pieces[leg->cursor.piece];
+    if (*room > piece->bytes - leg->cursor.at) *room = piece->bytes - leg->cursor.at;
+    return piece->to ? (char *)piece->to + leg->cursor.at : NULL;
+}
+
+static void dlpi_s3_leg_took(dlpi_s3_leg *leg, uint64_t n) {
+    leg->done += n;
+    leg->cursor = dlpi_s3_cursor_on(leg->op->r, leg->cursor, n);
+}
+
+/* Copy bytes to where they belong. Returns how many there was room for. */
+static uint64_t dlpi_s3_leg_lay(dlpi_s3_leg *leg, const char *from, uint64_t n) {
+    uint64_t left = n, room;
+    while (left) {
+        char *to = dlpi_s3_leg_room(leg, &room);
+        if (room == 0) break;
+        if (room > left) room = left;
+        if (to) memcpy(to, from, room);
+        from += room;
+        left -= room;
+        dlpi_s3_leg_took(leg, room);
+    }
+    return n - left;
+}
+
+/* Begin it again from its first byte. */
+static void dlpi_s3_leg_rewind(dlpi_s3_leg *leg) {
+    dlpi_s3_cursor begin = {0, 0};
+    leg->done = leg->tried_at = 0;
+    leg->cursor = dlpi_s3_cursor_on(leg->op->r, begin, leg->first);
+}
+
+/* ---- sites ---- */
+
+/* The site of a host (as in a Host header) that an op goes to; NULL: all are in use. */
+static dlpi_s3_site *dlpi_s3_site_get(dlp_s3_io *io, const char *host, uint16_t port, bool tls) {
+    dlpi_s3_site *s, *room = NULL;
+    for (int i = 0; i < DLPI_S3_SITES; i++) {
+        s = &io->sites[i];
+        if (s->used && s->port == port && s->tls == tls && strcmp(s->host, host) == 0) return s;
+        if (!s->used || (s->ops == 0 && s->links == 0)) room = s;
+    }
+    if (!room) return NULL;
+    memset(room, 0, sizeof *room);
+    dlpi_s3_ring_begin(&room->idle);
+    dlpi_s3_ring_begin(&room->waiting);
+    dlpi_s3_ring_begin(&room->hedging);
+    dlpi_s3_copy(room->host, sizeof room->host, host);
+    room->port = port;
+    room->tls = tls;
+    room->used = true;
+    return room;
+}
+
+/* ---- queues of legs ---- */
+
+static void dlpi_s3_leg_unqueue(dlpi_s3_leg *leg) {
+    if (leg->in_waiting) leg->op->site->n_waiting--;
+    if (leg->in_hedging) leg->op->site->n_hedging--;
+    leg->in_waiting = leg->in_hedging = false;
+    dlpi_s3_ring_out(&leg->queue);
+}
+
+/* first: it has waited before. */
+static void dlpi_s3_leg_wait(dlpi_s3_leg *leg, bool first) {
+    dlpi_s3_site *site = leg->op->site;
+    dlpi_s3_leg_unqueue(leg);
+    leg->in_waiting = true;
+    site->n_waiting++;
+    if (first) dlpi_s3_ring_first(&site->waiting, &leg->queue);
+    else dlpi_s3_ring_last(&site->waiting, &leg->queue);
+}
+
+static void dlpi_s3_leg_wait_hedge(dlpi_s3_leg *leg) {
+    dlpi_s3_leg_unqueue(leg);
+    leg->in_hedging = true;
+    leg->op->site->n_hedging++;
+    dlpi_s3_ring_last(&leg->op->site->hedging, &leg->queue);
+}
+
+/* Its answer is not waited for any more, or has begun. */
+static void dlpi_s3_leg_calm(dlpi_s3_leg *leg) {
+    dlpi_s3_ring_out(&leg->awaited);
+    if (leg->in_hedging) dlpi_s3_leg_unqueue(leg);
+}
+
+/* Take a link from its leg. */
+static void dlpi_s3_leg_part(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_link *link) {
+    unsigned i = 0;
+    link->leg = NULL;
+    while (leg->links[i] != link) i++;
+    leg->n_links--;
+    for (; i < leg->n_links; i++) leg->links[i] = leg->links[i + 1];
+    if (leg->n_links > 0) return;
+    io->on_wire--;
+    leg->begun = false;
+    dlpi_s3_leg_calm(leg);
+}
+
+/* ---- connections ---- */
+
+static void dlpi_s3_link_watch(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
+    struct epoll_event e;
+    if (link->events == events) return;
+    e.events = events;
+    e.data.u64 = (uint64_t)link->generation << 32 | (uint64_t)(link - io->links);
+    if (epoll_ctl(io->epoll, link->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->conn.fd, &e) == 0)
+        link->events = events;
+}
+
+/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. */
+static void dlpi_s3_link_low_water(dlpi_s3_link *link, uint64_t bytes) {
+    int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
+    if (link->conn.tls || n == link->low_water) return;
+    if (setsockopt(link->conn.fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n) == 0)
+        link->low_water = n;
+}
+
+/* The link has no leg. */
+static void dlpi_s3_link_close(dlp_s3_io *io, dlpi_s3_link *link) {
+    if (link->state == DLPI_S3_LINK_OPENING) link->site->opening--;
+    dlpi_s3_ring_out(&link->node);
+    dlpi_s3_ring_out(&link->age);
+    dlpi_s3_timer_stop(&link->timer);
+    dlpi_s3_conn_close(&link->conn);
+    link->state = DLPI_S3_LINK_FREE;
+    link->generation++;
+    link->events = 0;
+    link->site->links--;
+    io->links_out--;
+    dlpi_s3_ring_first(&io->free_links, &link->node);
+}
+
+/* It may carry a request. */
+static void dlpi_s3_link_idle(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_link_low_water(link, 1);
+    link->state = DLPI_S3_LINK_IDLE;
+    link->sent_ns = io->now;
+    dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
+    dlpi_s3_due(io, &link->timer, io->desc->idle_timeout_ms);
+    dlpi_s3_ring_first(&link->site->idle, &link->node);
+    dlpi_s3_ring_first(&io->idle, &link->age);
+}
+
+/* The answer on it has ended, or is not wanted. */
+static void dlpi_s3_link_free(dlp_s3_io *io, dlpi_s3_link *link) {
+    const dlpi_s3_http *h = &link->http;
+    bool sent = !link->unsent;
+    if (sent && h->done && h->keep_alive) {
+        link->served++;
+        dlpi_s3_link_idle(io, link);
+    } else if (sent && h->keep_alive && h->head_done && h->has_length &&
+               dlpi_s3_http_direct(h) <= DLPI_S3_DRAIN) {
+        dlpi_s3_link_low_water(link, 1);
+        link->state = DLPI_S3_LINK_DRAIN;
+        dlpi_s3_due(io, &link->timer, DLPI_S3_DRAIN_MS);
+    } else {
+        dlpi_s3_link_close(io, link);
+    }
+}
+
+/* The answer that is still to come is not wanted. expected: its length, as far as that is known. */
+static void dlpi_s3_link_abandon(dlp_s3_io *io, dlpi_s3_link *link, uint64_t expected) {
+    if (link->state == DLPI_S3_LINK_WAITING && expected <= DLPI_S3_DRAIN) {
+        link->state = DLPI_S3_LINK_DRAIN;
+        dlpi_s3_due(io, &link->timer, DLPI_S3_DRAIN_MS);
+    } else {
+        dlpi_s3_link_free(io, link);
+    }
+}
+
+/* ---- the end of a request ---- */
+
+static void dlpi_s3_leg_end(dlp_s3_io *io, dlpi_s3_leg *leg, uint64_t expected) {
+    while (leg->n_links) {
+        dlpi_s3_link *link = leg->links[leg->n_links - 1];
+        dlpi_s3_leg_part(io, leg, link);
+        dlpi_s3_link_abandon(io, link, expected);
+    }
+    dlpi_s3_leg_unqueue(leg);
+    dlpi_s3_ring_out(&leg->awaited);
+    dlpi_s3_timer_stop(&leg->timer);
+    dlpi_s3_ring_out(&leg->sibling);
+    leg->op->n_legs--;
+    dlpi_s3_ring_first(&io->free_legs, &leg->queue);
+}
+
+static void dlpi_s3_op_cancel(dlp_s3_io *io, dlpi_s3_op *op) {
+    while (!dlpi_s3_ring_empty(&op->legs))
+        dlpi_s3_leg_end(io, DLPI_S3_OF(op->legs.next, dlpi_s3_leg, sibling), UINT64_MAX);
+}
+
+/* The place of a failure, and what was asked for. */
+static void dlpi_s3_error_place(const dlpi_s3_op *op, int code) {
+    dlp_s3_request *r = op->r;
+    dlp_s3_error *e = &r->error;
+    size_t n = strlen(r->key);
+    e->code = code;
+    e->attempts = op->attempts;
+    dlpi_s3_copy(e->bucket, sizeof e->bucket, r->bucket);
+    dlpi_s3_copy(e->key, sizeof e->key,
+                 n < sizeof e->key ? r->key : r->key + n - (sizeof e->key - 1));
+    if (r->length) {
+        e->first = r->offset;
+        e->last = r->offset + r->length - 1;
+    } else if (r->offset) {
+        e->first = r->offset;
+        e->last = UINT64_MAX;
+    }
+}
+
+static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
+    dlp_s3_request *r = op->r;
+    dlpi_s3_op_cancel(io, op);
+    dlpi_s3_timer_stop(&op->timer);
+    dlpi_s3_ring_out(&op->node);
+    op->site->ops--;
+    io->ops_out--;
+    io->bytes_out -= op->cost;
+    dlpi_s3_ring_first(&io->free_ops, &op->node);
+    r->code = code;
+    if (code != DLP_OK) dlpi_s3_error_place(op, code);
+    else if (op->failed) memset(&r->error, 0, sizeof r->error);
+    dlpi_s3_tally(io, code == DLP_OK ? DLPI_S3_N_OBJECTS : DLPI_S3_N_FAILED, 1);
+    r->internal = NULL;
+    if (r == io->awaited_one) {
+        io->awaited_one = NULL;
+        return;
+    }
+    if (io->done) io->done_last->internal = r;
+    else io->done = r;
+    io->done_last = r;
+}
+
+__attribute__((format(printf, 3, 4)))
+static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum, const char *format, ...) {
+    dlp_s3_error *e = &op->r->error;
+    va_list args;
+    op->failed = true;
+    e->errnum = errnum;
+    va_start(args, format);
+    vsnprintf(e->message, sizeof e->message, format, args);
+    va_end(args);
+}
+
+/* Say more at the end of the message. */
+static void dlpi_s3_op_add(dlpi_s3_op *op, const char *words) {
+    dlp_s3_error *e = &op->r->error;
+    size_t n = strlen(e->message);
+    snprintf(e->message + n, sizeof e->message - n, "%s%s", n ? "; " : "", words);
+}
+
+/* A leg has all its bytes. */
+static void dlpi_s3_leg_done(dlp_s3_io *io, dlpi_s3_leg *leg) {
+    dlpi_s3_op *op = leg->op;
+    op->r->received += leg->done;
+    dlpi_s3_tally(io, DLPI_S3_N_BYTES, leg->done);
+    dlpi_s3_leg_end(io, leg, UINT64_MAX);
+    if (op->n_legs == 0 && op->next >= op->size) dlpi_s3_op_end(io, op, DLP_OK);
+}
+
+/* ---- trouble ---- */
+
+/* What went wrong with an attempt, for the judge and for words. */
+typedef struct dlpi_s3_case {
+    dlpi_s3_trouble t;
+    int64_t retry_after_s, date_s;
+    uint64_t version;            /* of the credentials that signed */
+    const char *region;          /* that the answer names, or "" */
+    const char *location;        /* or "" */
+    const char *used_region;
+} dlpi_s3_case;
+
+static int dlpi_s3_case_code(const dlpi_s3_case *c) {
+    if (c->t.what == DLPI_S3_T_CONNECT &&
+        (c->t.errnum == EMFILE || c->t.errnum == ENFILE || c->t.errnum == ENOMEM ||
+         c->t.errnum == ENOBUFS))
+        return DLP_ERR_SYSTEM;
+    if (c->t.what == DLPI_S3_T_SHORT) return DLP_ERR_LENGTH;
+    return DLP_ERR_REMOTE;
+}
+
+/* Try the leg again after a while, or end the request. */
+static void dlpi_s3_leg_retry(dlp_s3_io *io, dlpi_s3_leg *leg, int64_t retry_after_s, int code) {
+    dlpi_s3_op *op = leg->op;
+    const char *why = "";
+    uint64_t wait_ns = 0;
+    if (leg->done > leg->tried_at) leg->attempts = 0; /* it gets on */
+    leg->tried_at = leg->done;
+    leg->attempts++;
+    if (!dlpi_s3_retry_take(&io->patience, leg->attempts, retry_after_s, &wait_ns, &why)) {
+        dlpi_s3_op_add(op, why);
+        dlpi_s3_op_end(io, op, code);
+        return;
+    }
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", op->r->bucket, op->r->key,
+                op->r->error.message, (unsigned)(wait_ns / DLPI_S3_MS));
+    if (leg->done && !op->strong && !op->r->if_match) dlpi_s3_leg_rewind(leg);
+    dlpi_s3_timer_set(&io->timers, &leg->timer, io->now + wait_ns);
+}
+
+/* ---- where a request goes ---- */
+
+static const char *dlpi_s3_op_region(const dlp_s3_io *io, const dlpi_s3_op *op) {
+    return op->region[0] ? op->region : io->s3->common->config.region;
+}
+
+/* Host header and path, in io->host and io->path. */
+static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
+    const dlpi_s3_endpoint *e = &op->to;
+    if (!op->moved)
+        return dlpi_s3_place(&io->s3->endpoint, dlpi_s3_op_region(io, op), io->desc->style,
+                             op->r->bucket, op->r->key, io->host, sizeof io->host, io->path,
+                             sizeof io->path);
+    if (e->is_default_port)
+        snprintf(io->host, sizeof io->host, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
+    else
+        snprintf(io->host, sizeof io->host, strchr(e->host, ':') ? "[%s]:%u" : "%s:%u", e->host,
+                 (unsigned)e->port);
+    dlpi_s3_copy(io->path, sizeof io->path, op->to_path);
+    return DLP_OK;
+}
+
+/* Close the idle connections of sites that nobody asks for. */
+static void dlpi_s3_sites_clear(dlp_s3_io *io) {
+    dlpi_s3_node *n = io->idle.next;
+    while (n != &io->idle) {
+        dlpi_s3_link *link = DLPI_S3_OF(n, dlpi_s3_link, age);
+        n = n->next;
+        if (link->site->ops == 0) dlpi_s3_link_close(io, link);
+    }
+}
+
+/* Find the op's site. None of its legs is queued. Returns DLP_OK, DLP_ERR_ARG, DLP_FULL. */
+static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
+    bool tls = op->moved ? op->to.tls != 0 : io->s3->endpoint.tls != 0;
+    dlpi_s3_site *site = io->last_site;
+    char name[256];
+    uint16_t port;
+    if (dlpi_s3_op_address(io, op) != DLP_OK ||
+        dlpi_s3_place_address(io->host, tls, name, &port) != DLP_OK)
+        return DLP_ERR_ARG;
+    if (!site || site->port != port || site->tls != tls || strcmp(site->host, name) != 0) {
+        site = dlpi_s3_site_get(io, name, port, tls);
+        if (!site) {
+            dlpi_s3_sites_clear(io);
+            site = dlpi_s3_site_get(io, name, port, tls);
+        }
+        if (!site) return DLP_FULL;
+        io->last_site = site;
+    }
+    if (op->site) op->site->ops--;
+    op->site = site;
+    site->ops++;
+    return DLP_OK;
+}
+
+/* Have it go elsewhere, with those of its legs that are not on a link. */
+static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
+    int code;
+    for (dlpi_s3_node *n = op->legs.next; n != &op->legs; n = n->next)
+        dlpi_s3_leg_unqueue(DLPI_S3_OF(n, dlpi_s3_leg, sibling));
+    code = dlpi_s3_op_settle(io, op);
+    if (code != DLP_OK) {
+        dlpi_s3_op_add(op, "there is no way to where it was sent");
+        dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
+        return;
+    }
+    for (dlpi_s3_node *n = op->legs.next; n != &op->legs; n = n->next) {
+        dlpi_s3_leg *leg = DLPI_S3_OF(n, dlpi_s3_leg, sibling);
+        if (leg->n_links == 0 && leg->timer.due == UINT64_MAX) dlpi_s3_leg_wait(leg, true);
+    }
+}
+
+/* Whether a host belongs to the same service as the endpoint's. */
+static bool dlpi_s3_host_kin(const char *host, const char *endpoint) {
+    size_t n = strlen(host), m = strlen(endpoint);
+    static const char *const aws[] = {".amazonaws.com", ".amazonaws.com.cn"};
+    if (strcmp(host, endpoint) == 0) return true;
+    if (n > m && host[n - m - 1] == '.' && strcmp(host + n - m, endpoint) == 0) return true;
+    for (int i = 0; i < 2; i++) {
+        size_t k = strlen(aws[i]);
+        if (n > k && m > k && strcmp(host + n - k, aws[i]) == 0 &&
+            strcmp(endpoint + m - k, aws[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Take "http://host/path?query" apart: the query is known already. */
+static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char *location) {
+    char authority[300];
+    const char *at = strstr(location, "://"), *why = NULL;
+    const dlpi_s3_endpoint *from = op->moved ? &op->to : &io->s3->endpoint;
+    dlpi_s3_endpoint to;
+    size_t n, path;
+    if (location[0] == '/') { /* the same server */
+        to = *from;
+        to.prefix[0] = '\0';
+        at = location;
+    } else {
+        n = at ? (size_t)(at - location) + 3 + strcspn(at + 3, "/?#") : sizeof authority;
+        if (n >= sizeof authority) return "its Location is none";
+        memcpy(authority, location, n);
+        authority[n] = '\0';
+        if (dlpi_s3_endpoint_parse(&to, authority, &why) != DLP_OK) return why;
+        at = location + n;
+    }
+    path = strcspn(at, "?#");
+    if (path >= sizeof op->to_path) return "its Location is too long";
+    if (from->tls && !to.tls) return "it leads from https to http";
+    if (to.tls && !io->s3->has_tls) return "it leads to https, which was not compiled in";
+    memcpy(op->to_path, path ? at : "/", path ? path : 1);
+    op->to_path[path ? path : 1] = '\0';
+    op->to = to;
+    op->foreign = !dlpi_s3_host_kin(to.host, io->s3->endpoint.host);
+    op->moved = true;
+    return NULL;
+}
+
+/* ---- verdicts ---- */
+
+/* Whether an op is fetched in parts. */
+static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint64_t bound) {
+    if (r->method != DLP_S3_GET || r->query) return false;
+    return (r->length ? r->length : bound) > io->desc->part_bytes;
+}
+
+/* Have all of the request begin again: the object is another one than it was. */
+static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
+    dlp_s3_request *r = op->r;
+    dlpi_s3_op_cancel(io, op);
+    op->next = 0;
+    op->cursor.piece = 0;
+    op->cursor.at = 0;
+    op->size = r->length ? r->length : UINT64_MAX;
+    op->opened = op->strong = false;
+    op->split = dlpi_s3_op_splits(io, r, op->bound);
+    r->received = 0;
+    r->object_bytes = 0;
+    r->etag[0] = '\0';
+    dlpi_s3_ring_out(&op->node);
+    dlpi_s3_ring_first(&io->wanting, &op->node);
+}
+
+static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
+    if (!io->refreshing) io->refreshes = dlpi_s3_helper_refreshed(io->helper, NULL);
+    if (dlpi_s3_helper_refresh(io->helper, version, force) != 0) return;
+    io->refreshing = true;
+}
+
+/* Do what the judge says about a leg that has no link any more. */
+static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c) {
+    dlpi_s3_op *op = leg->op;
+    const char *why;
+    c->t.method = op->r->method;
+    c->t.resumed = op->opened && !op->r->if_match;
+    c->t.refreshable = io->s3->common->config.source > DLPI_S3_ENVIRONMENT;
+    c->t.has_region = c->region[0] && strcmp(c->region, c->used_region) != 0;
+    c->t.has_location = c->location[0] != '\0';
+    c->t.skew_s = c->date_s < 0 ? 0
+                                : c->date_s - dlpi_s3_real_s() -
+                                      DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
+    switch (dlpi_s3_judge(&c->t, &op->tries)) {
+    case DLPI_S3_RETRY:
+        dlpi_s3_leg_retry(io, leg, c->retry_after_s, dlpi_s3_case_code(c));
+        return;
+    case DLPI_S3_REPLAY:
+        dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+        dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
+        leg->fresh = true;
+        dlpi_s3_leg_wait(leg, true);
+        return;
+    case DLPI_S3_OTHER_REGION:
+        dlpi_s3_say(io, "s3: bucket %s is in %s", op->r->bucket, c->region);
+        dlpi_s3_region_learn(io->s3->common, op->r->bucket, c->region);
+        dlpi_s3_copy(op->region, sizeof op->region, c->region);
+        op->moved = false;
+        break;
+    case DLPI_S3_REDIRECT:
+        why = dlpi_s3_op_redirect(io, op, c->location);
+        if (why) {
+            dlpi_s3_op_add(op, why);
+            dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
+            return;
+        }
+        dlpi_s3_say(io, "s3: %s/%s: sent on to %s", op->r->bucket, op->r->key, op->to.host);
+        break;
+    case DLPI_S3_SKEW:
+        DLPI_ADD_RLX(&io->s3->common->shared.skew_s, c->t.skew_s); /* S7, any value serves */
+        dlpi_s3_say(io, "s3: the server's clock differs by %lld s", (long long)c->t.skew_s);
+        break;
+    case DLPI_S3_REFRESH:
+        dlpi_s3_refresh(io, c->version, true);
+        io->held = io->refreshing;
+        break;
+    case DLPI_S3_RESTART:
+        dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+        dlpi_s3_op_restart(io, op);
+        return;
+    default:
+        dlpi_s3_op_end(io, op, dlpi_s3_case_code(c));
+        return;
+    }
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    if (leg->done && !op->strong && !op->r->if_match) dlpi_s3_leg_rewind(leg);
+    dlpi_s3_op_move(io, op);
+}
+
+static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
+    dlpi_s3_case c;
+    memset(&c, 0, sizeof c);
+    c.t.what = what;
+    c.t.errnum = errnum;
+    c.retry_after_s = c.date_s = -1;
+    c.region = c.location = c.used_region = "";
+    return c;
+}
+
+/* A connection of a leg's has failed: close it; the leg goes on over another, or is in trouble. */
+static void dlpi_s3_link_broken(dlp_s3_io *io, dlpi_s3_link *link, int what, int errnum,
+                                const char *why) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
+    c.t.began = link->http.began;
+    c.t.reused = link->served > 0;
+    if (leg) {
+        dlpi_s3_leg_part(io, leg, link);
+        if (link->hedge) dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
+        if (leg->n_links == 0) {
+            dlpi_s3_op_message(leg->op, errnum, "%s", why);
+            leg->op->r->error.http_status = link->http.head_done ? link->http.status : 0;
+        }
+    }
+    dlpi_s3_link_close(io, link);
+    if (leg && leg->n_links == 0) dlpi_s3_leg_trouble(io, leg, &c);
+}
+
+/* The answer on a link is not what was asked for; what follows of it is not wanted. */
+static void dlpi_s3_link_wrong(dlp_s3_io *io, dlpi_s3_link *link, int what) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_case c = dlpi_s3_case_of(what, 0);
+    c.t.began = true;
+    c.t.status = link->http.status;
+    dlpi_s3_leg_part(io, leg, link);
+    if (link->hedge) dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
+    dlpi_s3_link_free(io, link);
+    if (leg->n_links == 0) dlpi_s3_leg_trouble(io, leg, &c);
+}
+
+/* ---- errors that the server tells ---- */
+
+/* Move what the head and the document say to the request's error. */
+static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_link *link, char *region,
+                               size_t size) {
+    const dlpi_s3_http *h = &link->http;
+    dlp_s3_error *e = &op->r->error;
+    char text[200] = "";
+    memset(e, 0, sizeof *e);
+    e->http_status = h->status;
+    dlpi_s3_copy(e->request_id, sizeof e->request_id, h->request_id);
+    dlpi_s3_copy(region, size, h->region);
+    if (link->error_n) {
+        const char *xml = link->error;
+        size_t n = link->error_n;
+        dlpi_s3_xml_text(xml, n, "Error/Code", e->s3_code, sizeof e->s3_code);
+        dlpi_s3_xml_text(xml, n, "Error/Message", text, sizeof text);
+        if (!e->request_id[0])
+            dlpi_s3_xml_text(xml, n, "Error/RequestId", e->request_id, sizeof e->request_id);
+        if (!region[0]) dlpi_s3_xml_text(xml, n, "Error/Region", region, size);
+    }
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
+    for (char *p = e->s3_code; *p; p++)
+        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
+    if (text[0]) dlpi_s3_op_message(op, 0, "the server says: %s", text);
+    else dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
+}
+
+/* A whole answer that tells an error. */
+static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_op *op = leg->op;
+    dlpi_s3_case c = dlpi_s3_case_of(DLPI_S3_T_ANSWER, 0);
+    dlp_s3_error *e = &op->r->error;
+    char region[64], used_region[64], location[1024];
+    bool throttled;
+    dlpi_s3_error_read(op, link, region, sizeof region);
+    throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
+    if (throttled) dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
+    dlpi_s3_answered(&io->patience, io->now, throttled, false);
+    c.t.began = true;
+    c.t.status = e->http_status;
+    c.t.s3_code = e->s3_code;
+    c.retry_after_s = link->http.retry_after_s;
+    c.date_s = link->http.date_s;
+    c.version = link->version;
+    c.region = region;
+    c.location = location;
+    c.used_region = used_region;
+    dlpi_s3_copy(location, sizeof location, link->http.location);
+    dlpi_s3_copy(used_region, sizeof used_region, link->region);
+    dlpi_s3_leg_part(io, leg, link);
+    if (link->hedge) dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
+    dlpi_s3_link_free(io, link);
+    if (leg->n_links == 0) dlpi_s3_leg_trouble(io, leg, &c);
+}
+
+/* ---- heads of answers ---- */
+
+enum { DLPI_S3_FINE = 0, DLPI_S3_FINAL = -1 }; /* else DLPI_S3_T_* */
+
+/* The object, or what of it was asked for, is larger than the memory for it, or smaller than asked
+   for. */
+static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint64_t wanted) {
+    dlpi_s3_op_message(op, 0, "%llu bytes %s %llu", (unsigned long long)is, what,
+                       (unsigned long long)wanted);
+    return DLPI_S3_FINAL;
+}
+
+static int dlpi_s3_op_wrong(dlpi_s3_op *op, const char *words) {
+    dlpi_s3_op_message(op, 0, "%s", words);
+    return DLPI_S3_T_SHORT;
+}
+
+/* What a 200 gives of a GET: the object from its first byte on. */
+static int dlpi_s3_head_whole(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
+    dlpi_s3_op *op = leg->op;
+    dlp_s3_request *r = op->r;
+    uint64_t all = h->has_length ? (uint64_t)h->content_length : UINT64_MAX;
+    if (r->offset + leg->first + leg->done > 0)
+        return dlpi_s3_op_wrong(op, "the server sent the whole object instead of a range");
+    if (h->until_close && !r->query)
+        return dlpi_s3_op_wrong(op, "the server does not tell the length of what it sends");
+    if (all != UINT64_MAX) r->object_bytes = all;
+    if (all != UINT64_MAX && r->length && all < r->length)
+        return dlpi_s3_op_length(op, all, "are all there is, not", r->length);
+    if (all != UINT64_MAX && !r->length && all > op->bound)
+        return dlpi_s3_op_length(op, all, "are more than there is room for,", op->bound);
+    if (op->next == leg->first + leg->bytes || !r->length) { /* it comes at once, then */
+        leg->bytes = r->length ? r->length : all;
+        op->size = leg->bytes;
+        op->next = leg->bytes;
+        op->split = false;
+    }
+    return DLPI_S3_FINE;
+}
+
+/* What a 206 gives must be exactly what was asked for; without a length, to the object's end. */
+static int dlpi_s3_head_part(const dlp_s3_io *io, dlpi_s3_leg *leg, const dlpi_s3_http *h,
+                             bool ranged) {
+    dlpi_s3_op *op = leg->op;
+    dlp_s3_request *r = op->r;
+    uint64_t first = r->offset + leg->first + leg->done, size, last;
+    if (!ranged || !h->has_range || h->range_first != first)
+        return dlpi_s3_op_wrong(op, "the server sent another range than it was asked for");
+    if (h->has_length &&
+        (uint64_t)h->content_length != h->range_last - h->range_first + 1)
+        return dlpi_s3_op_wrong(op, "Content-Range and Content-Length differ");
+    if (op->size == UINT64_MAX) {
+        if (h->range_total == UINT64_MAX)
+            return dlpi_s3_op_wrong(op, "the server does not tell the object's size");
+        size = h->range_total - r->offset;
+        if (size > op->bound) {
+            r->object_bytes = h->range_total;
+            return dlpi_s3_op_length(op, size, "are more than there is room for,", op->bound);
+        }
+        leg->bytes = op->split && size > io->desc->part_bytes ? io->desc->part_bytes : size;
+        op->size = size;
+        op->next = leg->bytes;
+    } else if (h->range_total != UINT64_MAX && r->length &&
+               h->range_total < r->offset + r->length) {
+        return dlpi_s3_op_length(op, h->range_total - first, "are all that follow, not",
+                                 r->length - leg->first - leg->done);
+    }
+    last = r->offset + leg->first + leg->bytes - 1;
+    if (h->range_last != last)
+        return dlpi_s3_op_wrong(op, "the server sent another range than it was asked for");
+    if (h->range_total != UINT64_MAX) {
+        if (op->opened && r->object_bytes && r->object_bytes != h->range_total) {
+            dlpi_s3_op_message(op, 0, "the object's size has changed");
+            return DLPI_S3_T_CHANGED;
+        }
+        r->object_bytes = h->range_total;
+    }
+    return DLPI_S3_FINE;
+}
+
+/* Compare the ETag with that of earlier answers, or keep it. */
+static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    dlp_s3_request *r = op->r;
+    if (op->opened && op->strong && h->etag[0] && strcmp(h->etag, r->etag) != 0) {
+        dlpi_s3_op_message(op, 0, "the object has changed");
+        return DLPI_S3_T_CHANGED;
+    }
+    if (op->opened) return DLPI_S3_FINE;
+    dlpi_s3_copy(r->etag, sizeof r->etag, h->etag);
+    op->strong = r->etag[0] == '"';
+    return DLPI_S3_FINE;
+}
+
+/* Judge a head of 2xx. Returns FINE; FINAL: the request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
+static int dlpi_s3_head_judge(const dlp_s3_io *io, dlpi_s3_leg *leg, const dlpi_s3_http *h,
+                              bool ranged) {
+    dlpi_s3_op *op = leg->op;
+    dlp_s3_request *r = op->r;
+    int code;
+    if (r->method != DLP_S3_GET) {
+        dlpi_s3_copy(r->etag, sizeof r->etag, h->etag);
+        if (r->method == DLP_S3_HEAD && h->content_length >= 0)
+            r->object_bytes = (uint64_t)h->content_length;
+        return DLPI_S3_FINE;
+    }
+    if (h->status != 200 && h->status != 206)
+        return dlpi_s3_op_wrong(op, "an answer to GET without an object");
+    code = dlpi_s3_head_etag(op, h);
+    if (code != DLPI_S3_FINE) return code;
+    code = h->status == 206 ? dlpi_s3_head_part(io, leg, h, ranged) : dlpi_s3_head_whole(leg, h);
+    if (code == DLPI_S3_FINE) op->opened = true;
+    return code;
+}
+
+/* 416: nothing is there to be had at the offset. Empty is what an object may be, and its end is
+   where a request without a length may begin. Returns whether that is so. */
+static bool dlpi_s3_head_empty(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
+    dlpi_s3_op *op = leg->op;
+    dlp_s3_request *r = op->r;
+    if (h->status != 416 || r->method != DLP_S3_GET || r->length || op->opened) return false;
+    if (h->range_total != r->offset && (h->range_total != UINT64_MAX || r->offset != 0))
+        return false;
+    r->object_bytes = r->offset;
+    op->size = op->next = leg->bytes = 0;
+    op->opened = true;
+    return true;
+}
+
+/* ---- requests, sent ---- */
+
+static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
+    return op->r->method != DLP_S3_PUT && !op->r->no_hedge;
+}
+
+/* "bytes=0-9", or NULL. */
+static const char *dlpi_s3_leg_range(const dlp_s3_io *io, const dlpi_s3_leg *leg, char *to,
+                                     size_t size) {
+    const dlpi_s3_op *op = leg->op;
+    uint64_t first = op->r->offset + leg->first + leg->done;
+    uint64_t last = op->r->offset + leg->first + (leg->bytes - 1);
+    if (op->r->method != DLP_S3_GET || op->r->query) return NULL;
+    if (leg->bytes == UINT64_MAX) last = op->split ? first + io->desc->part_bytes - 1 : UINT64_MAX;
+    if (first == 0 && !op->r->length && !op->split) return NULL;
+    if (last == UINT64_MAX) snprintf(to, size, "bytes=%llu-", (unsigned long long)first);
+    else
+        snprintf(to, size, "bytes=%llu-%llu", (unsigned long long)first, (unsigned long long)last);
+    return to;
+}
+
+/* Write the head into the link's memory, and a small body behind it. */
+static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s3_leg *leg) {
+    static const char *const methods[] = {"GET", "HEAD", "PUT"};
+    const dlpi_s3_op *op = leg->op;
+    const dlp_s3_request *r = op->r;
+    dlpi_s3_head h;
+    char range[64];
+    int n;
+    if (dlpi_s3_op_address(io, op) != DLP_OK) return false;
+    memset(&h, 0, sizeof h);
+    h.method = methods[r->method];
+    h.host = io->host;
+    h.path = io->path;
+    h.query = r->query;
+    h.range = dlpi_s3_leg_range(io, leg, range, sizeof range);
+    h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
+    h.has_body = r->method == DLP_S3_PUT;
+    h.body = r->body;
+    h.body_bytes = h.has_body ? r->capacity : 0;
+    h.unsigned_payload = io->desc->unsigned_payload != 0;
+    h.presign = io->desc->presign != 0;
+    h.region = dlpi_s3_op_region(io, op);
+    h.who = op->foreign ? NULL : &io->who;
+    h.now_s = dlpi_s3_real_s() + DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
+    h.keys = &io->keys;
+    n = dlpi_s3_head_write(&h, link->out, DLPI_S3_OUT_BYTES);
+    if (n < 0) return false;
+    link->out_at = 0;
+    link->out_n = (uint32_t)n;
+    link->put_at = 0;
+    link->ranged = h.range != NULL;
+    if (h.has_body && r->capacity && r->capacity <= DLPI_S3_OUT_BYTES - link->out_n) {
+        memcpy(link->out + link->out_n, r->body, r->capacity);
+        link->out_n += (uint32_t)r->capacity;
+        link->put_at = r->capacity;
+    }
+    dlpi_s3_copy(link->region, sizeof link->region, h.region);
+    link->version = io->who.version;
+    return true;
+}
+
+/* Whether bytes of the request are still to be sent. */
+static uint64_t dlpi_s3_link_unsent(const dlpi_s3_link *link, const char **from) {
+    const dlp_s3_request *r = link->leg->op->r;
+    *from = link->out + link->out_at;
+    if (link->deaf) return 0;
+    if (link->out_at < link->out_n) return link->out_n - link->out_at;
+    if (r->method != DLP_S3_PUT) return 0;
+    *from = (const char *)r->body + link->put_at;
+    return r->capacity - link->put_at;
+}
+
+/* All of the request is sent. */
+static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    link->state = DLPI_S3_LINK_WAITING;
+    link->unsent = link->deaf;
+    link->sent_ns = leg->sent_ns = io->now;
+    dlpi_s3_due(io, &link->timer, io->desc->first_byte_timeout_ms);
+    dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
+    if (!dlpi_s3_may_hedge(leg->op) || io->desc->hedge_percent < 0) return;
+    if (leg->begun || leg->n_links >= DLPI_S3_COPIES) return;
+    dlpi_s3_ring_out(&leg->awaited);
+    dlpi_s3_ring_last(&io->awaited[leg->size_class], &leg->awaited);
+}
+
+/* Send what the socket takes. */
+static void dlpi_s3_link_send(dlp_s3_io *io, dlpi_s3_link *link) {
+    const char *from;
+    uint64_t n;
+    while ((n = dlpi_s3_link_unsent(link, &from)) > 0) {
+        int64_t put = dlpi_s3_conn_write(&link->conn, from, n > 1u << 20 ? 1u << 20 : (size_t)n);
+        if (put == DLP_S3_WANT_WRITE || put == DLP_S3_WANT_READ) {
+            dlpi_s3_link_watch(io, link, put == DLP_S3_WANT_READ
+                                             ? EPOLLIN | EPOLLRDHUP
+                                             : EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+            return;
+        }
+        if (put < 0) { /* the answer that says why may be there: it is read before this counts */
+            link->deaf = true;
+            break;
+        }
+        if (link->out_at < link->out_n) link->out_at += (uint32_t)put;
+        else link->put_at += (uint64_t)put;
+        dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+    }
+    dlpi_s3_link_sent(io, link);
+}
+
+/* Put a leg's request on a link that is free for it. */
+static void dlpi_s3_link_begin(dlp_s3_io *io, dlpi_s3_link *link, dlpi_s3_leg *leg, bool hedge) {
+    dlpi_s3_op *op = leg->op;
+    dlpi_s3_ring_out(&link->node);
+    dlpi_s3_ring_out(&link->age);
+    dlpi_s3_leg_unqueue(leg);
+    if (!dlpi_s3_link_compose(io, link, leg)) {
+        dlpi_s3_link_idle(io, link);
+        dlpi_s3_op_message(op, 0, "the request's head is too long, or has odd bytes");
+        dlpi_s3_op_end(io, op, DLP_ERR_ARG);
+        return;
+    }
+    dlpi_s3_http_begin(&link->http, op->r->method == DLP_S3_HEAD);
+    link->leg = leg;
+    link->hedge = hedge;
+    link->deaf = false;
+    link->unsent = true;
+    link->sent_ns = 0;
+    link->error_n = 0;
+    link->state = DLPI_S3_LINK_SENDING;
+    if (leg->n_links == 0) io->on_wire++;
+    leg->links[leg->n_links++] = link;
+    leg->fresh = false;
+    op->attempts++;
+    dlpi_s3_tally(io, DLPI_S3_N_REQUESTS, 1);
+    if (hedge) dlpi_s3_tally(io, DLPI_S3_N_HEDGES, 1);
+    else dlpi_s3_sent(&io->patience);
+    if (leg->done > 0 && !hedge) dlpi_s3_tally(io, DLPI_S3_N_RESUMES, 1);
+    dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_link_send(io, link);
+}
+
+/* ---- answers, read ---- */
+
+/* This link's head was the first valid one: the others of its leg are not needed. */
+static void dlpi_s3_link_wins(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    uint64_t expected = link->http.has_length ? (uint64_t)link->http.content_length : UINT64_MAX;
+    uint64_t waited = 0;
+    dlpi_s3_leg_calm(leg);
+    if (link->sent_ns && dlpi_s3_may_hedge(leg->op))
+        dlpi_s3_first_byte(&io->patience, leg->size_bytes, io->now - link->sent_ns);
+    for (unsigned i = leg->n_links; i-- > 0;) {
+        dlpi_s3_link *other = leg->links[i];
+        if (other == link) continue;
+        if (other->hedge) dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
+        if (other->sent_ns && io->now - other->sent_ns > waited) waited = io->now - other->sent_ns;
+        dlpi_s3_leg_part(io, leg, other);
+        dlpi_s3_link_abandon(io, other, expected);
+    }
+    if (link->hedge) {
+        dlpi_s3_hedge_over(&io->patience, leg->size_bytes, true, waited);
+        dlpi_s3_tally(io, DLPI_S3_N_HEDGES_WON, 1);
+    }
+    leg->begun = true;
+}
+
+/* The request has ended for good, though its answer has not. */
+static void dlpi_s3_link_final(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_op *op = link->leg->op;
+    op->r->error.http_status = link->http.status;
+    dlpi_s3_copy(op->r->error.request_id, sizeof op->r->error.request_id, link->http.request_id);
+    dlpi_s3_leg_part(io, link->leg, link);
+    dlpi_s3_link_free(io, link);
+    dlpi_s3_op_end(io, op, DLP_ERR_LENGTH);
+}
+
+/* The head is there. Returns whether the link still serves its leg. */
+static bool dlpi_s3_link_head(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_op *op = leg->op;
+    const dlpi_s3_http *h = &link->http;
+    int code;
+    dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+    if (h->status < 200 || h->status > 299) {
+        link->state = DLPI_S3_LINK_ERROR;
+        return true;
+    }
+    code = dlpi_s3_head_judge(io, leg, h, link->ranged);
+    if (code == DLPI_S3_FINAL) {
+        dlpi_s3_link_final(io, link);
+        return false;
+    }
+    if (code != DLPI_S3_FINE) {
+        dlpi_s3_link_wrong(io, link, code);
+        return false;
+    }
+    dlpi_s3_link_wins(io, link);
+    link->state = DLPI_S3_LINK_BODY;
+    if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
+        dlpi_s3_ring_last(&io->wanting, &op->node);
+    return true;
+}
+
+/* The leg has what it is there for. */
+static void dlpi_s3_link_done(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_answered(&io->patience, io->now, false, true);
+    dlpi_s3_leg_part(io, leg, link);
+    dlpi_s3_link_free(io, link);
+    dlpi_s3_leg_done(io, leg);
+}
+
+/* The answer has ended. */
+static void dlpi_s3_link_end(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_op *op;
+    if (!leg) {
+        dlpi_s3_link_free(io, link);
+        return;
+    }
+    op = leg->op;
+    if (link->state == DLPI_S3_LINK_ERROR) {
+        if (dlpi_s3_head_empty(leg, &link->http)) dlpi_s3_link_done(io, link);
+        else dlpi_s3_link_refused(io, link);
+        return;
+    }
+    if (op->r->method == DLP_S3_GET) {
+        if (leg->bytes == UINT64_MAX) leg->bytes = op->size = op->next = leg->done;
+        if (leg->done != leg->bytes) {
+            dlpi_s3_op_message(op, 0, "the body ended after %llu bytes of %llu",
+                               (unsigned long long)leg->done, (unsigned long long)leg->bytes);
+            dlpi_s3_link_wrong(io, link, DLPI_S3_T_SHORT);
+            return;
+        }
+    } else {
+        leg->bytes = op->size = op->next = 0;
+        if (op->r->method == DLP_S3_PUT) dlpi_s3_tally(io, DLPI_S3_N_BYTES, op->r->capacity);
+    }
+    dlpi_s3_link_done(io, link);
+}
+
+/* More came than there is room for. Where the length was told this was seen before. */
+static void dlpi_s3_link_overflow(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_op *op = link->leg->op;
+    dlpi_s3_op_message(op, 0, "more bytes come than there is room for, %llu",
+                       (unsigned long long)op->bound);
+    dlpi_s3_link_final(io, link);
+}
+
+/* Body bytes that were read elsewhere. Returns whether the link still serves its leg. */
+static bool dlpi_s3_link_body(dlp_s3_io *io, dlpi_s3_link *link, const char *at, size_t n) {
+    dlpi_s3_leg *leg = link->leg;
+    if (link->state == DLPI_S3_LINK_ERROR) {
+        size_t room = DLPI_S3_ERROR_BYTES - link->error_n;
+        if (n > room) n = room;
+        memcpy(link->error + link->error_n, at, n);
+        link->error_n += (uint32_t)n;
+    } else if (link->state == DLPI_S3_LINK_BODY && leg->op->r->method == DLP_S3_GET) {
+        if (dlpi_s3_leg_lay(leg, at, n) == n) return true;
+        if (leg->bytes == UINT64_MAX) dlpi_s3_link_overflow(io, link);
+        else dlpi_s3_link_done(io, link); /* a 200 went on behind the range */
+        return false;
+    }
+    return true;
+}
+
+/* Have the parser look at bytes. Returns whether reading may go on. */
+static bool dlpi_s3_link_feed(dlp_s3_io *io, dlpi_s3_link *link, const char *bytes, size_t n) {
+    for (;;) {
+        const char *body;
+        size_t used, body_n;
+        int code = dlpi_s3_http_feed(&link->http, bytes, n, &used, &body, &body_n);
+        bytes += used;
+        n -= used;
+        switch (code) {
+        case DLPI_S3_HTTP_HEAD:
+            if (link->leg && !dlpi_s3_link_head(io, link)) return false;
+            if (!link->leg && dlpi_s3_http_direct(&link->http) > DLPI_S3_DRAIN) {
+                dlpi_s3_link_close(io, link);
+                return false;
+            }
+            break;
+        case DLPI_S3_HTTP_BODY:
+            if (!dlpi_s3_link_body(io, link, body, body_n)) return false;
+            break;
+        case DLPI_S3_HTTP_END: dlpi_s3_link_end(io, link); return false;
+        case DLPI_S3_HTTP_BAD:
+            dlpi_s3_link_broken(io, link, DLPI_S3_T_BAD, 0, link->http.why);
+            return false;
+        default: return true;
+        }
+    }
+}
+
+/* The connection has ended, or failed. */
+static void dlpi_s3_link_ended(dlp_s3_io *io, dlpi_s3_link *link, int64_t got) {
+    int errnum = got == 0 ? ECONNRESET : link->conn.errnum;
+    char why[160];
+    if (got == 0 && dlpi_s3_http_eof(&link->http) == DLPI_S3_HTTP_END) {
+        dlpi_s3_link_end(io, link);
+        return;
+    }
+    dlpi_s3_copy(why, sizeof why, got == 0 ? link->http.why : link->conn.why);
+    dlpi_s3_link_broken(io, link, DLPI_S3_T_BROKEN, errnum, why);
+}
+
+/* Where the next bytes from a link go: straight to their place where that is large enough and they
+   are nothing but body. */
+static char *dlpi_s3_link_target(dlp_s3_io *io, dlpi_s3_link *link, uint64_t *n, bool *straight) {
+    uint64_t direct = dlpi_s3_http_direct(&link->http), room;
+    char *to = NULL;
+    *straight = false;
+    *n = link->http.head_done ? 16384 : DLPI_S3_HEAD_READ;
+    if (direct == 0 || link->state == DLPI_S3_LINK_ERROR) return io->scratch;
+    *n = direct < DLPI_S3_SCRATCH ? direct : DLPI_S3_SCRATCH;
+    if (link->state != DLPI_S3_LINK_BODY || link->leg->op->r->method != DLP_S3_GET)
+        return io->scratch;
+    to = dlpi_s3_leg_room(link->leg, &room);
+    if (room == 0 || (room < DLPI_S3_SMALL_PIECE && room < direct)) return io->scratch;
+    *straight = true;
+    *n = room < direct ? room : direct;
+    if (!to && *n > DLPI_S3_SCRATCH) *n = DLPI_S3_SCRATCH;
+    return to ? to : io->scratch;
+}
+
+/* Read what is there. */
+static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
+    uint64_t budget = DLPI_S3_AT_ONCE, n;
+    bool straight;
+    do {
+        char *to = dlpi_s3_link_target(io, link, &n, &straight);
+        int64_t got = dlpi_s3_conn_read(&link->conn, to, (size_t)n);
+        if (got == DLP_S3_WANT_READ || got == DLP_S3_WANT_WRITE) break;
+        if (got <= 0) {
+            dlpi_s3_link_ended(io, link, got);
+            return;
+        }
+        if (straight) {
+            dlpi_s3_leg_took(link->leg, (uint64_t)got);
+            if (dlpi_s3_http_took(&link->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
+                dlpi_s3_link_end(io, link);
+                return;
+            }
+            if (link->leg->done == link->leg->bytes && !link->http.chunked) {
+                dlpi_s3_link_done(io, link); /* a 200 goes on behind the range */
+                return;
+            }
+        } else if (!dlpi_s3_link_feed(io, link, to, (size_t)got)) {
+            return;
+        }
+        budget -= (uint64_t)got < budget ? (uint64_t)got : budget;
+        if (!link->conn.tls && (uint64_t)got < n && link->http.head_done) break; /* all that was */
+    } while (budget || link->conn.tls);
+    if (link->state == DLPI_S3_LINK_BODY || link->state == DLPI_S3_LINK_DRAIN)
+        dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_link_low_water(link, link->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&link->http)
+                                                                  : 1);
+}
+
+/* ---- what is to be done next ---- */
+
+/* Make the next leg of an op and have it wait for a link. */
+static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
+    dlpi_s3_leg *leg = DLPI_S3_OF(io->free_legs.next, dlpi_s3_leg, queue);
+    uint64_t part = op->split ? io->desc->part_bytes : UINT64_MAX;
+    dlpi_s3_ring_out(&leg->queue);
+    leg->op = op;
+    leg->first = op->next;
+    leg->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
+    if (op->size != UINT64_MAX && leg->bytes > part) leg->bytes = part;
+    op->next = leg->bytes == UINT64_MAX ? UINT64_MAX : op->next + leg->bytes;
+    leg->done = leg->tried_at = 0;
+    leg->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
+    op->cursor = leg->bytes == UINT64_MAX ? op->cursor
+                                          : dlpi_s3_cursor_on(op->r, op->cursor, leg->bytes);
+    leg->n_links = 0;
+    leg->begun = leg->fresh = false;
+    leg->attempts = 0;
+    leg->size_bytes = leg->bytes != UINT64_MAX ? leg->bytes : op->split ? part : op->bound;
+    if (op->r->method != DLP_S3_GET) leg->size_bytes = 1;
+    leg->size_class = dlpi_s3_class(leg->size_bytes);
+    dlpi_s3_ring_last(&op->legs, &leg->sibling);
+    op->n_legs++;
+    dlpi_s3_leg_wait(leg, false);
+}
+
+/* Whether an op may have another leg now: further parts wait for the first head, which tells size
+   and ETag. */
+static bool dlpi_s3_op_ready(const dlpi_s3_op *op) {
+    return op->n_legs == 0 || op->opened || op->r->if_match;
+}
+
+/* Let ops begin legs, in turn, as far as there are records. */
+static void dlpi_s3_pump_ops(dlp_s3_io *io) {
+    while (!dlpi_s3_ring_empty(&io->wanting) && !dlpi_s3_ring_empty(&io->free_legs)) {
+        dlpi_s3_op *op = DLPI_S3_OF(io->wanting.next, dlpi_s3_op, node);
+        dlpi_s3_ring_out(&op->node);
+        if (!dlpi_s3_op_ready(op)) continue; /* its first head puts it back */
+        dlpi_s3_op_next(io, op);
+        if (op->next < op->size) dlpi_s3_ring_last(&io->wanting, &op->node);
+    }
+}
+
+/* A connection could not be had: the leg that waits longest bears it. */
+static void dlpi_s3_site_failed(dlp_s3_io *io, dlpi_s3_site *site, int what, int errnum,
+                                const char *why) {
+    dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
+    dlpi_s3_leg *leg;
+    if (site->n_waiting) {
+        leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
+        dlpi_s3_leg_unqueue(leg);
+        dlpi_s3_op_message(leg->op, errnum, "%s", why);
+        dlpi_s3_leg_trouble(io, leg, &c);
+    } else if (site->n_hedging) {
+        leg = DLPI_S3_OF(site->hedging.next, dlpi_s3_leg, queue);
+        dlpi_s3_leg_unqueue(leg);
+        dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
+    }
+}
+
+/* Begin to connect. Returns whether another may be begun. */
+static bool dlpi_s3_site_connect(dlp_s3_io *io, dlpi_s3_site *site) {
+    dlpi_s3_address address;
+    dlpi_s3_link *link;
+    int errnum = 0, code;
+    io->text[0] = '\0';
+    code = dlpi_s3_helper_address(io->helper, site->host, site->port, &address, &errnum, io->text,
+                                  sizeof io->text);
+    site->looking = code == 1;
+    if (code == 1) return false;
+    if (code != 0) {
+        dlpi_s3_site_failed(io, site, DLPI_S3_T_RESOLVE, errnum, io->text);
+        return true;
+    }
+    link = DLPI_S3_OF(io->free_links.next, dlpi_s3_link, node);
+    code = dlpi_s3_conn_open(&link->conn, &address, site->tls ? &io->s3->tls : NULL, site->host);
+    if (code != 0) {
+        bool none = link->conn.errnum == EMFILE || link->conn.errnum == ENFILE ||
+                    link->conn.errnum == ENOBUFS || link->conn.errnum == ENOMEM;
+        if (none && site->links > site->opening) return false; /* those that there are must do */
+        dlpi_s3_helper_tried(io->helper, site->host, &address, false);
+        dlpi_s3_copy(io->text, sizeof io->text, link->conn.why);
+        dlpi_s3_site_failed(io, site, DLPI_S3_T_CONNECT, link->conn.errnum, io->text);
+        return true;
+    }
+    dlpi_s3_ring_out(&link->node);
+    link->site = site;
+    link->leg = NULL;
+    link->state = DLPI_S3_LINK_OPENING;
+    link->served = 0;
+    link->low_water = 1;
+    link->unsent = false;
+    site->links++;
+    site->opening++;
+    io->links_out++;
+    dlpi_s3_tally(io, DLPI_S3_N_CONNECTIONS, 1);
+    dlpi_s3_due(io, &link->timer, io->desc->connect_timeout_ms);
+    dlpi_s3_link_watch(io, link, EPOLLOUT);
+    return true;
+}
+
+/* Go on with a connection that is being made. */
+static void dlpi_s3_link_open(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_site *site = link->site;
+    int what = DLPI_S3_T_CONNECT, code = dlpi_s3_conn_step(&link->conn), errnum;
+    if (code == DLP_S3_WANT_READ || code == DLP_S3_WANT_WRITE) {
+        dlpi_s3_link_watch(io, link, code == DLP_S3_WANT_READ ? EPOLLIN : EPOLLOUT);
+        return;
+    }
+    if (code == 0) {
+        dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, true);
+        site->opening--;
+        dlpi_s3_link_idle(io, link);
+        return;
+    }
+    if (link->conn.state == DLPI_S3_HANDSHAKE) what = DLPI_S3_T_TLS;
+    errnum = link->conn.errnum;
+    dlpi_s3_copy(io->text, sizeof io->text, link->conn.why);
+    code = dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
+    dlpi_s3_link_close(io, link);
+    if (!code) dlpi_s3_site_failed(io, site, what, errnum, io->text);
+}
+
+/* Whether an idle connection may be used: one idle for long may have ended unnoticed. */
+static bool dlpi_s3_link_alive(const dlp_s3_io *io, const dlpi_s3_link *link) {
+    char byte;
+    if (io->now - link->sent_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
+    return recv(link->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+/* The connection to use next; NULL: none is idle. */
+static dlpi_s3_link *dlpi_s3_site_idle(dlp_s3_io *io, dlpi_s3_site *site, bool fresh) {
+    dlpi_s3_node *n = site->idle.next;
+    while (n != &site->idle) {
+        dlpi_s3_link *link = DLPI_S3_OF(n, dlpi_s3_link, node);
+        n = n->next;
+        if (fresh && link->served) continue;
+        if (link->served == 0 || dlpi_s3_link_alive(io, link)) return link;
+        dlpi_s3_link_close(io, link);
+    }
+    return NULL;
+}
+
+/* Room for one more connection, made by closing one that is idle longest. */
+static bool dlpi_s3_links_room(dlp_s3_io *io) {
+    if (io->links_out == io->n_links && !dlpi_s3_ring_empty(&io->idle))
+        dlpi_s3_link_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_link, age));
+    return io->links_out < io->n_links;
+}
+
+/* Give the legs of a site links. */
+static void dlpi_s3_pump_site(dlp_s3_io *io, dlpi_s3_site *site) {
+    uint32_t limit = (uint32_t)dlpi_s3_limit(&io->patience), want;
+    while (site->n_waiting && io->on_wire < limit) {
+        dlpi_s3_leg *leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
+        dlpi_s3_link *link = dlpi_s3_site_idle(io, site, leg->fresh);
+        if (!link) break;
+        dlpi_s3_link_begin(io, link, leg, false);
+    }
+    while (site->n_hedging) {
+        dlpi_s3_link *link = dlpi_s3_site_idle(io, site, false);
+        if (!link) break;
+        dlpi_s3_link_begin(io, link, DLPI_S3_OF(site->hedging.next, dlpi_s3_leg, queue), true);
+    }
+    do {
+        want = io->on_wire < limit ? limit - io->on_wire : 0;
+        if (want > site->n_waiting) want = site->n_waiting;
+        want += site->n_hedging;
+    } while (want > site->opening && dlpi_s3_links_room(io) && dlpi_s3_site_connect(io, site));
+}
+
+/* Whether requests can be signed; if not, that is being seen to. */
+static bool dlpi_s3_who_ready(dlp_s3_io *io) {
+    int code;
+    if (io->held) return false;
+    code = dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who);
+    if (code != 0 && !io->refreshing) dlpi_s3_refresh(io, io->who.version, false);
+    return code == 0 || code == 1;
+}
+
+static void dlpi_s3_pump(dlp_s3_io *io) {
+    dlpi_s3_pump_ops(io);
+    for (int i = 0; i < DLPI_S3_SITES; i++) {
+        dlpi_s3_site *site = &io->sites[i];
+        if (site->n_waiting + site->n_hedging && dlpi_s3_who_ready(io))
+            dlpi_s3_pump_site(io, site);
+    }
+}
+
+/* ---- hedges ---- */
+
+/* When the answer to a leg of a class has been awaited for too long. */
+static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
+    if (io->now - io->hedge_looked_ns > DLPI_S3_MS) {
+        static const uint64_t bytes[DLPI_S3_CLASSES] = {1, 1u << 17, 1u << 20, 1u << 30};
+        io->hedge_looked_ns = io->now;
+        for (unsigned i = 0; i < DLPI_S3_CLASSES; i++)
+            io->hedge_ns[i] = dlpi_s3_hedge_after(&io->patience, io->now, bytes[i]);
+    }
+    return io->hedge_ns[c];
+}
+
+/* Have legs hedged that have waited for too long. Returns when to look again. */
+static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
+    uint64_t next = UINT64_MAX;
+    for (unsigned c = 0; c < DLPI_S3_CLASSES; c++) {
+        while (!dlpi_s3_ring_empty(&io->awaited[c])) {
+            dlpi_s3_leg *leg = DLPI_S3_OF(io->awaited[c].next, dlpi_s3_leg, awaited);
+            uint64_t after = dlpi_s3_hedge_ns(io, c);
+            if (after == UINT64_MAX) break;
+            if (io->now < leg->sent_ns + after) {
+                if (leg->sent_ns + after < next) next = leg->sent_ns + after;
+                break;
+            }
+            if (!dlpi_s3_hedge_take(&io->patience, io->now)) {
+                if (io->now + 5 * DLPI_S3_MS < next) next = io->now + 5 * DLPI_S3_MS;
+                break;
+            }
+            dlpi_s3_ring_out(&leg->awaited);
+            dlpi_s3_leg_wait_hedge(leg);
+        }
+    }
+    return next;
+}
+
+/* ---- events, timers ---- */
+
+static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
+    const char *what = "the connection was not there after";
+    int32_t ms = io->desc->connect_timeout_ms;
+    dlpi_s3_site *site = link->site;
+    switch (link->state) {
+    case DLPI_S3_LINK_IDLE:
+    case DLPI_S3_LINK_DRAIN: dlpi_s3_link_close(io, link); return;
+    case DLPI_S3_LINK_OPENING: break;
+    case DLPI_S3_LINK_WAITING:
+        what = "no answer began within";
+        ms = io->desc->first_byte_timeout_ms;
+        break;
+    default:
+        what = "nothing moved for";
+        ms = io->desc->stall_timeout_ms;
+        break;
+    }
+    dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
+    snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)ms);
+    if (link->state != DLPI_S3_LINK_OPENING) {
+        dlpi_s3_link_broken(io, link, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
+        return;
+    }
+    dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
+    dlpi_s3_link_close(io, link);
+    dlpi_s3_site_failed(io, site, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
+}
+
+static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
+    char text[64];
+    dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
+    op->failed = true;
+    op->r->error.errnum = ETIMEDOUT;
+    snprintf(text, sizeof text, "not done within %d ms", (int)io->desc->request_timeout_ms);
+    dlpi_s3_op_add(op, text);
+    dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
+}
+
+/* A link that is to time out may have bytes that are too few to wake anybody. */
+static bool dlpi_s3_link_moves(dlp_s3_io *io, dlpi_s3_link *link) {
+    uint64_t before = link->timer.due;
+    uint32_t generation = link->generation;
+    if (link->state != DLPI_S3_LINK_BODY || link->low_water <= 1) return false;
+    dlpi_s3_link_read(io, link);
+    if (link->generation != generation || link->state != DLPI_S3_LINK_BODY) return true;
+    return before != link->timer.due;
+}
+
+static void dlpi_s3_timers_run(dlp_s3_io *io) {
+    for (;;) {
+        dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
+        if (!t || t->due > io->now) return;
+        t->due = UINT64_MAX;
+        if (t->kind == DLPI_S3_TIMER_LEG) {
+            dlpi_s3_leg_wait((dlpi_s3_leg *)t->of, true);
+        } else if (t->kind == DLPI_S3_TIMER_OP) {
+            dlpi_s3_op_timeout(io, (dlpi_s3_op *)t->of);
+        } else if (!dlpi_s3_link_moves(io, (dlpi_s3_link *)t->of)) {
+            dlpi_s3_link_timeout(io, (dlpi_s3_link *)t->of);
+        }
+    }
+}
+
+static void dlpi_s3_link_event(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
+    uint32_t generation = link->generation;
+    switch (link->state) {
+    case DLPI_S3_LINK_FREE: return;
+    case DLPI_S3_LINK_OPENING: dlpi_s3_link_open(io, link); return;
+    case DLPI_S3_LINK_IDLE: dlpi_s3_link_close(io, link); return; /* ended, or it says too much */
+    case DLPI_S3_LINK_SENDING:
+        if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) dlpi_s3_link_read(io, link);
+        if (link->generation == generation && link->leg && link->unsent && !link->deaf)
+            dlpi_s3_link_send(io, link);
+        return;
+    default: dlpi_s3_link_read(io, link); return;
+    }
+}
+
+/* A name was found, or not; credentials were fetched, or not. */
+static void dlpi_s3_helper_event(dlp_s3_io *io) {
+    dlp_s3_error err;
+    dlpi_s3_helper_heard(io->helper);
+    if (!io->refreshing || dlpi_s3_helper_refreshed(io->helper, &err) == io->refreshes) return;
+    io->refreshing = io->held = false;
+    if (err.code == 0 ||
+        dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who) >= 0) {
+        dlpi_s3_say(io, "s3: credentials were fetched anew");
+        return;
+    }
+    for (int i = 0; i < DLPI_S3_SITES; i++) { /* nobody to sign for */
+        dlpi_s3_site *site = &io->sites[i];
+        for (uint32_t n = site->n_waiting; n-- > 0 && site->n_waiting;) {
+            dlpi_s3_leg *leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
+            dlpi_s3_leg_unqueue(leg);
+            dlpi_s3_op_message(leg->op, err.errnum, "no credentials: %.200s", err.message);
+            dlpi_s3_leg_retry(io, leg, -1, DLP_ERR_REMOTE);
+        }
+    }
+}
+
+/* Milliseconds to wait for events: not beyond a deadline of ours, or the caller's. */
+static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
+    dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
+    uint64_t hedge = dlpi_s3_hedge(io);
+    if (t && t->due < until) until = t->due;
+    if (hedge < until) until = hedge;
+    if (until == UINT64_MAX) return -1;
+    if (until <= io->now) return 0;
+    until = (until - io->now + DLPI_S3_MS - 1) / DLPI_S3_MS;
+    return until < 3600000 ? (int)until : 3600000;
+}
+
+/* Wait for events until a time, see to them, and to what is due. Returns 0 or errno. */
+static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
+    struct epoll_event e[DLPI_S3_EVENTS];
+    int n, wait = dlpi_s3_wait_ms(io, until);
+    dlpi_s3_pump(io); /* hedges */
+    n = epoll_wait(io->epoll, e, DLPI_S3_EVENTS, wait);
+    if (n < 0 && errno != EINTR) return errno;
+    io->now = dlpi_s3_now_ns();
+    for (int i = 0; i < n; i++) {
+        uint32_t index = (uint32_t)e[i].data.u64;
+        if (index == UINT32_MAX) {
+            dlpi_s3_helper_event(io);
+        } else if (io->links[index].generation == (uint32_t)(e[i].data.u64 >> 32)) {
+            dlpi_s3_link_event(io, &io->links[index], e[i].events);
+            if (i + 1 < n) io->now = dlpi_s3_now_ns();
+        }
+    }
+    dlpi_s3_timers_run(io);
+    dlpi_s3_pump(io);
+    return 0;
+}
+
+/* ---- requests, taken in ---- */
+
+static int dlpi_s3_bad(dlp_s3_request *r, const char *field, const char *why) {
+    memset(&r->error, 0, sizeof r->error);
+    return r->code = dlpi_s3_set_error(&r->error, DLP_ERR_ARG, 0, "%s: %s", field, why);
+}
+
+/* Characters that may stand in a head. */
+static bool dlpi_s3_is_printable(const char *s) {
+    while (*s >= 32 && *s < 127) s++;
+    return *s == '\0';
+}
+
+static int dlpi_s3_check_memory(dlp_s3_request *r) {
+    uint64_t sum = 0;
+    if (r->n_pieces > 0 && !r->pieces) return dlpi_s3_bad(r, "pieces", "NULL");
+    if (!r->pieces) {
+        if (r->capacity > 0 && !r->body && r->method != DLP_S3_HEAD)
+            return dlpi_s3_bad(r, "body", "NULL");
+        if (r->method == DLP_S3_GET && r->length > r->capacity)
+            return dlpi_s3_bad(r, "capacity", "less than length");
+        return DLP_OK;
+    }
+    if (r->method != DLP_S3_GET) return dlpi_s3_bad(r, "pieces", "only for GET");
+    if (r->length == 0) return dlpi_s3_bad(r, "length", "must be given with pieces");
+    for (uint32_t i = 0; i < r->n_pieces; i++) {
+        if (r->pieces[i].bytes > r->length - sum)
+            return dlpi_s3_bad(r, "pieces", "their sum is more than length");
+        sum += r->pieces[i].bytes;
+    }
+    return sum == r->length ? DLP_OK : dlpi_s3_bad(r, "pieces", "their sum is less than length");
+}
+
+static int dlpi_s3_check(dlp_s3_request *r) {
+    if (r->method < DLP_S3_GET || r->method > DLP_S3_PUT)
+        return dlpi_s3_bad(r, "method", "none of DLP_S3_GET, _HEAD, _PUT");
+    if (!r->bucket || !r->bucket[0] || strnlen(r->bucket, 256) > 255)
+        return dlpi_s3_bad(r, "bucket", "NULL, empty or too long");
+    for (const char *p = r->bucket; *p; p++)
+        if (*p <= 32 || *p >= 127 || *p == '/')
+            return dlpi_s3_bad(r, "bucket", "has bytes that no bucket's name has");
+    if (!r->key) return dlpi_s3_bad(r, "key", "NULL");
+    if (!r->key[0] && r->method != DLP_S3_PUT && !r->query) return dlpi_s3_bad(r, "key", "empty");
+    if (strnlen(r->key, 1025) > 1024) return dlpi_s3_bad(r, "key", "more than 1024 bytes");
+    if (r->query && (!dlpi_s3_is_printable(r->query) || strpbrk(r->query, " #")))
+        return dlpi_s3_bad(r, "query", "has bytes that must be escaped");
+    if (r->if_match && !dlpi_s3_is_printable(r->if_match))
+        return dlpi_s3_bad(r, "if_match", "has control bytes");
+    if (r->offset > INT64_MAX || r->length > INT64_MAX - r->offset)
+        return dlpi_s3_bad(r, "length", "offset and length are beyond 2^63");
+    if (r->method != DLP_S3_GET && (r->offset || r->length))
+        return dlpi_s3_bad(r, "offset", "only for GET");
+    if (r->query && (r->offset || r->length))
+        return dlpi_s3_bad(r, "query", "not with offset and length");
+    return dlpi_s3_check_memory(r);
+}
+
+static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request *r) {
+    const char *region = NULL;
+    dlpi_s3_site *none = NULL;
+    op->r = r;
+    op->site = none;
+    op->bound = r->length ? r->length : r->method == DLP_S3_GET ? r->capacity : 0;
+    op->size = r->length ? r->length : UINT64_MAX;
+    op->next = 0;
+    op->cost = r->length ? r->length : r->method == DLP_S3_HEAD ? 0 : r->capacity;
+    op->n_legs = 0;
+    op->attempts = 0;
+    op->cursor.piece = 0;
+    op->cursor.at = 0;
+    memset(&op->tries, 0, sizeof op->tries);
+    op->split = dlpi_s3_op_splits(io, r, op->bound);
+    op->opened = op->strong = op->failed = op->moved = op->foreign = false;
+    op->region[0] = '\0';
+    if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
+        region = dlpi_s3_region_find(io->s3->common, r->bucket);
+    if (region) dlpi_s3_copy(op->region, sizeof op->region, region);
+}
+
+DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
+    dlpi_s3_op *op;
+    int code;
+    if (io->pid != getpid()) return DLP_ERR_FORKED;
+    code = dlpi_s3_check(r);
+    if (code != DLP_OK) return code;
+    if (dlpi_s3_ring_empty(&io->free_ops)) return DLP_FULL;
+    op = DLPI_S3_OF(io->free_ops.next, dlpi_s3_op, node);
+    dlpi_s3_op_begin(io, op, r);
+    if (io->desc->max_bytes && io->bytes_out &&
+        (op->cost > io->desc->max_bytes || io->bytes_out > io->desc->max_bytes - op->cost))
+        return DLP_FULL;
+    code = dlpi_s3_op_settle(io, op);
+    if (code == DLP_ERR_ARG) return dlpi_s3_bad(r, "bucket", "cannot be named by host or path");
+    if (code != DLP_OK) return code;
+    r->code = 0;
+    r->received = r->object_bytes = 0;
+    r->etag[0] = '\0';
+    memset(&r->error, 0, sizeof r->error);
+    r->internal = op;
+    io->ops_out++;
+    io->bytes_out += op->cost;
+    io->now = dlpi_s3_now_ns();
+    dlpi_s3_ring_out(&op->node);
+    dlpi_s3_ring_last(&io->wanting, &op->node);
+    dlpi_s3_due(io, &op->timer, io->desc->request_timeout_ms);
+    dlpi_s3_pump(io);
+    return DLP_OK;
+}
+
+/* Take requests that are over off their list. */
+static int dlpi_s3_take_done(dlp_s3_io *io, dlp_s3_request **done, int max) {
+    int n = 0;
+    while (n < max && io->done) {
+        dlp_s3_request *r = io->done;
+        io->done = (dlp_s3_request *)r->internal;
+        r->internal = NULL;
+        done[n++] = r;
+    }
+    return n;
+}
+
+static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
+    if (timeout_ms == 0) return UINT64_MAX;
+    return timeout_ms < 0 ? io->now : io->now + (uint32_t)timeout_ms * DLPI_S3_MS;
+}
+
+DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeout_ms) {
+    uint64_t until;
+    if (io->pid != getpid()) return DLP_ERR_FORKED;
+    if (max <= 0) return 0;
+    io->now = dlpi_s3_now_ns();
+    until = dlpi_s3_until(io, timeout_ms);
+    while (!io->done && io->ops_out) {
+        if (dlpi_s3_turn(io, until) != 0) return DLP_ERR_SYSTEM;
+        if (io->now >= until) break;
+    }
+    return dlpi_s3_take_done(io, done, max);
+}
+
+/* End a request at once, because nothing can go on. */
+static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
+    dlpi_s3_op *op = (dlpi_s3_op *)r->internal;
+    dlpi_s3_op_message(op, errnum, "cannot wait for sockets: %s", strerror(errnum));
+    dlpi_s3_op_end(io, op, DLP_ERR_SYSTEM);
+    return r->code;
+}
+
+DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
+    int code;
+    if (io->pid != getpid()) return DLP_ERR_FORKED;
+    io->awaited_one = r;
+    code = dlp_s3_submit(io, r);
+    if (code != DLP_OK) io->awaited_one = NULL;
+    while (io->awaited_one) {
+        int errnum = dlpi_s3_turn(io, UINT64_MAX);
+        if (errnum != 0 && io->awaited_one) return dlpi_s3_give_up(io, r, errnum);
+    }
+    return code != DLP_OK ? code : r->code;
+}
+
+/* ---- made and ended ---- */
+
+/* Where in the mapping of a dlp_s3_io its parts are: each call takes n bytes more. */
+static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
+    void *p = base ? base + *at : NULL;
+    *at += (n + DLPI_S3_LINE - 1) / DLPI_S3_LINE * DLPI_S3_LINE;
+    return p;
+}
+
+/* Lay out an io at base, NULL: only count. Returns its bytes. */
+static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_links) {
+    size_t at = 0;
+    dlp_s3_io *io = (dlp_s3_io *)dlpi_s3_carve(base, &at, sizeof *io);
+    dlpi_s3_op *ops = (dlpi_s3_op *)dlpi_s3_carve(base, &at, n_ops * sizeof *ops);
+    dlpi_s3_leg *legs = (dlpi_s3_leg *)dlpi_s3_carve(base, &at, n_ops * sizeof *legs);
+    dlpi_s3_link *links = (dlpi_s3_link *)dlpi_s3_carve(base, &at, n_links * sizeof *links);
+    void *heap = dlpi_s3_carve(base, &at, (2 * n_ops + n_links + 1) * sizeof(dlpi_s3_timer *));
+    void *scratch = dlpi_s3_carve(base, &at, DLPI_S3_SCRATCH);
+    char *each = (char *)dlpi_s3_carve(
+        base, &at, n_links * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES));
+    if (!base) return at;
+    io->ops = ops;
+    io->legs = legs;
+    io->links = links;
+    io->n_ops = n_ops;
+    io->n_links = n_links;
+    io->timers.at = (dlpi_s3_timer **)heap;
+    io->scratch = (char *)scratch;
+    io->bytes = at;
+    for (uint32_t i = 0; i < n_links; i++) {
+        links[i].out = each + i * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES);
+        links[i].error = links[i].out + DLPI_S3_OUT_BYTES;
+    }
+    return at;
+}
+
+static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
+    t->due = UINT64_MAX;
+    t->kind = kind;
+    t->of = of;
+}
+
+/* Put all records on their lists. */
+static void dlpi_s3_io_records(dlp_s3_io *io) {
+    dlpi_s3_node *lists[] = {&io->free_ops, &io->free_legs, &io->free_links, &io->wanting,
+                             &io->idle};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) dlpi_s3_ring_begin(lists[i]);
+    for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) dlpi_s3_ring_begin(&io->awaited[i]);
+    for (uint32_t i = 0; i < io->n_ops; i++) {
+        dlpi_s3_op *op = &io->ops[i];
+        dlpi_s3_leg *leg = &io->legs[i];
+        dlpi_s3_timer_begin(&op->timer, DLPI_S3_TIMER_OP, op);
+        dlpi_s3_timer_begin(&leg->timer, DLPI_S3_TIMER_LEG, leg);
+        dlpi_s3_ring_begin(&op->legs);
+        dlpi_s3_ring_begin(&leg->sibling);
+        dlpi_s3_ring_begin(&leg->awaited);
+        dlpi_s3_ring_last(&io->free_ops, &op->node);
+        dlpi_s3_ring_last(&io->free_legs, &leg->queue);
+    }
+    for (uint32_t i = 0; i < io->n_links; i++) {
+        dlpi_s3_link *link = &io->links[i];
+        dlpi_s3_timer_begin(&link->timer, DLPI_S3_TIMER_LINK, link);
+        link->conn.fd = -1;
+        dlpi_s3_ring_begin(&link->age);
+        dlpi_s3_ring_last(&io->free_links, &link->node);
+    }
+}
+
+/* Hold the client, or let go of it. By any thread of this process. */
+static void dlpi_s3_keep(void *user) {
+    dlp_s3 *s3 = (dlp_s3 *)user;
+    DLPI_ADD_SEQ(&s3->users, 1u); /* S5 -> S5 */
+}
+
+static void dlpi_s3_drop(void *user) {
+    dlp_s3 *s3 = (dlp_s3 *)user;
+    if (DLPI_ADD_SEQ(&s3->users, (uint64_t)-1) != 1) return; /* S5 <- S5, by the last */
+    if (s3->own_tls) dlpi_s3_tls_free(&s3->tls);
+    if (s3->pid == getpid()) {
+        dlpi_s3_wipe(&s3->common->config, sizeof s3->common->config);
+        dlpi_s3_vault_end(&s3->common->vault);
+    }
+    munmap(s3->common, s3->common_bytes);
+    free(s3);
+}
+
+/* Count the dlp_s3_io of this process; what a fork left of its parent's does not count. */
+static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
+    uint64_t pid = (uint64_t)(uint32_t)getpid(), is = DLPI_LOAD_RLX(&s3->ios), then; /* S6 */
+    do then = (is >> 32 == pid ? is : pid << 32) + (uint64_t)(int64_t)change;
+    while (!DLPI_CAS_SEQ(&s3->ios, &is, then)); /* S6, nothing depends on its order */
+}
+
+static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, dlp_s3_error *err) {
+    dlpi_s3_common *common = ((dlp_s3 *)user)->common;
+    return dlpi_s3_vault_refresh(&common->config, &common->vault, seen, force, err);
+}
+
+DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
+    const dlpi_s3_owner owner = {s3, dlpi_s3_refresh_run, dlpi_s3_keep, dlpi_s3_drop};
+    struct epoll_event e = {.events = EPOLLIN, .data.u64 = UINT32_MAX};
+    uint32_t n = (uint32_t)s3->desc.max_requests, spare;
+    size_t bytes;
+    char *base;
+    dlp_s3_io *io;
+    if (err) memset(err, 0, sizeof *err);
+    spare = s3->desc.hedge_percent > 0 ? n / 8 + 4 : 0;
+    bytes = dlpi_s3_io_lay(NULL, n, n + spare);
+    base = (char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, errno, "no %zu bytes for requests", bytes);
+    madvise(base, bytes, MADV_DONTDUMP); /* keys are in it */
+    dlpi_s3_io_lay(base, n, n + spare);
+    io = (dlp_s3_io *)(void *)base;
+    io->s3 = s3;
+    io->desc = &s3->desc;
+    io->pid = getpid();
+    io->now = dlpi_s3_now_ns();
+    dlpi_s3_io_records(io);
+    dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
+                           io->now ^ (uint64_t)(uintptr_t)io ^ (uint64_t)io->pid << 32);
+    io->helper = dlpi_s3_helper_new(&owner);
+    io->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (!io->helper || io->epoll < 0 ||
+        epoll_ctl(io->epoll, EPOLL_CTL_ADD, dlpi_s3_helper_fd(io->helper), &e) != 0) {
+        int errnum = errno;
+        dlpi_s3_helper_free(io->helper);
+        if (io->epoll >= 0) close(io->epoll);
+        munmap(base, bytes);
+        return dlpi_s3_set_error(err, errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, errnum,
+                                 "no epoll set: %s", strerror(errnum));
+    }
+    dlpi_s3_count_io(s3, 1);
+    *out = io;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_s3_io_close(dlp_s3_io *io) {
+    if (!io) return;
+    for (uint32_t i = 0; i < io->n_links; i++) dlpi_s3_conn_close(&io->links[i].conn);
+    close(io->epoll);
+    if (io->pid == getpid()) dlpi_s3_count_io(io->s3, -1);
+    dlpi_s3_helper_free(io->helper);
+    dlpi_s3_wipe(&io->who, sizeof io->who);
+    dlpi_s3_wipe(&io->keys, sizeof io->keys);
+    munmap(io, io->bytes);
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-client       OPEN, CLOSE, ONE REQUEST AT A TIME */
+
+typedef struct dlpi_s3_bound {
+    const char *field;
+    size_t at;                   /* in dlp_s3_desc */
+    int32_t standard, least, most;
+} dlpi_s3_bound;
+
+#define DLPI_S3_NUMBER(field, standard, least, most) \
+    {#field, offsetof(dlp_s3_desc, field), standard, least, most}
+
+static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
+    static const dlpi_s3_bound numbers[] = {
+        DLPI_S3_NUMBER(style, 0, 0, DLP_S3_STYLE_VIRTUAL),
+        DLPI_S3_NUMBER(connect_timeout_ms, 3000, 1, INT32_MAX),
+        DLPI_S3_NUMBER(first_byte_timeout_ms, 10000, 1, INT32_MAX),
+        DLPI_S3_NUMBER(stall_timeout_ms, 5000, 1, INT32_MAX),
+        DLPI_S3_NUMBER(request_timeout_ms, 120000, 1, INT32_MAX),
+        DLPI_S3_NUMBER(max_attempts, 8, 1, 100),
+        DLPI_S3_NUMBER(backoff_ms, 50, 1, 60000),
+        DLPI_S3_NUMBER(backoff_max_ms, 5000, 1, 3600000),
+        DLPI_S3_NUMBER(retry_tokens, 500, -1, INT32_MAX),
+        DLPI_S3_NUMBER(hedge_percent, 5, -1, 100),
+        DLPI_S3_NUMBER(max_requests, 64, 1, 4096),
+        DLPI_S3_NUMBER(idle_timeout_ms, 20000, 1, INT32_MAX),
+        DLPI_S3_NUMBER(max_idle, 0, 0, 8192),
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        int32_t n;
+        memcpy(&n, (char *)d + numbers[i].at, sizeof n);
+        if (n == 0) n = numbers[i].standard;
+        if (n < numbers[i].least || n > numbers[i].most)
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: %d is none of %d..%d",
+                                     numbers[i].field, (int)n, (int)numbers[i].least,
+                                     (int)numbers[i].most);
+        memcpy((char *)d + numbers[i].at, &n, sizeof n);
+    }
+    if (d->max_idle == 0) d->max_idle = d->max_requests;
+    if (d->part_bytes == 0) d->part_bytes = 8u << 20;
+    if (d->part_bytes < 65536 || d->part_bytes > 1u << 30)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "part_bytes: none of 64 KiB..1 GiB");
+    return DLP_OK;
+}
+
+/* Where requests go, and by what transport. */
+static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
+    dlpi_s3_config *c = &s3->common->config;
+    const char *why = "";
+    if (!c->endpoint[0]) dlpi_s3_endpoint_aws(&s3->endpoint, c->region);
+    else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: %s", why);
+    if (desc->tls) {
+        s3->tls = *desc->tls;
+        s3->has_tls = true;
+    } else {
+        int code = dlpi_s3_tls_new(&s3->tls, c->ca_file[0] ? c->ca_file : NULL, err);
+        s3->has_tls = s3->own_tls = code == DLP_OK;
+        if (code != DLP_OK && code != DLP_ERR_UNSUPPORTED) return code;
+        if (code == DLP_ERR_UNSUPPORTED && err) memset(err, 0, sizeof *err);
+    }
+    if (s3->endpoint.tls && !s3->has_tls)
+        return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
+                                 "endpoint: https needs DLPIPE_S3_OPENSSL, or desc.tls");
+    c->tls = s3->has_tls ? &s3->tls : NULL;
+    return DLP_OK;
+}
+
+static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
+    int code = dlpi_s3_resolve_numbers(&s3->desc, err);
+    if (code != DLP_OK) return code;
+    code = dlpi_s3_config_load(&s3->common->config, desc, err);
+    if (code != DLP_OK) return code;
+    code = dlpi_s3_open_endpoint(s3, desc, err);
+    if (code != DLP_OK) return code;
+    code = dlpi_s3_vault_refresh(&s3->common->config, &s3->common->vault, 0, false, err);
+    return code == DLP_OK || code == DLP_ERR_MEMORY || code == DLP_ERR_SYSTEM ||
+                   code == DLP_ERR_ARG || code == DLP_ERR_UNSUPPORTED
+               ? code
+               : DLP_ERR_REMOTE;
+}
+
+DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err) {
+    static const dlp_s3_desc none = {0};
+    dlp_s3 *s3 = (dlp_s3 *)calloc(1, sizeof *s3);
+    int code;
+    if (err) memset(err, 0, sizeof *err);
+    if (!desc) desc = &none;
+    if (!s3) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM, "no memory for a client");
+    s3->common_bytes = sizeof *s3->common;
+    s3->common = (dlpi_s3_common *)mmap(NULL, s3->common_bytes, PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (s3->common == MAP_FAILED) {
+        code = errno;
+        free(s3);
+        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, code, "no memory for what clients share");
+    }
+    madvise(s3->common, s3->common_bytes, MADV_DONTDUMP);
+    s3->pid = getpid();
+    s3->users = 1;
+    s3->desc = *desc;
+    s3->desc.endpoint = s3->desc.region = s3->desc.profile = s3->desc.ca_file = NULL;
+    s3->desc.access_key = s3->desc.secret_key = s3->desc.session_token = NULL;
+    s3->desc.tls = NULL;
+    code = dlpi_s3_vault_begin(&s3->common->vault);
+    if (code != 0) {
+        dlpi_s3_set_error(err, DLP_ERR_SYSTEM, code, "no lock that processes share: %s",
+                          strerror(code));
+        munmap(s3->common, s3->common_bytes);
+        free(s3);
+        return DLP_ERR_SYSTEM;
+    }
+    code = dlpi_s3_open_parts(s3, desc, err);
+    if (code != DLP_OK) {
+        dlpi_s3_drop(s3);
+        return code;
+    }
+    *out = s3;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_s3_close(dlp_s3 *s3) {
+    uint64_t ios;
+    if (!s3) return DLP_OK;
+    ios = DLPI_LOAD_RLX(&s3->ios); /* S6 */
+    if (ios >> 32 == (uint64_t)(uint32_t)getpid() && (uint32_t)ios > 0) return DLP_ERR_BUSY;
+    dlpi_s3_drop(s3);
+    return DLP_OK;
+}
+
+DLPDEF void dlp_s3_stats_get(const dlp_s3 *s3, dlp_s3_stats *out) {
+    uint64_t count[DLPI_S3_COUNTS];
+    for (int i = 0; i < DLPI_S3_COUNTS; i++)
+        count[i] = DLPI_LOAD_RLX(&s3->common->shared.count[i]); /* S8, each by itself */
+    count[DLPI_S3_N_REFRESHES] = DLPI_LOAD_RLX(&s3->common->vault.fetched);
+    memcpy(out, count, sizeof *out);
+}
+
+DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *body,
+                      uint64_t capacity, uint64_t *received, dlp_s3_error *err) {
+    dlp_s3_request r;
+    int code;
+    memset(&r, 0, sizeof r);
+    r.bucket = bucket;
+    r.key = key;
+    r.body = body;
+    r.capacity = capacity;
+    code = dlp_s3_do(io, &r);
+    if (err) *err = r.error;
+    if (code == DLP_OK) *received = r.received;
+    else if (err && !err->code) err->code = code;
+    return code;
+}
+
+/* "DLP_ERR_REMOTE: GET s3://bucket/key bytes 0-9: ..." in parts that apply. */
+DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) {
+    char place[400] = "", range[64] = "", http[256] = "", os[96] = "";
+    if (err->bucket[0])
+        snprintf(place, sizeof place, "s3://%s/%s%s: ", err->bucket,
+                 strlen(err->key) == sizeof err->key - 1 ? "..." : "", err->key);
+    if (err->last == UINT64_MAX)
+        snprintf(range, sizeof range, "bytes from %llu: ", (unsigned long long)err->first);
+    else if (err->last)
+        snprintf(range, sizeof range, "bytes %llu-%llu: ", (unsigned long long)err->first,
+                 (unsigned long long)err->last);
+    if (err->http_status)
+        snprintf(http, sizeof http, " (HTTP %d%s%s%s%s)", (int)err->http_status,
+                 err->s3_code[0] ? " " : "", err->s3_code, err->request_id[0] ? ", request " : "",
+                 err->request_id);
+    if (err->errnum) snprintf(os, sizeof os, " [errno %d]", (int)err->errnum);
+    return snprintf(buf, size, "%s%s%s%s%s%s", place, range,
+                    err->message[0] ? err->message : "no error", http, os,
+                    err->attempts > 1 ? "; tried more than once" : "");
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-list         PAGES */
