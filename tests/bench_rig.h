@@ -4,6 +4,7 @@
    A round takes one sample of every contender in turn, so that a machine which slows down slows all
    of them down. The distance between two cores is probed before and after each round, because it is
    worth more than most things measured here: rounds are only compared within one regime. */
+#include <dirent.h>
 #include <math.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -14,7 +15,6 @@
 #define MAX_CONTENDERS 64
 
 static FILE *lines_file;
-static const char *torch_script;
 static bool quick;
 static int failures; /* samples of ours that could not be taken */
 
@@ -27,14 +27,12 @@ static void say(const char *format, ...) {
     fflush(stderr);
 }
 
-static double seconds_now(void) {
-    return (double)dlpi_now_ns() * 1e-9;
+static bool asked_for(const char *variable) {
+    return getenv(variable) != NULL && strcmp(getenv(variable), "1") == 0;
 }
 
-static void sleep_us(uint64_t us) {
-    struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
-    while (nanosleep(&t, &t) != 0 && errno == EINTR) {
-    }
+static double seconds_now(void) {
+    return (double)dlpi_now_ns() * 1e-9;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -110,11 +108,6 @@ static int two_cpus(size_t cpu[2]) {
         }
     }
     return n;
-}
-
-static int cpus_allowed(void) {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 /* Nanoseconds for a cache line to go to another core and back; 0 where there is only one core. */
@@ -196,20 +189,23 @@ static uint64_t tree_ticks(pid_t pid) {
     return sum;
 }
 
-/* Processor time that everything but this process and its children used so far; clock ticks. */
+/* Processor time that everything but this process and its children used so far; clock ticks.
+   BENCH_ROOT: the process instead, where servers run beside this one. */
 static int64_t others_ticks(void) {
     unsigned long long t[8] = {0};
     FILE *f = fopen("/proc/stat", "r");
     if (f == NULL) {
         return 0;
     }
+    const char *root = getenv("BENCH_ROOT");
     int n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3],
                    &t[4], &t[5], &t[6], &t[7]);
     fclose(f);
     if (n != 8) {
         return 0;
     }
-    return (int64_t)(t[0] + t[1] + t[2] + t[5] + t[6] + t[7]) - (int64_t)tree_ticks(getpid());
+    return (int64_t)(t[0] + t[1] + t[2] + t[5] + t[6] + t[7]) -
+           (int64_t)tree_ticks(root != NULL ? (pid_t)atoi(root) : getpid());
 }
 
 /* ---- rounds and lines ------------------------------------------------------------------------ */
@@ -357,6 +353,21 @@ static void put(const struct measure *m, const struct series *s, int a, int b) {
         put_skipped(m->bench, b < 0 ? "none" : s->who[b].name, "no sample could be taken",
                     m->extra);
     }
+}
+
+#ifndef BENCH_ALONE /* defined: nothing of what follows is asked for */
+
+static const char *torch_script;
+
+static void sleep_us(uint64_t us) {
+    struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
+    while (nanosleep(&t, &t) != 0 && errno == EINTR) {
+    }
+}
+
+static int cpus_allowed(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 /* ---- PyTorch: a child that answers one command at a time ------------------------------------- */
@@ -535,6 +546,4 @@ static uint64_t resident_bytes(pid_t pid) {
     return own + (shared > files ? shared : files);
 }
 
-static bool asked_for(const char *variable) {
-    return getenv(variable) != NULL && strcmp(getenv(variable), "1") == 0;
-}
+#endif

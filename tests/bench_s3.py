@@ -1,0 +1,87 @@
+#!/usr/bin/python3
+"""What bench_s3.c has done in Python.
+
+    bench_s3.py boto3 BUCKET COUNT IN_FLIGHT     read objects by threads, print seconds and CPU
+    bench_s3.py boto3 BUCKET KEY IN_FLIGHT       read one, in parts
+    bench_s3.py table LINES                      what make bench-s3 left, for people
+"""
+import io
+import json
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+
+def boto3_read(bucket, what, in_flight):
+    import boto3
+    from boto3.s3.transfer import TransferConfig
+    from botocore.config import Config
+    # What of the environment is meant for real services does not matter here; nor do its faults.
+    client = boto3.client('s3', endpoint_url=os.environ['AWS_ENDPOINT_URL'],
+                          config=Config(max_pool_connections=in_flight))
+
+    def get(i):
+        body = client.get_object(Bucket=bucket, Key=f'{i:06d}.bin')['Body'].read()
+        assert len(body) == 100000
+
+    begin, cpu = time.monotonic(), time.process_time()
+    if what.isdigit():
+        with ThreadPoolExecutor(in_flight) as pool:
+            list(pool.map(get, range(int(what))))
+    else:
+        client.download_fileobj(bucket, what, io.BytesIO(),
+                                Config=TransferConfig(max_concurrency=in_flight))
+    print(time.monotonic() - begin, time.process_time() - cpu)
+
+
+# name: what it is, whether less is better, what is wanted of (ours, theirs by peer)
+def wanted(name, ours, theirs):
+    if name.startswith('s3_100k_30ms'):
+        return '0.95 of wrk', ours >= 0.95 * theirs.get('wrk', 0)
+    if name.startswith('s3_100k_loop'):
+        return '1.0 of curl', ours >= theirs.get('curl', 0)
+    if name.startswith('s3_cpu_ms_per_object loop'):
+        return '0.8 of curl', ours <= 0.8 * theirs.get('curl', 0)
+    if name == 's3_256m':
+        return "1 GB/s or the server's limit", ours >= min(1, 0.95 * theirs.get('wrk', 0))
+    if name == 's3_faults_s':
+        return '1 s, 0.4 of rclone', ours < 1 and ours <= 0.4 * theirs.get('rclone', 0)
+    if name == 's3_faults_requests':
+        return '1.15', ours <= 1.15
+    return '', None
+
+
+def table(path):
+    rows = {}
+    with open(path) as file:
+        for line in map(json.loads, file):
+            name = line['bench'] + (' ' + line['at'] if 'at' in line else '')
+            row = rows.setdefault(name, {'unit': line.get('unit', ''), 'theirs': {}, 'ours': None,
+                                         'regimes': set()})
+            if 'skipped' in line:
+                continue
+            row['regimes'].add(line['regime'])
+            row['ours'] = line['ours']
+            if 'theirs' in line:
+                row['theirs'][line['peer']] = line['theirs']
+    peers = ['wrk', 'curl', 'rclone', 'boto3']
+    print(f'{"":32} {"unit":9} {"dlpipe":>8} ' + ' '.join(f'{p:>8}' for p in peers) + '  wanted')
+    for name, row in rows.items():
+        if row['ours'] is None:
+            continue
+        figures = ' '.join(f'{row["theirs"][p]:8.4g}' if p in row['theirs'] else f'{"":8}'
+                           for p in peers)
+        want, good = wanted(name, row['ours'], row['theirs'])
+        verdict = '' if good is None else f'{want}: {"yes" if good else "NO"}'
+        print(f'{name:32} {row["unit"]:9} {row["ours"]:8.4g} {figures}  {verdict}'
+              f' ({", ".join(sorted(row["regimes"]))})')
+
+
+if __name__ == '__main__':
+    if len(sys.argv) == 5 and sys.argv[1] == 'boto3':
+        boto3_read(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    elif len(sys.argv) == 3 and sys.argv[1] == 'table':
+        table(sys.argv[2])
+    else:
+        sys.exit(__doc__)
