@@ -125,7 +125,10 @@ static const char *walk_words(const walk *w) {
         say(&all, "bad: %s", w->h.why ? w->h.why : "?");
         if (w->heads) say(&all, ", after %s", w->head.at);
     } else {
+        words again = {0, ""};
+        say_head(&again, &w->h);
         say(&all, "%s", w->head.at);
+        if (strcmp(again.at, w->head.at) != 0) say(&all, ", then %s", again.at);
         if (w->heads != 1 || !w->h.done || w->h.why) say(&all, " %d heads?", w->heads);
         if (w->body_n) say(&all, " body %.*s", (int)(w->body_n < 200 ? w->body_n : 200), w->body);
         if (w->over) say(&all, " over");
@@ -241,6 +244,7 @@ static const struct answer {
     {TEXT("HTTP/2.0 200 OK\r\n" L0), 0, "bad: not an answer of HTTP/1"},
     {TEXT("HTTP/2 200\r\n" L0), 0, "bad: not an answer of HTTP/1"},
     {TEXT("http/1.1 200 OK\r\n" L0), 0, "bad: not an answer of HTTP/1"},
+    {TEXT("HTTH/1.1 200 OK\r\n" L0), 0, "bad: not an answer of HTTP/1"},
     {TEXT(" HTTP/1.1 200 OK\r\n" L0), 0, "bad: not an answer of HTTP/1"},
     {TEXT("\r\nHTTP/1.1 200 OK\r\n" L0), 0, "bad: not an answer of HTTP/1"},
     {TEXT("SSH-2.0-OpenSSH_9.2p1"), 0, "bad: not an answer of HTTP/1"},
@@ -287,6 +291,7 @@ static const struct answer {
     {TEXT(OK "A: b\0\r\n" L0), 0, "bad: a control byte in a line"},
     {TEXT(OK "A: 12345678\x01 1234567\r\n" L0), 0, "bad: a control byte in a line"},
     {TEXT(OK "A: 12345678\x1f\r\n" L0), 0, "bad: a control byte in a line"},
+    {TEXT(OK "A: 1234567890\x1f" "1234567890\r\n" L0), 0, "bad: a control byte in a line"},
     {TEXT(OK "A: 1234\t678\t\x7f 1234567\r\n" L0), 0, "bad: a control byte in a line"},
     {TEXT(OK "A\0: b\r\n" L0), 0, "bad: a control byte in a line"},
     /* lengths */
@@ -497,6 +502,7 @@ static const struct answer {
     {TEXT(OK "Content-Encoding: aws-chunked\r\n" L0), 0, "200 length 0 encoded keep"},
     {TEXT(OK "Content-Encoding: Identity\r\n" L0), 0, "200 length 0 keep"},
     {TEXT(OK "Content-Encoding: identity, br\r\n" L0), 0, "200 length 0 encoded keep"},
+    {TEXT(OK "Content-Encoding: identityx\r\n" L0), 0, "200 length 0 encoded keep"},
     {TEXT(OK "Content-Encoding:\r\n" L0), 0, "200 length 0 keep"},
 };
 
