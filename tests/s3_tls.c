@@ -29,8 +29,8 @@ typedef struct {
 } identity;
 
 static char dir[64], ca_path[96], junk_path[96];
-static identity ca, other_ca, good, wildcard, wrong_host, expired, future, self_signed, by_ip,
-    stranger;
+static identity ca, other_ca, good, wildcard, partial, wrong_host, expired, future, self_signed,
+    by_ip, stranger;
 
 static EVP_PKEY *make_key(void) {
     EVP_PKEY *key = NULL;
@@ -90,6 +90,7 @@ static void make_all(void) {
     other_ca = make(NULL, "other authority", NULL, -1, 30);
     good = make(&ca, "x", "DNS:s3.example,DNS:localhost", -1, 30);
     wildcard = make(&ca, "x", "DNS:*.s3.example", -1, 30);
+    partial = make(&ca, "x", "DNS:s*.storage.example", -1, 30);
     wrong_host = make(&ca, "s3.example", "DNS:elsewhere.example", -1, 30);
     expired = make(&ca, "x", "DNS:s3.example", -30, -1);
     future = make(&ca, "x", "DNS:s3.example", 1, 30);
@@ -103,8 +104,8 @@ static void make_all(void) {
 }
 
 static void forget_all(void) {
-    identity *all[] = {&ca,     &other_ca, &good,        &wildcard, &wrong_host,
-                       &expired, &future,  &self_signed, &by_ip,    &stranger};
+    identity *all[] = {&ca,         &other_ca, &good,   &wildcard,    &partial, &stranger,
+                       &wrong_host, &expired,  &future, &self_signed, &by_ip};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) forget(all[i]);
     unlink(ca_path);
     unlink(junk_path);
@@ -281,6 +282,7 @@ static void tls__not_trusted__refused_with_host_and_reason(void) {
         {&wrong_host, "s3.example", "ostname mismatch", EKEYREJECTED, 0},
         {&wrong_host, "s3.example", "ostname mismatch", EKEYREJECTED, TLS1_2_VERSION},
         {&wildcard, "a.b.s3.example", "ostname mismatch", EKEYREJECTED, 0},
+        {&partial, "s3.storage.example", "ostname mismatch", EKEYREJECTED, 0},
         {&wildcard, "s3.example", "ostname mismatch", EKEYREJECTED, 0},
         {&good, "127.0.0.1", "IP address mismatch", EKEYREJECTED, 0},
         {&by_ip, "127.0.0.2", "IP address mismatch", EKEYREJECTED, 0},
@@ -472,6 +474,7 @@ static void tls__others_errors_in_the_queue__not_taken_for_ours(void) {
     char got[8];
     rig r;
     CHECK(rig_connect(&r, ctx, &t, "s3.example") == 0);
+    CHECK(dlpi_s3_conn_read(&r.c, got, sizeof got) == DLP_S3_WANT_READ); /* has taken tickets */
     ERR_put_error(ERR_LIB_USER, 0, 1, __FILE__, __LINE__);
     CHECK(dlpi_s3_conn_read(&r.c, got, sizeof got) == DLP_S3_WANT_READ);
     CHECK(ERR_peek_error() == 0);
@@ -618,21 +621,27 @@ static void tls__second_connection__session_resumed(void) {
     }
 }
 
+static bool resumes(const dlp_s3_transport *t, SSL_CTX *ctx, int bucket) {
+    char host[64];
+    bool reused;
+    rig r;
+    snprintf(host, sizeof host, "bucket%d.s3.example", bucket);
+    CHECK(rig_connect(&r, ctx, t, host) == 0);
+    reused = SSL_session_reused(r.ssl);
+    rig_echo(&r);
+    rig_end(&r);
+    return reused;
+}
+
 static void tls__many_hosts__tickets_bounded(void) {
     dlp_s3_transport t = trusting();
     SSL_CTX *ctx = serve_as(&wildcard, 0);
-    char host[64];
-    rig r;
-    for (int i = 0; i < 2 * DLPI_S3_TICKETS + 1; i++) {
-        snprintf(host, sizeof host, "bucket%d.s3.example", i % (DLPI_S3_TICKETS + 1));
-        CHECK(rig_connect(&r, ctx, &t, host) == 0);
-        CHECK(!SSL_session_reused(r.ssl)); /* one more than there is room for */
-        rig_echo(&r);
-        rig_end(&r);
-    }
-    CHECK(rig_connect(&r, ctx, &t, host) == 0);
-    CHECK(SSL_session_reused(r.ssl));
-    rig_end(&r);
+    for (int i = 0; i < DLPI_S3_TICKETS; i++) CHECK(!resumes(&t, ctx, i));
+    CHECK(resumes(&t, ctx, 0));
+    CHECK(!resumes(&t, ctx, DLPI_S3_TICKETS)); /* takes the place of 1 */
+    CHECK(resumes(&t, ctx, 0));
+    CHECK(resumes(&t, ctx, 2));
+    CHECK(!resumes(&t, ctx, 1));
     SSL_CTX_free(ctx);
     dlpi_s3_tls_free(&t);
 }
