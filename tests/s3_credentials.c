@@ -534,6 +534,166 @@ static void map__fails__said(void) { /* the n-th mapping, in load and in a fetch
 }
 
 
+/* ---- credential_process ---- */
+
+#define JSON(version, expiration) \
+    "{\"Version\": " version ", \"AccessKeyId\": \"" ID "\", \"SecretAccessKey\": \"" SECRET \
+    "\", \"SessionToken\": \"" TOKEN "\"" expiration "}"
+#define UNTIL(date) ", \"Expiration\": \"" date "\""
+
+/* Fetch by a command; %s in it is the home directory. */
+static int process(const char *command, const char *answer) {
+    char text[600], with_home[400];
+    dlp_s3_desc d = {0};
+    put_file("answer", answer);
+    snprintf(with_home, sizeof with_home, command, home, home);
+    snprintf(text, sizeof text, "[default]\ncredential_process = %s\n", with_home);
+    put_file(".aws/config", text);
+    if (load(&d) != DLP_OK) return 1;
+    CHECK(config->source == DLPI_S3_PROCESS && config->timeout_ms == 60000);
+    config->timeout_ms = 5000;
+    return fetch();
+}
+
+typedef struct process_case {
+    const char *command, *answer;
+    int code;
+    const char *says;
+} process_case;
+
+static const process_case processes[] = {
+    {"/bin/cat %s/answer", JSON("1", UNTIL("2013-05-24T01:00:00Z")), DLP_OK, NULL},
+    {"cat %s/answer", JSON("1", UNTIL("2013-05-24T03:00:00+02:00")), DLP_OK, NULL},
+    {"/bin/cat '%s'\"/answer\"", JSON("1", UNTIL("2013-05-24T01:00:00.5Z")), DLP_OK, NULL},
+    {"/bin/cat %s/an\\swer", JSON("1", UNTIL("2013-05-24T01:00:00Z")), DLP_OK, NULL},
+    {"/bin/cat %s/answer", JSON("2", ""), DLP_ERR_REMOTE, "Version 1"},
+    {"/bin/cat %s/answer", "{\"Version\": 1}", DLP_ERR_REMOTE, "not the JSON"},
+    {"/bin/cat %s/answer", JSON("1", UNTIL("2013-05-23T01:00:00Z")), DLP_ERR_REMOTE, "expired"},
+    {"/bin/cat %s/answer", JSON("1", UNTIL("tomorrow")), DLP_ERR_REMOTE, "expiry"},
+    {"/bin/cat %s/answer", "{\"Version\": 1, \"AccessKeyId\": \"" ID "\"}", DLP_ERR_REMOTE,
+     "without a secret key"},
+    {"/bin/cat %s/answer", "{\"Version\": 1, \"AccessKeyId\": \"a\\nb\", \"SecretAccessKey\": \""
+     SECRET "\"}", DLP_ERR_REMOTE, "characters"},
+    {"/bin/cat %s/answer", "Password: " SECRET, DLP_ERR_REMOTE, "Version 1"},
+    {"/bin/sh -c \"exit 3\"", "", DLP_ERR_REMOTE, "exit status 3"},
+    {"/bin/sh -c \"cat %s/answer; exit 3\"", JSON("1", ""), DLP_ERR_REMOTE, "exit status 3"},
+    {"/bin/sh -c 'kill -9 $$'", "", DLP_ERR_REMOTE, "signal 9"},
+    {"/bin/sh -c 'cat /dev/zero'", "", DLP_ERR_REMOTE, "64 KiB"},
+    {"/nowhere/program x", "", DLP_ERR_SYSTEM, "/nowhere/program"},
+    {"'open", "", DLP_ERR_ARG, "quotes"},
+    {"\"\"", "", DLP_ERR_SYSTEM, "credential_process"},
+};
+
+static void process__table__read_or_refused(void) {
+    bare();
+    for (size_t i = 0; i < COUNT(processes); i++) {
+        const process_case *c = &processes[i];
+        int before = failures, code = process(c->command, c->answer);
+        CHECK(code == c->code);
+        if (c->code == DLP_OK) {
+            CHECK(got_keys(ID) && got.expires_s == NOW + 3600 && strcmp(got.token, TOKEN) == 0);
+        } else {
+            CHECK(strstr(error.message, c->says) && vault->version == 0);
+        }
+        if (failures > before) printf("process %zu: %s\n", i, error.message);
+    }
+}
+
+/* Whether a process has ended; somebody else may not have waited for it yet. */
+static bool is_dead(int pid) {
+    char path[64], state = 'Z';
+    FILE *f;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    f = fopen(path, "r");
+    if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = '?';
+    if (f) fclose(f);
+    return state == 'Z' || state == 'X';
+}
+
+static void process__hangs__killed_with_all_its_own(void) {
+    static const char *const commands[] = {
+        "/bin/sh -c 'sleep 60 & echo $! > %s/seen'", /* ended, but a child of its holds the pipe */
+        "/bin/sh -c 'echo $$ > %s/seen; exec sleep 60'",
+        "/bin/sh -c 'echo $$ > %s/seen; exec >&-; exec sleep 60'",
+    };
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        char text[400], path[96];
+        uint64_t t0;
+        int pid = 0;
+        FILE *f;
+        bare();
+        snprintf(text, sizeof text, commands[i], home);
+        put_file(".aws/config", "[default]\ncredential_process = x\n");
+        CHECK(load(NULL) == DLP_OK);
+        dlpi_s3_copy(config->process, sizeof config->process, text);
+        config->timeout_ms = 150;
+        t0 = dlpi_s3_now_ns();
+        CHECK(fetch() == DLP_ERR_REMOTE && strstr(error.message, i == 2 ? "not end" : "too long"));
+        CHECK(dlpi_s3_now_ns() - t0 < 3000 * DLPI_S3_MS);
+        snprintf(path, sizeof path, "%s/seen", home);
+        f = fopen(path, "r");
+        CHECK(f && fscanf(f, "%d", &pid) == 1);
+        if (f) fclose(f);
+        t0 = dlpi_s3_now_ns();
+        while (!is_dead(pid) && dlpi_s3_now_ns() - t0 < 2000 * DLPI_S3_MS) poll(NULL, 0, 1);
+        CHECK(pid && is_dead(pid));
+    }
+}
+
+/* What the new program finds: descriptors, blocked and ignored signals, its input. */
+static void process__started__inherits_nothing(void) {
+    char path[96], line[256];
+    int fd, fds = 0, clean = 0;
+    sigset_t all, old;
+    FILE *f;
+    bare();
+    fd = dup(2); /* not close-on-exec */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    signal(SIGUSR1, SIG_IGN);
+    CHECK(process("/bin/sh -c 'grep -E \"^Sig(Blk|Ign)\" /proc/self/status > %s/seen; "
+                  "ls /proc/self/fd >> %s/seen; cat; echo {}'", "") == DLP_ERR_REMOTE);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    signal(SIGUSR1, SIG_DFL);
+    close(fd);
+    snprintf(path, sizeof path, "%s/seen", home);
+    f = fopen(path, "r");
+    CHECK(f != NULL);
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "Sig", 3) != 0)
+            fds++; /* 0, 1, 2, and the directory that ls reads */
+        else
+            clean += (strtoull(line + 7, NULL, 16) & 0x7fffffff) == 0; /* above: of the libc */
+    }
+    if (f) fclose(f);
+    CHECK(fds == 4 && clean == 2);
+}
+
+static void reap_all(int sig) {
+    int e = errno;
+    (void)sig;
+    while (waitpid(-1, NULL, WNOHANG) > 0) {
+    }
+    errno = e;
+}
+
+/* A program that ignores SIGCHLD, or waits for all children in a handler: the status is lost. */
+static void process__status_lost__answer_counts(void) {
+    struct sigaction take, ignore, old;
+    memset(&take, 0, sizeof take);
+    memset(&ignore, 0, sizeof ignore);
+    take.sa_handler = reap_all;
+    ignore.sa_handler = SIG_IGN;
+    bare();
+    for (int i = 0; i < 2; i++) {
+        sigaction(SIGCHLD, i ? &ignore : &take, &old);
+        CHECK(process("/bin/cat %s/answer", JSON("1", "")) == DLP_OK && got_keys(ID));
+        CHECK(process("/bin/sh -c 'exit 1'", "") == DLP_ERR_REMOTE);
+        CHECK(strstr(error.message, "Version 1"));
+        sigaction(SIGCHLD, &old, NULL);
+    }
+}
+
 static void begin(void) {
     char dir[80];
     strcpy(home, "/tmp/dlpipe_s3credXXXXXX");
@@ -565,6 +725,10 @@ int main(void) {
     where__table__order_of_aws();
     files__missing_or_broken__told();
     map__fails__said();
+    process__table__read_or_refused();
+    process__hangs__killed_with_all_its_own();
+    process__started__inherits_nothing();
+    process__status_lost__answer_counts();
     end();
     printf("s3_credentials: %d checks, %d failed; %d texts\n", checks, failures, texts_seen);
     return failures != 0;
