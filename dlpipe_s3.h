@@ -3394,7 +3394,9 @@ typedef struct dlpi_s3_config {
     int32_t source;          /* DLPI_S3_GIVEN.. */
     int32_t timeout_ms;      /* of one attempt to fetch */
     int32_t attempts;
+    int32_t pause_ms;        /* between the first two, at most; doubled from there on */
     int32_t named_by_user;   /* the profile was: it must be there */
+    int32_t pad;
     char endpoint[512];      /* "": AWS */
     char region[64];
     char ca_file[1024];      /* "": the system's */
@@ -4065,6 +4067,7 @@ __attribute__((unused)) static int dlpi_s3_config_load(dlpi_s3_config *c, const 
     bool given = d->access_key || d->secret_key || d->session_token;
     int code, has;
     c->clock = dlpi_s3_real_s;
+    c->pause_ms = 100;
     c->log = d->log;
     c->log_user = d->log_user;
     c->given.anonymous = d->anonymous != 0;
@@ -4297,8 +4300,8 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     uint64_t random = dlpi_s3_now_ns() | 1;
     for (int i = 0; i < c->attempts; i++) {
         dlpi_s3_wait w = {UINT64_MAX, stop};
-        int64_t most_ms = (int64_t)100 << (i < 5 ? i : 5);
-        if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % (uint64_t)most_ms));
+        uint64_t most_ms = (uint64_t)c->pause_ms << (i < 5 ? i : 5);
+        if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
         w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
         dlpi_s3_ask_once(c, a, s, &w);
         if (a->status && a->status != 429 && a->status < 500) break;

@@ -117,6 +117,7 @@ static int load(const dlp_s3_desc *desc) {
     memset(&error, 0, sizeof error);
     code = dlpi_s3_config_load(config, &d, &error);
     config->clock = test_clock;
+    config->pause_ms = 1;
     CHECK((code != 0) == (error.message[0] != 0) && code == error.code);
     no_secret_in(error.message);
     return code;
@@ -694,6 +695,566 @@ static void process__status_lost__answer_counts(void) {
     }
 }
 
+/* ---- servers: one thread that answers as STS, container or machine do ---- */
+
+enum { NORMAL, SLOW, GARBAGE, HUGE_ONE, CUT, EMPTY, STATUS, NO_KEYS, SAME };
+
+static struct {
+    int fd;
+    uint16_t port;
+    pthread_t thread;
+    uint32_t stop, requests, issued;
+    int mode, status;         /* STATUS: of the next answers, */
+    uint32_t times;           /* so many of them; 0: all */
+    char until[32];           /* when credentials expire; "": never */
+    const char *authorization; /* what containers must send; NULL: nothing */
+    const char *role;
+    char last[24576];         /* the last request */
+} server;
+
+static void answer_with(char *out, size_t size, int status, const char *body) {
+    snprintf(out, size, "HTTP/1.1 %d X\r\nContent-Length: %zu\r\n\r\n%s", status, strlen(body),
+             body);
+}
+
+static void answer_json(char *out, size_t size) {
+    char body[1024], until[64] = "";
+    unsigned n = server.mode == SAME ? 7 : ++server.issued;
+    if (server.until[0]) snprintf(until, sizeof until, ", \"Expiration\": \"%s\"", server.until);
+    snprintf(body, sizeof body, "{\"Code\": \"Success\", \"Type\": \"AWS-HMAC\", \"AccessKeyId\": "
+             "\"AKID%u\", \"SecretAccessKey\": \"" SECRET "\", \"Token\": \"" TOKEN "%u\"%s}", n, n,
+             until);
+    answer_with(out, size, 200, server.mode == NO_KEYS ? "{\"Code\": \"Success\"}" : body);
+}
+
+static void answer_sts(char *out, size_t size) {
+    char body[1400];
+    if (server.mode == NO_KEYS) {
+        answer_with(out, size, 200, "<AssumeRoleWithWebIdentityResponse/>");
+        return;
+    }
+    snprintf(body, sizeof body,
+             "<AssumeRoleWithWebIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/"
+             "\">\n<AssumeRoleWithWebIdentityResult><SubjectFromWebIdentityToken>x"
+             "</SubjectFromWebIdentityToken><Credentials><SessionToken>" TOKEN
+             "%u</SessionToken><SecretAccessKey>" SECRET "</SecretAccessKey><Expiration>%s"
+             "</Expiration><AccessKeyId>AKID%u</AccessKeyId></Credentials>"
+             "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>\n",
+             server.issued + 1, server.until, server.issued + 1);
+    server.issued++;
+    answer_with(out, size, 200, body);
+}
+
+static void answer_machine(char *out, size_t size) {
+    const char *r = server.last;
+    bool token = strstr(r, "\r\nX-aws-ec2-metadata-token: METADATATOKEN\r\n") != NULL;
+    if (strncmp(r, "PUT /latest/api/token HTTP/1.1\r\n", 32) == 0)
+        answer_with(out, size, strstr(r, "-ttl-seconds: 21600\r\n") ? 200 : 400, "METADATATOKEN");
+    else if (!token)
+        answer_with(out, size, 401, SECRET);
+    else if (strstr(r, "/security-credentials/ HTTP/1.1\r\n"))
+        answer_with(out, size, server.role ? 200 : 404, server.role ? server.role : SECRET);
+    else if (strstr(r, "/security-credentials/role@1 HTTP/1.1\r\n"))
+        answer_json(out, size);
+    else
+        answer_with(out, size, 404, "");
+}
+
+static void answer_status(char *out, size_t size) {
+    const char *body = "{\"code\": \"AccessDenied\", \"message\": \"" SECRET "\"}";
+    if (strncmp(server.last, "POST", 4) == 0)
+        body = "<ErrorResponse><Error><Type>Sender</Type><Code>InvalidIdentityToken</Code><Message>"
+               TOKEN "</Message></Error></ErrorResponse>";
+    answer_with(out, size, server.status, body);
+    if (server.times && --server.times == 0) server.mode = NORMAL;
+}
+
+/* Returns the bytes of the answer. */
+static size_t answer(char *out, size_t size) {
+    char line[600] = "";
+    DLPI_ADD_RLX(&server.requests, 1);
+    if (server.authorization)
+        snprintf(line, sizeof line, "\r\nAuthorization: %s\r\n", server.authorization);
+    if (server.mode == STATUS)
+        answer_status(out, size);
+    else if (strncmp(server.last, "POST / ", 7) == 0)
+        answer_sts(out, size);
+    else if (strstr(server.last, " /latest/"))
+        answer_machine(out, size);
+    else if (!strstr(server.last, line))
+        answer_with(out, size, 401, "{\"code\": \"InvalidToken\", \"message\": \"" SECRET "\"}");
+    else if (strncmp(server.last, "GET /container?a=b ", 19) == 0)
+        answer_json(out, size);
+    else
+        answer_with(out, size, 404, SECRET);
+    if (server.mode == GARBAGE) snprintf(out, size, "%s %s\r\n", SECRET, TOKEN);
+    if (server.mode == EMPTY) out[0] = '\0';
+    if (server.mode == CUT) return strlen(out) - 10;
+    if (server.mode == HUGE_ONE) {
+        int n = snprintf(out, size, "HTTP/1.1 200 X\r\nContent-Length: 70000\r\n\r\n");
+        memset(out + n, ' ', 70000);
+        return (size_t)n + 70000;
+    }
+    return strlen(out);
+}
+
+static bool readable(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    while (!DLPI_LOAD_RLX(&server.stop))
+        if (poll(&p, 1, 10) > 0) return true;
+    return false;
+}
+
+/* Read a request with its body. */
+static bool server_read(int fd) {
+    size_t n = 0, whole = 0;
+    while (n < sizeof server.last - 1 && (!whole || n < whole)) {
+        const char *end, *length;
+        ssize_t more = readable(fd) ? recv(fd, server.last + n, sizeof server.last - 1 - n, 0) : 0;
+        if (more <= 0) return false;
+        n += (size_t)more;
+        server.last[n] = '\0';
+        end = strstr(server.last, "\r\n\r\n");
+        length = strstr(server.last, "Content-Length: ");
+        if (end) whole = (size_t)(end + 4 - server.last) + (length ? (size_t)atoi(length + 16) : 0);
+    }
+    return true;
+}
+
+static void *serve(void *arg) {
+    static char out[80000];
+    (void)arg;
+    while (readable(server.fd)) {
+        int fd = accept4(server.fd, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0) continue;
+        if (server_read(fd)) {
+            size_t n = answer(out, sizeof out);
+            if (DLPI_LOAD_RLX(&server.mode) == SLOW)
+                readable(fd); /* until the client gives up */
+            else if (n && send(fd, out, n, MSG_NOSIGNAL) == (ssize_t)n)
+                shutdown(fd, SHUT_WR), readable(fd);
+        }
+        close(fd);
+    }
+    return NULL;
+}
+
+static void server_begin(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t n = sizeof at;
+    server.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(server.fd, (struct sockaddr *)&at, n) || listen(server.fd, 64) ||
+        getsockname(server.fd, (struct sockaddr *)&at, &n))
+        exit(1);
+    server.port = ntohs(at.sin_port);
+    pthread_create(&server.thread, NULL, serve, NULL);
+}
+
+static void server_end(void) {
+    DLPI_STORE_RLX(&server.stop, 1);
+    pthread_join(server.thread, NULL);
+    close(server.fd);
+}
+
+/* As it is at first: credentials for an hour. */
+static void server_plain(void) {
+    DLPI_STORE_RLX(&server.mode, NORMAL);
+    server.requests = server.issued = server.times = 0;
+    server.authorization = NULL;
+    server.role = "role@1\n";
+    strcpy(server.until, "2013-05-24T01:00:00Z");
+}
+
+static void set_url(const char *name, const char *path) {
+    char url[128];
+    snprintf(url, sizeof url, "http://127.0.0.1:%u%s", (unsigned)server.port, path);
+    setenv(name, url, 1);
+}
+
+static void as_container(void) {
+    bare();
+    server_plain();
+    set_url("AWS_CONTAINER_CREDENTIALS_FULL_URI", "/container?a=b");
+    CHECK(load(NULL) == DLP_OK && config->source == DLPI_S3_CONTAINER);
+    config->timeout_ms = 2000;
+}
+
+static void as_web(const char *token) {
+    char path[96];
+    bare();
+    server_plain();
+    put_file("token", token);
+    snprintf(path, sizeof path, "%s/token", home);
+    setenv("AWS_WEB_IDENTITY_TOKEN_FILE", path, 1);
+    setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/a+b", 1);
+    setenv("AWS_ROLE_SESSION_NAME", "me@here", 1);
+    set_url("AWS_ENDPOINT_URL_STS", "");
+    CHECK(load(NULL) == DLP_OK && config->source == DLPI_S3_WEB);
+    config->timeout_ms = 2000;
+}
+
+static void as_machine(void) {
+    bare();
+    server_plain();
+    setenv("AWS_EC2_METADATA_DISABLED", "false", 1);
+    set_url("AWS_EC2_METADATA_SERVICE_ENDPOINT", "");
+    CHECK(load(NULL) == DLP_OK && config->source == DLPI_S3_MACHINE);
+    CHECK(config->timeout_ms == 1000 && config->attempts == 2);
+}
+
+static void container__token__sent(void) {
+    char path[96];
+    as_container();
+    CHECK(fetch() == DLP_OK && got_keys("AKID1") && got.expires_s == NOW + 3600);
+    CHECK(strcmp(got.token, TOKEN "1") == 0 && !strstr(server.last, "Authorization"));
+    CHECK(strstr(server.last, "\r\nHost: 127.0.0.1:"));
+    setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Basic " TOKEN, 1);
+    CHECK(load(NULL) == DLP_OK);
+    server.authorization = "Basic " TOKEN;
+    CHECK(fetch() == DLP_OK && got_keys("AKID2"));
+    put_file("token", "Other" TOKEN "\n");
+    snprintf(path, sizeof path, "%s/token", home);
+    setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", path, 1);
+    CHECK(load(NULL) == DLP_OK && fetch() == DLP_ERR_REMOTE);
+    CHECK(error.http_status == 401 && strstr(error.message, "answered 401 InvalidToken"));
+    server.authorization = "Other" TOKEN;
+    CHECK(fetch() == DLP_OK && got_keys("AKID3"));
+    put_file("token", TOKEN "\r\nHost: other\r\n");
+    CHECK(fetch() == DLP_ERR_ARG && strstr(error.message, path));
+    put_file("token", NULL);
+    CHECK(fetch() == DLP_ERR_SYSTEM && error.errnum == ENOENT);
+    unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", TOKEN "\r\nHost: other", 1);
+    CHECK(load(NULL) == DLP_OK && fetch() == DLP_ERR_ARG);
+}
+
+/* Without TLS, credentials do not leave the machine; nothing is sent to learn that. */
+static void container__far_or_odd__not_asked(void) {
+    static const char *const urls[] = {"http://192.0.2.1/x", "http://[2001:db8::1]/x",
+                                       "http://169.254.170.3/", "ftp://127.0.0.1/",
+                                       "127.0.0.1/x", "http://", "http://127.0.0.1:99999/",
+                                       "http://a@127.0.0.1/", "http://127.0.0.1/a\tb",
+                                       "https://127.0.0.1/"};
+    for (size_t i = 0; i < COUNT(urls); i++) {
+        as_container();
+        setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", urls[i], 1);
+        CHECK(load(NULL) == DLP_OK);
+        config->attempts = 1;
+        CHECK(fetch() == DLP_ERR_REMOTE && server.requests == 0);
+        if (i < 3) CHECK(strstr(error.message, "without TLS"));
+        if (i == 9) CHECK(strstr(error.message, "DLPIPE_S3_OPENSSL"));
+    }
+    as_container();
+    snprintf(config->url, sizeof config->url, "http://localhost:%u/container?a=b",
+             (unsigned)server.port);
+    CHECK(fetch() == DLP_OK && got_keys("AKID1"));
+}
+
+typedef struct answer_case {
+    int mode, status;
+    uint32_t times;      /* of that status */
+    const char *until;
+    int code;
+    const char *says;
+    uint32_t requests;   /* of container and STS */
+} answer_case;
+
+static const answer_case answers[] = {
+    {NORMAL, 0, 0, "2013-05-24T01:00:00Z", DLP_OK, "", 1},
+    {STATUS, 404, 0, "", DLP_ERR_REMOTE, "answered 404", 1},
+    {STATUS, 403, 0, "", DLP_ERR_REMOTE, "answered 403", 1},
+    {STATUS, 302, 0, "", DLP_ERR_REMOTE, "answered 302", 1},
+    {STATUS, 500, 0, "", DLP_ERR_REMOTE, "answered 500", 3},
+    {STATUS, 503, 2, "2013-05-24T01:00:00Z", DLP_OK, "", 3},
+    {STATUS, 429, 1, "2013-05-24T01:00:00Z", DLP_OK, "", 2},
+    {GARBAGE, 0, 0, "", DLP_ERR_REMOTE, "", 3},
+    {EMPTY, 0, 0, "", DLP_ERR_REMOTE, "", 3},
+    {CUT, 0, 0, "2013-05-24T01:00:00Z", DLP_ERR_REMOTE, "", 3},
+    {HUGE_ONE, 0, 0, "", DLP_ERR_REMOTE, "64 KiB", 3},
+    {NO_KEYS, 0, 0, "", DLP_ERR_REMOTE, "", 1},
+    {NORMAL, 0, 0, "2013-05-23T01:00:00Z", DLP_ERR_REMOTE, "expired", 1},
+    {NORMAL, 0, 0, "yesterday", DLP_ERR_REMOTE, "expiry", 1},
+    {SLOW, 0, 0, "", DLP_ERR_REMOTE, "in time", 3},
+};
+
+/* source: container, STS, machine. The machine is asked up to three things. */
+static void answer_try(const answer_case *c, int source) {
+    int code, want = c->code;
+    uint64_t t0 = dlpi_s3_now_ns();
+    if (source == 0) as_container();
+    if (source == 1) as_web(TOKEN "\n");
+    if (source == 2) as_machine();
+    server.status = c->status;
+    server.times = c->times;
+    strcpy(server.until, c->until);
+    DLPI_STORE_RLX(&server.mode, c->mode);
+    if (c->mode == SLOW) config->timeout_ms = 30;
+    if (source == 2) config->attempts = 3;
+    code = fetch();
+    if (source == 2 && strstr(c->says, "expired")) want = DLP_OK;
+    CHECK(code == want && dlpi_s3_now_ns() - t0 < 4000 * DLPI_S3_MS);
+    if (want == DLP_OK) {
+        CHECK(got_keys("AKID1") && strcmp(got.token, TOKEN "1") == 0);
+        CHECK(got.expires_s == NOW + (c->code ? 600 : 3600));
+        CHECK(log_lines && (c->code || strstr(logged, "valid until 20130524T010000Z")));
+    } else {
+        CHECK(strstr(error.message, c->says) && vault->version == 0);
+        CHECK(error.http_status == (c->mode == STATUS ? c->status : 0));
+    }
+    if (source < 2) CHECK(DLPI_LOAD_RLX(&server.requests) == c->requests);
+}
+
+static void answer__table__used_or_refused(void) {
+    for (int source = 0; source < 3; source++) {
+        for (size_t i = 0; i < COUNT(answers); i++) {
+            int before = failures;
+            answer_try(&answers[i], source);
+            if (failures > before) printf("answer %d, %zu: %s\n", source, i, error.message);
+        }
+    }
+}
+
+static void web__form__encoded(void) {
+    char longer[21000];
+    as_web(TOKEN ".a/b+c=\n");
+    CHECK(fetch() == DLP_OK && got_keys("AKID1"));
+    CHECK(strstr(server.last, "\r\n\r\nAction=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn="
+                              "arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2Fa%2Bb&RoleSessionName="
+                              "me%40here&WebIdentityToken=" TOKEN ".a%2Fb%2Bc%3D"));
+    CHECK(strstr(server.last, "Content-Type: application/x-www-form-urlencoded\r\n"));
+    DLPI_STORE_RLX(&server.mode, STATUS);
+    server.status = 400;
+    CHECK(fetch() == DLP_ERR_REMOTE && strstr(error.message, "400 InvalidIdentityToken"));
+    memset(longer, 'x', sizeof longer);
+    longer[sizeof longer - 1] = '\0';
+    put_file("token", longer);
+    CHECK(fetch() == DLP_ERR_SYSTEM && error.errnum == EFBIG);
+    put_file("token", "");
+    CHECK(fetch() == DLP_ERR_ARG);
+    unsetenv("AWS_ROLE_SESSION_NAME");
+    CHECK(load(NULL) == DLP_OK && strncmp(config->session, "dlpipe-", 7) == 0);
+}
+
+static void machine__role__checked(void) {
+    as_machine();
+    server.role = NULL;
+    CHECK(fetch() == DLP_ERR_REMOTE && strstr(error.message, "no role"));
+    server.role = "../../user-data";
+    CHECK(fetch() == DLP_ERR_REMOTE && strstr(error.message, "role's name"));
+    server.role = "";
+    CHECK(fetch() == DLP_ERR_REMOTE && strstr(error.message, "role's name"));
+    server.role = "role@1";
+    CHECK(fetch() == DLP_OK && got_keys("AKID1") && server.requests == 9);
+}
+
+/* ---- the vault ---- */
+
+static void vault__fixed_keys__one_version(void) {
+    dlp_s3_desc d = {.access_key = ID, .secret_key = SECRET};
+    bare();
+    CHECK(load(&d) == DLP_OK);
+    memset(&got, 0, sizeof got);
+    memset(vault, 0, sizeof *vault);
+    CHECK(dlpi_s3_vault_begin(vault) == 0);
+    CHECK(look() == DLP_ERR_STATE && got.version == 0);
+    CHECK(refresh(0, false) == DLP_OK && look() == 0 && got.version == 1);
+    CHECK(strcmp(got.secret, SECRET) == 0);
+    CHECK(refresh(1, false) == DLP_OK && vault->fetched == 1);
+    CHECK(refresh(1, true) == DLP_ERR_REMOTE && strstr(error.message, "fixed"));
+    dlpi_s3_vault_end(vault);
+    CHECK(!memmem(vault, sizeof *vault, SECRET, strlen(SECRET)));
+}
+
+static void vault__clock_goes_on__refreshed_in_time(void) {
+    as_container();
+    CHECK(fetch() == DLP_OK && got_keys("AKID1") && look() == 0);
+    clock_s = NOW + 3299;
+    CHECK(look() == 0);
+    clock_s = NOW + 3301 + 60;
+    CHECK(look() == 1);
+    strcpy(server.until, "2013-05-24T02:00:00Z");
+    CHECK(refresh(got.version, false) == DLP_OK && got_keys("AKID2") && look() == 0);
+    CHECK(got.version == 2 && server.requests == 2);
+    CHECK(refresh(1, false) == DLP_OK && server.requests == 2); /* of one seen earlier: done */
+    CHECK(refresh(1, true) == DLP_OK && server.requests == 2);
+    CHECK(refresh(2, false) == DLP_OK && server.requests == 2); /* not due */
+    CHECK(refresh(2, true) == DLP_OK && server.requests == 3 && got_keys("AKID3"));
+    clock_s = NOW + 7200;
+    CHECK(look() == DLP_ERR_STATE && got.version == 3);
+    strcpy(server.until, "2013-05-24T02:01:00Z"); /* a minute: due after its half */
+    CHECK(refresh(3, false) == DLP_OK && look() == 0);
+    clock_s += 29;
+    CHECK(look() == 0);
+    clock_s += 1;
+    CHECK(look() == 1);
+}
+
+static void vault__refresh_fails__old_ones_stay(void) {
+    uint32_t asked;
+    as_container();
+    CHECK(fetch() == DLP_OK);
+    config->attempts = 1;
+    memset(&got, 0, sizeof got);
+    clock_s = NOW + 3400;
+    CHECK(look() == 1);
+    DLPI_STORE_RLX(&server.mode, STATUS);
+    server.status = 500;
+    for (int i = 0; i < 8; i++) { /* later and later */
+        int64_t before = vault->retry_s;
+        CHECK(refresh(got.version, false) == DLP_OK && got.version == 1);
+        CHECK(strstr(logged, "stay in use") && strstr(logged, "answered 500"));
+        CHECK(vault->retry_s > before && vault->retry_s <= clock_s + 60 && look() == 0);
+        asked = server.requests;
+        CHECK(refresh(1, false) == DLP_OK && server.requests == asked);
+        CHECK(refresh(1, true) == DLP_ERR_REMOTE && server.requests == asked);
+        clock_s = vault->retry_s;
+        if (clock_s < NOW + 3600) CHECK(look() == 1);
+    }
+    clock_s = NOW + 3600 > clock_s ? NOW + 3600 : clock_s;
+    CHECK(look() == DLP_ERR_STATE);
+    CHECK(refresh(1, false) == DLP_ERR_REMOTE && strstr(logged, "none to use"));
+    CHECK(vault->retry_s - clock_s <= 6);
+    asked = server.requests;
+    CHECK(refresh(1, false) == DLP_ERR_REMOTE && server.requests == asked);
+    CHECK(strstr(error.message, "answered 500"));
+    clock_s = vault->retry_s;
+    DLPI_STORE_RLX(&server.mode, NORMAL);
+    strcpy(server.until, "2013-05-24T03:00:00Z");
+    CHECK(refresh(1, false) == DLP_OK && got_keys("AKID2") && look() == 0);
+}
+
+static void vault__same_ones_again__refused(void) {
+    as_container();
+    DLPI_STORE_RLX(&server.mode, SAME);
+    CHECK(fetch() == DLP_OK && got_keys("AKID7"));
+    CHECK(refresh(1, true) == DLP_ERR_REMOTE && strstr(error.message, "the same"));
+    CHECK(server.requests == 2 && got_keys("AKID7") && got.version == 1);
+    bare();
+    put_file(".aws/credentials", "[default]\n" KEYS("AKIDOLD"));
+    CHECK(load(NULL) == DLP_OK && fetch() == DLP_OK && got_keys("AKIDOLD"));
+    CHECK(refresh(1, true) == DLP_ERR_REMOTE); /* keys of a file may be exchanged: */
+    put_file(".aws/credentials", "[default]\n" KEYS("AKIDNEW") "aws_session_token = " TOKEN "\n");
+    clock_s += 60;
+    CHECK(refresh(1, true) == DLP_OK && got_keys("AKIDNEW") && strcmp(got.token, TOKEN) == 0);
+    put_file(".aws/credentials", "[default]\n");
+    CHECK(refresh(2, true) == DLP_ERR_REMOTE && strstr(error.message, "any more"));
+}
+
+static uint32_t stop_word;
+
+static void *stop_soon(void *arg) {
+    (void)arg;
+    while (DLPI_LOAD_RLX(&server.requests) == 0) poll(NULL, 0, 1);
+    DLPI_STORE_RLX(&stop_word, 1);
+    return NULL;
+}
+
+static void vault__stopped__at_once(void) {
+    pthread_t t;
+    uint64_t t0 = dlpi_s3_now_ns();
+    as_container();
+    DLPI_STORE_RLX(&server.mode, SLOW);
+    config->timeout_ms = 20000;
+    memset(vault, 0, sizeof *vault);
+    CHECK(dlpi_s3_vault_begin(vault) == 0);
+    pthread_create(&t, NULL, stop_soon, NULL);
+    CHECK(dlpi_s3_vault_refresh_until(config, vault, 0, false, &stop_word, NULL) == DLP_ERR_REMOTE);
+    pthread_join(t, NULL);
+    CHECK(dlpi_s3_now_ns() - t0 < 3000 * DLPI_S3_MS && vault->retry_s == 0);
+    stop_word = 0;
+}
+
+typedef struct party {
+    uint64_t seen;
+    bool force;
+    int code;
+    uint64_t version;
+} party;
+
+static void *party_refresh(void *arg) {
+    party *p = (party *)arg;
+    dlpi_s3_credentials who;
+    memset(&who, 0, sizeof who);
+    p->code = dlpi_s3_vault_refresh(config, vault, p->seen, p->force, NULL);
+    if (p->code == DLP_OK) p->code = dlpi_s3_vault_get(vault, clock_s, &who);
+    p->version = who.version;
+    return NULL;
+}
+
+/* 4 threads of each of `many` processes want the same at the same time. */
+static void party_of(int many, uint64_t seen, bool force) {
+    for (int k = 0; k < many; k++) {
+        pid_t pid = many > 1 ? fork() : 0;
+        pthread_t t[4];
+        party p[4];
+        if (pid) continue;
+        for (int i = 0; i < 4; i++) {
+            p[i] = (party){.seen = seen, .force = force};
+            pthread_create(&t[i], NULL, party_refresh, &p[i]);
+        }
+        for (int i = 0; i < 4; i++) {
+            pthread_join(t[i], NULL);
+            CHECK(p[i].code == 0 && p[i].version == seen + 1);
+        }
+        if (many > 1) _exit(failures != 0);
+    }
+    for (int k = 0; k < many && many > 1; k++) {
+        int status = 1;
+        CHECK(wait(&status) > 0 && status == 0);
+    }
+}
+
+static void vault__many_want_it__fetched_once(void) {
+    for (int many = 1; many <= (TSAN ? 1 : 4); many += 3) {
+        as_container();
+        memset(vault, 0, sizeof *vault);
+        CHECK(dlpi_s3_vault_begin(vault) == 0);
+        for (uint64_t seen = 0; seen < 6; seen++) {
+            party_of(many, seen, seen % 2 == 1);
+            CHECK(DLPI_LOAD_RLX(&server.requests) == seen + 1 && vault->version == seen + 1);
+            if (seen % 2 == 0) continue;
+            clock_s += 3600; /* expired for everybody */
+            dlpi_s3_date(clock_s + 3600, server.until);
+        }
+    }
+}
+
+/* One is killed while it fetches: at the beginning, in the middle, while it publishes. What it held
+   is free, what it was writing nobody sees. */
+static void vault__holder_killed__next_one_goes_on(void) {
+    uint64_t random = 42;
+    int died_in_lock = 0;
+    if (TSAN) return;
+    as_container();
+    CHECK(fetch() == DLP_OK);
+    for (int i = 0; i < 40; i++) {
+        uint64_t before = vault->version;
+        char token[64];
+        pid_t pid;
+        DLPI_STORE_RLX(&server.mode, i < 3 ? SLOW : NORMAL);
+        DLPI_STORE_RLX(&server.requests, 0);
+        pid = fork();
+        if (pid == 0) {
+            for (;;) dlpi_s3_vault_refresh(config, vault, vault->version, true, NULL);
+        }
+        while (i < 3 && DLPI_LOAD_RLX(&server.requests) == 0) poll(NULL, 0, 1);
+        if (i >= 3) usleep((useconds_t)(dlpi_s3_random(&random) % 2000));
+        kill(pid, SIGKILL);
+        CHECK(waitpid(pid, NULL, 0) == pid);
+        DLPI_STORE_RLX(&server.mode, NORMAL);
+        died_in_lock += pthread_mutex_trylock(&vault->fetching) == EOWNERDEAD;
+        pthread_mutex_consistent(&vault->fetching);
+        pthread_mutex_unlock(&vault->fetching);
+        before = vault->version;
+        CHECK(refresh(before, true) == DLP_OK);
+        memset(&got, 0, sizeof got);
+        CHECK(look() == 0 && got.version == before + 1 && vault->version == before + 1);
+        snprintf(token, sizeof token, TOKEN "%.20s", got.access + 4);
+        CHECK(strcmp(got.token, token) == 0 && strcmp(got.secret, SECRET) == 0);
+    }
+    CHECK(died_in_lock >= 3);
+}
+
 static void begin(void) {
     char dir[80];
     strcpy(home, "/tmp/dlpipe_s3credXXXXXX");
@@ -729,6 +1290,20 @@ int main(void) {
     process__hangs__killed_with_all_its_own();
     process__started__inherits_nothing();
     process__status_lost__answer_counts();
+    vault__fixed_keys__one_version();
+    server_begin();
+    container__token__sent();
+    container__far_or_odd__not_asked();
+    answer__table__used_or_refused();
+    web__form__encoded();
+    machine__role__checked();
+    vault__clock_goes_on__refreshed_in_time();
+    vault__refresh_fails__old_ones_stay();
+    vault__same_ones_again__refused();
+    vault__stopped__at_once();
+    vault__many_want_it__fetched_once();
+    vault__holder_killed__next_one_goes_on();
+    server_end();
     end();
     printf("s3_credentials: %d checks, %d failed; %d texts\n", checks, failures, texts_seen);
     return failures != 0;
