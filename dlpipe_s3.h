@@ -3458,6 +3458,11 @@ static bool dlpi_s3_is_graphic(const char *s) {
     return at != s && !*at;
 }
 
+/* Not inline: gcc 12 with sanitizers would take the struct for its first member, and warn. */
+__attribute__((noinline)) static void dlpi_s3_who_wipe(dlpi_s3_credentials *who) {
+    dlpi_s3_wipe(who, sizeof *who);
+}
+
 /* Lay id, secret and token (NULL: none) into who. from: where they came from, for messages. Returns
    DLP_OK or code. */
 static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const char *secret,
@@ -3475,7 +3480,7 @@ static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const c
              (!dlpi_s3_is_graphic(token) || !dlpi_s3_copy(who->token, sizeof who->token, token)))
         wrong = "a session token that is too long, or has characters that none has";
     if (!wrong) return DLP_OK;
-    dlpi_s3_wipe(who, sizeof *who);
+    dlpi_s3_who_wipe(who);
     return dlpi_s3_set_error(err, code, 0, "credentials: %s: %s", from, wrong);
 }
 
@@ -3949,7 +3954,6 @@ static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials 
 }
 
 static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
-    dlpi_s3_credentials *who = &c->given;
     int code = dlpi_s3_profiles_get(p, "web_identity_token_file", c->token_file,
                                     sizeof c->token_file, err);
     if (code) return code < 0 ? code : dlpi_s3_config_web(c, p, false, err);
@@ -3957,8 +3961,8 @@ static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp
     if (code == 1) code = dlpi_s3_config_beyond(p, err);
     if (code < 0) return code;
     c->source = DLPI_S3_FILE;
-    code = dlpi_s3_profiles_keys(p, who, err);
-    dlpi_s3_wipe(who, sizeof *who); /* read again by each fetch */
+    code = dlpi_s3_profiles_keys(p, &c->given, err);
+    dlpi_s3_who_wipe(&c->given); /* read again by each fetch */
     if (code) return code;
     c->source = DLPI_S3_PROCESS;
     c->timeout_ms = 60000;

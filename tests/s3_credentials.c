@@ -123,10 +123,19 @@ static int load(const dlp_s3_desc *desc) {
     return code;
 }
 
+/* Held by the server while it is busy with somebody. */
+static pthread_mutex_t serving = PTHREAD_MUTEX_INITIALIZER;
+
+static void server_rests(void) {
+    pthread_mutex_lock(&serving);
+    pthread_mutex_unlock(&serving);
+}
+
 static int refresh(uint64_t seen, bool force) {
     int code;
     memset(&error, 0, sizeof error);
     code = dlpi_s3_vault_refresh(config, vault, seen, force, &error);
+    server_rests();
     CHECK(code == error.code && (code != 0) == (error.message[0] != 0));
     no_secret_in(error.message);
     return code;
@@ -827,6 +836,7 @@ static void *serve(void *arg) {
     while (readable(server.fd)) {
         int fd = accept4(server.fd, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0) continue;
+        pthread_mutex_lock(&serving);
         if (server_read(fd)) {
             size_t n = answer(out, sizeof out);
             if (DLPI_LOAD_RLX(&server.mode) == SLOW)
@@ -835,6 +845,7 @@ static void *serve(void *arg) {
                 shutdown(fd, SHUT_WR), readable(fd);
         }
         close(fd);
+        pthread_mutex_unlock(&serving);
     }
     return NULL;
 }
@@ -859,6 +870,7 @@ static void server_end(void) {
 /* As it is at first: credentials for an hour. */
 static void server_plain(void) {
     DLPI_STORE_RLX(&server.mode, NORMAL);
+    server_rests();
     server.requests = server.issued = server.times = 0;
     server.authorization = NULL;
     server.role = "role@1\n";
@@ -1160,6 +1172,7 @@ static void vault__stopped__at_once(void) {
     pthread_create(&t, NULL, stop_soon, NULL);
     CHECK(dlpi_s3_vault_refresh_until(config, vault, 0, false, &stop_word, NULL) == DLP_ERR_REMOTE);
     pthread_join(t, NULL);
+    server_rests();
     CHECK(dlpi_s3_now_ns() - t0 < 3000 * DLPI_S3_MS && vault->retry_s == 0);
     stop_word = 0;
 }
@@ -1211,6 +1224,7 @@ static void vault__many_want_it__fetched_once(void) {
         CHECK(dlpi_s3_vault_begin(vault) == 0);
         for (uint64_t seen = 0; seen < 6; seen++) {
             party_of(many, seen, seen % 2 == 1);
+            server_rests();
             CHECK(DLPI_LOAD_RLX(&server.requests) == seen + 1 && vault->version == seen + 1);
             if (seen % 2 == 0) continue;
             clock_s += 3600; /* expired for everybody */
