@@ -3705,7 +3705,7 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
                                  p->c->file[i], line);
     if (q.cut)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.120s: [%.40s] %.40s is too long",
-                                 p->c->file[i], section, sub ? sub : name);
+                                 p->c->file[i], section, sub ? sub : name ? name : "");
     return q.found;
 }
 

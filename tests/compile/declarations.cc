@@ -1,6 +1,7 @@
 // The declarations in C++, used as a program would use them, linked with an implementation in C.
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
+#include "../../dlpipe_s3.h"
 
 static int fetch(void *user, dlp_item *item) {
     *static_cast<uint64_t *>(item->data[0]) = item->index * *static_cast<uint64_t *>(user);
@@ -23,6 +24,16 @@ int main() {
     dlp_shm_desc shm = dlp_shm_desc(); // as a C++ program would fill it
     shm.grace_ms = 100;
     if (shm.start != DLP_SHM_FORK) return 1;
+
+    dlp_s3_desc s3 = dlp_s3_desc();
+    s3.endpoint = "ftp://not.http";
+    s3.anonymous = 1;
+    dlp_s3 *client = nullptr;
+    dlp_s3_error s3_err = dlp_s3_error();
+    if (dlp_s3_open(&client, &s3, &s3_err) != DLP_ERR_ARG || s3_err.message[0] == 0) return 1;
+    dlp_s3_request request = dlp_s3_request();
+    request.method = DLP_S3_GET;
+    if (request.code != DLP_OK || dlp_s3_close(client) != DLP_OK) return 1;
 
     dlp_pipe *pipe = nullptr;
     dlp_batch *batch = nullptr;

@@ -8,3 +8,6 @@
 #ifdef WITH_SHM
 #include "../../dlpipe_shm.h"
 #endif
+#ifdef WITH_S3
+#include "../../dlpipe_s3.h"
+#endif

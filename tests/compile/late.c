@@ -1,5 +1,5 @@
 /* A system header first: the implementation must refuse in one clear #error, unless the file is
-   compiled with -D_GNU_SOURCE. */
+   compiled with -D_GNU_SOURCE. WANTED: "../../dlpipe.h", or another. */
 #include <stdio.h>
 #define DLPIPE_IMPLEMENTATION
-#include "../../dlpipe.h"
+#include WANTED

@@ -2,8 +2,11 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
+#include "../../dlpipe_s3.h"
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
+#include "../../dlpipe_s3.h"
 #undef DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
+#include "../../dlpipe_s3.h"
