@@ -7,6 +7,8 @@ presigns, and reads and lists what another client has written.
     s3.py presign BUCKET COUNT|KEY     their paths, with a signature each, one a line
     s3.py parts BUCKET KEY BYTES..     an object of parts of these sizes: the pattern of 7
     s3.py public BUCKET                let everybody read
+    s3.py check BUCKET FILE            its keys are those in FILE, each ended by a zero byte, and
+                                       each object holds its own key
     s3.py get BUCKET KEY | list BUCKET [PREFIX]
 """
 import array
@@ -132,6 +134,7 @@ def main(what, bucket='', *more):
         for key in keys:
             print(s3.presign(bucket, key))
     elif what == 'parts':
+        s3.do('PUT', bucket)
         sizes = list(map(int, more[1:]))
         whole = pattern(7, sum(sizes))
         s3.multipart(bucket, more[0], [whole[sum(sizes[:i]):sum(sizes[:i + 1])]
@@ -141,6 +144,12 @@ def main(what, bucket='', *more):
             'Version': '2012-10-17', 'Statement': [{
                 'Effect': 'Allow', 'Principal': '*', 'Action': ['s3:GetObject', 's3:ListBucket'],
                 'Resource': [f'arn:aws:s3:::{bucket}', f'arn:aws:s3:::{bucket}/*']}]}).encode())
+    elif what == 'check':
+        with open(more[0], 'rb') as file:
+            keys = sorted(file.read().decode().split('\0')[:-1])
+        assert sorted(s3.keys(bucket)) == keys, f'{s3.keys(bucket)} are not {keys}'
+        for key in keys:
+            assert s3.do('GET', bucket, key)[0] == key.encode(), repr(key)
     elif what == 'get':
         sys.stdout.buffer.write(s3.do('GET', bucket, more[0])[0])
     elif what == 'list':
