@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 static int map_fails; /* counts down: the call that reaches 1 fails */
 #define mmap(...) (map_fails && --map_fails == 0 ? MAP_FAILED : mmap(__VA_ARGS__))
+static void check_wiped(const void *at, unsigned long n);
+#define munmap(at, n) (check_wiped(at, n), munmap(at, n))
 #include "../dlpipe_s3.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -40,6 +42,15 @@ static int64_t clock_s = NOW;
 
 static int64_t test_clock(void) {
     return DLPI_LOAD_RLX(&clock_s);
+}
+
+static int unmapped;
+
+/* What was mapped for a file or an answer goes without one byte that was not wiped. */
+static void check_wiped(const void *at, unsigned long n) {
+    const char *p = (const char *)at;
+    DLPI_ADD_RLX(&unmapped, 1);
+    CHECK(p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
 }
 
 /* ---- what is said to people ---- */
@@ -126,7 +137,7 @@ static int load(const dlp_s3_desc *desc) {
 /* Held by the server while it is busy with somebody. */
 static pthread_mutex_t serving = PTHREAD_MUTEX_INITIALIZER;
 
-static void server_rests(void) {
+static void server_rests(void) { /* then what it wrote may be read */
     pthread_mutex_lock(&serving);
     pthread_mutex_unlock(&serving);
 }
@@ -1319,6 +1330,7 @@ int main(void) {
     vault__holder_killed__next_one_goes_on();
     server_end();
     end();
+    CHECK(unmapped > 100 && texts_seen > 100);
     printf("s3_credentials: %d checks, %d failed; %d texts\n", checks, failures, texts_seen);
     return failures != 0;
 }
