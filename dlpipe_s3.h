@@ -4751,7 +4751,6 @@ static int dlpi_s3_vault_publish(dlpi_s3_vault *v, const dlpi_s3_credentials *wh
     DLPI_STORE_RLX(&v->refresh_s[version % 2], refresh_s);
     DLPI_STORE_REL(&v->version, version); /* V1 -> V2 */
     pthread_mutex_unlock(&v->looking);
-    DLPI_STORE_RLX(&v->retry_s, 0);
     v->failures = 0;
     DLPI_ADD_RLX(&v->fetched, 1);
     return 0;
