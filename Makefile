@@ -57,7 +57,7 @@ help:
 	@echo 'make s3-server      an S3 server on this machine, until Ctrl-C'
 	@echo 'make examples       compile the example programs into build/examples'
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
-	@echo 'make fuzz           damaged and hostile regions, for FUZZ_SECONDS (600), with sanitizers'
+	@echo 'make fuzz           hostile regions, answers and files, for FUZZ_SECONDS (600), sanitized'
 	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to half an hour each'
 	@echo 'make chaos          worker processes killed at random for a minute: what it costs'
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
@@ -191,14 +191,19 @@ sanitize:
 	    TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	    sh tests/run $(B)/list.sanitize
 
-# A case that ends badly is in build/fuzz/last: copy it to tests/corpus/region.
+# A case that ends badly is in build/fuzz/last-NAME: copy it to tests/corpus/NAME.
 FUZZ_SECONDS ?= 600
+FUZZ_EACH = $$(($(FUZZ_SECONDS) / 2))
 fuzz:
 	@mkdir -p $(B)/fuzz
 	$(CC) $(SAN_FLAGS) -O1 $(SAN_address) -fsanitize=float-cast-overflow -o $(B)/fuzz/region \
 	    tests/fuzz_region.c $(LIBS)
-	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$${FUZZ_SEED:-$$(date +%s)} \
-	    FUZZ_SAVE=$(B)/fuzz/last $(B)/fuzz/region
+	$(CC) $(SAN_FLAGS) -O1 $(SAN_address) -fsanitize-coverage=trace-pc -DFUZZ_COVERAGE \
+	    -o $(B)/fuzz/s3 tests/fuzz_s3.c $(LIBS)
+	@for f in region s3; do \
+	    FUZZ_SECONDS=$(FUZZ_EACH) FUZZ_SEED=$${FUZZ_SEED:-$$(date +%s)} \
+	        FUZZ_SAVE=$(B)/fuzz/last-$$f $(B)/fuzz/$$f || exit; \
+	done
 
 soak:
 	@SOAK=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory test \

@@ -1041,7 +1041,8 @@ static int64_t dlpi_s3_time_iso(const char *at, size_t n) {
     if (n != 6 || (*zone != '+' && *zone != '-') || zone[3] != ':') return -1;
     h = dlpi_s3_number(zone + 1, 2), m = dlpi_s3_number(zone + 4, 2);
     if (h < 0 || h > 23 || m < 0 || m > 59) return -1;
-    return *zone == '+' ? t - h * 3600 - m * 60 : t + h * 3600 + m * 60;
+    t += (*zone == '-' ? 1 : -1) * (h * 3600 + m * 60);
+    return t < 0 ? -1 : t;
 }
 
 static int dlpi_s3_month(const char *at, size_t n) {
