@@ -3805,7 +3805,8 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile: the name is too long");
 }
 
-/* A region becomes a part of host names and of what is signed. */
+/* A region becomes a part of what is signed, and of AWS' host names. Other servers' may have
+   capitals. */
 static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d,
                                  const dlpi_s3_profiles *p, dlp_s3_error *err) {
     const char *region = d->region && *d->region ? d->region : dlpi_s3_env("AWS_REGION");
@@ -4331,9 +4332,10 @@ static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a, cons
 
 /* ---- sources ---- */
 
-/* A date, as an answer has it. Credentials that are over already help nobody. */
+/* When credentials expire, as an answer has it. clock_s: the time by the clock of who answered, or
+   0; where ours is wrong, what counts is how long they live. Those that are over help nobody. */
 static int dlpi_s3_fetched_until(const dlpi_s3_config *c, dlpi_s3_credentials *who,
-                                 const char *date, dlp_s3_error *err) {
+                                 const char *date, int64_t clock_s, dlp_s3_error *err) {
     const char *from = dlpi_s3_source_name(c->source);
     int64_t now_s = c->clock();
     if (!*date) return DLP_OK;
@@ -4341,6 +4343,8 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, dlpi_s3_credentials *w
     if (who->expires_s <= 0)
         return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
                                  "credentials (%s): the time of expiry is none", from);
+    if (clock_s > 0 && (clock_s - now_s > 240 || now_s - clock_s > 240))
+        who->expires_s += now_s - clock_s;
     if (who->expires_s > now_s) return DLP_OK;
     if (c->source == DLPI_S3_MACHINE) { /* as AWS wants it: its services may go on to accept them */
         who->expires_s = now_s + 600;
@@ -4354,7 +4358,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, dlpi_s3_credentials *w
 
 /* Read the JSON in s->answer; token: the name of its token. */
 static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
-                                dlpi_s3_credentials *who, dlp_s3_error *err) {
+                                int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
     const char *from = dlpi_s3_source_name(c->source);
     int code;
     /* Where a member is missing, or none of its kind, "" is left; both buffers would hold any. */
@@ -4367,7 +4371,7 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
         return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): the answer is not the "
                                  "JSON of credentials", from);
     code = dlpi_s3_who_set(who, s->access, s->secret, s->session, from, DLP_ERR_REMOTE, err);
-    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, err);
+    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, clock_s, err);
 }
 
 static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
@@ -4532,7 +4536,7 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
         strcmp(s->word, "1") != 0)
         return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credential_process (%.80s): what it says "
                                  "is not JSON of Version 1", s->argv[0]);
-    return dlpi_s3_fetched_json(c, s, "SessionToken", who, err);
+    return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
 /* Read a token, less the end of its line. It goes into a head or a form: one line of it. */
@@ -4591,7 +4595,7 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     }
     code = dlpi_s3_who_set(who, s->access, s->secret, s->session, "web identity", DLP_ERR_REMOTE,
                            err);
-    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, err);
+    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, s->http.date_s, err);
 }
 
 static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
@@ -4610,7 +4614,7 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
         if (a.status) dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
         return dlpi_s3_ask_error(c, &a, s->word, err);
     }
-    return dlpi_s3_fetched_json(c, s, "Token", who, err);
+    return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
 /* IMDSv2: a token that lives for 6 hours, the role's name, its credentials. There is no way back to
@@ -4649,7 +4653,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     if (dlpi_s3_json_text(s->answer, s->n, "Code", s->word, sizeof s->word) &&
         strcmp(s->word, "Success") != 0)
         return dlpi_s3_ask_error(c, &a, s->word, err);
-    return dlpi_s3_fetched_json(c, s, "Token", who, err);
+    return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
 /* Fetch from the source. s: zeroed. */
@@ -4713,6 +4717,12 @@ __attribute__((unused)) static void dlpi_s3_vault_end(dlpi_s3_vault *v) {
     dlpi_s3_wipe(v->slot, sizeof v->slot);
 }
 
+/* Whether a failure is too recent; not for longer where the clock was set back meanwhile. */
+static bool dlpi_s3_vault_waits(const dlpi_s3_vault *v, int64_t now_s) {
+    int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
+    return left_s > 0 && left_s <= 60;
+}
+
 /* Get what is valid at now_s. out: zeroed before the first call, then what the last one left, which
    is not copied again while it is the current one. Returns 0: valid; 1: valid, but a refresh should
    be begun; DLP_ERR_STATE: a refresh must come first, of out->version. Does not wait for those. */
@@ -4730,7 +4740,7 @@ __attribute__((unused)) static int dlpi_s3_vault_get(dlpi_s3_vault *v, int64_t n
     if (out->expires_s == 0) return 0;
     if (now_s >= out->expires_s) return DLP_ERR_STATE;
     refresh_s = DLPI_LOAD_RLX(&v->refresh_s[version % 2]);
-    return now_s >= refresh_s && now_s >= DLPI_LOAD_RLX(&v->retry_s);
+    return now_s >= refresh_s && !dlpi_s3_vault_waits(v, now_s);
 }
 
 /* Others are to be fetched some 5 minutes before the end, not at the same second everywhere, and
@@ -4775,7 +4785,7 @@ static int dlpi_s3_vault_wants(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64
         return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
                                  "credentials (%s) are fixed: there are no newer ones",
                                  dlpi_s3_source_name(c->source));
-    if (now_s >= DLPI_LOAD_RLX(&v->retry_s)) return 1;
+    if (!dlpi_s3_vault_waits(v, now_s)) return 1;
     if (valid && !force) return 0;
     return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
 }
@@ -7463,10 +7473,8 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
     if (!io->refreshing || dlpi_s3_helper_refreshed(io->helper, &err) == io->refreshes) return;
     io->refreshing = io->held = false;
     if (err.code == 0 ||
-        dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who) >= 0) {
-        dlpi_s3_say(io, "s3: credentials were fetched anew");
+        dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who) >= 0)
         return;
-    }
     for (int i = 0; i < DLPI_S3_SITES; i++) { /* nobody to sign for */
         dlpi_s3_site *site = &io->sites[i];
         for (uint32_t n = site->n_waiting; n-- > 0 && site->n_waiting;) {

@@ -465,6 +465,7 @@ static const where_case places[] = {
     {{"AWS_DEFAULT_REGION=b"}, "[default]\nregion = eu-west-1", NULL, NULL, "", "b"},
     {{"AWS_DEFAULT_REGION=b", "AWS_REGION=c"}, NULL, NULL, NULL, "", "c"},
     {{"AWS_DEFAULT_REGION=b", "AWS_REGION=c"}, NULL, NULL, "d", "", "d"},
+    {{"AWS_REGION=RegionOne"}, NULL, NULL, NULL, "", "RegionOne"},
     {{"AWS_REGION=c/"}, NULL, NULL, NULL, "", "!"},
     {{NULL}, "[default]\nendpoint_url = http://profile", NULL, NULL, "http://profile", NULL},
     {{NULL}, BOTH, NULL, NULL, "http://service", "eu-west-1"},
@@ -728,6 +729,7 @@ static struct {
     int mode, status;         /* STATUS: of the next answers, */
     uint32_t times;           /* so many of them; 0: all */
     char until[32];           /* when credentials expire; "": never */
+    int64_t date_s;           /* by its clock; 0: it does not say */
     const char *authorization; /* what containers must send; NULL: nothing */
     const char *role;
     const char *word;         /* the error code of a container's */
@@ -735,8 +737,13 @@ static struct {
 } server;
 
 static void answer_with(char *out, size_t size, int status, const char *body) {
-    snprintf(out, size, "HTTP/1.1 %d X\r\nContent-Length: %zu\r\n\r\n%s", status, strlen(body),
-             body);
+    char date[64] = "";
+    time_t now = (time_t)server.date_s;
+    struct tm tm;
+    if (now && gmtime_r(&now, &tm))
+        strftime(date, sizeof date, "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &tm);
+    snprintf(out, size, "HTTP/1.1 %d X\r\n%sContent-Length: %zu\r\n\r\n%s", status, date,
+             strlen(body), body);
 }
 
 static void answer_json(char *out, size_t size) {
@@ -887,6 +894,7 @@ static void server_plain(void) {
     server_rests();
     server.requests = server.issued = server.times = 0;
     server.authorization = NULL;
+    server.date_s = 0;
     server.role = "role@1\n";
     server.word = "AccessDenied";
     strcpy(server.until, "2013-05-24T01:00:00Z");
@@ -1122,6 +1130,36 @@ static void vault__clock_goes_on__refreshed_in_time(void) {
     CHECK(look() == 1);
 }
 
+/* By a clock that is two hours behind or ahead, they live for an hour all the same. */
+static void vault__clock_wrong__lives_as_long(void) {
+    for (int64_t behind = -7200; behind <= 7200; behind += 7200) {
+        for (int source = 0; source < 3; source++) {
+            if (source == 0) as_container();
+            if (source == 1) as_web(TOKEN);
+            if (source == 2) as_machine();
+            server.date_s = NOW;
+            clock_s = NOW - behind;
+            CHECK(fetch() == DLP_OK && got_keys("AKID1") && got.expires_s == clock_s + 3600);
+        }
+    }
+    as_container();
+    server.date_s = NOW - 60; /* nearly right is right */
+    CHECK(fetch() == DLP_OK && got_keys("AKID1") && got.expires_s == NOW + 3600);
+}
+
+static void vault__clock_set_back__no_long_wait(void) {
+    as_container();
+    CHECK(fetch() == DLP_OK);
+    config->attempts = 1;
+    DLPI_STORE_RLX(&server.mode, STATUS);
+    server.status = 500;
+    clock_s = NOW + 3500;
+    CHECK(refresh(1, false) == DLP_OK && vault->retry_s > clock_s);
+    clock_s = NOW + 3400;
+    DLPI_STORE_RLX(&server.mode, NORMAL);
+    CHECK(refresh(1, false) == DLP_OK && got_keys("AKID2"));
+}
+
 static void vault__refresh_fails__old_ones_stay(void) {
     uint32_t asked;
     as_container();
@@ -1350,6 +1388,8 @@ int main(void) {
     web__form__encoded();
     machine__role__checked();
     vault__clock_goes_on__refreshed_in_time();
+    vault__clock_wrong__lives_as_long();
+    vault__clock_set_back__no_long_wait();
     vault__refresh_fails__old_ones_stay();
     vault__same_ones_again__refused();
     vault__stopped__at_once();
