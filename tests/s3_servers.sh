@@ -1,6 +1,6 @@
 #!/bin/sh
 # The client against real servers, which this starts side by side and ends: Ceph's radosgw and
-# OpenStack Swift. Both check signatures, Swift the region too; radosgw has TLS by our own authority.
+# OpenStack Swift. Both check signatures, Swift the region too; radosgw has TLS, by our authority.
 set -u
 dir=build/s3_servers
 servers=tests/servers
@@ -37,7 +37,7 @@ skip() {
     exit 77
 }
 
-command -v radosgw >/dev/null && command -v ceph-osd >/dev/null ||
+{ command -v radosgw && command -v ceph-osd; } >/dev/null ||
     skip 'there is no radosgw (radosgw ceph-mon ceph-osd ceph-base ceph-common)'
 command -v swift-proxy-server >/dev/null ||
     skip 'there is no swift (swift-proxy swift-account swift-container swift-object)'
