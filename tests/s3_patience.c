@@ -207,6 +207,7 @@ static void throttle__many__fewer_in_flight_then_more_again(void) {
         cuts += is < before;
         CHECK(is <= before && is >= before * 7 / 10 - 1);
         before = is;
+        if (now == 199 * MS) CHECK(is == 44);
     }
     CHECK(cuts >= 9 && cuts <= 10); /* one in 4 * 50 ms */
     CHECK(before >= 1 && before <= 3);
@@ -250,7 +251,10 @@ static void hedge__p95__trusted_when_known_and_follows(void) {
     }
     after = dlpi_s3_hedge_after(&patience, 0, 100000); /* 1.5 p95, and wide yet */
     CHECK(after >= 30 * MS && after < 50 * MS);
-    CHECK(dlpi_s3_hedge_after(&patience, 0, 10 << 20) == UINT64_MAX); /* another class */
+    CHECK(dlpi_s3_hedge_after(&patience, 0, 10 << 20) == UINT64_MAX); /* other classes */
+    CHECK(dlpi_s3_hedge_after(&patience, 0, 16 << 10) == UINT64_MAX);
+    CHECK(dlpi_s3_hedge_after(&patience, 0, 1 << 20) == UINT64_MAX);
+    CHECK(dlpi_s3_hedge_after(&patience, 0, 0) == UINT64_MAX);
     for (int i = 0; i < 5000; i++)
         dlpi_s3_first_byte(&patience, 100000, i % 50 == 0 ? 1500 * MS : 10 * MS);
     after = dlpi_s3_hedge_after(&patience, 0, 100000);
