@@ -6345,12 +6345,19 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
     return DLP_ERR_REMOTE;
 }
 
+/* Whether the next attempt may go on behind the bytes that have come: only if If-Match makes sure
+   that they are of the same object. */
+static bool dlpi_s3_leg_keeps(const dlpi_s3_leg *leg) {
+    const dlpi_s3_op *op = leg->op;
+    return (op->strong || (op->r->if_match && op->r->if_match[0] == '"')) && !op->r->query;
+}
+
 /* Try the leg again after a while, or end the request. */
 static void dlpi_s3_leg_retry(dlp_s3_io *io, dlpi_s3_leg *leg, int64_t retry_after_s, int code) {
     dlpi_s3_op *op = leg->op;
     const char *why = "";
     uint64_t wait_ns = 0;
-    if (leg->done > leg->tried_at) leg->attempts = 0; /* it gets on */
+    if (leg->done > leg->tried_at && dlpi_s3_leg_keeps(leg)) leg->attempts = 0; /* it gets on */
     leg->tried_at = leg->done;
     leg->attempts++;
     if (!dlpi_s3_retry_take(&io->patience, leg->attempts, retry_after_s, &wait_ns, &why)) {
@@ -6361,7 +6368,7 @@ static void dlpi_s3_leg_retry(dlp_s3_io *io, dlpi_s3_leg *leg, int64_t retry_aft
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", op->r->bucket, op->r->key,
                 op->r->error.message, (unsigned)(wait_ns / DLPI_S3_MS));
-    if (leg->done && !op->strong && !op->r->if_match) dlpi_s3_leg_rewind(leg);
+    if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
     dlpi_s3_timer_set(&io->timers, &leg->timer, io->now + wait_ns);
 }
 
@@ -6569,7 +6576,7 @@ static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c
         return;
     }
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    if (leg->done && !op->strong && !op->r->if_match) dlpi_s3_leg_rewind(leg);
+    if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
     dlpi_s3_op_move(io, op);
 }
 
@@ -6800,6 +6807,16 @@ static bool dlpi_s3_head_empty(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
     return true;
 }
 
+/* 416: nothing follows behind what has come. So that was all, though its end had not been told. */
+static bool dlpi_s3_head_all(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
+    dlpi_s3_op *op = leg->op;
+    if (h->status != 416 || !op->opened || leg->bytes != UINT64_MAX || leg->done == 0) return false;
+    if (h->range_total != op->r->offset + leg->done) return false;
+    op->r->object_bytes = h->range_total;
+    op->size = op->next = leg->bytes = leg->done;
+    return true;
+}
+
 /* ---- requests, sent ---- */
 
 static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
@@ -7023,7 +7040,8 @@ static void dlpi_s3_link_end(dlp_s3_io *io, dlpi_s3_link *link) {
     }
     op = leg->op;
     if (link->state == DLPI_S3_LINK_ERROR) {
-        if (dlpi_s3_head_empty(leg, &link->http)) dlpi_s3_link_done(io, link);
+        if (dlpi_s3_head_empty(leg, &link->http) || dlpi_s3_head_all(leg, &link->http))
+            dlpi_s3_link_done(io, link);
         else dlpi_s3_link_refused(io, link);
         return;
     }
@@ -7103,6 +7121,10 @@ static void dlpi_s3_link_ended(dlp_s3_io *io, dlpi_s3_link *link, int64_t got) {
         dlpi_s3_link_end(io, link);
         return;
     }
+    if (link->state == DLPI_S3_LINK_BODY && link->leg && link->leg->done == link->leg->bytes) {
+        dlpi_s3_link_done(io, link); /* chunks: only the mark of their end is missing */
+        return;
+    }
     dlpi_s3_copy(why, sizeof why, got == 0 ? link->http.why : link->conn.why);
     dlpi_s3_link_broken(io, link, DLPI_S3_T_BROKEN, errnum, why);
 }
@@ -7129,7 +7151,7 @@ static char *dlpi_s3_link_target(dlp_s3_io *io, dlpi_s3_link *link, uint64_t *n,
 /* Read what is there. */
 static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
     uint64_t budget = DLPI_S3_AT_ONCE, n;
-    bool straight;
+    bool straight, moved = false;
     do {
         char *to = dlpi_s3_link_target(io, link, &n, &straight);
         int64_t got = dlpi_s3_conn_read(&link->conn, to, (size_t)n);
@@ -7138,6 +7160,7 @@ static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
             dlpi_s3_link_ended(io, link, got);
             return;
         }
+        moved = true;
         if (straight) {
             dlpi_s3_leg_took(link->leg, (uint64_t)got);
             if (dlpi_s3_http_took(&link->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
@@ -7154,7 +7177,7 @@ static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
         budget -= (uint64_t)got < budget ? (uint64_t)got : budget;
         if (!link->conn.tls && (uint64_t)got < n && link->http.head_done) break; /* all that was */
     } while (budget || link->conn.tls);
-    if (link->state == DLPI_S3_LINK_BODY || link->state == DLPI_S3_LINK_DRAIN)
+    if (moved && (link->state == DLPI_S3_LINK_BODY || link->state == DLPI_S3_LINK_DRAIN))
         dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
     dlpi_s3_link_low_water(link, link->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&link->http)
                                                                   : 1);
@@ -7421,7 +7444,8 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     op->failed = true;
     op->r->error.errnum = ETIMEDOUT;
-    snprintf(text, sizeof text, "not done within %d ms", (int)io->desc->request_timeout_ms);
+    snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
+             (int)io->desc->request_timeout_ms);
     dlpi_s3_op_add(op, text);
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
@@ -7501,8 +7525,10 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
 /* Wait for events until a time, see to them, and to what is due. Returns 0 or errno. */
 static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
-    int n, wait = dlpi_s3_wait_ms(io, until);
-    dlpi_s3_pump(io); /* hedges */
+    int n, wait;
+    dlpi_s3_hedge(io);
+    dlpi_s3_pump(io);
+    wait = dlpi_s3_wait_ms(io, until); /* behind it: what was sent now may be hedged again */
     n = epoll_wait(io->epoll, e, DLPI_S3_EVENTS, wait);
     if (n < 0 && errno != EINTR) return errno;
     io->now = dlpi_s3_now_ns();

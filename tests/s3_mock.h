@@ -40,7 +40,7 @@ typedef struct s3_mock_reply {
     const char *content_range; /* in place of the true one */
     int64_t content_length; /* in place of the true one, if not 0; -1: 0; -2: no such line */
     const char *etag;       /* in place of the true one; "": none */
-    int http10;             /* HTTP/1.0, no Content-Length, closed at the end */
+    int http10;             /* HTTP/1.0, closed at the end */
     int close;              /* Connection: close, and so it is */
     int chunk;              /* Transfer-Encoding: chunked, in chunks of this */
     const char *trailer;    /* of the last chunk: lines with \r\n */
@@ -383,11 +383,13 @@ static void s3_mock_head(s3_mock *m, s3_mock_text *t, const s3_mock_request *q,
     else s3_mock_say(t, "x-amz-request-id: MOCK%08d\r\n", q->nth);
     if (etag[0] && r->status < 300) s3_mock_say(t, "ETag: %s\r\n", etag);
     if (r->content_range) s3_mock_say(t, "Content-Range: %s\r\n", r->content_range);
+    else if (r->status == 416 && o)
+        s3_mock_say(t, "Content-Range: bytes */%" PRIu64 "\r\n", o->bytes);
     else if (r->status == 206 && o)
         s3_mock_say(t, "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n", first,
                     first + n - 1, o->bytes);
     if (r->chunk) s3_mock_say(t, "Transfer-Encoding: chunked\r\n");
-    else if (!r->http10 && r->content_length != -2 && r->status != 204 && r->status != 304)
+    else if (r->content_length != -2 && r->status != 204 && r->status != 304)
         s3_mock_say(t, "Content-Length: %" PRId64 "\r\n", length < 0 ? 0 : length);
     if (r->close) s3_mock_say(t, "Connection: close\r\n");
     if (r->headers) s3_mock_say(t, "%s", r->headers);
