@@ -231,7 +231,7 @@ typedef struct dlp_s3 dlp_s3;
 /* Make a client: endpoint, region, credentials, and what its users share, in a mapping of its own,
    which processes forked later share too (and core dumps leave out). No socket and no thread is
    left open by it.
-   out: to be closed; desc: copied; NULL: all defaults; err: written on failure, may be NULL -
+   out: to be closed; desc: copied; NULL: all defaults; err: zeroed, or what failed; may be NULL -
    returns DLP_OK, DLP_ERR_ARG (the message names the field), DLP_ERR_MEMORY, DLP_ERR_UNSUPPORTED
    (https without TLS), DLP_ERR_SYSTEM, DLP_ERR_REMOTE (credentials) - any thread - may wait for
    credentials. */
@@ -300,9 +300,9 @@ typedef struct dlp_s3_request {
    be closed. */
 typedef struct dlp_s3_io dlp_s3_io;
 
-/* Make one. s3: borrowed; any number of io may use one client - returns DLP_OK, DLP_ERR_MEMORY,
-   DLP_ERR_SYSTEM - any thread, which is then the only one to use it - allocates all that requests
-   need later, but TLS, names and lists; does not wait. */
+/* Make one. s3: borrowed; any number of io may use one client - returns DLP_OK, DLP_ERR_ARG,
+   DLP_ERR_MEMORY, DLP_ERR_SYSTEM - any thread, which is then the only one to use it - allocates all
+   that requests need later, but TLS, names and lists; does not wait. */
 DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err);
 
 /* Close it; requests that are out are dropped: their memory is not touched any more. NULL is
@@ -317,15 +317,15 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r);
 /* Give back requests that are over, with code, received and error set: 0..max of them. Waits at
    most timeout_ms (DLP_NOWAIT: not at all; 0: as long as it takes) for the first; returns at once
    if nothing is out. Requests only move on in here and in submit. Returns their number, or
-   DLP_ERR_FORKED, DLP_ERR_SYSTEM. */
+   DLP_ERR_ARG, DLP_ERR_FORKED, DLP_ERR_SYSTEM. */
 DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeout_ms);
 
 /* Do one request and wait for it. Others that are out go on meanwhile, and are given back by a
    later reap. Returns r->code, or what submit returns. */
 DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r);
 
-/* Read an object whole: *received bytes of it are at body. Returns dlp_s3_do's codes; err may be
-   NULL. The thread of io; waits. */
+/* Read an object whole: *received bytes of it are at body. Returns dlp_s3_do's codes; received and
+   err may be NULL. The thread of io; waits. */
 DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *body,
                       uint64_t capacity, uint64_t *received, dlp_s3_error *err);
 
@@ -5978,7 +5978,8 @@ struct dlp_s3_io {
     dlpi_s3_leg *legs;
     dlpi_s3_link *links;
     uint32_t n_ops, n_links;
-    uint32_t ops_out, links_out, on_wire; /* on_wire: legs with a link */
+    uint32_t ops_out, links_out, n_idle;
+    uint32_t on_wire;            /* legs with a link */
     uint64_t bytes_out;
     dlpi_s3_node free_ops, free_legs, free_links;
     dlpi_s3_node wanting;        /* ops that have legs to begin */
@@ -6184,6 +6185,7 @@ static void dlpi_s3_link_low_water(dlpi_s3_link *link, uint64_t bytes) {
 /* The link has no leg. */
 static void dlpi_s3_link_close(dlp_s3_io *io, dlpi_s3_link *link) {
     if (link->state == DLPI_S3_LINK_OPENING) link->site->opening--;
+    if (link->state == DLPI_S3_LINK_IDLE) io->n_idle--;
     dlpi_s3_ring_out(&link->node);
     dlpi_s3_ring_out(&link->age);
     dlpi_s3_timer_stop(&link->timer);
@@ -6199,6 +6201,7 @@ static void dlpi_s3_link_close(dlp_s3_io *io, dlpi_s3_link *link) {
 /* It may carry a request. */
 static void dlpi_s3_link_idle(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_link_low_water(link, 1);
+    io->n_idle++;
     link->state = DLPI_S3_LINK_IDLE;
     link->sent_ns = io->now;
     dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
@@ -6762,13 +6765,13 @@ static int dlpi_s3_head_part(const dlp_s3_io *io, dlpi_s3_leg *leg, const dlpi_s
 /* Compare the ETag with that of earlier answers, or keep it. */
 static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_request *r = op->r;
-    if (op->opened && op->strong && h->etag[0] && strcmp(h->etag, r->etag) != 0) {
+    if (op->opened && r->etag[0] && h->etag[0] && strcmp(h->etag, r->etag) != 0) {
         dlpi_s3_op_message(op, 0, "the object has changed");
         return DLPI_S3_T_CHANGED;
     }
     if (op->opened) return DLPI_S3_FINE;
     dlpi_s3_copy(r->etag, sizeof r->etag, h->etag);
-    op->strong = r->etag[0] == '"';
+    op->strong = r->etag[0] == '"'; /* a weak one never matches: RFC 9110, 13.1.1 */
     return DLPI_S3_FINE;
 }
 
@@ -6932,6 +6935,7 @@ static void dlpi_s3_link_begin(dlp_s3_io *io, dlpi_s3_link *link, dlpi_s3_leg *l
     dlpi_s3_op *op = leg->op;
     dlpi_s3_ring_out(&link->node);
     dlpi_s3_ring_out(&link->age);
+    io->n_idle--;
     dlpi_s3_leg_unqueue(leg);
     if (!dlpi_s3_link_compose(io, link, leg)) {
         dlpi_s3_link_idle(io, link);
@@ -7543,6 +7547,8 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     }
     dlpi_s3_timers_run(io);
     dlpi_s3_pump(io);
+    while (io->n_idle > (uint32_t)io->desc->max_idle)
+        dlpi_s3_link_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_link, age));
     return 0;
 }
 
@@ -7628,6 +7634,7 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
 DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     dlpi_s3_op *op;
     int code;
+    if (!io || !r) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
     code = dlpi_s3_check(r);
     if (code != DLP_OK) return code;
@@ -7674,6 +7681,7 @@ static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
 
 DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeout_ms) {
     uint64_t until;
+    if (!io || (!done && max > 0)) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
     if (max <= 0) return 0;
     io->now = dlpi_s3_now_ns();
@@ -7695,6 +7703,7 @@ static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
 
 DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
     int code;
+    if (!io || !r) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
     io->awaited_one = r;
     code = dlp_s3_submit(io, r);
@@ -7807,11 +7816,13 @@ static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, dlp_s3_err
 DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     const dlpi_s3_owner owner = {s3, dlpi_s3_refresh_run, dlpi_s3_keep, dlpi_s3_drop};
     struct epoll_event e = {.events = EPOLLIN, .data.u64 = UINT32_MAX};
-    uint32_t n = (uint32_t)s3->desc.max_requests, spare;
+    uint32_t n, spare;
     size_t bytes;
     char *base;
     dlp_s3_io *io;
     if (err) memset(err, 0, sizeof *err);
+    if (!out || !s3) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: NULL", out ? "s3" : "out");
+    n = (uint32_t)s3->desc.max_requests;
     spare = s3->desc.hedge_percent > 0 ? n / 8 + 4 : 0;
     bytes = dlpi_s3_io_lay(NULL, n, n + spare);
     base = (char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -7939,10 +7950,12 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
 
 DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err) {
     static const dlp_s3_desc none = {0};
-    dlp_s3 *s3 = (dlp_s3 *)calloc(1, sizeof *s3);
+    dlp_s3 *s3;
     int code;
     if (err) memset(err, 0, sizeof *err);
+    if (!out) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "out: NULL");
     if (!desc) desc = &none;
+    s3 = (dlp_s3 *)calloc(1, sizeof *s3);
     if (!s3) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM, "no memory for a client");
     s3->common_bytes = sizeof *s3->common;
     s3->common = (dlpi_s3_common *)mmap(NULL, s3->common_bytes, PROT_READ | PROT_WRITE,
@@ -8004,8 +8017,8 @@ DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *
     r.capacity = capacity;
     code = dlp_s3_do(io, &r);
     if (err) *err = r.error;
-    if (code == DLP_OK) *received = r.received;
-    else if (err && !err->code) err->code = code;
+    if (code == DLP_OK && received) *received = r.received;
+    if (err && !err->code) err->code = code; /* FULL, FORKED: not of this request */
     return code;
 }
 
