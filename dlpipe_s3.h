@@ -6344,7 +6344,7 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
         (c->t.errnum == EMFILE || c->t.errnum == ENFILE || c->t.errnum == ENOMEM ||
          c->t.errnum == ENOBUFS))
         return DLP_ERR_SYSTEM;
-    if (c->t.what == DLPI_S3_T_SHORT) return DLP_ERR_LENGTH;
+    if (c->t.what == DLPI_S3_T_SHORT || c->t.status == 416) return DLP_ERR_LENGTH;
     return DLP_ERR_REMOTE;
 }
 
@@ -6796,14 +6796,31 @@ static int dlpi_s3_head_judge(const dlp_s3_io *io, dlpi_s3_leg *leg, const dlpi_
     return code;
 }
 
+/* The object's size, as a 416 tells it: in Content-Range, or in AWS' document. */
+static uint64_t dlpi_s3_link_total(const dlpi_s3_link *link) {
+    char text[24];
+    uint64_t n = 0;
+    if (link->http.range_total != UINT64_MAX) return link->http.range_total;
+    if (!dlpi_s3_xml_text(link->error, link->error_n, "Error/ActualObjectSize", text, sizeof text))
+        return UINT64_MAX;
+    for (const char *p = text; *p; p++) {
+        if (*p < '0' || *p > '9' || n > (uint64_t)INT64_MAX / 10 - 1) return UINT64_MAX;
+        n = n * 10 + (uint64_t)(*p - '0');
+    }
+    return text[0] ? n : UINT64_MAX;
+}
+
 /* 416: nothing is there to be had at the offset. Empty is what an object may be, and its end is
    where a request without a length may begin. Returns whether that is so. */
-static bool dlpi_s3_head_empty(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
+static bool dlpi_s3_link_empty(const dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
     dlpi_s3_op *op = leg->op;
     dlp_s3_request *r = op->r;
-    if (h->status != 416 || r->method != DLP_S3_GET || r->length || op->opened) return false;
-    if (h->range_total != r->offset && (h->range_total != UINT64_MAX || r->offset != 0))
-        return false;
+    uint64_t total;
+    if (link->http.status != 416 || r->method != DLP_S3_GET || op->opened) return false;
+    total = dlpi_s3_link_total(link);
+    if (total != UINT64_MAX) r->object_bytes = total;
+    if (r->length || (total != r->offset && (total != UINT64_MAX || r->offset != 0))) return false;
     r->object_bytes = r->offset;
     op->size = op->next = leg->bytes = 0;
     op->opened = true;
@@ -7044,7 +7061,7 @@ static void dlpi_s3_link_end(dlp_s3_io *io, dlpi_s3_link *link) {
     }
     op = leg->op;
     if (link->state == DLPI_S3_LINK_ERROR) {
-        if (dlpi_s3_head_empty(leg, &link->http) || dlpi_s3_head_all(leg, &link->http))
+        if (dlpi_s3_link_empty(link) || dlpi_s3_head_all(leg, &link->http))
             dlpi_s3_link_done(io, link);
         else dlpi_s3_link_refused(io, link);
         return;

@@ -143,9 +143,562 @@ static void engine__many__all_come(void) {
     end();
 }
 
+static char large[3 << 20];
+
+/* Do one and say what came of it where that is a surprise. */
+static int done(dlp_s3_request *r, int code) {
+    int is = dlp_s3_do(io, r);
+    if (is != code) show(r);
+    return is;
+}
+
+static dlp_s3_request range(const char *key, uint64_t offset, uint64_t length) {
+    dlp_s3_request r = get(key, large, length ? length : sizeof large);
+    r.offset = offset;
+    r.length = length;
+    return r;
+}
+
+static int saw(int i, const char *method, int has_range, uint64_t first, uint64_t last) {
+    s3_mock_request q;
+    if (!s3_mock_seen(mock, i, &q) || strcmp(q.method, method) != 0) return 0;
+    return q.has_range == has_range && (!has_range || (q.first == first && q.last == last));
+}
+
+static void engine__capacity__edges(void) {
+    dlp_s3_request r;
+    begin_usual();
+    s3_mock_object(mock, "/b/k", 1000);
+    s3_mock_object(mock, "/b/empty", 0);
+    memset(large, 'x', 4096);
+    r = get("k", large, 1000);
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 1000 && r.object_bytes == 1000);
+    CHECK(s3_mock_check("/b/k", 0, large, 1000) && large[1000] == 'x' && r.etag[0] == '"');
+    CHECK(saw(0, "GET", 0, 0, 0));
+    r = get("k", large, 999);
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH && r.object_bytes == 1000 && r.received == 0);
+    CHECK(strstr(r.error.message, "1000") && strstr(r.error.message, "999"));
+    r = get("k", NULL, 0);
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH);
+    r = get("empty", NULL, 0);
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 0 && r.object_bytes == 0);
+    s3_mock_on(mock, "/b/k", -1, (s3_mock_reply){.chunk = 300});
+    r = get("k", large, 1000);
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 1000);
+    memset(large, 'x', 4096);
+    r = get("k", large, 999);
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH && large[999] == 'x');
+    CHECK(stats().retries == 0 && stats().failed == 3);
+    end();
+}
+
+static void engine__range__exact_bytes(void) {
+    dlp_s3_request r;
+    begin_usual();
+    s3_mock_object(mock, "/b/k", 5000);
+    r = range("k", 10, 90);
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 90 && r.object_bytes == 5000);
+    CHECK(s3_mock_check("/b/k", 10, large, 90) && saw(0, "GET", 1, 10, 99));
+    r = range("k", 0, 1);
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 1 && saw(1, "GET", 1, 0, 0));
+    r = range("k", 4999, 1);
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 1);
+    r = range("k", 4990, 11);
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH && strstr(r.error.message, "10 bytes"));
+    CHECK(r.error.first == 4990 && r.error.last == 5000);
+    r = range("k", 5000, 1);
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH && r.error.http_status == 416);
+    s3_mock_on(mock, "/b/k", s3_mock_count(mock, "/b/k") + 1,
+               (s3_mock_reply){.content_range = "bytes */5000"}); /* some do not tell */
+    r = range("k", 4000, 0); /* to the end */
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 1000 && r.object_bytes == 5000);
+    CHECK(s3_mock_check("/b/k", 4000, large, 1000));
+    r = range("k", 5000, 0);
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 0 && r.object_bytes == 5000);
+    r = range("k", 5000, 0);
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH);
+    r = range("k", 5001, 0);
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH);
+    r = range("k", 4000, 0);
+    r.capacity = 999;
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH);
+    s3_mock_on(mock, "/b/k", -1, (s3_mock_reply){.ignore_range = 1}); /* 200, from its beginning */
+    memset(large, 'x', 4096);
+    r = range("k", 0, 90);
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 90 && large[90] == 'x');
+    CHECK(s3_mock_check("/b/k", 0, large, 90));
+    r = range("k", 1, 90);
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH);
+    end();
+}
+
+static void engine__pieces__each_in_its_place(void) {
+    enum { N = 40 };
+    static dlp_s3_piece piece[N];
+    static char copy[300000];
+    uint64_t sum = 0, at = 7;
+    dlp_s3_desc d;
+    dlp_s3_request r;
+    mock = s3_mock_start();
+    d = usual();
+    d.part_bytes = 65536;
+    begin(&d);
+    s3_mock_object(mock, "/b/k", 400000);
+    for (int chunk = 0; chunk < 2; chunk++) {
+        memset(large, 'x', sizeof large);
+        sum = 0;
+        for (int i = 0; i < N; i++) { /* none, few, many bytes; each fifth thrown away */
+            piece[i].bytes = i % 7 == 0 ? 0 : i % 3 == 0 ? 11 : (uint64_t)(i * 331);
+            piece[i].to = i % 5 == 4 ? NULL : large + sum + (uint64_t)i; /* a byte between them */
+            sum += piece[i].bytes;
+        }
+        CHECK(sum > d.part_bytes);
+        r = range("k", at, sum);
+        r.body = NULL;
+        r.capacity = 0;
+        r.pieces = piece;
+        r.n_pieces = N;
+        if (chunk) s3_mock_on(mock, "/b/k", -1, (s3_mock_reply){.chunk = 1000});
+        CHECK(done(&r, DLP_OK) == DLP_OK && r.received == sum);
+        s3_mock_fill("/b/k", 0, at, copy, sum);
+        sum = 0;
+        for (int i = 0; i < N; i++) {
+            if (piece[i].to) CHECK(memcmp(piece[i].to, copy + sum, piece[i].bytes) == 0);
+            sum += piece[i].bytes;
+            CHECK(large[sum + (uint64_t)i] == 'x');
+        }
+    }
+    r.length--;
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_ARG && strstr(r.error.message, "pieces"));
+    r.length += 2;
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_ARG);
+    end();
+}
+
+/* Objects larger than a part, and those that only might have been. */
+static void engine__parts__side_by_side(void) {
+    static const uint64_t sizes[] = {0, 1, 65535, 65536, 65537, 131072, 1000000};
+    dlp_s3_desc d;
+    dlp_s3_request r;
+    mock = s3_mock_start();
+    d = usual();
+    d.part_bytes = 65536;
+    d.max_requests = 8;
+    begin(&d);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        uint64_t n = sizes[i];
+        s3_mock_request q;
+        int parts = n ? (int)((n + 65535) / 65536) : 1, matched = 0;
+        s3_mock_forget(mock);
+        s3_mock_object(mock, "/b/k", n);
+        s3_mock_on(mock, "/b/k", -1, (s3_mock_reply){.delay_ms = 1});
+        memset(large, 'x', n + 1);
+        r = get("k", large, sizeof large);
+        CHECK(done(&r, DLP_OK) == DLP_OK && r.received == n && r.object_bytes == n);
+        CHECK(s3_mock_check("/b/k", 0, large, n) && large[n] == 'x');
+        CHECK(s3_mock_count(mock, NULL) == parts && saw(0, "GET", 1, 0, 65535));
+        for (int k = 0; k < parts; k++)
+            matched += s3_mock_seen(mock, k, &q) && strcmp(q.if_match, r.etag) == 0;
+        CHECK(n == 0 || matched == parts - 1);
+        if (parts > 8) CHECK(s3_mock_most(mock) == 8);
+    }
+    CHECK(s3_mock_connections(mock) <= 8);
+    r = range("k", 1000, 300000);
+    CHECK(done(&r, DLP_OK) == DLP_OK && s3_mock_check("/b/k", 1000, large, 300000));
+    r = range("k", 900000, 0);
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 100000);
+    CHECK(s3_mock_check("/b/k", 900000, large, 100000));
+    r = get("k", large, 999999);
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH && r.object_bytes == 1000000);
+    s3_mock_on(mock, "/b/one", -1, (s3_mock_reply){.ignore_range = 1}); /* all at once, then */
+    s3_mock_object(mock, "/b/one", 1000000);
+    r = get("one", large, sizeof large);
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 1000000);
+    CHECK(s3_mock_check("/b/one", 0, large, 1000000) && s3_mock_count(mock, "/b/one") == 1);
+    r = range("one", 0, 300000);
+    CHECK(done(&r, DLP_OK) == DLP_OK && s3_mock_check("/b/one", 0, large, 300000));
+    end();
+}
+
+/* A large object leaves room for small ones. */
+static void engine__parts__small_ones_pass(void) {
+    static char small[16][1000];
+    static dlp_s3_request r[17];
+    dlp_s3_request *over[17];
+    int n = 0, last = -1;
+    dlp_s3_desc d;
+    mock = s3_mock_start();
+    d = usual();
+    d.part_bytes = 65536;
+    d.max_requests = 20;
+    begin(&d);
+    s3_mock_object(mock, "/b/large", sizeof large);
+    s3_mock_object(mock, "/b/small", 1000);
+    s3_mock_on(mock, "/b/large", -1, (s3_mock_reply){.delay_ms = 5});
+    r[0] = get("large", large, sizeof large);
+    CHECK(dlp_s3_submit(io, &r[0]) == DLP_OK);
+    for (int i = 1; i < 17; i++) {
+        r[i] = get("small", small[i - 1], 1000);
+        CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
+    }
+    while (n < 17) {
+        int k = dlp_s3_reap(io, over + n, 17 - n, 10000);
+        CHECK(k > 0);
+        if (k <= 0) break;
+        n += k;
+    }
+    for (int i = 0; i < n; i++) {
+        CHECK(over[i]->code == DLP_OK);
+        if (over[i] == &r[0]) last = i;
+    }
+    CHECK(last == 16 && s3_mock_check("/b/large", 0, large, sizeof large));
+    end();
+}
+
+static void engine__head_put__work(void) {
+    static char sent[200000];
+    dlp_s3_request r;
+    begin_usual();
+    s3_mock_object(mock, "/b/k", 12345);
+    r = get("k", NULL, 0);
+    r.method = DLP_S3_HEAD;
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.object_bytes == 12345 && r.etag[0] == '"');
+    r = get("none", NULL, 0);
+    r.method = DLP_S3_HEAD;
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_REMOTE && r.error.http_status == 404);
+    for (uint64_t n = 0; n <= sizeof sent; n = n ? n * 200000 : 1) {
+        s3_mock_request q;
+        s3_mock_fill("sent", 0, 0, sent, n);
+        r = get("new", sent, n);
+        r.method = DLP_S3_PUT;
+        CHECK(done(&r, DLP_OK) == DLP_OK);
+        CHECK(s3_mock_seen(mock, s3_mock_count(mock, NULL) - 1, &q) && q.body_bytes == n);
+        CHECK(q.has_authorization && strstr(q.head, "x-amz-content-sha256"));
+        memset(large, 'x', n + 1);
+        r = get("new", large, n);
+        CHECK(done(&r, DLP_OK) == DLP_OK && r.received == n && memcmp(large, sent, n) == 0);
+    }
+    r = get("", NULL, 0);
+    r.method = DLP_S3_PUT; /* makes the bucket */
+    CHECK(done(&r, DLP_OK) == DLP_OK && s3_mock_count(mock, "/b") == 1);
+    CHECK(s3_mock_connections(mock) == 1 && stats().bytes >= 2 * sizeof sent);
+    end();
+}
+
+/* A PUT that is refused before all of it was sent: the answer is heard. */
+static void engine__put__refused_early(void) {
+    static const char deny[] = "HTTP/1.1 403 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    char url[64], buf[1024];
+    dlp_s3_desc d;
+    dlp_s3_request r, *one;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), peer;
+    mock = s3_mock_start();
+    CHECK(bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 4) == 0);
+    CHECK(getsockname(fd, (struct sockaddr *)&a, &n) == 0);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(a.sin_port));
+    d = usual();
+    d.endpoint = url;
+    d.unsigned_payload = 1;
+    d.max_attempts = 1;
+    begin(&d);
+    r = get("k", calloc(1, 64 << 20), 64 << 20);
+    r.method = DLP_S3_PUT;
+    CHECK(dlp_s3_submit(io, &r) == DLP_OK);
+    CHECK(dlp_s3_reap(io, &one, 1, 20) == 0);
+    peer = accept(fd, NULL, NULL);
+    CHECK(peer >= 0 && dlp_s3_reap(io, &one, 1, 20) == 0);
+    CHECK(recv(peer, buf, sizeof buf, 0) > 0);
+    CHECK(send(peer, deny, sizeof deny - 1, MSG_NOSIGNAL) > 0);
+    shutdown(peer, SHUT_WR);
+    CHECK(dlp_s3_reap(io, &one, 1, 5000) == 1 && r.code == DLP_ERR_REMOTE);
+    CHECK(r.error.http_status == 403);
+    free(r.body);
+    close(peer);
+    close(fd);
+    end();
+}
+
+static void engine__bounds__full(void) {
+    static char body[4][1000];
+    dlp_s3_request r[4], *over[4];
+    dlp_s3_desc d;
+    mock = s3_mock_start();
+    d = usual();
+    d.max_requests = 3;
+    d.max_bytes = 2000;
+    begin(&d);
+    s3_mock_object(mock, "/b/k", 900);
+    for (int i = 0; i < 4; i++) r[i] = get("k", body[i], 1000);
+    CHECK(dlp_s3_reap(io, over, 4, 0) == 0); /* nothing is out: at once */
+    CHECK(dlp_s3_submit(io, &r[0]) == DLP_OK && dlp_s3_submit(io, &r[1]) == DLP_OK);
+    CHECK(dlp_s3_submit(io, &r[2]) == DLP_FULL); /* bytes */
+    r[2].method = DLP_S3_HEAD;
+    CHECK(dlp_s3_submit(io, &r[2]) == DLP_OK);
+    r[3].method = DLP_S3_HEAD;
+    CHECK(dlp_s3_submit(io, &r[3]) == DLP_FULL); /* requests */
+    CHECK(dlp_s3_do(io, &r[3]) == DLP_FULL);
+    for (int n = 0; n < 3;) {
+        int k = dlp_s3_reap(io, over, 1, 5000);
+        CHECK(k == 1);
+        if (k != 1) break;
+        n += k;
+    }
+    r[3] = get("k", large, sizeof large); /* more than max_bytes, but alone */
+    CHECK(dlp_s3_submit(io, &r[3]) == DLP_OK);
+    CHECK(dlp_s3_submit(io, &r[0]) == DLP_FULL);
+    CHECK(dlp_s3_reap(io, over, 4, 5000) == 1 && over[0] == &r[3]);
+    end();
+}
+
+/* dlp_s3_do beside others: they go on, and come later. */
+static void engine__do__others_go_on(void) {
+    static char body[8][3000];
+    static dlp_s3_request r[8];
+    dlp_s3_request one, *over[8];
+    int n = 0;
+    begin_usual();
+    s3_mock_object(mock, "/b/k", 3000);
+    s3_mock_object(mock, "/b/slow", 2000);
+    s3_mock_on(mock, "/b/slow", -1, (s3_mock_reply){.delay_ms = 20});
+    for (int i = 0; i < 8; i++) {
+        r[i] = get("k", body[i], 3000);
+        CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
+    }
+    one = get("slow", large, sizeof large);
+    CHECK(done(&one, DLP_OK) == DLP_OK && one.received == 2000);
+    n = dlp_s3_reap(io, over, 8, DLP_NOWAIT); /* they were over before the slow one */
+    CHECK(n == 8);
+    for (int i = 0; i < n; i++) CHECK(over[i]->code == DLP_OK && over[i] != &one);
+    end();
+}
+
+static void engine__arguments__refused(void) {
+    static char long_key[1030];
+    dlp_s3_desc d;
+    dlp_s3_error err;
+    dlp_s3 *other = NULL;
+    dlp_s3_request r;
+    begin_usual();
+    memset(long_key, 'k', sizeof long_key - 1);
+#define REFUSED(field, change) \
+    do { \
+        r = get("k", large, 100); \
+        change; \
+        CHECK(dlp_s3_submit(io, &r) == DLP_ERR_ARG && r.code == DLP_ERR_ARG); \
+        CHECK(strncmp(r.error.message, field ":", sizeof field) == 0); \
+    } while (0)
+    REFUSED("method", r.method = 3);
+    REFUSED("bucket", r.bucket = NULL);
+    REFUSED("bucket", r.bucket = "a/b");
+    REFUSED("bucket", r.bucket = "a\r\nb");
+    REFUSED("key", r.key = NULL);
+    REFUSED("key", r.key = "");
+    REFUSED("key", r.key = long_key);
+    REFUSED("query", r.query = "a b");
+    REFUSED("if_match", r.if_match = "\"a\"\r\nX: y");
+    REFUSED("body", r.body = NULL);
+    REFUSED("capacity", r.length = 101);
+    REFUSED("length", r.offset = UINT64_MAX);
+    REFUSED("offset", r.offset = 1; r.method = DLP_S3_PUT);
+#define UNOPENED(field, change) \
+    do { \
+        d = usual(); \
+        change; \
+        CHECK(dlp_s3_open(&other, &d, &err) == DLP_ERR_ARG && !other); \
+        CHECK(strncmp(err.message, field ":", sizeof field) == 0); \
+    } while (0)
+    UNOPENED("endpoint", d.endpoint = "ftp://x");
+    UNOPENED("max_attempts", d.max_attempts = 101);
+    UNOPENED("max_requests", d.max_requests = 5000);
+    UNOPENED("hedge_percent", d.hedge_percent = -2);
+    UNOPENED("part_bytes", d.part_bytes = 1000);
+    d = usual();
+    d.endpoint = "https://127.0.0.1:1";
+#ifndef DLPIPE_S3_OPENSSL
+    CHECK(dlp_s3_open(&other, &d, &err) == DLP_ERR_UNSUPPORTED);
+#endif
+    CHECK(s3_mock_count(mock, NULL) == 0);
+    CHECK(dlp_s3_close(s3) == DLP_ERR_BUSY);
+    end();
+}
+
+/* ---- connections ---- */
+
+static void wait_ms(int ms) {
+    dlp_s3_request slow = get("k", large, 1000), *over;
+    s3_mock_on(mock, "/b/wait", -1, (s3_mock_reply){.delay_ms = ms});
+    s3_mock_object(mock, "/b/wait", 1);
+    slow.key = "wait";
+    CHECK(dlp_s3_submit(io, &slow) == DLP_OK);
+    CHECK(dlp_s3_reap(io, &over, 1, 5000) == 1);
+}
+
+static void engine__connections__kept_and_closed(void) {
+    static char body[12][100];
+    dlp_s3_request r[12], *over[12];
+    dlp_s3_desc d;
+    mock = s3_mock_start();
+    d = usual();
+    d.max_idle = 4;
+    d.idle_timeout_ms = 60;
+    begin(&d);
+    s3_mock_object(mock, "/b/k", 100);
+    s3_mock_on(mock, "/b/k", -1, (s3_mock_reply){.delay_ms = 10});
+    for (int i = 0; i < 12; i++) {
+        r[i] = get("k", body[i], 100);
+        CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
+    }
+    for (int n = 0; n < 12;) n += dlp_s3_reap(io, over, 12, 5000);
+    CHECK(s3_mock_connections(mock) == 12 && io->n_idle <= 4 && io->links_out == io->n_idle);
+    for (int i = 0; i < 20; i++) { /* one after the other: over the one used last */
+        r[0] = get("k", body[0], 100);
+        CHECK(done(&r[0], DLP_OK) == DLP_OK);
+    }
+    CHECK(s3_mock_connections(mock) == 12 && stats().connections == 12);
+    CHECK(io->links_out == 1); /* the others were idle for too long */
+    end();
+}
+
+/* The server closes idle connections: they are noticed, and nothing is lost. */
+static void engine__connections__closed_by_server(void) {
+    dlp_s3_request r;
+    begin_usual();
+    s3_mock_object(mock, "/b/k", 100);
+    s3_mock_on(mock, "/b/k", -1, (s3_mock_reply){.then = S3_MOCK_CLOSE});
+    for (int i = 0; i < 10; i++) {
+        r = get("k", large, 100);
+        CHECK(done(&r, DLP_OK) == DLP_OK);
+        wait_ms(1);
+    }
+    CHECK(stats().failed == 0 && stats().retries == stats().replays);
+    s3_mock_forget(mock);
+    s3_mock_on(mock, "/b/k", -1, (s3_mock_reply){.close = 1});
+    for (int i = 0; i < 3; i++) {
+        r = get("k", large, 100);
+        CHECK(done(&r, DLP_OK) == DLP_OK);
+    }
+    s3_mock_on(mock, "/b/old", -1, (s3_mock_reply){.http10 = 1});
+    s3_mock_object(mock, "/b/old", 10);
+    r = get("old", large, 100); /* without a length: may be cut */
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH);
+    end();
+}
+
+/* What is out when it is closed is not touched any more. */
+static void engine__close__requests_out(void) {
+    static char body[16][100000];
+    static dlp_s3_request r[16];
+    dlp_s3_request *over;
+    begin_usual();
+    s3_mock_object(mock, "/b/k", 100000);
+    s3_mock_on(mock, "/b/k", -1, (s3_mock_reply){.trickle = 20000, .trickle_ms = 2});
+    for (int i = 0; i < 16; i++) {
+        r[i] = get("k", body[i], 100000);
+        CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
+    }
+    CHECK(dlp_s3_reap(io, &over, 1, 3) == 0);
+    dlp_s3_io_close(io);
+    memset(body, 'x', sizeof body);
+    CHECK(dlp_s3_io_open(&io, s3, NULL) == DLP_OK);
+    s3_mock_forget(mock);
+    r[0] = get("k", large, sizeof large);
+    CHECK(done(&r[0], DLP_OK) == DLP_OK);
+    for (int i = 0; i < 16; i++) CHECK(body[i][0] == 'x' && body[i][99999] == 'x');
+    end();
+    dlp_s3_io_close(NULL);
+    CHECK(dlp_s3_close(NULL) == DLP_OK);
+}
+
+/* A child may close, and use the client for an io of its own, but not its parent's. */
+static int in_child(void) {
+    dlp_s3_request r = get("k", large, 5000), *over;
+    dlp_s3_io *own;
+    int bad = 0;
+    bad |= dlp_s3_submit(io, &r) != DLP_ERR_FORKED;
+    bad |= (dlp_s3_reap(io, &over, 1, 10) != DLP_ERR_FORKED) << 1;
+    bad |= (dlp_s3_do(io, &r) != DLP_ERR_FORKED) << 2;
+    dlp_s3_io_close(io);
+    if (dlp_s3_io_open(&own, s3, NULL) != DLP_OK) return bad | 8;
+    bad |= (dlp_s3_do(own, &r) != DLP_OK) << 4;
+    bad |= (dlp_s3_close(s3) != DLP_ERR_BUSY) << 5;
+    dlp_s3_io_close(own);
+    bad |= (dlp_s3_close(s3) != DLP_OK) << 6;
+    return bad;
+}
+
+static void engine__fork__child_and_parent(void) {
+    dlp_s3_request r, slow, *over;
+    int status = -1, before;
+    pid_t child;
+    begin_usual();
+    s3_mock_object(mock, "/b/k", 5000);
+    s3_mock_object(mock, "/b/slow", 5000);
+    s3_mock_on(mock, "/b/slow", -1, (s3_mock_reply){.pause_ms = 30, .pause_at = 2000});
+    r = get("k", large, 5000);
+    CHECK(done(&r, DLP_OK) == DLP_OK);
+    slow = get("slow", large + 10000, 5000);
+    CHECK(dlp_s3_submit(io, &slow) == DLP_OK);
+    before = s3_mock_count(mock, "/b/k");
+    child = fork();
+    if (child == 0) _exit(in_child());
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    if (status) printf("  the child found %d\n", WEXITSTATUS(status));
+    CHECK(status == 0 && s3_mock_count(mock, "/b/k") == before + 1);
+    CHECK(dlp_s3_reap(io, &over, 1, 5000) == 1 && slow.code == DLP_OK);
+    CHECK(s3_mock_check("/b/slow", 0, large + 10000, 5000));
+    CHECK(stats().objects == 3); /* the child's counts, too */
+    end();
+}
+
+/* ---- timers ---- */
+
+/* Against a plain array: the earliest comes first, whatever was put off or taken back. */
+static void engine__timers__in_order(void) {
+    enum { N = 50 };
+    static dlpi_s3_timer t[N], *place[N + 1];
+    dlpi_s3_heap h = {place, 0};
+    uint64_t random = 7, now = 0;
+    for (int i = 0; i < N; i++) dlpi_s3_timer_begin(&t[i], 0, &t[i]);
+    for (int round = 0; round < 20000; round++) {
+        dlpi_s3_timer *first, *least = NULL;
+        dlpi_s3_timer *one = &t[dlpi_s3_random(&random) % N];
+        if (dlpi_s3_random(&random) % 4 == 0) dlpi_s3_timer_stop(one);
+        else dlpi_s3_timer_set(&h, one, now + dlpi_s3_random(&random) % 1000);
+        for (int i = 0; i < N; i++)
+            if (t[i].due != UINT64_MAX && (!least || t[i].due < least->due)) least = &t[i];
+        first = dlpi_s3_heap_first(&h);
+        if (!least ? first != NULL : !first || first->due != least->due) {
+            CHECK(!"the earliest timer");
+            return;
+        }
+        if (first && dlpi_s3_random(&random) % 3 == 0) {
+            now = first->due;
+            first->due = UINT64_MAX;
+        }
+    }
+    CHECK(h.n <= N);
+}
+
 int main(void) {
+    engine__timers__in_order();
     engine__get__bytes();
     engine__many__all_come();
+    engine__capacity__edges();
+    engine__range__exact_bytes();
+    engine__pieces__each_in_its_place();
+    engine__parts__side_by_side();
+    engine__parts__small_ones_pass();
+    engine__head_put__work();
+    engine__put__refused_early();
+    engine__bounds__full();
+    engine__do__others_go_on();
+    engine__arguments__refused();
+    engine__connections__kept_and_closed();
+    engine__connections__closed_by_server();
+    engine__close__requests_out();
+    engine__fork__child_and_parent();
     printf("s3_engine: %d checks, %d failed\n", test_checks, test_failures);
     return test_failures != 0;
 }
