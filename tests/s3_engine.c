@@ -669,10 +669,7 @@ static void engine__timers__in_order(void) {
         for (int i = 0; i < N; i++)
             if (t[i].due != UINT64_MAX && (!least || t[i].due < least->due)) least = &t[i];
         first = dlpi_s3_heap_first(&h);
-        if (!least ? first != NULL : !first || first->due != least->due) {
-            CHECK(!"the earliest timer");
-            return;
-        }
+        CHECK(least ? first && first->due == least->due : !first);
         if (first && dlpi_s3_random(&random) % 3 == 0) {
             now = first->due;
             first->due = UINT64_MAX;
