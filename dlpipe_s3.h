@@ -9118,11 +9118,11 @@ static int dlpi_src_wait(const dlp_s3_source *s, dlp_s3_io **io, const dlp_pipe 
     int n, rc = dlpi_src_io_ready(io, s, &r->error), looks = 0;
     if (rc == DLP_OK) rc = dlp_s3_submit(*io, r);
     if (rc != DLP_OK) return dlpi_src_broken(r, rc);
-    while ((n = dlp_s3_reap(*io, &done, 1, DLPI_SRC_LOOK_MS)) == 0)
-        if (dlpi_src_given_up(p, &looks)) n = DLP_STOPPED;
+    do n = dlp_s3_reap(*io, &done, 1, DLPI_SRC_LOOK_MS);
+    while (n == 0 && !dlpi_src_given_up(p, &looks));
     if (n == 1) return r->code;
     dlpi_src_drop(io);
-    return dlpi_src_broken(r, n);
+    return dlpi_src_broken(r, n == 0 ? DLP_STOPPED : n);
 }
 
 static int dlpi_src_worker_init(void *user, int worker, void **state);
