@@ -9385,6 +9385,8 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
 }
 
 static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
+    *at = (dlp_s3_entry){"", 0, 0, 0};
+    *at = (dlp_s3_entry){"", 0, 0, 0};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
     return dlp_part_fail(part, 0, "the manifest has %llu entries",
                          (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
@@ -9560,7 +9562,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     const dlp_s3_source *s = x->s;
     uint64_t entry, end, bytes = s->d.row_bytes, first;
-    dlp_s3_entry at;
+    dlp_s3_entry at = {"", 0, 0, 0};
     while (x->place && x->at < x->end && !dlpi_src_rows_wants(x, x->at)) x->at++;
     if (x->at == x->end) return false;
     entry = dlpi_src_entry_of(s, x->at);
