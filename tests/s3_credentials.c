@@ -11,6 +11,7 @@ static int map_fails; /* counts down: the call that reaches 1 fails */
 static void check_wiped(const void *at, unsigned long n);
 #define munmap(at, n) (check_wiped(at, n), munmap(at, n))
 #include "../dlpipe_s3.h"
+#include "s3_mock.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define TSAN 1
@@ -38,19 +39,21 @@ static int checks, failures;
 #define TOKEN "IQoJb3JpZ2luX2VjEXAMPLETOKEN"
 #define NOW 1369353600 /* 2013-05-24T00:00:00Z */
 
-static int64_t clock_s = NOW;
-
-static int64_t test_clock(void) {
-    return DLPI_LOAD_RLX(&clock_s);
-}
-
 static int unmapped;
+static bool clients; /* whose other mappings go, too; those hold heads with tokens */
 
 /* What was mapped for a file or an answer goes without one byte that was not wiped. */
 static void check_wiped(const void *at, unsigned long n) {
     const char *p = (const char *)at;
     DLPI_ADD_RLX(&unmapped, 1);
-    CHECK(p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
+    CHECK(clients || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0));
+    CHECK(!memmem(at, n, SECRET, strlen(SECRET)));
+}
+
+static int64_t clock_s = NOW;
+
+static int64_t test_clock(void) {
+    return DLPI_LOAD_RLX(&clock_s);
 }
 
 /* ---- what is said to people ---- */
@@ -1345,6 +1348,135 @@ static void vault__publisher_killed__slot_not_seen(void) {
     }
 }
 
+/* ---- a client with them ---- */
+
+typedef struct shop {
+    s3_mock *mock;
+    dlp_s3 *s3;
+    char id[32]; /* whom it serves; others' tokens have expired, or: */
+    const char *code;
+    int delay_ms;
+} shop;
+
+static void shop_script(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    shop *s = (shop *)user;
+    char credential[64];
+    r->delay_ms = s->delay_ms;
+    snprintf(credential, sizeof credential, " Credential=%s", s->id);
+    if (!strstr(q->head, credential)) {
+        r->status = 400;
+        r->s3_code = s->code;
+    }
+}
+
+static int shop_open(shop *s, const char *id) {
+    dlp_s3_desc d = {.region = "us-east-1", .log = test_log, .hedge_percent = -1};
+    as_container();
+    dlpi_s3_date(dlpi_s3_real_s() + 3600, server.until);
+    memset(s, 0, sizeof *s);
+    s->code = "ExpiredToken";
+    dlpi_s3_copy(s->id, sizeof s->id, id);
+    s->mock = s3_mock_start();
+    s->mock->default_bytes = 100;
+    s->mock->script = shop_script;
+    s->mock->user = s;
+    d.endpoint = s->mock->url;
+    return dlp_s3_open(&s->s3, &d, &error);
+}
+
+static void shop_close(shop *s) {
+    CHECK(dlp_s3_close(s->s3) == DLP_OK);
+    s3_mock_stop(s->mock);
+}
+
+/* 16 requests at once; each must end with code. */
+static void shop_visit(shop *s, int code) {
+    static char bodies[16][128];
+    dlp_s3_request r[16], *done[16];
+    dlp_s3_io *io;
+    char line[1024];
+    CHECK(dlp_s3_io_open(&io, s->s3, NULL) == DLP_OK);
+    memset(r, 0, sizeof r);
+    for (int i = 0; i < 16; i++) {
+        r[i].bucket = "bucket";
+        r[i].key = "key";
+        r[i].body = bodies[i];
+        r[i].capacity = sizeof bodies[i];
+        CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
+    }
+    for (int n = 0, got_now; n < 16; n += got_now) {
+        got_now = dlp_s3_reap(io, done, 16, 10000);
+        CHECK(got_now > 0);
+        if (got_now <= 0) break;
+    }
+    for (int i = 0; i < 16; i++) {
+        CHECK(r[i].code == code && (code || r[i].received == 100));
+        dlp_s3_error_format(&r[i].error, line, sizeof line);
+        no_secret_in(line);
+    }
+    dlp_s3_io_close(io);
+}
+
+static uint64_t shop_refreshes(const shop *s) {
+    dlp_s3_stats stats;
+    dlp_s3_stats_get(s->s3, &stats);
+    server_rests();
+    CHECK(stats.refreshes == server.issued);
+    return stats.refreshes;
+}
+
+static void client__token_expired__fetched_anew_once(void) {
+    for (int many = 1; many <= (TSAN ? 1 : 4); many += 3) {
+        shop s;
+        CHECK(shop_open(&s, "AKID2/") == DLP_OK);
+        for (int k = 0; k < many; k++) {
+            if (many > 1 && fork()) continue;
+            shop_visit(&s, DLP_OK);
+            if (many > 1) _exit(failures != 0);
+        }
+        for (int k = 0, status = 1; k < many && many > 1; k++)
+            CHECK(wait(&status) > 0 && status == 0);
+        CHECK(shop_refreshes(&s) == 2);
+        shop_visit(&s, DLP_OK);
+        CHECK(shop_refreshes(&s) == 2);
+        shop_close(&s);
+    }
+}
+
+/* In time, or too late: before anything is sent with the old ones. */
+static void client__end_comes__fetched_anew(void) {
+    for (int late = 0; late < 2; late++) {
+        shop s;
+        CHECK(shop_open(&s, late ? "AKID2/" : "AKID") == DLP_OK);
+        s.code = "AccessDenied";
+        s.delay_ms = late ? 0 : 50; /* so that there is time for it */
+        s.s3->common->vault.refresh_s[1] = 0;
+        if (late) s.s3->common->vault.slot[1].expires_s = 1;
+        shop_visit(&s, DLP_OK);
+        if (DLPI_LOAD_RLX(&s.s3->common->vault.fetched) < 2) shop_visit(&s, DLP_OK);
+        CHECK(shop_refreshes(&s) == 2);
+        CHECK(s3_mock_count(s.mock, NULL) % 16 == 0); /* none twice */
+        shop_close(&s);
+    }
+}
+
+static void client__nobody_to_be__said(void) {
+    shop s;
+    dlp_s3_desc d = {.endpoint = "http://127.0.0.1:1", .log = test_log};
+    char line[1024];
+    CHECK(shop_open(&s, "AKID9") == DLP_OK); /* never served: the second ones neither */
+    shop_visit(&s, DLP_ERR_REMOTE);
+    CHECK(shop_refreshes(&s) <= 4);
+    shop_close(&s);
+    as_container();
+    DLPI_STORE_RLX(&server.mode, STATUS);
+    server.status = 403;
+    CHECK(dlp_s3_open(&s.s3, &d, &error) == DLP_ERR_REMOTE);
+    dlp_s3_error_format(&error, line, sizeof line);
+    no_secret_in(line);
+    CHECK(strstr(line, "container") && strstr(line, "403"));
+}
+
 static void begin(void) {
     char dir[80];
     strcpy(home, "/tmp/dlpipe_s3credXXXXXX");
@@ -1396,6 +1528,10 @@ int main(void) {
     vault__many_want_it__fetched_once();
     vault__holder_killed__next_one_goes_on();
     vault__publisher_killed__slot_not_seen();
+    clients = true;
+    client__token_expired__fetched_anew_once();
+    client__end_comes__fetched_anew();
+    client__nobody_to_be__said();
     server_end();
     end();
     CHECK(unmapped > 100 && texts_seen > 100);
