@@ -6165,13 +6165,16 @@ static void dlpi_s3_leg_part(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_link *link
 
 /* ---- connections ---- */
 
-static void dlpi_s3_link_watch(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
+/* Returns whether that was possible; if not, the link's timer ends it. */
+static bool dlpi_s3_link_watch(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
     struct epoll_event e;
-    if (link->events == events) return;
+    if (link->events == events) return true;
     e.events = events;
     e.data.u64 = (uint64_t)link->generation << 32 | (uint64_t)(link - io->links);
-    if (epoll_ctl(io->epoll, link->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->conn.fd, &e) == 0)
-        link->events = events;
+    if (epoll_ctl(io->epoll, link->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->conn.fd, &e) != 0)
+        return false;
+    link->events = events;
+    return true;
 }
 
 /* Be woken when so many bytes are there (or the stream has ended), not for each few of them. */
@@ -7302,7 +7305,11 @@ static bool dlpi_s3_site_connect(dlp_s3_io *io, dlpi_s3_site *site) {
     io->links_out++;
     dlpi_s3_tally(io, DLPI_S3_N_CONNECTIONS, 1);
     dlpi_s3_due(io, &link->timer, io->desc->connect_timeout_ms);
-    dlpi_s3_link_watch(io, link, EPOLLOUT);
+    if (dlpi_s3_link_watch(io, link, EPOLLOUT)) return true;
+    errnum = errno;
+    snprintf(io->text, sizeof io->text, "cannot watch a socket: %s", strerror(errnum));
+    dlpi_s3_link_close(io, link);
+    dlpi_s3_site_failed(io, site, DLPI_S3_T_CONNECT, errnum, io->text);
     return true;
 }
 

@@ -1,8 +1,56 @@
 /* Requests in flight in one thread: order, bounds, memory, parts, connections, forks, and what
    happens where memory or system calls fail. A scripted server answers; what goes wrong between it
    and the client is in tests/s3_faults.c. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+/* Calls of the library that can fail; the fault_at-th of them does, in the test that asks for it. */
+static int fault_at, fault_calls;
+static int fault(int errnum) {
+    if (fault_at == 0 || ++fault_calls != fault_at) return 0;
+    errno = errnum;
+    return 1;
+}
+#define calloc(...) (fault(ENOMEM) ? NULL : calloc(__VA_ARGS__))
+#define mmap(...) (fault(ENOMEM) ? MAP_FAILED : mmap(__VA_ARGS__))
+#define madvise(...) (fault(EINVAL) ? -1 : madvise(__VA_ARGS__))
+#define eventfd(...) (fault(EMFILE) ? -1 : eventfd(__VA_ARGS__))
+#define epoll_create1(...) (fault(EMFILE) ? -1 : epoll_create1(__VA_ARGS__))
+#define epoll_ctl(...) (fault(ENOMEM) ? -1 : epoll_ctl(__VA_ARGS__))
+#define epoll_wait(...) (fault(EINTR) ? -1 : epoll_wait(__VA_ARGS__))
+#define socket(...) (fault(EMFILE) ? -1 : socket(__VA_ARGS__))
+#define setsockopt(...) (fault(ENOBUFS) ? -1 : setsockopt(__VA_ARGS__))
+#define getsockopt(...) (fault(ENOBUFS) ? -1 : getsockopt(__VA_ARGS__))
+#define connect(...) (fault(ENETUNREACH) ? -1 : connect(__VA_ARGS__))
+#define poll(...) (fault(EINTR) ? -1 : poll(__VA_ARGS__))
+#define send(...) (fault(EPIPE) ? -1 : send(__VA_ARGS__))
+#define recv(...) (fault(ECONNRESET) ? -1 : recv(__VA_ARGS__))
+
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe_s3.h"
+
+#undef calloc
+#undef mmap
+#undef madvise
+#undef eventfd
+#undef epoll_create1
+#undef epoll_ctl
+#undef epoll_wait
+#undef socket
+#undef setsockopt
+#undef getsockopt
+#undef connect
+#undef poll
+#undef send
+#undef recv
+
+#include <dirent.h>
 
 #include "s3_mock.h"
 
@@ -660,6 +708,77 @@ static void engine__fork__child_and_parent(void) {
     end();
 }
 
+/* ---- what the system refuses ---- */
+
+static int open_files(void) {
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir && readdir(dir)) n++;
+    if (dir) closedir(dir);
+    return n;
+}
+
+/* One life of a client. Returns how many of its four steps went well. */
+static int one_life(const dlp_s3_desc *d, dlp_s3_error *err) {
+    static dlp_s3_piece piece[2] = {{large, 50}, {NULL, 150000}};
+    dlp_s3_request r;
+    int good = 0;
+    s3 = NULL;
+    io = NULL;
+    if (dlp_s3_open(&s3, d, err) != DLP_OK) return 0;
+    if (dlp_s3_io_open(&io, s3, err) == DLP_OK) {
+        r = get("k", large, sizeof large); /* in parts */
+        good += dlp_s3_do(io, &r) == DLP_OK && s3_mock_check("/b/k", 0, large, 200000);
+        *err = r.error;
+        r = get("k", NULL, 0);
+        r.length = 150050;
+        r.pieces = piece;
+        r.n_pieces = 2;
+        good += dlp_s3_do(io, &r) == DLP_OK && s3_mock_check("/b/k", 0, large, 50);
+        if (r.code) *err = r.error;
+        r = get("new", large, 100);
+        r.method = DLP_S3_PUT;
+        good += dlp_s3_do(io, &r) == DLP_OK;
+        if (r.code) *err = r.error;
+        good++;
+        dlp_s3_io_close(io);
+    }
+    if (dlp_s3_close(s3) != DLP_OK) good = -9;
+    return good;
+}
+
+/* Each call that may fail does, one at a time. A client may not come to be; a request that was
+   begun ends well, for all of these pass over; and nothing stays open. */
+static void engine__system__each_call_fails(void) {
+    dlp_s3_desc d;
+    dlp_s3_error err;
+    int files, step = getenv("SHORT") ? 3 : 1;
+    mock = s3_mock_start();
+    s3_mock_object(mock, "/b/k", 200000);
+    d = usual();
+    d.part_bytes = 65536;
+    d.max_requests = 4;
+    d.connect_timeout_ms = d.first_byte_timeout_ms = d.stall_timeout_ms = 12;
+    files = open_files();
+    for (int n = 1; n < 2000; n += step) {
+        int good;
+        fault_at = n;
+        fault_calls = 0;
+        good = one_life(&d, &err);
+        fault_at = 0;
+        if (fault_calls < n) {
+            CHECK(good == 4 && n > 30); printf("  %d calls\n", n - 1);
+            break;
+        }
+        if (good != 0 && good != 4) printf("  call %d: %d: %s\n", n, good, err.message);
+        CHECK(good == 0 || good == 4);
+        CHECK(good == 4 || err.code == DLP_ERR_MEMORY || err.code == DLP_ERR_SYSTEM);
+    }
+    for (int i = 0; i < 400 && open_files() > files; i++) poll(NULL, 0, 5); /* the mock's ends */
+    CHECK(open_files() == files);
+    s3_mock_stop(mock);
+}
+
 /* ---- timers ---- */
 
 /* Against a plain array: the earliest comes first, whatever was put off or taken back. */
@@ -704,6 +823,7 @@ int main(void) {
     engine__connections__closed_by_server();
     engine__close__requests_out();
     engine__fork__child_and_parent();
+    engine__system__each_call_fails();
     printf("s3_engine: %d checks, %d failed\n", test_checks, test_failures);
     return test_failures != 0;
 }
