@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-/* Calls of the library that can fail; the fault_at-th of them does, in the test that asks for it. */
+/* Calls of the library that can fail; the fault_at-th does, in the test that asks for it. */
 static int fault_at, fault_calls;
 static int fault(int errnum) {
     if (fault_at == 0 || ++fault_calls != fault_at) return 0;
