@@ -47,7 +47,7 @@ WANTED := $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_FIRST)
 endif
 
 .PHONY: help run test programs examples sanitize sanitized-programs fuzz soak lint bench
-.PHONY: deps deps-bench clean scale s3-server
+.PHONY: deps deps-bench clean scale s3-server run-s3
 .DEFAULT_GOAL := help
 
 help:
@@ -55,6 +55,7 @@ help:
 	@echo 'make test           compile and run the test suite (needs a C compiler only)'
 	@echo '                    TESTS="queue_spsc compile/*" selects, STRICT=1 forbids skips'
 	@echo 'make s3-server      an S3 server on this machine, until Ctrl-C'
+	@echo 'make run-s3         train from a bucket on such a server'
 	@echo 'make examples       compile the example programs into build/examples'
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
 	@echo 'make fuzz           hostile regions, answers and files, for FUZZ_SECONDS (600), sanitized'
@@ -143,6 +144,12 @@ run: $(B)/examples/fashion_mnist
 S3_SERVER ?= tests/servers/radosgw.py --port 9000
 s3-server:
 	@$(S3_SERVER)
+
+# The same training as run, of 6,000 images that lie in a bucket there. RUN_FLAGS="-e 5 -p"
+run-s3: $(B)/examples/s3_train
+	@DATA="$(DATA)" sh examples/get_fashion_mnist.sh $(B)/data
+	@$(S3_SERVER) -- sh -c '$< -u -n 6000 $(B)/data s3://fashion/mnist && \
+	    $< $(RUN_FLAGS) -o $(B) s3://fashion/mnist'
 
 # ---- sanitizers ----------------------------------------------------------------------------------
 

@@ -140,7 +140,8 @@ static bool set_upload(dlp_s3_io *io, const options *opt, int set) {
         while (n_idle > 0 && next < objects) {
             int code = put_begin(io, idle[n_idle - 1], opt, set, next, images, n);
             if (code == DLP_FULL) break;
-            if (code != DLP_OK) return complain_s3(&idle[n_idle - 1]->request.error);
+            if (code != DLP_OK) good = complain_s3(&idle[n_idle - 1]->request.error);
+            if (!good) break;
             n_idle--;
             next++;
         }

@@ -1,0 +1,80 @@
+#!/bin/sh
+# examples/s3_train.c from end to end, against Ceph's radosgw, which this starts and ends: a bucket
+# is filled and trained from, with one result for one object an image and for shards of many, for
+# threads and for processes; what is not there is named.
+set -u
+dir=build/example_s3
+wrong=0
+
+fail() {
+    echo "$*"
+    wrong=$((wrong + 1))
+}
+
+word() { # a 32-bit number, the highest byte first
+    # shellcheck disable=SC2059
+    printf "$(printf '\\%03o\\%03o\\%03o\\%03o' $(($1 >> 24 & 255)) $(($1 >> 16 & 255)) \
+        $(($1 >> 8 & 255)) $(($1 & 255)))"
+}
+
+# Images of a pattern that tells the labels apart.
+set_of() { # NAME N
+    {
+        word 2051; word "$2"; word 28; word 28
+        awk -v n="$2" 'BEGIN {
+            for (i = 0; i < n; i++)
+                for (p = 0; p < 784; p++)
+                    printf "%c", (p % 10 == i % 10) ? 126 : 33 + (i * 7919 + p * 104729) % 64
+        }'
+    } >$dir/"$1"-images-idx3-ubyte
+    {
+        word 2049; word "$2"
+        # shellcheck disable=SC2059
+        printf "$(awk -v n="$2" 'BEGIN { for (i = 0; i < n; i++) printf "\\%03o", i % 10 }')"
+    } >$dir/"$1"-labels-idx1-ubyte
+}
+
+trains() { # NAME OPTIONS..: leaves what it found out in $dir/NAME
+    name=$1
+    shift
+    timeout 60 $dir/program -b 16 "$@" >$dir/said 2>&1 || fail "$name: $?: $(tail -n 3 $dir/said)"
+    sed -n 's/^trained in .* s; //p; /^test accuracy/p' $dir/said >$dir/"$name"
+    [ "$(wc -l <$dir/"$name")" -eq 2 ] || fail "$name: no result: $(tail -n 3 $dir/said)"
+}
+
+if [ "${1:-}" = use ]; then
+    while [ ! -f $dir/compiled ]; do sleep 0.05; done
+    timeout 60 $dir/program -u $dir s3://images/one >$dir/said 2>&1 || fail "one: $(cat $dir/said)"
+    grep -q '^train: 300 of 300 objects' $dir/said || fail "one: $(cat $dir/said)"
+    timeout 60 $dir/program -u -k 32 $dir s3://images/a/shard/ >$dir/said 2>&1 ||
+        fail "many: $(cat $dir/said)"
+    grep -q '^test: 3 of 3 objects' $dir/said || fail "many: $(cat $dir/said)"
+    trains one -e 3 s3://images/one
+    trains processes -e 3 -p -w 2 s3://images/one
+    trains many -e 3 -w 3 -f 5 s3://images/a/shard
+    trains longer -e 4 s3://images/a/shard
+    for name in processes many; do
+        cmp -s $dir/one $dir/$name || fail "$name: $(cat $dir/$name), not $(cat $dir/one)"
+    done
+    cmp -s $dir/one $dir/longer && fail 'the number of epochs does not matter'
+    $dir/program s3://images/none >$dir/said 2>&1 && fail 'it trains on nothing'
+    grep -q 'none/train/: no images' $dir/said || fail "none: $(cat $dir/said)"
+    $dir/program s3://nowhere/none >$dir/said 2>&1 && fail 'it trains on nothing'
+    grep -q 's3://nowhere.*404.*NoSuchBucket' $dir/said || fail "nowhere: $(cat $dir/said)"
+    AWS_SECRET_ACCESS_KEY=wrong $dir/program s3://images/one >$dir/said 2>&1 &&
+        fail 'a wrong secret does'
+    grep -q '403.*SignatureDoesNotMatch' $dir/said || fail "wrong secret: $(cat $dir/said)"
+    exit $wrong
+fi
+
+rm -rf $dir
+mkdir -p $dir
+(${CC:-cc} -std=c11 -O1 -o $dir/program examples/s3_train.c -lpthread -lm >$dir/log 2>&1
+    : >$dir/compiled) &
+set_of train 300
+set_of t10k 70
+tests/servers/radosgw.py -- sh "$0" use
+code=$?
+wait
+[ -s $dir/log ] && cat $dir/log
+exit $code
