@@ -7421,7 +7421,11 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
         while (!dlpi_s3_ring_empty(&io->awaited[c])) {
             dlpi_s3_leg *leg = DLPI_S3_OF(io->awaited[c].next, dlpi_s3_leg, awaited);
             uint64_t after = dlpi_s3_hedge_ns(io, c);
-            if (after == UINT64_MAX) break;
+            if (after == UINT64_MAX) { /* not now; later, if that is for too many 503s */
+                uint64_t until = io->patience.throttled_until_ns;
+                if (io->now < until && until < next) next = until;
+                break;
+            }
             if (io->now < leg->sent_ns + after) {
                 if (leg->sent_ns + after < next) next = leg->sent_ns + after;
                 break;
