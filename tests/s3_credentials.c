@@ -28,8 +28,8 @@ static int checks, failures;
 
 #define CHECK(x) \
     do { \
-        checks++; \
-        if (!(x) && failures++ < 30) \
+        DLPI_ADD_RLX(&checks, 1); \
+        if (!(x) && DLPI_ADD_RLX(&failures, 1) < 30) \
             printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
     } while (0)
 
