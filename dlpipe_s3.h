@@ -84,6 +84,38 @@
    request id. Its message, and lines of the log, hold no secret: no key, token or signature.
 
    >>s3-memory      THREADS, MEMORY, SECRETS
+     what                              threads                         waits for
+     dlp_s3_open                       any                             files, names, credentials
+     dlp_s3_close, dlp_s3_stats_get    any                             nothing
+     dlp_s3_io_open                    any, from then on its owner     nothing
+     dlp_s3_submit                     the owner of the io             nothing
+     dlp_s3_reap, dlp_s3_do, lists     the owner of the io             answers
+     log                               is called by all of them, and by helpers: several at once
+
+   A dlp_s3_io works in its owner's calls only. It has one more thread, the helper, from the first
+   name that must be looked up or the first credentials that must be fetched again; with numeric
+   hosts and keys that were given, never. Helpers have all signals blocked, and end with their io;
+   one that is stuck in a resolver holds the client's memory until it is through, without anybody
+   waiting for it.
+
+   Processes forked after dlp_s3_open use the same client: its credentials, what it learned of
+   regions, throttling and clocks, and its counters are in memory that all share, under locks that
+   survive the death of whoever holds them. Connections are not shared: a child opens a dlp_s3_io of
+   its own, and closes, or just leaves alone, what it inherited. Programs begun by exec open their
+   own client.
+
+   A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 69 KB for each of
+   max_requests, of which pages that were never used take no memory. Requests allocate nothing;
+   names, lists, OpenSSL do, and credentials for the time in which they are fetched (270 KB).
+   Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
+
+   Keys and tokens are kept in those mappings alone, which core dumps leave out, and are wiped when
+   they go, as are files, answers and tokens that they are made of. They are in no region that
+   others may look at, and in no message: of what a file or a server said about them, messages have
+   the file's name and line, or the status and a code of letters. What the caller passes in
+   dlp_s3_desc, and the environment, are the caller's to guard; so is the command of a
+   credential_process, whose first word is named in messages.
+
    >>s3-options     COMPILE-TIME OPTIONS
    >>s3-limits      LIMITS AND CAVEATS
 */
@@ -140,6 +172,32 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
    >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS */
 
+/* Who asks is looked for as AWS' own tools do; the first place that has something is the one, and
+   must be whole.
+
+     dlp_s3_desc            anonymous; access_key with secret_key
+     environment            AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
+     web identity           AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN, AWS_ROLE_SESSION_NAME:
+                            asked of STS (AWS_ENDPOINT_URL_STS), which wants TLS
+     profile                web_identity_token_file with role_arn; aws_access_key_id with
+                            aws_secret_access_key; credential_process
+     container              AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, or _FULL_URI; with
+                            AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
+     machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
+
+   A profile that the program names comes before the environment. Profiles are those of the files
+   AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the first
+   before the second. A credential_process is started without a shell, in a group of its own, with
+   no descriptors but its output, standard error and an empty input, and has a minute. Roles to be
+   assumed (source_profile) and single sign-on are for a credential_process to do, and said to be.
+
+   What expires is fetched again some 5 minutes before, by one of all processes for all; if that
+   fails, what is at hand stays in use while it is valid, and the next attempts come after 1 to 48
+   seconds. Keys in a profile are read again when the server says that they have expired.
+
+   Sources: AWS SDKs and Tools reference, "standardized credential providers", "file format",
+   "service-specific endpoints", "container credential provider", "IMDS credential provider". */
+
 /* What went wrong, with its place. Strings are always terminated; those that do not apply are "".
    No secret is ever in one. */
 typedef struct dlp_s3_error {
@@ -183,14 +241,16 @@ enum { DLP_S3_STYLE_AUTO = 0, DLP_S3_STYLE_PATH, DLP_S3_STYLE_VIRTUAL };
 
 typedef struct dlp_s3_desc {
     /* Where. NULL: from the environment, the profile, AWS, in this order. */
-    const char *endpoint;        /* "http://host:port", "https://..." ; environment:
-                                    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL */
-    const char *region;          /* environment: AWS_REGION, AWS_DEFAULT_REGION; else us-east-1 */
+    const char *endpoint;        /* "http://host:port", "https://..."; environment:
+                                    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL; profile: services with
+                                    s3 and endpoint_url, endpoint_url; none of these with
+                                    AWS_IGNORE_CONFIGURED_ENDPOINT_URLS, "true" */
+    const char *region;          /* environment: AWS_REGION, AWS_DEFAULT_REGION; profile: region;
+                                    else us-east-1 */
     const char *profile;         /* environment: AWS_PROFILE; else "default" */
     int32_t style;               /* AUTO: by path for a custom endpoint and for bucket names that
                                     cannot be host names, else by host name */
-    /* Who. All NULL and 0: environment, profile, web identity, container, machine, as AWS' tools
-       do. */
+    /* Who. All NULL and 0: see above. */
     int32_t anonymous;           /* 1: requests are not signed */
     const char *access_key;      /* with secret_key; copied */
     const char *secret_key;
@@ -198,7 +258,8 @@ typedef struct dlp_s3_desc {
     int32_t unsigned_payload;    /* 1: PUT bodies are not hashed (UNSIGNED-PAYLOAD) */
     int32_t presign;             /* 1: the signature is in the query, not in headers */
     /* TLS. */
-    const char *ca_file;         /* PEM; NULL: the system's (environment: AWS_CA_BUNDLE) */
+    const char *ca_file;         /* PEM; environment: AWS_CA_BUNDLE; profile: ca_bundle; else the
+                                    system's */
     const dlp_s3_transport *tls; /* NULL: OpenSSL where it was compiled in; copied */
     /* Patience. 0 is the default, DLP_NOWAIT never where it says so. */
     int32_t connect_timeout_ms;  /* 0: 3,000; the handshake included */
