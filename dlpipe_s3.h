@@ -42,7 +42,63 @@
    >>s3-licence           MIT
 
    >>s3-example     A WHOLE PROGRAM
+     #define DLPIPE_IMPLEMENTATION
+     #include "dlpipe_s3.h"
+
+     int main(int argc, char **argv) { // program URL bucket key..: what 32 objects begin with
+         static char body[32][1024];
+         static dlp_s3_request r[32];
+         dlp_s3_desc desc = {.endpoint = argc > 1 ? argv[1] : NULL};
+         dlp_s3_request *done;
+         dlp_s3_error err;
+         dlp_s3 *s3 = NULL;
+         dlp_s3_io *io = NULL;
+         if (dlp_s3_open(&s3, &desc, &err) != DLP_OK || dlp_s3_io_open(&io, s3, &err) != DLP_OK) {
+             printf("%s\n", err.message);
+             return 1;
+         }
+         for (int i = 0; i < 32 && i + 3 < argc; i++) {
+             r[i] = (dlp_s3_request){.bucket = argv[2], .key = argv[i + 3], .body = body[i],
+                                     .capacity = sizeof body[i], .length = 16};
+             if (dlp_s3_submit(io, &r[i]) < 0) printf("%s\n", r[i].error.message);
+         }
+         while (dlp_s3_reap(io, &done, 1, 0) > 0) { // in the order in which they come
+             char line[800];
+             dlp_s3_error_format(&done->error, line, sizeof line);
+             printf("%s: %s\n", done->key, done->code == DLP_OK ? (char *)done->body : line);
+         }
+         dlp_s3_io_close(io);
+         return dlp_s3_close(s3) != DLP_OK;
+     }
+
    >>s3-concepts    WHO HOLDS WHAT, WHAT HAPPENS TO A REQUEST
+   client      dlp_s3: endpoint, region, credentials, counters. One for a program; all threads, and
+               processes forked later, use it at once
+   io          dlp_s3_io: sockets and requests of one thread, which alone calls it
+   request     what is asked for, where the bytes go, and what came of it. The caller's memory, and
+               the library's from submit until reap, or io_close
+   part        of an object larger than part_bytes: parts are requests of their own on the wire,
+               side by side, in the places of one body
+
+               submit                 a connection is free
+     caller's ---------> waiting ---------------------------> on the wire --> first head --> body
+        ^                   ^                                   |                |             |
+        |                   |   back-off, or at once            |    another's   |  broken off |
+        |                   +-----------------------------------+<---------------+-------------+
+        |  reap             retry: the judge of >>s3-faults allows it                          |
+        +-------- done <-----------------------------------------------------------------------+
+                    code 0, all bytes there; or what went wrong, and where
+
+   Requests move only while their thread is in submit, reap or do. All of them together are in one
+   epoll set, so that the thread sleeps as long as nothing comes. A connection carries one request
+   at a time; one that is free is used before another is opened, the one used last first. Bodies are
+   read from the socket straight to where they belong; but for the first 2 KiB of an answer, chunks
+   and pieces below 4 KiB, which are copied.
+
+   A request without length asks for the whole object and learns its size from the answer. Where it
+   might be larger than part_bytes (its capacity is), the first part is asked for instead of a HEAD:
+   its answer tells the size and the ETag, which further parts must match.
+
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
    Nothing is handed over that is not, byte for byte, what one version of one object holds. Lengths,
    ranges and ETags of all answers are compared; a request that cannot be had whole is an error.
@@ -117,7 +173,35 @@
    credential_process, whose first word is named in messages.
 
    >>s3-options     COMPILE-TIME OPTIONS
+   [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
+
+     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, behind dlpipe.h's if that is used
+     DLPIPE_STATIC          [all TUs]  every function is static
+     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: link -lssl -lcrypto
+     DLPIPE_NO_SIMD         [impl]     SHA-256 without the processor's own instructions
+
+   As dlpipe.h's, the implementation comes before the first system header, or the file is compiled
+   with -D_GNU_SOURCE. Link -lpthread where libc has threads apart.
+
    >>s3-limits      LIMITS AND CAVEATS
+   * Linux (epoll, eventfd), 64 bits, gcc or clang; C11, declarations C++11.
+   * HTTP/1.1 alone: HTTP/2 would bring many requests over one connection and no more bytes.
+   * Without an ETag that is strong, a body that breaks off begins again from its first byte. Parts
+     of one object that changes between them are then told apart by their weak ETags, or by the
+     object's size; where neither differs, nobody notices.
+   * A 200 whose length is told by nothing but the connection's end is refused for objects: it
+     cannot be told from one that was cut off. (Lists have an end of their own.)
+   * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
+   * Bodies come as they are stored: a Content-Encoding is not undone.
+   * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no
+     deletes. It may happen more than once, with the same bytes, where an answer was lost.
+   * Hosts in use at once (buckets by host name; regions): 16 for each io. More are DLP_FULL until
+     requests to another have ended.
+   * An io maps about 60 KB for each connection, most of which is never touched.
+   * Names are looked up by getaddrinfo, in a thread that starts when there is a name to look up
+     (not for numeric hosts) or when credentials are to be fetched anew.
+   * Redirects to a host that is not kin to the endpoint's are followed without credentials.
+   * Proxies (HTTPS_PROXY) are not used.
 */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE) && \
@@ -370,8 +454,8 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err);
    fine. */
 DLPDEF void dlp_s3_io_close(dlp_s3_io *io);
 
-/* Begin a request. Returns DLP_OK: begun, reap will give it back; DLP_FULL: max_requests or
-   max_bytes are under way, reap first; DLP_ERR_ARG (r->error names the field); DLP_ERR_FORKED.
+/* Begin a request. Returns DLP_OK: begun, reap will give it back; DLP_FULL: max_requests, max_bytes
+   or 16 hosts are under way, reap first; DLP_ERR_ARG (r->error names the field); DLP_ERR_FORKED.
    Does not wait, or allocate. */
 DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r);
 
@@ -779,7 +863,7 @@ static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks
     }
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
 #include <cpuid.h>
 #include <immintrin.h>
 
