@@ -4429,6 +4429,7 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     dlpi_s3_address at[4];
     int n, e = 0;
     a->status = 0;
+    s->conn.errnum = 0;
     if (!dlpi_s3_ask_head(a, s, &where)) return;
     if (where.tls && !c->tls) {
         dlpi_s3_ask_fail(a, "https wants DLPIPE_S3_OPENSSL, or a transport");
@@ -4456,6 +4457,7 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
         w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
         dlpi_s3_ask_once(c, a, s, &w);
         if (a->status && a->status != 429 && a->status < 500) break;
+        if (!a->status && s->conn.errnum == EKEYREJECTED) break; /* not to be trusted */
         if (stop && DLPI_LOAD_RLX(stop)) break;
     }
     return a->status == 200;

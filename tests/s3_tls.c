@@ -702,6 +702,90 @@ static void tls__many_threads__one_context(void) {
     dlpi_s3_tls_free(&t);
 }
 
+/* ---- credentials for a web identity, of STS ---- */
+
+typedef struct {
+    SSL_CTX *ctx;
+    int listener, requests;
+    char body[2000];         /* of the last request */
+} sts;
+
+static bool sts_answer(sts *s, SSL *ssl) {
+    static const char answer[] =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/xml\r\nConnection: close\r\n\r\n"
+        "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>"
+        "<AccessKeyId>AKIDEXAMPLE</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>"
+        "<SessionToken>session</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>"
+        "</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>";
+    size_t n = 0;
+    if (SSL_accept(ssl) != 1) return false;
+    while (n < sizeof s->body - 1 && !(n && strstr(s->body, "WebIdentityToken=a.b.c"))) {
+        int got = SSL_read(ssl, s->body + n, (int)(sizeof s->body - 1 - n));
+        if (got <= 0) return false;
+        n += (size_t)got;
+        s->body[n] = '\0';
+    }
+    s->requests++;
+    return SSL_write(ssl, answer, sizeof answer - 1) > 0 && SSL_shutdown(ssl) >= 0;
+}
+
+/* One connection. */
+static void *sts_serve(void *user) {
+    sts *s = user;
+    int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
+    SSL *ssl = SSL_new(s->ctx);
+    SSL_set_fd(ssl, fd);
+    sts_answer(s, ssl);
+    SSL_free(ssl);
+    close(fd);
+    return NULL;
+}
+
+static void sts__over_tls__only_where_trusted(void) {
+    static dlpi_s3_config c;
+    static dlpi_s3_vault v;
+    dlp_s3_transport t = trusting();
+    FILE *f = fopen(junk_path, "w");
+    CHECK(f && fputs("a.b.c\n", f) >= 0 && fclose(f) == 0);
+    signal(SIGPIPE, SIG_IGN); /* the server's own writes */
+    for (int trusted = 0; trusted < 2; trusted++) {
+        sts s = {.ctx = serve_as(trusted ? &by_ip : &stranger, 0)};
+        dlpi_s3_credentials who;
+        dlpi_s3_address at;
+        dlp_s3_error err;
+        pthread_t thread;
+        int code;
+        s.listener = listen_on(AF_INET, &at);
+        memset(&c, 0, sizeof c);
+        memset(&v, 0, sizeof v);
+        memset(&who, 0, sizeof who);
+        c.source = DLPI_S3_WEB;
+        c.timeout_ms = 5000;
+        c.attempts = 3; /* the server takes one connection only */
+        c.pause_ms = 1;
+        c.clock = dlpi_s3_real_s;
+        c.tls = &t;
+        snprintf(c.url, sizeof c.url, "https://127.0.0.1:%u", (unsigned)ntohs(at.at.v4.sin_port));
+        snprintf(c.token_file, sizeof c.token_file, "%s", junk_path);
+        snprintf(c.role, sizeof c.role, "arn:aws:iam::1:role/r");
+        snprintf(c.session, sizeof c.session, "s");
+        CHECK(dlpi_s3_vault_begin(&v) == 0);
+        CHECK(pthread_create(&thread, NULL, sts_serve, &s) == 0);
+        code = dlpi_s3_vault_refresh(&c, &v, 0, false, &err);
+        CHECK(pthread_join(thread, NULL) == 0);
+        CHECK(code == (trusted ? DLP_OK : DLP_ERR_REMOTE) && s.requests == trusted);
+        if (trusted)
+            CHECK(dlpi_s3_vault_get(&v, 0, &who) == 0 && strcmp(who.token, "session") == 0);
+        else
+            CHECK(strstr(err.message, "web identity") && strstr(err.message, "local issuer"));
+        if (code && trusted) printf("%s\n", err.message);
+        close(s.listener);
+        SSL_CTX_free(s.ctx);
+    }
+    signal(SIGPIPE, SIG_DFL);
+    dlpi_s3_tls_free(&t);
+}
+
 int main(void) {
     make_all();
     tls__trusted__accepted_and_named();
@@ -720,6 +804,7 @@ int main(void) {
     tls__many_hosts__tickets_bounded();
     tls__child_closes__parent_goes_on();
     tls__many_threads__one_context();
+    sts__over_tls__only_where_trusted();
     forget_all();
     return done("s3_tls");
 }
