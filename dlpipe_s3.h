@@ -6208,7 +6208,7 @@ static char *dlpi_s3_leg_room(const dlpi_s3_leg *leg, uint64_t *room) {
     const dlp_s3_request *r = leg->op->r;
     uint64_t end = leg->bytes != UINT64_MAX ? leg->bytes : leg->op->bound - leg->first;
     const dlp_s3_piece *piece;
-    *room = end - leg->done;
+    *room = end > leg->done ? end - leg->done : 0;
     if (!r->pieces) return (char *)r->body + leg->first + leg->done;
     if (leg->cursor.piece >= r->n_pieces) return NULL;
     piece = &r->pieces[leg->cursor.piece];
@@ -6360,6 +6360,15 @@ static void dlpi_s3_link_idle(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_ring_first(&io->idle, &link->age);
 }
 
+/* Read what nobody wants, for a while: a connection costs more than a few bytes. */
+static void dlpi_s3_link_drain(dlp_s3_io *io, dlpi_s3_link *link) {
+    int32_t ms = io->desc->stall_timeout_ms;
+    dlpi_s3_link_low_water(link, 1);
+    link->state = DLPI_S3_LINK_DRAIN;
+    link->error_n = 0; /* counts them */
+    dlpi_s3_due(io, &link->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
+}
+
 /* The answer on it has ended, or is not wanted. */
 static void dlpi_s3_link_free(dlp_s3_io *io, dlpi_s3_link *link) {
     const dlpi_s3_http *h = &link->http;
@@ -6369,9 +6378,7 @@ static void dlpi_s3_link_free(dlp_s3_io *io, dlpi_s3_link *link) {
         dlpi_s3_link_idle(io, link);
     } else if (sent && h->keep_alive && h->head_done && h->has_length &&
                dlpi_s3_http_direct(h) <= DLPI_S3_DRAIN) {
-        dlpi_s3_link_low_water(link, 1);
-        link->state = DLPI_S3_LINK_DRAIN;
-        dlpi_s3_due(io, &link->timer, DLPI_S3_DRAIN_MS);
+        dlpi_s3_link_drain(io, link);
     } else {
         dlpi_s3_link_close(io, link);
     }
@@ -6380,8 +6387,7 @@ static void dlpi_s3_link_free(dlp_s3_io *io, dlpi_s3_link *link) {
 /* The answer that is still to come is not wanted. expected: its length, as far as that is known. */
 static void dlpi_s3_link_abandon(dlp_s3_io *io, dlpi_s3_link *link, uint64_t expected) {
     if (link->state == DLPI_S3_LINK_WAITING && expected <= DLPI_S3_DRAIN) {
-        link->state = DLPI_S3_LINK_DRAIN;
-        dlpi_s3_due(io, &link->timer, DLPI_S3_DRAIN_MS);
+        dlpi_s3_link_drain(io, link);
     } else {
         dlpi_s3_link_free(io, link);
     }
@@ -6794,7 +6800,10 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_link *link, char *r
         if (!e->request_id[0])
             dlpi_s3_xml_text(xml, n, "Error/RequestId", e->request_id, sizeof e->request_id);
         if (!region[0]) dlpi_s3_xml_text(xml, n, "Error/Region", region, size);
+        if (!dlpi_s3_region_ok(region)) region[0] = '\0';
     }
+    for (char *p = e->request_id; *p; p++)
+        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
     for (char *p = e->s3_code; *p; p++)
@@ -6877,13 +6886,13 @@ static int dlpi_s3_head_part(const dlp_s3_io *io, dlpi_s3_leg *leg, const dlpi_s
                              bool ranged) {
     dlpi_s3_op *op = leg->op;
     dlp_s3_request *r = op->r;
-    uint64_t first = r->offset + leg->first + leg->done, size, last;
+    uint64_t first = r->offset + leg->first + leg->done, bytes = leg->bytes, size = op->size;
     if (!ranged || !h->has_range || h->range_first != first)
         return dlpi_s3_op_wrong(op, "the server sent another range than it was asked for");
     if (h->has_length &&
         (uint64_t)h->content_length != h->range_last - h->range_first + 1)
         return dlpi_s3_op_wrong(op, "Content-Range and Content-Length differ");
-    if (op->size == UINT64_MAX) {
+    if (size == UINT64_MAX) {
         if (h->range_total == UINT64_MAX)
             return dlpi_s3_op_wrong(op, "the server does not tell the object's size");
         size = h->range_total - r->offset;
@@ -6891,16 +6900,15 @@ static int dlpi_s3_head_part(const dlp_s3_io *io, dlpi_s3_leg *leg, const dlpi_s
             r->object_bytes = h->range_total;
             return dlpi_s3_op_length(op, size, "are more than there is room for,", op->bound);
         }
-        leg->bytes = op->split && size > io->desc->part_bytes ? io->desc->part_bytes : size;
-        op->size = size;
-        op->next = leg->bytes;
+        bytes = op->split && size > io->desc->part_bytes + leg->done
+                    ? io->desc->part_bytes + leg->done
+                    : size;
     } else if (h->range_total != UINT64_MAX && r->length &&
                h->range_total < r->offset + r->length) {
         return dlpi_s3_op_length(op, h->range_total - first, "are all that follow, not",
                                  r->length - leg->first - leg->done);
     }
-    last = r->offset + leg->first + leg->bytes - 1;
-    if (h->range_last != last)
+    if (h->range_last != r->offset + leg->first + bytes - 1)
         return dlpi_s3_op_wrong(op, "the server sent another range than it was asked for");
     if (h->range_total != UINT64_MAX) {
         if (op->opened && r->object_bytes && r->object_bytes != h->range_total) {
@@ -6909,6 +6917,9 @@ static int dlpi_s3_head_part(const dlp_s3_io *io, dlpi_s3_leg *leg, const dlpi_s
         }
         r->object_bytes = h->range_total;
     }
+    if (op->size == UINT64_MAX) op->next = bytes; /* a head that was refused changes nothing */
+    op->size = size;
+    leg->bytes = bytes;
     return DLPI_S3_FINE;
 }
 
@@ -6921,7 +6932,9 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     }
     if (op->opened) return DLPI_S3_FINE;
     dlpi_s3_copy(r->etag, sizeof r->etag, h->etag);
-    op->strong = r->etag[0] == '"'; /* a weak one never matches: RFC 9110, 13.1.1 */
+    op->strong = r->etag[0] == '"' && dlpi_s3_is_graphic(r->etag) &&
+                 strchr(r->etag + 1, '"') == r->etag + strlen(r->etag) - 1;
+    /* a weak one never matches: RFC 9110, 13.1.1; an odd one is better not sent back */
     return DLPI_S3_FINE;
 }
 
@@ -6967,7 +6980,8 @@ static bool dlpi_s3_link_empty(const dlpi_s3_link *link) {
     dlpi_s3_op *op = leg->op;
     dlp_s3_request *r = op->r;
     uint64_t total;
-    if (link->http.status != 416 || r->method != DLP_S3_GET || op->opened) return false;
+    if (link->http.status != 416 || r->method != DLP_S3_GET || op->opened || !link->ranged)
+        return false;
     total = dlpi_s3_link_total(link);
     if (total != UINT64_MAX) r->object_bytes = total;
     if (r->length || (total != r->offset && (total != UINT64_MAX || r->offset != 0))) return false;
@@ -7063,8 +7077,9 @@ static uint64_t dlpi_s3_link_unsent(const dlpi_s3_link *link, const char **from)
 /* All of the request is sent. */
 static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_leg *leg = link->leg;
-    link->state = DLPI_S3_LINK_WAITING;
     link->unsent = link->deaf;
+    if (link->http.head_done) return; /* the answer came first, and is being read */
+    link->state = DLPI_S3_LINK_WAITING;
     link->sent_ns = leg->sent_ns = io->now;
     dlpi_s3_due(io, &link->timer, io->desc->first_byte_timeout_ms);
     dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
@@ -7201,6 +7216,13 @@ static void dlpi_s3_link_done(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_leg_done(io, leg);
 }
 
+/* A whole answer that is not 2xx, or as much of it as is looked at. */
+static void dlpi_s3_link_told(dlp_s3_io *io, dlpi_s3_link *link) {
+    if (dlpi_s3_link_empty(link) || dlpi_s3_head_all(link->leg, &link->http))
+        dlpi_s3_link_done(io, link);
+    else dlpi_s3_link_refused(io, link);
+}
+
 /* The answer has ended. */
 static void dlpi_s3_link_end(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_leg *leg = link->leg;
@@ -7211,9 +7233,7 @@ static void dlpi_s3_link_end(dlp_s3_io *io, dlpi_s3_link *link) {
     }
     op = leg->op;
     if (link->state == DLPI_S3_LINK_ERROR) {
-        if (dlpi_s3_link_empty(link) || dlpi_s3_head_all(leg, &link->http))
-            dlpi_s3_link_done(io, link);
-        else dlpi_s3_link_refused(io, link);
+        dlpi_s3_link_told(io, link);
         return;
     }
     if (op->r->method == DLP_S3_GET) {
@@ -7225,6 +7245,11 @@ static void dlpi_s3_link_end(dlp_s3_io *io, dlpi_s3_link *link) {
             return;
         }
     } else {
+        if (op->r->method == DLP_S3_PUT && link->unsent) {
+            dlpi_s3_op_message(op, 0, "the server says yes before it has all bytes");
+            dlpi_s3_link_wrong(io, link, DLPI_S3_T_BAD);
+            return;
+        }
         leg->bytes = op->size = op->next = 0;
         if (op->r->method == DLP_S3_PUT) dlpi_s3_tally(io, DLPI_S3_N_BYTES, op->r->capacity);
     }
@@ -7239,21 +7264,47 @@ static void dlpi_s3_link_overflow(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_link_final(io, link);
 }
 
+/* Bytes of an error's document. */
+static bool dlpi_s3_link_error(dlp_s3_io *io, dlpi_s3_link *link, const char *at, size_t n) {
+    size_t room = DLPI_S3_ERROR_BYTES - link->error_n;
+    if (n > room) n = room;
+    memcpy(link->error + link->error_n, at, n);
+    link->error_n += (uint32_t)n;
+    if (n < room) return true;
+    dlpi_s3_link_told(io, link); /* it might never end */
+    return false;
+}
+
+/* Bytes that nobody wants, which must not go on for ever either. */
+static bool dlpi_s3_link_waste(dlp_s3_io *io, dlpi_s3_link *link, size_t n) {
+    link->error_n += (uint32_t)n;
+    if (link->error_n <= DLPI_S3_DRAIN) return true;
+    if (!link->leg) {
+        dlpi_s3_link_close(io, link);
+        return false;
+    }
+    dlpi_s3_op_message(link->leg->op, 0, "an answer with far too long a body");
+    dlpi_s3_link_wrong(io, link, DLPI_S3_T_BAD);
+    return false;
+}
+
 /* Body bytes that were read elsewhere. Returns whether the link still serves its leg. */
 static bool dlpi_s3_link_body(dlp_s3_io *io, dlpi_s3_link *link, const char *at, size_t n) {
     dlpi_s3_leg *leg = link->leg;
-    if (link->state == DLPI_S3_LINK_ERROR) {
-        size_t room = DLPI_S3_ERROR_BYTES - link->error_n;
-        if (n > room) n = room;
-        memcpy(link->error + link->error_n, at, n);
-        link->error_n += (uint32_t)n;
-    } else if (link->state == DLPI_S3_LINK_BODY && leg->op->r->method == DLP_S3_GET) {
-        if (dlpi_s3_leg_lay(leg, at, n) == n) return true;
-        if (leg->bytes == UINT64_MAX) dlpi_s3_link_overflow(io, link);
-        else dlpi_s3_link_done(io, link); /* a 200 went on behind the range */
-        return false;
+    if (link->state == DLPI_S3_LINK_ERROR) return dlpi_s3_link_error(io, link, at, n);
+    if (link->state != DLPI_S3_LINK_BODY || leg->op->r->method != DLP_S3_GET)
+        return dlpi_s3_link_waste(io, link, n);
+    if (dlpi_s3_leg_lay(leg, at, n) == n) return true;
+    if (leg->bytes == UINT64_MAX) {
+        dlpi_s3_link_overflow(io, link);
+    } else if (link->http.status == 206) { /* which then is not to be trusted in the rest */
+        dlpi_s3_op_message(leg->op, 0, "the body goes on behind the range that was told");
+        dlpi_s3_leg_rewind(leg);
+        dlpi_s3_link_wrong(io, link, DLPI_S3_T_SHORT);
+    } else {
+        dlpi_s3_link_done(io, link); /* a 200 went on behind the range */
     }
-    return true;
+    return false;
 }
 
 /* Have the parser look at bytes. Returns whether reading may go on. */
@@ -7348,7 +7399,7 @@ static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
         budget -= (uint64_t)got < budget ? (uint64_t)got : budget;
         if (!link->conn.tls && (uint64_t)got < n && link->http.head_done) break; /* all that was */
     } while (budget || link->conn.tls);
-    if (moved && (link->state == DLPI_S3_LINK_BODY || link->state == DLPI_S3_LINK_DRAIN))
+    if (moved && link->state == DLPI_S3_LINK_BODY)
         dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
     dlpi_s3_link_low_water(link, link->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&link->http)
                                                                   : 1);
@@ -7482,10 +7533,13 @@ static void dlpi_s3_link_open(dlp_s3_io *io, dlpi_s3_link *link) {
     if (!code) dlpi_s3_site_failed(io, site, what, errnum, io->text);
 }
 
-/* Whether an idle connection may be used: one idle for long may have ended unnoticed. */
-static bool dlpi_s3_link_alive(const dlp_s3_io *io, const dlpi_s3_link *link) {
+/* Whether an idle connection may be used. It may have ended unnoticed; and bytes that nobody asked
+   for may be there, which the next request would take for its answer. With TLS, bytes of the socket
+   may be the session's own, so only what it has decrypted tells. */
+static bool dlpi_s3_link_alive(const dlp_s3_io *io, dlpi_s3_link *link) {
     char byte;
-    if (io->now - link->sent_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
+    if (link->conn.tls && dlpi_s3_conn_pending(&link->conn)) return false;
+    if (link->conn.tls && io->now - link->sent_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
     return recv(link->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
@@ -7660,13 +7714,11 @@ static void dlpi_s3_link_event(dlp_s3_io *io, dlpi_s3_link *link, uint32_t event
     case DLPI_S3_LINK_FREE: return;
     case DLPI_S3_LINK_OPENING: dlpi_s3_link_open(io, link); return;
     case DLPI_S3_LINK_IDLE: dlpi_s3_link_close(io, link); return; /* ended, or it says too much */
-    case DLPI_S3_LINK_SENDING:
-        if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) dlpi_s3_link_read(io, link);
-        if (link->generation == generation && link->leg && link->unsent && !link->deaf)
-            dlpi_s3_link_send(io, link);
-        return;
-    default: dlpi_s3_link_read(io, link); return;
+    default: break;
     }
+    if (events & ~(uint32_t)EPOLLOUT) dlpi_s3_link_read(io, link);
+    if (link->generation == generation && link->leg && link->unsent && !link->deaf)
+        dlpi_s3_link_send(io, link); /* also when the answer has begun: some servers read it all */
 }
 
 /* A name was found, or not; credentials were fetched, or not. */

@@ -1,0 +1,474 @@
+/* A server that means harm, or is broken in ways that look like it: whatever it sends, no bytes are
+   given out that are not the object's, nothing goes on for ever, nothing of one answer is taken for
+   another, and what it says about itself cannot spoil messages or later requests. */
+#define DLPIPE_IMPLEMENTATION
+#include "../dlpipe_s3.h"
+
+#include "s3_mock.h"
+
+static int failures, checks;
+
+#define CHECK(x) \
+    do { \
+        checks++; \
+        if (!(x) && ++failures < 30) \
+            printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
+    } while (0)
+
+/* ---- the rig ---- */
+
+static s3_mock *mock;
+static dlp_s3 *s3;
+static dlp_s3_io *io;
+static unsigned char memory[300000];
+
+static void say(void *user, const char *line) {
+    (void)user;
+    for (const char *p = line; *p; p++) CHECK((unsigned char)*p >= 32); /* one line, always */
+    if (getenv("LOUD")) printf("  %s\n", line);
+}
+
+static dlp_s3_desc impatient(const char *endpoint) {
+    dlp_s3_desc d = {.endpoint = endpoint, .region = "us-east-1", .access_key = "AKIDEXAMPLE",
+                     .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", .backoff_ms = 1,
+                     .backoff_max_ms = 5, .hedge_percent = -1, .max_attempts = 3,
+                     .first_byte_timeout_ms = 300, .stall_timeout_ms = 200,
+                     .request_timeout_ms = 4000, .part_bytes = 65536, .unsigned_payload = 1,
+                     .log = say};
+    if (!mock) d.max_attempts = 1, d.stall_timeout_ms = 2000;
+    return d;
+}
+
+static void begin_at(const char *endpoint) {
+    dlp_s3_desc d = impatient(endpoint);
+    dlp_s3_error err;
+    if (dlp_s3_open(&s3, &d, &err) != DLP_OK || dlp_s3_io_open(&io, s3, &err) != DLP_OK) {
+        printf("cannot begin: %s\n", err.message);
+        exit(1);
+    }
+}
+
+static void begin(void) {
+    mock = s3_mock_start();
+    begin_at(mock->url);
+}
+
+static void end(void) {
+    dlp_s3_io_close(io);
+    CHECK(dlp_s3_close(s3) == DLP_OK);
+    if (mock) s3_mock_stop(mock);
+    mock = NULL;
+}
+
+static uint64_t from_ns;
+
+/* Ask for bytes of "bucket/KEY", into memory of at most room bytes. */
+static int ask(dlp_s3_request *r, const char *key, uint64_t offset, uint64_t length, size_t room) {
+    int code;
+    memset(r, 0, sizeof *r);
+    memset(memory, 0xee, sizeof memory);
+    r->bucket = "bucket";
+    r->key = key;
+    r->offset = offset;
+    r->length = length;
+    r->body = memory;
+    r->capacity = room;
+    from_ns = dlpi_s3_now_ns();
+    code = dlp_s3_do(io, r);
+    CHECK(room == sizeof memory || memory[room] == 0xee);
+    for (const char *p = r->error.request_id; *p; p++) CHECK(*p > 32 && *p < 127);
+    for (const char *p = r->error.s3_code; *p; p++) CHECK(*p > 32 && *p < 127);
+    for (const char *p = r->error.message; *p; p++) CHECK((unsigned char)*p >= 32 && *p != 127);
+    return code;
+}
+
+static int took_ms(void) { return (int)((dlpi_s3_now_ns() - from_ns) / 1000000); }
+
+static int links_out(void) { return (int)io->links_out; }
+
+/* ---- answers that are never the object ---- */
+
+#define HEAD_200 "HTTP/1.1 200 OK\r\n"
+#define HEAD_206 "HTTP/1.1 206 P\r\n"
+#define TEN "0123456789"
+
+static void answer__not_the_object__never_given_out(void) {
+    static const struct { const char *raw; uint64_t offset, length; int then; } bad[] = {
+        /* of a whole object */
+        {HEAD_206 "Content-Range: bytes 0-9/10\r\nContent-Length: 10\r\n\r\n" TEN, 0, 0, 0},
+        {HEAD_206 "Content-Length: 10\r\n\r\n" TEN, 0, 0, 0},
+        {HEAD_206 "Content-Type: multipart/byteranges\r\nContent-Length: 10\r\n\r\n" TEN, 0, 0, 0},
+        {"HTTP/1.1 204 No\r\n\r\n", 0, 0, 0},
+        {"HTTP/1.1 205 No\r\nContent-Length: 0\r\n\r\n", 0, 0, 0},
+        {"HTTP/1.1 304 No\r\n\r\n", 0, 0, 0},
+        {"HTTP/1.1 201 Made\r\nContent-Length: 10\r\n\r\n" TEN, 0, 0, 0},
+        {"HTTP/1.1 416 No\r\nContent-Range: bytes */0\r\nContent-Length: 0\r\n\r\n", 0, 0, 0},
+        {"HTTP/1.1 416 No\r\nContent-Length: 0\r\n\r\n", 0, 0, 0},
+        {HEAD_200 "\r\n" TEN, 0, 0, S3_MOCK_CLOSE},
+        {HEAD_200 "Content-Length: 11\r\n\r\n" TEN, 0, 0, S3_MOCK_CLOSE},
+        {HEAD_200 "Content-Length: 18446744073709551626\r\n\r\n" TEN, 0, 0, 0},
+        {HEAD_200 "Content-Length: 10\r\nTransfer-Encoding: chunked\r\n\r\na\r\n" TEN
+                  "\r\n0\r\n\r\n", 0, 0, 0},
+        {HEAD_200 "Transfer-Encoding: gzip, chunked\r\n\r\na\r\n" TEN "\r\n0\r\n\r\n", 0, 0, 0},
+        {HEAD_200 "Transfer-Encoding: chunked\r\n\r\nb\r\n" TEN "\r\n0\r\n\r\n", 0, 0, 0},
+        {HEAD_200 "Transfer-Encoding: chunked\r\n\r\n9\r\n" TEN "\r\n0\r\n\r\n", 0, 0, 0},
+        {HEAD_200 "Transfer-Encoding: chunked\r\n\r\na\r\n" TEN "\r\n", 0, 0, S3_MOCK_CLOSE},
+        {HEAD_200 "Transfer-Encoding: chunked\r\n\r\nfffffffffffffff6\r\n" TEN, 0, 0, 0},
+        {HEAD_200 "Content-Length: 10\n\n" TEN, 0, 0, 0},
+        {"HTTP/1.1 101 Switching\r\n\r\n" TEN, 0, 0, 0},
+        {"HTTP/2.0 200 OK\r\nContent-Length: 10\r\n\r\n" TEN, 0, 0, 0},
+        {TEN, 0, 0, 0},
+        {"HTTP", 0, 0, S3_MOCK_CLOSE},
+        {"\x15\x03\x03\x00\x02\x02\x46", 0, 0, S3_MOCK_CLOSE},
+        /* of bytes 5..14 */
+        {HEAD_200 "Content-Length: 10\r\n\r\n" TEN, 5, 10, 0},
+        {HEAD_206 "Content-Length: 10\r\n\r\n" TEN, 5, 10, 0},
+        {HEAD_206 "Content-Range: bytes 4-13/100\r\nContent-Length: 10\r\n\r\n" TEN, 5, 10, 0},
+        {HEAD_206 "Content-Range: bytes 5-13/100\r\nContent-Length: 9\r\n\r\n012345678", 5, 10, 0},
+        {HEAD_206 "Content-Range: bytes 5-14/14\r\nContent-Length: 10\r\n\r\n" TEN, 5, 10, 0},
+        {HEAD_206 "Content-Range: bytes 5-14/100\r\nContent-Length: 11\r\n\r\n" TEN "x", 5, 10, 0},
+        {HEAD_206 "Content-Range: bytes 5-14/100\r\nContent-Length: 9\r\n\r\n" TEN, 5, 10, 0},
+        {HEAD_206 "Content-Range: bytes 5-14/100\r\n\r\n" "01234567", 5, 10, S3_MOCK_CLOSE},
+        {HEAD_206 "Content-Range: bytes 5-14/100\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n" TEN
+                  "x\r\n0\r\n\r\n", 5, 10, 0},
+        {HEAD_206 "Content-Range: bytes 5-14/100\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n"
+                  "012345678\r\n0\r\n\r\n", 5, 10, 0},
+        {HEAD_206 "Content-Range: bytes 5-14/100\r\nContent-Range: bytes 0-9/100\r\n"
+                  "Content-Length: 10\r\n\r\n" TEN, 5, 10, 0},
+        {HEAD_206 "Content-Range: bytes 5-18446744073709551615/*\r\nContent-Length: 10\r\n\r\n" TEN,
+         5, 10, 0},
+    };
+    dlp_s3_request r;
+    char key[32], path[64];
+    begin();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int before = s3_mock_count(mock, NULL), code;
+        snprintf(key, sizeof key, "k%zu", i);
+        snprintf(path, sizeof path, "/bucket/k%zu", i);
+        s3_mock_on(mock, path, -1, (s3_mock_reply){.raw = bad[i].raw, .then = bad[i].then});
+        code = ask(&r, key, bad[i].offset, bad[i].length, 10);
+        if (code == DLP_OK) printf("given out:\n%s\n", bad[i].raw);
+        CHECK(code != DLP_OK && r.error.message[0] && took_ms() < 1500);
+        CHECK(s3_mock_count(mock, NULL) - before <= 4);
+        if (i % 20 == 19) s3_mock_forget(mock);
+    }
+    end();
+}
+
+/* What a bad answer said of the size is forgotten with it. */
+static void range__wrong_once__the_next_one_counts(void) {
+    dlp_s3_request r;
+    begin();
+    s3_mock_object(mock, "/bucket/k", 100);
+    s3_mock_on(mock, "/bucket/k", 0, (s3_mock_reply){
+        .raw = HEAD_206 "Content-Range: bytes 0-9/150000\r\nContent-Length: 10\r\n\r\n" TEN});
+    CHECK(ask(&r, "k", 0, 0, 200000) == DLP_OK && r.received == 100 && r.object_bytes == 100);
+    CHECK(s3_mock_check("/bucket/k", 0, memory, 100));
+    s3_mock_forget(mock);
+    s3_mock_object(mock, "/bucket/l", 150000);
+    s3_mock_on(mock, "/bucket/l", 0, (s3_mock_reply){
+        .raw = HEAD_206 "Content-Range: bytes 0-99999/100000\r\n"
+                        "Content-Length: 100000\r\n\r\n" TEN});
+    CHECK(ask(&r, "l", 0, 0, 200000) == DLP_OK && r.received == 150000);
+    CHECK(s3_mock_check("/bucket/l", 0, memory, 150000));
+    end();
+}
+
+/* ---- bytes that belong to nobody ---- */
+
+/* A second answer behind the first is not that to the next request. */
+static void answer__followed_by_another__which_nobody_takes(void) {
+    static char second[20100], first[20100];
+    dlp_s3_request r;
+    begin();
+    for (int big = 0; big < 2; big++) {
+        size_t n = big ? 20000 : 10, at;
+        s3_mock_object(mock, "/bucket/a", n);
+        s3_mock_object(mock, "/bucket/b", n);
+        at = (size_t)snprintf(second, sizeof second, HEAD_200 "Content-Length: %zu\r\n\r\n", n);
+        memcpy(first, second, at);
+        s3_mock_fill("/bucket/a", 0, 0, first + at, n);
+        memset(second + at, 'x', n);
+        second[at + n] = 0;
+        for (int i = 0; i < 20; i++) {
+            s3_mock_on(mock, "/bucket/a", i, (s3_mock_reply){.extra = second});
+            CHECK(ask(&r, "a", 0, 0, n) == DLP_OK && s3_mock_check("/bucket/a", 0, memory, n));
+            CHECK(ask(&r, "b", 0, 0, n) == DLP_OK && s3_mock_check("/bucket/b", 0, memory, n));
+        }
+        s3_mock_forget(mock);
+    }
+    end();
+}
+
+/* Nor is the body that an answer to HEAD must not have. */
+static void head__with_a_body__which_nobody_takes(void) {
+    dlp_s3_request r;
+    begin();
+    s3_mock_object(mock, "/bucket/b", 10);
+    for (int i = 0; i < 20; i++) {
+        s3_mock_on(mock, "/bucket/h", i, (s3_mock_reply){
+            .raw = HEAD_200 "Content-Length: 49\r\n\r\n"
+                            HEAD_200 "Content-Length: 10\r\n\r\n" TEN});
+        memset(&r, 0, sizeof r);
+        r.method = DLP_S3_HEAD;
+        r.bucket = "bucket";
+        r.key = "h";
+        CHECK(dlp_s3_do(io, &r) == DLP_OK && r.object_bytes == 49);
+        CHECK(ask(&r, "b", 0, 0, 10) == DLP_OK && s3_mock_check("/bucket/b", 0, memory, 10));
+    }
+    end();
+}
+
+/* ---- without an end ---- */
+
+static char *bomb;
+static size_t bomb_n;
+
+static void bomb_begin(const char *s) {
+    if (!bomb) bomb = malloc(8 << 20);
+    if (!bomb) abort();
+    bomb_n = strlen(s);
+    memcpy(bomb, s, bomb_n);
+}
+
+static void bomb_fill(const char *s, size_t most) {
+    size_t n = strlen(s);
+    for (; bomb_n + n < most; bomb_n += n) memcpy(bomb + bomb_n, s, n);
+}
+
+/* Sent, and then the server says nothing any more. */
+static int bomb_ask(dlp_s3_request *r, uint64_t length) {
+    int code;
+    s3_mock_on(mock, "/bucket/k", -1, (s3_mock_reply){.raw = bomb, .raw_bytes = bomb_n,
+                                                      .then = S3_MOCK_HANG});
+    code = ask(r, "k", 0, length, 100);
+    s3_mock_forget(mock);
+    return code;
+}
+
+static void answer__without_an_end__given_up_early(void) {
+    dlp_s3_request r;
+    begin();
+    bomb_begin("");
+    bomb_fill("HTTP/1.1 102 Wait\r\n\r\n", 1 << 20);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && took_ms() < 1000);
+    bomb_begin(HEAD_200);
+    bomb_fill("X-Bomb: boom\r\n", 1 << 20);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && took_ms() < 1000);
+    bomb_begin(HEAD_200 "X-Bomb: ");
+    bomb_fill("boom", 1 << 20);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && took_ms() < 1000);
+    bomb_begin(HEAD_200 "Transfer-Encoding: chunked\r\n\r\n1;");
+    bomb_fill("boom", 1 << 20);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && took_ms() < 1000);
+    bomb_begin(HEAD_200 "Transfer-Encoding: chunked\r\n\r\n0\r\n");
+    bomb_fill("X-Bomb: boom\r\n", 1 << 20);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && took_ms() < 1000);
+    bomb_begin(HEAD_200 "Transfer-Encoding: chunked\r\n\r\n");
+    bomb_fill("8\r\nboom    \r\n", 4 << 20); /* there is room for 100 */
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_LENGTH && took_ms() < 1000);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_LENGTH && r.error.http_status == 200);
+    end();
+}
+
+/* What an error is, is known from its beginning. */
+static void error__without_an_end__is_told(void) {
+    dlp_s3_request r;
+    begin();
+    bomb_begin("HTTP/1.1 403 No\r\nTransfer-Encoding: chunked\r\n\r\n"
+               "36\r\n<Error><Code>AccessDenied</Code><Message>no</Message> \r\n");
+    bomb_fill("8\r\n<Boom/> \r\n", 4 << 20);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && took_ms() < 150 && r.error.attempts == 1);
+    CHECK(r.error.http_status == 403 && strcmp(r.error.s3_code, "AccessDenied") == 0);
+    CHECK(links_out() == 0);
+    end();
+}
+
+static void put__answered_without_an_end__is_not_read_on(void) {
+    dlp_s3_request r;
+    begin();
+    bomb_begin(HEAD_200 "Transfer-Encoding: chunked\r\n\r\n");
+    bomb_fill("8\r\nboom    \r\n", 4 << 20);
+    s3_mock_on(mock, "/bucket/p", -1, (s3_mock_reply){.raw = bomb, .raw_bytes = bomb_n,
+                                                      .then = S3_MOCK_HANG});
+    memset(&r, 0, sizeof r);
+    r.method = DLP_S3_PUT;
+    r.bucket = "bucket";
+    r.key = "p";
+    r.body = memory;
+    r.capacity = 10;
+    from_ns = dlpi_s3_now_ns();
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_REMOTE && took_ms() < 500);
+    end();
+}
+
+/* What nobody wants is read for a while, however slowly it comes. */
+static void drain__trickling__ends(void) {
+    dlp_s3_request r;
+    begin();
+    s3_mock_object(mock, "/bucket/k", 100);
+    bomb_begin(HEAD_206 "Content-Range: bytes 7-100006/200000\r\nContent-Length: 100000\r\n\r\n");
+    bomb_fill("boom", bomb_n + 100000);
+    s3_mock_on(mock, "/bucket/k", 0, (s3_mock_reply){.raw = bomb, .raw_bytes = bomb_n,
+                                                     .trickle = 100, .trickle_ms = 5});
+    CHECK(ask(&r, "k", 0, 100, 100) == DLP_OK);
+    CHECK(links_out() == 2);
+    from_ns = dlpi_s3_now_ns();
+    while (links_out() == 2 && took_ms() < 1500) dlpi_s3_turn(io, dlpi_s3_now_ns() + 20000000);
+    CHECK(links_out() == 1);
+    end();
+}
+
+/* ---- what a server says of itself ---- */
+
+static void error__with_odd_names__is_one_line(void) {
+    static const char bad[] =
+        "<Error><Code>A&#10;B&#xe9;</Code><Message>x&#13;&#10;y</Message>"
+        "<RequestId>r&#10;s</RequestId><Region>a/b c</Region></Error>";
+    static const char region[] =
+        "<Error><Code>AuthorizationHeaderMalformed</Code><Region>x y&#10;z</Region></Error>";
+    dlp_s3_request r;
+    begin();
+    s3_mock_object(mock, "/bucket/good", 100);
+    s3_mock_on(mock, "/bucket/k", -1, (s3_mock_reply){
+        .status = 403, .body = bad, .headers = "x-amz-request-id: \r\n"});
+    mock->request_id = "";
+    CHECK(ask(&r, "k", 0, 0, 100) == DLP_ERR_REMOTE && r.error.http_status == 403);
+    CHECK(strcmp(r.error.request_id, "r?s") == 0 && strcmp(r.error.s3_code, "A?B??") == 0);
+    s3_mock_on(mock, "/bucket/l", -1, (s3_mock_reply){.status = 400, .body = region});
+    CHECK(ask(&r, "l", 0, 0, 100) == DLP_ERR_REMOTE && r.error.http_status == 400);
+    CHECK(ask(&r, "good", 0, 0, 100) == DLP_OK); /* later requests are no worse for it */
+    CHECK(dlpi_s3_region_find(s3->common, "bucket") == NULL);
+    end();
+}
+
+static void etag__odd__is_not_sent_back(void) {
+    static const char *const odd[] = {"\"a\xff\"", "\"a b\"", "\"", "W/\"x\"", "x\"y"};
+    dlp_s3_request r;
+    s3_mock_request q;
+    begin();
+    for (int i = 0; i < 5; i++) {
+        char path[32], key[16];
+        snprintf(key, sizeof key, "e%d", i);
+        snprintf(path, sizeof path, "/bucket/e%d", i);
+        s3_mock_object(mock, path, 200000);
+        s3_mock_on(mock, path, -1, (s3_mock_reply){.etag = odd[i]});
+        CHECK(ask(&r, key, 0, 0, 200000) == DLP_OK && s3_mock_check(path, 0, memory, 200000));
+    }
+    for (int i = 0; s3_mock_seen(mock, i, &q); i++) CHECK(q.if_match[0] == 0);
+    end();
+}
+
+static void redirect__anywhere__nothing_secret_goes_there(void) {
+    static const char *const nowhere[] = {
+        "javascript:x", "http://", "http://[::1", "https://127.0.0.1/x", "http://u:p@127.0.0.1/",
+        "ftp://h/x", "http://h:99999/", "?x", "http://127.0.0.1:1/%zz"};
+    dlp_s3_request r;
+    s3_mock_request q;
+    char lines[200], path[32], key[16];
+    begin();
+    for (int i = 0; i < 9; i++) {
+        char (*text)[200] = malloc(sizeof *text);
+        snprintf(*text, sizeof *text, "Location: %s\r\n", nowhere[i]);
+        snprintf(path, sizeof path, "/bucket/r%d", i);
+        snprintf(key, sizeof key, "r%d", i);
+        s3_mock_on(mock, path, -1, (s3_mock_reply){.status = 307, .headers = *text, .body = "x"});
+        CHECK(ask(&r, key, 0, 0, 100) != DLP_OK && r.error.message[0] && took_ms() < 1000);
+        CHECK(s3_mock_count(mock, path) == 1);
+        free(text);
+    }
+    s3_mock_object(mock, "/there", 100); /* by another name it is another server */
+    snprintf(lines, sizeof lines, "Location: http://localhost:%d/there\r\n", mock->port);
+    s3_mock_on(mock, "/bucket/k", -1, (s3_mock_reply){
+        .status = 307, .headers = lines, .body = "x"});
+    if (ask(&r, "k", 0, 0, 100) == DLP_OK) CHECK(s3_mock_check("/there", 0, memory, 100));
+    for (int i = 0; s3_mock_seen(mock, i, &q); i++)
+        if (strcmp(q.path, "/there") == 0) {
+            CHECK(!q.has_authorization && strstr(q.head, "AKIDEXAMPLE") == NULL);
+            CHECK(strstr(q.head, "x-amz-") == NULL);
+        }
+    end();
+}
+
+/* ---- answers before the request was sent ---- */
+
+static int listener, peer;
+
+static void begin_by_hand(void) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    char url[64];
+    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(listener, (struct sockaddr *)&a, sizeof a) != 0 || listen(listener, 4) != 0 ||
+        getsockname(listener, (struct sockaddr *)&a, &n) != 0)
+        exit(1);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(a.sin_port));
+    begin_at(url);
+}
+
+static int turns(dlp_s3_request **one, int n) { /* of the client */
+    int got = 0;
+    while (n-- > 0 && got == 0) got = dlp_s3_reap(io, one, 1, 5);
+    return got;
+}
+
+/* A PUT of which the server reads on, while its answer comes in two pieces. */
+static void put_answered_early(const char *first, const char *second, int status) {
+    static char sink[1 << 20];
+    dlp_s3_request r, *one = NULL;
+    char *body = calloc(1, 24 << 20);
+    size_t got = 0;
+    begin_by_hand();
+    memset(&r, 0, sizeof r);
+    r.method = DLP_S3_PUT;
+    r.bucket = "bucket";
+    r.key = "k";
+    r.body = body;
+    r.capacity = 24 << 20;
+    CHECK(dlp_s3_submit(io, &r) == DLP_OK && turns(&one, 2) == 0);
+    peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(peer >= 0 && turns(&one, 4) == 0);
+    CHECK(recv(peer, sink, sizeof sink, 0) > 0);
+    CHECK(send(peer, first, strlen(first), MSG_NOSIGNAL) > 0);
+    while (got < r.capacity && turns(&one, 1) == 0) { /* now it takes all of the rest */
+        ssize_t n = 1;
+        for (; n > 0; got += n > 0 ? (size_t)n : 0) n = recv(peer, sink, sizeof sink, MSG_DONTWAIT);
+        if (n == 0) break;
+    }
+    if (!one) CHECK(send(peer, second, strlen(second), MSG_NOSIGNAL) > 0);
+    CHECK(one == &r || turns(&one, 400) == 1);
+    CHECK(r.code == DLP_ERR_REMOTE && r.error.http_status == status);
+    close(peer);
+    close(listener);
+    free(body);
+    end();
+}
+
+static void put__refused_while_it_is_sent__is_refused(void) {
+    put_answered_early("HTTP/1.1 403 No\r\nContent-Length: 46\r\n\r\n<Error>",
+                       "<Code>AccessDenied</Code></Error>      ", 403);
+}
+
+/* Nor is a yes one that comes before the server can know. */
+static void put__accepted_before_it_is_sent__is_not(void) {
+    put_answered_early(HEAD_200 "Content-Length: 0\r\n\r\n", "", 0);
+}
+
+int main(void) {
+    answer__not_the_object__never_given_out();
+    range__wrong_once__the_next_one_counts();
+    answer__followed_by_another__which_nobody_takes();
+    head__with_a_body__which_nobody_takes();
+    answer__without_an_end__given_up_early();
+    error__without_an_end__is_told();
+    put__answered_without_an_end__is_not_read_on();
+    drain__trickling__ends();
+    error__with_odd_names__is_one_line();
+    etag__odd__is_not_sent_back();
+    redirect__anywhere__nothing_secret_goes_there();
+    put__refused_while_it_is_sent__is_refused();
+    put__accepted_before_it_is_sent__is_not();
+    free(bomb);
+    printf("s3_hostile: %d checks, %d failed\n", checks, failures);
+    return failures != 0;
+}
