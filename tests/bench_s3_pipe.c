@@ -1,0 +1,406 @@
+/* bench_s3_pipe: what a loader makes of a store with latency. JPEG objects, shuffled, decoded, in
+   batches of 64, prefetch 4: the economic topology with 16 items in flight in each of 4 workers,
+   and the classic one (whole batches to 4 workers, one item at a time), as most loaders work.
+
+   bench_s3_pipe [-o lines.jsonl] [-s folder] [-j folder] [-p photos] [-n pictures] [-e epochs]
+   The server is that of AWS_ENDPOINT_URL. Uploads the pictures (of -j; where it has none, they are
+   cut out of photographs), then each sample is a process of its own, which opens a pipe, takes all
+   epochs, 10 (QUICK=1: 1), with a step that sleeps 2 ms a batch, and says what it saw. The rate is
+   all items by all the time from before open. Memory: growth since before open of the PSS of all
+   processes. Timelines of the end, as SVG, into the folder of -s. */
+#define DLPIPE_IMPLEMENTATION
+#include "../dlpipe.h"
+#include "../dlpipe_s3.h"
+
+#include "bench_jpeg.h"
+
+#if !HAVE_JPEG
+int main(void) {
+    printf("skipped: compiled without libjpeg (libjpeg62-turbo-dev)\n");
+    return 77;
+}
+#else
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "bench_rig.h"
+
+enum { BATCH = 64, WORKERS = 4, PREFETCH = 4, IN_FLIGHT = 16, STEP_US = 2000, PUTS = 64 };
+
+static const char *const bucket = "pictures";
+
+static struct {
+    const char *folder, *photos, *svg;
+    uint32_t n;
+    int epochs;
+} plan = {.folder = "build/bench/jpegs", .photos = "/usr/share/backgrounds", .n = 3000,
+          .epochs = 10};
+
+static bool complain(const dlp_s3_error *err) {
+    char line[1024];
+    dlp_s3_error_format(err, line, sizeof line);
+    say(" [%s]", line);
+    return false;
+}
+
+/* ---- the objects ----------------------------------------------------------------------------- */
+
+/* Cut what the folder does not have. */
+static bool pictures_ready(void) {
+    static const char *const name[] = {"Fossa_by_Jasper_Roks.jpg", "Infinite-Sea_by_Aury88.jpg",
+                                       "Kleiber_by_Lukas_Baubkus.jpg",
+                                       "Painting-Colors_by__herobrine7gamer.jpg"};
+    struct photo photo[4];
+    char path[512];
+    uint32_t n = 0;
+    snprintf(path, sizeof path, "%s/%05u.jpg", plan.folder, plan.n - 1);
+    if (access(path, R_OK) == 0) {
+        return true;
+    }
+    mkdir(plan.folder, 0777);
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        snprintf(path, sizeof path, "%s/%s", plan.photos, name[i]);
+        if (photo_read(&photo[n], path)) {
+            photo_shrink(&photo[n++]);
+        }
+    }
+    bool made = n == 0 && photo_made(&photo[n++], 800, 600);
+    if (made) {
+        say("no photographs in %s: made pictures\n", plan.photos);
+    }
+    bool good = pictures_cut(photo, n, (struct size){CUT_WIDTH, CUT_HEIGHT}, plan.n, plan.folder);
+    for (uint32_t i = 0; i < n; i++) {
+        free(photo[i].rgb);
+    }
+    return good;
+}
+
+struct put {
+    dlp_s3_request request;
+    char key[32];
+    void *bytes;
+};
+
+static bool put_read(struct put *p, uint32_t i) {
+    char path[512];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%05u.jpg", plan.folder, i);
+    FILE *f = fopen(path, "rb");
+    bool good = f != NULL && fstat(fileno(f), &st) == 0;
+    free(p->bytes);
+    p->bytes = good ? malloc((size_t)st.st_size) : NULL;
+    good = p->bytes != NULL && fread(p->bytes, 1, (size_t)st.st_size, f) == (size_t)st.st_size;
+    if (f != NULL) {
+        fclose(f);
+    }
+    snprintf(p->key, sizeof p->key, "%05u.jpg", i);
+    p->request = (dlp_s3_request){.method = DLP_S3_PUT, .bucket = bucket, .key = p->key,
+                                  .body = p->bytes, .capacity = good ? (uint64_t)st.st_size : 0,
+                                  .user = p};
+    return good;
+}
+
+/* Returns bytes uploaded; 0: it failed. */
+static uint64_t upload(dlp_s3 *s3) {
+    static struct put put[PUTS];
+    struct put *idle[PUTS];
+    dlp_s3_request make = {.method = DLP_S3_PUT, .bucket = bucket, .key = ""}, *done[PUTS];
+    dlp_s3_io *io = NULL;
+    dlp_s3_error err;
+    uint32_t begun = 0, over = 0;
+    uint64_t bytes = 0;
+    int n_idle = PUTS;
+    bool good = dlp_s3_io_open(&io, s3, &err) == DLP_OK || complain(&err);
+    if (good && dlp_s3_do(io, &make) != DLP_OK) {
+        good = make.error.http_status == 409 || complain(&make.error);
+    }
+    for (int i = 0; i < PUTS; i++) {
+        idle[i] = &put[i];
+    }
+    while (good && over < plan.n) {
+        while (good && n_idle > 0 && begun < plan.n) {
+            good = put_read(idle[n_idle - 1], begun++) &&
+                   dlp_s3_submit(io, &idle[n_idle - 1]->request) == DLP_OK;
+            n_idle--;
+        }
+        int n = dlp_s3_reap(io, done, PUTS, 1000);
+        for (int i = 0; i < n; i++, over++) {
+            good = good && (done[i]->code == DLP_OK || complain(&done[i]->error));
+            bytes += done[i]->capacity;
+            idle[n_idle++] = done[i]->user;
+        }
+    }
+    dlp_s3_io_close(io);
+    for (int i = 0; i < PUTS; i++) {
+        free(put[i].bytes);
+    }
+    return good ? bytes : 0;
+}
+
+/* ---- a sample, in a process of its own ------------------------------------------------------- */
+
+static const struct row {
+    const char *name;
+    int topology, fetcher;
+} rows[] = {{"economic_async", DLP_TOPOLOGY_ECONOMIC, DLP_FETCH_ASYNC},
+            {"classic_seq", DLP_TOPOLOGY_CLASSIC, DLP_FETCH_SEQUENTIAL}};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+struct sample {
+    double rate, wait_share, first_ms, plan_bytes, before_bytes, requests;
+    uint64_t sum;
+    double peak_bytes;
+};
+
+static int decoder_begin(void *user, int worker, void **state) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(worker);
+    *state = calloc(1, sizeof(struct decoder));
+    return *state == NULL;
+}
+
+static void decoder_over(void *user, int worker, void *state) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(worker);
+    decoder_end(state);
+    free(state);
+}
+
+static int decode_item(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
+    const char *why = decode(state, bytes, n, item->data[0]);
+    DLPI_UNUSED(user);
+    return why == NULL ? 0 : dlp_item_fail(item, 0, "%s", why);
+}
+
+static uint64_t sum_of(const dlp_batch *b) {
+    const unsigned char *at = b->fields[0].data;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < b->count * (uint64_t)PICTURE_BYTES; i += 8) {
+        uint64_t word;
+        memcpy(&word, at + i, 8);
+        sum += word;
+    }
+    return sum;
+}
+
+/* The bucket's list says which items there are. */
+static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
+    static const dlp_field field = {.name = "picture", .ndim = 3, .shape = {SIDE, SIDE, 3}};
+    dlp_s3_list_desc list = {.bucket = bucket};
+    dlp_s3_source_desc sd = {.s3 = s3, .bucket = bucket, .fields = &field, .n_fields = 1,
+                             .decode = decode_item, .worker_init = decoder_begin,
+                             .worker_exit = decoder_over,
+                             .in_flight = row->fetcher == DLP_FETCH_ASYNC ? IN_FLIGHT : 1};
+    dlp_loader_desc d = {.batch_size = BATCH, .num_workers = WORKERS, .shuffle = 1,
+                         .drop_last = 1, .epochs = plan.epochs, .seed = 20250131,
+                         .topology = row->topology, .fetcher = row->fetcher,
+                         .in_flight = row->fetcher == DLP_FETCH_ASYNC ? IN_FLIGHT : 0,
+                         .pipe = {.prefetch_factor = PREFETCH, .name = row->name}};
+    dlp_s3_manifest *m = NULL;
+    dlp_s3_source *source = NULL;
+    dlp_s3_io *io = NULL;
+    dlp_s3_error e = {0};
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    if (dlp_s3_manifest_open(&m, &e) != DLP_OK || dlp_s3_io_open(&io, s3, &e) != DLP_OK ||
+        dlp_s3_manifest_list(m, io, &list, &e) != DLP_OK) {
+        complain(&e);
+        return NULL;
+    }
+    dlp_s3_io_close(io);
+    sd.manifest = m;
+    if (dlp_s3_source_open(&source, &sd, &e) != DLP_OK) {
+        complain(&e);
+        return NULL;
+    }
+    dlp_s3_source_wire(source, &d.dataset, &d.workers);
+    d.dataset.fills_rows = 1;
+    if (row->fetcher == DLP_FETCH_ASYNC) {
+        d.async = dlp_s3_source_async(source);
+    }
+    if (dlp_loader_open(&p, &d, &err) != DLP_OK) {
+        say(" [%s]", err.message);
+    }
+    return p;
+}
+
+static bool sample_take(dlp_pipe *p, struct sample *s, double begin) {
+    uint64_t items = 0;
+    double waited = 0, first = 0, now = begin;
+    dlp_batch *b = NULL;
+    int code;
+    while ((code = dlp_pipe_next(p, &b, WAIT_MS)) == DLP_OK) {
+        double got = seconds_now();
+        if (items == 0) {
+            first = got;
+            s->first_ms = (got - begin) * 1e3;
+        } else {
+            waited += got - now;
+        }
+        s->sum += b->epoch == 0 ? sum_of(b) : 0;
+        items += b->count;
+        sleep_us(STEP_US);
+        dlp_pipe_release(p, b);
+        now = seconds_now();
+    }
+    s->rate = (double)items / (now - begin);
+    s->wait_share = waited / (now - first);
+    if (code != DLP_END) {
+        char text[512];
+        dlp_error_format(dlp_pipe_error(p), text, sizeof text);
+        say(" [next: %s]", text);
+    }
+    return code == DLP_END;
+}
+
+/* bench_s3_pipe --sample ROW EPOCHS [TIMELINE]: prints the figures. */
+static int sample_main(char **argv) {
+    const struct row *row = &rows[atoi(argv[2]) % N_ROWS];
+    struct sample s = {0};
+    dlp_s3 *s3 = NULL;
+    dlp_s3_error e;
+    dlp_stats stats;
+    dlp_s3_stats sent;
+    plan.epochs = atoi(argv[3]);
+    s.before_bytes = (double)resident_bytes(getpid());
+    double begin = seconds_now();
+    if (dlp_s3_open(&s3, NULL, &e) != DLP_OK) {
+        return !complain(&e);
+    }
+    dlp_pipe *p = sample_open(row, s3);
+    if (p == NULL || !sample_take(p, &s, begin)) {
+        return 1;
+    }
+    s.plan_bytes = dlp_pipe_stats(p, &stats) == DLP_OK ? (double)stats.plan_bytes : 0;
+    if (argv[4] != NULL && dlp_pipe_write_timeline(p, argv[4]) != DLP_OK) {
+        say(" [%s: %s]", argv[4], strerror(errno));
+    }
+    dlp_s3_stats_get(s3, &sent);
+    printf("%.9g %.9g %.9g %.9g %.9g %.9g %" PRIu64 "\n", s.rate, s.wait_share, s.first_ms,
+           s.plan_bytes, s.before_bytes, (double)sent.requests, s.sum);
+    return dlp_pipe_close(p) == DLP_OK ? 0 : 1;
+}
+
+/* ---- asking for samples ---------------------------------------------------------------------- */
+
+/* Run this program again; its output goes to a line. Meanwhile look at its memory. */
+static bool run_self(char **argv, char *line, size_t size, uint64_t *peak) {
+    int fd[2], status = 0;
+    size_t n = 0;
+    if (pipe2(fd, O_CLOEXEC) != 0) {
+        return false;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(fd[1], 1);
+        execv("/proc/self/exe", argv);
+        _exit(127);
+    }
+    close(fd[1]);
+    for (bool open = pid > 0; open;) {
+        struct pollfd f = {fd[0], POLLIN, 0};
+        if (poll(&f, 1, 100) > 0) {
+            ssize_t got = read(fd[0], line + n, size - 1 - n);
+            open = got > 0;
+            n += got > 0 ? (size_t)got : 0;
+        } else {
+            uint64_t now = resident_bytes(pid);
+            *peak = now > *peak ? now : *peak;
+        }
+    }
+    line[n] = '\0';
+    close(fd[0]);
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+static struct sample taken[N_ROWS];
+
+static double sample_row(void *arg) {
+    const struct row *row = arg;
+    struct sample *s = &taken[row - rows];
+    char number[2][16], svg[512], line[256], self[] = "bench_s3_pipe", how[] = "--sample";
+    uint64_t peak = 0;
+    snprintf(number[0], 16, "%d", (int)(row - rows));
+    snprintf(number[1], 16, "%d", plan.epochs);
+    snprintf(svg, sizeof svg, "%s/timeline_s3_%s.svg", plan.svg ? plan.svg : "", row->name);
+    char *argv[] = {self, how, number[0], number[1], plan.svg ? svg : NULL, NULL};
+    if (!run_self(argv, line, sizeof line, &peak) ||
+        sscanf(line, "%lf %lf %lf %lf %lf %lf %" SCNu64, &s->rate, &s->wait_share, &s->first_ms,
+               &s->plan_bytes, &s->before_bytes, &s->requests, &s->sum) != 7) {
+        failures++;
+        return NAN;
+    }
+    s->peak_bytes = fmax((double)peak - s->before_bytes, 0);
+    return s->rate;
+}
+
+static void row_put(const struct series *series, int i, double object_bytes) {
+    const struct sample *s = &taken[i];
+    char name[64];
+    struct measure m = {.bench = name, .unit = "item/s"};
+    snprintf(name, sizeof name, "topo_%s_threads_s3", rows[i].name);
+    snprintf(m.extra, sizeof m.extra,
+             ",\"wait_share\":%.4f,\"peak_bytes\":%.0f,\"plan_bytes\":%.0f,\"first_batch_ms\":%.4g,"
+             "\"epochs\":%d,\"items\":%u,\"object_bytes\":%.0f,\"requests\":%.0f",
+             s->wait_share, s->peak_bytes, s->plan_bytes, s->first_ms, plan.epochs, plan.n,
+             object_bytes, s->requests);
+    put(&m, series, i, i == 0 ? 1 : -1);
+    say("%-16s %7.1f item/s  waited %4.1f %%  peak %6.1f MB (%.1f planned)  first batch %4.0f ms  "
+        "%.3f requests an item\n", rows[i].name, s->rate, 100 * s->wait_share,
+        s->peak_bytes * 1e-6, s->plan_bytes * 1e-6, s->first_ms,
+        s->requests / ((double)plan.epochs * (plan.n / BATCH * BATCH)));
+}
+
+static bool options(int argc, char **argv) {
+    for (int c; (c = getopt(argc, argv, "o:s:j:p:n:e:")) != -1;) {
+        switch (c) {
+        case 'o': lines_file = fopen(optarg, "a"); break;
+        case 's': plan.svg = optarg; break;
+        case 'j': plan.folder = optarg; break;
+        case 'p': plan.photos = optarg; break;
+        case 'n': plan.n = (uint32_t)atoi(optarg); break;
+        case 'e': plan.epochs = atoi(optarg); break;
+        default: return false;
+        }
+    }
+    return optind == argc && plan.n >= BATCH && plan.n < 100000 && plan.epochs > 0;
+}
+
+int main(int argc, char **argv) {
+    struct series series = {0};
+    dlp_s3 *s3 = NULL;
+    dlp_s3_error e;
+    if (argc > 3 && strcmp(argv[1], "--sample") == 0) {
+        return sample_main(argv);
+    }
+    quick = asked_for("QUICK");
+    plan.epochs = quick ? 1 : plan.epochs;
+    if (!options(argc, argv)) {
+        say("bench_s3_pipe [-o lines.jsonl] [-s folder] [-j folder] [-p photos] [-n pictures] "
+            "[-e epochs]\n");
+        return 2;
+    }
+    if (!pictures_ready() || dlp_s3_open(&s3, NULL, &e) != DLP_OK) {
+        say("no pictures, or no client\n");
+        return 1;
+    }
+    double begin = seconds_now();
+    uint64_t bytes = upload(s3);
+    dlp_s3_close(s3);
+    if (bytes == 0) {
+        return 1;
+    }
+    say("%u objects of %.1f KB uploaded in %.1f s, %d at once\n", plan.n,
+        (double)bytes * 1e-3 / plan.n, seconds_now() - begin, PUTS);
+    for (int i = 0; i < N_ROWS; i++) {
+        compete(&series, rows[i].name, "", sample_row, (void *)(uintptr_t)&rows[i]);
+    }
+    run_rounds(&series, "S3", 1);
+    for (int i = 0; i < N_ROWS; i++) {
+        row_put(&series, i, (double)bytes / plan.n);
+    }
+    if (taken[0].sum != taken[1].sum) {
+        say("the bytes of the first epoch differ\n");
+        failures++;
+    }
+    return failures != 0;
+}
+#endif
