@@ -1,6 +1,7 @@
 # make bench-s3 [QUICK=1]: S3 objects, by dlpipe's client in one thread and by curl, rclone, boto3
 # and wrk, from a server that this starts. Lines of JSON in build/bench/s3.jsonl, and a table. About
-# 8 minutes; QUICK=1: 1. PLACES="loop 30ms faults" takes only these.
+# 8 minutes; QUICK=1: 1. PLACES="loop 30ms faults" and PEERS="wrk curl rclone boto3" take only
+# these, ROUNDS=9 so many.
 PLACES ?= loop 30ms faults
 S3_RADOSGW := tests/servers/radosgw.py --
 S3_FAR := tests/servers/with_delay.py 15 radosgw.py --
