@@ -132,6 +132,13 @@ $(B)/examples/jpeg_folder: examples/jpeg_folder.c $(HEADERS) Makefile
 	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS) -ljpeg; \
 	else echo 'jpeg_folder is left out: no libjpeg to compile with (libjpeg62-turbo-dev)'; fi
 
+# With https where OpenSSL is there to compile with.
+$(B)/examples/s3_%: examples/s3_%.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@tls='-DDLPIPE_S3_OPENSSL -lssl -lcrypto'; \
+	    printf '#include <openssl/ssl.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || tls=; \
+	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $$tls $(LIBS)
+
 examples: $(addprefix $(B)/examples/,$(EXAMPLES))
 
 # DATA=DIR: where the four IDX files are. RUN_FLAGS="-e 1 -w 2": one epoch, two workers.
