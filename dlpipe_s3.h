@@ -5055,11 +5055,12 @@ typedef struct dlpi_s3_name {
     char why[200];
 } dlpi_s3_name;
 
-/* Whose credentials are refreshed. keep and drop: the helper's hold on it, which may outlast the
-   io's; drop may be called by the helper's thread. */
+/* Whose credentials are refreshed, until the word at stop is not 0. keep and drop: the helper's hold
+   on it, which may outlast the io's; drop may be called by the helper's thread. */
 typedef struct dlpi_s3_owner {
     void *user;
-    int (*refresh)(void *user, uint64_t seen_version, bool force, dlp_s3_error *err);
+    int (*refresh)(void *user, uint64_t seen_version, bool force, const uint32_t *stop,
+                   dlp_s3_error *err);
     void (*keep)(void *user);
     void (*drop)(void *user);
 } dlpi_s3_owner;
@@ -5071,8 +5072,9 @@ typedef struct dlpi_s3_helper {
     pid_t pid;
     int32_t bell;                /* -1: nobody listens any more */
     uint32_t owners;
-    bool started, busy, stop;
-    bool refresh_wanted, refresh_force;
+    uint32_t stop;               /* read without the lock, too */
+    bool started, busy;
+    bool refreshing, refresh_wanted, refresh_force;
     uint64_t refresh_seen;       /* version */
     uint64_t refreshes;          /* ended */
     dlp_s3_error refresh_error;  /* of the last; code 0: it went well */
@@ -5135,9 +5137,12 @@ static void dlpi_s3_helper_refresh_run(dlpi_s3_helper *h) {
     dlp_s3_error err;
     memset(&err, 0, sizeof err);
     h->refresh_wanted = h->refresh_force = false;
+    h->refreshing = true;
     pthread_mutex_unlock(&h->lock);
-    err.code = h->owner.refresh(h->owner.user, seen, force, &err);
+    err.code = h->owner.refresh(h->owner.user, seen, force, &h->stop, &err);
     pthread_mutex_lock(&h->lock);
+    h->refreshing = false;
+    pthread_cond_broadcast(&h->work); /* for who closes it */
     h->refresh_error = err;
     h->refreshes++;
 }
@@ -5184,7 +5189,7 @@ static void dlpi_s3_helper_name_run(dlpi_s3_helper *h, dlpi_s3_name *name) {
 static void *dlpi_s3_helper_thread(void *arg) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)arg;
     pthread_mutex_lock(&h->lock);
-    while (!h->stop) {
+    while (!DLPI_LOAD_RLX(&h->stop)) {
         dlpi_s3_name *name = h->names;
         while (name && name->state != DLPI_S3_NAME_WANTED) name = name->next;
         h->busy = h->refresh_wanted || name;
@@ -5224,8 +5229,20 @@ static int dlpi_s3_helper_wake(dlpi_s3_helper *h) {
 
 /* ---- what the io asks of it ---- */
 
+/* Let a refresh end, which was told to: mostly within 50 ms, and it may call the user's log. */
+static void dlpi_s3_helper_calm(dlpi_s3_helper *h) {
+    struct timespec until;
+    int rc = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 300000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (h->refreshing && rc == 0) rc = pthread_cond_timedwait(&h->work, &h->lock, &until);
+}
+
 /* Let go of it: joined if it is idle, else left to itself. In the child of a fork its thread is not
-   there; what that held in the moment of the fork is left as it is. */
+   there; what that held in the moment of the fork is left as it is. Waits for a refresh to be given
+   up, at most 300 ms. */
 __attribute__((unused)) static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     pthread_t thread;
     bool join;
@@ -5238,9 +5255,10 @@ __attribute__((unused)) static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
         return;
     }
     pthread_mutex_lock(&h->lock);
+    DLPI_STORE_RLX(&h->stop, 1u); /* what it guards is behind the lock */
+    dlpi_s3_helper_calm(h);
     close(h->bell);
     h->bell = -1;
-    h->stop = true;
     pthread_cond_signal(&h->work);
     thread = h->thread;
     join = h->started && !h->busy;
@@ -8035,9 +8053,10 @@ static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     while (!DLPI_CAS_SEQ(&s3->ios, &is, then)); /* S6, nothing depends on its order */
 }
 
-static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, dlp_s3_error *err) {
+static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, const uint32_t *stop,
+                               dlp_s3_error *err) {
     dlpi_s3_common *common = ((dlp_s3 *)user)->common;
-    return dlpi_s3_vault_refresh(&common->config, &common->vault, seen, force, err);
+    return dlpi_s3_vault_refresh_until(&common->config, &common->vault, seen, force, stop, err);
 }
 
 DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {

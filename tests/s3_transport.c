@@ -636,14 +636,21 @@ typedef struct {
     uint64_t seen;
 } fake_client;
 
-static int fake_refresh(void *user, uint64_t seen, bool force, dlp_s3_error *err) {
+/* hang: 1: until it is told to stop; 2: for longer. */
+static int fake_refresh(void *user, uint64_t seen, bool force, const uint32_t *stop,
+                        dlp_s3_error *err) {
     fake_client *f = user;
     int code;
     pthread_mutex_lock(&f->lock);
     f->runs++;
     f->seen = seen + force;
     pthread_cond_broadcast(&f->change);
-    while (f->hang) pthread_cond_wait(&f->change, &f->lock);
+    while (f->hang == 1 && !DLPI_LOAD_RLX(stop)) {
+        pthread_mutex_unlock(&f->lock);
+        poll(NULL, 0, 1);
+        pthread_mutex_lock(&f->lock);
+    }
+    while (f->hang == 2) pthread_cond_wait(&f->change, &f->lock);
     code = f->code;
     pthread_mutex_unlock(&f->lock);
     return code ? dlpi_s3_set_error(err, code, 0, "no credentials") : 0;
@@ -687,15 +694,26 @@ static void refresh__asked__ends_with_bell_and_code(void) {
     dlpi_s3_helper_free(q.h);
 }
 
-static void refresh__hangs_at_close__client_is_held_until_it_ends(void) {
-    fake_client f = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 1, 0, 0};
-    dlpi_s3_owner owner = {&f, fake_refresh, fake_keep, fake_drop};
+static dlpi_s3_helper *hang(fake_client *f, int how) {
+    dlpi_s3_owner owner = {f, fake_refresh, fake_keep, fake_drop};
     dlpi_s3_helper *h = dlpi_s3_helper_new(&owner);
+    f->hang = how;
     CHECK(dlpi_s3_helper_refresh(h, 1, false) == 0);
-    pthread_mutex_lock(&f.lock);
-    while (f.runs == 0) pthread_cond_wait(&f.change, &f.lock);
-    pthread_mutex_unlock(&f.lock);
-    dlpi_s3_helper_free(h);
+    pthread_mutex_lock(&f->lock);
+    while (f->runs == 0) pthread_cond_wait(&f->change, &f->lock);
+    pthread_mutex_unlock(&f->lock);
+    return h;
+}
+
+static void refresh__runs_at_close__given_up(void) {
+    fake_client f = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, 0};
+    dlpi_s3_helper_free(hang(&f, 1));
+    CHECK(f.holders == 0); /* its thread has ended, too */
+}
+
+static void refresh__hangs_at_close__client_is_held_until_it_ends(void) {
+    fake_client f = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, 0};
+    dlpi_s3_helper_free(hang(&f, 2));
     pthread_mutex_lock(&f.lock);
     CHECK(f.holders == 1);
     f.hang = 0;
@@ -746,6 +764,7 @@ int main(void) {
     names__not_found__told_with_the_name();
     names__many__the_long_unused_make_room();
     refresh__asked__ends_with_bell_and_code();
+    refresh__runs_at_close__given_up();
     refresh__hangs_at_close__client_is_held_until_it_ends();
     helper__in_child__refuses_names_and_frees();
     conn__two_families__bytes_both_ways();
