@@ -5055,7 +5055,7 @@ typedef struct dlpi_s3_name {
     char why[200];
 } dlpi_s3_name;
 
-/* Whose credentials are refreshed, until the word at stop is not 0. keep and drop: the helper's hold
+/* Whose credentials are refreshed; stop: 1: it is to be given up. keep and drop: the helper's hold
    on it, which may outlast the io's; drop may be called by the helper's thread. */
 typedef struct dlpi_s3_owner {
     void *user;
