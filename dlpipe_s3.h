@@ -1059,7 +1059,7 @@ static size_t dlpi_s3_uri_encode(char *to, size_t size, const char *from, size_t
         unsigned char c = (unsigned char)from[i];
         bool plain = dlpi_s3_uri_plain(c) || (c == '/' && keep_slash);
         size_t more = plain ? 1 : 3;
-        if (at == end && at + more < size) {
+        if (at + more < size) { /* if not, then none behind it either */
             to[at] = plain ? (char)c : '%';
             if (!plain) to[at + 1] = "0123456789ABCDEF"[c >> 4];
             if (!plain) to[at + 2] = "0123456789ABCDEF"[c & 15];
@@ -2203,8 +2203,8 @@ static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
     bool sign = h->who && !h->who->anonymous;
     char signature[65] = "";
     int n = dlpi_s3_query_split(h->query, p.params, DLPI_S3_MAX_PARAMS);
-    if (n < 0 || !dlpi_s3_head_ok(h->host) || !dlpi_s3_head_ok(h->range)) return -1;
-    if (!dlpi_s3_head_ok(h->if_match) || !dlpi_s3_head_ok(h->region)) return -1;
+    if (n < 0 || !dlpi_s3_head_ok(h->host)) return -1;
+    if (!dlpi_s3_head_ok(h->range) || !dlpi_s3_head_ok(h->if_match)) return -1;
     if (!dlpi_s3_head_line_ok(h->path) || !dlpi_s3_head_line_ok(h->query)) return -1;
     p.n_params = (size_t)n;
     p.n_headers = 0;

@@ -436,7 +436,8 @@ static int run_script(const char *const *pages, int n, int *given, dlp_s3_error 
 static void list__tokens_that_lead_back__refused(void) {
     static const char *const same[] = {PAGE(KEY("a"), "1"), PAGE(KEY("b"), "1")};
     static const char *const later[] = {PAGE(KEY("a"), "1"), PAGE(KEY("b"), "2"),
-                                        PAGE(KEY("c"), "3"), PAGE(KEY("d"), "3")};
+                                        PAGE(KEY("c"), "3"), PAGE(KEY("d"), "4"),
+                                        PAGE(KEY("e"), "4")};
     static const char *const none[] = {PAGE(KEY("a"), "")};
     static const char *const missing[] = {
         "<ListBucketResult>" KEY("a") "<IsTruncated>true</IsTruncated></ListBucketResult>"};
@@ -449,7 +450,7 @@ static void list__tokens_that_lead_back__refused(void) {
     begin(serve_script);
     CHECK(run_script(same, 2, &given, &err) == DLP_ERR_REMOTE && given == 1 && room.asked == 2);
     CHECK(strstr(err.message, "repeats") && strstr(err.message, "page 2"));
-    CHECK(run_script(later, 4, &given, &err) == DLP_ERR_REMOTE && given == 3 && room.asked == 4);
+    CHECK(run_script(later, 5, &given, &err) == DLP_ERR_REMOTE && given == 4 && room.asked == 5);
     CHECK(run_script(none, 1, &given, &err) == DLP_ERR_REMOTE && given == 0 && room.asked == 1);
     CHECK(strstr(err.message, "NextContinuationToken") != NULL);
     CHECK(run_script(missing, 1, &given, &err) == DLP_ERR_REMOTE && given == 0);

@@ -694,6 +694,7 @@ static void endpoint__bad__refused(void) {
         why = NULL;
         CHECK(dlpi_s3_endpoint_parse(&e, bad[i], &why) == DLP_ERR_ARG);
         CHECK(why && !strstr(why, "secret"));
+        CHECK(!strchr(bad[i], '@') || strstr(why, "user's name"));
         CHECK(memcmp(&e, &before, sizeof e) == 0);
         if (!why) printf("  taken: %s\n", bad[i]);
     }
@@ -837,6 +838,7 @@ static void xml__error_body__read(void) {
     CHECK(xml_is(error_xml, n, "Err/Code", NULL));
     CHECK(xml_is("<a><b><c>1</c></b><b><d>2</d></b></a>", 37, "a/b/d", "2"));
     CHECK(xml_is("<a><b>1</b><b>2</b></a>", 23, "a/b", "1"));
+    CHECK(xml_is("<a><b></b><c><d>2</d></c></a>", 29, "a/b/d", NULL));
     strcat(bom, error_xml);
     CHECK(xml_is(bom, strlen(bom), "Error/Code", "NoSuchKey"));
     CHECK(!dlpi_s3_xml_text(error_xml, n, "Error/Code", tiny, sizeof tiny));
@@ -944,6 +946,8 @@ static void json__credentials__read(void) {
     CHECK(!dlpi_s3_json_text(secret_json, n, "AccessKeyId", tiny, sizeof tiny) && tiny[0] == '\0');
     CHECK(dlpi_s3_json_text(secret_json, n, "Version", tiny, sizeof tiny));
     CHECK(!dlpi_s3_json_text(secret_json, n, "Version", tiny, 0));
+    CHECK(!dlpi_s3_json_text("{\"a\":1}\0", 8, "a", tiny, sizeof tiny));
+    CHECK(!dlpi_s3_json_text("{\"a\0\":1}", 9, "a", tiny, sizeof tiny));
 }
 
 static void json__cut_or_hostile__refused(void) {
