@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -123,7 +124,7 @@ class Rig:
                 file.write(lines)
             os.rename(arguments.env + '.new', arguments.env)
         else:
-            print(lines.replace('AWS_', 'export AWS_'), end='', flush=True)
+            print(re.sub('^', 'export ', lines.rstrip(), flags=re.M), flush=True)
         while all(child.poll() is None for child in self.children):
             time.sleep(0.5)
         self.logs()
@@ -176,8 +177,8 @@ def options(**defaults):
     return parser, sys.argv[1:here], sys.argv[here + 1:]
 
 
-def endpoint(arguments, port, region):
+def endpoint(rig, arguments, port, region):
     url = f'http://{arguments.address}:{port}'
     return {'AWS_ACCESS_KEY_ID': arguments.access, 'AWS_SECRET_ACCESS_KEY': arguments.secret,
             'AWS_REGION': region, 'AWS_DEFAULT_REGION': region, 'AWS_ENDPOINT_URL': url,
-            'AWS_ENDPOINT_URL_S3': url, 'S3_DOMAIN': arguments.domain}
+            'AWS_ENDPOINT_URL_S3': url, 'S3_DOMAIN': arguments.domain, 'S3_SERVER_DIR': rig.dir}

@@ -132,7 +132,7 @@ run('radosgw-admin', '-c', conf, '-n', 'client.rgw', 'user', 'create', '--uid=dl
     '--display-name=dlpipe', '--access-key=' + arguments.access, '--secret=' + arguments.secret)
 rig.wait_for('radosgw', lambda: answers(port, arguments.address))
 
-environment = endpoint(arguments, port, 'us-east-1')
+environment = endpoint(rig, arguments, port, 'us-east-1')
 for i, p in enumerate(tls_ports):
     environment[f'S3_TLS_PORT_{i + 1}'] = str(p)
 rig.live(arguments, environment)

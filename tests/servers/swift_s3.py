@@ -21,7 +21,7 @@ rig = Rig('swift')
 here = os.path.dirname(os.path.abspath(__file__))
 rig.start('swift', [sys.executable, os.path.join(here, 'one_swift.py'), rig.dir, arguments.address,
                     str(arguments.port or 0)],
-          env={**os.environ, **endpoint(arguments, 0, arguments.region)})
+          env={**os.environ, **endpoint(rig, arguments, 0, arguments.region)})
 rig.wait_for('swift', lambda: os.path.exists(rig.path('port')))
 with open(rig.path('port')) as file:
-    rig.live(arguments, endpoint(arguments, int(file.read()), arguments.region))
+    rig.live(arguments, endpoint(rig, arguments, int(file.read()), arguments.region))
