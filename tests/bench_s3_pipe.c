@@ -6,8 +6,8 @@
    The server is that of AWS_ENDPOINT_URL. Uploads the pictures (of -j; where it has none, they are
    cut out of photographs), then each sample is a process of its own, which opens a pipe, takes all
    epochs, 10 (QUICK=1: 1), with a step that sleeps 2 ms a batch, and says what it saw. The rate is
-   all items by all the time from before open. Memory: growth since before open of the PSS of all
-   processes. Timelines of the end, as SVG, into the folder of -s. */
+   all items by all the time from before open. Memory: growth of the PSS since before open.
+   Timelines of the end, as SVG, into the folder of -s. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 #include "../dlpipe_s3.h"
@@ -137,6 +137,13 @@ static uint64_t upload(dlp_s3 *s3) {
 
 /* ---- a sample, in a process of its own ------------------------------------------------------- */
 
+/* One process, with all of the pipe's memory mapped: nothing of it is elsewhere. */
+static uint64_t pss_of(pid_t pid) {
+    uint64_t own = 0, shared = 0;
+    add_pss(pid, &own, &shared);
+    return own + shared;
+}
+
 static const struct row {
     const char *name;
     int topology, fetcher;
@@ -260,7 +267,7 @@ static int sample_main(char **argv) {
     dlp_stats stats;
     dlp_s3_stats sent;
     plan.epochs = atoi(argv[3]);
-    s.before_bytes = (double)resident_bytes(getpid());
+    s.before_bytes = (double)pss_of(getpid());
     double begin = seconds_now();
     if (dlp_s3_open(&s3, NULL, &e) != DLP_OK) {
         return !complain(&e);
@@ -302,7 +309,7 @@ static bool run_self(char **argv, char *line, size_t size, uint64_t *peak) {
             open = got > 0;
             n += got > 0 ? (size_t)got : 0;
         } else {
-            uint64_t now = resident_bytes(pid);
+            uint64_t now = pss_of(pid);
             *peak = now > *peak ? now : *peak;
         }
     }
