@@ -6627,6 +6627,7 @@ static bool dlpi_s3_host_kin(const char *host, const char *endpoint) {
     size_t n = strlen(host), m = strlen(endpoint);
     static const char *const aws[] = {".amazonaws.com", ".amazonaws.com.cn"};
     if (strcmp(host, endpoint) == 0) return true;
+    if (strspn(endpoint, "0123456789.") == m) return false; /* addresses have no names below */
     if (n > m && host[n - m - 1] == '.' && strcmp(host + n - m, endpoint) == 0) return true;
     for (int i = 0; i < 2; i++) {
         size_t k = strlen(aws[i]);
@@ -8932,6 +8933,7 @@ static bool dlpi_src_digits(const char *text, uint64_t *out) {
     uint64_t n = 0;
     if (*text == 0) return false;
     for (; *text >= '0' && *text <= '9'; text++) {
+        if (n > INT64_MAX / 10) return false; /* or it would wrap */
         n = n * 10 + (uint64_t)(*text - '0');
         if (n > INT64_MAX) return false;
     }

@@ -8,8 +8,12 @@
    fuzz_s3 FILE   runs that one
 
    A case is a file of tests/corpus/s3: its first line names the kind, all behind it are the bytes.
-   With FUZZ_COVERAGE (make fuzz) code that was never reached makes a case worth mutating. */
+   With FUZZ_COVERAGE (make fuzz) code that was never reached makes a case worth mutating, and
+   manifests are read, too, which need dlpipe.h. */
 #define DLPIPE_IMPLEMENTATION
+#ifdef FUZZ_COVERAGE
+#include "../dlpipe.h"
+#endif
 #include "../dlpipe_s3.h"
 #include <dirent.h>
 #include <inttypes.h>
@@ -438,6 +442,100 @@ static void run_date(const char *s, size_t n) {
     }
 }
 
+/* ---- pages of lists, redirects, manifests ---- */
+
+static void run_list(const char *s, size_t n) {
+    static dlp_s3_list l;
+    const char *wrong;
+    size_t objects = 0;
+    l.state = DLPI_S3_LIST_WANTS;
+    l.pages = l.mark = 0;
+    l.body = own(s, n, false);
+    l.bytes = n;
+    wrong = dlpi_s3_list_take(&l);
+    if (wrong) CHECK(*wrong != 0 && l.state == DLPI_S3_LIST_WANTS && l.pages == 0);
+    else CHECK(l.state == DLPI_S3_LIST_HAS && memchr(l.token, 0, sizeof l.token));
+    if (!wrong && l.truncated) CHECK(l.token[0] != 0);
+    for (dlpi_s3_page *c; !wrong && (c = dlpi_s3_list_first(&l)) != NULL; objects++) {
+        const dlp_s3_object *o = &c->object;
+        CHECK(o->key_bytes > 0 && strlen(o->key) == o->key_bytes && o->modified_s >= -1);
+        CHECK(memchr(o->etag, 0, sizeof o->etag) && o->is_prefix == (c == &l.prefixes));
+        if (objects > n) abort();
+        CHECK(dlpi_s3_page_move(&l, c) == NULL); /* take has seen all of it */
+    }
+    free(l.body);
+}
+
+/* A Location as the parser lets it through. */
+static void run_location(const char *s, size_t n) {
+    static dlp_s3 client;
+    static dlp_s3_io io;
+    static dlpi_s3_op op;
+    char location[1024], from[32];
+    const char *why;
+    if (n >= sizeof location) return;
+    for (size_t i = 0; i < n; i++)
+        if (s[i] <= 32 || s[i] == 127) return;
+    memcpy(location, s, n);
+    location[n] = 0;
+    for (int tls = 0; tls < 2; tls++) {
+        snprintf(from, sizeof from, "http%s://127.0.0.1:9000/p", tls ? "s" : "");
+        CHECK(dlpi_s3_endpoint_parse(&client.endpoint, from, &why) == DLP_OK);
+        client.has_tls = roll(2);
+        io.s3 = &client;
+        memset(&op, 0, sizeof op);
+        if (dlpi_s3_op_redirect(&io, &op, location)) {
+            CHECK(!op.moved);
+            continue;
+        }
+        CHECK(op.moved && op.to_path[0] == '/' && strcspn(op.to_path, "?#") == strlen(op.to_path));
+        CHECK(memchr(op.to_path, 0, sizeof op.to_path) && (!tls || op.to.tls));
+        CHECK(!op.to.tls || client.has_tls);
+        CHECK(op.foreign == (strcmp(op.to.host, "127.0.0.1") != 0));
+        CHECK(dlpi_s3_op_address(&io, &op) == DLP_OK && strcmp(io.path, op.to_path) == 0);
+        for (const char *p = io.host; *p; p++) CHECK(*p > 32 && *p < 127 && *p != '/' && *p != '@');
+    }
+}
+
+#ifdef FUZZ_COVERAGE
+static void manifest_from(dlp_s3_manifest **m, const char *s, size_t n, int *rc) {
+    dlp_s3_error err;
+    FILE *f = n ? fmemopen((void *)(uintptr_t)s, n, "rb") : fopen("/dev/null", "rb");
+    if (f == NULL || dlp_s3_manifest_open(m, NULL) != DLP_OK) abort();
+    memset(&err, 0, sizeof err);
+    *rc = dlpi_src_manifest_lines(*m, f, "case", &err);
+    CHECK(*rc == DLP_OK || (*rc == err.code && err.message[0]));
+    fclose(f);
+}
+
+/* What is read is written so that it is read as the same. */
+static void run_manifest(const char *s, size_t n) {
+    dlp_s3_manifest *m, *again;
+    dlp_s3_entry e;
+    char *text = NULL;
+    size_t bytes = 0;
+    int rc, rc2;
+    FILE *f;
+    manifest_from(&m, s, n, &rc);
+    if (rc == DLP_OK) {
+        if ((f = open_memstream(&text, &bytes)) == NULL) abort();
+        for (uint64_t i = 0; i < dlp_s3_manifest_count(m); i++) {
+            CHECK(dlp_s3_manifest_get(m, i, &e) == DLP_OK && strlen(e.key) <= 1024 && e.key[0]);
+            CHECK(e.offset == DLP_S3_WHOLE || e.offset <= INT64_MAX);
+            CHECK(e.length <= INT64_MAX && e.items <= INT64_MAX);
+            dlpi_src_entry_write(&e, f);
+        }
+        fclose(f);
+        manifest_from(&again, text, bytes, &rc2);
+        CHECK(rc2 == DLP_OK && dlp_s3_manifest_id(m) == dlp_s3_manifest_id(again));
+        CHECK(dlp_s3_manifest_count(m) == dlp_s3_manifest_count(again));
+        dlp_s3_manifest_close(again);
+        free(text);
+    }
+    dlp_s3_manifest_close(m);
+}
+#endif
+
 /* ---- kinds ---- */
 
 static const struct kind {
@@ -470,6 +568,19 @@ static const struct kind {
      "127.0.0.1|fe80::1%25eth0|a.b|x"},
     {"key", run_key, "|/|//|.|..|+|%|%25| |?|#|\xc3\xa9|\n|&|=|bucket/|a|my.bucket/|-|1.2.3.4/"},
     {"escaped", run_escaped, "|%|%2|%20|%zz|+|%00|%ff|%2f|a"},
+    {"list", run_list,
+     "|<ListBucketResult>|</ListBucketResult>|<Contents>|</Contents>|<Key>a</Key>|<Size>1</Size>|"
+     "<IsTruncated>true</IsTruncated>|<IsTruncated>false</IsTruncated>|<EncodingType>url</Enc"
+     "odingType>|<NextContinuationToken>t</NextContinuationToken>|<CommonPrefixes><Prefix>a/<"
+     "/Prefix></CommonPrefixes>|<ETag>&quot;x&quot;</ETag>|<Key>%41%00</Key>|<Size>-1</Size>|"
+     "<LastModified>2009-10-12T17:50:30.000Z</LastModified>|<a>|</a>|<Key>|</Key>|%2F|%|+"},
+    {"location", run_location,
+     "|http://|https://|127.0.0.1|:9000|//|/|?|#|@|[::1]|localhost|://|..|%2F|x|http:|:99999"},
+#ifdef FUZZ_COVERAGE
+    {"manifest", run_manifest,
+     "|key|\t|\n|*|0|1|%20|%00|#|9223372036854775807|18446744073709551616|36893488147419103232|"
+     "a/b\t0\t5\n|c\t*\t7\t3\n|\r|+|/|key\t1\t2\t3\n"},
+#endif
     {"date", run_date,
      "|Sun, 06 Nov 1994 08:49:37 GMT|Sunday, 06-Nov-94 08:49:37 GMT|Sun Nov  6 08:49:37 1994|"
      "2009-10-12T17:50:30.000Z|20130524T000000Z|+01:00|-23:59|Z|T|:|-|1970|9999|Feb 29|2000|12-31|"
