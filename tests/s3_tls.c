@@ -786,8 +786,141 @@ static void sts__over_tls__only_where_trusted(void) {
     dlpi_s3_tls_free(&t);
 }
 
+/* ---- objects through it ---- */
+
+enum { OBJECT = 300000 };
+
+typedef struct {
+    SSL_CTX *ctx;
+    int listener;
+    uint64_t cut_after;      /* bytes of the first body, then the socket is closed; 0: never */
+    int connections, requests;
+    char *object;
+} server;
+
+static bool send_all(SSL *ssl, const char *bytes, size_t n) {
+    return n == 0 || SSL_write(ssl, bytes, (int)n) == (int)n;
+}
+
+/* Answer with what the request's Range asks for. Returns whether the connection goes on. */
+static bool answer(server *s, SSL *ssl, const char *request) {
+    const char *range = strstr(request, "Range: bytes=");
+    unsigned long long first = 0, last = OBJECT - 1;
+    uint64_t n, cut = s->cut_after;
+    char head[256];
+    if (!range) range = strstr(request, "range: bytes=");
+    if (range) sscanf(range + 13, "%llu-%llu", &first, &last);
+    if (last >= OBJECT) last = OBJECT - 1;
+    n = last - first + 1;
+    snprintf(head, sizeof head, "HTTP/1.1 %s\r\nContent-Length: %llu\r\nETag: \"e\"\r\n",
+             range ? "206 Partial Content" : "200 OK", (unsigned long long)n);
+    s->requests++;
+    if (range)
+        snprintf(head + strlen(head), sizeof head - strlen(head),
+                 "Content-Range: bytes %llu-%llu/%d\r\n", first, last, OBJECT);
+    if (!send_all(ssl, head, strlen(head)) || !send_all(ssl, "\r\n", 2)) return false;
+    s->cut_after = 0;
+    return send_all(ssl, s->object + first, cut ? cut : n) && !cut;
+}
+
+static void serve_one(server *s, int fd) {
+    SSL *ssl = SSL_new(s->ctx);
+    char request[4096];
+    int n = 0, got = 0;
+    SSL_set_fd(ssl, fd);
+    s->connections++;
+    if (SSL_accept(ssl) == 1) {
+        while ((got = SSL_read(ssl, request + n, (int)sizeof request - 1 - n)) > 0) {
+            n += got;
+            request[n] = '\0';
+            if (!strstr(request, "\r\n\r\n")) continue;
+            if (!answer(s, ssl, request)) break;
+            n = 0;
+        }
+    }
+    SSL_set_quiet_shutdown(ssl, 1);
+    SSL_free(ssl);
+    close(fd);
+}
+
+static void *serve(void *user) {
+    server *s = user;
+    sigset_t all;
+    int fd;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    while ((fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) serve_one(s, fd);
+    return NULL;
+}
+
+/* Get the object by this host name. Returns the request's code. */
+static int get_from(server *s, const identity *as, const char *host, uint64_t cut,
+                    dlp_s3_error *err, dlp_s3_stats *stats) {
+    char url[64], *body = calloc(1, OBJECT);
+    dlp_s3_desc desc = {.endpoint = url, .anonymous = 1, .ca_file = ca_path, .hedge_percent = -1,
+                        .max_requests = 1, .backoff_ms = 1};
+    dlpi_s3_address a;
+    uint64_t received = 0;
+    dlp_s3_io *io = NULL;
+    dlp_s3 *s3 = NULL;
+    pthread_t thread;
+    int code;
+    memset(s, 0, sizeof *s);
+    s->ctx = serve_as(as, 0);
+    s->listener = listen_on(AF_INET, &a);
+    s->object = pattern(OBJECT);
+    s->cut_after = cut;
+    snprintf(url, sizeof url, "https://%s:%d", host, (int)ntohs(a.at.v4.sin_port));
+    CHECK(pthread_create(&thread, NULL, serve, s) == 0);
+    CHECK(dlp_s3_open(&s3, &desc, err) == DLP_OK && dlp_s3_io_open(&io, s3, err) == DLP_OK);
+    code = dlp_s3_get(io, "bucket", "key", body, OBJECT, &received, err);
+    if (code == DLP_OK) CHECK(received == OBJECT && memcmp(body, s->object, OBJECT) == 0);
+    dlp_s3_stats_get(s3, stats);
+    dlp_s3_io_close(io);
+    CHECK(dlp_s3_close(s3) == DLP_OK);
+    shutdown(s->listener, SHUT_RDWR); /* ends the thread's accept */
+    pthread_join(thread, NULL);
+    close(s->listener);
+    SSL_CTX_free(s->ctx);
+    free(s->object);
+    free(body);
+    return code;
+}
+
+static void client__https__object_whole(void) {
+    dlp_s3_error err;
+    dlp_s3_stats stats;
+    server s;
+    CHECK(get_from(&s, &by_ip, "127.0.0.1", 0, &err, &stats) == DLP_OK);
+    CHECK(s.connections == 1 && stats.retries == 0);
+    CHECK(get_from(&s, &good, "localhost", 0, &err, &stats) == DLP_OK); /* by whichever address */
+}
+
+static void client__not_trusted__given_up_at_once(void) {
+    dlp_s3_error err;
+    dlp_s3_stats stats;
+    char line[1024];
+    server s;
+    CHECK(get_from(&s, &good, "127.0.0.1", 0, &err, &stats) != DLP_OK);
+    CHECK(s.requests == 0 && s.connections == 1 && stats.retries == 0);
+    dlp_s3_error_format(&err, line, sizeof line);
+    CHECK(strstr(line, "certificate of 127.0.0.1") && strstr(line, "IP address mismatch"));
+    CHECK(err.errnum == EKEYREJECTED);
+}
+
+static void client__cut_without_a_word__goes_on_where_it_was(void) {
+    dlp_s3_error err;
+    dlp_s3_stats stats;
+    server s;
+    CHECK(get_from(&s, &by_ip, "127.0.0.1", 123456, &err, &stats) == DLP_OK);
+    CHECK(s.connections == 2 && s.requests == 2 && stats.resumes == 1);
+}
+
 int main(void) {
     make_all();
+    client__https__object_whole();
+    client__not_trusted__given_up_at_once();
+    client__cut_without_a_word__goes_on_where_it_was();
     tls__trusted__accepted_and_named();
     tls__not_trusted__refused_with_host_and_reason();
     tls__no_host_to_verify__refused();
