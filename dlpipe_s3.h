@@ -6700,62 +6700,81 @@ static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
     io->refreshing = true;
 }
 
+/* What the judge wants to know beside what its maker has said. */
+static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlpi_s3_case *c) {
+    const dlpi_s3_common *common = io->s3->common;
+    int64_t now_s = dlpi_s3_real_s() + DLPI_LOAD_RLX(&common->shared.skew_s); /* S7 */
+    c->t.method = op->r->method;
+    c->t.resumed = op->opened && !op->r->if_match;
+    c->t.refreshable = common->config.source > DLPI_S3_ENVIRONMENT;
+    c->t.has_region = c->region[0] && strcmp(c->region, c->used_region) != 0;
+    c->t.has_location = c->location[0] != '\0';
+    c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;
+}
+
+/* The same again, at once, now that another region, place, clock or key is known. */
+static void dlpi_s3_leg_again(dlp_s3_io *io, dlpi_s3_leg *leg) {
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
+    dlpi_s3_op_move(io, leg->op);
+}
+
+static void dlpi_s3_leg_region(dlp_s3_io *io, dlpi_s3_leg *leg, const char *region) {
+    dlpi_s3_op *op = leg->op;
+    dlpi_s3_say(io, "s3: bucket %s is in %s", op->r->bucket, region);
+    dlpi_s3_region_learn(io->s3->common, op->r->bucket, region);
+    dlpi_s3_copy(op->region, sizeof op->region, region);
+    op->moved = op->foreign = false;
+    dlpi_s3_leg_again(io, leg);
+}
+
+static void dlpi_s3_leg_redirect(dlp_s3_io *io, dlpi_s3_leg *leg, const char *location) {
+    dlpi_s3_op *op = leg->op;
+    const char *why = dlpi_s3_op_redirect(io, op, location);
+    if (why) {
+        dlpi_s3_op_add(op, why);
+        dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
+        return;
+    }
+    dlpi_s3_say(io, "s3: %s/%s: sent on to %s", op->r->bucket, op->r->key, op->to.host);
+    dlpi_s3_leg_again(io, leg);
+}
+
+/* The idle connection had been closed: on a new one, at once. */
+static void dlpi_s3_leg_replay(dlp_s3_io *io, dlpi_s3_leg *leg) {
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
+    leg->fresh = true;
+    dlpi_s3_leg_wait(leg, true);
+}
+
 /* Do what the judge says about a leg that has no link any more. */
 static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c) {
     dlpi_s3_op *op = leg->op;
-    const char *why;
-    c->t.method = op->r->method;
-    c->t.resumed = op->opened && !op->r->if_match;
-    c->t.refreshable = io->s3->common->config.source > DLPI_S3_ENVIRONMENT;
-    c->t.has_region = c->region[0] && strcmp(c->region, c->used_region) != 0;
-    c->t.has_location = c->location[0] != '\0';
-    c->t.skew_s = c->date_s < 0 ? 0
-                                : c->date_s - dlpi_s3_real_s() -
-                                      DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
+    dlpi_s3_case_complete(io, op, c);
     switch (dlpi_s3_judge(&c->t, &op->tries)) {
     case DLPI_S3_RETRY:
         dlpi_s3_leg_retry(io, leg, c->retry_after_s, dlpi_s3_case_code(c));
         return;
-    case DLPI_S3_REPLAY:
-        dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-        dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
-        leg->fresh = true;
-        dlpi_s3_leg_wait(leg, true);
-        return;
-    case DLPI_S3_OTHER_REGION:
-        dlpi_s3_say(io, "s3: bucket %s is in %s", op->r->bucket, c->region);
-        dlpi_s3_region_learn(io->s3->common, op->r->bucket, c->region);
-        dlpi_s3_copy(op->region, sizeof op->region, c->region);
-        op->moved = false;
-        break;
-    case DLPI_S3_REDIRECT:
-        why = dlpi_s3_op_redirect(io, op, c->location);
-        if (why) {
-            dlpi_s3_op_add(op, why);
-            dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
-            return;
-        }
-        dlpi_s3_say(io, "s3: %s/%s: sent on to %s", op->r->bucket, op->r->key, op->to.host);
-        break;
+    case DLPI_S3_REPLAY: dlpi_s3_leg_replay(io, leg); return;
+    case DLPI_S3_OTHER_REGION: dlpi_s3_leg_region(io, leg, c->region); return;
+    case DLPI_S3_REDIRECT: dlpi_s3_leg_redirect(io, leg, c->location); return;
     case DLPI_S3_SKEW:
         DLPI_ADD_RLX(&io->s3->common->shared.skew_s, c->t.skew_s); /* S7, any value serves */
         dlpi_s3_say(io, "s3: the server's clock differs by %lld s", (long long)c->t.skew_s);
-        break;
+        dlpi_s3_leg_again(io, leg);
+        return;
     case DLPI_S3_REFRESH:
         dlpi_s3_refresh(io, c->version, true);
         io->held = io->refreshing;
-        break;
+        dlpi_s3_leg_again(io, leg);
+        return;
     case DLPI_S3_RESTART:
         dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
         dlpi_s3_op_restart(io, op);
         return;
-    default:
-        dlpi_s3_op_end(io, op, dlpi_s3_case_code(c));
-        return;
+    default: dlpi_s3_op_end(io, op, dlpi_s3_case_code(c)); return;
     }
-    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
-    dlpi_s3_op_move(io, op);
 }
 
 static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
@@ -7310,6 +7329,7 @@ static bool dlpi_s3_link_waste(dlp_s3_io *io, dlpi_s3_link *link, size_t n) {
 /* Body bytes that were read elsewhere. Returns whether the link still serves its leg. */
 static bool dlpi_s3_link_body(dlp_s3_io *io, dlpi_s3_link *link, const char *at, size_t n) {
     dlpi_s3_leg *leg = link->leg;
+    if (!at) return true;
     if (link->state == DLPI_S3_LINK_ERROR) return dlpi_s3_link_error(io, link, at, n);
     if (link->state != DLPI_S3_LINK_BODY || leg->op->r->method != DLP_S3_GET)
         return dlpi_s3_link_waste(io, link, n);
@@ -7727,12 +7747,20 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
     }
 }
 
+/* Something came over an idle connection: its end, or what nobody asked for. With TLS it may be the
+   session's own, such as tickets, which a read takes in. */
+static void dlpi_s3_link_stirs(dlp_s3_io *io, dlpi_s3_link *link) {
+    int64_t got = DLP_S3_BROKEN;
+    if (link->conn.tls) got = dlpi_s3_conn_read(&link->conn, io->scratch, 1);
+    if (got != DLP_S3_WANT_READ) dlpi_s3_link_close(io, link);
+}
+
 static void dlpi_s3_link_event(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
     uint32_t generation = link->generation;
     switch (link->state) {
     case DLPI_S3_LINK_FREE: return;
     case DLPI_S3_LINK_OPENING: dlpi_s3_link_open(io, link); return;
-    case DLPI_S3_LINK_IDLE: dlpi_s3_link_close(io, link); return; /* ended, or it says too much */
+    case DLPI_S3_LINK_IDLE: dlpi_s3_link_stirs(io, link); return;
     default: break;
     }
     if (events & ~(uint32_t)EPOLLOUT) dlpi_s3_link_read(io, link);
