@@ -6054,7 +6054,7 @@ typedef struct dlpi_s3_link {
     dlpi_s3_site *site;
     dlpi_s3_leg *leg;            /* whose request is on it */
     dlpi_s3_node node;           /* site->idle, or io->free_links */
-    dlpi_s3_node age;            /* io->idle, while idle */
+    dlpi_s3_node age;            /* io->idle, or io->draining */
     dlpi_s3_timer timer;         /* what the state waits for */
     int32_t state;
     uint32_t generation;         /* events of an earlier connection do not count */
@@ -6149,6 +6149,7 @@ struct dlp_s3_io {
     dlpi_s3_node free_ops, free_legs, free_links;
     dlpi_s3_node wanting;        /* ops that have legs to begin */
     dlpi_s3_node idle;           /* all idle links, the one used last first */
+    dlpi_s3_node draining;       /* links whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
     dlp_s3_request *done, *done_last; /* linked by internal */
@@ -6375,6 +6376,7 @@ static void dlpi_s3_link_idle(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_due(io, &link->timer, io->desc->idle_timeout_ms);
     dlpi_s3_ring_first(&link->site->idle, &link->node);
+    dlpi_s3_ring_out(&link->age);
     dlpi_s3_ring_first(&io->idle, &link->age);
 }
 
@@ -6384,6 +6386,7 @@ static void dlpi_s3_link_drain(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_link_low_water(link, 1);
     link->state = DLPI_S3_LINK_DRAIN;
     link->error_n = 0; /* counts them */
+    dlpi_s3_ring_first(&io->draining, &link->age);
     dlpi_s3_due(io, &link->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
 }
 
@@ -7501,6 +7504,8 @@ static void dlpi_s3_site_failed(dlp_s3_io *io, dlpi_s3_site *site, int what, int
     } else if (site->n_hedging) {
         leg = DLPI_S3_OF(site->hedging.next, dlpi_s3_leg, queue);
         dlpi_s3_leg_unqueue(leg);
+        leg->sent_ns = io->now; /* once more, but not at once */
+        dlpi_s3_ring_last(&io->awaited[leg->size_class], &leg->awaited);
         dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
     }
 }
@@ -7595,10 +7600,12 @@ static dlpi_s3_link *dlpi_s3_site_idle(dlp_s3_io *io, dlpi_s3_site *site, bool f
     return NULL;
 }
 
-/* Room for one more connection, made by closing one that is idle longest. */
+/* Room for one more connection, made by closing the one that is idle longest, or waits longest for
+   an answer that nobody wants. */
 static bool dlpi_s3_links_room(dlp_s3_io *io) {
-    if (io->links_out == io->n_links && !dlpi_s3_ring_empty(&io->idle))
-        dlpi_s3_link_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_link, age));
+    dlpi_s3_node *least = dlpi_s3_ring_empty(&io->idle) ? &io->draining : &io->idle;
+    if (io->links_out == io->n_links && !dlpi_s3_ring_empty(least))
+        dlpi_s3_link_close(io, DLPI_S3_OF(least->prev, dlpi_s3_link, age));
     return io->links_out < io->n_links;
 }
 
@@ -8034,7 +8041,7 @@ static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
 /* Put all records on their lists. */
 static void dlpi_s3_io_records(dlp_s3_io *io) {
     dlpi_s3_node *lists[] = {&io->free_ops, &io->free_legs, &io->free_links, &io->wanting,
-                             &io->idle};
+                             &io->idle, &io->draining};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) dlpi_s3_ring_begin(lists[i]);
     for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) dlpi_s3_ring_begin(&io->awaited[i]);
     for (uint32_t i = 0; i < io->n_ops; i++) {
