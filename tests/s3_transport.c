@@ -161,7 +161,7 @@ static void *drain_slowly(void *user) {
 }
 
 static void conn__signals_and_full_socket__all_bytes_once(void) {
-    enum { N = 8000000 };
+    enum { N = 20000000 };
     struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
     struct sigaction act, before;
     dlpi_s3_address a;
@@ -179,10 +179,12 @@ static void conn__signals_and_full_socket__all_bytes_once(void) {
     d.fd = connect_pair(&c, listener, &a);
     while (d.fd < 0 && errno == EINTR) d.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     for (size_t i = 0; i < N; i++) bytes[i] = (char)(i % 251);
-    while (dlpi_s3_conn_write(&c, bytes + put, N - put < 7 ? N - put : 7) > 0) {
-        put += N - put < 7 ? N - put : 7;
-        if (put >= 70) break;
+    while (put < N) { /* until its socket is full: nobody reads yet */
+        int64_t n = dlpi_s3_conn_write(&c, bytes + put, N - put);
+        if (n <= 0) break;
+        put += (size_t)n;
     }
+    while (__atomic_load_n(&alarms, __ATOMIC_RELAXED) == 0) poll(NULL, 0, 10);
     CHECK(pthread_create(&thread, NULL, drain_slowly, &d) == 0);
     while (put < N) {
         int64_t n = dlpi_s3_conn_write(&c, bytes + put, N - put);
