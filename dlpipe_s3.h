@@ -4212,8 +4212,7 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
 
 /* Find out where to go and who asks. c lies in the client's mapping, zeroed; it holds secrets.
    Reads environment and files, and waits for nothing else. */
-__attribute__((unused)) static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d,
-                                                       dlp_s3_error *err) {
+static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     dlpi_s3_profiles p;
     bool given = d->access_key || d->secret_key || d->session_token;
     int code, has;
@@ -4567,7 +4566,7 @@ static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
     DIR *dir = opendir("/proc/self/fd");
     struct dirent *one;
     int e = 0;
-    if (!dir) return 0;
+    if (!dir) return errno == ENOENT ? 0 : errno; /* there may be no /proc */
     while (!e && (one = readdir(dir))) {
         int fd = atoi(one->d_name), flags = fd > 2 ? fcntl(fd, F_GETFD) : -1;
         if (flags >= 0 && !(flags & FD_CLOEXEC)) e = posix_spawn_file_actions_addclose(actions, fd);
@@ -4853,14 +4852,14 @@ static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
 }
 
 /* v: zeroed, in memory that all processes share. Returns 0 or an errno. */
-__attribute__((unused)) static int dlpi_s3_vault_begin(dlpi_s3_vault *v) {
+static int dlpi_s3_vault_begin(dlpi_s3_vault *v) {
     int e = dlpi_s3_mutex_begin(&v->fetching);
     v->random = dlpi_s3_now_ns() | 1;
     return e ? e : dlpi_s3_mutex_begin(&v->looking);
 }
 
 /* For the last user of the mapping: nobody holds a lock. */
-__attribute__((unused)) static void dlpi_s3_vault_end(dlpi_s3_vault *v) {
+static void dlpi_s3_vault_end(dlpi_s3_vault *v) {
     dlpi_s3_wipe(v->slot, sizeof v->slot);
 }
 
@@ -4873,8 +4872,7 @@ static bool dlpi_s3_vault_waits(const dlpi_s3_vault *v, int64_t now_s) {
 /* Get what is valid at now_s. out: zeroed before the first call, then what the last one left, which
    is not copied again while it is the current one. Returns 0: valid; 1: valid, but a refresh should
    be begun; DLP_ERR_STATE: a refresh must come first, of out->version. Does not wait for those. */
-__attribute__((unused)) static int dlpi_s3_vault_get(dlpi_s3_vault *v, int64_t now_s,
-                                                     dlpi_s3_credentials *out) {
+static int dlpi_s3_vault_get(dlpi_s3_vault *v, int64_t now_s, dlpi_s3_credentials *out) {
     uint64_t version = DLPI_LOAD_ACQ(&v->version); /* V2 <- V1 */
     int64_t refresh_s;
     if (version == 0) return DLP_ERR_STATE;
@@ -4991,10 +4989,8 @@ static void dlpi_s3_vault_tell(const dlpi_s3_config *c, const dlpi_s3_vault *v) 
    or a word that ends the waiting when it is set. Returns DLP_OK (those at hand may still be the
    old ones, if they are valid and force is not set), or an error. Waits for files, processes, names
    and the network, with time-outs for all but names: not for the thread that does I/O. */
-__attribute__((unused)) static int dlpi_s3_vault_refresh_until(const dlpi_s3_config *c,
-                                                               dlpi_s3_vault *v, uint64_t seen,
-                                                               bool force, const uint32_t *stop,
-                                                               dlp_s3_error *err) {
+static int dlpi_s3_vault_refresh_until(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64_t seen,
+                                       bool force, const uint32_t *stop, dlp_s3_error *err) {
     dlp_s3_error why;
     int code, e = dlpi_s3_mutex_wait(&v->fetching, stop);
     if (e)
@@ -5015,9 +5011,8 @@ __attribute__((unused)) static int dlpi_s3_vault_refresh_until(const dlpi_s3_con
     return code;
 }
 
-__attribute__((unused)) static int dlpi_s3_vault_refresh(const dlpi_s3_config *c, dlpi_s3_vault *v,
-                                                         uint64_t seen, bool force,
-                                                         dlp_s3_error *err) {
+static int dlpi_s3_vault_refresh(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64_t seen,
+                                 bool force, dlp_s3_error *err) {
     return dlpi_s3_vault_refresh_until(c, v, seen, force, NULL, err);
 }
 

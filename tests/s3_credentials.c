@@ -1075,6 +1075,11 @@ static void web__form__encoded(void) {
     CHECK(fetch() == DLP_ERR_SYSTEM && error.errnum == EFBIG);
     put_file("token", "");
     CHECK(fetch() == DLP_ERR_ARG);
+    unsetenv("AWS_ENDPOINT_URL_STS");
+    put_file("token", TOKEN);
+    CHECK(load(NULL) == DLP_OK && fetch() == DLP_ERR_REMOTE); /* nothing is sent: there is no TLS */
+    CHECK(strstr(error.message, "sts.us-east-1.amazonaws.com") &&
+          strstr(error.message, "DLPIPE_S3_OPENSSL"));
     unsetenv("AWS_ROLE_SESSION_NAME");
     CHECK(load(NULL) == DLP_OK && strncmp(config->session, "dlpipe-", 7) == 0);
 }
