@@ -8650,7 +8650,6 @@ static dlpi_s3_page *dlpi_s3_list_first(dlp_s3_list *l) {
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
     if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
     if (list->given) dlpi_s3_page_move(list, list->given); /* take has seen that it is good */
-    list->given = NULL;
     for (;;) {
         int rc;
         if (list->state == DLPI_S3_LIST_HAS) list->given = dlpi_s3_list_first(list);

@@ -471,6 +471,7 @@ static void list__hostile_pages__refused(void) {
     static const char *const bad[] = {
         "", " ", "<html><body>Sign in</body></html>", "<Error><Code>x</Code></Error>",
         LAST("<Contents><Size>1</Size></Contents>"), LAST("<Contents><Key>a</Key></Contents>"),
+        LAST(KEY("a") "<Contents><Size>1</Size></Contents>"),
         LAST(KEY("a") KEY("")), LAST("<Contents><Key>a</Key><Size>-1</Size></Contents>"),
         LAST("<Contents><Key>a</Key><Size>1x</Size></Contents>"),
         LAST("<Contents><Key>a</Key><Size></Size></Contents>"),
@@ -514,8 +515,8 @@ static void list__hostile_pages__refused(void) {
 static void list__other_servers__read(void) {
     static const char page[] =
         "\xef\xbb\xbf<s3:ListBucketResult xmlns:s3='x'>\r\n  <s3:IsTruncated>false</s3:IsTruncated>"
-        "\n <s3:Contents>\n <s3:Owner><s3:Key>no</s3:Key><s3:Size>7</s3:Size></s3:Owner>"
-        "<s3:Size>12</s3:Size><s3:Key><![CDATA[a&b+c]]></s3:Key><s3:LastModified/>"
+        "\n <s3:Contents>\n <s3:Size>12</s3:Size><s3:Key><![CDATA[a&b+c]]></s3:Key>"
+        "<s3:Owner><s3:Key>no</s3:Key><s3:Size>7</s3:Size></s3:Owner><s3:LastModified/>"
         "<s3:ETag>0123456789012345678901234567890123456789012345678901234567890123456789012"
         "</s3:ETag></s3:Contents><s3:Contents><s3:Key>z</s3:Key><s3:Size>0</s3:Size>"
         "<s3:LastModified>2009-10-12T17:50:30+00:00</s3:LastModified></s3:Contents>"
