@@ -477,34 +477,41 @@ DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *
 /* ---------------------------------------------------------------------------------------------
    >>s3-list        WHAT IS IN A BUCKET */
 
+/* Names are of at most 1,024 bytes, as they are, not escaped; copied. */
 typedef struct dlp_s3_list_desc {
-    const char *bucket;      /* all copied */
+    const char *bucket;
     const char *prefix;      /* NULL: "" */
     const char *delimiter;   /* NULL: none; "/": one level, as a directory */
-    const char *start_after; /* NULL: from the beginning */
+    const char *start_after; /* NULL: from the beginning; it need not be there itself */
     int32_t page;            /* 0: 1,000 keys a request; 1..1000 */
 } dlp_s3_list_desc;
 
 typedef struct dlp_s3_object {
-    const char *key;         /* until the next call */
-    uint64_t key_bytes;
+    const char *key;         /* until the next call; terminated */
+    uint64_t key_bytes;      /* without the terminator */
     uint64_t bytes;
-    int64_t modified_s;      /* Unix time */
+    int64_t modified_s;      /* Unix time; 0: none was told, -1: it could not be read */
     int32_t is_prefix;       /* 1: a common prefix, as a directory: no bytes, no time */
-    char etag[72];
+    char etag[72];           /* with its quotes; "" if there was none, or a longer one */
 } dlp_s3_object;
 
 typedef struct dlp_s3_list dlp_s3_list;
 
-/* List objects in key order (ListObjectsV2, in UTF-8 order of bytes), page by page.
-   out: to be closed, before io - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY - the thread of io. */
+/* List objects and common prefixes in order of their bytes, page by page. Nothing is asked for yet.
+   out: to be closed, before io; err: written on failure, may be NULL - returns DLP_OK, DLP_ERR_ARG
+   (the message names the field), DLP_ERR_MEMORY - the thread of io - allocates; does not wait.
+   Source: ListObjectsV2 of the S3 API. */
 DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                             dlp_s3_error *err);
 
-/* Get the next object. Returns DLP_OK, DLP_END, or as dlp_s3_do; after an error it may be called
-   again, for the same page. Waits for a page. */
+/* Get the next object. A page is checked as a whole before anything of it is given out, and a
+   server that leads in a circle is found out: what is left out or doubled is an error.
+   Returns DLP_OK, DLP_END, as dlp_s3_do, or for a page: DLP_ERR_REMOTE (not what S3 sends),
+   DLP_ERR_LIMIT (above 16 MiB), DLP_ERR_MEMORY. After an error it may be called again, for the same
+   page - the thread of io - waits for a page, and may allocate room for it. */
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err);
 
+/* Free it, at any point of the list. NULL is fine. */
 DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1051,7 +1058,6 @@ static inline bool dlpi_s3_uri_plain(unsigned char c) {
 
 /* Escape n bytes; keep_slash: but '/'. Writes what fits, whole characters and a terminator. Returns
    the whole length, as snprintf. */
-__attribute__((unused))
 static size_t dlpi_s3_uri_encode(char *to, size_t size, const char *from, size_t n,
                                  bool keep_slash) {
     size_t at = 0, end = 0; /* end: of what was written */
@@ -1080,7 +1086,6 @@ static int dlpi_s3_hex_digit(char c) {
 
 /* Undo escapes, which may be done in place (to == from); plus: '+' is a space, as in forms. Always
    terminated. Returns the length, or -1: a bad escape, or more than size - 1 bytes. */
-__attribute__((unused))
 static int64_t dlpi_s3_uri_decode(char *to, size_t size, const char *from, size_t n, bool plus) {
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
@@ -1162,7 +1167,6 @@ static int64_t dlpi_s3_number(const char *at, size_t n) {
 
 /* Read "2009-10-12T17:50:30.000Z", with or without a fraction, "+01:00" in place of Z; or
    "20091012T175030Z". Returns Unix seconds, or -1. */
-__attribute__((unused))
 static int64_t dlpi_s3_time_iso(const char *at, size_t n) {
     int64_t t, h, m;
     const char *zone;
@@ -1201,7 +1205,6 @@ static int dlpi_s3_month(const char *at, size_t n) {
 /* Read a date of HTTP in any of its three forms (RFC 9110 section 5.6.7): a month's name, a time,
    a day of one or two digits, then a year of two or four, in whatever order the others stand.
    Returns Unix seconds, or -1. */
-__attribute__((unused))
 static int64_t dlpi_s3_time_http(const char *at, size_t n) {
     const char *end = at + n;
     int64_t day = -1, month = -1, year = -1, h = -1, m = -1, s = -1;
@@ -1307,7 +1310,6 @@ static const char *dlpi_s3_endpoint_path(dlpi_s3_endpoint *e, const char *path) 
 
 /* Take an endpoint's URL apart. why: on failure, in words without any of the URL, which might hold
    a password. Returns DLP_OK or DLP_ERR_ARG. */
-__attribute__((unused))
 static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const char **why) {
     dlpi_s3_endpoint e;
     const char *at = url;
@@ -1347,7 +1349,6 @@ static void dlpi_s3_aws_host(const char *region, char *host, size_t size) {
 }
 
 /* Make the endpoint of AWS in a region. */
-__attribute__((unused))
 static void dlpi_s3_endpoint_aws(dlpi_s3_endpoint *out, const char *region) {
     memset(out, 0, sizeof *out);
     out->tls = out->is_default_port = 1;
@@ -1603,7 +1604,6 @@ static dlpi_s3_span dlpi_s3_path_part(const char *path, int32_t n) {
 /* Find the first element of a path, such as "Error/Code", and read its text. out: always
    terminated; "" where there is none. Returns whether all of it is there; false: it is not, or was
    cut. */
-__attribute__((unused))
 static bool dlpi_s3_xml_text(const char *xml, size_t n, const char *path, char *out, size_t size) {
     dlpi_s3_xml x;
     dlpi_s3_out o = {out, size, 0};
@@ -1783,7 +1783,6 @@ static bool dlpi_s3_json_same(dlpi_s3_span name, const char *wanted) {
 /* Read a member of the outermost object: a string, a number, true or false, as text. out: always
    terminated; "" where there is none. Returns false: it is not there, is something else (null),
    does not fit, or the text is not JSON. Of two members of one name the first counts. */
-__attribute__((unused))
 static bool dlpi_s3_json_text(const char *json, size_t n, const char *name, char *out,
                               size_t size) {
     dlpi_s3_json j = {json, json + n};
@@ -2196,7 +2195,6 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
 /* Write a request's head, signed, up to its empty line (no terminator behind it is promised).
    Returns its bytes, or -1: it does not fit, has more than 64 parameters, or a value that its line
    cannot hold. */
-__attribute__((unused))
 static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
     dlpi_s3_head_parts p;
     dlpi_s3_out o = {to, size, 0};
@@ -2254,7 +2252,6 @@ static bool dlpi_s3_region_ok(const char *region) {
    "a//b", "./c" and "a+b" stay other keys than "a/b", "c" and "a b". Returns DLP_OK, or
    DLP_ERR_ARG: no bucket, one that cannot be in a host's name but shall, a region that is no name,
    too long. */
-__attribute__((unused))
 static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int style,
                          const char *bucket, const char *key, char *host, size_t host_size,
                          char *path, size_t path_size) {
@@ -2292,7 +2289,6 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
 }
 
 /* Get the name to look up and the port out of a host of dlpi_s3_place's. */
-__attribute__((unused))
 static int dlpi_s3_place_address(const char *host, bool tls, char name[256], uint16_t *port) {
     *port = tls ? 443 : 80;
     return dlpi_s3_authority(host, strlen(host), name, port) ? DLP_ERR_ARG : DLP_OK;
@@ -8438,7 +8434,7 @@ static bool dlpi_s3_page_number(const char *text, uint64_t *out) {
 /* Read an object's members: the cursor has just opened Contents. Returns NULL, or what is wrong. */
 static const char *dlpi_s3_page_object(const dlp_s3_list *l, dlpi_s3_page *c) {
     bool key = false, size = false;
-    char text[80];
+    char text[80] = "";
     for (;;) {
         int what = dlpi_s3_xml_next(&c->xml);
         const char *wrong = NULL;
