@@ -399,7 +399,7 @@ typedef struct dlp_s3_stats {
     uint64_t throttled;       /* answers 503 SlowDown, 429 and the like */
     uint64_t connections;     /* opened */
     uint64_t timeouts;
-    uint64_t refreshes;       /* of credentials */
+    uint64_t refreshes;       /* of credentials, after those of dlp_s3_open */
 } dlp_s3_stats;
 
 /* Read the counters: each is right, together they are a few requests apart. Any thread. */
@@ -3562,7 +3562,6 @@ typedef struct dlpi_s3_vault {
     uint64_t version;        /* 0: nothing yet; slot[version % 2] is the one */
     int64_t refresh_s[2];    /* of each slot: from here on others should be fetched */
     int64_t retry_s;         /* after failures: not before this */
-    uint64_t fetched;        /* how often, well */
     uint64_t random;
     uint32_t failures;       /* since the last success */
     int32_t failed_code;
@@ -4904,7 +4903,6 @@ static int dlpi_s3_vault_publish(dlpi_s3_vault *v, const dlpi_s3_credentials *wh
     DLPI_STORE_REL(&v->version, version); /* V1 -> V2 */
     pthread_mutex_unlock(&v->looking);
     v->failures = 0;
-    DLPI_ADD_RLX(&v->fetched, 1);
     return 0;
 }
 
@@ -8275,7 +8273,7 @@ DLPDEF void dlp_s3_stats_get(const dlp_s3 *s3, dlp_s3_stats *out) {
     uint64_t count[DLPI_S3_COUNTS];
     for (int i = 0; i < DLPI_S3_COUNTS; i++)
         count[i] = DLPI_LOAD_RLX(&s3->common->shared.count[i]); /* S8, each by itself */
-    count[DLPI_S3_N_REFRESHES] = DLPI_LOAD_RLX(&s3->common->vault.fetched);
+    count[DLPI_S3_N_REFRESHES] = DLPI_LOAD_RLX(&s3->common->vault.version) - 1; /* open has one */
     memcpy(out, count, sizeof *out);
 }
 
