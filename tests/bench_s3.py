@@ -4,6 +4,7 @@
     bench_s3.py boto3 BUCKET COUNT IN_FLIGHT     read objects by threads, print seconds and CPU
     bench_s3.py boto3 BUCKET KEY IN_FLIGHT       read one, in parts
     bench_s3.py table LINES                      what make bench-s3 left, for people
+    bench_s3.py markdown LINES                   the same as the table of README.md
 """
 import io
 import json
@@ -52,7 +53,18 @@ def wanted(name, ours, theirs):
     return '', None
 
 
-def table(path):
+PEERS = ['wrk', 'curl', 'rclone', 'boto3']
+WORDS = {
+    's3_100k_loop_c16': 'loopback, 16 in flight', 's3_100k_loop_c64': 'loopback, 64',
+    's3_cpu_ms_per_object loop_c16': "client's processor time, loopback, 16",
+    's3_cpu_ms_per_object loop_c64': 'the same, 64',
+    's3_100k_30ms_c16': '30 ms away, 16 in flight', 's3_100k_30ms_c64': '30 ms, 64',
+    's3_100k_30ms_c256': '30 ms, 256', 's3_256m': 'one object of 256 MiB',
+    's3_faults_s': '600 objects with faults, 64 in flight',
+    's3_faults_requests': 'requests for an object then'}
+
+
+def read(path):
     rows = {}
     with open(path) as file:
         for line in map(json.loads, file):
@@ -65,13 +77,29 @@ def table(path):
             row['ours'] = line['ours']
             if 'theirs' in line:
                 row['theirs'][line['peer']] = line['theirs']
-    peers = ['wrk', 'curl', 'rclone', 'boto3']
-    print(f'{"":32} {"unit":9} {"dlpipe":>8} ' + ' '.join(f'{p:>8}' for p in peers) + '  wanted')
-    for name, row in rows.items():
-        if row['ours'] is None:
+    return {name: row for name, row in rows.items() if row['ours'] is not None}
+
+
+def figure(x):
+    return f'{x:,.0f}' if x >= 100 else f'{x:.2g}' if x < 1 else f'{x:.3g}'
+
+
+def markdown(path):
+    print('| what (`make bench-s3`) | dlpipe, one thread | ' + ' | '.join(PEERS) + ' |')
+    print('|---|' + '---|' * (1 + len(PEERS)))
+    for name, row in read(path).items():
+        if name not in WORDS:
             continue
+        unit = row['unit'].replace('requests per object', '').replace('object/s', 'objects/s')
+        cells = [figure(row['theirs'][p]) if p in row['theirs'] else '' for p in PEERS]
+        print(f'| {WORDS[name]} | {figure(row["ours"])} {unit} | ' + ' | '.join(cells) + ' |')
+
+
+def table(path):
+    print(f'{"":32} {"unit":9} {"dlpipe":>8} ' + ' '.join(f'{p:>8}' for p in PEERS) + '  wanted')
+    for name, row in read(path).items():
         figures = ' '.join(f'{row["theirs"][p]:8.4g}' if p in row['theirs'] else f'{"":8}'
-                           for p in peers)
+                           for p in PEERS)
         want, good = wanted(name, row['ours'], row['theirs'])
         verdict = '' if good is None else f'{want}: {"yes" if good else "NO"}'
         print(f'{name:32} {row["unit"]:9} {row["ours"]:8.4g} {figures}  {verdict}'
@@ -83,5 +111,7 @@ if __name__ == '__main__':
         boto3_read(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     elif len(sys.argv) == 3 and sys.argv[1] == 'table':
         table(sys.argv[2])
+    elif len(sys.argv) == 3 and sys.argv[1] == 'markdown':
+        markdown(sys.argv[2])
     else:
         sys.exit(__doc__)
