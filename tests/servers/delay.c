@@ -4,8 +4,9 @@
    delay ONE_WAY_MS MTU SERVER.. -- CLIENT..
 
    CLIENT runs as 10.199.0.1 in one namespace, SERVER as 10.199.0.2 in the other. Each has a
-   loopback of its own, and nothing else. When CLIENT ends, SERVER gets SIGTERM, and CLIENT's exit
-   code is this program's. However it ends, nothing is left: no namespace or device has a name. */
+   loopback of its own, and nothing else. When one of them ends, the other one gets SIGTERM; the
+   exit code is that of the first, which should be CLIENT. However it ends, nothing is left: no
+   namespace or device has a name. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -258,10 +259,12 @@ int main(int argc, char **argv) {
             die("a thread");
         }
     }
-    /* The server's end is the client's failure, not ours to judge. */
-    while (waitpid(client, &status, 0) < 0 && errno == EINTR) {
+    pid_t first, other;
+    while ((first = wait(&status)) < 0 && errno == EINTR) {
     }
-    kill(server, SIGTERM);
-    waitpid(server, NULL, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    other = first == client ? server : client;
+    kill(other, SIGTERM);
+    waitpid(other, NULL, 0);
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return first == client || code != 0 ? code : 1;
 }
