@@ -8691,6 +8691,7 @@ struct dlp_s3_manifest {
     uint64_t *key_at;             /* [key_room] where it begins in text */
     uint64_t text_bytes, text_room;
     char *text;                   /* keys, each terminated */
+    bool mixed;                   /* keys did not always rise: a table finds them */
     uint64_t seats;               /* a power of two; 0: the table is to be made */
     uint32_t *seat;               /* [seats] number of a key + 1, 0: nobody's */
 };
@@ -8743,7 +8744,7 @@ static bool dlpi_src_seats_ready(dlp_s3_manifest *m) {
 
 /* Make an array longer. Returns it, or NULL: there is no memory, and it is as it was. */
 static void *dlpi_src_longer(void *old, uint64_t n, size_t each) {
-    return n > SIZE_MAX / each ? NULL : realloc(old, (size_t)n * each);
+    return n > SIZE_MAX / each ? NULL : realloc(old, n > 0 ? (size_t)n * each : 1);
 }
 
 static bool dlpi_src_entries_room(dlp_s3_manifest *m, uint64_t room) {
@@ -8776,24 +8777,32 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
     return more > want ? more : want + 64;
 }
 
-/* Find a key, or keep it. Returns its number, or negative: there is no memory, or no number. */
+/* Find a key, or keep it. Returns its number, or negative: there is no memory, or no number. As
+   long as keys rise, as those of a list do, a key that is not the last one is new. */
 static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key) {
     size_t n = strlen(key);
-    uint32_t *seat;
-    if (m->n > 0 && strcmp(dlpi_src_key(m, m->n - 1), key) == 0) return m->key[m->n - 1];
-    if (!dlpi_src_seats_ready(m)) return DLP_ERR_MEMORY;
-    seat = dlpi_src_seat_of(m, key, n);
-    if (*seat != 0) return *seat - 1;
+    uint32_t *seat = NULL;
+    int order = m->n_keys ? strcmp(key, m->text + m->key_at[m->n_keys - 1]) : 1;
+    if (order == 0) return (int64_t)m->n_keys - 1;
+    m->mixed = m->mixed || order < 0;
+    if (m->mixed) {
+        if (m->n > 0 && strcmp(dlpi_src_key(m, m->n - 1), key) == 0) return m->key[m->n - 1];
+        if (!dlpi_src_seats_ready(m)) return DLP_ERR_MEMORY;
+        seat = dlpi_src_seat_of(m, key, n);
+        if (*seat != 0) return *seat - 1;
+    }
     if (m->n_keys == DLPI_SRC_KEYS_MOST) return DLP_ERR_LIMIT;
-    if (m->n_keys == m->key_room || m->text_room - m->text_bytes <= n)
-        if (!dlpi_src_keys_room(m, dlpi_src_more(m->key_room, m->n_keys + 1),
-                                dlpi_src_more(m->text_room, m->text_bytes + n + 1)))
-            return DLP_ERR_MEMORY;
+    if (m->n_keys == m->key_room &&
+        !dlpi_src_keys_room(m, dlpi_src_more(m->key_room, m->n_keys + 1), m->text_room))
+        return DLP_ERR_MEMORY;
+    if (m->text_room - m->text_bytes <= n &&
+        !dlpi_src_keys_room(m, m->key_room, dlpi_src_more(m->text_room, m->text_bytes + n + 1)))
+        return DLP_ERR_MEMORY;
     m->key_at[m->n_keys] = m->text_bytes;
     memcpy(m->text + m->text_bytes, key, n + 1);
     m->text_bytes += n + 1;
-    *seat = (uint32_t)++m->n_keys;
-    return *seat - 1;
+    if (seat) *seat = (uint32_t)m->n_keys + 1;
+    return (int64_t)m->n_keys++;
 }
 
 static bool dlpi_src_items_ready(dlp_s3_manifest *m) {

@@ -302,9 +302,10 @@ static void neighbours__near_enough__one_request(void) {
     CHECK(outcome_same(&got, &want, "narrow", 0));
     CHECK(shard_run(e, 10, &small, &got) == 4); /* 1100 bytes take three */
     CHECK(outcome_same(&got, &want, "small", 0));
-    e[4].offset += 7; /* over what it was, and into the neighbour */
-    CHECK(shard_run(e, 10, &none, &want) == 10);
-    e[3] = e[4];      /* the same twice */
+    e[4].offset += 150; /* into its neighbour */
+    CHECK(shard_run(e, 10, &none, &want) == 10 && shard_run(e, 10, &gaps, &got) == 2);
+    CHECK(outcome_same(&got, &want, "overlap", 0));
+    e[4] = e[3];        /* the same twice */
     CHECK(shard_run(e, 10, &none, &want) == 10 && shard_run(e, 10, &gaps, &got) == 2);
     CHECK(outcome_same(&got, &want, "twice", 0));
     e[0] = (dlp_s3_entry){"shards/1", 209000, 0, 0};    /* to the end: nobody knows how far */
