@@ -165,10 +165,11 @@ run-s3: $(B)/examples/s3_train
 SANITIZED := gcc-thread clang-thread gcc-address clang-address
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(UNITS)))
 # These have one thread, or none but processes; or stacks that sanitizers do not follow.
-SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers ranks_env mixing s3_http fuzz_s3 \
-                                    tuning predict pictures dlpack names device_cuda pipe_plan \
-                                    pipe_badinput $(filter shm_%,$(UNITS))) %/model %/crash_steps \
-                                    clang-address/order clang-address/order_plain, \
+SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers ranks_env mixing \
+                                    s3_http fuzz_s3 tuning predict pictures dlpack names \
+                                    device_cuda pipe_plan pipe_badinput $(filter shm_%,$(UNITS))) \
+                                %/model %/crash_steps \
+                                clang-address/order clang-address/order_plain, \
                                 $(SANITIZED_TESTS))
 ifdef TESTS
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(filter $(UNITS),$(WANTED))))
