@@ -246,6 +246,7 @@ enum {
     DLP_ERR_FORKED = -18,
     DLP_ERR_REMOTE = -19
 };
+#define DLP_NONE (-1)   /* none of it */
 #define DLP_NOWAIT (-1) /* for time-outs: do not wait */
 #endif
 
@@ -5864,6 +5865,7 @@ enum {
     DLPI_S3_COPIES = 3,          /* links of a leg: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
     DLPI_S3_DRAIN_MS = 3000,
+    DLPI_S3_DEAF_MS = 1000,      /* for an answer from a server that takes no more */
     DLPI_S3_STALE_MS = 1000,     /* idle for longer: looked at before it is used */
     DLPI_S3_LOW_WATER = 131072   /* of SO_RCVLOWAT, at most */
 };
@@ -6320,24 +6322,30 @@ static void dlpi_s3_leg_part(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_link *link
 
 /* ---- connections ---- */
 
-/* Returns whether that was possible; if not, the link's timer ends it. */
+/* Returns whether that was possible; if not, its time is over now, unless it is set anew behind. */
 static bool dlpi_s3_link_watch(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
     struct epoll_event e;
     if (link->events == events) return true;
     e.events = events;
     e.data.u64 = (uint64_t)link->generation << 32 | (uint64_t)(link - io->links);
-    if (epoll_ctl(io->epoll, link->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->conn.fd, &e) != 0)
+    if (epoll_ctl(io->epoll, link->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->conn.fd,
+                  &e) != 0) {
+        dlpi_s3_timer_set(&io->timers, &link->timer, io->now);
         return false;
+    }
     link->events = events;
     return true;
 }
 
-/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. */
-static void dlpi_s3_link_low_water(dlpi_s3_link *link, uint64_t bytes) {
+/* Returns whether that was possible; if not, its time is over, unless it is set anew behind. */
+   cannot be lowered, nobody may be woken: its time is over, which is looked into (link_moves). */
+static void dlpi_s3_link_low_water(dlp_s3_io *io, dlpi_s3_link *link, uint64_t bytes) {
     int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
     if (link->conn.tls || n == link->low_water) return;
     if (setsockopt(link->conn.fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n) == 0)
         link->low_water = n;
+    else if (n < link->low_water)
+        dlpi_s3_timer_set(&io->timers, &link->timer, io->now);
 }
 
 /* The link has no leg. */
@@ -6358,12 +6366,12 @@ static void dlpi_s3_link_close(dlp_s3_io *io, dlpi_s3_link *link) {
 
 /* It may carry a request. */
 static void dlpi_s3_link_idle(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_link_low_water(link, 1);
     io->n_idle++;
     link->state = DLPI_S3_LINK_IDLE;
     link->sent_ns = io->now;
-    dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_due(io, &link->timer, io->desc->idle_timeout_ms);
+    dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
+    dlpi_s3_link_low_water(io, link, 1);
     dlpi_s3_ring_first(&link->site->idle, &link->node);
     dlpi_s3_ring_out(&link->age);
     dlpi_s3_ring_first(&io->idle, &link->age);
@@ -6372,11 +6380,11 @@ static void dlpi_s3_link_idle(dlp_s3_io *io, dlpi_s3_link *link) {
 /* Read what nobody wants, for a while: a connection costs more than a few bytes. */
 static void dlpi_s3_link_drain(dlp_s3_io *io, dlpi_s3_link *link) {
     int32_t ms = io->desc->stall_timeout_ms;
-    dlpi_s3_link_low_water(link, 1);
     link->state = DLPI_S3_LINK_DRAIN;
     link->error_n = 0; /* counts them */
     dlpi_s3_ring_first(&io->draining, &link->age);
     dlpi_s3_due(io, &link->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
+    dlpi_s3_link_low_water(io, link, 1);
 }
 
 /* The answer on it has ended, or is not wanted. */
@@ -7107,11 +7115,12 @@ static uint64_t dlpi_s3_link_unsent(const dlpi_s3_link *link, const char **from)
 /* All of the request is sent. */
 static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_leg *leg = link->leg;
+    int32_t ms = io->desc->first_byte_timeout_ms;
     link->unsent = link->deaf;
     if (link->http.head_done) return; /* the answer came first, and is being read */
     link->state = DLPI_S3_LINK_WAITING;
     link->sent_ns = leg->sent_ns = io->now;
-    dlpi_s3_due(io, &link->timer, io->desc->first_byte_timeout_ms);
+    dlpi_s3_due(io, &link->timer, link->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
     dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
     if (!dlpi_s3_may_hedge(leg->op) || io->desc->hedge_percent < 0) return;
     if (leg->begun || leg->n_links >= DLPI_S3_COPIES) return;
@@ -7432,8 +7441,8 @@ static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
     } while (budget || link->conn.tls);
     if (moved && link->state == DLPI_S3_LINK_BODY)
         dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
-    dlpi_s3_link_low_water(link, link->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&link->http)
-                                                                  : 1);
+    dlpi_s3_link_low_water(
+        io, link, link->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&link->http) : 1);
 }
 
 /* ---- what is to be done next ---- */
