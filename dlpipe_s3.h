@@ -6322,7 +6322,7 @@ static void dlpi_s3_leg_part(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_link *link
 
 /* ---- connections ---- */
 
-/* Returns whether that was possible; if not, its time is over now, unless it is set anew behind. */
+/* Returns whether that was possible; if not, its time is over, unless it is set anew behind. */
 static bool dlpi_s3_link_watch(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
     struct epoll_event e;
     if (link->events == events) return true;
@@ -6337,8 +6337,8 @@ static bool dlpi_s3_link_watch(dlp_s3_io *io, dlpi_s3_link *link, uint32_t event
     return true;
 }
 
-/* Returns whether that was possible; if not, its time is over, unless it is set anew behind. */
-   cannot be lowered, nobody may be woken: its time is over, which is looked into (link_moves). */
+/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If
+   that cannot be lowered, nobody may be woken: its time is over, which is looked into. */
 static void dlpi_s3_link_low_water(dlp_s3_io *io, dlpi_s3_link *link, uint64_t bytes) {
     int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
     if (link->conn.tls || n == link->low_water) return;
