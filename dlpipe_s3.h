@@ -6044,7 +6044,7 @@ typedef struct dlpi_s3_link {
     dlpi_s3_conn conn;
     dlpi_s3_site *site;
     dlpi_s3_leg *leg;            /* whose request is on it */
-    dlpi_s3_node node;           /* site->idle, or io->free_links */
+    dlpi_s3_node node;           /* site->idle, io->free_links, or io->hungry */
     dlpi_s3_node age;            /* io->idle, or io->draining */
     dlpi_s3_timer timer;         /* what the state waits for */
     int32_t state;
@@ -6140,6 +6140,7 @@ struct dlp_s3_io {
     dlpi_s3_node free_ops, free_legs, free_links;
     dlpi_s3_node wanting;        /* ops that have legs to begin */
     dlpi_s3_node idle;           /* all idle links, the one used last first */
+    dlpi_s3_node hungry;         /* links whose session may have more than was read in this turn */
     dlpi_s3_node draining;       /* links whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
@@ -6372,6 +6373,7 @@ static void dlpi_s3_link_idle(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_due(io, &link->timer, io->desc->idle_timeout_ms);
     dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_link_low_water(io, link, 1);
+    dlpi_s3_ring_out(&link->node);
     dlpi_s3_ring_first(&link->site->idle, &link->node);
     dlpi_s3_ring_out(&link->age);
     dlpi_s3_ring_first(&io->idle, &link->age);
@@ -7414,9 +7416,12 @@ static char *dlpi_s3_link_target(dlp_s3_io *io, dlpi_s3_link *link, uint64_t *n,
 static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
     uint64_t budget = DLPI_S3_AT_ONCE, n;
     bool straight, moved = false;
+    dlpi_s3_ring_out(&link->node); /* of the hungry */
     do {
         char *to = dlpi_s3_link_target(io, link, &n, &straight);
-        int64_t got = dlpi_s3_conn_read(&link->conn, to, (size_t)n);
+        int64_t got;
+        if (n > budget) n = budget;
+        got = dlpi_s3_conn_read(&link->conn, to, (size_t)n);
         if (got == DLP_S3_WANT_READ || got == DLP_S3_WANT_WRITE) break;
         if (got <= 0) {
             dlpi_s3_link_ended(io, link, got);
@@ -7438,7 +7443,8 @@ static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
         }
         budget -= (uint64_t)got < budget ? (uint64_t)got : budget;
         if (!link->conn.tls && (uint64_t)got < n && link->http.head_done) break; /* all that was */
-    } while (budget || link->conn.tls);
+    } while (budget);
+    if (!budget && link->conn.tls) dlpi_s3_ring_last(&io->hungry, &link->node);
     if (moved && link->state == DLPI_S3_LINK_BODY)
         dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
     dlpi_s3_link_low_water(
@@ -7805,6 +7811,16 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     return until < 3600000 ? (int)until : 3600000;
 }
 
+/* Read on where a turn's share was used up: what a session has decrypted wakes nobody. */
+static void dlpi_s3_feast(dlp_s3_io *io) {
+    uint32_t n = 0;
+    for (const dlpi_s3_node *l = io->hungry.next; l != &io->hungry; l = l->next) n++;
+    for (; n > 0 && !dlpi_s3_ring_empty(&io->hungry); n--) {
+        dlpi_s3_link_read(io, DLPI_S3_OF(io->hungry.next, dlpi_s3_link, node));
+        io->now = dlpi_s3_now_ns();
+    }
+}
+
 /* Wait for events until a time, see to them, and to what is due. Returns 0 or errno. */
 static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
@@ -7812,6 +7828,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     wait = dlpi_s3_wait_ms(io, until); /* behind it: what was sent now may be hedged again */
+    if (!dlpi_s3_ring_empty(&io->hungry)) wait = 0;
     n = epoll_wait(io->epoll, e, DLPI_S3_EVENTS, wait);
     if (n < 0 && errno != EINTR) return errno;
     io->now = dlpi_s3_now_ns();
@@ -7824,6 +7841,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
             if (i + 1 < n) io->now = dlpi_s3_now_ns();
         }
     }
+    dlpi_s3_feast(io);
     dlpi_s3_timers_run(io);
     dlpi_s3_pump(io);
     while (io->n_idle > (uint32_t)io->desc->max_idle)
@@ -8039,7 +8057,7 @@ static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
 /* Put all records on their lists. */
 static void dlpi_s3_io_records(dlp_s3_io *io) {
     dlpi_s3_node *lists[] = {&io->free_ops, &io->free_legs, &io->free_links, &io->wanting,
-                             &io->idle, &io->draining};
+                             &io->idle, &io->hungry, &io->draining};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) dlpi_s3_ring_begin(lists[i]);
     for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) dlpi_s3_ring_begin(&io->awaited[i]);
     for (uint32_t i = 0; i < io->n_ops; i++) {

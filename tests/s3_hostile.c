@@ -394,14 +394,21 @@ static void redirect__anywhere__nothing_secret_goes_there(void) {
 
 static int listener, peer;
 
-static void begin_by_hand(void) {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t n = sizeof a;
-    char url[64];
+static void listen_by_hand(struct sockaddr_in *a) {
+    socklen_t n = sizeof *a;
+    memset(a, 0, sizeof *a);
+    a->sin_family = AF_INET;
+    a->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (bind(listener, (struct sockaddr *)&a, sizeof a) != 0 || listen(listener, 4) != 0 ||
-        getsockname(listener, (struct sockaddr *)&a, &n) != 0)
+    if (bind(listener, (struct sockaddr *)a, n) != 0 || listen(listener, 4) != 0 ||
+        getsockname(listener, (struct sockaddr *)a, &n) != 0)
         exit(1);
+}
+
+static void begin_by_hand(void) {
+    struct sockaddr_in a;
+    char url[64];
+    listen_by_hand(&a);
     snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(a.sin_port));
     begin_at(url);
 }
@@ -462,6 +469,86 @@ static void put__accepted_before_it_is_sent__is_not(void) {
     put_answered_early(HEAD_200 "Content-Length: 0\r\n\r\n", "", 0, 24 << 20, false);
 }
 
+/* ---- a TLS library of one's own ---- */
+
+static int fake_open(void *user, int fd, const char *host, void **session, char *why, size_t n) {
+    (void)fd;
+    (void)host;
+    (void)why;
+    (void)n;
+    *session = user;
+    return 0;
+}
+static int fake_handshake(void *session, char *why, size_t n) {
+    (void)session;
+    (void)why;
+    (void)n;
+    return 0;
+}
+
+/* An answer that never ends, and never has to be waited for. */
+static int64_t fake_read(void *session, void *to, size_t n, char *why, size_t size) {
+    static const char head[] = HEAD_206 "Content-Range: bytes 0-1073741823/1073741824\r\n"
+                               "Content-Length: 1073741824\r\n\r\n";
+    int *told = session;
+    (void)why;
+    (void)size;
+    if (!*told && n >= sizeof head - 1) {
+        *told = 1;
+        memcpy(to, head, sizeof head - 1);
+        return sizeof head - 1;
+    }
+    if (n > 64) n = 64;
+    memset(to, 'x', n);
+    return (int64_t)n;
+}
+static int64_t fake_write(void *session, const void *from, size_t n, char *why, size_t size) {
+    (void)session;
+    (void)from;
+    (void)why;
+    (void)size;
+    return (int64_t)n;
+}
+static int fake_pending(void *session) {
+    (void)session;
+    return 1;
+}
+static void fake_close(void *session) { (void)session; }
+
+static void tls__faster_than_it_is_read__times_out(void) {
+    int told = 0;
+    dlp_s3_transport fake = {&told, fake_open, fake_handshake, fake_read, fake_write, fake_pending,
+                             fake_close};
+    const dlp_s3_piece waste = {NULL, UINT64_C(1) << 30};
+    struct sockaddr_in a;
+    dlp_s3_request r, *one = NULL;
+    dlp_s3_error err;
+    dlp_s3_desc d;
+    char url[64];
+    listen_by_hand(&a);
+    snprintf(url, sizeof url, "https://127.0.0.1:%d", ntohs(a.sin_port));
+    d = impatient(url);
+    d.tls = &fake;
+    d.request_timeout_ms = 200;
+    d.part_bytes = 1 << 30;
+    CHECK(dlp_s3_open(&s3, &d, &err) == DLP_OK && dlp_s3_io_open(&io, s3, &err) == DLP_OK);
+    memset(&r, 0, sizeof r);
+    r.bucket = "bucket";
+    r.key = "k";
+    r.length = waste.bytes;
+    r.pieces = &waste;
+    r.n_pieces = 1;
+    from_ns = dlpi_s3_now_ns();
+    CHECK(dlp_s3_submit(io, &r) == DLP_OK && turns(&one, 2) == 0);
+    peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(send(peer, "x", 1, MSG_NOSIGNAL) == 1); /* there is something to be read */
+    CHECK(dlp_s3_reap(io, &one, 1, 20) == 0 && took_ms() < 150);
+    CHECK(dlp_s3_reap(io, &one, 1, 3000) == 1 && took_ms() < 1000 && r.code != DLP_OK);
+    close(peer);
+    close(listener);
+    end();
+}
+
 int main(void) {
     answer__not_the_object__never_given_out();
     range__wrong_once__the_next_one_counts();
@@ -476,6 +563,7 @@ int main(void) {
     redirect__anywhere__nothing_secret_goes_there();
     put__refused_while_it_is_sent__is_refused();
     put__accepted_before_it_is_sent__is_not();
+    tls__faster_than_it_is_read__times_out();
     free(bomb);
     printf("s3_hostile: %d checks, %d failed\n", checks, failures);
     return failures != 0;
