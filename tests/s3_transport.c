@@ -161,7 +161,7 @@ static void *drain_slowly(void *user) {
 }
 
 static void conn__signals_and_full_socket__all_bytes_once(void) {
-    enum { N = 20000000 };
+    enum { N = 3000000 };
     struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
     struct sigaction act, before;
     dlpi_s3_address a;
@@ -170,7 +170,7 @@ static void conn__signals_and_full_socket__all_bytes_once(void) {
     char *bytes = malloc(N);
     void *wrong = NULL;
     size_t put = 0;
-    int listener = listen_on(AF_INET, &a), full = 0;
+    int listener = listen_on(AF_INET, &a), full = 0, small = 65536;
     drain d = {0, 0};
     memset(&act, 0, sizeof act);
     act.sa_handler = on_alarm; /* and calls are not taken up again by themselves */
@@ -179,6 +179,7 @@ static void conn__signals_and_full_socket__all_bytes_once(void) {
     d.fd = connect_pair(&c, listener, &a);
     while (d.fd < 0 && errno == EINTR) d.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     for (size_t i = 0; i < N; i++) bytes[i] = (char)(i % 251);
+    setsockopt(c.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
     while (put < N) { /* until its socket is full: nobody reads yet */
         int64_t n = dlpi_s3_conn_write(&c, bytes + put, N - put);
         if (n <= 0) break;
