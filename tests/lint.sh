@@ -184,9 +184,14 @@ tidy() { # clang-tidy takes a header as the main file, so that its functions are
     said=build/lint.$(basename "$f")
     mpi=$(mpi_flags "$f") || { echo "$f: there is no mpicc, left out"; return 0; }
     case $f in
-    *.h) set -- -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL ;;
+    *.h)
+        set -- -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL
+        ! printf '#include <openssl/ssl.h>\n' | clang -E -x c - >/dev/null 2>&1 ||
+            set -- "$@" -DDLPIPE_S3_OPENSSL
+        ;;
     *) # without the implementation, which has been looked at
-        set -- -DDLPIPE_IMPLEMENTATION_DONE -DDLPIPE_SHM_IMPLEMENTATION_DONE -D_GNU_SOURCE ;;
+        set -- -DDLPIPE_IMPLEMENTATION_DONE -DDLPIPE_SHM_IMPLEMENTATION_DONE \
+            -DDLPIPE_S3_IMPLEMENTATION_DONE -D_GNU_SOURCE ;;
     esac
     # shellcheck disable=SC2086
     clang-tidy --quiet --warnings-as-errors='*' --checks="$(echo $TIDY | tr ' ' ',')" "$f" -- \
@@ -263,7 +268,8 @@ if command -v cppcheck >/dev/null 2>&1; then
         check --language=c -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL "$h" || bad=1
     done
     # without the implementation, which has been looked at
-    check -DDLPIPE_IMPLEMENTATION_DONE -DDLPIPE_SHM_IMPLEMENTATION_DONE examples/*.c || bad=1
+    check -DDLPIPE_IMPLEMENTATION_DONE -DDLPIPE_SHM_IMPLEMENTATION_DONE \
+        -DDLPIPE_S3_IMPLEMENTATION_DONE examples/*.c || bad=1
     echo "cppcheck: $(cppcheck --version)"
 else
     echo 'cppcheck: not installed, left out'
