@@ -1454,11 +1454,16 @@ static bool dlpi_s3_xml_at(const dlpi_s3_xml *x, const char *text) {
     return (size_t)(x->end - x->at) >= n && memcmp(x->at, text, n) == 0;
 }
 
+/* Whether no name has this: NUL, white space, any of "&'/<=>. */
+static inline bool dlpi_s3_xml_ends(unsigned char c) {
+    return c < 64 && ((uint64_t)0x700080c500002601u >> c & 1) != 0;
+}
+
 /* Read the name of a tag. Returns it whole, and without its namespace in x->name. */
 static dlpi_s3_span dlpi_s3_xml_name(dlpi_s3_xml *x) {
     dlpi_s3_span whole = {x->at, 0};
     x->name.at = x->at;
-    while (x->at < x->end && !dlpi_s3_is_space(*x->at) && !strchr("/><=&\"'", *x->at)) {
+    while (x->at < x->end && !dlpi_s3_xml_ends((unsigned char)*x->at)) {
         if (*x->at == ':') x->name.at = x->at + 1;
         x->at++;
     }
@@ -1848,7 +1853,7 @@ typedef struct dlpi_s3_head {
     bool presign;           /* the signature is in the query */
     bool close;
     int32_t expires_s;      /* presign: seconds that it holds; 0: 900 */
-    const char *region;
+    const char *region;     /* at most 63 bytes; not NULL where it is signed */
     const char *service;    /* NULL: "s3" */
     const dlpi_s3_credentials *who; /* NULL: anonymous */
     int64_t now_s;
@@ -2083,9 +2088,12 @@ static void dlpi_s3_head_payload(const dlpi_s3_head *h, char out[65]) {
 
 /* "AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request" */
 static bool dlpi_s3_head_credential(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
+    const char *service = h->service ? h->service : "s3";
     int n = snprintf(p->credential, sizeof p->credential, "%s/%.8s/%s/%s/aws4_request",
-                     h->who->access, p->iso, h->region, h->service ? h->service : "s3");
-    return n > 0 && (size_t)n < sizeof p->credential;
+                     h->who->access, p->iso, h->region, service);
+    return n > 0 && (size_t)n < sizeof p->credential &&
+           strlen(h->region) < sizeof h->keys->region && /* or a key would be made of less */
+           strlen(service) < sizeof h->keys->service;
 }
 
 static void dlpi_s3_head_sign(const dlpi_s3_head *h, dlpi_s3_head_parts *p, char out[65]) {

@@ -339,6 +339,13 @@ static void head__hostile_values__refused(void) {
     strcpy(bad.access, "a\tb");
     h = local_head(&bad, "/b/k");
     CHECK(dlpi_s3_head_write(&h, buf, sizeof buf) == -1);
+    memset(buf, 'r', 64), buf[64] = '\0'; /* a region of 64 bytes, and of 63 */
+    dlpi_s3_copy(query, sizeof query, buf);
+    h = local_head(&who, "/b/k"), h.region = query;
+    CHECK(dlpi_s3_head_write(&h, buf, sizeof buf) == -1);
+    h.region = query + 1;
+    CHECK(dlpi_s3_head_write(&h, buf, sizeof buf) > 0);
+    query[0] = '\0';
     for (int i = 0; i < 65; i++) strcat(query, i ? "&a" : "a");
     h = local_head(&who, "/b/k"), h.query = query;
     CHECK(dlpi_s3_head_write(&h, buf, sizeof buf) == -1);
