@@ -162,7 +162,7 @@
 
    A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 69 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
-   names, lists, OpenSSL do, and credentials for the time in which they are fetched (270 KB).
+   names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
 
    Keys and tokens are kept in those mappings alone, which core dumps leave out, and are wiped when
@@ -305,8 +305,10 @@ DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size);
 enum { DLP_S3_WANT_READ = -1, DLP_S3_WANT_WRITE = -2, DLP_S3_BROKEN = -3 };
 
 /* TLS of another library, in place of OpenSSL. Sessions are used by one thread each; open is called
-   by several. Sockets are connected, do not block, and stay the caller's. No call waits, or raises
-   SIGPIPE. why: for failures, a line without secrets. */
+   by several, also in processes forked later. Sockets are connected, do not block, and stay the
+   caller's. No call waits, or raises SIGPIPE. why: for failures, a line without secrets; errno tells
+   of what kind they are: EKEYREJECTED, a server that is not trusted, is not tried again; 0: EPROTO.
+   close is also called in the child of a fork: nothing that it writes gets to the server then. */
 typedef struct dlp_s3_transport {
     void *user;
     /* Begin a session; host: to be asked for (SNI) and verified. Returns 0 or DLP_S3_BROKEN. */
@@ -317,7 +319,7 @@ typedef struct dlp_s3_transport {
     int64_t (*read)(void *session, void *to, size_t n, char *why, size_t size);
     /* Return bytes written, 1..n; DLP_S3_*: offer the same bytes again. */
     int64_t (*write)(void *session, const void *from, size_t n, char *why, size_t size);
-    /* 1: read would return bytes without the socket becoming readable. */
+    /* 1: read may return bytes without the socket becoming readable. */
     int (*pending)(void *session);
     void (*close)(void *session);
 } dlp_s3_transport;
