@@ -306,9 +306,9 @@ enum { DLP_S3_WANT_READ = -1, DLP_S3_WANT_WRITE = -2, DLP_S3_BROKEN = -3 };
 
 /* TLS of another library, in place of OpenSSL. Sessions are used by one thread each; open is called
    by several, also in processes forked later. Sockets are connected, do not block, and stay the
-   caller's. No call waits, or raises SIGPIPE. why: for failures, a line without secrets; errno tells
-   of what kind they are: EKEYREJECTED, a server that is not trusted, is not tried again; 0: EPROTO.
-   close is also called in the child of a fork: nothing that it writes gets to the server then. */
+   caller's. No call waits, or raises SIGPIPE. why: for failures, a line without secrets; errno
+   tells of what kind they are: EKEYREJECTED, a server that is not trusted, is not tried again; 0:
+   EPROTO. close is called in the child of a fork, too: what it writes gets to no server then. */
 typedef struct dlp_s3_transport {
     void *user;
     /* Begin a session; host: to be asked for (SNI) and verified. Returns 0 or DLP_S3_BROKEN. */
