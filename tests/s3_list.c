@@ -1,8 +1,19 @@
 /* Lists: every key once and in order whatever the pages are; what is asked for; pages that are too
    large, cut, malformed or hostile. A scripted server lists a bucket of its own. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+
+/* The fault_at-th allocation of the library fails. */
+static int fault_at, fault_calls;
+static int fault(void) { return fault_at > 0 && ++fault_calls == fault_at; }
+#define calloc(...) (fault() ? NULL : calloc(__VA_ARGS__))
+#define malloc(...) (fault() ? NULL : malloc(__VA_ARGS__))
+
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe_s3.h"
 
+#undef calloc
+#undef malloc
 #include "s3_mock.h"
 
 static int test_failures, test_checks;
@@ -574,6 +585,42 @@ static void page__cut_or_changed__no_harm(void) {
     free(l);
 }
 
+/* Each allocation fails once; the list that was made goes on where it was. */
+static void list__no_memory__told_and_tried_again(void) {
+    int failed = 0;
+    begin(serve);
+    room.keys = odd, room.n = N_ODD;
+    for (int at = 1;; at++) {
+        dlp_s3_list_desc d = {"b", NULL, NULL, NULL, 20};
+        dlp_s3_list *l = NULL;
+        dlp_s3_object o;
+        dlp_s3_error err = {0};
+        int rc, n = 0, errors = 0;
+        room.pad = 0, room.asked = 0;
+        fault_at = at, fault_calls = 0;
+        rc = dlp_s3_list_open(&l, io, &d, &err);
+        if (rc == DLP_ERR_MEMORY) {
+            CHECK(at == 1 && !l && err.code == rc && err.message[0]);
+            rc = dlp_s3_list_open(&l, io, &d, &err);
+        }
+        CHECK(rc == DLP_OK);
+        while (l && (rc = dlp_s3_list_next(l, &o, &err)) != DLP_END && errors < 3) {
+            if (rc == DLP_OK) CHECK(n < N_ODD && strcmp(o.key, odd[n]) == 0);
+            if (rc == DLP_OK && ++n == 30) room.pad = 300 << 10; /* the third page is larger */
+            if (rc == DLP_OK) continue;
+            CHECK(rc == DLP_ERR_MEMORY && err.code == rc && strstr(err.message, "memory"));
+            errors++;
+        }
+        CHECK(n == N_ODD && errors == (at > 1 && fault_calls >= at));
+        failed += errors;
+        dlp_s3_list_close(l);
+        if (fault_calls < at) break;
+    }
+    fault_at = 0;
+    CHECK(failed == 2); /* the first room, and the larger one */
+    end();
+}
+
 static void list_open__bad_arguments__refused(void) {
     char long_text[1026];
     dlp_s3_list *l = NULL;
@@ -620,6 +667,7 @@ int main(void) {
     list__hostile_pages__refused();
     list__other_servers__read();
     page__cut_or_changed__no_harm();
+    list__no_memory__told_and_tried_again();
     list_open__bad_arguments__refused();
     printf("s3_list: %d checks, %d failed\n", test_checks, test_failures);
     return test_failures != 0;
