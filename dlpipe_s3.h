@@ -6331,6 +6331,19 @@ static void dlpi_s3_leg_part(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_link *link
     dlpi_s3_leg_calm(leg);
 }
 
+static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
+    return op->r->method != DLP_S3_PUT && !op->r->no_hedge;
+}
+
+/* From now on it is seen to that the leg's answer does not take too long. */
+static void dlpi_s3_leg_await(dlp_s3_io *io, dlpi_s3_leg *leg) {
+    if (!dlpi_s3_may_hedge(leg->op) || io->desc->hedge_percent < 0) return;
+    if (leg->begun || leg->in_hedging || leg->n_links >= DLPI_S3_COPIES) return;
+    leg->sent_ns = io->now;
+    dlpi_s3_ring_out(&leg->awaited);
+    dlpi_s3_ring_last(&io->awaited[leg->size_class], &leg->awaited);
+}
+
 /* ---- connections ---- */
 
 /* Returns whether that was possible; if not, its time is over, unless it is set anew behind. */
@@ -6808,14 +6821,15 @@ static void dlpi_s3_link_broken(dlp_s3_io *io, dlpi_s3_link *link, int what, int
     c.t.reused = link->served > 0;
     if (leg) {
         dlpi_s3_leg_part(io, leg, link);
-        if (link->hedge) dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
         if (leg->n_links == 0) {
             dlpi_s3_op_message(leg->op, errnum, "%s", why);
             leg->op->r->error.http_status = link->http.head_done ? link->http.status : 0;
         }
     }
     dlpi_s3_link_close(io, link);
-    if (leg && leg->n_links == 0) dlpi_s3_leg_trouble(io, leg, &c);
+    if (!leg) return;
+    if (leg->n_links == 0) dlpi_s3_leg_trouble(io, leg, &c);
+    else dlpi_s3_leg_await(io, leg);
 }
 
 /* The answer on a link is not what was asked for; what follows of it is not wanted. */
@@ -6825,9 +6839,9 @@ static void dlpi_s3_link_wrong(dlp_s3_io *io, dlpi_s3_link *link, int what) {
     c.t.began = true;
     c.t.status = link->http.status;
     dlpi_s3_leg_part(io, leg, link);
-    if (link->hedge) dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
     dlpi_s3_link_free(io, link);
     if (leg->n_links == 0) dlpi_s3_leg_trouble(io, leg, &c);
+    else dlpi_s3_leg_await(io, leg);
 }
 
 /* ---- errors that the server tells ---- */
@@ -6886,9 +6900,9 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_copy(location, sizeof location, link->http.location);
     dlpi_s3_copy(used_region, sizeof used_region, link->region);
     dlpi_s3_leg_part(io, leg, link);
-    if (link->hedge) dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
     dlpi_s3_link_free(io, link);
     if (leg->n_links == 0) dlpi_s3_leg_trouble(io, leg, &c);
+    else dlpi_s3_leg_await(io, leg);
 }
 
 /* ---- heads of answers ---- */
@@ -7053,10 +7067,6 @@ static bool dlpi_s3_head_all(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
 
 /* ---- requests, sent ---- */
 
-static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
-    return op->r->method != DLP_S3_PUT && !op->r->no_hedge;
-}
-
 /* "bytes=0-9", or NULL. */
 static const char *dlpi_s3_leg_range(const dlp_s3_io *io, const dlpi_s3_leg *leg, char *to,
                                      size_t size) {
@@ -7131,13 +7141,10 @@ static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
     link->unsent = link->deaf;
     if (link->http.head_done) return; /* the answer came first, and is being read */
     link->state = DLPI_S3_LINK_WAITING;
-    link->sent_ns = leg->sent_ns = io->now;
+    link->sent_ns = io->now;
     dlpi_s3_due(io, &link->timer, link->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
     dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
-    if (!dlpi_s3_may_hedge(leg->op) || io->desc->hedge_percent < 0) return;
-    if (leg->begun || leg->n_links >= DLPI_S3_COPIES) return;
-    dlpi_s3_ring_out(&leg->awaited);
-    dlpi_s3_ring_last(&io->awaited[leg->size_class], &leg->awaited);
+    dlpi_s3_leg_await(io, leg);
 }
 
 /* Send what the socket takes. */
