@@ -7129,7 +7129,7 @@ static uint64_t dlpi_s3_link_unsent(const dlpi_s3_link *link, const char **from)
     *from = link->out + link->out_at;
     if (link->deaf) return 0;
     if (link->out_at < link->out_n) return link->out_n - link->out_at;
-    if (r->method != DLP_S3_PUT) return 0;
+    if (r->method != DLP_S3_PUT || link->put_at == r->capacity) return 0;
     *from = (const char *)r->body + link->put_at;
     return r->capacity - link->put_at;
 }

@@ -45,6 +45,8 @@ static char *own(const char *bytes, size_t n, bool terminated) {
     return at;
 }
 
+static bool same(const void *a, const void *b, size_t n) { return memcmp(a, b, n) == 0; }
+
 static uint64_t digest(uint64_t h, const void *bytes, size_t n) {
     const unsigned char *b = bytes;
     for (size_t i = 0; i < n; i++) h = (h ^ b[i]) * 1099511628211u;
@@ -362,11 +364,11 @@ static void run_url(const char *s, size_t n) {
         snprintf(again, sizeof again, "http%s://%s%s%s:%u%s", e.tls ? "s" : "", six ? "[" : "",
                  e.host, six ? "]" : "", e.port, e.prefix);
         CHECK(dlpi_s3_endpoint_parse(&second, again, &why) == DLP_OK);
-        CHECK(memcmp(&e, &second, sizeof e) == 0);
+        CHECK(same(&e, &second, sizeof e));
         for (const char *p = e.host; *p; p++) CHECK(*p > 32 && *p < 127 && *p != '/' && *p != '@');
         for (const char *p = e.prefix; *p; p++) CHECK(*p > 32 && *p < 127 && *p != '?');
     } else {
-        CHECK(why && *why && memcmp(&e, &untouched, sizeof e) == 0);
+        CHECK(why && *why && same(&e, &untouched, sizeof e));
     }
     url_asked(url);
     free(url);

@@ -517,9 +517,7 @@ static char big[1 << 18];
 static size_t big_n;
 
 static void big_add(const char *s) {
-    size_t n = strlen(s);
-    memcpy(big + big_n, s, n);
-    big_n += n;
+    while (*s) big[big_n++] = *s++;
 }
 static void big_fill(char c, size_t n) {
     memset(big + big_n, c, n);
@@ -745,7 +743,7 @@ static void head__of_an_object__takes(void) {
         "Content-Length: 100000\r\nServer: AmazonS3\r\nConnection: keep-alive\r\n\r\n";
     int rounds = getenv("SHORT") ? 500 : 5000, rc = 0;
     uint64_t best = UINT64_MAX;
-    dlpi_s3_http h;
+    dlpi_s3_http h = {0};
     size_t used, n;
     const char *body;
     for (int turn = 0; turn < 10; turn++) {
