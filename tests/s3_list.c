@@ -93,6 +93,7 @@ static size_t common(const char *key, const char *prefix, const char *delimiter)
 /* Write one page: as S3, objects and common prefixes count alike, and go on behind the last. */
 static void list_page(bucket *b, const char *query) {
     char prefix[1100], delimiter[64], after[1100], token[1100], value[64], object[200];
+    char dots[4096];
     const char *last = "";
     size_t last_n = 0;
     int most, given = 0, more = 0;
@@ -109,8 +110,8 @@ static void list_page(bucket *b, const char *query) {
     if (!b->plain) puts_to(b, "<EncodingType>url</EncodingType>");
     put_key(b, "Prefix", prefix, strlen(prefix));
     if (b->pad) puts_to(b, "<!--");
-    for (size_t i = 0; i < b->pad / 64; i++)
-        puts_to(b, "................................................................");
+    memset(dots, '.', sizeof dots);
+    for (size_t i = 0; i < b->pad; i += sizeof dots) put(b, dots, sizeof dots);
     if (b->pad) puts_to(b, "-->");
     for (int pass = 0; pass < 2; pass++) { /* objects in one, common prefixes in the other */
         int prefixes = pass == !b->prefixes_first, opened = 0;
@@ -331,10 +332,10 @@ static void list__large_pages__room_is_made(void) {
     dlp_s3_error err;
     begin(serve);
     room.keys = odd, room.n = N_ODD;
-    room.pad = 1 << 20; /* the length is told: one more request */
+    room.pad = 600 << 10; /* the length is told: one more request */
     CHECK(check_list(NULL, NULL, NULL, 0) == 2);
-    room.chunked = 5000; /* it is not: twice as much each time, 256 KiB to 2 MiB */
-    CHECK(check_list(NULL, NULL, NULL, 0) == 4);
+    room.chunked = 5000; /* it is not: twice as much each time, 256 KiB to 1 MiB */
+    CHECK(check_list(NULL, NULL, NULL, 0) == 3);
     room.chunked = 0;
     room.pad = 0;
     l = list(NULL, NULL, NULL, 20); /* the first page is small, the others are not */
