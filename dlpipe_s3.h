@@ -813,8 +813,8 @@ static bool dlpi_s3_span_is(dlpi_s3_span s, const char *text) {
     return strlen(text) == s.n && memcmp(s.at, text, s.n) == 0;
 }
 
-/* ---- SHA-256 (FIPS 180-4) and HMAC (RFC 2104). On x86 by the processor's instructions for it,
-   where it has them: 1.5 GB/s or so, against 0.3 GB/s. */
+/* ---- SHA-256 (FIPS 180-4) and HMAC (RFC 2104). By the processor's instructions for it, where it
+   has them: 1.6 GB/s or so on x86, against 0.3 GB/s. */
 
 typedef struct dlpi_s3_sha {
     uint32_t state[8];
@@ -892,7 +892,7 @@ static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks
         abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(kw, 0x0E));                    \
     } while (0)
 
-__attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_x86(
+__attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(
     uint32_t state[8], const uint8_t *p, size_t blocks) {
     const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
     __m128i dcba = _mm_loadu_si128((const __m128i *)(const void *)state);
@@ -918,14 +918,45 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_x86(
     _mm_storeu_si128((__m128i *)(void *)(state + 4), _mm_alignr_epi8(dchg, feba, 8));
 }
 
-static bool dlpi_s3_sha_has_x86(void) {
+static bool dlpi_s3_sha_has_fast(void) {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_SSE4_1) || !(c & bit_SSSE3)) return false;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & 1u << 29);
 }
+#elif defined(__aarch64__) && !defined(__AARCH64EB__) && \
+    (defined(__ARM_FEATURE_SHA2) || !defined(__clang__)) /* clang has them only if always allowed */
+#include <arm_neon.h>
+#include <sys/auxv.h>
+
+__attribute__((target("+crypto"))) static void dlpi_s3_sha_fast(uint32_t state[8],
+                                                                const uint8_t *p, size_t blocks) {
+    uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4), m[4];
+    for (; blocks > 0; blocks--, p += 64) {
+        uint32x4_t abcd_before = abcd, efgh_before = efgh;
+        for (int i = 0; i < 4; i++)
+            m[i] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 16 * i)));
+        for (int i = 0; i < 16; i++) {
+            uint32x4_t kw, before = abcd;
+            if (i >= 4)
+                m[i & 3] = vsha256su1q_u32(vsha256su0q_u32(m[i & 3], m[(i + 1) & 3]),
+                                           m[(i + 2) & 3], m[(i + 3) & 3]);
+            kw = vaddq_u32(m[i & 3], vld1q_u32(dlpi_s3_sha_k + 4 * i));
+            abcd = vsha256hq_u32(abcd, efgh, kw);
+            efgh = vsha256h2q_u32(efgh, before, kw);
+        }
+        abcd = vaddq_u32(abcd, abcd_before);
+        efgh = vaddq_u32(efgh, efgh_before);
+    }
+    vst1q_u32(state, abcd);
+    vst1q_u32(state + 4, efgh);
+}
+
+static bool dlpi_s3_sha_has_fast(void) {
+    return (getauxval(AT_HWCAP) & 1u << 6) != 0; /* HWCAP_SHA2 */
+}
 #else
-#define dlpi_s3_sha_x86 dlpi_s3_sha_plain
-static bool dlpi_s3_sha_has_x86(void) {
+#define dlpi_s3_sha_fast dlpi_s3_sha_plain
+static bool dlpi_s3_sha_has_fast(void) {
     return false;
 }
 #endif
@@ -934,11 +965,11 @@ static void dlpi_s3_sha_blocks(uint32_t state[8], const uint8_t *p, size_t block
     static int32_t way; /* 0: not looked yet, which several threads may do; each finds the same */
     int32_t w = DLPI_LOAD_RLX(&way);
     if (w == 0) {
-        w = dlpi_s3_sha_has_x86() ? 2 : 1;
+        w = dlpi_s3_sha_has_fast() ? 2 : 1;
         DLPI_STORE_RLX(&way, w);
     }
     if (w == 2)
-        dlpi_s3_sha_x86(state, p, blocks);
+        dlpi_s3_sha_fast(state, p, blocks);
     else
         dlpi_s3_sha_plain(state, p, blocks);
 }
