@@ -1,6 +1,6 @@
 # make bench-s3_pipe [QUICK=1]: a loader before a store 30 ms away: many items in flight from one
 # thread of each worker, and one at a time. Lines of JSON in build/bench/s3_pipe.jsonl, timelines as
-# SVG beside it. About 6 minutes (10 epochs); QUICK=1: 1. Wants the right to make namespaces.
+# SVG beside it. About 8 minutes (10 epochs); QUICK=1: 2. Wants the right to make namespaces.
 
 $(B)/bench/bench_s3_pipe: tests/bench_s3_pipe.c tests/bench_rig.h tests/bench_jpeg.h dlpipe.h \
                           dlpipe_s3.h

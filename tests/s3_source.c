@@ -233,6 +233,43 @@ static void items__every_topology__as_from_memory(void) {
     }
 }
 
+/* The client takes fewer requests at once than workers have items: the others wait for room. */
+static void items__client_is_full__wait_for_room(void) {
+    dlp_s3_desc desc = {.endpoint = mock->url, .access_key = "AKIDEXAMPLE", .secret_key = "secret",
+                        .max_requests = 2};
+    dlp_s3_manifest *m = chunks_manifest(0);
+    dlp_chunks_desc c = chunks_desc(1, 0);
+    dlp_s3_source *source;
+    dlp_s3 *narrow = NULL;
+    outcome want, got;
+    world w;
+    world_open(&w, 0);
+    CHECK(dlp_s3_open(&narrow, &desc, NULL) == DLP_OK);
+    source = world_source(&w, narrow);
+    for (int kind = 2; kind < WORLD_KINDS; kind += 4) {
+        dlp_loader_desc d = world_loader();
+        world_memory(&d, &w);
+        outcome_run(&d, &want);
+        d = world_loader();
+        d.shuffle = 1;
+        world_kind(&d, kind);
+        world_wire(&d, source);
+        outcome_run(&d, &got);
+        CHECK(outcome_same(&got, &want, "narrow", kind));
+    }
+    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    c.n_fields = 1;
+    c.load = chunks_first;
+    chunks_run(&c, &want);
+    source = chunks_source(narrow, m, 0);
+    dlp_s3_source_wire_chunks(source, &c);
+    chunks_run(&c, &got);
+    CHECK(outcome_same(&got, &want, "narrow chunks", 0));
+    CHECK(dlp_s3_source_close(source) == DLP_OK && dlp_s3_close(narrow) == DLP_OK);
+    dlp_s3_manifest_close(m);
+    dlp_s3_manifest_close(w.manifest);
+}
+
 /* A missing object: left out, or an error that says which, and what the server said. */
 static void items__no_such_key__by_policy_and_by_name(void) {
     world w;
@@ -710,6 +747,7 @@ int main(int argc, char **argv) {
     source__wrong_desc__names_the_field();
     source__other_workers__refused();
     items__every_topology__as_from_memory();
+    items__client_is_full__wait_for_room();
     items__no_such_key__by_policy_and_by_name();
     neighbours__near_enough__one_request();
     neighbours__one_is_bad__the_others_are_not();

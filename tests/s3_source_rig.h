@@ -293,15 +293,18 @@ static inline void chunks_row(uint64_t row, uint8_t *out) {
 }
 
 /* load, from memory. */
-static inline int chunks_memory(void *user, dlp_chunk *c) {
+static inline int chunks_first(void *user, dlp_chunk *c) {
     (void)user;
-    for (uint64_t k = 0; k < c->count; k++) {
-        uint64_t row = dlp_chunk_row(c, k);
-        chunks_row(row, (uint8_t *)c->data[0] + k * CHUNK_ROW);
-        s3_mock_fill("/photos/labels", 0, row * CHUNK_LABEL,
-                     (uint8_t *)c->data[1] + k * CHUNK_LABEL, CHUNK_LABEL);
-    }
+    for (uint64_t k = 0; k < c->count; k++)
+        chunks_row(dlp_chunk_row(c, k), (uint8_t *)c->data[0] + k * CHUNK_ROW);
     return 0;
+}
+
+static inline int chunks_memory(void *user, dlp_chunk *c) {
+    for (uint64_t k = 0; k < c->count; k++)
+        s3_mock_fill("/photos/labels", 0, dlp_chunk_row(c, k) * CHUNK_LABEL,
+                     (uint8_t *)c->data[1] + k * CHUNK_LABEL, CHUNK_LABEL);
+    return chunks_first(user, c);
 }
 
 static const dlp_field chunks_fields[2] = {{"rows", DLP_U8, 1, {CHUNK_ROW}, 0, 0},
