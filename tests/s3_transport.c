@@ -10,6 +10,7 @@ static int fake_getaddrinfo(const char *host, const char *service, const struct 
 static void fake_freeaddrinfo(struct addrinfo *list);
 #include "../dlpipe_s3.h"
 
+#include "s3_mock.h"
 #include "s3_transport.h"
 #include <sys/time.h>
 
@@ -182,6 +183,7 @@ static void conn__signals_and_full_socket__all_bytes_once(void) {
     setsockopt(c.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
     while (put < N) { /* until its socket is full: nobody reads yet */
         int64_t n = dlpi_s3_conn_write(&c, bytes + put, N - put);
+        full += n == DLP_S3_WANT_WRITE;
         if (n <= 0) break;
         put += (size_t)n;
     }
@@ -744,6 +746,87 @@ static void helper__in_child__refuses_names_and_frees(void) {
     dlpi_s3_helper_free(q.h);
 }
 
+/* ---- names, under requests ---- */
+
+static dlp_s3_io *io_for(const s3_mock *m, dlp_s3 **s3) {
+    dlp_s3_desc desc = {.anonymous = 1, .style = DLP_S3_STYLE_VIRTUAL, .hedge_percent = -1};
+    char url[64];
+    const char *port = strrchr(m->url, ':');
+    dlp_s3_io *io = NULL;
+    dlp_s3_error err;
+    snprintf(url, sizeof url, "http://s3.test%s", port ? port : "");
+    desc.endpoint = url;
+    CHECK(dlp_s3_open(s3, &desc, &err) == DLP_OK && dlp_s3_io_open(&io, *s3, &err) == DLP_OK);
+    return io;
+}
+
+static int get_one(dlp_s3_io *io, const char *bucket) {
+    char body[64];
+    uint64_t n = 0;
+    dlp_s3_error err;
+    int code = dlp_s3_get(io, bucket, "key", body, sizeof body, &n, &err);
+    CHECK(code != DLP_OK || n == 50);
+    return code;
+}
+
+static void request__name_hangs__others_go_on(void) {
+    s3_mock *m = s3_mock_start();
+    dlp_s3 *s3 = NULL;
+    dlp_s3_io *io = io_for(m, &s3);
+    dlp_s3_request slow, *done = NULL;
+    char body[64];
+    int calls;
+    s3_mock_object(m, "/key", 50);
+    fake_set(0, 1, 0);
+    CHECK(get_one(io, "fast") == DLP_OK);
+    calls = fake_count(&fake_calls);
+    fake_set(0, 1, 1);
+    memset(&slow, 0, sizeof slow);
+    slow.bucket = "slow";
+    slow.key = "key";
+    slow.body = body;
+    slow.capacity = sizeof body;
+    CHECK(dlp_s3_submit(io, &slow) == DLP_OK);
+    CHECK(dlp_s3_reap(io, &done, 1, DLP_NOWAIT) == 0);
+    fake_wait(&fake_calls, calls + 1);
+    for (int i = 0; i < 5; i++) CHECK(get_one(io, "fast") == DLP_OK);
+    CHECK(dlp_s3_reap(io, &done, 1, DLP_NOWAIT) == 0);
+    fake_set(0, 1, 0);
+    CHECK(dlp_s3_reap(io, &done, 1, 10000) == 1 && done == &slow && slow.code == DLP_OK);
+
+    fake_set(0, 1, 1); /* closed while a name is looked up: nobody waits, nothing is written */
+    calls = fake_count(&fake_calls);
+    slow.bucket = "slower";
+    CHECK(dlp_s3_submit(io, &slow) == DLP_OK);
+    CHECK(dlp_s3_reap(io, &done, 1, DLP_NOWAIT) == 0);
+    fake_wait(&fake_calls, calls + 1);
+    calls = fake_count(&fake_over);
+    dlp_s3_io_close(io);
+    CHECK(dlp_s3_close(s3) == DLP_OK);
+    CHECK(fake_count(&fake_over) == calls);
+    fake_set(0, 1, 0);
+    fake_wait(&fake_over, calls + 1);
+    s3_mock_stop(m);
+}
+
+/* The server is at one of three addresses: which one is found out at once, and at no cost. */
+static void request__dead_addresses__others_tried_at_once(void) {
+    s3_mock *m = s3_mock_start();
+    s3_mock_object(m, "/key", 50);
+    fake_set(0, 3, 0);
+    for (int i = 0; i < 6; i++) {
+        dlp_s3 *s3 = NULL;
+        dlp_s3_io *io = io_for(m, &s3);
+        dlp_s3_stats stats;
+        CHECK(get_one(io, "bucket") == DLP_OK);
+        dlp_s3_stats_get(s3, &stats);
+        CHECK(stats.retries == 0 && stats.objects == 1);
+        dlp_s3_io_close(io);
+        CHECK(dlp_s3_close(s3) == DLP_OK);
+    }
+    s3_mock_stop(m);
+}
+
 static void resolve__many_kinds__those_of_tcp_with_a_route(void) {
     dlpi_s3_address at[2];
     char why[200];
@@ -759,6 +842,8 @@ static void resolve__many_kinds__those_of_tcp_with_a_route(void) {
 }
 
 int main(void) {
+    request__name_hangs__others_go_on();
+    request__dead_addresses__others_tried_at_once();
     resolve__many_kinds__those_of_tcp_with_a_route();
     names__numbers__no_thread_no_resolver();
     names__three_addresses__in_turn_bad_ones_last();
