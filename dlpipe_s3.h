@@ -8971,7 +8971,7 @@ DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dl
 DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                                 dlp_s3_error *err) {
     dlp_s3_list *list = NULL;
-    dlp_s3_object o;
+    dlp_s3_object o = {0};
     dlpi_src_mark mark;
     int rc;
     if (err) memset(err, 0, sizeof *err);

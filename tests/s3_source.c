@@ -50,6 +50,8 @@ static void manifest__lines__parsed_or_named(void) {
         {"a\t9223372036854775806\t1\n", 0, 1},
         {"a\t9223372036854775808\t0\n", 1, 0},
         {"a\t99999999999999999999999\t0\n", 1, 0},
+        {"a\t36893488147419103232\t0\n", 1, 0},
+        {"a\t18446744073709551617\t0\n", 1, 0},
         {"a\n#\nb c\n", 3, 0},
         {"a\r\n", 1, 0},
         {"a%4\n", 1, 0},
@@ -349,6 +351,24 @@ static void neighbours__near_enough__one_request(void) {
     e[1] = (dlp_s3_entry){"shards/3", 8 * 400, 300, 0}; /* another object */
     CHECK(shard_run(e, 10, &none, &want) == 10 && shard_run(e, 10, &gaps, &got) == 4);
     CHECK(outcome_same(&got, &want, "kinds", 0));
+}
+
+/* A joint request of more than the client fetches at once: in parts, side by side. */
+static void neighbours__more_than_a_part__in_parts(void) {
+    dlp_s3_desc desc = {.endpoint = mock->url, .access_key = "AKIDEXAMPLE", .secret_key = "secret",
+                        .part_bytes = 65536};
+    dlp_s3_source_desc none = {.gap_bytes = DLP_NONE}, gaps = {.gap_bytes = 30000};
+    dlp_s3 *whole = client;
+    dlp_s3_entry e[10];
+    outcome want, got;
+    for (int i = 0; i < 10; i++)
+        e[i] = (dlp_s3_entry){"shards/1", (uint64_t)i * 20000, 5500, 0};
+    CHECK(dlp_s3_open(&client, &desc, NULL) == DLP_OK);
+    CHECK(shard_run(e, 10, &none, &want) == 10);
+    CHECK(shard_run(e, 10, &gaps, &got) == 3);
+    CHECK(outcome_same(&got, &want, "in parts", 0));
+    CHECK(dlp_s3_close(client) == DLP_OK);
+    client = whole;
 }
 
 /* One range is past the object's end: the joint request fails, each is asked for by itself, and
@@ -750,6 +770,7 @@ int main(int argc, char **argv) {
     items__client_is_full__wait_for_room();
     items__no_such_key__by_policy_and_by_name();
     neighbours__near_enough__one_request();
+    neighbours__more_than_a_part__in_parts();
     neighbours__one_is_bad__the_others_are_not();
     sizes__other_than_promised__named();
     decode__buffers__sees_all_bytes();
