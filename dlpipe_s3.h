@@ -102,6 +102,7 @@
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
    Nothing is handed over that is not, byte for byte, what one version of one object holds. Lengths,
    ranges and ETags of all answers are compared; a request that cannot be had whole is an error.
+   (Where a server gives no strong ETag, parts are compared by the object's size alone.)
 
      what goes wrong                          what follows
      no connection, none in time, reset, no   sent again, on another connection or address, after a
@@ -114,9 +115,10 @@
      InternalError, SlowDown, Throttling...   and not before Retry-After
      more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms), then
                                               more again with good answers; no hedges
-     a slow first byte                        sent a second time, or a third: the first head wins
+     a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, 412 to an If-Match of ours from the beginning, 3 times at most
-     wrong range, wrong length, not HTTP      sent again twice at most: it is the server's habit
+     wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
+     HTTP                                     server's habit; then DLP_ERR_LENGTH, _REMOTE
      another region (301, 400)                asked there, and from then on at once
      301, 302, 307, 308 with Location         followed, 5 times at most
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
@@ -5556,7 +5558,6 @@ static uint64_t dlpi_s3_ms(int32_t ms) {
 }
 
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
-__attribute__((unused))
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
                                    const dlp_s3_desc *d, uint64_t seed) {
     memset(p, 0, sizeof *p);
@@ -5690,7 +5691,6 @@ static int dlpi_s3_judge_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries)
 
 /* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
    whether a RETRY may still be had, dlpi_s3_retry_take knows. */
-__attribute__((unused))
 static int dlpi_s3_judge(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     static const char *const conflicts[] = {"OperationAborted", "ConditionalRequestConflict", NULL};
     if (t->what != DLPI_S3_T_ANSWER) return dlpi_s3_judge_failure(t, tries);
@@ -5731,7 +5731,6 @@ static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
 /* Take one more attempt; attempts: those that failed one after the other, 1 or more;
    retry_after_s: what the answer asked for, or -1. *wait_ns: until it is sent. Returns false if
    there is none left; *why then says so. */
-__attribute__((unused))
 static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
                                uint64_t *wait_ns, const char **why) {
     if (attempts >= p->max_attempts) {
@@ -5766,7 +5765,6 @@ static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
 }
 
 /* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
-__attribute__((unused))
 static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
     p->answers = p->answers << 1 | throttled;
     if (throttled) {
@@ -5780,7 +5778,6 @@ static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttle
 }
 
 /* Requests that may be on the wire, hedges not counted. */
-__attribute__((unused))
 static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) {
     return (int32_t)(p->limit >> 10);
 }
@@ -5831,7 +5828,6 @@ static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
 }
 
 /* A request that is no hedge went out. */
-__attribute__((unused))
 static void dlpi_s3_sent(dlpi_s3_patience *p) {
     p->hedges += (uint64_t)p->hedge_percent;
     if (p->hedges > DLPI_S3_HEDGE_SAVED * 100) p->hedges = DLPI_S3_HEDGE_SAVED * 100;
@@ -5839,7 +5835,6 @@ static void dlpi_s3_sent(dlpi_s3_patience *p) {
 
 /* How long a request for so many bytes should wait for its first byte before it is hedged. It
    changes as answers come. UINT64_MAX: for ever. */
-__attribute__((unused))
 static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, uint64_t bytes) {
     const dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
     uint64_t ns;
@@ -5852,7 +5847,6 @@ static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, 
 }
 
 /* Take one from the budget. */
-__attribute__((unused))
 static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
     if (!p->hedge_percent || p->hedges < 100 || dlpi_s3_throttled(p, now_ns)) return false;
     p->hedges -= 100;
@@ -5860,7 +5854,6 @@ static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
 }
 
 /* A hedge is over. won: its head came first, when the request before it had waited loser_ns. */
-__attribute__((unused))
 static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, uint64_t loser_ns) {
     dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
     if (won) {
