@@ -227,6 +227,7 @@ static void items__every_topology__as_from_memory(void) {
             d.workers.on_error = gone ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_RAISE;
             world_kind(&d, kind);
             world_wire(&d, source);
+            s3_mock_forget(mock);
             outcome_run(&d, &got);
             CHECK(outcome_same(&got, &want, gone ? "with gaps" : "items", kind));
         }
@@ -288,6 +289,7 @@ static void items__no_such_key__by_policy_and_by_name(void) {
         d.workers.on_error = DLP_ON_ERROR_SHORT;
         world_kind(&d, kind);
         world_wire(&d, source);
+        s3_mock_forget(mock);
         outcome_run(&d, &got);
         CHECK(outcome_same(&got, &want, "left out", kind) && got.skips == 6);
         d.workers.on_error = DLP_ON_ERROR_RAISE;
@@ -685,6 +687,7 @@ static void chunks__rows_of_objects__as_from_memory(void) {
             CHECK(d.n_items == 1500);
             d.load = chunks_both;
             d.user = source;
+            s3_mock_forget(mock);
             chunks_run(&d, &got);
             CHECK(outcome_same(&got, &want, "chunks", shuffled * 10 + (int)ranks));
             for (int i = 0; i < 2; i++) {
