@@ -8404,6 +8404,10 @@ typedef struct dlpi_s3_page {
     char key[3 * DLPI_S3_LIST_TEXT + 1]; /* escaped, then decoded in place */
 } dlpi_s3_page;
 
+#ifndef DLPI_S3_LIST_EMPTY
+#define DLPI_S3_LIST_EMPTY 10000 /* so many pages without a key are no list */
+#endif
+
 enum { DLPI_S3_LIST_WANTS = 0, DLPI_S3_LIST_HAS, DLPI_S3_LIST_OVER };
 
 struct dlp_s3_list {
@@ -8417,6 +8421,7 @@ struct dlp_s3_list {
     char token[DLPI_S3_TOKEN]; /* of the next page to be fetched; "": the first */
     char query[DLPI_S3_LIST_QUERY];
     uint64_t pages, mark;      /* pages fetched; the page when marked was taken */
+    uint32_t empty;            /* pages without a key, one after the other */
     uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
     char *body;
     size_t size, bytes;
@@ -8584,6 +8589,9 @@ static const char *dlpi_s3_list_take(dlp_s3_list *l) {
     if (!wrong) wrong = dlpi_s3_page_walk(l, &l->prefixes, true);
     if (!wrong && l->truncated && dlpi_s3_list_turns(l, token))
         wrong = "the server repeats a NextContinuationToken";
+    if (!wrong) l->empty = l->contents.there || l->prefixes.there ? 0 : l->empty + 1;
+    if (!wrong && l->empty >= DLPI_S3_LIST_EMPTY)
+        wrong = "page after page without a key, and no end";
     if (wrong) return wrong;
     memcpy(l->token, token, sizeof l->token);
     l->pages++;
@@ -9716,7 +9724,6 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
 }
 
 static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
-    *at = (dlp_s3_entry){"", 0, 0, 0};
     *at = (dlp_s3_entry){"", 0, 0, 0};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
     return dlp_part_fail(part, 0, "the manifest has %llu entries",

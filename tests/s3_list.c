@@ -8,6 +8,7 @@ static int fault_at, fault_calls;
 static int fault(void) { return fault_at > 0 && ++fault_calls == fault_at; }
 #define calloc(...) (fault() ? NULL : calloc(__VA_ARGS__))
 #define malloc(...) (fault() ? NULL : malloc(__VA_ARGS__))
+#define DLPI_S3_LIST_EMPTY 20
 
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe_s3.h"
@@ -479,6 +480,24 @@ static void list__tokens_that_lead_back__refused(void) {
     end();
 }
 
+static void list__pages_without_keys__not_for_ever(void) {
+    static char text[2 * DLPI_S3_LIST_EMPTY][400];
+    static const char *pages[2 * DLPI_S3_LIST_EMPTY];
+    dlp_s3_error err;
+    int given;
+    for (int i = 0; i < 2 * DLPI_S3_LIST_EMPTY; i++) {
+        snprintf(text[i], sizeof text[i], PAGE("", "t%d"), i);
+        pages[i] = text[i];
+    }
+    begin(serve_script);
+    CHECK(run_script(pages, 2 * DLPI_S3_LIST_EMPTY, &given, &err) == DLP_ERR_REMOTE);
+    CHECK(given == 0 && room.asked == DLPI_S3_LIST_EMPTY && strstr(err.message, "without a key"));
+    pages[DLPI_S3_LIST_EMPTY - 1] = PAGE(KEY("a"), "a"); /* few enough, twice */
+    pages[2 * DLPI_S3_LIST_EMPTY - 1] = LAST(KEY("b"));
+    CHECK(run_script(pages, 2 * DLPI_S3_LIST_EMPTY, &given, &err) == DLP_END && given == 2);
+    end();
+}
+
 static void list__hostile_pages__refused(void) {
     static const char *const bad[] = {
         "", " ", "<html><body>Sign in</body></html>", "<Error><Code>x</Code></Error>",
@@ -665,6 +684,7 @@ int main(void) {
     list__errors__the_same_page_again();
     list__faults__mended();
     list__tokens_that_lead_back__refused();
+    list__pages_without_keys__not_for_ever();
     list__hostile_pages__refused();
     list__other_servers__read();
     page__cut_or_changed__no_harm();
