@@ -137,7 +137,7 @@ static void retry__waits__full_jitter_within_bounds(void) {
     d.max_attempts = 100;
     begin(&d, 1);
     for (int n = 1; n < 20; n++) {
-        uint64_t most = 50 * MS << (n < 7 ? n : 7), wait, sum = 0, least = UINT64_MAX, top = 0;
+        uint64_t most = 50 * MS << (n < 7 ? n : 7), wait = 0, sum = 0, least = UINT64_MAX, top = 0;
         const char *why;
         if (most > 5000 * MS) most = 5000 * MS;
         for (int i = 0; i < 2000; i++) {
