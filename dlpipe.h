@@ -12,7 +12,8 @@
    3  Open a pipe. The first three build and start it out of one desc. Zero in a field of a desc
       means the default that its comment tells; begin with {0}, or designated initialisers.
           dlp_loader_open   items: economic, or by .topology classic or concurrent; without an end
-                            known by .dataset.stream (>>loader, >>streams; of files: >>files)
+                            known by .dataset.stream (>>loader, >>streams; of files: >>files;
+                            of objects in S3: dlpipe_s3.h, >>s3-source)
           dlp_parts_open    files, or archives, that hold many items each (>>parts)
           dlp_chunks_open   data read in large pieces, of which batches are views (>>chunks)
           dlp_pipe_open     and stages added and linked by hand, some of your own (>>pipe)
@@ -242,6 +243,7 @@
      dlp_mix_*, dlp_buckets_*                          any               yes; close behind pipes
      dlp_files_open, _backend, _worker_bytes, _close   any               yes; close behind pipes
      dlp_files_wire, _async                            any               before its pipes start
+     dlp_s3_*: in dlpipe_s3.h, beside each
      dlp_error_format, dlp_plan_format,                any               yes
      dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
 
@@ -281,7 +283,8 @@
      plan         nothing: the bytes of what start would allocate, line by line
      start        one region (a sealed memfd on Linux, else anonymous memory) with slots, cells,
                   counters and trace rings; the process's own records; device buffers; threads
-     workers      what worker_init does; those of >>files dlp_files_worker_bytes, as they begin
+     workers      what worker_init does; those of >>files dlp_files_worker_bytes, as they begin; of
+                  a source of objects dlp_s3_source_worker_bytes, and its dlp_s3_io
      next .. stop nothing
      write_*      for the length of the call
      close        frees it all, or, with batches held, the last release does
@@ -340,7 +343,7 @@
      that can't be loaded is tried again in the next epoch. queue_size is held against the worst
      order that the counts allow, before the start.
    * A stream comes in the order of its indices, without much that wants a length: >>streams.
-   * Sources of >>files, and dlp_chunks_open, are not for worker processes that begin by exec.
+   * Sources of >>files and of objects, and dlp_chunks_open, are not for worker processes that begin by exec.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
