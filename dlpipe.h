@@ -343,7 +343,8 @@
      that can't be loaded is tried again in the next epoch. queue_size is held against the worst
      order that the counts allow, before the start.
    * A stream comes in the order of its indices, without much that wants a length: >>streams.
-   * Sources of >>files and of objects, and dlp_chunks_open, are not for worker processes that begin by exec.
+   * Sources of >>files and of objects, and dlp_chunks_open, are not for worker processes that begin
+     by exec.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
