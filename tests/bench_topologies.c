@@ -126,11 +126,13 @@ static int fetch_picture(void *user, dlp_item *item) {
     return picture_of(f, item);
 }
 
-/* Requests that a worker has under way: a request's bytes are there a latency behind its submit.
-   Latencies are equal, so requests end in the order in which they were begun. */
+/* Requests that a worker has under way, FETCHERS at most: a request's bytes are there a latency
+   behind its submit. Latencies are equal, so requests end in the order in which they were begun.
+   Some more items may wait to be decoded (ASIDE), so that requests go on meanwhile. */
+enum { ASIDE = FETCHERS / 2, ITEMS_OUT = FETCHERS + ASIDE };
 struct requests {
-    uint64_t due_ns[FETCHERS], begun, done;
-    dlp_item *item[FETCHERS];
+    uint64_t due_ns[ITEMS_OUT], begun, there, done;
+    dlp_item *item[ITEMS_OUT];
 };
 
 static int requests_init(void *user, int worker, void **state) {
@@ -149,22 +151,26 @@ static void requests_exit(void *user, int worker, void *state) {
 static int submit_picture(void *user, void *worker_state, dlp_item *item) {
     const struct folder *f = user;
     struct requests *r = worker_state;
-    if (r->begun - r->done == FETCHERS) {
+    uint64_t now = dlpi_now_ns();
+    while (r->there < r->begun && r->due_ns[r->there % ITEMS_OUT] <= now) {
+        r->there++;
+    }
+    if (r->begun - r->there >= FETCHERS || r->begun - r->done == ITEMS_OUT) {
         return DLP_FULL;
     }
-    r->due_ns[r->begun % FETCHERS] = dlpi_now_ns() + f->latency_us * UINT64_C(1000);
-    r->item[r->begun++ % FETCHERS] = item;
+    r->due_ns[r->begun % ITEMS_OUT] = now + f->latency_us * UINT64_C(1000);
+    r->item[r->begun++ % ITEMS_OUT] = item;
     return 0;
 }
 
-/* One at a time: its place is free for the next request as soon as it is decoded. */
+/* One at a time: requests that are over make room for others before the next is decoded. */
 static int reap_picture(void *user, void *worker_state, dlp_item **done, int *code, int max,
                         int timeout_ms) {
     struct requests *r = worker_state;
     if (r->begun == r->done || max < 1) {
         return 0;
     }
-    uint64_t due = r->due_ns[r->done % FETCHERS], now = dlpi_now_ns();
+    uint64_t due = r->due_ns[r->done % ITEMS_OUT], now = dlpi_now_ns();
     uint64_t most = timeout_ms > 0 ? (uint64_t)timeout_ms * 1000000 : 0;
     if (due > now) {
         sleep_us((due - now < most ? due - now : most) / 1000);
@@ -172,7 +178,8 @@ static int reap_picture(void *user, void *worker_state, dlp_item **done, int *co
             return 0;
         }
     }
-    done[0] = r->item[r->done++ % FETCHERS];
+    r->there = r->there > r->done + 1 ? r->there : r->done + 1;
+    done[0] = r->item[r->done++ % ITEMS_OUT];
     code[0] = picture_of(user, done[0]);
     return 1;
 }
@@ -253,6 +260,7 @@ static int open_loader(const struct row *row, int placement, struct folder *f, d
     desc.batch_pool = row->pool;
     if (row->fetch == DLP_FETCH_ASYNC) {
         desc.dataset.fetch = NULL;
+        desc.in_flight += ASIDE;
         desc.async = (dlp_async){submit_picture, reap_picture};
         desc.workers.worker_init = requests_init;
         desc.workers.worker_exit = requests_exit;

@@ -1,6 +1,6 @@
 # make bench-topologies [QUICK=1]: the ways to wire a loader, and PyTorch's, on JPEG files.
 # Lines of JSON on standard output and in build/bench/topologies.jsonl, timelines as SVG beside it.
-# About 9 minutes; QUICK=1: 2 to 3. ROWS="economic classic_seq" takes only rows that begin so.
+# About 15 minutes; QUICK=1: 3. ROWS="economic classic_seq" takes only rows that begin so.
 
 $(B)/bench/bench_topologies: tests/bench_topologies.c tests/bench_rig.h tests/bench_jpeg.h \
                              dlpipe.h dlpipe_shm.h

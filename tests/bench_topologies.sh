@@ -59,7 +59,7 @@ for name in economic_seq_threads_local classic_seq_processes_30ms \
     grep -q "topo_$name\"" $dir/lines.jsonl || fail "no line of $name"
     grep -q '</svg>' $dir/timeline_$name.svg || fail "no timeline of $name"
 done
-grep -q 'each has up to 16 items under way' $dir/timeline_concurrent_async_threads_local.svg ||
+grep -q 'each has up to 24 items under way' $dir/timeline_concurrent_async_threads_local.svg ||
     fail 'the timeline does not tell how many items each worker has'
 for what in parts chunks; do
     grep -q "numbers are $what" $dir/timeline_${what}_seq_threads_local.svg ||
