@@ -3,22 +3,7 @@
 #ifndef PIPE_RIG_H
 #define PIPE_RIG_H
 
-static int test_failures;
-static int test_checks;
-
-#define CHECK(x) \
-    do { \
-        __atomic_add_fetch(&test_checks, 1, __ATOMIC_RELAXED); \
-        if (!(x)) { \
-            if (__atomic_add_fetch(&test_failures, 1, __ATOMIC_RELAXED) < 20) \
-                printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
-        } \
-    } while (0)
-
-static inline int test_end(const char *name) {
-    printf("%s: %d checks, %d failed\n", name, test_checks, test_failures);
-    return test_failures != 0;
-}
+#include "check.h"
 
 /* How much of a long list of cases to run: SHORT=1 less, SOAK=1 much more. */
 static inline int test_share(int usual, int soak) {

@@ -54,14 +54,7 @@ static int fault(int errnum) {
 
 #include "s3_mock.h"
 
-static int test_failures, test_checks;
-
-#define CHECK(x) \
-    do { \
-        test_checks++; \
-        if (!(x) && ++test_failures < 30) \
-            printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
-    } while (0)
+#include "check.h"
 
 /* ---- the rig ---- */
 
@@ -895,6 +888,5 @@ int main(void) {
     engine__threads__one_client();
     engine__regions__learned_once();
     engine__system__each_call_fails();
-    printf("s3_engine: %d checks, %d failed\n", test_checks, test_failures);
-    return test_failures != 0;
+    return test_end("s3_engine");
 }

@@ -6,14 +6,7 @@
 
 #include "s3_mock.h"
 
-static int test_failures, test_checks;
-
-#define CHECK(x) \
-    do { \
-        test_checks++; \
-        if (!(x) && ++test_failures < 30) \
-            printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
-    } while (0)
+#include "check.h"
 
 #define SECRET "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 #define TOKEN "IQoJb3JpZ2luEXAMPLEtoken"
@@ -1157,6 +1150,5 @@ int main(void) {
     faulty__600_objects__all_right_soon_and_few_requests();
     retry_after__seconds__waited_at_least();
     secrets__never_said();
-    printf("s3_faults: %d checks, %d failed\n", test_checks, test_failures);
-    return test_failures != 0;
+    return test_end("s3_faults");
 }

@@ -6,14 +6,7 @@
 
 #include "s3_mock.h"
 
-static int failures, checks;
-
-#define CHECK(x) \
-    do { \
-        checks++; \
-        if (!(x) && ++failures < 30) \
-            printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
-    } while (0)
+#include "check.h"
 
 /* ---- the rig ---- */
 
@@ -562,6 +555,5 @@ int main(void) {
     put__accepted_before_it_is_sent__is_not();
     tls__faster_than_it_is_read__times_out();
     free(bomb);
-    printf("s3_hostile: %d checks, %d failed\n", checks, failures);
-    return failures != 0;
+    return test_end("s3_hostile");
 }

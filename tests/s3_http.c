@@ -5,14 +5,7 @@
 #include "../dlpipe_s3.h"
 #include <inttypes.h>
 
-static int checks, failures;
-
-#define CHECK(x) \
-    do { \
-        checks++; \
-        if (!(x) && failures++ < 20) \
-            printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
-    } while (0)
+#include "check.h"
 
 /* ---- an answer in words ---- */
 
@@ -187,8 +180,8 @@ static const char *walked_past(const char *s, size_t n, bool head) {
 }
 
 static void expect(const char *how, const char *s, size_t n, const char *got, const char *want) {
-    checks++;
-    if (strcmp(got, want) == 0 || failures++ >= 20) return;
+    test_checks++;
+    if (strcmp(got, want) == 0 || test_failures++ >= 20) return;
     printf("%s, of:\n%.*s\n  is      %s\n  and not %s\n", how, (int)(n < 600 ? n : 600), s, got,
            want);
 }
@@ -769,6 +762,5 @@ int main(void) {
     direct__says_what_may_go_past();
     made_up__read_in_any_way__is_as_made();
     head__of_an_object__takes();
-    printf("s3_http: %d checks, %d failed\n", checks, failures);
-    return failures != 0;
+    return test_end("s3_http");
 }

@@ -17,14 +17,7 @@ static int fault(void) { return fault_at > 0 && ++fault_calls == fault_at; }
 #undef malloc
 #include "s3_mock.h"
 
-static int test_failures, test_checks;
-
-#define CHECK(x) \
-    do { \
-        test_checks++; \
-        if (!(x) && ++test_failures < 30) \
-            printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
-    } while (0)
+#include "check.h"
 
 /* ---- A server that lists ---- */
 
@@ -690,6 +683,5 @@ int main(void) {
     page__cut_or_changed__no_harm();
     list__no_memory__told_and_tried_again();
     list_open__bad_arguments__refused();
-    printf("s3_list: %d checks, %d failed\n", test_checks, test_failures);
-    return test_failures != 0;
+    return test_end("s3_list");
 }

@@ -3,14 +3,7 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe_s3.h"
 
-static int test_failures, test_checks;
-
-#define CHECK(x) \
-    do { \
-        test_checks++; \
-        if (!(x) && ++test_failures < 20) \
-            printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
-    } while (0)
+#include "check.h"
 
 #define MS 1000000ull
 
@@ -513,6 +506,5 @@ int main(void) {
     hedge__hasty__waits_longer();
     hedge__budget__a_share_of_traffic();
     model__faulty_server__soon_over_and_few_requests();
-    printf("s3_patience: %d checks, %d failed\n", test_checks, test_failures);
-    return test_failures != 0;
+    return test_end("s3_patience");
 }

@@ -4,14 +4,7 @@
 #include "../dlpipe_s3.h"
 #include <ctype.h>
 
-static int failures, checks;
-
-#define CHECK(x)                                                                     \
-    do {                                                                             \
-        checks++;                                                                    \
-        if (!(x) && failures++ < 20)                                                 \
-            printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x);     \
-    } while (0)
+#include "check.h"
 
 static const char *shown(const uint8_t hash[32]) {
     static char hex[65];
@@ -1047,6 +1040,5 @@ int main(void) {
     json__credentials__read();
     json__cut_or_hostile__refused();
     texts__bytes_changed__no_harm();
-    printf("s3_sign: %d checks, %d failed\n", checks, failures);
-    return failures != 0;
+    return test_end("s3_sign");
 }

@@ -657,7 +657,7 @@ static void tls__child_closes__parent_goes_on(void) {
     fflush(stdout);
     pid = fork();
     if (pid == 0) {
-        int before = failures;
+        int before = test_failures;
         const dlpi_s3_tls *shared = t.user;
         const dlpi_s3_tls_own *parents = shared->own;
         rig own;
@@ -669,7 +669,7 @@ static void tls__child_closes__parent_goes_on(void) {
         rig_end(&own);
         dlpi_s3_tls_free(&t);
         fflush(stdout);
-        _exit(failures != before);
+        _exit(test_failures != before);
     }
     CHECK(waitpid(pid, &status, 0) == pid && status == 0);
     rig_echo(&r);
@@ -939,6 +939,6 @@ int main(void) {
     tls__many_threads__one_context();
     sts__over_tls__only_where_trusted();
     forget_all();
-    return done("s3_tls");
+    return test_end("s3_tls");
 }
 #endif

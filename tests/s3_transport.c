@@ -865,5 +865,5 @@ int main(void) {
     transport__plugged_in__all_bytes_through_it();
     transport__refuses__its_words_and_kind();
     transport__child_closes__parent_goes_on();
-    return done("s3_transport");
+    return test_end("s3_transport");
 }

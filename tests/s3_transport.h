@@ -3,19 +3,7 @@
 #ifndef S3_TRANSPORT_H
 #define S3_TRANSPORT_H
 
-static int checks, failures;
-
-#define CHECK(x) \
-    do { \
-        __atomic_add_fetch(&checks, 1, __ATOMIC_RELAXED); \
-        if (!(x) && __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED) < 20) \
-            printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
-    } while (0)
-
-static int done(const char *program) {
-    printf("%s: %d checks, %d failed\n", program, checks, failures);
-    return failures != 0;
-}
+#include "check.h"
 
 /* A socket that listens on the loopback address of this family; -1: there is none. */
 static int listen_on(int family, dlpi_s3_address *a) {

@@ -1,0 +1,24 @@
+/* Checks that count, by any thread, and the line that ends a test. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <stdio.h>
+
+static int test_failures;
+static int test_checks;
+
+#define CHECK(x) \
+    do { \
+        __atomic_add_fetch(&test_checks, 1, __ATOMIC_RELAXED); \
+        if (!(x)) { \
+            if (__atomic_add_fetch(&test_failures, 1, __ATOMIC_RELAXED) < 20) \
+                printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
+        } \
+    } while (0)
+
+static inline int test_end(const char *name) {
+    printf("%s: %d checks, %d failed\n", name, test_checks, test_failures);
+    return test_failures != 0;
+}
+
+#endif
