@@ -6620,13 +6620,13 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     return DLP_OK;
 }
 
-/* Close the idle connections of sites that nobody asks for. */
+/* Close the connections of sites that nobody asks for: idle ones, and those that are being opened,
+   or read to the end of an answer, which goes on only while something is asked for. */
 static void dlpi_s3_sites_clear(dlp_s3_io *io) {
-    dlpi_s3_node *n = io->idle.next;
-    while (n != &io->idle) {
-        dlpi_s3_link *link = DLPI_S3_OF(n, dlpi_s3_link, age);
-        n = n->next;
-        if (link->site->ops == 0) dlpi_s3_link_close(io, link);
+    for (uint32_t i = 0; i < io->n_links; i++) {
+        dlpi_s3_link *link = &io->links[i];
+        if (link->state == DLPI_S3_LINK_FREE || link->leg || link->site->ops > 0) continue;
+        dlpi_s3_link_close(io, link);
     }
 }
 

@@ -827,6 +827,48 @@ static void request__dead_addresses__others_tried_at_once(void) {
     s3_mock_stop(m);
 }
 
+/* Hosts beyond those that an io has room for: of those that nobody asks any more one makes room,
+   whatever its connections are about; only where all are asked is there none. */
+static void request__17_hosts__room_but_where_all_are_asked(void) {
+    enum { HOSTS = DLPI_S3_SITES };
+    static dlp_s3_request r[HOSTS + 1];
+    static char name[HOSTS + 1][16], body[HOSTS + 1][64];
+    s3_mock *m = s3_mock_start();
+    dlp_s3 *s3 = NULL;
+    dlp_s3_io *io = io_for(m, &s3);
+    dlp_s3_request *done[HOSTS + 1];
+    int last = DLP_OK;
+    fake_set(0, 1, 0);
+    s3_mock_object(m, "/key", 50);
+    for (int i = 0; i <= HOSTS; i++) {
+        snprintf(name[i], sizeof name[i], "bucket-%d", i);
+        CHECK(get_one(io, name[i]) == DLP_OK);
+    }
+    for (int i = 0; i <= HOSTS; i++) {
+        memset(&r[i], 0, sizeof r[i]);
+        r[i].bucket = name[i], r[i].key = "key", r[i].body = body[i], r[i].capacity = 64;
+        last = dlp_s3_submit(io, &r[i]);
+        CHECK(last == (i < HOSTS ? DLP_OK : DLP_FULL));
+    }
+    CHECK(dlp_s3_reap(io, done, 1, 10000) == 1);
+    CHECK(dlp_s3_submit(io, &r[HOSTS]) == DLP_OK);
+    for (int n = 0, got = 1; n < HOSTS && got > 0; n += got) {
+        got = dlp_s3_reap(io, done, HOSTS, 10000);
+        CHECK(got > 0 && done[0]->code == DLP_OK);
+    }
+    dlp_s3_io_close(io);
+    CHECK(dlp_s3_io_open(&io, s3, NULL) == DLP_OK);
+    s3_mock_object(m, "/long", 5000); /* the rest of its answer, wanted by nobody, is awaited */
+    s3_mock_on(m, "/long", -1, (s3_mock_reply){.pause_at = 1000, .pause_ms = 5000});
+    for (int i = 0; i < HOSTS; i++)
+        CHECK(dlp_s3_get(io, name[i], "long", body[i], 10, NULL, NULL) == DLP_ERR_LENGTH);
+    CHECK(io->links_out == HOSTS && io->ops_out == 0);
+    CHECK(get_one(io, name[HOSTS]) == DLP_OK);
+    dlp_s3_io_close(io);
+    CHECK(dlp_s3_close(s3) == DLP_OK);
+    s3_mock_stop(m);
+}
+
 static void resolve__many_kinds__those_of_tcp_with_a_route(void) {
     dlpi_s3_address at[2];
     char why[200];
@@ -844,6 +886,7 @@ static void resolve__many_kinds__those_of_tcp_with_a_route(void) {
 int main(void) {
     request__name_hangs__others_go_on();
     request__dead_addresses__others_tried_at_once();
+    request__17_hosts__room_but_where_all_are_asked();
     resolve__many_kinds__those_of_tcp_with_a_route();
     names__numbers__no_thread_no_resolver();
     names__three_addresses__in_turn_bad_ones_last();
