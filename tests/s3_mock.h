@@ -45,6 +45,8 @@ typedef struct s3_mock_reply {
     int chunk;              /* Transfer-Encoding: chunked, in chunks of this */
     const char *trailer;    /* of the last chunk: lines with \r\n */
     int delay_ms;           /* before the first byte */
+    int together;           /* nor before so many requests have been under way at once, */
+    int behind;             /* nor before so many have been answered; 5 s at most */
     int pause_ms;           /* after pause_at bytes of the answer */
     int64_t pause_at;
     int trickle;            /* so many bytes at once, */
@@ -113,7 +115,7 @@ struct s3_mock {
     pthread_t thread;
     pthread_mutex_t lock;
     s3_mock_request *seen;
-    int n_seen, seen_size, open, most;
+    int n_seen, seen_size, open, most, over;
     s3_mock_thing *things;
     int n_things, things_size;
     s3_mock_line lines[64];
@@ -269,7 +271,7 @@ S3_MOCK int s3_mock_most(s3_mock *m) {
 S3_MOCK void s3_mock_forget(s3_mock *m) {
     pthread_mutex_lock(&m->lock);
     for (int i = 0; i < m->n_peers; i++) m->peers[i].record = -1;
-    m->n_seen = m->n_lines = m->most = m->open = 0;
+    m->n_seen = m->n_lines = m->most = m->open = m->over = 0;
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -467,6 +469,7 @@ static void s3_mock_over(s3_mock *m, s3_mock_peer *p) {
     if (p->record >= 0) {
         m->seen[p->record].over_ns = dlpi_s3_now_ns();
         m->open--;
+        m->over++;
     }
     p->record = -1;
 }
@@ -587,6 +590,16 @@ static void s3_mock_finish(s3_mock *m, s3_mock_peer *p) {
     else if (end) s3_mock_drop(p, end);
 }
 
+/* Whether the answer has to wait for what others do. */
+static int s3_mock_waits(const s3_mock *m, s3_mock_peer *p, uint64_t now) {
+    const s3_mock_reply *r = &p->reply;
+    if (p->out_at > 0 || p->record < 0) return 0;
+    if (m->most >= r->together && m->over >= r->behind) return 0;
+    if (now >= m->seen[p->record].came_ns + 5000000000u) return 0;
+    p->wake_ns = now + 1000000u;
+    return 1;
+}
+
 /* Send what may be sent now. */
 static void s3_mock_send(s3_mock *m, s3_mock_peer *p, uint64_t now) {
     while (p->fd >= 0 && p->busy && !p->hangs && now >= p->wake_ns) {
@@ -598,6 +611,7 @@ static void s3_mock_send(s3_mock *m, s3_mock_peer *p, uint64_t now) {
             s3_mock_finish(m, p);
             return;
         }
+        if (s3_mock_waits(m, p, now)) return;
         if (r->pause_ms && (int64_t)p->out_at < r->pause_at && (size_t)r->pause_at < upto)
             upto = (size_t)r->pause_at;
         if (r->trickle && upto - p->out_at > (size_t)r->trickle)
@@ -720,20 +734,26 @@ static void *s3_mock_main(void *arg) {
     return NULL;
 }
 
-/* Listen on a free port of 127.0.0.1. */
-static int s3_mock_listen(int backlog, int *port) {
+/* Take a free port of 127.0.0.1. */
+static int s3_mock_socket(int *port) {
     struct sockaddr_in a;
     socklen_t n = sizeof a;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     memset(&a, 0, sizeof a);
     a.sin_family = AF_INET;
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, backlog) ||
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) ||
         getsockname(fd, (struct sockaddr *)&a, &n)) {
         perror("s3_mock: no port of 127.0.0.1");
         exit(1);
     }
     *port = ntohs(a.sin_port);
+    return fd;
+}
+
+static int s3_mock_listen(int backlog, int *port) {
+    int fd = s3_mock_socket(port);
+    if (listen(fd, backlog)) abort();
     return fd;
 }
 
@@ -761,16 +781,18 @@ S3_MOCK void s3_mock_stop(s3_mock *m) {
     free(m);
 }
 
-/* A port that refuses connections: nothing listens there. */
-S3_MOCK int s3_mock_refusing_port(void) {
+/* A port that refuses connections: nothing listens there, and nobody else can take it. Close *fd
+   after. */
+S3_MOCK int s3_mock_refusing_port(int *fd) {
     int port;
-    close(s3_mock_listen(1, &port));
+    *fd = s3_mock_socket(&port);
     return port;
 }
 
 /* A port that lets connections wait: its queue is full. Close the three fds after. */
 S3_MOCK int s3_mock_full_port(int fds[3]) {
     struct sockaddr_in a;
+    struct pollfd set[2];
     int port;
     fds[0] = s3_mock_listen(0, &port);
     memset(&a, 0, sizeof a);
@@ -780,7 +802,9 @@ S3_MOCK int s3_mock_full_port(int fds[3]) {
     for (int i = 1; i < 3; i++) {
         fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         (void)connect(fds[i], (struct sockaddr *)&a, sizeof a);
+        set[i - 1] = (struct pollfd){.fd = fds[i], .events = POLLOUT};
     }
+    if (poll(set, 2, 20000) < 1) abort(); /* one of them is in the queue */
     return port;
 }
 
