@@ -7622,13 +7622,17 @@ static void dlpi_s3_link_open(dlp_s3_io *io, dlpi_s3_link *link) {
     if (!code) dlpi_s3_site_failed(io, site, what, errnum, io->text);
 }
 
-/* Whether an idle connection may be used. It may have ended unnoticed; and bytes that nobody asked
-   for may be there, which the next request would take for its answer. With TLS, bytes of the socket
-   may be the session's own, so only what it has decrypted tells. */
+/* Whether an idle connection may be used. It may have ended unnoticed, or be too old for who stands
+   between; and bytes that nobody asked for may be there, which the next request would take for its
+   answer. With TLS, bytes of the socket may be the session's own, so only what it has decrypted
+   tells. One that has just been opened need not be looked at. */
 static bool dlpi_s3_link_alive(const dlp_s3_io *io, dlpi_s3_link *link) {
+    uint64_t idle_ns = io->now - link->sent_ns;
     char byte;
+    if (idle_ns >= dlpi_s3_ms(io->desc->idle_timeout_ms)) return false;
+    if (link->served == 0 && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
     if (link->conn.tls && dlpi_s3_conn_pending(&link->conn)) return false;
-    if (link->conn.tls && io->now - link->sent_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
+    if (link->conn.tls && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
     return recv(link->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
@@ -7639,7 +7643,7 @@ static dlpi_s3_link *dlpi_s3_site_idle(dlp_s3_io *io, dlpi_s3_site *site, bool f
         dlpi_s3_link *link = DLPI_S3_OF(n, dlpi_s3_link, node);
         n = n->next;
         if (fresh && link->served) continue;
-        if (link->served == 0 || dlpi_s3_link_alive(io, link)) return link;
+        if (dlpi_s3_link_alive(io, link)) return link;
         dlpi_s3_link_close(io, link);
     }
     return NULL;

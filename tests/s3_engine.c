@@ -610,6 +610,49 @@ static void engine__connections__kept_and_closed(void) {
     end();
 }
 
+static int closes_the_second(void *user, int connection) {
+    (void)user;
+    return connection == 1 ? S3_MOCK_CLOSE : S3_MOCK_KEEP;
+}
+
+/* A connection is not used when it has been idle for too long, also where nobody looked meanwhile;
+   nor one that ended before it was ever used: what that costs is no retry. */
+static void engine__connections__too_old_or_gone__not_used(void) {
+    dlp_s3_desc d;
+    dlp_s3_request r;
+    mock = s3_mock_start();
+    d = usual();
+    d.idle_timeout_ms = 50;
+    begin(&d);
+    s3_mock_object(mock, "/b/k", 100);
+    for (int i = 0; i < 2; i++) {
+        r = get("k", large, 100);
+        CHECK(done(&r, DLP_OK) == DLP_OK && stats().connections == (uint64_t)i + 1);
+        usleep(60000);
+    }
+    CHECK(stats().retries == 0);
+    end();
+    mock = s3_mock_start();
+    mock->accept = closes_the_second;
+    d = usual();
+    begin(&d);
+    s3_mock_object(mock, "/b/k", 100);
+    r = get("k", large, 100);
+    CHECK(done(&r, DLP_OK) == DLP_OK);
+    CHECK(dlpi_s3_site_connect(io, io->last_site) && io->links_out == 2);
+    for (int i = 0; i < 2; i++)
+        if (io->links[i].state == DLPI_S3_LINK_OPENING) {
+            struct pollfd p = {.fd = io->links[i].conn.fd, .events = POLLIN};
+            CHECK(poll(&p, 1, 5000) == 1);
+            dlpi_s3_link_open(io, &io->links[i]);
+            io->links[i].sent_ns -= 2000 * DLPI_S3_MS;
+        }
+    CHECK(io->n_idle == 2);
+    r = get("k", large, 100);
+    CHECK(done(&r, DLP_OK) == DLP_OK && stats().retries == 0);
+    end();
+}
+
 /* The server closes idle connections: they are noticed, and nothing is lost. */
 static void engine__connections__closed_by_server(void) {
     dlp_s3_request r;
@@ -886,6 +929,7 @@ int main(void) {
     engine__do__others_go_on();
     engine__arguments__refused();
     test_tries(engine__connections__kept_and_closed);
+    engine__connections__too_old_or_gone__not_used();
     engine__connections__closed_by_server();
     engine__close__requests_out();
     engine__fork__child_and_parent();
