@@ -2,31 +2,19 @@
    each with K under way, against a loop of open, fstat, pread, close (peer "pread"); out of memory
    (warm) and after posix_fadvise DONTNEED (cold: contents, not directories). One worker.
 
-   Arguments: rounds (5), directory for the files (build/bench). One JSON object per line on
-   standard output and in build/bench/files.jsonl; MB_s and cpu_us (of all cores, a file) are of
-   ours, cpu_us_theirs of the loop. */
+   Arguments: rounds (5, at most 16), directory for the files (build/bench). One JSON object per
+   line on standard output and in build/bench/files.jsonl; MB_s and cpu_us (of all cores, a file)
+   are of ours, cpu_us_theirs of the loop. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
-#include <sys/resource.h>
+#include "bench_rig.h"
 
-enum { FILES = 3000, LEAST = 70 * 1024, MOST = 130 * 1024, MAX_ROUNDS = 99, ROWS = 64 };
+enum { FILES = 3000, LEAST = 70 * 1024, MOST = 130 * 1024, ROWS = 64 };
 
 static char dir[400];
 static char *paths[FILES];
 static uint64_t total;
 static uint8_t *rows; /* [ROWS][MOST] as a few batches are */
-
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double cpu_us(void) {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e6 +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-}
 
 static void fail(const char *what) {
     perror(what);
@@ -133,28 +121,27 @@ static double by_source(const dlp_permutation *order, int threads, int k) {
     return FILES * 1e9 / (double)begin;
 }
 
-static void print_line(FILE *file, const char *name, const double *ours, const double *theirs,
-                       int rounds, double own_us, double other_us) {
-    double ratio[MAX_ROUNDS], own[MAX_ROUNDS], other[MAX_ROUNDS];
+static void print_line(const char *name, double *ours, double *theirs, int rounds, double own_s,
+                       double other_s) {
+    double ratio[MAX_ROUNDS];
+    char line[512];
+    size_t n = (size_t)rounds;
     for (int i = 0; i < rounds; i++) {
         ratio[i] = ours[i] / theirs[i];
-        own[i] = ours[i];
-        other[i] = theirs[i];
     }
-    qsort(ratio, (size_t)rounds, sizeof *ratio, compare_doubles);
-    qsort(own, (size_t)rounds, sizeof *own, compare_doubles);
-    qsort(other, (size_t)rounds, sizeof *other, compare_doubles);
-    fprintf(file,
-            "{\"bench\":\"%s\",\"peer\":\"pread\",\"regime\":\"near\",\"unit\":\"file/s\","
-            "\"ours\":%.4g,\"theirs\":%.4g,\"ratio\":%.3g,\"ratio_min\":%.3g,\"ratio_max\":%.3g,"
-            "\"MB_s\":%.4g,\"cpu_us\":%.3g,\"cpu_us_theirs\":%.3g,\"rounds\":%d}\n",
-            name, own[rounds / 2], other[rounds / 2], ratio[rounds / 2], ratio[0],
-            ratio[rounds - 1], own[rounds / 2] * (double)total / FILES / 1e6,
-            own_us / FILES / rounds, other_us / FILES / rounds, rounds);
+    double rate = quantile(ours, n, 0.5), middle = quantile(ratio, n, 0.5);
+    snprintf(line, sizeof line,
+             "{\"bench\":\"%s\",\"peer\":\"pread\",\"regime\":\"near\",\"unit\":\"file/s\","
+             "\"ours\":%.4g,\"theirs\":%.4g,\"ratio\":%.3g,\"ratio_min\":%.3g,\"ratio_max\":%.3g,"
+             "\"MB_s\":%.4g,\"cpu_us\":%.3g,\"cpu_us_theirs\":%.3g,\"rounds\":%d}",
+             name, rate, quantile(theirs, n, 0.5), middle, ratio[0], ratio[n - 1],
+             rate * (double)total / FILES / 1e6, own_s * 1e6 / FILES / rounds,
+             other_s * 1e6 / FILES / rounds, rounds);
+    put_line(line);
 }
 
-static void measure(FILE *file, int cold, int threads, int k, int rounds) {
-    double ours[MAX_ROUNDS], theirs[MAX_ROUNDS], own_us = 0, other_us = 0;
+static void measure(int cold, int threads, int k, int rounds) {
+    double ours[MAX_ROUNDS], theirs[MAX_ROUNDS], own_s = 0, other_s = 0;
     char name[64];
     snprintf(name, sizeof name, "files_100k_%s_%s_k%d", cold ? "cold" : "warm",
              threads ? "threads" : "ring", k);
@@ -162,35 +149,31 @@ static void measure(FILE *file, int cold, int threads, int k, int rounds) {
         dlp_permutation order;
         dlp_permutation_init(&order, FILES, 1, (uint64_t)i);
         prepare(cold);
-        own_us -= cpu_us();
+        own_s -= own_cpu_seconds();
         ours[i] = by_source(&order, threads, k);
-        own_us += cpu_us();
+        own_s += own_cpu_seconds();
         prepare(cold);
-        other_us -= cpu_us();
+        other_s -= own_cpu_seconds();
         theirs[i] = by_pread(&order);
-        other_us += cpu_us();
+        other_s += own_cpu_seconds();
     }
-    print_line(stdout, name, ours, theirs, rounds, own_us, other_us);
-    print_line(file, name, ours, theirs, rounds, own_us, other_us);
-    fflush(stdout);
+    print_line(name, ours, theirs, rounds, own_s, other_s);
 }
 
 int main(int argc, char **argv) {
     static const int depth[] = {4, 16, 64};
     int rounds = argc > 1 ? atoi(argv[1]) : 5;
-    FILE *file;
     if (rounds < 1 || rounds > MAX_ROUNDS) return 2;
     rows = malloc((size_t)ROWS * MOST);
     mkdir("build", 0777);
     mkdir("build/bench", 0777);
-    file = fopen("build/bench/files.jsonl", "w");
-    if (rows == NULL || file == NULL) fail("build/bench/files.jsonl");
+    if (rows == NULL || !lines_to("build/bench/files.jsonl", "w")) return 1;
     memset(rows, 1, (size_t)ROWS * MOST);
     make_files(argc > 2 ? argv[2] : "build/bench");
     for (int cold = 1; cold >= 0; cold--)
         for (int i = 0; i < 3; i++)
             for (int threads = 0; threads < 2; threads++)
-                measure(file, cold, threads, depth[i], rounds);
+                measure(cold, threads, depth[i], rounds);
     remove_files();
-    return fclose(file) == 0 ? 0 : 1;
+    return fclose(lines_file) == 0 ? 0 : 1;
 }

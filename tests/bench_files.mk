@@ -5,6 +5,6 @@ B ?= build
 bench-files: $(B)/bench/bench_files
 	$(B)/bench/bench_files
 
-$(B)/bench/bench_files: tests/bench_files.c dlpipe.h
+$(B)/bench/bench_files: tests/bench_files.c tests/bench_rig.h dlpipe.h
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -O2 -g -o $@ tests/bench_files.c -lpthread
+	$(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS)

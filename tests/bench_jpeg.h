@@ -235,18 +235,40 @@ static void picture_cut(const struct photo *photo, uint32_t n_photos, uint32_t i
     }
 }
 
-/* Write pictures 0..n-1 as NNNNN.jpg into a folder. */
-static bool pictures_cut(const struct photo *photo, uint32_t n_photos, struct size size, uint32_t n,
-                         const char *folder) {
+/* Those of a package of photographs that are there. "made": a computed one. */
+static uint32_t photos_read(struct photo photo[4], const char *where) {
+    static const char *const name[4] = {"Fossa_by_Jasper_Roks.jpg", "Infinite-Sea_by_Aury88.jpg",
+                                        "Kleiber_by_Lukas_Baubkus.jpg",
+                                        "Painting-Colors_by__herobrine7gamer.jpg"};
+    uint32_t n = 0;
+    if (strcmp(where, "made") == 0) {
+        return photo_made(&photo[0], 800, 600) ? 1 : 0;
+    }
+    for (size_t i = 0; i < 4; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", where, name[i]);
+        if (photo_read(&photo[n], path)) {
+            photo_shrink(&photo[n++]);
+        }
+    }
+    return n;
+}
+
+/* Write pictures 0..n-1 as NNNNN.jpg into a folder, cut out of the photographs in where. */
+static bool pictures_cut(const char *where, struct size size, uint32_t n, const char *folder) {
     static uint8_t rgb[CUT_WIDTH * CUT_HEIGHT * 3];
-    for (uint32_t i = 0; i < n; i++) {
+    struct photo photo[4];
+    uint32_t n_photos = photos_read(photo, where);
+    bool good = n_photos > 0;
+    for (uint32_t i = 0; i < n && good; i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/%05u.jpg", folder, i);
         picture_cut(photo, n_photos, i, size, rgb);
-        if (!picture_write(path, rgb, size, 95)) {
-            return false;
-        }
+        good = picture_write(path, rgb, size, 95);
     }
-    return true;
+    for (uint32_t i = 0; i < n_photos; i++) {
+        free(photo[i].rgb);
+    }
+    return good;
 }
 #endif

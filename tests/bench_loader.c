@@ -1120,8 +1120,7 @@ int main(int argc, char **argv) {
             torch_script = optarg;
         } else if (option != 'o') {
             return usage();
-        } else if ((lines_file = fopen(optarg, "w")) == NULL) {
-            say("%s: %s\n", optarg, strerror(errno));
+        } else if (!lines_to(optarg, "w")) {
             return 1;
         }
     }

@@ -2,7 +2,7 @@
 # Lines of JSON on standard output and in build/bench/loader.jsonl. About 12 minutes; QUICK=1: 3.
 # SCENARIOS="small peak" takes only these.
 
-$(B)/bench/bench_loader: tests/bench_loader.c tests/bench_rig.h dlpipe.h dlpipe_shm.h
+$(B)/bench/bench_loader: tests/bench_loader.c $(wildcard tests/bench_*.h) dlpipe.h dlpipe_shm.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARN) $(O) -g -o $@ $< $(LIBS)
 

@@ -1,21 +1,20 @@
-"""The PyTorch side of bench_loader: one process that answers one command per line.
+"""The PyTorch side of bench_loader.
 
-Says "ready <version>" or "missing <why>" first. Each command is answered with "ok <numbers>" or
-"error <why>". The process, its sources and its persistent loaders live on between commands, so
-that start-up is in no sample but those that measure start-up.
+The process, its sources and its persistent loaders live on between commands, so that start-up is in
+no sample but those that measure start-up.
 """
 import gc
 import os
-import sys
 import time
 import warnings
+
+from bench_torch import children, missing, resident, serve
 
 try:
     import torch
     from torch.utils.data import DataLoader, Dataset, RandomSampler
 except Exception as why:  # an incomplete installation can fail in many ways
-    print("missing", str(why).replace("\n", " "), flush=True)
-    sys.exit(0)
+    missing(why)
 
 warnings.filterwarnings("ignore", message=".*worker processes in total.*")
 
@@ -107,33 +106,6 @@ def verify(n, n_bytes, batch, workers, prefetch):
     return [n]
 
 
-def children(pid):
-    found = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/children") as f:
-            found += [int(c) for c in f.read().split()]
-    return found
-
-
-def resident():
-    """Bytes of this process and all below it. Shared memory is counted once: pages of /dev/shm that
-    are mapped are in the PSS too, those in flight between two processes are in no PSS."""
-    private = shared = 0
-    todo = [os.getpid()]
-    while todo:
-        pid = todo.pop()
-        try:
-            todo += children(pid)
-            with open(f"/proc/{pid}/smaps_rollup") as f:
-                kib = dict((line.split()[0], int(line.split()[1])) for line in f if line[0] == "P")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        private += 1024 * (kib["Pss:"] - kib["Pss_Shmem:"])
-        shared += 1024 * kib["Pss_Shmem:"]
-    fs = os.statvfs("/dev/shm")
-    return private + max(shared, (fs.f_blocks - fs.f_bfree) * fs.f_frsize)
-
-
 def cpu_seconds():
     """Processor time of this process and all below it."""
     total, todo = 0.0, [os.getpid()]
@@ -223,18 +195,4 @@ def drop():
     return []
 
 
-COMMANDS = {f.__name__: f for f in (rate, cpu, verify, peak, first, start, gap, drop)}
-
-
-def main():
-    print("ready", torch.__version__, flush=True)
-    for line in sys.stdin:
-        words = line.split()
-        try:
-            answer = COMMANDS[words[0]](*(int(w) for w in words[1:]))
-            print("ok", *(repr(float(a)) for a in answer), flush=True)
-        except Exception as why:
-            print("error", type(why).__name__, str(why).replace("\n", " ")[:200], flush=True)
-
-
-main()
+serve(torch.__version__, rate, cpu, verify, peak, first, start, gap, drop)

@@ -1,18 +1,14 @@
 /* What an index costs: one at a time, and in blocks as the loader asks for them. No peer; see
-   order_ns in the loader's benchmarks. Argument: rounds (5). One JSON object per line on standard
-   output and in build/bench/order.jsonl. */
+   order_ns in the loader's benchmarks. Argument: rounds (5, at most 16). One JSON object per line
+   on standard output and in build/bench/order.jsonl. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
-#include <sys/stat.h>
 
-enum { BLOCK = 64, NUMBERS = 4000000, MAX_ROUNDS = 99 };
+#include "bench_rig.h"
+
+enum { BLOCK = 64, NUMBERS = 4000000 };
 
 static uint64_t sink; /* printed, so that nothing measured can be left out */
-
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static double one_at_a_time(const dlp_permutation *p) {
     uint64_t begin = dlpi_now_ns(), sum = 0;
@@ -39,17 +35,7 @@ static double in_blocks(dlpi_order *o, uint64_t n) {
     return (double)(dlpi_now_ns() - begin) / NUMBERS;
 }
 
-static void print_line(FILE *file, const char *name, const double *blocks, const double *single,
-                       const double *plain, int rounds) {
-    fprintf(file,
-            "{\"bench\":\"%s\",\"regime\":\"near\",\"unit\":\"ns\",\"ours\":%.3g,\"min\":%.3g,"
-            "\"max\":%.3g,"
-            "\"one_at_a_time\":%.3g,\"blocks_without_simd\":%.3g,\"bytes\":%zu,\"rounds\":%d}\n",
-            name, blocks[rounds / 2], blocks[0], blocks[rounds - 1], single[rounds / 2],
-            plain[rounds / 2], sizeof(dlp_permutation), rounds);
-}
-
-static void measure(FILE *file, const char *name, uint64_t n, int rounds) {
+static void measure(const char *name, uint64_t n, int rounds) {
     double blocks[MAX_ROUNDS], single[MAX_ROUNDS], plain[MAX_ROUNDS];
     dlp_sampler_desc d;
     dlp_permutation p;
@@ -72,11 +58,16 @@ static void measure(FILE *file, const char *name, uint64_t n, int rounds) {
         }
         plain[i] = (double)(dlpi_now_ns() - begin) / NUMBERS;
     }
-    qsort(blocks, (size_t)rounds, sizeof *blocks, compare_doubles);
-    qsort(single, (size_t)rounds, sizeof *single, compare_doubles);
-    qsort(plain, (size_t)rounds, sizeof *plain, compare_doubles);
-    print_line(stdout, name, blocks, single, plain, rounds);
-    print_line(file, name, blocks, single, plain, rounds);
+    char line[512];
+    size_t count = (size_t)rounds;
+    double ours = quantile(blocks, count, 0.5);
+    snprintf(line, sizeof line,
+             "{\"bench\":\"%s\",\"regime\":\"near\",\"unit\":\"ns\",\"ours\":%.3g,\"min\":%.3g,"
+             "\"max\":%.3g,"
+             "\"one_at_a_time\":%.3g,\"blocks_without_simd\":%.3g,\"bytes\":%zu,\"rounds\":%d}",
+             name, ours, blocks[0], blocks[count - 1], quantile(single, count, 0.5),
+             quantile(plain, count, 0.5), sizeof(dlp_permutation), rounds);
+    put_line(line);
 }
 
 int main(int argc, char **argv) {
@@ -86,18 +77,14 @@ int main(int argc, char **argv) {
     } at[] = {
         {"order_ns_1e9", 1000000000}, {"order_ns_2p30p1", 1073741825}, {"order_ns_60000", 60000}};
     int rounds = argc > 1 ? atoi(argv[1]) : 5;
-    FILE *file;
     if (rounds < 1 || rounds > MAX_ROUNDS)
         rounds = 5;
     mkdir("build", 0777);
     mkdir("build/bench", 0777);
-    file = fopen("build/bench/order.jsonl", "w");
-    if (!file) {
-        perror("build/bench/order.jsonl");
+    if (!lines_to("build/bench/order.jsonl", "w"))
         return 1;
-    }
     for (size_t k = 0; k < sizeof at / sizeof *at; k++)
-        measure(file, at[k].name, at[k].n, rounds);
+        measure(at[k].name, at[k].n, rounds);
     fprintf(stderr, "checksum %llx\n", (unsigned long long)sink);
-    return fclose(file) != 0;
+    return fclose(lines_file) != 0;
 }

@@ -5,6 +5,6 @@ B ?= build
 bench-order: $(B)/bench/bench_order
 	$(B)/bench/bench_order
 
-$(B)/bench/bench_order: tests/bench_order.c dlpipe.h
+$(B)/bench/bench_order: tests/bench_order.c tests/bench_rig.h dlpipe.h
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -O2 -g -o $@ tests/bench_order.c -lpthread
+	$(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS)

@@ -1,13 +1,17 @@
-/* What the benchmarks of loaders share: samples in interleaved rounds and their lines of JSON, the
-   PyTorch side as a child that answers, the memory of a process and all below it. After dlpipe.h.
+/* What the benchmarks share: samples in interleaved rounds and their lines of JSON, programs run as
+   children, the PyTorch side as a child that answers, the memory of a process and all below it.
+   After dlpipe.h.
 
    A round takes one sample of every contender in turn, so that a machine which slows down slows all
    of them down. The distance between two cores is probed before and after each round, because it is
    worth more than most things measured here: rounds are only compared within one regime. */
 #include <dirent.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 
 #define MIB ((uint64_t)1 << 20)
 #define WAIT_MS 30000
@@ -15,11 +19,11 @@
 #define MAX_CONTENDERS 64
 
 static FILE *lines_file;
-static bool quick;
-static int failures; /* samples of ours that could not be taken */
+static bool quick __attribute__((unused));
+static int failures __attribute__((unused)); /* samples of ours that could not be taken */
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *format, ...) {
+static inline void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static inline void say(const char *format, ...) {
     va_list args;
     va_start(args, format);
     vfprintf(stderr, format, args);
@@ -27,27 +31,38 @@ static void say(const char *format, ...) {
     fflush(stderr);
 }
 
-static bool asked_for(const char *variable) {
+static inline bool asked_for(const char *variable) {
     return getenv(variable) != NULL && strcmp(getenv(variable), "1") == 0;
 }
 
-static double seconds_now(void) {
+static inline double seconds_now(void) {
     return (double)dlpi_now_ns() * 1e-9;
 }
 
-static int by_value(const void *a, const void *b) {
+static inline int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 /* The value below which a share of them lies. Sorts. */
-static double quantile(double *v, size_t n, double share) {
+static inline double quantile(double *v, size_t n, double share) {
     if (n == 0) {
         return NAN;
     }
     qsort(v, n, sizeof *v, by_value);
     size_t at = (size_t)(share * (double)n);
     return v[at < n ? at : n - 1];
+}
+
+static inline double cpu_seconds(const struct rusage *u) {
+    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
+           1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+}
+
+static inline double own_cpu_seconds(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return cpu_seconds(&u);
 }
 
 /* ---- the distance between two cores ---------------------------------------------------------- */
@@ -59,14 +74,14 @@ struct probe {
 };
 enum { PROBE_WARM = 500, PROBE_TRIPS = 2000, PROBE_CHUNKS = 8 };
 
-static void pin(size_t cpu) {
+static inline void pin(size_t cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-static void *probe_echo(void *arg) {
+static inline void *probe_echo(void *arg) {
     struct probe *p = arg;
     pin(p->cpu[1]);
     for (uint64_t i = 0; i < PROBE_WARM + PROBE_TRIPS * PROBE_CHUNKS; i++) {
@@ -77,7 +92,7 @@ static void *probe_echo(void *arg) {
     return NULL;
 }
 
-static void *probe_serve(void *arg) {
+static inline void *probe_serve(void *arg) {
     struct probe *p = arg;
     pin(p->cpu[0]);
     double begin = 0;
@@ -96,7 +111,7 @@ static void *probe_serve(void *arg) {
     return NULL;
 }
 
-static int two_cpus(size_t cpu[2]) {
+static inline int two_cpus(size_t cpu[2]) {
     cpu_set_t set;
     int n = 0;
     if (sched_getaffinity(0, sizeof set, &set) != 0) {
@@ -111,7 +126,7 @@ static int two_cpus(size_t cpu[2]) {
 }
 
 /* Nanoseconds for a cache line to go to another core and back; 0 where there is only one core. */
-static double line_round_trip(void) {
+static inline double line_round_trip(void) {
     struct probe p;
     pthread_t echo, serve;
     memset(&p, 0, sizeof p);
@@ -131,7 +146,7 @@ static double line_round_trip(void) {
 enum regime { NEAR, FAR, SINGLE, MIXED, LOADED };
 static const char *const regime_name[] = {"near", "far", "single", "mixed", "loaded"};
 
-static enum regime regime_of(double rtt_ns) {
+static inline enum regime regime_of(double rtt_ns) {
     return rtt_ns <= 0 ? SINGLE : rtt_ns < 250 ? NEAR : FAR;
 }
 
@@ -139,7 +154,7 @@ static enum regime regime_of(double rtt_ns) {
  */
 
 /* Children of all threads of a process. Returns how many were stored. */
-static int children_of(pid_t pid, pid_t *out, int max) {
+static inline int children_of(pid_t pid, pid_t *out, int max) {
     char path[64];
     int n = 0;
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
@@ -166,7 +181,7 @@ static int children_of(pid_t pid, pid_t *out, int max) {
 }
 
 /* Processor time of a process, its reaped children, and all that live below it; clock ticks. */
-static uint64_t tree_ticks(pid_t pid) {
+static inline uint64_t tree_ticks(pid_t pid) {
     enum { MAX_CHILDREN = 128 };
     pid_t child[MAX_CHILDREN];
     char path[64], text[512];
@@ -191,7 +206,7 @@ static uint64_t tree_ticks(pid_t pid) {
 
 /* Processor time that everything but this process and its children used so far; clock ticks.
    BENCH_ROOT: the process instead, where servers run beside this one. */
-static int64_t others_ticks(void) {
+static inline int64_t others_ticks(void) {
     unsigned long long t[8] = {0};
     FILE *f = fopen("/proc/stat", "r");
     if (f == NULL) {
@@ -226,13 +241,13 @@ struct series {
     enum regime regime[MAX_ROUNDS];
 };
 
-static void compete(struct series *s, const char *name, const char *version, sample_fn sample,
-                    void *arg) {
+static inline void compete(struct series *s, const char *name, const char *version,
+                           sample_fn sample, void *arg) {
     s->who[s->n_who++] = (struct contender){name, version, sample, arg};
 }
 
 /* What became of a round: the regime before and after, and the cores that others used in it. */
-static enum regime judge(double rtt_before, double rtt_after, double others) {
+static inline enum regime judge(double rtt_before, double rtt_after, double others) {
     if (others > 0.1) {
         return LOADED;
     }
@@ -241,7 +256,7 @@ static enum regime judge(double rtt_before, double rtt_after, double others) {
 
 /* Take the samples. A round that was disturbed is taken again; as many as there are rounds, at
    most. A single round is not. */
-static void run_rounds(struct series *s, const char *title, int rounds) {
+static inline void run_rounds(struct series *s, const char *title, int rounds) {
     int good = 0, most = rounds > 1 ? 2 * rounds : 1;
     double before = line_round_trip();
     for (int r = 0; good < rounds && r < most && r < MAX_ROUNDS; r++) {
@@ -271,7 +286,7 @@ struct measure {
     double ideal;    /* the figure that nothing can beat; 0: not known */
 };
 
-static void put_line(const char *line) {
+static inline void put_line(const char *line) {
     printf("%s\n", line);
     fflush(stdout);
     if (lines_file != NULL) {
@@ -280,7 +295,8 @@ static void put_line(const char *line) {
     }
 }
 
-static void put_skipped(const char *bench, const char *peer, const char *why, const char *extra) {
+static inline void put_skipped(const char *bench, const char *peer, const char *why,
+                               const char *extra) {
     char line[1536];
     size_t n = (size_t)snprintf(line, sizeof line,
                                 "{\"bench\":\"%s\",\"peer\":\"%s\",\"skipped\":\"", bench, peer);
@@ -295,8 +311,8 @@ static void put_skipped(const char *bench, const char *peer, const char *why, co
 }
 
 /* Write the line of one regime: ours (contender a) alone, or beside a peer (contender b >= 0). */
-static int put_regime(const struct measure *m, const struct series *s, int a, int b,
-                      enum regime regime) {
+static inline int put_regime(const struct measure *m, const struct series *s, int a, int b,
+                             enum regime regime) {
     double ours[MAX_ROUNDS], theirs[MAX_ROUNDS], ratio[MAX_ROUNDS], rtt[MAX_ROUNDS];
     size_t n = 0;
     for (int r = 0; r < s->n_rounds; r++) {
@@ -340,7 +356,7 @@ static int put_regime(const struct measure *m, const struct series *s, int a, in
 }
 
 /* A line per regime. Disturbed rounds count only if there are no others. */
-static void put(const struct measure *m, const struct series *s, int a, int b) {
+static inline void put(const struct measure *m, const struct series *s, int a, int b) {
     static const enum regime steady[] = {NEAR, FAR, SINGLE};
     int n = 0;
     for (size_t i = 0; i < sizeof steady / sizeof *steady; i++) {
@@ -355,22 +371,73 @@ static void put(const struct measure *m, const struct series *s, int a, int b) {
     }
 }
 
-#ifndef BENCH_ALONE /* defined: nothing of what follows is asked for */
+/* Where lines go beside standard output. */
+static inline bool lines_to(const char *path, const char *mode) {
+    lines_file = fopen(path, mode);
+    if (lines_file == NULL) {
+        say("%s: %s\n", path, strerror(errno));
+    }
+    return lines_file != NULL;
+}
 
-static const char *torch_script;
-
-static void sleep_us(uint64_t us) {
+static inline void sleep_us(uint64_t us) {
     struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
     while (nanosleep(&t, &t) != 0 && errno == EINTR) {
     }
 }
 
-static int cpus_allowed(void) {
+static inline int cpus_allowed(void) {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* ---- a child that runs to its end ------------------------------------------------------------ */
+
+struct child {
+    uint64_t (*bytes_of)(pid_t pid); /* look at its memory every so many ms; NULL: do not */
+    int every_ms, most_s;            /* kill it after so many seconds; 0: do not */
+    uint64_t peak_bytes;
+    struct rusage used;
+};
+
+/* Run a program; what it prints goes to text. Returns whether it ended well. */
+static inline bool run_child(struct child *c, const char *path, const char *const *argv, char *text,
+                             size_t size) {
+    int fd[2], status = 0;
+    size_t n = 0;
+    if (pipe2(fd, O_CLOEXEC) != 0) {
+        return false;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(fd[1], 1);
+        execv(path, (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    close(fd[1]);
+    double until = c->most_s > 0 ? seconds_now() + c->most_s : INFINITY;
+    for (bool open = pid > 0; open && seconds_now() < until;) {
+        struct pollfd f = {fd[0], POLLIN, 0};
+        if (poll(&f, 1, c->bytes_of != NULL ? c->every_ms : 1000) > 0) {
+            ssize_t got = read(fd[0], text + n, size - 1 - n);
+            open = got > 0;
+            n += got > 0 ? (size_t)got : 0;
+        } else if (c->bytes_of != NULL) {
+            uint64_t now = c->bytes_of(pid);
+            c->peak_bytes = now > c->peak_bytes ? now : c->peak_bytes;
+        }
+    }
+    text[n] = '\0';
+    close(fd[0]);
+    if (pid > 0 && seconds_now() >= until) {
+        kill(pid, SIGKILL);
+    }
+    return pid > 0 && wait4(pid, &status, 0, &c->used) == pid && status == 0;
+}
+
 /* ---- PyTorch: a child that answers one command at a time ------------------------------------- */
+
+static const char *torch_script;
 
 static struct torch {
     pid_t pid;
@@ -380,7 +447,7 @@ static struct torch {
 } torch = {.in = -1, .out = -1};
 
 /* Read one line. Returns false at the end of the stream, or if none comes in time. */
-static bool torch_line(char *line, size_t size, int timeout_ms) {
+static inline bool torch_line(char *line, size_t size, int timeout_ms) {
     size_t n = 0;
     double until = seconds_now() + timeout_ms * 1e-3;
     for (;;) {
@@ -400,7 +467,7 @@ static bool torch_line(char *line, size_t size, int timeout_ms) {
     }
 }
 
-static void torch_end(const char *why) {
+static inline void torch_end(const char *why) {
     if (torch.pid > 0) {
         close(torch.in); /* the end of its input ends it */
         if (why[0] != '\0') {
@@ -413,7 +480,7 @@ static void torch_end(const char *why) {
     snprintf(torch.missing, sizeof torch.missing, "%s", why);
 }
 
-static void torch_begin(void) {
+static inline void torch_begin(void) {
     const char *python = getenv("PYTHON") != NULL ? getenv("PYTHON") : "/usr/bin/python3";
     int to[2], from[2];
     char line[256];
@@ -426,7 +493,7 @@ static void torch_begin(void) {
         dup2(to[0], 0);
         dup2(from[1], 1);
         close(to[0]), close(to[1]), close(from[0]), close(from[1]);
-        execl(python, python, "-u", torch_script, (char *)NULL);
+        execl(python, python, "-uB", torch_script, (char *)NULL);
         _exit(127);
     }
     close(to[0]), close(from[1]);
@@ -439,9 +506,9 @@ static void torch_begin(void) {
 }
 
 /* Send a command and take n numbers of its answer. Returns false, and says why, on failure. */
-static bool torch_ask(double *answer, int n, const char *format, ...)
+static inline bool torch_ask(double *answer, int n, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static bool torch_ask(double *answer, int n, const char *format, ...) {
+static inline bool torch_ask(double *answer, int n, const char *format, ...) {
     char command[256], line[512];
     va_list args;
     if (torch.pid <= 0) {
@@ -470,14 +537,14 @@ static bool torch_ask(double *answer, int n, const char *format, ...) {
     return good;
 }
 
-static const char *torch_reason(void) {
+static inline const char *torch_reason(void) {
     return torch.missing[0] != '\0' ? torch.missing : "it failed";
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Add a process's proportional set size: what is its own, and what is memory shared on purpose. */
-static void add_pss(pid_t pid, uint64_t *own, uint64_t *shared) {
+static inline void add_pss(pid_t pid, uint64_t *own, uint64_t *shared) {
     char path[64], line[256];
     unsigned long long kib, total = 0, shmem = 0;
     snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
@@ -497,7 +564,7 @@ static void add_pss(pid_t pid, uint64_t *own, uint64_t *shared) {
     *shared += 1024 * shmem;
 }
 
-static uint64_t dev_shm_bytes(void) {
+static inline uint64_t dev_shm_bytes(void) {
     struct statvfs fs;
     if (statvfs("/dev/shm", &fs) != 0) {
         return 0;
@@ -507,7 +574,7 @@ static uint64_t dev_shm_bytes(void) {
 
 /* Bytes of the memfds that a process has open. Those of a pipe are all in its caller: workers have
    them from there. */
-static uint64_t memfd_bytes(pid_t pid) {
+static inline uint64_t memfd_bytes(pid_t pid) {
     uint64_t bytes = 0;
     char path[300];
     snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
@@ -533,7 +600,7 @@ static uint64_t memfd_bytes(pid_t pid) {
    that are mapped are in the PSS too, those that nobody has mapped, or that are in flight between
    two processes, are in no PSS. The kernel's own memory for a process (page tables, stacks, some
    100 KiB each) is in neither side's figure. */
-static uint64_t resident_bytes(pid_t pid) {
+static inline uint64_t resident_bytes(pid_t pid) {
     enum { MAX_PIDS = 256 };
     pid_t pids[MAX_PIDS] = {pid};
     uint64_t own = 0, shared = 0, files;
@@ -545,5 +612,3 @@ static uint64_t resident_bytes(pid_t pid) {
     files = dev_shm_bytes() + memfd_bytes(pid);
     return own + (shared > files ? shared : files);
 }
-
-#endif

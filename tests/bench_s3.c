@@ -11,10 +11,8 @@
 #include "../dlpipe.h"
 #include "../dlpipe_s3.h"
 
-#define BENCH_ALONE
 #include "bench_rig.h"
 
-#include <sys/resource.h>
 #include <sys/un.h>
 
 enum { N_OBJECTS = 2000, OBJECT_BYTES = 100000, MAX_IN_FLIGHT = 256, LARGE_MIB = 256 };
@@ -35,13 +33,6 @@ static const char *folder = "build/bench";
 static const char *place = "";
 
 /* ---- ours ------------------------------------------------------------------------------------ */
-
-static double cpu_seconds(int who) {
-    struct rusage u;
-    getrusage(who, &u);
-    return (double)u.ru_utime.tv_sec + (double)u.ru_stime.tv_sec +
-           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-}
 
 /* As tests/servers/s3.py makes them. Looks at all of them only if it is asked to. */
 static bool body_is_right(const unsigned char *body, uint64_t number, uint64_t bytes, bool all) {
@@ -114,7 +105,7 @@ static bool take_ours(struct run *r, double *seconds) {
     dlp_s3_io *io = NULL;
     dlp_s3_error err;
     uint64_t requests = requests_sent();
-    double begin = seconds_now(), cpu = cpu_seconds(RUSAGE_SELF);
+    double begin = seconds_now(), cpu = own_cpu_seconds();
     bool right = dlp_s3_io_open(&io, client, &err) == DLP_OK;
     if (right && r->objects == 1) {
         uint64_t received = 0;
@@ -124,7 +115,7 @@ static bool take_ours(struct run *r, double *seconds) {
         right = read_objects(io, r->objects, r->in_flight, false) == r->objects;
     }
     *seconds = seconds_now() - begin;
-    r->cpu_ms[r->n] = 1e3 * (cpu_seconds(RUSAGE_SELF) - cpu) / r->objects;
+    r->cpu_ms[r->n] = 1e3 * (own_cpu_seconds() - cpu) / r->objects;
     r->requests[r->n] = (double)(requests_sent() - requests) / r->objects;
     dlp_s3_io_close(io);
     return right && (r->objects > 1 || body_is_right(bodies, 0, LARGE_MIB * MIB, false));
@@ -239,30 +230,11 @@ static bool peer_command(const struct run *r, char *command, size_t size) {
 
 /* Run a command to its end. Returns whether it ended well; what it said is in text. */
 static bool run_command(const char *command, char *text, size_t size, double *cpu) {
-    int out[2], status = 1;
-    struct rusage u;
-    size_t n = 0;
-    if (pipe2(out, O_CLOEXEC) != 0) {
-        return false;
-    }
-    pid_t pid = fork();
-    if (pid == 0) {
-        dup2(out[1], 1);
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
-    }
-    close(out[1]);
-    for (ssize_t k; (k = read(out[0], text + n, size - 1 - n)) > 0;) {
-        n += (size_t)k;
-    }
-    text[n] = '\0';
-    close(out[0]);
-    if (pid < 0 || wait4(pid, &status, 0, &u) != pid) {
-        return false;
-    }
-    *cpu = (double)u.ru_utime.tv_sec + (double)u.ru_stime.tv_sec +
-           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    const char *argv[] = {"sh", "-c", command, NULL};
+    struct child c = {.most_s = 0};
+    bool good = run_child(&c, "/bin/sh", argv, text, size);
+    *cpu = cpu_seconds(&c.used);
+    return good;
 }
 
 static bool take_peer(struct run *r, double *seconds) {
@@ -434,20 +406,15 @@ static int usage(void) {
 }
 
 static bool options(int argc, char **argv) {
-    int option;
-    while ((option = getopt(argc, argv, "o:s:")) != -1) {
-        switch (option) {
+    bool good = true;
+    for (int c; (c = getopt(argc, argv, "o:s:")) != -1;) {
+        switch (c) {
         case 's': folder = optarg; break;
-        case 'o':
-            if ((lines_file = fopen(optarg, "a")) == NULL) {
-                say("%s: %s\n", optarg, strerror(errno));
-                return false;
-            }
-            break;
+        case 'o': good = lines_to(optarg, "a"); break;
         default: return false;
         }
     }
-    return optind + 1 == argc;
+    return good && optind + 1 == argc;
 }
 
 int main(int argc, char **argv) {

@@ -7,7 +7,7 @@ S3_RADOSGW := tests/servers/radosgw.py --
 S3_FAR := tests/servers/with_delay.py 15 radosgw.py --
 S3_FAULTS := tests/servers/haproxy_faults.py --unavailable 5 --reset 2 --late 2 --late-ms 1500 --
 
-$(B)/bench/bench_s3: tests/bench_s3.c tests/bench_rig.h dlpipe.h dlpipe_s3.h
+$(B)/bench/bench_s3: tests/bench_s3.c $(wildcard tests/bench_*.h) dlpipe.h dlpipe_s3.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS)
 

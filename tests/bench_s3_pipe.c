@@ -21,8 +21,8 @@ int main(void) {
     return 77;
 }
 #else
-#pragma GCC diagnostic ignored "-Wunused-function"
 #include "bench_rig.h"
+#include "bench_sample.h"
 
 enum { BATCH = 64, WORKERS = 4, PREFETCH = 4, IN_FLIGHT = 16, PUTS = 64 };
 enum { STEP_US = 2000, LONG_STEP_US = 100000 };
@@ -47,32 +47,18 @@ static bool complain(const dlp_s3_error *err) {
 
 /* Cut what the folder does not have. */
 static bool pictures_ready(void) {
-    static const char *const name[] = {"Fossa_by_Jasper_Roks.jpg", "Infinite-Sea_by_Aury88.jpg",
-                                       "Kleiber_by_Lukas_Baubkus.jpg",
-                                       "Painting-Colors_by__herobrine7gamer.jpg"};
-    struct photo photo[4];
+    struct size size = {CUT_WIDTH, CUT_HEIGHT};
     char path[512];
-    uint32_t n = 0;
     snprintf(path, sizeof path, "%s/%05u.jpg", plan.folder, plan.n - 1);
     if (access(path, R_OK) == 0) {
         return true;
     }
     mkdir(plan.folder, 0777);
-    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
-        snprintf(path, sizeof path, "%s/%s", plan.photos, name[i]);
-        if (photo_read(&photo[n], path)) {
-            photo_shrink(&photo[n++]);
-        }
+    if (pictures_cut(plan.photos, size, plan.n, plan.folder)) {
+        return true;
     }
-    bool made = n == 0 && photo_made(&photo[n++], 800, 600);
-    if (made) {
-        say("no photographs in %s: made pictures\n", plan.photos);
-    }
-    bool good = pictures_cut(photo, n, (struct size){CUT_WIDTH, CUT_HEIGHT}, plan.n, plan.folder);
-    for (uint32_t i = 0; i < n; i++) {
-        free(photo[i].rgb);
-    }
-    return good;
+    say("no photographs in %s: made pictures\n", plan.photos);
+    return pictures_cut("made", size, plan.n, plan.folder);
 }
 
 struct put {
@@ -156,12 +142,6 @@ static const struct row { /* each is followed by the one to compare with */
             {"classic_seq_step", DLP_TOPOLOGY_CLASSIC, DLP_FETCH_SEQUENTIAL, LONG_STEP_US}};
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-struct sample {
-    double rate, wait_share, first_ms, plan_bytes, before_bytes, requests;
-    uint64_t sum;
-    double peak_bytes;
-};
-
 static int decoder_begin(void *user, int worker, void **state) {
     DLPI_UNUSED(user);
     DLPI_UNUSED(worker);
@@ -180,17 +160,6 @@ static int decode_item(void *user, void *state, dlp_item *item, const void *byte
     const char *why = decode(state, bytes, n, item->data[0]);
     DLPI_UNUSED(user);
     return why == NULL ? 0 : dlp_item_fail(item, 0, "%s", why);
-}
-
-static uint64_t sum_of(const dlp_batch *b) {
-    const unsigned char *at = b->fields[0].data;
-    uint64_t sum = 0;
-    for (uint64_t i = 0; i < b->count * (uint64_t)PICTURE_BYTES; i += 8) {
-        uint64_t word;
-        memcpy(&word, at + i, 8);
-        sum += word;
-    }
-    return sum;
 }
 
 /* The bucket's list says which items there are. */
@@ -234,42 +203,12 @@ static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
     return p;
 }
 
-static bool sample_take(dlp_pipe *p, uint32_t step_us, struct sample *s, double begin) {
-    uint64_t items = 0;
-    double waited = 0, first = 0, now = begin;
-    dlp_batch *b = NULL;
-    int code;
-    while ((code = dlp_pipe_next(p, &b, WAIT_MS)) == DLP_OK) {
-        double got = seconds_now();
-        if (items == 0) {
-            first = got;
-            s->first_ms = (got - begin) * 1e3;
-        } else {
-            waited += got - now;
-        }
-        s->sum += b->epoch == 0 ? sum_of(b) : 0;
-        items += b->count;
-        sleep_us(step_us);
-        dlp_pipe_release(p, b);
-        now = seconds_now();
-    }
-    s->rate = (double)items / (now - begin);
-    s->wait_share = waited / (now - first);
-    if (code != DLP_END) {
-        char text[512];
-        dlp_error_format(dlp_pipe_error(p), text, sizeof text);
-        say(" [next: %s]", text);
-    }
-    return code == DLP_END;
-}
-
 /* bench_s3_pipe --sample ROW EPOCHS [TIMELINE]: prints the figures. */
 static int sample_main(char **argv) {
     const struct row *row = &rows[atoi(argv[2]) % N_ROWS];
     struct sample s = {0};
     dlp_s3 *s3 = NULL;
     dlp_s3_error e;
-    dlp_stats stats;
     dlp_s3_stats sent;
     plan.epochs = atoi(argv[3]);
     s.before_bytes = (double)pss_of(getpid());
@@ -278,52 +217,18 @@ static int sample_main(char **argv) {
         return !complain(&e);
     }
     dlp_pipe *p = sample_open(row, s3);
-    if (p == NULL || !sample_take(p, row->step_us, &s, begin)) {
+    if (p == NULL || !sample_take(p, row->step_us, true, &s, begin)) {
         return 1;
     }
-    s.plan_bytes = dlp_pipe_stats(p, &stats) == DLP_OK ? (double)stats.plan_bytes : 0;
-    if (argv[4] != NULL && dlp_pipe_write_timeline(p, argv[4]) != DLP_OK) {
-        say(" [%s: %s]", argv[4], strerror(errno));
-    }
     dlp_s3_stats_get(s3, &sent);
-    printf("%.9g %.9g %.9g %.9g %.9g %.9g %" PRIu64 "\n", s.rate, s.wait_share, s.first_ms,
-           s.plan_bytes, s.before_bytes, (double)sent.requests, s.sum);
-    return dlp_pipe_close(p) == DLP_OK ? 0 : 1;
+    s.requests = (double)sent.requests;
+    return sample_tell(p, &s, argv[4]);
 }
 
 /* ---- asking for samples ---------------------------------------------------------------------- */
 
-/* Run this program again; its output goes to a line. Meanwhile look at its memory. */
-static bool run_self(char **argv, char *line, size_t size, uint64_t *peak) {
-    int fd[2], status = 0;
-    size_t n = 0;
-    if (pipe2(fd, O_CLOEXEC) != 0) {
-        return false;
-    }
-    pid_t pid = fork();
-    if (pid == 0) {
-        dup2(fd[1], 1);
-        execv("/proc/self/exe", argv);
-        _exit(127);
-    }
-    close(fd[1]);
-    for (bool open = pid > 0; open;) {
-        struct pollfd f = {fd[0], POLLIN, 0};
-        if (poll(&f, 1, 100) > 0) {
-            ssize_t got = read(fd[0], line + n, size - 1 - n);
-            open = got > 0;
-            n += got > 0 ? (size_t)got : 0;
-        } else {
-            uint64_t now = pss_of(pid);
-            *peak = now > *peak ? now : *peak;
-        }
-    }
-    line[n] = '\0';
-    close(fd[0]);
-    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
-}
-
 static struct sample taken[N_ROWS];
+static double peak_bytes[N_ROWS];
 
 static int epochs_of(const struct row *row) {
     return row->step_us > STEP_US && plan.epochs > 2 ? 2 : plan.epochs;
@@ -332,19 +237,18 @@ static int epochs_of(const struct row *row) {
 static double sample_row(void *arg) {
     const struct row *row = arg;
     struct sample *s = &taken[row - rows];
-    char number[2][16], svg[512], line[256], self[] = "bench_s3_pipe", how[] = "--sample";
-    uint64_t peak = 0;
+    char number[2][16], svg[512];
+    struct child child = {.bytes_of = pss_of, .every_ms = 100};
     snprintf(number[0], 16, "%d", (int)(row - rows));
     snprintf(number[1], 16, "%d", epochs_of(row));
     snprintf(svg, sizeof svg, "%s/timeline_s3_%s.svg", plan.svg ? plan.svg : "", row->name);
-    char *argv[] = {self, how, number[0], number[1], plan.svg ? svg : NULL, NULL};
-    if (!run_self(argv, line, sizeof line, &peak) ||
-        sscanf(line, "%lf %lf %lf %lf %lf %lf %" SCNu64, &s->rate, &s->wait_share, &s->first_ms,
-               &s->plan_bytes, &s->before_bytes, &s->requests, &s->sum) != 7) {
+    const char *argv[] = {"bench_s3_pipe", "--sample", number[0], number[1],
+                          plan.svg ? svg : NULL, NULL};
+    if (!sample_ask(&child, argv, s)) {
         failures++;
         return NAN;
     }
-    s->peak_bytes = fmax((double)peak - s->before_bytes, 0);
+    peak_bytes[row - rows] = fmax((double)child.peak_bytes - s->before_bytes, 0);
     return s->rate;
 }
 
@@ -356,19 +260,20 @@ static void row_put(const struct series *series, int i, double object_bytes) {
     snprintf(m.extra, sizeof m.extra,
              ",\"wait_share\":%.4f,\"peak_bytes\":%.0f,\"plan_bytes\":%.0f,\"first_batch_ms\":%.4g,"
              "\"epochs\":%d,\"items\":%u,\"object_bytes\":%.0f,\"requests\":%.0f",
-             s->wait_share, s->peak_bytes, s->plan_bytes, s->first_ms, epochs_of(&rows[i]), plan.n,
+             s->wait_share, peak_bytes[i], s->plan_bytes, s->first_ms, epochs_of(&rows[i]), plan.n,
              object_bytes, s->requests);
     put(&m, series, i, i % 2 == 0 ? i + 1 : -1);
     say("%-20s %7.1f item/s  waited %4.1f %%  peak %6.1f MB (%.1f planned)  first batch %4.0f ms  "
         "%.3f requests an item\n", rows[i].name, s->rate, 100 * s->wait_share,
-        s->peak_bytes * 1e-6, s->plan_bytes * 1e-6, s->first_ms,
+        peak_bytes[i] * 1e-6, s->plan_bytes * 1e-6, s->first_ms,
         s->requests / ((double)epochs_of(&rows[i]) * (plan.n / BATCH * BATCH)));
 }
 
 static bool options(int argc, char **argv) {
+    bool good = true;
     for (int c; (c = getopt(argc, argv, "o:s:j:p:n:e:")) != -1;) {
         switch (c) {
-        case 'o': lines_file = fopen(optarg, "a"); break;
+        case 'o': good = lines_to(optarg, "a"); break;
         case 's': plan.svg = optarg; break;
         case 'j': plan.folder = optarg; break;
         case 'p': plan.photos = optarg; break;
@@ -377,7 +282,7 @@ static bool options(int argc, char **argv) {
         default: return false;
         }
     }
-    return optind == argc && plan.n >= BATCH && plan.n < 100000 && plan.epochs > 0;
+    return good && optind == argc && plan.n >= BATCH && plan.n < 100000 && plan.epochs > 0;
 }
 
 int main(int argc, char **argv) {

@@ -2,8 +2,7 @@
 # thread of each worker, and one at a time. Lines of JSON in build/bench/s3_pipe.jsonl, timelines as
 # SVG beside it. About 8 minutes (10 epochs); QUICK=1: 2. Wants the right to make namespaces.
 
-$(B)/bench/bench_s3_pipe: tests/bench_s3_pipe.c tests/bench_rig.h tests/bench_jpeg.h dlpipe.h \
-                          dlpipe_s3.h
+$(B)/bench/bench_s3_pipe: tests/bench_s3_pipe.c $(wildcard tests/bench_*.h) dlpipe.h dlpipe_s3.h
 	@mkdir -p $(@D)
 	@l=-ljpeg; echo 'int main(void){return 0;}' | $(CC) -x c -o /dev/null - $$l 2>/dev/null || l=; \
 	    set -x; $(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS) $$l

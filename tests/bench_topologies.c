@@ -35,9 +35,11 @@ int main(void) {
 }
 #else
 #include "bench_rig.h"
+#include "bench_sample.h"
 
 enum { BATCH = 64, WORKERS = 4, PREFETCH = 4, FETCHERS = 16, POOL_ITEMS = 256, EPOCHS = 2 };
 enum { LATENCY_US = 30000, STEP_US = 2000 };
+enum { MOST_S = 120 };      /* of a sample */
 enum { GROUP = 2 * BATCH }; /* pictures in a file that holds several: a part, a chunk */
 
 static bool tiny; /* SHORT=1 */
@@ -362,23 +364,6 @@ static uint32_t latency_of(int source) {
 
 /* ---- a sample, in a process of its own ------------------------------------------------------- */
 
-struct sample {
-    double rate, wait_share, first_ms, gap_ms, plan_bytes, before_bytes;
-    uint64_t sum;
-};
-
-/* Sum of a batch's bytes, as words: it does not depend on the order of the rows. */
-static uint64_t sum_of(const dlp_batch *b) {
-    const unsigned char *at = b->fields[0].data;
-    uint64_t sum = 0;
-    for (uint64_t i = 0; i < b->count * (uint64_t)PICTURE_BYTES; i += 8) {
-        uint64_t word;
-        memcpy(&word, at + i, 8);
-        sum += word;
-    }
-    return sum;
-}
-
 static dlp_pipe *sample_open(const struct row *row, int placement, struct folder *folder) {
     dlp_pipe *p = NULL;
     dlp_error err;
@@ -391,41 +376,6 @@ static dlp_pipe *sample_open(const struct row *row, int placement, struct folder
     return p;
 }
 
-/* Take all batches, with a step that sleeps after each. Returns the number of items. */
-static uint64_t sample_take(dlp_pipe *p, uint32_t step_us, bool with_sum, struct sample *s,
-                            double begin) {
-    uint64_t items = 0;
-    double waited = 0, first = 0, now = begin;
-    bool border = false;
-    dlp_batch *b = NULL;
-    int code;
-    while ((code = dlp_pipe_next(p, &b, WAIT_MS)) == DLP_OK) {
-        double got = seconds_now();
-        if (items == 0) {
-            first = got;
-            s->first_ms = (got - begin) * 1e3;
-        } else {
-            waited += got - now;
-        }
-        s->gap_ms = border ? (got - now) * 1e3 : s->gap_ms;
-        border = (b->flags & DLP_BATCH_LAST) != 0;
-        s->sum += with_sum && b->epoch == 0 ? sum_of(b) : 0;
-        items += b->count;
-        sleep_us(step_us);
-        dlp_pipe_release(p, b);
-        now = seconds_now();
-    }
-    if (code != DLP_END) {
-        char text[512];
-        dlp_error_format(dlp_pipe_error(p), text, sizeof text);
-        say(" [next: %s]", text);
-        return 0;
-    }
-    s->rate = (double)items / (now - begin);
-    s->wait_share = waited / (now - first);
-    return items;
-}
-
 /* bench_topologies --sample ROW PLACEMENT LATENCY_US FIRST N STEP_US LOOK FOLDER [TIMELINE]
    LOOK 1: sum bytes, tell the memory before. Prints the figures. */
 static int sample_main(char **argv) {
@@ -435,21 +385,14 @@ static int sample_main(char **argv) {
                             .n = (uint32_t)atoi(argv[6]),
                             .latency_us = (uint32_t)atoi(argv[4])};
     struct sample s = {0};
-    dlp_stats stats;
     bool look = atoi(argv[9]) != 0;
     s.before_bytes = look ? (double)resident_bytes(getpid()) : 0;
     double begin = seconds_now();
     dlp_pipe *p = sample_open(row, atoi(argv[3]), &folder);
-    if (p == NULL || sample_take(p, (uint32_t)atoi(argv[7]), look, &s, begin) == 0) {
+    if (p == NULL || !sample_take(p, (uint32_t)atoi(argv[7]), look, &s, begin)) {
         return 1;
     }
-    s.plan_bytes = dlp_pipe_stats(p, &stats) == DLP_OK ? (double)stats.plan_bytes : 0;
-    if (argv[10] != NULL && dlp_pipe_write_timeline(p, argv[10]) != DLP_OK) {
-        say(" [%s: %s]", argv[10], strerror(errno));
-    }
-    printf("%.9g %.9g %.9g %.9g %.9g %.9g %" PRIu64 "\n", s.rate, s.wait_share, s.first_ms,
-           s.gap_ms, s.plan_bytes, s.before_bytes, s.sum);
-    return dlp_pipe_close(p) == DLP_OK ? 0 : 1;
+    return sample_tell(p, &s, argv[10]);
 }
 
 /* ---- the ceilings ---------------------------------------------------------------------------- */
@@ -515,68 +458,31 @@ static struct {
     uint32_t round;    /* which part of the pictures the next samples read */
 } plan = {.folder = "build/bench/jpegs", .n_pictures = 3000};
 
-/* Run this program again with other arguments; its output goes to a line. Meanwhile, with peak not
-   NULL, look at the memory of the process and all below it. Returns whether it ended well. */
-static bool run_self(char **argv, char *line, size_t size, uint64_t *peak) {
-    int fd[2], status = 0;
-    size_t n = 0;
-    if (pipe2(fd, O_CLOEXEC) != 0) {
-        return false;
-    }
-    pid_t pid = fork();
-    if (pid == 0) {
-        dup2(fd[1], 1);
-        execv("/proc/self/exe", argv);
-        _exit(127);
-    }
-    close(fd[1]);
-    double until = seconds_now() + 120;
-    for (bool open = pid > 0; open && seconds_now() < until;) {
-        struct pollfd f = {fd[0], POLLIN, 0};
-        if (poll(&f, 1, peak != NULL ? 40 : 1000) > 0) {
-            ssize_t got = read(fd[0], line + n, size - 1 - n);
-            open = got > 0;
-            n += got > 0 ? (size_t)got : 0;
-        } else if (peak != NULL) {
-            uint64_t now = resident_bytes(pid);
-            *peak = now > *peak ? now : *peak;
-        }
-    }
-    line[n] = '\0';
-    close(fd[0]);
-    if (pid > 0 && seconds_now() >= until) {
-        kill(pid, SIGKILL);
-    }
-    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
-}
-
 /* The first of n pictures: others from round to round. */
 static uint32_t part_first(uint32_t n) {
     return plan.round * 3 * GROUP % (plan.n_pictures - n + 1) / GROUP * GROUP;
 }
 
-static bool ask_sample(const struct cell *c, struct sample *s, uint32_t n, bool look,
-                       const char *timeline, uint64_t *peak) {
-    char number[6][16], line[256], *folder = (char *)(uintptr_t)plan.folder;
-    char *svg = (char *)(uintptr_t)timeline, self[] = "bench_topologies", how[] = "--sample";
+static bool ask_sample(const struct cell *c, struct sample *s, uint32_t n, struct child *child,
+                       const char *timeline) {
+    char number[6][16];
     snprintf(number[0], 16, "%d", (int)(c->row - rows));
     snprintf(number[1], 16, "%d", c->placement);
     snprintf(number[2], 16, "%u", latency_of(c->source));
     snprintf(number[3], 16, "%u", part_first(n));
     snprintf(number[4], 16, "%u", n);
     snprintf(number[5], 16, "%u", c->step_us);
-    char one[] = "1", zero[] = "0";
-    char *argv[] = {self,      how,       number[0], number[1],         number[2], number[3],
-                    number[4], number[5], folder,    look ? one : zero, svg,       NULL};
-    return run_self(argv, line, sizeof line, peak) &&
-           sscanf(line, "%lf %lf %lf %lf %lf %lf %" SCNu64, &s->rate, &s->wait_share, &s->first_ms,
-                  &s->gap_ms, &s->plan_bytes, &s->before_bytes, &s->sum) == 7;
+    const char *argv[] = {"bench_topologies", "--sample", number[0], number[1], number[2],
+                          number[3], number[4], number[5], plan.folder,
+                          child->bytes_of != NULL ? "1" : "0", timeline, NULL};
+    return sample_ask(child, argv, s);
 }
 
 static double sample_cell(void *arg) {
     struct cell *c = arg;
     struct sample s;
-    if (!ask_sample(c, &s, c->n_items, false, NULL, NULL) || c->n_samples == 2 * MAX_ROUNDS) {
+    struct child child = {.most_s = MOST_S};
+    if (!ask_sample(c, &s, c->n_items, &child, NULL) || c->n_samples == 2 * MAX_ROUNDS) {
         failures++;
         return NAN;
     }
@@ -588,15 +494,17 @@ static double sample_cell(void *arg) {
 
 static double sample_decode(void *arg) {
     const uint32_t *n = arg;
-    char threads[16], first[16], count[16], line[256], self[] = "bench_topologies";
-    char how[] = "--decode", *folder = (char *)(uintptr_t)plan.folder;
+    char threads[16], first[16], count[16], line[256];
     double rate;
     snprintf(threads, 16, "%d", cpus_allowed());
     snprintf(first, 16, "%u", part_first(*n));
     snprintf(count, 16, "%u", *n);
-    char *argv[] = {self, how, threads, first, count, folder, NULL};
+    const char *argv[] = {"bench_topologies", "--decode", threads, first, count, plan.folder,
+                          NULL};
+    struct child child = {.most_s = MOST_S};
     plan.round++; /* it is the first contender: a new round */
-    if (!run_self(argv, line, sizeof line, NULL) || sscanf(line, "%lf", &rate) != 1) {
+    if (!run_child(&child, "/proc/self/exe", argv, line, sizeof line) ||
+        sscanf(line, "%lf", &rate) != 1) {
         failures++;
         return NAN;
     }
@@ -748,12 +656,12 @@ static void cell_look(struct cell *c) {
         good = ask_torch(c, &s, look_items(c), true, &c->peak_bytes);
         c->first_ms[0] = s.first_ms; /* of workers that are begun for it, as ours are */
     } else {
-        uint64_t peak = 0;
+        struct child child = {.bytes_of = resident_bytes, .every_ms = 40, .most_s = MOST_S};
         snprintf(svg, sizeof svg, "%s/timeline_%s.svg", plan.svg == NULL ? "" : plan.svg,
                  c->name + strlen("topo_"));
-        good = ask_sample(c, &s, look_items(c), true, plan.svg == NULL ? NULL : svg, &peak);
+        good = ask_sample(c, &s, look_items(c), &child, plan.svg == NULL ? NULL : svg);
         failures += !good;
-        c->peak_bytes = fmax((double)peak - s.before_bytes, 0);
+        c->peak_bytes = fmax((double)child.peak_bytes - s.before_bytes, 0);
         c->plan_bytes = s.plan_bytes;
     }
     c->sum = s.sum;
@@ -907,25 +815,6 @@ static void table_print(void) {
 
 /* ---- the pictures ---------------------------------------------------------------------------- */
 
-/* All that the package of photographs has and that is large enough. */
-static uint32_t photos_read(struct photo *photo, uint32_t max, const char *where) {
-    static const char *const name[] = {"Fossa_by_Jasper_Roks.jpg", "Infinite-Sea_by_Aury88.jpg",
-                                       "Kleiber_by_Lukas_Baubkus.jpg",
-                                       "Painting-Colors_by__herobrine7gamer.jpg"};
-    uint32_t n = 0;
-    if (strcmp(where, "made") == 0) {
-        return photo_made(&photo[0], 800, 600) ? 1 : 0;
-    }
-    for (size_t i = 0; i < sizeof name / sizeof *name && n < max; i++) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", where, name[i]);
-        if (photo_read(&photo[n], path)) {
-            photo_shrink(&photo[n++]);
-        }
-    }
-    return n;
-}
-
 /* The same pictures, GROUP to a file. The last file's that are missing have no bytes. */
 static bool group_write(uint32_t first, int dir) {
     struct folder f = {.dir = dir};
@@ -959,7 +848,6 @@ static bool groups_write(void) {
 static bool pictures_ready(const char *photos) {
     bool made = strcmp(photos, "made") == 0;
     struct size size = {made ? 256 : CUT_WIDTH, made ? 240 : CUT_HEIGHT};
-    struct photo photo[4];
     char said[64] = "", want[64], path[512];
     snprintf(want, sizeof want, "%u of 5 from %.40s\n", plan.n_pictures, photos);
     snprintf(path, sizeof path, "%s/made", plan.folder);
@@ -972,13 +860,8 @@ static bool pictures_ready(const char *photos) {
         return true;
     }
     mkdir(plan.folder, 0777);
-    uint32_t n = photos_read(photo, 4, photos);
-    bool good = n > 0 && pictures_cut(photo, n, size, plan.n_pictures, plan.folder);
-    good = good && groups_write();
-    for (uint32_t i = 0; i < n; i++) {
-        free(photo[i].rgb);
-    }
-    return good && (f = fopen(path, "w")) != NULL && fputs(want, f) >= 0 && fclose(f) == 0;
+    return pictures_cut(photos, size, plan.n_pictures, plan.folder) && groups_write() &&
+           (f = fopen(path, "w")) != NULL && fputs(want, f) >= 0 && fclose(f) == 0;
 }
 
 static bool pictures_measure(void) {
@@ -1005,24 +888,19 @@ static int usage(void) {
 }
 
 static bool options(int argc, char **argv, const char **photos) {
-    int option;
-    while ((option = getopt(argc, argv, "o:t:j:p:n:s:")) != -1) {
-        switch (option) {
+    bool good = true;
+    for (int c; (c = getopt(argc, argv, "o:t:j:p:n:s:")) != -1;) {
+        switch (c) {
         case 't': torch_script = optarg; break;
         case 'j': plan.folder = optarg; break;
         case 'p': *photos = optarg; break;
         case 'n': plan.n_pictures = (uint32_t)atoi(optarg); break;
         case 's': plan.svg = optarg; break;
-        case 'o':
-            if ((lines_file = fopen(optarg, "w")) == NULL) {
-                say("%s: %s\n", optarg, strerror(errno));
-                return false;
-            }
-            break;
+        case 'o': good = lines_to(optarg, "w"); break;
         default: return false;
         }
     }
-    return plan.n_pictures > 0;
+    return good && plan.n_pictures > 0;
 }
 
 static void put_decode(void) {

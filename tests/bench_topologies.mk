@@ -2,8 +2,8 @@
 # Lines of JSON on standard output and in build/bench/topologies.jsonl, timelines as SVG beside it.
 # About 15 minutes; QUICK=1: 3. ROWS="economic classic_seq" takes only rows that begin so.
 
-$(B)/bench/bench_topologies: tests/bench_topologies.c tests/bench_rig.h tests/bench_jpeg.h \
-                             dlpipe.h dlpipe_shm.h
+$(B)/bench/bench_topologies: tests/bench_topologies.c $(wildcard tests/bench_*.h) dlpipe.h \
+                             dlpipe_shm.h
 	@mkdir -p $(@D)
 	@l=-ljpeg; echo 'int main(void){return 0;}' | $(CC) -x c -o /dev/null - $$l 2>/dev/null || l=; \
 	    set -x; $(CC) -std=c11 $(WARN) $(O) -g -o $@ $< $(LIBS) $$l

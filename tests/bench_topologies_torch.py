@@ -1,15 +1,14 @@
-"""The PyTorch side of bench_topologies: one process that answers one command per line.
+"""The PyTorch side of bench_topologies. PICTURES in the environment: the folder.
 
-PICTURES in the environment: the folder. Says "ready <version>" or "missing <why>" first. Each
-command is answered with "ok <numbers>" or "error <why>". The process and its persistent loaders
-live on between commands, so that start-up is in no rate.
+The process and its persistent loaders live on between commands, so that start-up is in no rate.
 """
 import gc
 import io
 import os
-import sys
 import time
 import warnings
+
+from bench_torch import missing, resident, serve
 
 try:
     import numpy
@@ -17,8 +16,7 @@ try:
     from PIL import Image
     from torch.utils.data import DataLoader, Dataset, Sampler
 except Exception as why:  # an incomplete installation can fail in many ways
-    print("missing", str(why).replace("\n", " "), flush=True)
-    sys.exit(0)
+    missing(why)
 
 warnings.filterwarnings("ignore", message=".*worker processes in total.*")
 torch.set_num_threads(1)
@@ -52,33 +50,6 @@ class Part(Sampler):
 
     def __iter__(self):
         return iter((torch.randperm(self.n) + self.first).tolist())
-
-
-def children(pid):
-    found = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/children") as f:
-            found += [int(c) for c in f.read().split()]
-    return found
-
-
-def resident(roots):
-    """Bytes of processes and all below them. Shared memory is counted once: pages of /dev/shm that
-    are mapped are in the PSS too, those in flight between two processes are in no PSS."""
-    private = shared = 0
-    todo = list(roots)
-    while todo:
-        pid = todo.pop()
-        try:
-            todo += children(pid)
-            with open(f"/proc/{pid}/smaps_rollup") as f:
-                kib = dict((line.split()[0], int(line.split()[1])) for line in f if line[0] == "P")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        private += 1024 * (kib["Pss:"] - kib["Pss_Shmem:"])
-        shared += 1024 * kib["Pss_Shmem:"]
-    fs = os.statvfs("/dev/shm")
-    return private + max(shared, (fs.f_blocks - fs.f_bfree) * fs.f_frsize)
 
 
 loaders = {}
@@ -121,7 +92,7 @@ def take(loader, epochs, step, look):
                 border = got - now if is_first else border
             is_first = False
             if look:
-                top = max(top, resident([os.getpid()]))
+                top = max(top, resident())
                 if epoch == 0:
                     total += int(rows.view(-1).view(torch.int64).sum())
             items += len(rows)
@@ -136,7 +107,7 @@ def topology(first, n, batch, workers, prefetch, latency_us, epochs, step_us, lo
         loader = persistent(first, n, batch, workers, prefetch, latency_us)
         return take(loader, epochs, step_us * 1e-6, False)
     gc.collect()
-    before = resident([os.getpid()])
+    before = resident()
     part, loader = make(batch, workers, prefetch, latency_us, True)
     part.first, part.n = first, n
     answer = take(loader, epochs, step_us * 1e-6, True)
@@ -146,18 +117,4 @@ def topology(first, n, batch, workers, prefetch, latency_us, epochs, step_us, lo
     return answer
 
 
-COMMANDS = {"topology": topology}
-
-
-def main():
-    print("ready", torch.__version__, flush=True)
-    for line in sys.stdin:
-        words = line.split()
-        try:
-            answer = COMMANDS[words[0]](*(int(w) for w in words[1:]))
-            print("ok", *(repr(a) for a in answer), flush=True)
-        except Exception as why:
-            print("error", type(why).__name__, str(why).replace("\n", " ")[:200], flush=True)
-
-
-main()
+serve(torch.__version__, topology)
