@@ -2,24 +2,15 @@
 # make bench-topologies in a short form: every line is printed and sane, every way to load delivers
 # the same bytes (the program compares them), and each has its timeline. And the example that takes
 # a folder of JPEGs, on the pictures that the benchmark has made.
-set -u
 dir=build/bench_topologies
-rm -rf $dir
-mkdir -p $dir
-wrong=0
-
-fail() {
-    echo "$*"
-    wrong=$((wrong + 1))
-}
+. tests/shell_rig
+fresh_dir
 
 program=$dir/program
 echo '#include <stdio.h>
 #include <jpeglib.h>
-int main(void) { return 0; }' | ${CC:-cc} -x c -o $dir/probe - -ljpeg 2>$dir/probe.log || {
-    echo 'skipped: no libjpeg to compile with (libjpeg62-turbo-dev)'
-    exit 77
-}
+int main(void) { return 0; }' | ${CC:-cc} -x c -o $dir/probe - -ljpeg 2>$dir/probe.log ||
+    skip 'no libjpeg to compile with (libjpeg62-turbo-dev)'
 ${CC:-cc} -std=c11 -O0 -o $dir/jpeg_folder examples/jpeg_folder.c -lpthread -ldl -ljpeg &
 ${CC:-cc} -std=c11 -O0 -o $program tests/bench_topologies.c -lpthread -lm -ldl -ljpeg || exit 1
 wait

@@ -1,19 +1,16 @@
 #!/bin/sh
 # numpy takes the batches over, without a copy, by DLPack: its contents, writes that both sides see,
 # and that a batch goes back when numpy drops the array. 77 where there is no numpy.
-set -u
+dir=build/dlpack_numpy
+. tests/shell_rig
+fresh_dir
 
 python=''
 for p in python3 /usr/bin/python3; do
     "$p" -c 'import numpy; numpy.from_dlpack' >/dev/null 2>&1 && python=$p && break
 done
-if [ -z "$python" ]; then
-    echo 'skipped: python3-numpy (1.23 or later) is not installed'
-    exit 77
-fi
+[ -n "$python" ] || skip 'python3-numpy (1.23 or later) is not installed'
 
-dir=build/dlpack_numpy
-mkdir -p "$dir"
 cat >"$dir/library.c" <<'END'
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"

@@ -1,16 +1,10 @@
 #!/bin/sh
 # dlpipe_top on a live pipe, running and stopped: its JSON, its text, its picture in a terminal, the
 # names it lists, and what it says when there is nothing.
-set -u
 dir=build/dlpipe_top_test
-rm -rf $dir
-mkdir -p $dir
-wrong=0
+. tests/shell_rig
+fresh_dir
 owner=''
-fail() {
-    echo "$*"
-    wrong=$((wrong + 1))
-}
 clean() {
     [ -z "$owner" ] || kill -9 $owner 2>/dev/null
 }

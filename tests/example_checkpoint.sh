@@ -2,21 +2,11 @@
 # examples/checkpoint, stopped again and again, as a batch system, a terminal or the kernel stop a
 # job: at any moment, start-up included, every process of the group or of the job at once. Resumed
 # until it is done it says what an undisturbed run says, and no life of it leaves a process behind.
-set -u
 dir=$(pwd)/build/example_checkpoint
-rm -rf "$dir"
-mkdir -p "$dir"
-wrong=0
+. tests/shell_rig
+fresh_dir
 
-fail() {
-    echo "$*"
-    wrong=$((wrong + 1))
-}
-
-command -v setsid >/dev/null || {
-    echo 'skipped: there is no setsid (util-linux)'
-    exit 77
-}
+command -v setsid >/dev/null || skip 'there is no setsid (util-linux)'
 program=$dir/checkpoint
 ${CC:-cc} -std=c11 -O0 -o "$program" examples/checkpoint.c -lpthread -lm || exit 1
 

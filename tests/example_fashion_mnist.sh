@@ -2,46 +2,13 @@
 # The example of "make run" from end to end: damaged files give an error that names the file, the
 # result is the same for any number of workers, Ctrl-C ends it, and on the real images one epoch
 # learns something.
-set -u
 dir=build/example_fashion_mnist
-rm -rf $dir
-mkdir -p $dir/out
-wrong=0
-
-fail() {
-    echo "$*"
-    wrong=$((wrong + 1))
-}
+. tests/shell_rig
+fresh_dir
+mkdir $dir/out $dir/data
 
 program=$dir/program
 ${CC:-cc} -std=c11 -O3 -o $program examples/fashion_mnist.c -lpthread -lm || exit 1
-
-word() { # a 32-bit number, the highest byte first
-    # shellcheck disable=SC2059
-    printf "$(printf '\\%03o\\%03o\\%03o\\%03o' $(($1 >> 24 & 255)) $(($1 >> 16 & 255)) \
-        $(($1 >> 8 & 255)) $(($1 & 255)))"
-}
-
-# A small set: N images of a pattern that tells the labels apart, made of the bytes of a text.
-set_of() { # NAME N
-    {
-        word 2051; word "$2"; word 28; word 28
-        awk -v n="$2" 'BEGIN {
-            for (i = 0; i < n; i++)
-                for (p = 0; p < 784; p++)
-                    printf "%c", (p % 10 == i % 10) ? 126 : 33 + (i * 7919 + p * 104729) % 64
-        }'
-    } >$dir/data/"$1"-images-idx3-ubyte
-    {
-        word 2049; word "$2"
-        i=0
-        while [ $i -lt "$2" ]; do
-            # shellcheck disable=SC2059
-            printf "\\$(printf '%03o' $((i % 10)))"
-            i=$((i + 1))
-        done
-    } >$dir/data/"$1"-labels-idx1-ubyte
-}
 
 fresh() {
     rm -rf $dir/data
@@ -56,9 +23,8 @@ refuses() {
     fail "expected '$1: $2', got exit code $code and: $(head -n 5 $dir/said)"
 }
 
-mkdir $dir/data
-set_of train 300
-set_of t10k 70
+images_of $dir/data/train 300
+images_of $dir/data/t10k 70
 mv $dir/data $dir/good
 train="train-images-idx3-ubyte"
 
@@ -109,10 +75,8 @@ grep -q '^stopped' $dir/said || fail "after SIGINT: does not say that it stopped
 [ $wrong -eq 0 ] || exit 1
 
 # The real images, where they are.
-if ! DATA='' OFFLINE=1 sh examples/get_fashion_mnist.sh $dir/real >$dir/said 2>&1; then
-    echo 'skipped: dataset-fashion-mnist is not installed (what needs no images passed)'
-    exit 77
-fi
+DATA='' OFFLINE=1 sh examples/get_fashion_mnist.sh $dir/real >$dir/said 2>&1 ||
+    skip 'dataset-fashion-mnist is not installed (what needs no images passed)'
 timeout 100 $program -e 1 -o $dir/out $dir/real >$dir/said 2>&1 ||
     fail "the real images: exit code $?: $(tail -n 3 $dir/said)"
 right=$(sed -n 's/^test accuracy \([0-9]*\).*/\1/p' $dir/said)

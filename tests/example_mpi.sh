@@ -2,21 +2,9 @@
 # examples/mpi_train: 4 ranks, stopped, go on as 3 and then as 2, and train in each step the images
 # that one rank trains in it, undisturbed, in that order; the loss is the same but for rounding.
 # Told to stop at any moment, all ranks stop behind the same step and leave a checkpoint.
-set -u
 dir=build/example_mpi
-rm -rf $dir
-mkdir -p $dir
-wrong=0
-
-fail() {
-    echo "$*"
-    wrong=$((wrong + 1))
-}
-
-skip() {
-    echo "skipped: $*"
-    exit 77
-}
+. tests/shell_rig
+fresh_dir
 
 command -v mpicc >/dev/null && command -v mpirun >/dev/null ||
     skip 'there is no mpicc or no mpirun (openmpi-bin, libopenmpi-dev)'

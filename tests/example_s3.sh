@@ -2,37 +2,8 @@
 # examples/s3_train.c from end to end, against Ceph's radosgw, which this starts and ends: a bucket
 # is filled and trained from, with one result for one object an image and for shards of many, for
 # threads and for processes; what is not there is named.
-set -u
 dir=build/example_s3
-wrong=0
-
-fail() {
-    echo "$*"
-    wrong=$((wrong + 1))
-}
-
-word() { # a 32-bit number, the highest byte first
-    # shellcheck disable=SC2059
-    printf "$(printf '\\%03o\\%03o\\%03o\\%03o' $(($1 >> 24 & 255)) $(($1 >> 16 & 255)) \
-        $(($1 >> 8 & 255)) $(($1 & 255)))"
-}
-
-# Images of a pattern that tells the labels apart.
-set_of() { # NAME N
-    {
-        word 2051; word "$2"; word 28; word 28
-        awk -v n="$2" 'BEGIN {
-            for (i = 0; i < n; i++)
-                for (p = 0; p < 784; p++)
-                    printf "%c", (p % 10 == i % 10) ? 126 : 33 + (i * 7919 + p * 104729) % 64
-        }'
-    } >$dir/"$1"-images-idx3-ubyte
-    {
-        word 2049; word "$2"
-        # shellcheck disable=SC2059
-        printf "$(awk -v n="$2" 'BEGIN { for (i = 0; i < n; i++) printf "\\%03o", i % 10 }')"
-    } >$dir/"$1"-labels-idx1-ubyte
-}
+. tests/shell_rig
 
 trains() { # NAME OPTIONS..: leaves what it found out in $dir/NAME
     name=$1
@@ -67,12 +38,11 @@ if [ "${1:-}" = use ]; then
     exit $wrong
 fi
 
-rm -rf $dir
-mkdir -p $dir
+fresh_dir
 (${CC:-cc} -std=c11 -O0 -o $dir/program examples/s3_train.c -lpthread -lm >$dir/log 2>&1
     : >$dir/compiled) &
-set_of train 200
-set_of t10k 70
+images_of $dir/train 200
+images_of $dir/t10k 70
 tests/servers/radosgw.py -- sh "$0" use
 code=$?
 wait

@@ -3,16 +3,9 @@
 # program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
 # prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
 # chunks learns the same in both ways, until it is interrupted, and parts whatever reads its shards.
-set -u
 dir=build/examples_test
-rm -rf $dir
-mkdir -p $dir
-wrong=0
-
-fail() {
-    echo "$*"
-    wrong=$((wrong + 1))
-}
+. tests/shell_rig
+fresh_dir
 
 for e in loader stages share stream mixture parts concurrent; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1

@@ -1,11 +1,10 @@
 #!/bin/sh
 # Each rule of tests/lint.sh must let good text pass and find bad text. The snippets spell what they
 # break in pieces where this file itself would break the rule.
-set -u
 dir=build/lint_selftest
-rm -rf $dir
-mkdir -p $dir
-ran=0 wrong=0
+. tests/shell_rig
+fresh_dir
+ran=0
 
 # expect RULE|clean FILE TEXT: lint says RULE of TEXT, and nothing else, or nothing at all
 expect() {

@@ -1,10 +1,8 @@
 #!/bin/sh
 # The runner must count as it says: each way a test can end, the time limit, STRICT, an empty list.
-set -u
 dir=build/run_selftest
-rm -rf $dir
-mkdir -p $dir
-wrong=0
+. tests/shell_rig
+fresh_dir
 
 # expect CODE LAST-LINE LIST [VARIABLE=VALUE...]
 expect() {

@@ -1,10 +1,9 @@
 #!/bin/sh
 # The client against real servers, which this starts side by side and ends: Ceph's radosgw and
 # OpenStack Swift. Both check signatures, Swift the region too; radosgw has TLS, by our authority.
-set -u
 dir=build/s3_servers
 servers=tests/servers
-wrong=0
+. tests/shell_rig
 
 # use KIND: what a server is asked, in an environment that names it.
 use() {
@@ -37,19 +36,7 @@ use)
     ;;
 esac
 
-rm -rf $dir
-mkdir -p $dir
-
-fail() {
-    echo "$*"
-    wrong=$((wrong + 1))
-}
-
-skip() {
-    echo "skipped: $*"
-    exit 77
-}
-
+fresh_dir
 { command -v radosgw && command -v ceph-osd; } >/dev/null ||
     skip 'there is no radosgw (radosgw ceph-mon ceph-osd ceph-base ceph-common)'
 command -v swift-proxy-server >/dev/null ||
