@@ -138,8 +138,9 @@
    such hedges did not come first. All hedges are at most hedge_percent of requests, and 4; 32 may
    be saved up. Counting is each dlp_s3_io's own.
 
-   An error record names bucket, key, range, attempts, and of the last answer status, S3 code and
-   request id. Its message, and lines of the log, hold no secret: no key, token or signature.
+   An error record names bucket, key, range, attempts, and of the last attempt's answer status, S3
+   code and request id. Its message, and lines of the log, hold no secret: no key, token or
+   signature.
 
    >>s3-memory      THREADS, MEMORY, SECRETS
      what                              threads                         waits for
@@ -6534,6 +6535,14 @@ static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum, const char *format, .
     va_end(args);
 }
 
+/* What is told of an answer is that of the last attempt. h: NULL: it had none. */
+static void dlpi_s3_op_answer(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    dlp_s3_error *e = &op->r->error;
+    e->http_status = h ? h->status : 0;
+    e->s3_code[0] = '\0';
+    dlpi_s3_copy(e->request_id, sizeof e->request_id, h ? h->request_id : "");
+}
+
 /* Say more at the end of the message. */
 static void dlpi_s3_op_add(dlpi_s3_op *op, const char *words) {
     dlp_s3_error *e = &op->r->error;
@@ -6847,7 +6856,7 @@ static void dlpi_s3_link_broken(dlp_s3_io *io, dlpi_s3_link *link, int what, int
         dlpi_s3_leg_part(io, leg, link);
         if (leg->n_links == 0) {
             dlpi_s3_op_message(leg->op, errnum, "%s", why);
-            leg->op->r->error.http_status = link->http.head_done ? link->http.status : 0;
+            dlpi_s3_op_answer(leg->op, link->http.head_done ? &link->http : NULL);
         }
     }
     dlpi_s3_link_close(io, link);
@@ -6862,6 +6871,7 @@ static void dlpi_s3_link_wrong(dlp_s3_io *io, dlpi_s3_link *link, int what) {
     dlpi_s3_case c = dlpi_s3_case_of(what, 0);
     c.t.began = true;
     c.t.status = link->http.status;
+    dlpi_s3_op_answer(leg->op, &link->http);
     dlpi_s3_leg_part(io, leg, link);
     dlpi_s3_link_free(io, link);
     if (leg->n_links == 0) dlpi_s3_leg_trouble(io, leg, &c);
@@ -7255,8 +7265,7 @@ static void dlpi_s3_link_wins(dlp_s3_io *io, dlpi_s3_link *link) {
 /* The request has ended for good, though its answer has not. */
 static void dlpi_s3_link_final(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_op *op = link->leg->op;
-    op->r->error.http_status = link->http.status;
-    dlpi_s3_copy(op->r->error.request_id, sizeof op->r->error.request_id, link->http.request_id);
+    dlpi_s3_op_answer(op, &link->http);
     dlpi_s3_leg_part(io, link->leg, link);
     dlpi_s3_link_free(io, link);
     dlpi_s3_op_end(io, op, DLP_ERR_LENGTH);
@@ -7545,6 +7554,7 @@ static void dlpi_s3_site_failed(dlp_s3_io *io, dlpi_s3_site *site, int what, int
         leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
         dlpi_s3_leg_unqueue(leg);
         dlpi_s3_op_message(leg->op, errnum, "%s", why);
+        dlpi_s3_op_answer(leg->op, NULL);
         dlpi_s3_leg_trouble(io, leg, &c);
     } else if (site->n_hedging) {
         leg = DLPI_S3_OF(site->hedging.next, dlpi_s3_leg, queue);
