@@ -203,7 +203,8 @@
    * An io maps about 60 KB for each connection, most of which is never touched.
    * Names are looked up by getaddrinfo, in a thread that starts when there is a name to look up
      (not for numeric hosts) or when credentials are to be fetched anew.
-   * Redirects to a host that is not kin to the endpoint's are followed without credentials.
+   * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
+     to a host below it at that port, or from S3 of AWS to S3 of AWS.
    * Proxies (HTTPS_PROXY) are not used.
 */
 
@@ -773,6 +774,12 @@ __attribute__((unused)) static bool dlpi_s3_copy(char *to, size_t size, const ch
     memmove(to, from, take);
     to[take] = '\0';
     return n < size;
+}
+
+/* Have no control byte in what is one line: keys may hold any. */
+static inline void dlpi_s3_one_line(char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < 32 || *text == 127) *text = '?';
 }
 
 /* Zero what was secret. explicit_bzero is a call that the optimiser does not take out. */
@@ -6201,6 +6208,7 @@ static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...) {
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    dlpi_s3_one_line(line);
     io->desc->log(io->desc->log_user, line);
 }
 
@@ -6680,20 +6688,38 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
 }
 
-/* Whether a host belongs to the same service as the endpoint's. */
-static bool dlpi_s3_host_kin(const char *host, const char *endpoint) {
-    size_t n = strlen(host), m = strlen(endpoint);
-    static const char *const aws[] = {".amazonaws.com", ".amazonaws.com.cn"};
-    if (strcmp(host, endpoint) == 0) return true;
-    if (strspn(endpoint, "0123456789.") == m) return false; /* addresses have no names below */
-    if (n > m && host[n - m - 1] == '.' && strcmp(host + n - m, endpoint) == 0) return true;
-    for (int i = 0; i < 2; i++) {
-        size_t k = strlen(aws[i]);
-        if (n > k && m > k && strcmp(host + n - k, aws[i]) == 0 &&
-            strcmp(endpoint + m - k, aws[i]) == 0)
-            return true;
+/* Which of AWS' domains a host is S3's own in: "s3.REGION", "BUCKET.s3-REGION",
+   "BUCKET.s3.dualstack.REGION". Who rents a machine there has a name there too. -1: none. */
+static int dlpi_s3_host_aws(const char *host) {
+    static const char *const domains[] = {".amazonaws.com", ".amazonaws.com.cn"};
+    size_t end = strlen(host), k = strlen(domains[0]);
+    int which = end > k && strcmp(host + end - k, domains[0]) == 0 ? 0 : 1;
+    k = strlen(domains[which]);
+    if (end <= k || strcmp(host + end - k, domains[which]) != 0) return -1;
+    end -= k;
+    for (int label = 0; label < 3; label++) { /* from the last one on */
+        size_t at = end, n;
+        while (at > 0 && host[at - 1] != '.') at--;
+        n = end - at;
+        if (n >= 2 && memcmp(host + at, "s3", 2) == 0 && (n == 2 || host[at + 2] == '-'))
+            return which;
+        if (at == 0 || (label == 1 && (n != 9 || memcmp(host + at, "dualstack", 9) != 0))) break;
+        end = at - 1;
     }
-    return false;
+    return -1;
+}
+
+/* Whether it belongs to the same service as the endpoint: the host, or one below it, at the same
+   port; S3 of AWS, where the endpoint is that. */
+static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endpoint) {
+    const char *host = to->host, *own = endpoint->host;
+    size_t n = strlen(host), m = strlen(own);
+    if (to->port != endpoint->port && !(to->is_default_port && endpoint->is_default_port))
+        return false;
+    if (strcmp(host, own) == 0) return true;
+    if (strspn(own, "0123456789.") == m) return false; /* addresses have no names below */
+    if (n > m && host[n - m - 1] == '.' && strcmp(host + n - m, own) == 0) return true;
+    return dlpi_s3_host_aws(host) >= 0 && dlpi_s3_host_aws(host) == dlpi_s3_host_aws(own);
 }
 
 /* Take "http://host/path?query" apart: the query is known already. */
@@ -6722,7 +6748,7 @@ static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char
     memcpy(op->to_path, path ? at : "/", path ? path : 1);
     op->to_path[path ? path : 1] = '\0';
     op->to = to;
-    op->foreign = !dlpi_s3_host_kin(to.host, io->s3->endpoint.host);
+    op->foreign = !dlpi_s3_kin(&to, &io->s3->endpoint);
     op->moved = true;
     return NULL;
 }
@@ -7407,6 +7433,7 @@ static bool dlpi_s3_link_feed(dlp_s3_io *io, dlpi_s3_link *link, const char *byt
         int code = dlpi_s3_http_feed(&link->http, bytes, n, &used, &body, &body_n);
         bytes += used;
         n -= used;
+        if (n > 0 && link->http.done) link->http.keep_alive = false; /* whosever those may be */
         switch (code) {
         case DLPI_S3_HTTP_HEAD:
             if (link->leg && !dlpi_s3_link_head(io, link)) return false;
@@ -8381,6 +8408,7 @@ DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) 
     if (err->bucket[0])
         snprintf(place, sizeof place, "s3://%s/%s%s: ", err->bucket,
                  strlen(err->key) == sizeof err->key - 1 ? "..." : "", err->key);
+    dlpi_s3_one_line(place);
     if (err->last == UINT64_MAX)
         snprintf(range, sizeof range, "bytes from %llu: ", (unsigned long long)err->first);
     else if (err->last)

@@ -212,6 +212,26 @@ static void head__with_a_body__which_nobody_takes(void) {
     end();
 }
 
+/* Where bytes follow in one read, the connection is not used again, whoever ended the answer. */
+static void answer__refused_with_bytes_behind__is_the_last(void) {
+    static const char *const raw[] = {
+        "HTTP/1.1 204 No\r\n\r\n" TEN,
+        HEAD_206 "Content-Range: bytes 0-9/10\r\nContent-Length: 0\r\n\r\n" TEN,
+        "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n" TEN,
+        HEAD_200 "Content-Length: 30\r\n\r\n" TEN TEN TEN TEN};
+    dlp_s3_request r;
+    begin();
+    for (int i = 0; i < 4; i++) {
+        int before;
+        s3_mock_on(mock, "/bucket/k", -1, (s3_mock_reply){.raw = raw[i]});
+        before = s3_mock_connections(mock);
+        ask(&r, "k", 0, 10, 10);
+        CHECK(links_out() == 0 && s3_mock_connections(mock) - before == s3_mock_count(mock, NULL));
+        s3_mock_forget(mock);
+    }
+    end();
+}
+
 /* ---- without an end ---- */
 
 static char *bomb;
@@ -334,6 +354,21 @@ static void error__with_odd_names__is_one_line(void) {
     end();
 }
 
+/* Nor do control bytes of a key begin another line, of a message or of the log. */
+static void key__with_control_bytes__is_one_line(void) {
+    dlp_s3_request r;
+    char line[900];
+    int n;
+    begin();
+    s3_mock_on(mock, "/bucket/a%0Ab%1B%7Fc", -1, (s3_mock_reply){.status = 500, .body = "x"});
+    CHECK(ask(&r, "a\nb\x1b\x7f" "c", 0, 0, 100) == DLP_ERR_REMOTE && r.error.attempts == 3);
+    CHECK(strcmp(r.error.key, "a\nb\x1b\x7f" "c") == 0);
+    n = dlp_s3_error_format(&r.error, line, sizeof line);
+    CHECK(n > 0 && strstr(line, "s3://bucket/a?b??c: ") != NULL);
+    say(NULL, line);
+    end();
+}
+
 /* What an error says of an answer is that of the last attempt, and all of it. */
 static void error__of_the_last_attempt__not_of_earlier_ones(void) {
     static const struct { const char *raw; int status, then; const char *id; } last[] = {
@@ -402,6 +437,51 @@ static void redirect__anywhere__nothing_secret_goes_there(void) {
             CHECK(!q.has_authorization && strstr(q.head, "AKIDEXAMPLE") == NULL);
             CHECK(strstr(q.head, "x-amz-") == NULL);
         }
+    end();
+}
+
+/* Another port of the same host is another server; so is what others have in the domain of AWS. */
+static void redirect__near_by__is_told_apart(void) {
+    static const struct { const char *endpoint, *to; int kin; } pairs[] = {
+        {"http://h:9000", "http://h:9000", 1}, {"http://h:9000", "http://h:9001", 0},
+        {"http://h:9000", "http://h", 0}, {"http://h", "https://h", 1},
+        {"http://h:9000", "http://b.h:9000", 1}, {"http://h:9000", "http://b.h:81", 0},
+        {"https://h", "https://bh", 0}, {"https://h", "https://h.evil", 0},
+        {"http://127.0.0.1", "http://x.127.0.0.1", 0}, {"http://[::1]", "http://[::1]", 1},
+        {"http://[::1]", "http://[::2]", 0}, {"http://h", "http://h.", 0},
+        {"https://s3.us-east-1.amazonaws.com", "https://b.s3.eu-west-1.amazonaws.com", 1},
+        {"https://s3.amazonaws.com", "https://b.s3-eu-west-1.amazonaws.com", 1},
+        {"https://s3.us-east-1.amazonaws.com", "https://b.s3.amazonaws.com", 1},
+        {"https://s3.us-east-1.amazonaws.com", "https://s3.dualstack.eu-west-1.amazonaws.com", 1},
+        {"https://s3.us-east-1.amazonaws.com", "https://s3.cn-north-1.amazonaws.com.cn", 0},
+        {"https://s3.cn-north-1.amazonaws.com.cn", "https://b.s3.cn-north-1.amazonaws.com.cn", 1},
+        {"https://s3.us-east-1.amazonaws.com", "https://ec2-1-2-3-4.compute-1.amazonaws.com", 0},
+        {"https://s3.us-east-1.amazonaws.com", "https://s3-x.elb.us-east-1.amazonaws.com", 0},
+        {"https://s3.us-east-1.amazonaws.com", "https://s3-x.us-east-1.elb.amazonaws.com", 0},
+        {"https://s3.us-east-1.amazonaws.com", "https://x3.us-east-1.amazonaws.com", 0},
+        {"https://s3.us-east-1.amazonaws.com", "https://amazonaws.com", 0},
+        {"https://s3.us-east-1.amazonaws.com", "https://s3.us-east-1.amazonaws.com.evil", 0}};
+    s3_mock *other = s3_mock_start();
+    dlp_s3_request r;
+    s3_mock_request q;
+    char lines[200];
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        dlpi_s3_endpoint own, to;
+        const char *why;
+        CHECK(dlpi_s3_endpoint_parse(&own, pairs[i].endpoint, &why) == DLP_OK);
+        CHECK(dlpi_s3_endpoint_parse(&to, pairs[i].to, &why) == DLP_OK);
+        if (dlpi_s3_kin(&to, &own) != (pairs[i].kin != 0)) printf("  %s\n", pairs[i].to);
+        CHECK(dlpi_s3_kin(&to, &own) == (pairs[i].kin != 0));
+    }
+    begin();
+    s3_mock_object(other, "/there", 100);
+    snprintf(lines, sizeof lines, "Location: %s/there\r\n", other->url);
+    s3_mock_on(mock, "/bucket/k", -1,
+               (s3_mock_reply){.status = 307, .headers = lines, .body = "x"});
+    CHECK(ask(&r, "k", 0, 0, 100) == DLP_OK && s3_mock_check("/there", 0, memory, 100));
+    CHECK(s3_mock_seen(mock, 0, &q) && q.has_authorization);
+    CHECK(s3_mock_seen(other, 0, &q) && !q.has_authorization && !strstr(q.head, "x-amz-"));
+    s3_mock_stop(other);
     end();
 }
 
@@ -567,14 +647,17 @@ int main(void) {
     range__wrong_once__the_next_one_counts();
     answer__followed_by_another__which_nobody_takes();
     head__with_a_body__which_nobody_takes();
+    answer__refused_with_bytes_behind__is_the_last();
     answer__without_an_end__given_up_early();
     error__without_an_end__is_told();
     put__answered_without_an_end__is_not_read_on();
     drain__trickling__ends();
     error__with_odd_names__is_one_line();
+    key__with_control_bytes__is_one_line();
     error__of_the_last_attempt__not_of_earlier_ones();
     etag__odd__is_not_sent_back();
     redirect__anywhere__nothing_secret_goes_there();
+    redirect__near_by__is_told_apart();
     put__refused_while_it_is_sent__is_refused();
     put__accepted_before_it_is_sent__is_not();
     tls__faster_than_it_is_read__times_out();
