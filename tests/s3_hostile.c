@@ -21,29 +21,39 @@ static void say(void *user, const char *line) {
     if (getenv("LOUD")) printf("  %s\n", line);
 }
 
-static dlp_s3_desc impatient(const char *endpoint) {
+static dlp_s3_desc patient(const char *endpoint) {
     dlp_s3_desc d = {.endpoint = endpoint, .region = "us-east-1", .access_key = "AKIDEXAMPLE",
                      .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", .backoff_ms = 1,
-                     .backoff_max_ms = 5, .hedge_percent = -1, .max_attempts = 3,
-                     .first_byte_timeout_ms = 300, .stall_timeout_ms = 200,
-                     .request_timeout_ms = 4000, .part_bytes = 65536, .unsigned_payload = 1,
-                     .log = say};
-    if (!mock) d.max_attempts = 1, d.stall_timeout_ms = 2000;
+                     .backoff_max_ms = 5, .hedge_percent = -1, .max_attempts = mock ? 3 : 1,
+                     .first_byte_timeout_ms = 20000, .stall_timeout_ms = 20000,
+                     .part_bytes = 65536, .unsigned_payload = 1, .log = say};
     return d;
 }
 
-static void begin_at(const char *endpoint) {
-    dlp_s3_desc d = impatient(endpoint);
+static void begin_as(const dlp_s3_desc *d) {
     dlp_s3_error err;
-    if (dlp_s3_open(&s3, &d, &err) != DLP_OK || dlp_s3_io_open(&io, s3, &err) != DLP_OK) {
+    if (dlp_s3_open(&s3, d, &err) != DLP_OK || dlp_s3_io_open(&io, s3, &err) != DLP_OK) {
         printf("cannot begin: %s\n", err.message);
         exit(1);
     }
 }
 
 static void begin(void) {
+    dlp_s3_desc d;
     mock = s3_mock_start();
-    begin_at(mock->url);
+    d = patient(mock->url);
+    begin_as(&d);
+}
+
+/* Where it is the time-outs that end an answer. */
+static void begin_impatient(void) {
+    dlp_s3_desc d;
+    mock = s3_mock_start();
+    d = patient(mock->url);
+    d.first_byte_timeout_ms = 300;
+    d.stall_timeout_ms = 200;
+    d.request_timeout_ms = 4000;
+    begin_as(&d);
 }
 
 static void end(void) {
@@ -133,7 +143,7 @@ static void answer__not_the_object__never_given_out(void) {
     };
     dlp_s3_request r;
     char key[32], path[64];
-    begin();
+    begin_impatient();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         int before = s3_mock_count(mock, NULL), code;
         snprintf(key, sizeof key, "k%zu", i);
@@ -141,7 +151,8 @@ static void answer__not_the_object__never_given_out(void) {
         s3_mock_on(mock, path, -1, (s3_mock_reply){.raw = bad[i].raw, .then = bad[i].then});
         code = ask(&r, key, bad[i].offset, bad[i].length, 10);
         if (code == DLP_OK) printf("given out:\n%s\n", bad[i].raw);
-        CHECK(code != DLP_OK && r.error.message[0] && took_ms() < 3500);
+        CHECK(code != DLP_OK && r.error.message[0]);
+        CHECK_SOON(took_ms() < 3500);
         CHECK(s3_mock_count(mock, NULL) - before <= 4);
         if (i % 20 == 19) s3_mock_forget(mock);
     }
@@ -264,22 +275,28 @@ static void answer__without_an_end__given_up_early(void) {
     begin();
     bomb_begin("");
     bomb_fill("HTTP/1.1 102 Wait\r\n\r\n", 1 << 20);
-    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && took_ms() < 3500);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE);
+    CHECK_SOON(took_ms() < 3500);
     bomb_begin(HEAD_200);
     bomb_fill("X-Bomb: boom\r\n", 1 << 20);
-    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && took_ms() < 3500);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE);
+    CHECK_SOON(took_ms() < 3500);
     bomb_begin(HEAD_200 "X-Bomb: ");
     bomb_fill("boom", 1 << 20);
-    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && took_ms() < 3500);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE);
+    CHECK_SOON(took_ms() < 3500);
     bomb_begin(HEAD_200 "Transfer-Encoding: chunked\r\n\r\n1;");
     bomb_fill("boom", 1 << 20);
-    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && took_ms() < 3500);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE);
+    CHECK_SOON(took_ms() < 3500);
     bomb_begin(HEAD_200 "Transfer-Encoding: chunked\r\n\r\n0\r\n");
     bomb_fill("X-Bomb: boom\r\n", 1 << 20);
-    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && took_ms() < 3500);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE);
+    CHECK_SOON(took_ms() < 3500);
     bomb_begin(HEAD_200 "Transfer-Encoding: chunked\r\n\r\n");
     bomb_fill("8\r\nboom    \r\n", 4 << 20); /* there is room for 100 */
-    CHECK(bomb_ask(&r, 0) == DLP_ERR_LENGTH && took_ms() < 3500);
+    CHECK(bomb_ask(&r, 0) == DLP_ERR_LENGTH);
+    CHECK_SOON(took_ms() < 3500);
     CHECK(bomb_ask(&r, 0) == DLP_ERR_LENGTH && r.error.http_status == 200);
     end();
 }
@@ -317,17 +334,17 @@ static void put__answered_without_an_end__is_not_read_on(void) {
 /* What nobody wants is read for a while, however slowly it comes. */
 static void drain__trickling__ends(void) {
     dlp_s3_request r;
-    begin();
+    begin_impatient();
     s3_mock_object(mock, "/bucket/k", 100);
     bomb_begin(HEAD_206 "Content-Range: bytes 7-100006/200000\r\nContent-Length: 100000\r\n\r\n");
     bomb_fill("boom", bomb_n + 100000);
     s3_mock_on(mock, "/bucket/k", 0, (s3_mock_reply){.raw = bomb, .raw_bytes = bomb_n,
                                                      .trickle = 100, .trickle_ms = 5});
-    CHECK(ask(&r, "k", 0, 100, 100) == DLP_OK);
-    CHECK(links_out() == 2);
+    CHECK_SOON(ask(&r, "k", 0, 100, 100) == DLP_OK);
+    CHECK_SOON(links_out() == 2);
     from_ns = dlpi_s3_now_ns();
     while (links_out() == 2 && took_ms() < 1500) dlpi_s3_turn(io, dlpi_s3_now_ns() + 20000000);
-    CHECK(links_out() == 1);
+    CHECK_SOON(links_out() == 1);
     end();
 }
 
@@ -423,7 +440,8 @@ static void redirect__anywhere__nothing_secret_goes_there(void) {
         snprintf(path, sizeof path, "/bucket/r%d", i);
         snprintf(key, sizeof key, "r%d", i);
         s3_mock_on(mock, path, -1, (s3_mock_reply){.status = 307, .headers = *text, .body = "x"});
-        CHECK(ask(&r, key, 0, 0, 100) != DLP_OK && r.error.message[0] && took_ms() < 3500);
+        CHECK(ask(&r, key, 0, 0, 100) != DLP_OK && r.error.message[0]);
+        CHECK_SOON(took_ms() < 3500);
         CHECK(s3_mock_count(mock, path) == 1);
         free(text);
     }
@@ -503,9 +521,11 @@ static void listen_by_hand(struct sockaddr_in *a) {
 static void begin_by_hand(void) {
     struct sockaddr_in a;
     char url[64];
+    dlp_s3_desc d;
     listen_by_hand(&a);
     snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(a.sin_port));
-    begin_at(url);
+    d = patient(url);
+    begin_as(&d);
 }
 
 static int turns(dlp_s3_request **one, int n) { /* of the client */
@@ -542,7 +562,7 @@ static size_t put_answered_early(const char *first, const char *second, int stat
         if (n == 0) break;
     }
     if (!one) CHECK(send(peer, second, strlen(second), MSG_NOSIGNAL) > 0);
-    CHECK(one == &r || turns(&one, 400) == 1);
+    CHECK(one == &r || turns(&one, 4000) == 1);
     CHECK(r.code == DLP_ERR_REMOTE && r.error.http_status == status);
     CHECK(status != 403 || strcmp(r.error.s3_code, "AccessDenied") == 0);
     close(peer);
@@ -622,7 +642,7 @@ static void tls__faster_than_it_is_read__times_out(void) {
     char url[64];
     listen_by_hand(&a);
     snprintf(url, sizeof url, "https://127.0.0.1:%d", ntohs(a.sin_port));
-    d = impatient(url);
+    d = patient(url);
     d.tls = &fake;
     d.request_timeout_ms = 200;
     d.part_bytes = 1 << 30;
@@ -633,34 +653,37 @@ static void tls__faster_than_it_is_read__times_out(void) {
     r.length = waste.bytes;
     r.pieces = &waste;
     r.n_pieces = 1;
-    CHECK(dlp_s3_submit(io, &r) == DLP_OK && turns(&one, 2) == 0);
+    CHECK(dlp_s3_submit(io, &r) == DLP_OK);
+    CHECK_SOON(turns(&one, 2) == 0);
     peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-    CHECK(send(peer, "x", 1, MSG_NOSIGNAL) == 1); /* there is something to be read */
-    CHECK(dlp_s3_reap(io, &one, 1, 20000) == 1 && r.code != DLP_OK); /* not all of it */
+    CHECK(peer >= 0);
+    (void)send(peer, "x", 1, MSG_NOSIGNAL); /* there is something to be read */
+    CHECK(one || dlp_s3_reap(io, &one, 1, 20000) == 1);
+    CHECK(r.code != DLP_OK); /* not all of it */
     close(peer);
     close(listener);
     end();
 }
 
 int main(void) {
-    answer__not_the_object__never_given_out();
+    test_tries(answer__not_the_object__never_given_out);
     range__wrong_once__the_next_one_counts();
     answer__followed_by_another__which_nobody_takes();
     head__with_a_body__which_nobody_takes();
     answer__refused_with_bytes_behind__is_the_last();
-    answer__without_an_end__given_up_early();
+    test_tries(answer__without_an_end__given_up_early);
     error__without_an_end__is_told();
     put__answered_without_an_end__is_not_read_on();
-    drain__trickling__ends();
+    test_tries(drain__trickling__ends);
     error__with_odd_names__is_one_line();
     key__with_control_bytes__is_one_line();
     error__of_the_last_attempt__not_of_earlier_ones();
     etag__odd__is_not_sent_back();
-    redirect__anywhere__nothing_secret_goes_there();
+    test_tries(redirect__anywhere__nothing_secret_goes_there);
     redirect__near_by__is_told_apart();
     put__refused_while_it_is_sent__is_refused();
     put__accepted_before_it_is_sent__is_not();
-    tls__faster_than_it_is_read__times_out();
+    test_tries(tls__faster_than_it_is_read__times_out);
     free(bomb);
     return test_end("s3_hostile");
 }

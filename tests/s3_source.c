@@ -192,7 +192,7 @@ static void manifest__of_a_list__objects_with_their_sizes(void) {
     dlp_s3_error err;
     dlp_s3_entry e;
     lists->script = list_script;
-    s3 = world_client(lists->url);
+    s3 = world_client(lists->url, 0);
     CHECK(dlp_s3_io_open(&io, s3, &err) == DLP_OK && dlp_s3_manifest_open(&m, &err) == DLP_OK);
     CHECK(dlp_s3_manifest_list(m, io, &good, &err) == DLP_OK);
     CHECK(dlp_s3_manifest_count(m) == 3);
@@ -358,7 +358,7 @@ static void neighbours__near_enough__one_request(void) {
 /* A joint request of more than the client fetches at once: in parts, side by side. */
 static void neighbours__more_than_a_part__in_parts(void) {
     dlp_s3_desc desc = {.endpoint = mock->url, .access_key = "AKIDEXAMPLE", .secret_key = "secret",
-                        .part_bytes = 65536};
+                        .part_bytes = 65536, .hedge_percent = -1};
     dlp_s3_source_desc none = {.gap_bytes = DLP_NONE}, gaps = {.gap_bytes = 30000};
     dlp_s3 *whole = client;
     dlp_s3_entry e[10];
@@ -532,7 +532,7 @@ static void resume__in_the_middle__goes_on(void) {
 /* Servers that never answer: a pipe that is closed does not wait for them. */
 static void stop__server_hangs__within_a_second(void) {
     s3_mock *hangs = s3_mock_start();
-    dlp_s3 *s3 = world_client(hangs->url);
+    dlp_s3 *s3 = world_client(hangs->url, 0);
     dlp_s3_source *source;
     world w;
     s3_mock_on(hangs, NULL, -1, (s3_mock_reply){.delay_ms = 60000});
@@ -549,7 +549,7 @@ static void stop__server_hangs__within_a_second(void) {
         CHECK(dlp_pipe_next(p, &b, 20) == DLP_TIMEOUT);
         began = dlpi_now_ns();
         CHECK(dlp_pipe_close(p) == DLP_OK);
-        CHECK(dlpi_now_ns() - began < 900000000u);
+        CHECK_SOON(dlpi_now_ns() - began < 900000000u);
     }
     CHECK(dlp_s3_source_close(source) == DLP_OK);
     CHECK(dlp_s3_close(s3) == DLP_OK);
@@ -765,20 +765,22 @@ int main(int argc, char **argv) {
     manifest__many_entries__few_bytes();
     mock = s3_mock_start();
     world_fill(mock);
-    client = world_client(mock->url);
+    client = world_client(mock->url, 0);
     manifest__of_a_list__objects_with_their_sizes();
     source__wrong_desc__names_the_field();
     source__other_workers__refused();
     items__every_topology__as_from_memory();
     items__client_is_full__wait_for_room();
     items__no_such_key__by_policy_and_by_name();
+    CHECK(dlp_s3_close(client) == DLP_OK);
+    client = world_client(mock->url, -1);
     neighbours__near_enough__one_request();
     neighbours__more_than_a_part__in_parts();
     neighbours__one_is_bad__the_others_are_not();
     sizes__other_than_promised__named();
     decode__buffers__sees_all_bytes();
     resume__in_the_middle__goes_on();
-    stop__server_hangs__within_a_second();
+    test_tries(stop__server_hangs__within_a_second);
     stop__any_moment__clean(&random);
     parts__read_into_cells__as_from_memory();
     parts__not_there__named();

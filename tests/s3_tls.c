@@ -760,7 +760,7 @@ static void sts__over_tls__only_where_trusted(void) {
         memset(&v, 0, sizeof v);
         memset(&who, 0, sizeof who);
         c.source = DLPI_S3_WEB;
-        c.timeout_ms = 5000;
+        c.timeout_ms = 20000;
         c.attempts = 3; /* the server takes one connection only */
         c.pause_ms = 1;
         c.clock = dlpi_s3_real_s;

@@ -5,24 +5,33 @@
 
 #include "check.h"
 
-/* A socket that listens on the loopback address of this family; -1: there is none. */
-static int listen_on(int family, dlpi_s3_address *a) {
+/* A socket with a port of the loopback address of this family; -1: there is none. */
+static int bound_to(int family, dlpi_s3_address *a) {
     int fd;
     CHECK(dlpi_s3_address_numeric(family == AF_INET6 ? "::1" : "127.0.0.1", 0, a));
     fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, &a->at.any, a->n) != 0 || listen(fd, 64) != 0 ||
-        getsockname(fd, &a->at.any, &a->n) != 0) {
+    if (fd < 0 || bind(fd, &a->at.any, a->n) != 0 || getsockname(fd, &a->at.any, &a->n) != 0) {
         if (fd >= 0) close(fd);
         return -1;
     }
     return fd;
 }
 
-/* Until the socket is ready for what the call wants; false: ten seconds have passed. */
+/* One that listens there. */
+static int listen_on(int family, dlpi_s3_address *a) {
+    int fd = bound_to(family, a);
+    if (fd >= 0 && listen(fd, 64) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Until the socket is ready for what the call wants; false: twenty seconds have passed. */
 static bool wait_for(const dlpi_s3_conn *c, int64_t wants) {
     struct pollfd p = {.fd = c->fd, .events = wants == DLP_S3_WANT_READ ? POLLIN : POLLOUT};
     int rc;
-    do rc = poll(&p, 1, 10000);
+    do rc = poll(&p, 1, 20000);
     while (rc < 0 && errno == EINTR);
     return rc == 1;
 }

@@ -58,6 +58,7 @@ static void kills__at_random__same_bytes(uint64_t *random) {
     for (int kind = 0; kind < WORLD_KINDS; kind += 2) {
         dlp_pipe *p = NULL;
         dlp_batch *b;
+        uint32_t worker;
         int kills = 0;
         memset(&got, 0, sizeof got);
         d = world_loader();
@@ -73,7 +74,12 @@ static void kills__at_random__same_bytes(uint64_t *random) {
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             if (test_pick(random, 6) != 0) continue;
             dlpi_nap(test_pick(random, 1000) * 1000u);
-            CHECK(dlp_pipe_worker_stats(p, test_pick(random, 2), &s) == 0);
+            worker = test_pick(random, 2);
+            CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
+            for (int i = 0; i < 20000 && kills == 0 && s.state == DLP_WORKER_STARTING; i++) {
+                dlpi_nap(1000000);
+                CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
+            }
             if (s.pid > 0 && s.state != DLP_WORKER_STARTING) kills += kill(s.pid, SIGKILL) == 0;
         }
         got.err = *dlp_pipe_error(p);
@@ -136,7 +142,7 @@ static void stop__server_is_gone__within_a_second(void) {
     CHECK(bind(listener, (struct sockaddr *)&at, n) == 0 && listen(listener, 100) == 0);
     CHECK(getsockname(listener, (struct sockaddr *)&at, &n) == 0);
     snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(at.sin_port)); /* nobody accepts */
-    s3 = world_client(url);
+    s3 = world_client(url, 0);
     world_open(&w, 0);
     source = world_source(&w, s3);
     for (int kind = 0; kind < 3; kind++) {
@@ -151,7 +157,7 @@ static void stop__server_is_gone__within_a_second(void) {
         CHECK(dlp_pipe_next(p, &b, 50) == DLP_TIMEOUT);
         began = dlpi_now_ns();
         CHECK(dlp_pipe_close(p) == DLP_OK);
-        CHECK(dlpi_now_ns() - began < 1000000000u);
+        CHECK_SOON(dlpi_now_ns() - began < 1000000000u);
     }
     CHECK(dlp_s3_source_close(source) == DLP_OK);
     CHECK(dlp_s3_close(s3) == DLP_OK);
@@ -165,12 +171,12 @@ int main(int argc, char **argv) {
     int end;
     SHM_NEEDS("shm_s3");
     world_server(url, sizeof url, &end);
-    client = world_client(url);
+    client = world_client(url, 0);
     items__processes__as_from_memory();
     kills__at_random__same_bytes(&random);
     parts__processes__as_from_memory();
     chunks__processes__as_from_memory();
-    stop__server_is_gone__within_a_second();
+    test_tries(stop__server_is_gone__within_a_second);
     CHECK(dlp_s3_close(client) == DLP_OK);
     close(end);
     return test_end("shm_s3");
