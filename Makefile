@@ -223,7 +223,7 @@ fuzz:
 
 soak:
 	@SOAK=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory test \
-	    TESTS="$(or $(TESTS),$(UNITS) mutants model_crash)"
+	    TESTS="$(or $(TESTS),$(UNITS) mutants model_crash model_parts)"
 
 # SECONDS_OF_KILLS=60 KILLS_A_SECOND=12
 chaos: $(B)/tests/shm_chaos

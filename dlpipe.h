@@ -6099,14 +6099,16 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
    Q1     cell.state        feeder: OPEN, CLOSED;         part workers before a claim; feeder, who
                             worker: claim, LOADED,        then reads the part, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.part_loads    worker, after Q1; recovery    feeder (Q2): look again for a free cell
+   Q2     ctl.part_loads    worker, after Q1; recovery    feeder (Q2): look again for a free cell;
+                                                          before it sleeps, so behind B1
    B1     bell.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
    part its ticket is another. Fields of the cell are read behind the swap, and the feeder writes
-   them only while the word is CLOSED, which it makes it by a swap that fails if a worker has come
-   first. So while a worker's number stands there nobody but it writes fields or bytes.
+   them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it makes
+   it by a swap that fails if a worker has come first. So while a worker's number stands there
+   nobody but it writes fields or bytes. tests/model_parts.pml goes through all of this.
    Why a death costs no part. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
@@ -6460,7 +6462,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     uint64_t epoch = p->feed.epoch, batch = p->feed.in_epoch;
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
     bool left = dlpi_mark_life(cancel) == p->feed.life && epoch < (cancel & DLPI_EPOCH_MASK);
-    uint64_t loads = DLPI_LOAD_ACQ(&p->ctl->part_loads); /* Q2 <- Q2 */
+    uint64_t loads = DLPI_LOAD_SEQ(&p->ctl->part_loads); /* Q2 <- Q2, B1 */
     uint32_t fresh = 0;
     if (p->feed.ended) return;
     if (left) epoch = cancel & DLPI_EPOCH_MASK, batch = 0;
@@ -7008,7 +7010,7 @@ static void dlpi_feed_follow(dlp_pipe *p) {
     dlpi_feeder *f = &p->feed;
     dlpi_place to;
     int rc;
-    if (DLPI_LIKELY(dlpi_mark_life(DLPI_LOAD_RLX(&p->ctl->cancel)) == f->life)) return; /* N1 */
+    if (DLPI_LIKELY(dlpi_mark_life(DLPI_LOAD_SEQ(&p->ctl->cancel)) == f->life)) return; /* N1, B1 */
     pthread_mutex_lock(&dlpi_place_lock);
     to = p->place;
     pthread_mutex_unlock(&dlpi_place_lock);
