@@ -511,8 +511,8 @@ typedef struct dlp_s3_list dlp_s3_list;
 DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                             dlp_s3_error *err);
 
-/* Get the next object. A page is checked as a whole before anything of it is given out, and a
-   server that leads in a circle is found out: what is left out or doubled is an error.
+/* Get the next object. A page is checked as a whole before anything of it is given out: keys that
+   come twice or are not in order are an error, and so is a server that leads in a circle.
    Returns DLP_OK, DLP_END, as dlp_s3_do, or for a page: DLP_ERR_REMOTE (not what S3 sends),
    DLP_ERR_LIMIT (above 16 MiB), DLP_ERR_MEMORY. After an error it may be called again, for the same
    page - the thread of io - waits for a page, and may allocate room for it. */
@@ -8436,6 +8436,12 @@ DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) 
 #define DLPI_S3_LIST_TEXT 1024          /* bytes of a prefix, delimiter, start_after */
 #define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
 
+/* A key, to compare others with. bytes 0: none. */
+typedef struct dlpi_s3_key {
+    size_t bytes;
+    char at[3 * DLPI_S3_LIST_TEXT + 1];
+} dlpi_s3_key;
+
 /* A cursor: where it is in a page, and the object that it stopped at. */
 typedef struct dlpi_s3_page {
     dlpi_s3_xml xml;
@@ -8464,6 +8470,7 @@ struct dlp_s3_list {
     char query[DLPI_S3_LIST_QUERY];
     uint64_t pages, mark;      /* pages fetched; the page when marked was taken */
     uint32_t empty;            /* pages without a key, one after the other */
+    dlpi_s3_key last[3];       /* of this page's objects, its prefixes, and the pages before */
     uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
     char *body;
     size_t size, bytes;
@@ -8486,7 +8493,8 @@ static int dlpi_s3_list_bad(const dlp_s3_list *l, int code, dlp_s3_error *err, c
 static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size) {
     dlpi_s3_out o = {to, size, 0};
     if (!dlpi_s3_xml_inside(x, &o)) return x->why ? x->why : "a reference that XML does not have";
-    return dlpi_s3_out_end(&o) ? NULL : "a text is too long";
+    if (!dlpi_s3_out_end(&o)) return "a text is too long";
+    return strlen(to) == o.n ? NULL : "a text with a zero byte";
 }
 
 /* Read what is outermost in a page, and check that it is one, whole: its root, that it says whether
@@ -8600,12 +8608,32 @@ static const char *dlpi_s3_page_begin(const dlp_s3_list *l, dlpi_s3_page *c, boo
     return dlpi_s3_page_move(l, c);
 }
 
+/* Compare the cursor's key with those before, and keep it. Returns whether it comes behind them. */
+static bool dlpi_s3_page_follows(const dlpi_s3_page *c, dlpi_s3_key *last) {
+    dlpi_s3_span before = {last->at, last->bytes}, now = {c->key, (size_t)c->object.key_bytes};
+    if (before.n > 0 && dlpi_s3_span_order(now, before) <= 0) return false;
+    memcpy(last->at, now.at, now.n);
+    last->bytes = now.n;
+    return true;
+}
+
 /* Walk through all of a page, so that nothing of a bad one is given out, and stop at its first
-   objects. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_walk(const dlp_s3_list *l, dlpi_s3_page *c, bool prefixes) {
+   objects. last: in: of the pages before, out: of this one. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_walk(const dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
+                                     dlpi_s3_key *last) {
     const char *wrong = dlpi_s3_page_begin(l, c, prefixes);
-    while (!wrong && c->there) wrong = dlpi_s3_page_move(l, c);
+    while (!wrong && c->there) {
+        if (!dlpi_s3_page_follows(c, last)) return "keys that come twice, or are not in order";
+        wrong = dlpi_s3_page_move(l, c);
+    }
     return wrong ? wrong : dlpi_s3_page_begin(l, c, prefixes);
+}
+
+/* The last key of a page that was taken is that of its objects, or that of its prefixes. */
+static void dlpi_s3_list_goes(dlp_s3_list *l) {
+    dlpi_s3_span objects = {l->last[0].at, l->last[0].bytes};
+    dlpi_s3_span prefixes = {l->last[1].at, l->last[1].bytes};
+    l->last[2] = l->last[dlpi_s3_span_order(objects, prefixes) < 0];
 }
 
 /* Refuse a token that leads back, or a list would have no end: the one before, and one that is
@@ -8627,8 +8655,9 @@ static bool dlpi_s3_list_turns(dlp_s3_list *l, const char *token) {
 static const char *dlpi_s3_list_take(dlp_s3_list *l) {
     char token[DLPI_S3_TOKEN];
     const char *wrong = dlpi_s3_page_check(l, token);
-    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->contents, false);
-    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->prefixes, true);
+    l->last[0] = l->last[1] = l->last[2];
+    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->contents, false, &l->last[0]);
+    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->prefixes, true, &l->last[1]);
     if (!wrong && l->truncated && dlpi_s3_list_turns(l, token))
         wrong = "the server repeats a NextContinuationToken";
     if (!wrong) l->empty = l->contents.there || l->prefixes.there ? 0 : l->empty + 1;
@@ -8636,6 +8665,7 @@ static const char *dlpi_s3_list_take(dlp_s3_list *l) {
         wrong = "page after page without a key, and no end";
     if (wrong) return wrong;
     memcpy(l->token, token, sizeof l->token);
+    dlpi_s3_list_goes(l);
     l->pages++;
     l->state = DLPI_S3_LIST_HAS;
     return NULL;
@@ -8703,6 +8733,7 @@ static int dlpi_s3_list_fetch(dlp_s3_list *l, dlp_s3_error *err) {
     }
     if (rc != DLP_OK) {
         if (err) *err = r.error;
+        if (err && !err->code) err->code = rc; /* FULL, FORKED: not of this request */
         return rc;
     }
     l->bytes = (size_t)r.received;

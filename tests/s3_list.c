@@ -465,10 +465,43 @@ static void list__tokens_that_lead_back__refused(void) {
     CHECK(run_script(empty, 3, &given, &err) == DLP_END && given == 1); /* that is allowed */
     for (int length = 2; length <= 7; length++) { /* of a circle */
         for (int i = 0; i < length; i++)
-            snprintf(pages[i], sizeof pages[i], PAGE(KEY("a"), "t%d"), i);
+            snprintf(pages[i], sizeof pages[i], PAGE("", "t%d"), i); /* keys would tell, too */
         for (int i = 0; i < 64; i++) circle[i] = pages[i % length];
         CHECK(run_script(circle, 64, &given, &err) == DLP_ERR_REMOTE);
         CHECK(strstr(err.message, "repeats") && room.asked < 3 * length + 1);
+    }
+    end();
+}
+
+#define UNDER(k) "<CommonPrefixes><Prefix>" k "</Prefix></CommonPrefixes>"
+
+/* What a server says twice, or in another order, is not given out: neither that page nor a later
+   one, while it may be asked for again. */
+static void list__keys_twice_or_in_disorder__refused(void) {
+    static const struct { const char *pages[2]; int n, given; } bad[] = {
+        {{LAST(KEY("b") KEY("a"))}, 1, 0}, {{LAST(KEY("a") KEY("a"))}, 1, 0},
+        {{LAST(UNDER("b/") UNDER("a/"))}, 1, 0}, {{LAST(UNDER("a/") KEY("x") UNDER("a/"))}, 1, 0},
+        {{PAGE(KEY("a") KEY("b"), "1"), LAST(KEY("b") KEY("c"))}, 2, 2},
+        {{PAGE(KEY("a") KEY("b"), "1"), LAST(KEY("c") UNDER("a/"))}, 2, 2},
+        {{PAGE(UNDER("x/") KEY("b"), "1"), LAST(KEY("c"))}, 2, 2},
+        {{PAGE(UNDER("x/"), "1"), LAST(UNDER("x/"))}, 2, 1}};
+    static const char *const good[] = {PAGE(UNDER("x/") KEY("b"), "1"), PAGE("", "2"),
+                                       LAST(KEY("x0") UNDER("x0/"))};
+    static const char zero[] = LAST(KEY("a\0b"));
+    dlp_s3_error err;
+    int given;
+    begin(serve_script);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        CHECK(run_script(bad[i].pages, bad[i].n, &given, &err) == DLP_ERR_REMOTE);
+        CHECK(given == bad[i].given && strstr(err.message, "not in order") != NULL);
+    }
+    CHECK(run_script(good, 3, &given, &err) == DLP_END && given == 4);
+    {
+        dlp_s3_list *l = list(NULL, NULL, NULL, 0);
+        l->body = malloc(sizeof zero), l->size = sizeof zero, l->bytes = sizeof zero - 1;
+        memcpy(l->body, zero, sizeof zero);
+        CHECK(dlpi_s3_list_take(l) != NULL);
+        dlp_s3_list_close(l);
     }
     end();
 }
@@ -677,6 +710,7 @@ int main(void) {
     list__errors__the_same_page_again();
     list__faults__mended();
     list__tokens_that_lead_back__refused();
+    list__keys_twice_or_in_disorder__refused();
     list__pages_without_keys__not_for_ever();
     list__hostile_pages__refused();
     list__other_servers__read();
