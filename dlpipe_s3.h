@@ -3308,13 +3308,15 @@ static dlpi_s3_tls_own *dlpi_s3_tls_mine(dlpi_s3_tls *tls, char *why, size_t siz
     return found;
 }
 
-/* Say whom the certificate must be for. Without a name nothing would be checked. */
+/* Say whom the certificate must be for. Without a name nothing would be checked. Names count among
+   the alternative ones alone (RFC 9525, 6.3): a common name is none. */
 static bool dlpi_s3_tls_expect(SSL *ssl, const char *host) {
     dlpi_s3_address unused;
     if (!host[0]) return false;
     if (dlpi_s3_address_numeric(host, 0, &unused))
         return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host) == 1;
-    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
+                               X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     return SSL_set1_host(ssl, host) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
 }
 
@@ -3336,11 +3338,14 @@ static bool dlpi_s3_tls_begin(dlpi_s3_session *s) {
 static int dlpi_s3_tls_open(void *user, int fd, const char *host, void **session, char *why,
                             size_t size) {
     dlpi_s3_session *s = (dlpi_s3_session *)calloc(1, sizeof *s);
+    size_t n;
     dlpi_s3_copy(why, size, "no memory for TLS");
     errno = ENOMEM;
     if (!s) return DLP_S3_BROKEN;
     s->fd = fd;
     if (!host || !dlpi_s3_copy(s->host, sizeof s->host, host)) s->host[0] = '\0';
+    n = strlen(s->host); /* the root's dot is in no certificate, and not in SNI: RFC 6066, 3 */
+    if (n > 1 && s->host[n - 1] == '.') s->host[n - 1] = '\0';
     s->own = dlpi_s3_tls_mine((dlpi_s3_tls *)user, why, size);
     if (s->own && dlpi_s3_tls_begin(s)) {
         why[0] = '\0';

@@ -30,7 +30,7 @@ typedef struct {
 
 static char dir[64], ca_path[96], junk_path[96];
 static identity ca, other_ca, good, wildcard, partial, wrong_host, expired, future, self_signed,
-    by_ip, stranger;
+    by_ip, stranger, by_common_name;
 
 static EVP_PKEY *make_key(void) {
     EVP_PKEY *key = NULL;
@@ -96,6 +96,7 @@ static void make_all(void) {
     future = make(&ca, "x", "DNS:s3.example", 1, 30);
     self_signed = make(NULL, "x", "DNS:s3.example", -1, 30);
     by_ip = make(&ca, "x", "IP:127.0.0.1,IP:::1", -1, 30);
+    by_common_name = make(&ca, "s3.example", "IP:127.0.0.1", -1, 30);
     stranger = make(&other_ca, "x", "DNS:s3.example", -1, 30);
     f = fopen(ca_path, "w");
     CHECK(f && PEM_write_X509(f, ca.cert) == 1 && fclose(f) == 0);
@@ -105,7 +106,7 @@ static void make_all(void) {
 
 static void forget_all(void) {
     identity *all[] = {&ca,         &other_ca, &good,   &wildcard,    &partial, &stranger,
-                       &wrong_host, &expired,  &future, &self_signed, &by_ip};
+                       &wrong_host, &expired,  &future, &self_signed, &by_ip,   &by_common_name};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) forget(all[i]);
     unlink(ca_path);
     unlink(junk_path);
@@ -258,6 +259,8 @@ static void tls__trusted__accepted_and_named(void) {
         {&wildcard, "bucket.s3.example", "bucket.s3.example", 0},
         {&by_ip, "127.0.0.1", "", 0}, /* numbers are not asked for, but verified */
         {&by_ip, "::1", "", 0},
+        {&good, "s3.example.", "s3.example", 0}, /* of the root, which is not asked for */
+        {&wildcard, "bucket.s3.example.", "bucket.s3.example", 0},
     };
     dlp_s3_transport t = trusting();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -286,6 +289,7 @@ static void tls__not_trusted__refused_with_host_and_reason(void) {
         {&wildcard, "s3.example", "ostname mismatch", EKEYREJECTED, 0},
         {&good, "127.0.0.1", "IP address mismatch", EKEYREJECTED, 0},
         {&by_ip, "127.0.0.2", "IP address mismatch", EKEYREJECTED, 0},
+        {&by_common_name, "s3.example", "ostname mismatch", EKEYREJECTED, 0},
         {&expired, "s3.example", "has expired", EKEYREJECTED, 0},
         {&future, "s3.example", "not yet valid", EKEYREJECTED, 0},
         {&self_signed, "s3.example", "signed certificate", EKEYREJECTED, 0},
