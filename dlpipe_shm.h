@@ -2782,11 +2782,30 @@ _Noreturn static void dlpi_exec_supervisor(const int *fds) {
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-start       THE CALLER: START, WATCH, CLOSE */
 
+/* A thread that was joined is in the kernel's list until it has had a core once more, to leave it.
+   It has no lock of the program by then. */
+static bool dlpi_thread_leaves(const char *tid) {
+    char path[64], line[512];
+    const char *at;
+    unsigned flags = 0;
+    bool there;
+    FILE *f;
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", tid);
+    if ((f = fopen(path, "re")) == NULL) return errno == ENOENT;
+    there = fgets(line, sizeof line, f) != NULL;
+    fclose(f);
+    if (!there) return true; /* it has left in between */
+    at = strrchr(line, ')');
+    if (at == NULL || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) != 1) return false;
+    return (flags & 4) != 0; /* PF_EXITING */
+}
+
 static int dlpi_threads_here(void) {
     DIR *d = opendir("/proc/self/task");
     int n = 0;
     if (d == NULL) return 1;
-    for (struct dirent *e = readdir(d); e; e = readdir(d)) n += e->d_name[0] != '.';
+    for (struct dirent *e = readdir(d); e; e = readdir(d))
+        n += e->d_name[0] != '.' && !dlpi_thread_leaves(e->d_name);
     closedir(d);
     return n;
 }

@@ -441,10 +441,12 @@ static void shm__worker_init__in_the_worker(void) {
     dlp_pipe *p;
     dlp_batch *b;
     dlp_worker_stats ws;
+    dlp_shm_desc patient = {.grace_ms = 20000}; /* each is to end by itself */
     int waits = 0;
     c->owner = getpid();
     rig_init(&r, 1000, 10);
     shm_processes(&r, 3, 0);
+    r.pipe.shm = &patient;
     r.n_batch_maps = 1;
     r.dataset.fetch = census_fetch;
     r.dataset.user = c;
@@ -456,7 +458,7 @@ static void shm__worker_init__in_the_worker(void) {
     CHECK(dlp_pipe_error(p)->code == 0);
     for (uint32_t i = 0; i < 6; i++) {
         do CHECK(dlp_pipe_worker_stats(p, i, &ws) == DLP_OK); /* one may have begun only now */
-        while (ws.tid == 0 && (dlpi_nap(1000000), ++waits < 5000));
+        while (ws.tid == 0 && (dlpi_nap(1000000), ++waits < 20000));
         CHECK(ws.tid > 0 && ws.tid != c->owner);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -589,8 +591,8 @@ static void shm__callback_stops__pipe_stops(void) {
     CHECK(rig_wire(&r, &stopped_) == DLP_OK);
     CHECK(dlp_pipe_start(stopped_) == DLP_OK);
     from = dlpi_now_ns();
-    while ((rc = dlp_pipe_next(stopped_, &b, 5000)) == DLP_OK &&
-           dlpi_now_ns() - from < UINT64_C(5000000000))
+    while ((rc = dlp_pipe_next(stopped_, &b, 20000)) == DLP_OK &&
+           dlpi_now_ns() - from < UINT64_C(20000000000))
         CHECK(dlp_pipe_release(stopped_, b) == DLP_OK);
     CHECK(rc == DLP_STOPPED);
     CHECK(dlp_pipe_close(stopped_) == DLP_OK);

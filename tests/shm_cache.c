@@ -121,7 +121,12 @@ static void tuned(rig *r, int dispatch) {
 
 static void kill_worker(dlp_pipe *p, uint32_t i) {
     dlp_worker_stats w;
-    CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK && w.process);
+    for (int ms = 0; ms < 20000; ms++) { /* it may not have begun yet */
+        CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK);
+        if (w.process) break;
+        dlpi_nap(1000000);
+    }
+    CHECK(w.process);
     if (w.pid > 1) kill(w.pid, SIGKILL);
 }
 
@@ -147,7 +152,7 @@ static void shm_tuning__changed_and_killed__same_order_and_bytes(void) {
             if (i % 24 == 5) kill_worker(p, test_pick(&seed, 8));
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
-        for (int i = 0; i < 200; i++) {
+        for (int i = 0; i < 2000; i++) {
             struct timespec t = {0, 10000000};
             CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
             if (s.stages[2].restarts + s.stages[3].restarts > 0) break;

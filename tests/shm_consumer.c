@@ -37,7 +37,14 @@ typedef struct way { /* how a consumer behaves */
     int sit_at;   /* holds this batch (its n-th) for ever; 0: none */
     int leave_at; /* closes after so many; 0: not */
     int held;     /* holds so many at once */
+    const uint32_t *gate; /* with its 10th batch in hand it waits until this is not 0; NULL */
 } way;
+
+/* Wait until another process has written something, for 20 s. */
+static int await(const uint32_t *word) {
+    for (int i = 0; i < 20000 && !__atomic_load_n(word, __ATOMIC_SEQ_CST); i++) dlpi_nap(1000000);
+    return __atomic_load_n(word, __ATOMIC_SEQ_CST) != 0;
+}
 
 static void consume(rig *r, int me, way w, int in_order) {
     dlp_consumer *c = NULL;
@@ -47,12 +54,12 @@ static void consume(rig *r, int me, way w, int in_order) {
     uint64_t next = 0, n = 0, per = rig_batches(r);
     int rc, held = w.held > 0 ? w.held : 1;
     memset(&err, 0, sizeof err);
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < 4000; i++) {
         rc = dlp_consumer_open(&c, name, &desc, &err);
         if (rc == DLP_OK) break;
         dlpi_nap(5000000);
     }
-    b0->opened[me] = (uint32_t)(rc + 100);
+    __atomic_store_n(&b0->opened[me], (uint32_t)(rc + 100), __ATOMIC_SEQ_CST);
     if (rc != DLP_OK) {
         printf("consumer %d: %s\n", me, err.message);
         _exit(1);
@@ -67,7 +74,8 @@ static void consume(rig *r, int me, way w, int in_order) {
             b0->wrong[me]++;
         next = b->sequence + 1;
         n++;
-        b0->got[me][b->sequence]++;
+        __atomic_add_fetch(&b0->got[me][b->sequence], 1u, __ATOMIC_SEQ_CST);
+        if (w.gate && n == 10 && !await(w.gate)) b0->wrong[me]++;
         if (w.sit_at > 0 && n == (uint64_t)w.sit_at) {
             __atomic_store_n(&b0->held[me], 1u, __ATOMIC_SEQ_CST);
             for (;;) pause();
@@ -149,7 +157,7 @@ static void each__caller_and_two__all_get_all(int place) {
     pid_t pid[2];
     shared_rig(&r, &d, DLP_SHARE_EACH, 0, place);
     d.wait_consumers = 2;
-    for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){i * 100, 0, 0, i + 1}, 1);
+    for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){i * 100, 0, 0, i + 1, NULL}, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
     take_all(&r, p);
     for (int i = 0; i < 2; i++) {
@@ -170,7 +178,7 @@ static void each__serve_only_three__all_get_all(int place) {
     d.wait_consumers = 3;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_shm_serve(p, 10) == DLP_TIMEOUT); /* nobody has come */
-    for (int i = 0; i < 3; i++) pid[i] = spawn(&r, i, (way){i == 1 ? 300 : 0, 0, 0, 1}, 1);
+    for (int i = 0; i < 3; i++) pid[i] = spawn(&r, i, (way){i == 1 ? 300 : 0, 0, 0, 1, NULL}, 1);
     CHECK(dlp_shm_serve(p, 30000) == DLP_END);
     for (int i = 0; i < 3; i++) {
         CHECK(waited(pid[i]) == 0);
@@ -189,10 +197,10 @@ static void each__one_killed__the_others_go_on(int place) {
     pid_t pid[2];
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
     d.wait_consumers = 2;
-    pid[0] = spawn(&r, 0, (way){0, 0, 0, 1}, 1);
-    pid[1] = spawn(&r, 1, (way){0, 20, 0, 1}, 1);
+    pid[0] = spawn(&r, 0, (way){0, 0, 0, 1, NULL}, 1);
+    pid[1] = spawn(&r, 1, (way){0, 20, 0, 1, NULL}, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
-    while (!__atomic_load_n(&b0->held[1], __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
+    CHECK(await(&b0->held[1]));
     dlpi_nap(100000000);
     CHECK(b0->got[0][19 + 4 + 2] == 0); /* the slowest sets the pace: slots are all of 19.. */
     CHECK(dlp_shm_serve(p, DLP_NOWAIT) == DLP_TIMEOUT);
@@ -214,14 +222,14 @@ static void each__late_and_early__go_on(int place) {
     uint64_t k;
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
     d.wait_consumers = 2;
-    pid[0] = spawn(&r, 0, (way){200, 0, 0, 1}, 1);
-    pid[1] = spawn(&r, 1, (way){0, 0, 30, 2}, 1);
+    pid[0] = spawn(&r, 0, (way){200, 0, 0, 1, &b0->opened[2]}, 1); /* the pipe goes on for it */
+    pid[1] = spawn(&r, 1, (way){0, 0, 30, 2, NULL}, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
-    while (!__atomic_load_n(&b0->got[0][20], __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
-    pid[2] = spawn(&r, 2, (way){0, 0, 0, 2}, 1);
+    CHECK(await(&b0->got[0][9]));
+    pid[2] = spawn(&r, 2, (way){0, 0, 0, 2, NULL}, 1);
     CHECK(dlp_shm_serve(p, 30000) == DLP_END);
     for (int i = 0; i < 3; i++) CHECK(waited(pid[i]) == 0 && b0->wrong[i] == 0);
-    CHECK(b0->first[2] >= 20 && b0->first[2] < all_batches(&r));
+    CHECK(b0->first[2] >= 10 && b0->first[2] < all_batches(&r));
     for (k = 0; k < all_batches(&r); k++) {
         CHECK(b0->got[0][k] == 1);
         CHECK(b0->got[2][k] == (k >= b0->first[2]));
@@ -236,7 +244,7 @@ static void one__three__each_batch_to_one(int place) {
     pid_t pid[3];
     shared_rig(&r, &d, DLP_SHARE_ONE, 1, place);
     d.wait_consumers = 3;
-    for (int i = 0; i < 3; i++) pid[i] = spawn(&r, i, (way){50 + 50 * i, 0, 0, 1 + i % 2}, 0);
+    for (int i = 0; i < 3; i++) pid[i] = spawn(&r, i, (way){50 + 50 * i, 0, 0, 1 + i % 2, NULL}, 0);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_shm_serve(p, 30000) == DLP_END);
     for (int i = 0; i < 3; i++)
@@ -254,11 +262,12 @@ static void one__killed__its_batch_goes_to_another(int place) {
     pid_t pid[3];
     shared_rig(&r, &d, DLP_SHARE_ONE, 1, place);
     d.wait_consumers = 3;
-    pid[0] = spawn(&r, 0, (way){100, 0, 0, 1}, 0);
-    pid[1] = spawn(&r, 1, (way){100, 0, 0, 2}, 0);
-    pid[2] = spawn(&r, 2, (way){100, 7, 0, 2}, 0);
+    /* the others leave enough for the third to have 7 */
+    pid[0] = spawn(&r, 0, (way){100, 0, 0, 1, &b0->held[2]}, 0);
+    pid[1] = spawn(&r, 1, (way){100, 0, 0, 2, &b0->held[2]}, 0);
+    pid[2] = spawn(&r, 2, (way){100, 7, 0, 2, NULL}, 0);
     if (rig_open(&r, &p) != DLP_OK) return;
-    while (!__atomic_load_n(&b0->held[2], __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
+    CHECK(await(&b0->held[2]));
     kill(pid[2], SIGKILL);
     waited(pid[2]);
     CHECK(dlp_shm_serve(p, 30000) == DLP_END);
@@ -270,13 +279,13 @@ static void one__killed__its_batch_goes_to_another(int place) {
 }
 
 /* What consumers took is a credit at once: the next batch is fetched while they work on this. */
-static void serve_only__one_credit__fetched_while_they_work(int share) {
+static void one_credit_try(int share, int *quick) {
     rig r;
     dlp_shm_desc d;
     dlp_pipe *p;
     dlp_consumer *c;
     dlp_batch *b;
-    int quick = 0;
+    *quick = 0;
     shared_rig(&r, &d, share, 1, DLP_PLACE_THREADS);
     r.pipe.prefetch_factor = 1;
     r.pipe.max_held = 1;
@@ -284,17 +293,25 @@ static void serve_only__one_credit__fetched_while_they_work(int share) {
     CHECK(dlp_consumer_open(&c, name, NULL, NULL) == DLP_OK);
     for (uint64_t n = 2; n < 22; n++) {
         uint64_t from, until;
-        CHECK(dlp_consumer_next(c, &b, 5000) == DLP_OK);
+        CHECK(dlp_consumer_next(c, &b, 20000) == DLP_OK);
         from = dlpi_now_ns();
-        until = from + UINT64_C(3000000000);
+        until = from + UINT64_C(20000000000);
         while (DLPI_LOAD_SEQ(&p->ctl->tail) < n && dlpi_now_ns() < until) dlpi_nap(1000000);
         CHECK(DLPI_LOAD_SEQ(&p->ctl->tail) == n);
-        quick += dlpi_now_ns() - from < 20000000; /* without a word it looks every 50 ms */
+        *quick += dlpi_now_ns() - from < 20000000; /* without a word it looks every 50 ms */
         CHECK(dlp_consumer_release(c, b) == DLP_OK);
     }
-    CHECK(quick >= 10);
     dlp_consumer_close(c);
     CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void serve_only__one_credit__fetched_while_they_work(int share) {
+    int quick = 0;
+    for (int tries = 0; tries < 5 && quick < 10; tries++) { /* others may have the cores */
+        one_credit_try(share, &quick);
+        if (quick < 10) printf("  %d of 20 at once\n", quick);
+    }
+    CHECK(quick >= 10);
 }
 
 /* Consumers have all batches, so the caller's own place is none. */
@@ -324,7 +341,7 @@ static void one__slots_go_round__items_are_all_counted(void) {
     r.pipe.prefetch_factor = 1;
     r.pipe.max_held = 1;
     d.wait_consumers = 4;
-    for (int i = 0; i < 4; i++) pid[i] = spawn(&r, i, (way){0, 0, 0, 1}, 0);
+    for (int i = 0; i < 4; i++) pid[i] = spawn(&r, i, (way){0, 0, 0, 1, NULL}, 0);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_shm_serve(p, 30000) == DLP_END);
     for (int i = 0; i < 4; i++) CHECK(waited(pid[i]) == 0 && b0->wrong[i] == 0);
@@ -344,7 +361,7 @@ static void owner__closes_at_the_end__consumers_get_the_end(int share) {
         shared_rig(&r, &d, share, 1, DLP_PLACE_THREADS);
         r.repeat.epochs = 1;
         d.wait_consumers = 2;
-        for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){1000 * i, 0, 0, 1}, 0);
+        for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){1000 * i, 0, 0, 1, NULL}, 0);
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(dlp_shm_serve(p, 30000) == DLP_END);
         CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -366,7 +383,7 @@ static void forked__child_of_a_consumer__holds_nothing(void) {
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_consumer_open(&c, name, NULL, NULL) == DLP_OK);
-    CHECK(dlp_consumer_next(c, &b, 5000) == DLP_OK);
+    CHECK(dlp_consumer_next(c, &b, 20000) == DLP_OK);
     pid = fork();
     if (pid == 0) {
         int ok = dlp_consumer_next(c, &other, 0) == DLP_ERR_FORKED &&
@@ -380,7 +397,7 @@ static void forked__child_of_a_consumer__holds_nothing(void) {
         CHECK(rig_batch_same(&r, b, n / rig_batches(&r), n % rig_batches(&r)));
         n++;
         CHECK(dlp_consumer_release(c, b) == DLP_OK);
-    } while ((rc = dlp_consumer_next(c, &b, 5000)) == DLP_OK);
+    } while ((rc = dlp_consumer_next(c, &b, 20000)) == DLP_OK);
     CHECK(rc == DLP_END && n == all_batches(&r));
     dlp_consumer_close(c);
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -391,24 +408,42 @@ static int hanging_fetch(void *user, dlp_item *it) {
     return rig_fetch(user, it);
 }
 
-static void serve_only__thread_past_its_deadline__serve_says_so(void) {
+/* Was it that item which was late? Another one may have had no core for so long. */
+static bool deadline_try(void) {
     rig r;
     dlp_shm_desc d;
     dlp_pipe *p;
     pid_t pid;
+    bool culprit;
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
     r.dataset.fetch = hanging_fetch;
     r.fetch.deadline_ms = 50;
-    pid = spawn(&r, 0, (way){0, 0, 0, 1}, 1);
-    if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_shm_serve(p, 10000) == DLP_ERR_DEADLINE);
-    CHECK(dlp_pipe_error(p)->has_item && dlp_pipe_error(p)->position == 100);
+    pid = spawn(&r, 0, (way){0, 0, 0, 1, NULL}, 1);
+    if (rig_open(&r, &p) != DLP_OK) return false;
+    CHECK(dlp_shm_serve(p, 30000) == DLP_ERR_DEADLINE);
+    culprit = dlp_pipe_error(p)->has_item && dlp_pipe_error(p)->position == 100;
+    if (!culprit) rig_say(p, DLP_ERR_DEADLINE);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     CHECK(waited(pid) == 0 && b0->ended[0] == (uint32_t)(100 + DLP_STOPPED));
+    return culprit;
 }
 
-/* The owner dies, or stops: consumers are told. */
+static void serve_only__thread_past_its_deadline__serve_says_so(void) {
+    int tries = 1;
+    while (!deadline_try() && tries < 5) tries++;
+    CHECK(tries < 5);
+}
+
+static void await_no_name(void) {
+    char path[100];
+    snprintf(path, sizeof path, "/dev/shm/dlpipe.%s", name);
+    for (int i = 0; i < 20000 && access(path, F_OK) == 0; i++) dlpi_nap(1000000);
+    CHECK(access(path, F_OK) != 0);
+}
+
+/* The owner dies, or stops: consumers are told, within a second. */
 static void owner__killed_or_stopped__consumers_are_told(int place) {
+    int tries = 0;
     for (int how = 0; how < 2; how++) {
         rig r;
         dlp_shm_desc d;
@@ -416,25 +451,30 @@ static void owner__killed_or_stopped__consumers_are_told(int place) {
         pid_t owner, pid;
         uint64_t since;
         dlp_shm_name left;
+        bool late;
         shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
         r.repeat.epochs = DLP_FOREVER;
         owner = fork();
         if (owner == 0) {
             if (rig_open(&r, &p) != DLP_OK) _exit(1);
-            dlp_shm_serve(p, how == 0 ? 60000 : 300);
+            if (how == 0) dlp_shm_serve(p, 60000);
+            while (how == 1 && dlp_shm_serve(p, 20) == DLP_TIMEOUT && b0->got[0][10] == 0) continue;
             dlp_pipe_close(p);
             _exit(0);
         }
-        pid = spawn(&r, 0, (way){2000, 0, 0, 1}, 1);
-        while (!__atomic_load_n(&b0->got[0][10], __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
+        pid = spawn(&r, 0, (way){2000, 0, 0, 1, NULL}, 1);
+        CHECK(await(&b0->got[0][10]));
         if (how == 0) kill(owner, SIGKILL);
         since = dlpi_now_ns();
         waited(owner);
         CHECK(waited(pid) == 0 && b0->wrong[0] == 0);
         CHECK(b0->ended[0] == (uint32_t)(100 + (how == 0 ? DLP_ERR_KILLED : DLP_STOPPED)));
-        CHECK(how == 1 || dlpi_now_ns() - since < UINT64_C(1000000000));
+        late = dlpi_now_ns() - since > UINT64_C(1000000000);
+        CHECK(how == 1 || !late || tries < 4);
         if (how == 0 && place == DLP_PLACE_THREADS) CHECK(dlp_shm_remove_stale(name) == 1);
+        else await_no_name(); /* the supervisor removes it */
         CHECK(dlp_shm_names(&left, 1) >= 0 && dlp_shm_remove_stale(name) == 0);
+        if (how == 0 && late && tries++ < 4) how--; /* others may have had the cores */
     }
 }
 
@@ -450,7 +490,7 @@ static void error__in_an_item__all_are_told(int place) {
     pid_t pid;
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
     r.dataset.fetch = failing_fetch;
-    pid = spawn(&r, 0, (way){0, 0, 0, 1}, 1);
+    pid = spawn(&r, 0, (way){0, 0, 0, 1, NULL}, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_shm_serve(p, 30000) == DLP_ERR_CALLBACK);
     CHECK(strcmp(dlp_pipe_error(p)->message, "bad item") == 0);
@@ -553,9 +593,9 @@ static void ragged__packed__as_the_caller_sees_it(void) {
     d.wait_consumers = 1;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_consumer_open(&c, name, NULL, &err) == DLP_OK);
-    while ((rc = dlp_pipe_next(p, &mine, 5000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next(p, &mine, 20000)) == DLP_OK) {
         const dlp_tensor *a = &mine->fields[0], *t;
-        CHECK(dlp_consumer_next(c, &theirs, 5000) == DLP_OK);
+        CHECK(dlp_consumer_next(c, &theirs, 20000) == DLP_OK);
         t = &theirs->fields[0];
         CHECK(t->bytes == a->bytes && t->ndim == a->ndim && t->shape[0] == a->shape[0]);
         CHECK(theirs->count == mine->count && theirs->valid_count == mine->valid_count);
@@ -569,7 +609,7 @@ static void ragged__packed__as_the_caller_sees_it(void) {
         n++;
     }
     CHECK(rc == DLP_END && n == (int)rig_batches(&r));
-    CHECK(dlp_consumer_next(c, &theirs, 1000) == DLP_END);
+    CHECK(dlp_consumer_next(c, &theirs, 20000) == DLP_END);
     dlp_consumer_close(c);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }

@@ -139,6 +139,13 @@ static void exec_rig(rig *r, uint64_t n_items, int workers, int dispatch) {
     }
 }
 
+/* A worker may begin when all is done; each is to have its turn. */
+static void await_all_begun(dlp_pipe *p) {
+    for (int i = 0, ms = 0; i < p->n_workers; i++)
+        for (; p->workers[i].process && ms < 20000; ms++, dlpi_nap(1000000))
+            if (__atomic_load_n(&p->workers[i].wb->tid, __ATOMIC_ACQUIRE) != 0) break;
+}
+
 /* All of it, each batch as it must be; worker 0 of the fetch stage is killed before batch kill. */
 static void expect_all(rig *r, uint64_t kill_before) {
     dlp_pipe *p;
@@ -150,14 +157,14 @@ static void expect_all(rig *r, uint64_t kill_before) {
     while (rc == DLP_OK) {
         if (n == kill_before) {
             pid_t pid = 0;
-            for (int ms = 0; ms < 5000 && pid == 0; ms++) { /* it may not have begun yet */
+            for (int ms = 0; ms < 20000 && pid == 0; ms++) { /* it may not have begun yet */
                 pid = __atomic_load_n(&p->workers[0].wb->pid, __ATOMIC_ACQUIRE);
                 if (pid == 0) dlpi_nap(1000000);
             }
             CHECK(pid > 1 && pid != getpid());
             if (pid > 1 && pid != getpid()) kill(pid, SIGKILL);
-            for (int ms = 0; ms < 5000 && __atomic_load_n(&p->ctl->restarts, __ATOMIC_ACQUIRE) == 0;
-                 ms++)
+            for (int ms = 0;
+                 ms < 20000 && __atomic_load_n(&p->ctl->restarts, __ATOMIC_ACQUIRE) == 0; ms++)
                 dlpi_nap(1000000);
         }
         if ((rc = dlp_pipe_next(p, &b, 20000)) != DLP_OK) break;
@@ -166,6 +173,7 @@ static void expect_all(rig *r, uint64_t kill_before) {
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
     if (rc != DLP_END) rig_say(p, rc);
+    if (blob_.file[0]) await_all_begun(p);
     CHECK(rc == DLP_END && n == epochs * per);
     CHECK(p->ctl->restarts == (kill_before < n));
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -295,6 +303,7 @@ static void exec__worker_init_and_exit__run(void) {
     int lines = 0;
     exec_rig(&r, 500, 3, 0);
     snprintf(blob_.file, sizeof blob_.file, "/tmp/shm_exec.%d", (int)getpid());
+    shm_.grace_ms = 20000;
     r.fetch.worker_init = made_worker_init;
     r.fetch.worker_exit = made_worker_exit;
     expect_all(&r, UINT64_MAX);
@@ -452,8 +461,9 @@ static void runs_for_ever(void) {
     _exit(1);
 }
 
-/* The caller is killed, in the run (after_ms < 0) or so long after it began. */
-static void exec__caller_killed__all_gone(int after_ms) {
+/* The caller is killed, in the run (after_ms < 0) or so long after it began. Are all gone within a
+   second? After 20 they must be. */
+static bool caller_killed(int after_ms) {
     int out[2], left = 1;
     pid_t pid;
     char byte = 0;
@@ -466,11 +476,20 @@ static void exec__caller_killed__all_gone(int after_ms) {
     kill(pid, SIGKILL);
     from = dlpi_now_ns();
     CHECK(waitpid(pid, NULL, 0) == pid);
-    while ((left = shm_session(pid, 0, 0)) > 0 && dlpi_now_ns() - from < UINT64_C(1000000000))
+    while ((left = shm_session(pid, 0, 0)) > 0 && dlpi_now_ns() - from < UINT64_C(20000000000))
         dlpi_nap(2000000);
+    from = dlpi_now_ns() - from;
     CHECK(left == 0);
     if (left) shm_session(pid, 0, 1);
+    if (from > 1000000000) printf("  killed after %d ms: %d ms\n", after_ms, (int)(from / 1000000));
     close(out[0]);
+    return from <= 1000000000;
+}
+
+static void exec__caller_killed__all_gone(int after_ms) { /* others may have the cores */
+    int tries = 1;
+    while (!caller_killed(after_ms) && tries < 5) tries++;
+    CHECK(tries < 5);
 }
 
 /* Descriptors 0, 1 and 2 are free: ours take their numbers. */

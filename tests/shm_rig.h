@@ -126,6 +126,23 @@ SHM_RIG_UNUSED static int shm_session(pid_t session, pid_t but_for, int say) {
     return n;
 }
 
+/* Wait until a process is in this state ('T': it has stopped), for 20 s. */
+SHM_RIG_UNUSED static int shm_state(pid_t pid, char want) {
+    for (int i = 0; i < 20000; i++) {
+        char path[300], line[512], state = 0;
+        const char *after;
+        FILE *f;
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+        if ((f = fopen(path, "r")) == NULL) return 0;
+        if (fgets(line, sizeof line, f) && (after = strrchr(line, ')')) != NULL)
+            sscanf(after + 1, " %c", &state);
+        fclose(f);
+        if (state == want) return 1;
+        poll(NULL, 0, 1);
+    }
+    return 0;
+}
+
 SHM_RIG_UNUSED static int shm_mappings(void) { /* of dlpipe's regions, in this process */
     char line[512];
     int n = 0;

@@ -174,11 +174,13 @@ static void shm_streams__seek__exact(void) {
 
 /* What needs all consumers' consent is refused. */
 static void shm_streams__consumers__refused(void) {
-    static const dlp_shm_desc shm = {.name = "dlpipe_streams_test", .share = DLP_SHARE_EACH};
+    char name[64];
+    dlp_shm_desc shm = {.name = name, .share = DLP_SHARE_EACH};
     rig r;
     dlp_pipe *p;
     dlp_error e;
     dlp_state state;
+    snprintf(name, sizeof name, "dlpipe_streams_test_%d", (int)getpid());
     stream_init(&r, 6, 0, 1);
     r.pipe.shm = &shm;
     CHECK(rig_try(&r, &p, &e) == DLP_ERR_UNSUPPORTED && strcmp(e.field, "shm.share") == 0);
