@@ -8,16 +8,16 @@ dir=build/example_s3
 trains() { # NAME OPTIONS..: leaves what it found out in $dir/NAME
     name=$1
     shift
-    timeout 60 $dir/program -b 16 "$@" >$dir/said 2>&1 || fail "$name: $?: $(tail -n 3 $dir/said)"
+    timeout 150 $dir/program -b 16 "$@" >$dir/said 2>&1 || fail "$name: $?: $(tail -n 3 $dir/said)"
     sed -n 's/^trained in .* s; //p; /^test accuracy/p' $dir/said >$dir/"$name"
     [ "$(wc -l <$dir/"$name")" -eq 2 ] || fail "$name: no result: $(tail -n 3 $dir/said)"
 }
 
 if [ "${1:-}" = use ]; then
     while [ ! -f $dir/compiled ]; do sleep 0.05; done
-    timeout 60 $dir/program -u $dir s3://images/one >$dir/said 2>&1 || fail "one: $(cat $dir/said)"
+    timeout 150 $dir/program -u $dir s3://images/one >$dir/said 2>&1 || fail "one: $(cat $dir/said)"
     grep -q '^train: 200 of 200 objects' $dir/said || fail "one: $(cat $dir/said)"
-    timeout 60 $dir/program -u -k 32 $dir s3://images/a/shard/ >$dir/said 2>&1 ||
+    timeout 150 $dir/program -u -k 32 $dir s3://images/a/shard/ >$dir/said 2>&1 ||
         fail "many: $(cat $dir/said)"
     grep -q '^test: 3 of 3 objects' $dir/said || fail "many: $(cat $dir/said)"
     trains one -e 2 s3://images/one

@@ -11,7 +11,7 @@ use() {
         { [ "$1" = swift ] || $servers/s3.py public given; } || return
     while [ ! -f $dir/compiled ]; do sleep 0.05; done
     export ODD_KEYS="$dir/$1.keys" CA_FILE=$dir/ca.pem
-    timeout -k 2 60 $dir/real "$1" || return
+    timeout -k 2 150 $dir/real "$1" || return
     # What the client put is there for others, too, and nothing else.
     $servers/s3.py check odd "$ODD_KEYS" || return
     echo "$S3_SERVER_DIR" >"$dir/$1.good"
@@ -19,9 +19,9 @@ use() {
     [ "$1" = swift ] || kill -s KILL $PPID
 }
 
-# gone KIND: are the processes and the directory of a server gone, within 5 seconds?
+# gone KIND: are the processes and the directory of a server gone, within 20 seconds?
 gone() {
-    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do
+    for _ in $(seq 100); do
         left=$(grep -lsf "$dir/$1.good" /proc/[0-9]*/cmdline)
         [ -z "$left" ] && [ ! -e "$(cat "$dir/$1.good")" ] && return
         sleep 0.2

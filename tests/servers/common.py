@@ -105,7 +105,7 @@ class Rig:
                     for line in log.readlines()[-12:]:
                         sys.stderr.write(f'{name}: {line.rstrip()}\n')
 
-    def wait_for(self, what, ready, seconds=30):
+    def wait_for(self, what, ready, seconds=120):
         """Wait until ready() is true; end with the logs if a server ended or it takes too long."""
         until = time.monotonic() + seconds
         while not ready():
@@ -131,18 +131,25 @@ class Rig:
         sys.exit('a server ended')
 
 
+claims = []
+
+
 def free_ports(n, address='127.0.0.1'):
-    """Ports that nobody listens on, below those that the kernel gives to clients."""
+    """Ports that nobody listens on, below those that the kernel gives to clients. As long as this
+    process lives, others who ask here get others: a socket with the port's name says so."""
     ports = []
     while len(ports) < n:
         port = random.SystemRandom().randrange(20000, 30000)
+        claim = socket.socket(socket.AF_UNIX)
         with socket.socket() as probe:
             try:
+                claim.bind(f'\0dlpipe-port-{port}')
                 probe.bind((address, port))
             except OSError:
+                claim.close()
                 continue
-        if port not in ports:
-            ports.append(port)
+        claims.append(claim)
+        ports.append(port)
     return ports
 
 

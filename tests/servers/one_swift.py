@@ -59,7 +59,10 @@ fallocate_reserve = 0
 log_level = ERROR
 log_udp_host = 127.0.0.1
 log_udp_port = 9
-'''
+conn_timeout = 60
+node_timeout = 60
+container_update_timeout = 60
+''' # It asks itself: where it has to wait for the processor, half a second is no sign of a fault.
 
 account, user = os.environ['AWS_ACCESS_KEY_ID'].split(':')
 PROXY = COMMON + f'''

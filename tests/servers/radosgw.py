@@ -112,7 +112,7 @@ def run(*command):
 
 
 def tell_monitor(cluster, **what):
-    code, _, said = cluster.mon_command(json.dumps(what), b'', timeout=20)
+    code, _, said = cluster.mon_command(json.dumps(what), b'', timeout=100)
     if code != 0:
         sys.exit(f'{what["prefix"]}: {said}')
 
