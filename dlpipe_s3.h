@@ -491,6 +491,8 @@ typedef struct dlp_s3_list_desc {
     const char *delimiter;   /* NULL: none; "/": one level, as a directory */
     const char *start_after; /* NULL: from the beginning; it need not be there itself */
     int32_t page;            /* 0: 1,000 keys a request; 1..1000 */
+    int32_t any_order;       /* 1: as a server has them that does not sort, such as one of directory
+                                buckets; not all keys that come twice are found then */
 } dlp_s3_list_desc;
 
 typedef struct dlp_s3_object {
@@ -505,6 +507,7 @@ typedef struct dlp_s3_object {
 typedef struct dlp_s3_list dlp_s3_list;
 
 /* List objects and common prefixes in order of their bytes, page by page. Nothing is asked for yet.
+   S3 sorts a list (but that of a directory bucket); for servers that do not there is any_order.
    out: to be closed, before io; err: written on failure, may be NULL - returns DLP_OK, DLP_ERR_ARG
    (the message names the field), DLP_ERR_MEMORY - the thread of io - allocates; does not wait.
    Source: ListObjectsV2 of the S3 API. */
@@ -8469,6 +8472,7 @@ struct dlp_s3_list {
     char prefix[DLPI_S3_LIST_TEXT + 1], delimiter[DLPI_S3_LIST_TEXT + 1];
     char start_after[DLPI_S3_LIST_TEXT + 1];
     int32_t page, state;
+    bool any_order;            /* of keys */
     bool escaped;              /* keys of this page are: it says EncodingType url */
     bool truncated;            /* there are more pages */
     char token[DLPI_S3_TOKEN]; /* of the next page to be fetched; "": the first */
@@ -8613,10 +8617,11 @@ static const char *dlpi_s3_page_begin(const dlp_s3_list *l, dlpi_s3_page *c, boo
     return dlpi_s3_page_move(l, c);
 }
 
-/* Compare the cursor's key with those before, and keep it. Returns whether it comes behind them. */
-static bool dlpi_s3_page_follows(const dlpi_s3_page *c, dlpi_s3_key *last) {
+/* Compare the cursor's key with those before, and keep it. Returns whether it may come now. */
+static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dlpi_s3_key *last) {
     dlpi_s3_span before = {last->at, last->bytes}, now = {c->key, (size_t)c->object.key_bytes};
-    if (before.n > 0 && dlpi_s3_span_order(now, before) <= 0) return false;
+    int order = before.n > 0 ? dlpi_s3_span_order(now, before) : 1;
+    if (order == 0 || (order < 0 && !l->any_order)) return false;
     memcpy(last->at, now.at, now.n);
     last->bytes = now.n;
     return true;
@@ -8628,7 +8633,8 @@ static const char *dlpi_s3_page_walk(const dlp_s3_list *l, dlpi_s3_page *c, bool
                                      dlpi_s3_key *last) {
     const char *wrong = dlpi_s3_page_begin(l, c, prefixes);
     while (!wrong && c->there) {
-        if (!dlpi_s3_page_follows(c, last)) return "keys that come twice, or are not in order";
+        if (!dlpi_s3_page_follows(l, c, last))
+            return "keys that come twice, or are not in order (any_order takes these)";
         wrong = dlpi_s3_page_move(l, c);
     }
     return wrong ? wrong : dlpi_s3_page_begin(l, c, prefixes);
@@ -8782,6 +8788,7 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     }
     l->io = io;
     l->page = desc->page > 0 ? desc->page : 1000;
+    l->any_order = desc->any_order != 0;
     *out = l;
     return DLP_OK;
 }
