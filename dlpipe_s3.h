@@ -168,12 +168,13 @@
    names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
 
-   Keys and tokens are kept in those mappings alone, which core dumps leave out, and are wiped when
-   they go, as are files, answers and tokens that they are made of. They are in no region that
-   others may look at, and in no message: of what a file or a server said about them, messages have
-   the file's name and line, or the status and a code of letters. What the caller passes in
-   dlp_s3_desc, and the environment, are the caller's to guard; so is the command of a
-   credential_process, whose first word is named in messages.
+   Keys and tokens are kept in those mappings alone, which core dumps leave out, and which go back
+   to the kernel with the last process that has them; files, answers and tokens that they are made
+   of are wiped. They are in no region that others may look at, and in no message: of what a file or
+   a server said about them, messages have the file's name and line, or the status and a code of
+   letters. What the caller passes in dlp_s3_desc, and the environment, are the caller's to guard;
+   so are the command of a credential_process, whose first word is named in messages, and the memory
+   of a TLS library, through which requests and answers pass.
 
    >>s3-options     COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
@@ -389,8 +390,9 @@ typedef struct dlp_s3 dlp_s3;
    credentials. */
 DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err);
 
-/* Free the client. Returns DLP_OK (NULL too), or DLP_ERR_BUSY: a dlp_s3_io of this process is open.
-   Any thread; does not wait. */
+/* Free the client; other processes, forked from this one or before it, go on with theirs. Returns
+   DLP_OK (NULL too), or DLP_ERR_BUSY: a dlp_s3_io of this process is open. Any thread; does not
+   wait. */
 DLPDEF int dlp_s3_close(dlp_s3 *s3);
 
 /* Counters of a client, over all threads and processes that use it. */
@@ -4913,11 +4915,6 @@ static int dlpi_s3_vault_begin(dlpi_s3_vault *v) {
     return e ? e : dlpi_s3_mutex_begin(&v->looking);
 }
 
-/* For the last user of the mapping: nobody holds a lock. */
-static void dlpi_s3_vault_end(dlpi_s3_vault *v) {
-    dlpi_s3_wipe(v->slot, sizeof v->slot);
-}
-
 /* Whether a failure is too recent; not for longer where the clock was set back meanwhile. */
 static bool dlpi_s3_vault_waits(const dlpi_s3_vault *v, int64_t now_s) {
     int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
@@ -6058,7 +6055,6 @@ struct dlp_s3 {
     size_t common_bytes;
     dlp_s3_transport tls;
     bool has_tls, own_tls;
-    pid_t pid;                   /* who made it */
     uint64_t users;              /* S5: 1, and those that the helpers hold */
     uint64_t ios;                /* S6: pid in the upper half, open dlp_s3_io in the lower */
 };
@@ -8170,7 +8166,8 @@ static void dlpi_s3_io_records(dlp_s3_io *io) {
     }
 }
 
-/* Hold the client, or let go of it. By any thread of this process. */
+/* Hold the client, or let go of it. By any thread of this process. What it shares is not wiped:
+   other processes may use it still. */
 static void dlpi_s3_keep(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
     DLPI_ADD_SEQ(&s3->users, 1u); /* S5 -> S5 */
@@ -8180,10 +8177,6 @@ static void dlpi_s3_drop(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
     if (DLPI_ADD_SEQ(&s3->users, (uint64_t)-1) != 1) return; /* S5 <- S5, by the last */
     if (s3->own_tls) dlpi_s3_tls_free(&s3->tls);
-    if (s3->pid == getpid()) {
-        dlpi_s3_wipe(&s3->common->config, sizeof s3->common->config);
-        dlpi_s3_vault_end(&s3->common->vault);
-    }
     munmap(s3->common, s3->common_bytes);
     free(s3);
 }
@@ -8354,7 +8347,6 @@ DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err)
         return dlpi_s3_set_error(err, DLP_ERR_MEMORY, code, "no memory for what clients share");
     }
     madvise(s3->common, s3->common_bytes, MADV_DONTDUMP);
-    s3->pid = getpid();
     s3->users = 1;
     s3->desc = *desc;
     s3->desc.endpoint = s3->desc.region = s3->desc.profile = s3->desc.ca_file = NULL;

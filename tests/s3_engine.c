@@ -745,6 +745,35 @@ static void engine__fork__child_and_parent(void) {
     end();
 }
 
+/* Who opened the client may close it: children go on with what they have of it. */
+static void engine__fork__opener_closes_first(void) {
+    s3_mock_request q;
+    int status = -1, go[2];
+    pid_t child;
+    char c;
+    begin_usual();
+    s3_mock_object(mock, "/b/k", 5000);
+    CHECK(pipe2(go, O_CLOEXEC) == 0);
+    child = fork();
+    if (child == 0) {
+        dlp_s3_request r = get("k", large, 5000);
+        dlp_s3_io_close(io);
+        if (read(go[0], &c, 1) != 1 || dlp_s3_io_open(&io, s3, NULL) != DLP_OK) _exit(1);
+        if (dlp_s3_do(io, &r) != DLP_OK) _exit(2);
+        dlp_s3_io_close(io);
+        _exit(dlp_s3_close(s3) == DLP_OK ? 0 : 3);
+    }
+    dlp_s3_io_close(io);
+    CHECK(dlp_s3_close(s3) == DLP_OK);
+    CHECK(write(go[1], "g", 1) == 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(s3_mock_seen(mock, 0, &q) && strstr(q.head, "Credential=AKIDEXAMPLE/") != NULL);
+    CHECK(strstr(q.head, "/us-east-1/s3/aws4_request") != NULL);
+    close(go[0]);
+    close(go[1]);
+    s3_mock_stop(mock);
+}
+
 /* ---- names, threads ---- */
 
 static void engine__name__found_by_helper(void) {
@@ -933,6 +962,7 @@ int main(void) {
     engine__connections__closed_by_server();
     engine__close__requests_out();
     engine__fork__child_and_parent();
+    engine__fork__opener_closes_first();
     engine__name__found_by_helper();
     engine__threads__one_client();
     engine__regions__learned_once();
