@@ -5906,7 +5906,7 @@ enum {
     DLPI_S3_HEAD_READ = 2048,    /* so that little of a body is copied */
     DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read rather than connected anew for */
     DLPI_S3_SMALL_PIECE = 4096,  /* read by way of the scratch memory */
-    DLPI_S3_AT_ONCE = 4194304,   /* read from one connection before others have their turn */
+    DLPI_S3_AT_ONCE = 4194304,   /* read or sent on one connection before others have a turn */
     DLPI_S3_EVENTS = 64,
     DLPI_S3_SITES = 16,
     DLPI_S3_COPIES = 3,          /* links of a leg: the first, and two hedges */
@@ -7211,10 +7211,10 @@ static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_leg_await(io, leg);
 }
 
-/* Send what the socket takes. */
+/* Send what the socket takes; no more than a share of it before others have their turn. */
 static void dlpi_s3_link_send(dlp_s3_io *io, dlpi_s3_link *link) {
+    uint64_t n, budget = DLPI_S3_AT_ONCE;
     const char *from;
-    uint64_t n;
     while ((n = dlpi_s3_link_unsent(link, &from)) > 0) {
         int64_t put = dlpi_s3_conn_write(&link->conn, from, n > 1u << 20 ? 1u << 20 : (size_t)n);
         if (put == DLP_S3_WANT_WRITE || put == DLP_S3_WANT_READ) {
@@ -7230,6 +7230,11 @@ static void dlpi_s3_link_send(dlp_s3_io *io, dlpi_s3_link *link) {
         if (link->out_at < link->out_n) link->out_at += (uint32_t)put;
         else link->put_at += (uint64_t)put;
         dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+        budget -= (uint64_t)put < budget ? (uint64_t)put : budget;
+        if (budget == 0 && dlpi_s3_link_unsent(link, &from) > 0) {
+            dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+            return;
+        }
     }
     dlpi_s3_link_sent(io, link);
 }

@@ -665,6 +665,37 @@ static void tls__faster_than_it_is_read__times_out(void) {
     end();
 }
 
+/* A PUT to who takes all at once is sent in turns, between which others go on. */
+static void tls__takes_all_at_once__is_given_a_share(void) {
+    int told = 0;
+    dlp_s3_transport fake = {&told, fake_open, fake_handshake, fake_read, fake_write, fake_pending,
+                             fake_close};
+    struct sockaddr_in a;
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    char url[64];
+    listen_by_hand(&a);
+    snprintf(url, sizeof url, "https://127.0.0.1:%d", ntohs(a.sin_port));
+    d = patient(url);
+    d.tls = &fake;
+    begin_as(&d);
+    memset(&r, 0, sizeof r);
+    r.method = DLP_S3_PUT;
+    r.bucket = "bucket";
+    r.key = "k";
+    r.body = memory; /* which nobody reads */
+    r.capacity = UINT64_C(1) << 46;
+    CHECK(dlp_s3_submit(io, &r) == DLP_OK);
+    for (uint64_t i = 0, before = 0; i < 5 || before == 0; i++, before = io->links[0].put_at) {
+        CHECK(dlpi_s3_turn(io, UINT64_MAX) == 0);
+        CHECK(io->links[0].put_at - before <= 2 * DLPI_S3_AT_ONCE);
+        if (io->links[0].put_at == r.capacity || i == 1000) break;
+    }
+    CHECK(io->ops_out == 1 && io->links[0].put_at > 0 && io->links[0].put_at < r.capacity);
+    close(listener);
+    end();
+}
+
 int main(void) {
     test_tries(answer__not_the_object__never_given_out);
     range__wrong_once__the_next_one_counts();
@@ -684,6 +715,7 @@ int main(void) {
     put__refused_while_it_is_sent__is_refused();
     put__accepted_before_it_is_sent__is_not();
     test_tries(tls__faster_than_it_is_read__times_out);
+    tls__takes_all_at_once__is_given_a_share();
     free(bomb);
     return test_end("s3_hostile");
 }
