@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 static int test_failures;
-static int test_checks;
+static long test_checks;
 
 #define CHECK(x) \
     do { \
@@ -43,7 +43,7 @@ static inline void test_tries(void (*one)(void)) {
 }
 
 static inline int test_end(const char *name) {
-    printf("%s: %d checks, %d failed\n", name, test_checks, test_failures);
+    printf("%s: %ld checks, %d failed\n", name, test_checks, test_failures);
     return test_failures != 0;
 }
 

@@ -17,18 +17,9 @@
 #include "../dlpipe_s3.h"
 #include <dirent.h>
 #include <inttypes.h>
+#include "check.h"
 
 #define CORPUS "tests/corpus/s3"
-
-static uint64_t checks;
-static int failures;
-
-#define CHECK(x) \
-    do { \
-        checks++; \
-        if (!(x) && failures++ < 20) \
-            printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
-    } while (0)
 
 enum { MOST = 6000 }; /* bytes of a case; more than a chunk's line, about that of a header line */
 
@@ -772,13 +763,13 @@ int main(int argc, char **argv) {
     uint64_t cases = 0, until, every;
     state = start ? strtoull(start, NULL, 0) : 1;
     state += state == 0;
-    if (argc > 1) return !corpus_file(argv[1]) || failures;
+    if (argc > 1) return !corpus_file(argv[1]) || test_failures;
     if (getenv("FUZZ_SAVE"))
         save_fd = open(getenv("FUZZ_SAVE"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     corpus__replayed();
     until = dlpi_s3_now_ns() + (uint64_t)(most * 1e9);
     every = dlpi_s3_now_ns() + UINT64_C(60000000000);
-    for (; dlpi_s3_now_ns() < until && failures == 0; cases++) {
+    for (; dlpi_s3_now_ns() < until && test_failures == 0; cases++) {
         case__at_random();
         if (dlpi_s3_now_ns() < every) continue;
         every = dlpi_s3_now_ns() + UINT64_C(60000000000);
@@ -787,8 +778,7 @@ int main(int argc, char **argv) {
     }
     printf("at random: %" PRIu64 " cases, %zu kept, %u places, next seed %" PRIu64 "\n", cases,
            pool_n, n_reached, state);
-    if (failures && save_fd >= 0) printf("the case is in %s\n", getenv("FUZZ_SAVE"));
+    if (test_failures && save_fd >= 0) printf("the case is in %s\n", getenv("FUZZ_SAVE"));
     for (size_t i = 0; i < pool_n; i++) free(pool[i].bytes);
-    printf("fuzz_s3: %" PRIu64 " checks, %d failed\n", checks, failures);
-    return failures != 0;
+    return test_end("fuzz_s3");
 }
