@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#include "digest.h"
+
 typedef struct cache_count { /* in memory that worker processes see, too */
     uint64_t calls, bad_calls;
     uint8_t tried[256];
@@ -142,25 +144,6 @@ static inline int cache_open(cache_case *c, dlp_pipe **p) {
     return rc;
 }
 
-static inline uint64_t cache_mix(uint64_t h, const void *bytes, uint64_t n) {
-    const uint8_t *at = bytes;
-    for (uint64_t i = 0; i < n; i++) h = (h ^ at[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
-/* All that the caller is promised of a batch. */
-static inline uint64_t cache_digest(uint64_t h, const dlp_batch *b) {
-    uint64_t head[6] = {b->epoch, b->position, b->in_epoch, b->count, b->valid_count, b->flags};
-    h = cache_mix(h, head, sizeof head);
-    h = cache_mix(h, b->index, b->count * 8u);
-    h = cache_mix(h, b->valid, b->count);
-    for (uint32_t f = 0; f < b->n_fields; f++) {
-        h = cache_mix(h, b->fields[f].data, b->fields[f].bytes);
-        if (b->fields[f].lengths) h = cache_mix(h, b->fields[f].lengths, b->count * 8u);
-    }
-    return h;
-}
-
 /* Run it to its end, or until c->stop_after batches are consumed. */
 static inline cache_run cache_take(const cache_case *c, dlp_pipe *p) {
     cache_run r;
@@ -169,7 +152,7 @@ static inline cache_run cache_take(const cache_case *c, dlp_pipe *p) {
     memset(&r, 0, sizeof r);
     r.digest = c->digest;
     while ((r.rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
-        r.digest = cache_digest(r.digest, b);
+        r.digest = dlp_hash(r.digest, digest_batch(b), 0, 0);
         r.rows += b->count;
         dlp_pipe_release(p, b);
         if (++n == c->stop_after) break;

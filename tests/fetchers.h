@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "digest.h"
+
 enum { FINE, RETRIES, BACKS_OFF, REPLACES, SHORTENS, SKIPS, RAISES, POLICIES,
        POISON_REPLACED = POLICIES, POISON_LEFT_OUT };
 enum { CLASSIC, CONCURRENT, THREADS, ASYNC, ECONOMIC_THREADS, ECONOMIC_ASYNC, KINDS };
@@ -169,23 +171,6 @@ static inline void job_kind(job *j, int kind) {
     d->async.reap = source_reap;
     d->workers.worker_init = source_init;
     d->workers.worker_exit = source_exit;
-}
-
-static inline uint64_t digest_add(uint64_t h, const void *at, uint64_t n) {
-    const uint8_t *bytes = at;
-    for (uint64_t i = 0; i < n; i++) h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
-static inline uint64_t digest_batch(const dlp_batch *b) {
-    uint64_t h = dlp_hash(b->epoch, b->in_epoch, b->position, b->count * 2 + b->flags);
-    h = digest_add(h, b->index, 8u * b->count);
-    h = digest_add(h, b->valid, b->count);
-    for (uint32_t f = 0; f < b->n_fields; f++) {
-        h = digest_add(h, b->fields[f].data, b->fields[f].bytes);
-        if (b->fields[f].lengths) h = digest_add(h, b->fields[f].lengths, 8u * b->count);
-    }
-    return h;
 }
 
 static inline void digest_take(const job *j, digest *out, const dlp_batch *b) {

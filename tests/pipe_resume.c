@@ -4,6 +4,7 @@
 #include "../dlpipe.h"
 
 #include "pipe_rig.h"
+#include "digest.h"
 
 /* ---- a batch sampler: lists of changing length, told by a counter that save and restore carry
    ---- */
@@ -67,19 +68,11 @@ static void rig_lists(rig *r, lists *l, int with_save) {
 
 #define RUN_MAX 128
 
-typedef struct seen { /* what one batch is, whatever its sequence */
-    uint64_t epoch, in_epoch, sum;
-} seen;
-
-static uint64_t batch_sum(const dlp_batch *b) {
-    uint64_t h = dlp_hash(b->position, b->count, b->valid_count, b->epoch);
-    for (uint32_t f = 0; f < b->n_fields; f++) {
-        const uint8_t *bytes = b->fields[f].data;
-        for (uint64_t i = 0; i < b->fields[f].bytes; i++)
-            h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
-    }
-    for (uint32_t i = 0; i < b->count; i++) h = dlp_hash(h, b->index[i], b->valid[i], i);
-    return dlp_hash(h, b->in_epoch, 0, 0);
+/* Whatever its flags: the last of an unordered run is another one each time. */
+static seen seen_plain(const dlp_batch *b) {
+    dlp_batch plain = *b;
+    plain.flags = 0;
+    return seen_of(&plain);
 }
 
 /* Take batches until `stop` were (or the end); then the state, of the last batch or of all.
@@ -91,9 +84,7 @@ static int run_some(rig *r, int stop, seen *out, dlp_state *states) {
     if (rig_open(r, &p) != DLP_OK) return -1;
     while (n < stop && (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
         dlp_state now;
-        out[n].epoch = b->epoch;
-        out[n].in_epoch = b->in_epoch;
-        out[n].sum = batch_sum(b);
+        out[n] = seen_plain(b);
         CHECK(b->sequence < RUN_MAX);
         CHECK(dlp_pipe_state(p, b, &now) == DLP_OK);
         if (states) states[n] = now;

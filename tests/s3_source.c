@@ -451,7 +451,7 @@ static void decoder_exit(void *user, int worker, void *state) {
 }
 
 static int decoder_run(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
-    uint64_t sum[2] = {outcome_add(n, bytes, n), n};
+    uint64_t sum[2] = {digest_add(n, bytes, n), n};
     CHECK(state == user);
     memcpy(item->data[0], sum, sizeof sum);
     return item->index == 17 ? DLP_SKIP : 0;
@@ -486,7 +486,7 @@ static void decode__buffers__sees_all_bytes(void) {
                 uint64_t i = b->index[r], n = w.item[i].n;
                 s3_mock_fill(w.item[i].path, 0, w.item[i].at, bytes, n);
                 if (b->valid[r] == 0) wrong += i != 17;
-                else wrong += got[1] != n || got[0] != outcome_add(n, bytes, n);
+                else wrong += got[1] != n || got[0] != digest_add(n, bytes, n);
             }
             dlp_pipe_release(p, b);
         }

@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <sys/prctl.h>
 
+#include "digest.h"
+
 enum { WORLD = 240, WORLD_ROW = 6000, WORLD_SHARD = 8 };
 enum { WORLD_KINDS = 7 }; /* of topology and fetcher */
 enum { PARTS = 6, PART_ROW = 500, CHUNK_ROW = 24, CHUNK_LABEL = 4, CHUNK_OBJECTS = 5 };
@@ -156,28 +158,11 @@ typedef struct outcome {
     dlp_error err;
 } outcome;
 
-static inline uint64_t outcome_add(uint64_t h, const void *at, uint64_t n) {
-    const uint8_t *bytes = at;
-    for (uint64_t i = 0; i < n; i++) h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
-static inline uint64_t outcome_batch(const dlp_batch *b) {
-    uint64_t h = dlp_hash(b->epoch, b->in_epoch, b->position, b->count * 2 + b->flags);
-    h = outcome_add(h, b->index, 8u * b->count);
-    h = outcome_add(h, b->valid, b->count);
-    for (uint32_t f = 0; f < b->n_fields; f++) {
-        h = outcome_add(h, b->fields[f].data, b->fields[f].bytes);
-        if (b->fields[f].lengths) h = outcome_add(h, b->fields[f].lengths, 8u * b->count);
-    }
-    return h;
-}
-
 /* Take all of a pipe, or most batches of it, and close it. */
 static inline void outcome_take(dlp_pipe *p, int most, outcome *out) {
     dlp_batch *b;
     while (out->n < most && (out->rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
-        if (out->n < 128) out->of[out->n] = outcome_batch(b);
+        if (out->n < 128) out->of[out->n] = digest_batch(b);
         out->n++;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }

@@ -5,6 +5,7 @@
 #include "../dlpipe_shm.h"
 
 #include "pipe_rig.h"
+#include "digest.h"
 #include "shm_rig.h"
 
 static const int workers_of[] = {0, 1, 2, 4};
@@ -99,26 +100,6 @@ typedef struct digest {
     uint64_t of[MOST];  /* by sequence */
     uint64_t skips;
 } digest;
-
-static uint64_t digest_add(uint64_t h, const void *at, uint64_t n) {
-    const uint8_t *bytes = at;
-    for (uint64_t i = 0; i < n; i++) h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
-static uint64_t digest_batch(const dlp_batch *b) {
-    uint64_t h = dlp_hash(b->epoch, b->in_epoch, b->position, b->count * 2 + b->flags);
-    h = digest_add(h, b->index, 8u * b->count);
-    h = digest_add(h, b->valid, b->count);
-    for (uint32_t f = 0; f < b->n_fields; f++) {
-        const dlp_tensor *t = &b->fields[f];
-        h = digest_add(h, t->shape, 8u * (uint64_t)t->ndim);
-        h = digest_add(h, t->data, t->bytes);
-        if (t->lengths) h = digest_add(h, t->lengths, 8u * b->count);
-        if (t->offsets) h = digest_add(h, t->offsets, 8u * (b->count + UINT64_C(1)));
-    }
-    return h;
-}
 
 static void digest_run(rig *r, digest *d) {
     dlp_pipe *p;

@@ -89,7 +89,7 @@ static void shm_cache__monitored__hits_and_room(void) {
     dlp_pipe *p;
     dlp_batch *b;
     dlp_monitor *m = NULL;
-    dlp_stats s, seen;
+    dlp_stats s, shown;
     dlp_error err;
     char who[16];
     processes(&c, 32);
@@ -100,10 +100,10 @@ static void shm_cache__monitored__hits_and_room(void) {
     CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.cache_hits > 0 && s.cache_capacity == 800);
     CHECK(dlp_monitor_open(&m, who, &err) == DLP_OK);
     if (m != NULL) {
-        CHECK(dlp_pipe_stats(dlp_monitor_pipe(m), &seen) == DLP_OK);
-        CHECK(seen.cache_hits == s.cache_hits);
-        CHECK(seen.cache_capacity == 800 && seen.cache_all_bytes == 32 * 40);
-        CHECK(seen.cache_bytes == 800 && seen.cache_misses == s.cache_misses);
+        CHECK(dlp_pipe_stats(dlp_monitor_pipe(m), &shown) == DLP_OK);
+        CHECK(shown.cache_hits == s.cache_hits);
+        CHECK(shown.cache_capacity == 800 && shown.cache_all_bytes == 32 * 40);
+        CHECK(shown.cache_bytes == 800 && shown.cache_misses == s.cache_misses);
         dlp_monitor_close(m);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);

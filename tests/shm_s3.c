@@ -70,7 +70,7 @@ static void kills__at_random__same_bytes(uint64_t *random) {
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while ((got.rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
             dlp_worker_stats s;
-            got.of[got.n++] = outcome_batch(b);
+            got.of[got.n++] = digest_batch(b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             if (test_pick(random, 6) != 0) continue;
             dlpi_nap(test_pick(random, 1000) * 1000u);

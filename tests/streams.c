@@ -4,6 +4,7 @@
 #include "../dlpipe.h"
 
 #include "pipe_rig.h"
+#include "digest.h"
 
 #define EPOCHS 4
 #define ROWS 4u /* of a batch */
@@ -20,9 +21,9 @@ typedef struct source { /* of a stream */
 } source;
 
 static void highest_note(source *s, uint64_t index) {
-    uint64_t seen = __atomic_load_n(&s->highest, __ATOMIC_RELAXED);
-    while (seen < index && !__atomic_compare_exchange_n(&s->highest, &seen, index, 0,
-                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    uint64_t was = __atomic_load_n(&s->highest, __ATOMIC_RELAXED);
+    while (was < index && !__atomic_compare_exchange_n(&s->highest, &was, index, 0,
+                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
 }
 
@@ -335,21 +336,6 @@ static void streams__what_needs_a_length__refused(void) {
 /* ---- resume and seek: what a run is, batch for batch ---- */
 
 #define RUN_MAX 64
-
-typedef struct seen {
-    uint64_t epoch, in_epoch, sum;
-} seen;
-
-static seen seen_of(const dlp_batch *b) {
-    seen s = {b->epoch, b->in_epoch, dlp_hash(b->position, b->count, b->valid_count, b->flags)};
-    for (uint32_t f = 0; f < b->n_fields; f++) {
-        const uint8_t *bytes = b->fields[f].data;
-        for (uint64_t i = 0; i < b->fields[f].bytes; i++)
-            s.sum = (s.sum ^ bytes[i]) * UINT64_C(0x100000001b3);
-    }
-    for (uint32_t i = 0; i < b->count; i++) s.sum = dlp_hash(s.sum, b->index[i], b->valid[i], i);
-    return s;
-}
 
 static int seen_same(const seen *a, const seen *b) { return memcmp(a, b, sizeof *a) == 0; }
 

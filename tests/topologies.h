@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "digest.h"
+
 enum { FINE, RETRIES, BACKS_OFF, REPLACES, SHORTENS, SKIPS, RAISES, POLICIES };
 enum { /* flags */
     NO_REPLACE = 1, /* there is no other item for one that fails */
@@ -450,10 +452,6 @@ static const topology topologies[] = {
 
 /* ---- what a run was ---- */
 
-typedef struct seen {
-    uint64_t epoch, in_epoch, sum;
-} seen;
-
 typedef struct outcome {
     int n, rc;
     seen batch[RUN_MAX];
@@ -461,23 +459,6 @@ typedef struct outcome {
     uint64_t skips;
     dlp_error err;
 } outcome;
-
-static uint64_t add_bytes(uint64_t h, const void *at, uint64_t n) {
-    const uint8_t *bytes = at;
-    for (uint64_t i = 0; i < n; i++) h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
-static seen seen_of(const dlp_batch *b) {
-    seen s = {b->epoch, b->in_epoch, dlp_hash(b->position, b->count, b->valid_count, b->flags)};
-    s.sum = add_bytes(s.sum, b->index, 8u * b->count);
-    s.sum = add_bytes(s.sum, b->valid, b->count);
-    for (uint32_t f = 0; f < b->n_fields; f++) {
-        s.sum = add_bytes(s.sum, b->fields[f].data, b->fields[f].bytes);
-        if (b->fields[f].lengths) s.sum = add_bytes(s.sum, b->fields[f].lengths, 8u * b->count);
-    }
-    return s;
-}
 
 /* Take at most `most` batches. */
 static void take(dlp_pipe *p, int most, outcome *o) {
