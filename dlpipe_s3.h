@@ -6190,6 +6190,7 @@ struct dlp_s3_io {
     dlpi_s3_node draining;       /* links whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
+    uint64_t heard_ns;           /* what had come by then has been seen to */
     dlp_s3_request *done, *done_last; /* linked by internal */
     dlp_s3_request *awaited_one; /* by dlp_s3_do */
     dlpi_s3_patience patience;
@@ -7756,7 +7757,8 @@ static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     return io->hedge_ns[c];
 }
 
-/* Have legs hedged that have waited for too long. Returns when to look again. */
+/* Have legs hedged that have waited for too long, while somebody listened: the caller may have been
+   away since. Returns when to look again. */
 static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
     uint64_t next = UINT64_MAX;
     for (unsigned c = 0; c < DLPI_S3_CLASSES; c++) {
@@ -7768,7 +7770,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
                 if (io->now < until && until < next) next = until;
                 break;
             }
-            if (io->now < leg->sent_ns + after) {
+            if (io->heard_ns < leg->sent_ns + after) {
                 if (leg->sent_ns + after < next) next = leg->sent_ns + after;
                 break;
             }
@@ -7915,6 +7917,7 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
 /* Wait for events until a time, see to them, and to what is due. Returns 0 or errno. */
 static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
+    uint64_t woken;
     int n, wait;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
@@ -7922,7 +7925,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     if (!dlpi_s3_ring_empty(&io->hungry)) wait = 0;
     n = epoll_wait(io->epoll, e, DLPI_S3_EVENTS, wait);
     if (n < 0 && errno != EINTR) return errno;
-    io->now = dlpi_s3_now_ns();
+    woken = io->now = dlpi_s3_now_ns();
     for (int i = 0; i < n; i++) {
         uint32_t index = (uint32_t)e[i].data.u64;
         if (index == UINT32_MAX) {
@@ -7934,6 +7937,8 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     }
     dlpi_s3_feast(io);
     dlpi_s3_timers_run(io);
+    if (n >= 0 && n < DLPI_S3_EVENTS) io->heard_ns = woken;
+    dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     while (io->n_idle > (uint32_t)io->desc->max_idle)
         dlpi_s3_link_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_link, age));

@@ -959,6 +959,53 @@ static void hedge__slow_first_byte__answered_by_the_second(void) {
     down();
 }
 
+static void at_once(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    r->delay_ms = 1;
+    if (q->path[strlen("/bucket/")] == 'a') r->together = *(int *)user;
+}
+
+static int under_way(void) { /* requests that the server has not answered yet */
+    int n = 0;
+    for (int i = 0; i < s3_mock_count(mock, NULL); i++) n += seen(i).over_ns == 0;
+    return n;
+}
+
+/* While the caller was doing something else, the answers came: they are looked at first. */
+static void hedge__caller_was_away__not_for_what_came(void) {
+    enum { AWAY = 4 };
+    dlp_s3_request r[AWAY], *done[AWAY];
+    char key[AWAY][8];
+    uint64_t hedges;
+    int n = 0, away = AWAY;
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    d.hedge_percent = 5;
+    d.max_requests = 16;
+    mock->script = at_once;
+    mock->user = &away;
+    mock->default_bytes = 1000;
+    connect_to(&d);
+    CHECK(get_many(200, 1000, 0, NULL) == 200);
+    s3_mock_most(mock);
+    memset(r, 0, sizeof r);
+    for (int i = 0; i < AWAY; i++) {
+        snprintf(key[i], sizeof key[i], "a%d", i);
+        r[i] = (dlp_s3_request){.bucket = "bucket", .key = key[i], .body = room + 1000 * i,
+                                .capacity = 1000};
+        CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
+    }
+    for (int i = 0; i < 20000 && s3_mock_count(mock, NULL) < 200 + AWAY; i++)
+        n += dlp_s3_reap(io, done, AWAY, 1);
+    for (int i = 0; i < 4000 && under_way(); i++) poll(NULL, 0, 5);
+    poll(NULL, 0, 100);
+    hedges = stats().hedges;
+    while (n < AWAY) n += dlp_s3_reap(io, done, AWAY, 20000);
+    CHECK(stats().hedges == hedges);
+    for (int i = 0; i < AWAY; i++) CHECK(r[i].code == DLP_OK);
+    down();
+}
+
 static void slow_among_503s(void *user, const s3_mock_request *q, s3_mock_reply *r) {
     (void)user;
     r->delay_ms = 1;
@@ -1159,6 +1206,7 @@ int main(void) {
     bounds__requests_and_bytes__full();
     throttled__slow_down__fewer_in_flight();
     test_tries(hedge__slow_first_byte__answered_by_the_second);
+    hedge__caller_was_away__not_for_what_came();
     test_tries(hedge__throttled__comes_when_that_is_over);
     hedge__all_slow__within_its_share();
     faulty__600_objects__all_right_soon_and_few_requests();
