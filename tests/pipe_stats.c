@@ -5,7 +5,8 @@
 
 static uint32_t item_us, map_us, collate_us;
 static uint64_t block_at = UINT64_MAX;
-static uint32_t shut; /* S1: while 1, the item block_at waits */
+static uint32_t shut; /* S1: while 1, the item block_at waits, and all do if that is BLOCK_ALL */
+#define BLOCK_ALL (UINT64_MAX - 1)
 
 static uint64_t took_ns[256]; /* what each item took in truth, by its index */
 
@@ -15,7 +16,7 @@ static int stat_fetch(void *user, dlp_item *it) {
         sleep_us(item_us);
         if (it->index < 256) took_ns[it->index] = dlpi_now_ns() - from;
     }
-    if (it->index == block_at)
+    if (it->index == block_at || block_at == BLOCK_ALL)
         while (DLPI_LOAD_SEQ(&shut) != 0) sleep_us(500); /* S1 */
     return rig_fetch(user, it);
 }
@@ -107,20 +108,26 @@ static void stats__on_the_way__items_are_delivered_or_in_flight(void) {
         CHECK(s.stages[2].items >= s.items && s.stages[2].items <= s.items + 10 * 4 + 10);
         dlp_pipe_release(p, b);
     }
-    sleep_us(50000);
     {
         dlp_stats s;
-        CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.in_flight == 4 && s.ready == 4);
+        for (int i = 0; i < 20000; i++) { /* until the workers have filled it */
+            CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+            if (s.ready == 4 && s.stages[2].items == s.items + 40) break;
+            sleep_us(1000);
+        }
+        CHECK(s.in_flight == 4 && s.ready == 4);
         CHECK(s.stages[2].items == s.items + 40);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-static void stats__sleeping_items__times_and_percentiles(void) {
+/* Are the counters those of a run in which nobody lost the processor for long? */
+static int tells_times(void) {
     rig r;
     dlp_pipe *p = NULL;
     dlp_stats s;
     uint64_t batches;
+    int ok = 1;
     stat_rig(&r, 2);
     item_us = 4000;
     r.dataset.n_items = 200;
@@ -129,30 +136,35 @@ static void stats__sleeping_items__times_and_percentiles(void) {
     CHECK(rig_drain(p, &batches) == DLP_END);
     CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
     qsort(took_ns, 200, sizeof *took_ns, by_time);
-    CHECK(is_about((double)s.stages[2].p50_ns, (double)took_ns[100], 0.3));
-    CHECK(is_about((double)s.stages[2].p95_ns, (double)took_ns[190], 0.5));
+    ok &= is_about((double)s.stages[2].p50_ns, (double)took_ns[100], 0.3);
+    ok &= is_about((double)s.stages[2].p95_ns, (double)took_ns[190], 0.5);
     CHECK(s.stages[2].p95_ns >= s.stages[2].p50_ns && s.stages[2].p99_ns >= s.stages[2].p95_ns);
-    CHECK(s.stages[2].max_ns >= took_ns[199] && s.stages[2].max_ns < 2 * took_ns[199] + 100000000);
-    CHECK(is_about((double)s.wait_ns, (double)s.elapsed_ns, 0.1));
+    CHECK(s.stages[2].max_ns >= took_ns[199]);
+    ok &= s.stages[2].max_ns < 2 * took_ns[199] + 100000000;
+    ok &= is_about((double)s.wait_ns, (double)s.elapsed_ns, 0.1);
     for (uint32_t i = 0; i < 2; i++) {
         dlp_worker_stats w;
         CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK);
-        CHECK(w.busy_ns >= w.items * 4000000 && w.items > 50);
-        if (!CHECK(is_about((double)(w.busy_ns + w.starved_ns + w.blocked_ns), (double)s.elapsed_ns,
-                            0.15)))
-            printf("  busy %" PRIu64 " starved %" PRIu64 " of %" PRIu64 "\n", w.busy_ns,
-                   w.starved_ns, s.elapsed_ns);
-        CHECK(w.cpu_ns < w.busy_ns / 4); /* it slept */
+        CHECK(w.busy_ns >= w.items * 4000000);
+        ok &= w.items > 50 && is_about((double)(w.busy_ns + w.starved_ns + w.blocked_ns),
+                                       (double)s.elapsed_ns, 0.15);
+        ok &= w.cpu_ns < w.busy_ns / 4; /* it slept */
+        if (!ok)
+            printf("  %" PRIu64 " items, busy %" PRIu64 " starved %" PRIu64 " of %" PRIu64 "\n",
+                   w.items, w.busy_ns, w.starved_ns, s.elapsed_ns);
     }
     {
         dlp_worker_stats w; /* the transfer thread: idle nearly all the time */
         CHECK(dlp_pipe_worker_stats(p, 2, &w) == DLP_OK && w.items == 20 && w.tid != 0 &&
               w.bytes == 200 * 16);
-        CHECK(w.starved_ns > s.elapsed_ns / 2 && w.busy_ns < s.elapsed_ns / 4);
+        ok &= w.starved_ns > s.elapsed_ns / 2 && w.busy_ns < s.elapsed_ns / 4;
         CHECK(w.current_index == UINT64_MAX);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
+    return ok;
 }
+
+static void stats__sleeping_items__times_and_percentiles(void) { CHECK_ONE_OF_5(tells_times()); }
 
 /* ---- a look from another thread ---- */
 
@@ -192,7 +204,7 @@ static void worker_stats__callback_blocks__seen_from_another_thread(void) {
         r.repeat.epochs = DLP_FOREVER;
         CHECK(rig_start(&r, &l.p) == DLP_OK);
         CHECK(pthread_create(&t, NULL, look_on, &l) == 0);
-        until = now_ms() + 5000;
+        until = now_ms() + 20000;
         while (DLPI_LOAD_SEQ(&l.seen) == 0 && now_ms() < until) { /* S2 */
             if (rc == DLP_OK && (rc = dlp_pipe_next(l.p, &b, 100)) == DLP_OK)
                 dlp_pipe_release(l.p, b);
@@ -217,17 +229,21 @@ static void worker_stats__lanes__queued(void) {
     stat_rig(&r, 2);
     r.fetch.workers.dispatch = DLP_DISPATCH_LANES;
     r.batch.batch_size = 20;
-    item_us = 30000;
+    block_at = BLOCK_ALL;
     CHECK(rig_start(&r, &p) == DLP_OK);
     for (uint32_t i = 0; i < 2; i++)
         if (CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK)) queued += w.queued;
     CHECK(queued >= 30 && queued <= 40);
+    DLPI_STORE_SEQ(&shut, 0u); /* S1 */
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
 /* ---- traces ---- */
 
-static void trace__real_run__ordered_and_covering(void) {
+/* Do the events cover the run? Not if a thread lost the processor before it began, or between
+   events. */
+static int trace_covers(void) {
+    int ok = 1;
     rig r;
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
@@ -244,12 +260,12 @@ static void trace__real_run__ordered_and_covering(void) {
         if (b->sequence % 4 == 0) sleep_us(3000);
         dlp_pipe_release(p, b);
     }
-    CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
     CHECK(dlp_pipe_trace_lanes(p) == 4);
     for (int lane = 0; lane < 4; lane++) {
         int n = dlp_pipe_trace(p, lane, events, 4096, name);
         uint64_t covered = 0, last = 0, items = 0;
-        CHECK(n > 5 && n < 4096);
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(n < 4096);
         CHECK(lane == 0 ? strcmp(name, "trainer") == 0
                         : name[0] == 'f' && name[6] == (char)('0' + lane - 1));
         for (int i = 0; i < n; i++) {
@@ -263,12 +279,17 @@ static void trace__real_run__ordered_and_covering(void) {
             covered += e->end_ns - e->begin_ns;
             if (e->kind == DLP_TRACE_WORK) items += e->items;
         }
-        if (!CHECK(is_about((double)covered, (double)s.elapsed_ns, 0.2)))
-            printf("  lane %d covers %" PRIu64 " of %" PRIu64 "\n", lane, covered, s.elapsed_ns);
-        CHECK(lane == 0 || items > 20);
+        ok &= is_about((double)covered, (double)s.elapsed_ns, 0.2) && n > 5;
+        ok &= lane == 0 || items > 20;
+        if (!ok)
+            printf("  lane %d covers %" PRIu64 " of %" PRIu64 ", %" PRIu64 " items\n", lane,
+                   covered, s.elapsed_ns, items);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
+    return ok;
 }
+
+static void trace__real_run__ordered_and_covering(void) { CHECK_ONE_OF_5(trace_covers()); }
 
 static uint64_t traced_items(dlp_pipe *p, int lanes) {
     static dlp_trace_event events[4096];
@@ -291,7 +312,7 @@ static void trace__workers_asleep__has_all_items(void) {
     item_us = 100;
     CHECK(rig_start(&r, &p) == DLP_OK);
     CHECK(rig_drain(p, &batches) == DLP_END && batches == 10);
-    for (int i = 0; i < 500 && items != 100; i++) { /* they fall asleep */
+    for (int i = 0; i < 10000 && items != 100; i++) { /* they fall asleep */
         sleep_us(2000);
         items = traced_items(p, 4);
     }
@@ -442,7 +463,7 @@ static void explain__real_runs__names_the_limit(void) {
     for (int which = 0; which < CASES; which++) {
         char text[4096];
         int ok = 0;
-        for (int tries = 0; tries < 5 && !ok; tries++) { /* a noisy machine may spoil some */
+        for (int tries = 0; tries < 10 && !ok; tries++) { /* a noisy machine may spoil some */
             rig r;
             uint32_t step_us = case_rig(which, &r);
             run_and_explain(&r, step_us, text, sizeof text);
@@ -461,7 +482,7 @@ static void explain__one_more_worker__gives_what_was_foretold(void) {
     for (int workers = 1; workers <= 5; workers += 2) {
         char text[4096];
         double said = 0, off = 1;
-        for (int tries = 0; tries < 5 && off > 0.25; tries++) { /* a noisy machine may spoil one */
+        for (int tries = 0; tries < 10 && off > 0.25; tries++) { /* a noisy one may spoil some */
             rig r;
             stat_rig(&r, workers);
             item_us = 5000;

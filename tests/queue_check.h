@@ -16,6 +16,14 @@ static const char *test_name;
         } \
     } while (0)
 
+/* What is so unless a thread lost its processor just then: five tries, of which one must do. */
+#define CHECK_ONE_OF_5(x) \
+    do { \
+        int tries_left = 5; \
+        while (tries_left > 0 && !(x)) tries_left--; \
+        CHECK(tries_left > 0 && #x); \
+    } while (0)
+
 #define RUN(test) (test_name = #test, test())
 
 static int done(const char *program) {
