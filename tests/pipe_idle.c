@@ -2,9 +2,9 @@
    come near the 100 ms after which a sleeper looks again by itself. */
 #include "pipe_life.h"
 
-static uint64_t cpu_ns(void) {
+static uint64_t cpu_ns(clockid_t of) {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(of, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -21,7 +21,7 @@ static double idle_share(dlp_pipe *p, int in_next) {
     uint64_t from, cpu, until;
     dlp_batch *b = NULL;
     from = dlpi_now_ns();
-    cpu = cpu_ns();
+    cpu = cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
     until = from + (uint64_t)(idle_seconds() * 1e9);
     if (in_next) {
         while (dlpi_now_ns() < until)
@@ -29,15 +29,16 @@ static double idle_share(dlp_pipe *p, int in_next) {
     } else {
         sleep_us((int64_t)(idle_seconds() * 1e6));
     }
-    return (double)(cpu_ns() - cpu) / (double)(dlpi_now_ns() - from);
+    return (double)(cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / (double)(dlpi_now_ns() - from);
 }
 
 /* What the machine takes now for 40 bare wake-ups a second, three times over: where its host has
-   other work, each costs many times as much, whoever wakes. */
+   other work, each costs many times as much, whoever wakes. Of this thread alone: the others are
+   what is judged. */
 static double wake_share(void) {
-    uint64_t cpu = cpu_ns();
+    uint64_t cpu = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
     for (int i = 0; i < 40; i++) sleep_us(10000);
-    return 3 * (double)(cpu_ns() - cpu) / 1e9;
+    return 3 * (double)(cpu_ns(CLOCK_THREAD_CPUTIME_ID) - cpu) / 1e9;
 }
 
 /* One core is 1. A worker that looks ten times a second takes some 1e-4; one that spins takes 1. A
