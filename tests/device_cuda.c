@@ -38,7 +38,7 @@ typedef struct op {
 } op;
 
 typedef struct fake_stream {
-    int alive, stuck;
+    int alive, stuck, users;
     uint64_t head, tail;
     op ops[256];
 } fake_stream;
@@ -368,7 +368,7 @@ static void gpu_reset(void) {
 static int gpu_clean(void) {
     int alive = 0;
     for (int i = 0; i < 512; i++) alive += gpu.events[i].alive;
-    for (int i = 1; i < 8; i++) alive += gpu.streams[i].alive;
+    for (int i = 1; i < 8; i++) alive += gpu.streams[i].alive != gpu.streams[i].users;
     return alive == 0 && gpu.buffers == 0 && gpu.registers == 0 && gpu.retained == 0 &&
            gpu.pushes == gpu.pops && depth == 0 && gpu.wrong == 0;
 }
@@ -380,9 +380,9 @@ static void gpu_work(int ops) {
     pthread_mutex_unlock(&gpu.lock);
 }
 
-/* A stream of the user's. */
+/* A stream of the user's, who keeps it. */
 static void *user_stream(uintptr_t i) {
-    gpu.streams[i].alive = 1;
+    gpu.streams[i].alive = gpu.streams[i].users = 1;
     return (void *)i;
 }
 
@@ -399,18 +399,6 @@ static void kernel(void *stream, const dlp_batch *b) {
 }
 
 /* ---- a pipe over a device ---- */
-
-static void setup(rig *r, const dlp_device *device, int threaded, int held) {
-    rig_init(r, 100, 8);
-    r->repeat.epochs = 2;
-    r->fetch.num_workers = threaded ? 2 : 0;
-    r->pipe.prefetch_factor = 3;
-    r->pipe.max_held = held;
-    r->n_transfers = 1;
-    r->transfer.device = device;
-    r->transfer.threaded = threaded;
-    rig_order(r, DLP_ORDER_SHUFFLED);
-}
 
 /* Read the pipe to its end, `held` batches at a time; each is what it must be. release: how. */
 enum { PLAIN, AFTER };
@@ -437,216 +425,185 @@ static int drain(rig *r, dlp_pipe *p, int held, int release, void *stream) {
     return rc;
 }
 
+/* A pipe that ends on a device. */
+typedef struct bed {
+    rig r;
+    dlp_device d;
+    dlp_pipe *p;
+} bed;
+
+static int bed_open(bed *t, const dlp_cuda_desc *desc, int threaded, int held, int buffers) {
+    CHECK(dlp_device_cuda(&t->d, desc, NULL) == DLP_OK);
+    rig_device(&t->r, &t->d, threaded, held);
+    t->r.transfer.device_buffers = buffers;
+    return rig_open(&t->r, &t->p);
+}
+
+static void bed_close(bed *t) {
+    CHECK(dlp_pipe_close(t->p) == DLP_OK && dlp_device_close(&t->d) == DLP_OK);
+    CHECK(gpu_clean());
+    rig_free(&t->r);
+}
+
 static void pipe__all_placements__bytes_and_calls_right(void) {
     for (int k = 0; k < 8; k++) {
         int threaded = k & 1, held = k & 2 ? 3 : 1;
-        rig r;
-        dlp_device d;
-        dlp_pipe *p;
+        bed t;
         dlp_device_info info = {0};
         gpu_reset();
         gpu.queries_needed = k & 4 ? 7 : 1;
-        CHECK(dlp_device_cuda(&d, NULL, NULL) == DLP_OK);
-        CHECK(strcmp(d.name, "cuda:0") == 0);
-        setup(&r, &d, threaded, held);
-        r.transfer.device_buffers = k & 4 ? 5 : 0;
-        if (rig_open(&r, &p) != DLP_OK) return;
-        CHECK(dlp_device_describe(&d, &info) == DLP_OK && info.pinned == 1 &&
+        if (bed_open(&t, NULL, threaded, held, k & 4 ? 5 : 0) != DLP_OK) return;
+        CHECK(strcmp(t.d.name, "cuda:0") == 0);
+        CHECK(dlp_device_describe(&t.d, &info) == DLP_OK && info.pinned == 1 &&
               info.unpinned[0] == 0 && strcmp(info.name, "Fake 0") == 0 &&
               info.context == (void *)(uintptr_t)CTX_A && strcmp(info.kind, "cuda") == 0);
         CHECK(gpu.registers == 1 && gpu.buffers == 2 * (k & 4 ? 5 : held + 1));
-        CHECK(dlp_device_close(&d) == DLP_ERR_BUSY);
-        CHECK(drain(&r, p, held, PLAIN, NULL) == DLP_END);
+        CHECK(dlp_device_close(&t.d) == DLP_ERR_BUSY);
+        CHECK(drain(&t.r, t.p, held, PLAIN, NULL) == DLP_END);
         CHECK(gpu.copies == 2 * 26 && gpu.records == 26 && gpu.unpinned_copies == 0);
         CHECK(gpu.waits == 0);
-        CHECK(dlp_pipe_close(p) == DLP_OK);
+        CHECK(dlp_pipe_close(t.p) == DLP_OK);
         CHECK(gpu.buffers == 0 && gpu.registers == 0 && gpu.retained == 1);
-        CHECK(dlp_device_close(&d) == DLP_OK && d.user == NULL);
-        CHECK(dlp_device_close(&d) == DLP_OK);
+        CHECK(dlp_device_close(&t.d) == DLP_OK && t.d.user == NULL);
+        CHECK(dlp_device_close(&t.d) == DLP_OK);
         CHECK(gpu_clean());
-        rig_free(&r);
+        rig_free(&t.r);
     }
 }
 
 static void release_after__kernels_late__buffer_not_written(void) {
     for (int k = 0; k < 4; k++) {
         int threaded = k & 1, held = k & 2 ? 3 : 1;
-        rig r;
-        dlp_device d;
-        dlp_pipe *p;
-        void *stream;
+        bed t;
         gpu_reset();
-        stream = user_stream(7);
-        CHECK(dlp_device_cuda(&d, NULL, NULL) == DLP_OK);
-        setup(&r, &d, threaded, held);
-        if (rig_open(&r, &p) != DLP_OK) return;
-        CHECK(drain(&r, p, held, AFTER, stream) == DLP_END);
+        if (bed_open(&t, NULL, threaded, held, 0) != DLP_OK) return;
+        CHECK(drain(&t.r, t.p, held, AFTER, user_stream(7)) == DLP_END);
         CHECK(gpu.waits > 0);
-        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_OK);
-        gpu.streams[7].alive = 0;
-        CHECK(gpu_clean());
-        rig_free(&r);
+        bed_close(&t);
     }
 }
 
 /* A kernel that does not end: nothing is delivered out of its buffer, the others go on. */
 static void release_after__kernel_stuck__its_buffer_waits(void) {
-    rig r;
-    dlp_device d;
-    dlp_pipe *p;
+    bed t;
     dlp_batch *b;
     void *stream;
     int n = 0, rc;
     gpu_reset();
     stream = user_stream(7);
-    CHECK(dlp_device_cuda(&d, NULL, NULL) == DLP_OK);
-    setup(&r, &d, 1, 1);
-    r.transfer.device_buffers = 3;
-    if (rig_open(&r, &p) != DLP_OK) return;
+    if (bed_open(&t, NULL, 1, 1, 3) != DLP_OK) return;
     gpu.streams[7].stuck = 1;
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(t.p, &b, DLP_FOREVER) == DLP_OK);
     kernel(stream, b);
-    CHECK(dlp_pipe_release_after(p, b, stream, NULL) == DLP_OK);
-    while ((rc = dlp_pipe_next(p, &b, 200)) == DLP_OK && n++ < 10) dlp_pipe_release(p, b);
+    CHECK(dlp_pipe_release_after(t.p, b, stream, NULL) == DLP_OK);
+    while ((rc = dlp_pipe_next(t.p, &b, 200)) == DLP_OK && n++ < 10) dlp_pipe_release(t.p, b);
     CHECK(rc == DLP_TIMEOUT && n < 5);
     pthread_mutex_lock(&gpu.lock);
     gpu.streams[7].stuck = 0;
     pthread_mutex_unlock(&gpu.lock);
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next(t.p, &b, 20000)) == DLP_OK) {
         n++;
-        CHECK(rig_batch_same(&r, b, (uint64_t)n / 13, (uint64_t)n % 13));
-        dlp_pipe_release(p, b);
+        CHECK(rig_batch_same(&t.r, b, (uint64_t)n / 13, (uint64_t)n % 13));
+        dlp_pipe_release(t.p, b);
     }
     CHECK(rc == DLP_END && n == 25);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_OK);
-    gpu.streams[7].alive = 0;
-    CHECK(gpu_clean());
-    rig_free(&r);
+    bed_close(&t);
 }
 
 static void consumer__plain_release__buffer_not_written(void) {
     for (int k = 0; k < 4; k++) {
-        rig r;
-        dlp_device d;
-        dlp_pipe *p;
+        bed t;
+        dlp_batch *b;
+        uint64_t n = 0;
         dlp_cuda_desc desc = {0};
         gpu_reset();
         if (k & 2) desc.consumer = user_stream(7);
         else desc.has_consumer = 1; /* the default stream */
-        CHECK(dlp_device_cuda(&d, &desc, NULL) == DLP_OK);
-        setup(&r, &d, k & 1, 2);
-        if (rig_open(&r, &p) != DLP_OK) return;
-        for (int i = 0; i < 3; i++) gpu_work(1);
-        {
-            dlp_batch *b;
-            uint64_t n = 0;
-            while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
-                CHECK(rig_batch_same(&r, b, n / 13, n % 13));
-                n++;
-                kernel(desc.consumer, b);
-                CHECK(dlp_pipe_release(p, b) == DLP_OK);
-            }
-            CHECK(n == 26 && gpu.waits == 26);
+        if (bed_open(&t, &desc, k & 1, 2, 0) != DLP_OK) return;
+        gpu_work(3);
+        while (dlp_pipe_next(t.p, &b, 20000) == DLP_OK) {
+            CHECK(rig_batch_same(&t.r, b, n / 13, n % 13));
+            n++;
+            kernel(desc.consumer, b);
+            CHECK(dlp_pipe_release(t.p, b) == DLP_OK);
         }
-        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_OK);
-        gpu.streams[7].alive = 0;
-        CHECK(gpu_clean());
-        rig_free(&r);
+        CHECK(n == 26 && gpu.waits == 26);
+        bed_close(&t);
     }
 }
 
 static void desc__own_context_and_stream__used_and_kept(void) {
-    rig r;
-    dlp_device d;
-    dlp_pipe *p;
+    bed t;
     dlp_device_info info = {0};
     dlp_cuda_desc desc = {.context = (void *)(uintptr_t)CTX_B};
     gpu_reset();
     desc.stream = user_stream(5);
-    CHECK(dlp_device_cuda(&d, &desc, NULL) == DLP_OK);
-    CHECK(strcmp(d.name, "cuda:1") == 0 && gpu.retained == 0);
-    CHECK(dlp_device_describe(&d, &info) == DLP_OK && info.context == desc.context &&
+    CHECK(dlp_device_cuda(&t.d, &desc, NULL) == DLP_OK);
+    CHECK(strcmp(t.d.name, "cuda:1") == 0 && gpu.retained == 0);
+    CHECK(dlp_device_describe(&t.d, &info) == DLP_OK && info.context == desc.context &&
           info.queue == desc.stream && info.device == 1 && info.pinned == 0);
-    setup(&r, &d, 1, 1);
-    if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(drain(&r, p, 1, PLAIN, desc.stream) == DLP_END); /* kernels and copies take turns */
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_OK);
+    rig_device(&t.r, &t.d, 1, 1);
+    if (rig_open(&t.r, &t.p) != DLP_OK) return;
+    CHECK(drain(&t.r, t.p, 1, PLAIN, desc.stream) == DLP_END); /* kernels and copies take turns */
+    bed_close(&t);
     CHECK(gpu.streams[5].alive);
-    gpu.streams[5].alive = 0;
-    CHECK(gpu_clean());
-    rig_free(&r);
 }
 
 static void register__refused__pageable_and_told(void) {
-    rig r;
-    dlp_device d;
-    dlp_pipe *p;
+    bed t;
     dlp_device_info info = {0};
     gpu_reset();
     gpu.register_fails = 1;
-    CHECK(dlp_device_cuda(&d, NULL, NULL) == DLP_OK);
-    setup(&r, &d, 1, 1);
-    if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_device_describe(&d, &info) == DLP_OK && info.pinned == 0);
+    if (bed_open(&t, NULL, 1, 1, 0) != DLP_OK) return;
+    CHECK(dlp_device_describe(&t.d, &info) == DLP_OK && info.pinned == 0);
     CHECK(strcmp(info.unpinned, "cuMemHostRegister: unknown error (3)") == 0);
-    CHECK(drain(&r, p, 1, PLAIN, NULL) == DLP_END);
+    CHECK(drain(&t.r, t.p, 1, PLAIN, NULL) == DLP_END);
     CHECK(gpu.unpinned_copies == 52);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_OK);
-    CHECK(gpu_clean());
-    rig_free(&r);
+    bed_close(&t);
 }
 
 static void close__batches_held__with_the_last_release(void) {
     for (int after = 0; after < 2; after++) {
-        rig r;
-        dlp_device d;
-        dlp_pipe *p;
+        bed t;
         dlp_batch *b[2];
         void *stream;
         gpu_reset();
         stream = user_stream(6);
-        CHECK(dlp_device_cuda(&d, NULL, NULL) == DLP_OK);
-        setup(&r, &d, 1, 2);
-        if (rig_open(&r, &p) != DLP_OK) return;
-        CHECK(dlp_pipe_next(p, &b[0], DLP_FOREVER) == DLP_OK);
-        CHECK(dlp_pipe_next(p, &b[1], DLP_FOREVER) == DLP_OK);
-        CHECK(dlp_pipe_close(p) == DLP_OK);
-        CHECK(dlp_device_close(&d) == DLP_ERR_BUSY && gpu.buffers > 0);
-        CHECK(rig_batch_same(&r, b[1], 0, 1));
+        if (bed_open(&t, NULL, 1, 2, 0) != DLP_OK) return;
+        CHECK(dlp_pipe_next(t.p, &b[0], DLP_FOREVER) == DLP_OK);
+        CHECK(dlp_pipe_next(t.p, &b[1], DLP_FOREVER) == DLP_OK);
+        CHECK(dlp_pipe_close(t.p) == DLP_OK);
+        CHECK(dlp_device_close(&t.d) == DLP_ERR_BUSY && gpu.buffers > 0);
+        CHECK(rig_batch_same(&t.r, b[1], 0, 1));
         gpu.streams[6].stuck = 1;
         kernel(stream, b[1]);
-        CHECK(dlp_pipe_release(p, b[0]) == DLP_OK);
-        CHECK(dlp_device_close(&d) == DLP_ERR_BUSY);
+        CHECK(dlp_pipe_release(t.p, b[0]) == DLP_OK);
+        CHECK(dlp_device_close(&t.d) == DLP_ERR_BUSY);
         if (after) {
-            CHECK(dlp_pipe_release_after(p, b[1], stream, NULL) == DLP_OK);
+            CHECK(dlp_pipe_release_after(t.p, b[1], stream, NULL) == DLP_OK);
         } else {
             gpu.streams[6].stuck = 0;
             gpu_work(10);
-            CHECK(dlp_pipe_release(p, b[1]) == DLP_OK);
+            CHECK(dlp_pipe_release(t.p, b[1]) == DLP_OK);
         }
         CHECK(gpu.buffers == 0 && gpu.registers == 0);
-        CHECK(dlp_device_close(&d) == DLP_OK);
-        gpu.streams[6].alive = 0;
+        CHECK(dlp_device_close(&t.d) == DLP_OK);
         CHECK(gpu_clean());
-        rig_free(&r);
+        rig_free(&t.r);
     }
 }
 
 static void device__second_pipe__refused_then_taken(void) {
-    rig r;
-    dlp_device d;
-    dlp_pipe *p, *q;
+    bed t;
+    dlp_pipe *q;
     dlp_error err;
     gpu_reset();
-    CHECK(dlp_device_cuda(&d, NULL, NULL) == DLP_OK);
-    setup(&r, &d, 0, 1);
-    if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(rig_try(&r, &q, &err) == DLP_ERR_DEVICE && strstr(err.message, "open returned -10"));
-    CHECK(drain(&r, p, 1, PLAIN, NULL) == DLP_END && dlp_pipe_close(p) == DLP_OK);
-    if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(drain(&r, p, 1, PLAIN, NULL) == DLP_END && dlp_pipe_close(p) == DLP_OK);
-    CHECK(dlp_device_close(&d) == DLP_OK && gpu_clean());
-    rig_free(&r);
+    if (bed_open(&t, NULL, 0, 1, 0) != DLP_OK) return;
+    CHECK(rig_try(&t.r, &q, &err) == DLP_ERR_DEVICE && strstr(err.message, "open returned -10"));
+    CHECK(drain(&t.r, t.p, 1, PLAIN, NULL) == DLP_END && dlp_pipe_close(t.p) == DLP_OK);
+    if (rig_open(&t.r, &t.p) != DLP_OK) return;
+    CHECK(drain(&t.r, t.p, 1, PLAIN, NULL) == DLP_END);
+    bed_close(&t);
 }
 
 /* ---- failures ---- */
@@ -659,7 +616,7 @@ static int life(int threaded, int consumer, dlp_error *err) {
     dlp_cuda_desc desc = {.has_consumer = consumer};
     int rc = dlp_device_cuda(&d, &desc, err), made;
     if (rc != DLP_OK) return rc;
-    setup(&r, &d, threaded, 2);
+    rig_device(&r, &d, threaded, 2);
     made = rc = rig_try(&r, &p, err);
     if (made == DLP_OK) {
         rc = drain(&r, p, 2, AFTER, NULL);
@@ -762,7 +719,7 @@ static void calls__bad_arguments__refused(void) {
     CHECK(dlp_device_describe(&host, &info) == DLP_ERR_ARG);
     CHECK(dlp_device_close(&host) == DLP_ERR_ARG && dlp_device_close(NULL) == DLP_OK);
     CHECK(dlp_device_close(&none) == DLP_OK);
-    setup(&r, &host, 0, 1);
+    rig_device(&r, &host, 0, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
     CHECK(dlp_pipe_release_after(NULL, b, NULL, NULL) == DLP_ERR_ARG);
@@ -801,7 +758,7 @@ static void real__all_placements__bytes_right(void) {
         dlp_batch *b;
         uint64_t n = 0;
         void *was;
-        setup(&r, &d, k & 1, k & 2 ? 3 : 1);
+        rig_device(&r, &d, k & 1, k & 2 ? 3 : 1);
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(dlp_device_describe(&d, &info) == DLP_OK);
         printf("%s: %s%s\n", info.name, info.pinned ? "pinned" : "pageable: ", info.unpinned);

@@ -36,6 +36,16 @@ static int fails(const char *name) {
     return 1;
 }
 
+#define RELEASE(of, counter) \
+    static int32_t w_##of##_release(void *it) { \
+        count(&watch.counter, -1); \
+        return real.of##_release(it); \
+    }
+RELEASE(context, contexts)
+RELEASE(queue, queues)
+RELEASE(buffer, buffers)
+RELEASE(event, events)
+
 static int32_t w_platforms(uint32_t room, void **out, uint32_t *n) {
     if (watch.no_platform) return DLPI_CL_PLATFORM_NOT_FOUND;
     return fails("clGetPlatformIDs") ? FAILS : real.platforms(room, out, n);
@@ -63,10 +73,6 @@ static int32_t w_context_retain(void *c) {
     count(&watch.contexts, 1);
     return real.context_retain(c);
 }
-static int32_t w_context_release(void *c) {
-    count(&watch.contexts, -1);
-    return real.context_release(c);
-}
 static void *w_queue_create(void *c, void *device, uint64_t properties, int32_t *rc) {
     void *out = NULL;
     if (fails("clCreateCommandQueue")) *rc = FAILS;
@@ -82,20 +88,12 @@ static int32_t w_queue_retain(void *q) {
     count(&watch.queues, 1);
     return real.queue_retain(q);
 }
-static int32_t w_queue_release(void *q) {
-    count(&watch.queues, -1);
-    return real.queue_release(q);
-}
 static void *w_buffer_create(void *c, uint64_t flags, size_t size, void *host, int32_t *rc) {
     void *out = NULL;
     if (fails("clCreateBuffer")) *rc = FAILS;
     else out = real.buffer_create(c, flags, size, host, rc);
     count(&watch.buffers, out != NULL);
     return out;
-}
-static int32_t w_buffer_release(void *b) {
-    count(&watch.buffers, -1);
-    return real.buffer_release(b);
 }
 static int32_t w_write(void *q, void *buffer, uint32_t blocking, size_t offset, size_t size,
                        const void *from, uint32_t n_wait, void *const *wait, void **event) {
@@ -114,10 +112,6 @@ static int32_t w_marker(void *q, uint32_t n_wait, void *const *wait, void **even
 }
 static int32_t w_event_info(void *e, uint32_t what, size_t size, void *out, size_t *used) {
     return fails("clGetEventInfo") ? FAILS : real.event_info(e, what, size, out, used);
-}
-static int32_t w_event_release(void *e) {
-    count(&watch.events, -1);
-    return real.event_release(e);
 }
 static int32_t w_events_wait(uint32_t n, void *const *events) {
     return real.events_wait(n, events);
@@ -177,18 +171,6 @@ static void find(void *out, const char *name) {
 
 /* ---- a pipe over a device ---- */
 
-static void setup(rig *r, const dlp_device *device, int threaded, int held) {
-    rig_init(r, 100, 8);
-    r->repeat.epochs = 2;
-    r->fetch.num_workers = threaded ? 2 : 0;
-    r->pipe.prefetch_factor = 3;
-    r->pipe.max_held = held;
-    r->n_transfers = 1;
-    r->transfer.device = device;
-    r->transfer.threaded = threaded;
-    rig_order(r, DLP_ORDER_SHUFFLED);
-}
-
 /* Is what lies in these buffers batch number n of the pipe? */
 static int same(rig *r, void *queue, const dlp_batch *b, void *const *buffers, uint64_t n) {
     static uint8_t host[2][512] __attribute__((aligned(64)));
@@ -216,6 +198,15 @@ static void *new_queue(void *context, void *device) {
     return q;
 }
 
+/* A device of its own making, and a queue beside its own. */
+static void *begin(dlp_device *d, dlp_device_info *info) {
+    watch_reset();
+    memset(info, 0, sizeof *info);
+    CHECK(dlp_device_opencl(d, NULL, NULL) == DLP_OK);
+    CHECK(dlp_device_describe(d, info) == DLP_OK);
+    return new_queue(info->context, info->device_id);
+}
+
 static void pipe__all_placements__bytes_right(void) {
     for (int k = 0; k < 8; k++) {
         int held = k & 2 ? 3 : 1, n_have = 0;
@@ -226,13 +217,11 @@ static void pipe__all_placements__bytes_right(void) {
         dlp_device_info info = {0};
         uint64_t n = 0;
         void *queue;
-        watch_reset();
-        CHECK(dlp_device_opencl(&d, NULL, NULL) == DLP_OK && strcmp(d.name, "opencl") == 0);
-        CHECK(dlp_device_describe(&d, &info) == DLP_OK && info.name[0] && !info.pinned &&
+        queue = begin(&d, &info);
+        CHECK(strcmp(d.name, "opencl") == 0 && info.name[0] && !info.pinned &&
               strcmp(info.kind, "opencl") == 0 && info.unpinned[0]);
         if (k == 0) printf("device: %s\n", info.name);
-        queue = new_queue(info.context, info.device_id);
-        setup(&r, &d, k & 1, held);
+        rig_device(&r, &d, k & 1, held);
         r.transfer.device_buffers = k & 4 ? 6 : 0;
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(watch.buffers == 2 * (k & 4 ? 6 : held + 1));
@@ -270,16 +259,13 @@ static void late_reader__its_buffer_waits(int threaded, int consumer) {
     int32_t cl;
     uint64_t n = 1;
     int rc;
-    watch_reset();
-    CHECK(dlp_device_opencl(&first, NULL, NULL) == DLP_OK);
-    CHECK(dlp_device_describe(&first, &info) == DLP_OK);
-    queue = new_queue(info.context, info.device_id);
+    queue = begin(&first, &info);
     reader = new_queue(info.context, info.device_id);
     desc.context = info.context;
     if (consumer) desc.consumer = reader;
     CHECK(dlp_device_opencl(&d, &desc, NULL) == DLP_OK);
     CHECK(dlp_device_close(&first) == DLP_OK); /* the context is retained */
-    setup(&r, &d, threaded, 1);
+    rig_device(&r, &d, threaded, 1);
     r.transfer.device_buffers = 3;
     if (rig_open(&r, &p) != DLP_OK) return;
     gate = cl_user_event(desc.context, &cl);
@@ -333,14 +319,11 @@ static void desc__own_queue__used_and_kept(void) {
     dlp_device_info info, mine;
     dlp_opencl_desc desc = {0};
     uint64_t n = 0;
-    watch_reset();
-    CHECK(dlp_device_opencl(&first, NULL, NULL) == DLP_OK);
-    CHECK(dlp_device_describe(&first, &info) == DLP_OK);
-    desc.queue = new_queue(info.context, info.device_id);
+    desc.queue = begin(&first, &info);
     CHECK(dlp_device_opencl(&d, &desc, NULL) == DLP_OK);
     CHECK(dlp_device_describe(&d, &mine) == DLP_OK && mine.queue == desc.queue &&
           mine.context == info.context && mine.device_id == info.device_id);
-    setup(&r, &d, 1, 1);
+    rig_device(&r, &d, 1, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
     while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
         CHECK(same_now(&r, desc.queue, b, n));
@@ -361,11 +344,8 @@ static void close__batches_held__with_the_last_release(void) {
     dlp_batch *b[2];
     dlp_device_info info = {0};
     void *queue;
-    watch_reset();
-    CHECK(dlp_device_opencl(&d, NULL, NULL) == DLP_OK);
-    CHECK(dlp_device_describe(&d, &info) == DLP_OK);
-    queue = new_queue(info.context, info.device_id);
-    setup(&r, &d, 1, 2);
+    queue = begin(&d, &info);
+    rig_device(&r, &d, 1, 2);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_pipe_next(p, &b[0], DLP_FOREVER) == DLP_OK);
     CHECK(dlp_pipe_next(p, &b[1], DLP_FOREVER) == DLP_OK);
@@ -436,10 +416,7 @@ static void chunks__views__bytes_right(void) {
         dlp_chunks_desc c = chunks_desc(&d, (k & 2) == 0);
         void *queue;
         int rc;
-        watch_reset();
-        CHECK(dlp_device_opencl(&d, NULL, NULL) == DLP_OK);
-        CHECK(dlp_device_describe(&d, &info) == DLP_OK);
-        queue = new_queue(info.context, info.device_id);
+        queue = begin(&d, &info);
         if (k & 1) c.preload = DLP_PRELOAD_DEVICE;
         else c.shuffle_rows = 1;
         rc = dlp_chunks_open(&p, &c, &err);
@@ -480,10 +457,7 @@ static void chunks__late_reader__its_buffer_waits(int threaded) {
     uint32_t count[2] = {0, 0};
     int32_t cl;
     int rc;
-    watch_reset();
-    CHECK(dlp_device_opencl(&first, NULL, NULL) == DLP_OK);
-    CHECK(dlp_device_describe(&first, &info) == DLP_OK);
-    queue = new_queue(info.context, info.device_id);
+    queue = begin(&first, &info);
     reader = new_queue(info.context, info.device_id);
     desc.context = info.context;
     CHECK(dlp_device_opencl(&d, &desc, NULL) == DLP_OK && dlp_device_close(&first) == DLP_OK);
@@ -537,7 +511,7 @@ static int life(int k, dlp_error *err) {
     desc.context = info.context;
     desc.queue = k & 2 ? info.queue : NULL;
     if ((rc = dlp_device_opencl(&d, &desc, err)) == DLP_OK) {
-        setup(&r, &d, k & 1, 1);
+        rig_device(&r, &d, k & 1, 1);
         r.repeat.epochs = 1;
         if ((rc = rig_try(&r, &p, err)) == DLP_OK) {
             while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
@@ -625,7 +599,7 @@ static void calls__bad_arguments__refused(void) {
         CHECK(dlp_device_opencl(&d, &desc, &err) == DLP_ERR_ARG);
     }
     CHECK(dlp_device_opencl(NULL, NULL, &err) == DLP_ERR_ARG);
-    setup(&r, &first, 0, 1);
+    rig_device(&r, &first, 0, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
     CHECK(dlp_pipe_release_after(p, b, NULL, &err) == DLP_ERR_ARG);

@@ -118,6 +118,19 @@ static inline void rig_order(rig *r, int order) {
     }
 }
 
+/* Two epochs of 13 batches, which end on a device. */
+static inline void rig_device(rig *r, const dlp_device *device, int threaded, int held) {
+    rig_init(r, 100, 8);
+    r->repeat.epochs = 2;
+    r->fetch.num_workers = threaded ? 2 : 0;
+    r->pipe.prefetch_factor = 3;
+    r->pipe.max_held = held;
+    r->n_transfers = 1;
+    r->transfer.device = device;
+    r->transfer.threaded = threaded;
+    rig_order(r, DLP_ORDER_SHUFFLED);
+}
+
 static inline void rig_free(rig *r) {
     free(r->weights);
     free(r->table);
