@@ -6417,6 +6417,8 @@ static void dlpi_s3_link_close(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_ring_out(&link->node);
     dlpi_s3_ring_out(&link->age);
     dlpi_s3_timer_stop(&link->timer);
+    if (link->events) /* closing is not enough: a child of a fork may have the socket, too */
+        epoll_ctl(io->epoll, EPOLL_CTL_DEL, link->conn.fd, NULL);
     dlpi_s3_conn_close(&link->conn);
     link->state = DLPI_S3_LINK_FREE;
     link->generation++;

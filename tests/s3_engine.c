@@ -774,6 +774,47 @@ static void engine__fork__opener_closes_first(void) {
     s3_mock_stop(mock);
 }
 
+/* A child that leaves its parent's sockets alone keeps them open: what still comes over one that
+   the parent has closed wakes nobody. */
+static void engine__fork__child_keeps_sockets(void) {
+    static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    struct epoll_event e;
+    char url[64], c;
+    dlp_s3_desc d;
+    dlp_s3_request r, *one;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), peer, go[2], status = -1;
+    pid_t child;
+    mock = s3_mock_start();
+    CHECK(bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 4) == 0);
+    CHECK(getsockname(fd, (struct sockaddr *)&a, &n) == 0 && pipe2(go, O_CLOEXEC) == 0);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(a.sin_port));
+    d = usual();
+    d.endpoint = url;
+    begin(&d);
+    r = get("k", large, 1);
+    CHECK(dlp_s3_submit(io, &r) == DLP_OK);
+    peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(peer >= 0 && send(peer, answer, sizeof answer - 1, MSG_NOSIGNAL) > 0);
+    CHECK(dlp_s3_reap(io, &one, 1, 5000) == 1 && r.code == DLP_OK && io->n_idle == 1);
+    child = fork();
+    if (child == 0) {
+        close(peer);
+        close(go[1]);
+        _exit(read(go[0], &c, 1) != 0);
+    }
+    dlpi_s3_link_close(io, DLPI_S3_OF(io->idle.next, dlpi_s3_link, age));
+    CHECK(send(peer, "?", 1, MSG_NOSIGNAL) == 1);
+    close(peer);
+    CHECK(epoll_wait(io->epoll, &e, 1, 20) == 0);
+    close(go[1]);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    close(go[0]);
+    close(fd);
+    end();
+}
+
 /* ---- names, threads ---- */
 
 static void engine__name__found_by_helper(void) {
@@ -963,6 +1004,7 @@ int main(void) {
     engine__close__requests_out();
     engine__fork__child_and_parent();
     engine__fork__opener_closes_first();
+    engine__fork__child_keeps_sockets();
     engine__name__found_by_helper();
     engine__threads__one_client();
     engine__regions__learned_once();
