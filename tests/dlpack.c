@@ -318,7 +318,7 @@ static void fork__child_deletes__parent_not_touched(void) {
     for (int i = 0; waitpid(pid, &status, WNOHANG) == 0; i++) {
         struct timespec ms = {0, 5000000};
         nanosleep(&ms, NULL);
-        if (i == 1000) kill(pid, SIGKILL);
+        if (i == 4000) kill(pid, SIGKILL);
     }
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     t->deleter(t);

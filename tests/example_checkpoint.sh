@@ -16,11 +16,15 @@ alive() {
     ls -l /proc/[0-9]*/exe 2>/dev/null | sed -n "s|.* /proc/\([0-9]*\)/exe -> $program\$|\1|p"
 }
 
-none_left() { # WHAT: within a second
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
-        [ -z "$(alive)" ] && return
-        sleep 0.1
-    done
+none() { [ -z "$(alive)" ]; }
+some() { [ -n "$(alive | grep -v "^$1\$")" ]; } # but for one
+
+late=0
+none_left() { # WHAT: within a second, but for a few of all: others may have the cores
+    await none && {
+        [ $awaited -le 20 ] || late=$((late + 1))
+        return
+    }
     fail "$1: left processes behind: $(alive | tr '\n' ' ')"
     # shellcheck disable=SC2046
     kill -s KILL $(alive) 2>/dev/null
@@ -36,11 +40,23 @@ hit() {
     fi
 }
 
+# Has it handlers, or has it ended?
+ready() { handles 15 "$1" || ! kill -0 "$1" 2>/dev/null || is_zombie "$1"; }
+
+is_zombie() { grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
+
+# Is there another checkpoint than when it began, or has it ended?
+saved() { ! cmp -s "$dir/state" "$dir/state.was" || is_zombie "$1"; }
+
 # one_life SIGNAL WHOM DELAY WORKERS: leaves its exit code in $code
 one_life() {
+    rm -f "$dir/state.was"
+    [ ! -e "$dir/state" ] || cp "$dir/state" "$dir/state.was"
     setsid "$program" -w "$4" "$dir/state" >>"$dir/said" 2>>"$dir/errors" &
     pid=$!
+    case $3 in 0.05 | 0.22) await ready $pid ;; esac # past start-up, however long that takes
     sleep "$3"
+    [ "$1 $3" != 'KILL 0.22' ] || await saved $pid
     tries=0
     until hit "$1" "$2" $pid || [ $tries -ge 500 ]; do # there may be no such group yet
         kill -s 0 $pid 2>/dev/null || break
@@ -69,7 +85,7 @@ lives() {
             0) break 2 ;;
             75) stops=$((stops + 1)) ;;
             130 | 143) # there was no handler yet
-                [ $delay != 0.22 ] || fail "$1 to $2 at $delay s ended it"
+                [ $delay != 0.22 ] && [ $delay != 0.05 ] || fail "$1 to $2 at $delay s ended it"
                 ;;
             137) [ "$1" = KILL ] || fail "$1 to $2: it was killed" ;;
             *) fail "$1 to $2 at $delay s: exit code $code: $(tail -n 3 "$dir/errors")" ;;
@@ -95,15 +111,23 @@ grep '^trained' "$dir/whole" >"$dir/end"
 grep '^trained' "$dir/said" | cmp -s - "$dir/end" || fail "from its end: $(cat "$dir/said")"
 
 # To its workers and their supervisor alone, these two mean nothing.
-rm -f "$dir/state"
-setsid "$program" "$dir/state" >"$dir/said" 2>"$dir/errors" &
-pid=$!
-for signal in TERM INT; do
+for _ in 1 2 3 4 5; do # the trainer is stopped meanwhile, if it is not done by then
+    rm -f "$dir/state"
+    setsid "$program" "$dir/state" >"$dir/said" 2>"$dir/errors" &
+    pid=$!
+    await some $pid
     sleep 0.1
-    # shellcheck disable=SC2046
-    kill -s $signal $(alive | grep -v "^$pid\$") || fail "there were no workers to send $signal to"
+    kill -s STOP $pid
+    sent=0
+    for signal in TERM INT; do
+        # shellcheck disable=SC2046
+        kill -s $signal $(alive | grep -v "^$pid\$") 2>/dev/null && sent=$((sent + 1))
+    done
+    kill -s CONT $pid
+    wait $pid || fail "with signals to its workers: exit code $?: $(cat "$dir/errors")"
+    [ $sent -lt 2 ] || break
 done
-wait $pid || fail "with signals to its workers: exit code $?: $(cat "$dir/errors")"
+[ $sent -eq 2 ] || fail 'there were no workers to send signals to'
 sort -u "$dir/said" | cmp -s - "$dir/whole" ||
     fail "with signals to its workers: $(cat "$dir/said")"
 
@@ -111,6 +135,7 @@ lives TERM all
 lives KILL group # of the trainer alone: the others are in a group of their own
 [ "${SHORT:-}" = 1 ] || lives INT all
 [ "${SOAK:-}" != 1 ] || lives KILL all
+[ $late -le 5 ] || fail "$late times processes were there a second after it had ended"
 
 # A file that is none of its own is refused and stays.
 echo something else >"$dir/state"

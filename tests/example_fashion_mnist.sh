@@ -17,7 +17,7 @@ fresh() {
 
 # refuses FILE WORDS: the program ends with 1 and names the file and what is wrong with it
 refuses() {
-    timeout 20 $program -o $dir/out $dir/data >$dir/said 2>&1
+    timeout 60 $program -o $dir/out $dir/data >$dir/said 2>&1
     code=$?
     [ $code -eq 1 ] && grep -q "$1: .*$2" $dir/said && return
     fail "expected '$1: $2', got exit code $code and: $(head -n 5 $dir/said)"
@@ -64,6 +64,7 @@ rm -f $dir/out/*
     exec $program -e 9999 -o $dir/out $dir/data
 ) >$dir/said 2>&1 &
 pid=$!
+await handles 2 $pid || fail 'has no handler for SIGINT'
 sleep 1
 kill -INT $pid 2>/dev/null
 wait $pid

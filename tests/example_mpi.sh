@@ -22,7 +22,7 @@ train() {
     ranks=$1 steps=$2 state=$3
     shift 3
     # shellcheck disable=SC2086
-    timeout -k 5 30 mpirun $flags -n "$ranks" $dir/mpi_train -i -n "$steps" "$@" \
+    timeout -k 5 100 mpirun $flags -n "$ranks" $dir/mpi_train -i -n "$steps" "$@" \
         "$dir/$state" $dir/data >$dir/said 2>$dir/errors
     code=$?
     grep '^step' $dir/said >>"$dir/$state.steps"
@@ -57,13 +57,10 @@ like "$whole" || fail "the loss of three lives is $(loss), of one $whole"
 # SIGTERM to one rank in the middle of it: one step is the last of all, and the checkpoint is of it.
 # (Sent to mpirun it would come to all of them, and SIGKILL a second behind it.)
 # shellcheck disable=SC2086
-timeout -k 5 30 mpirun $flags -n 4 $dir/mpi_train -i -e 9999 $dir/told $dir/data >$dir/said \
+timeout -k 5 100 mpirun $flags -n 4 $dir/mpi_train -i -e 9999 $dir/told $dir/data >$dir/said \
     2>$dir/errors &
 pid=$!
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    grep -q '^step' $dir/said && break
-    sleep 0.3
-done
+await grep -q '^step' $dir/said
 # shellcheck disable=SC2012
 rank=$(ls -l /proc/[0-9]*/exe 2>/dev/null |
     sed -n "s|.* /proc/\([0-9]*\)/exe -> $(pwd)/$dir/mpi_train\$|\1|p" | tail -n 1)

@@ -12,7 +12,7 @@ for e in loader stages share stream mixture parts concurrent; do
 done
 
 # loader: two epochs of 16 batches, the last of 40 items, each epoch in an order of its own.
-timeout 20 $dir/loader >$dir/said || fail "loader: exit code $?"
+timeout 60 $dir/loader >$dir/said || fail "loader: exit code $?"
 [ "$(wc -l <$dir/said)" -eq 32 ] || fail "loader: $(wc -l <$dir/said) batches"
 [ "$(grep -c ': 40 items' $dir/said)" -eq 2 ] || fail 'loader: not two short batches'
 grep '^epoch 0' $dir/said | sed 's/^epoch .//' >$dir/first
@@ -42,26 +42,26 @@ sed 's/.*up to *\([0-9]*\) tokens, *\([0-9]*\)\.[0-9] % padding.*/\1 \2/' $dir/s
     END { exit wrong || NR != 3 }' || fail "mixture: padding or budget: $(cat $dir/said)"
 
 # concurrent: each row of its table has the same items.
-timeout 20 $dir/concurrent -n 256 -l 2 >$dir/said || fail "concurrent: exit code $?"
+timeout 60 $dir/concurrent -n 256 -l 2 >$dir/said || fail "concurrent: exit code $?"
 [ "$(grep -c 'items/s' $dir/said)" -eq 6 ] || fail "concurrent says: $(cat $dir/said)"
-timeout 20 $dir/concurrent -l 0 examples >$dir/said || fail "concurrent examples: $(cat $dir/said)"
+timeout 60 $dir/concurrent -l 0 examples >$dir/said || fail "concurrent examples: $(cat $dir/said)"
 
 # stages: one life, and lives that end after a few batches.
-timeout 20 $dir/stages $dir/state >$dir/whole 2>$dir/said ||
+timeout 60 $dir/stages $dir/state >$dir/whole 2>$dir/said ||
     fail "stages: exit code $?: $(cat $dir/said)"
 [ "$(wc -l <$dir/whole)" -eq 250 ] || fail "stages: $(wc -l <$dir/whole) batches, expected 250"
 grep -q '^done; 80 signals replaced' $dir/said || fail "stages says: $(cat $dir/said)"
 for cut in 1 57 124 125 200 250; do
     rm -f $dir/state
     {
-        timeout 20 $dir/stages $dir/state $cut && timeout 20 $dir/stages $dir/state
+        timeout 60 $dir/stages $dir/state $cut && timeout 60 $dir/stages $dir/state
     } >$dir/lives 2>$dir/said || fail "stages, cut at $cut: exit code $?: $(cat $dir/said)"
     cmp -s $dir/whole $dir/lives || fail "stages, cut at $cut: two lives differ from one"
 done
 
 # A damaged state is refused.
 printf 'x' | dd of=$dir/state bs=1 seek=100 conv=notrunc 2>/dev/null
-if timeout 20 $dir/stages $dir/state >$dir/lives 2>$dir/said; then
+if timeout 60 $dir/stages $dir/state >$dir/lives 2>$dir/said; then
     fail 'stages: took a damaged state'
 fi
 grep -q 'DLP_ERR_CORRUPT' $dir/said || fail "stages, of a damaged state: $(cat $dir/said)"
@@ -70,29 +70,29 @@ grep -q 'DLP_ERR_CORRUPT' $dir/said || fail "stages, of a damaged state: $(cat $
 lines() {
     awk "BEGIN { for (i = 1; i <= $1; i++) print i }"
 }
-lines 30 | timeout 20 $dir/stream >$dir/whole || fail "stream: exit code $?"
+lines 30 | timeout 60 $dir/stream >$dir/whole || fail "stream: exit code $?"
 [ "$(wc -l <$dir/whole)" -eq 8 ] || fail "stream: $(wc -l <$dir/whole) batches, expected 8"
 grep -q '^batch 7, lines 28..29: \[29\] \[30\]$' $dir/whole || fail 'stream: another last batch'
 for cut in 1 4 7 8; do
     rm -f $dir/state
-    lines 30 | timeout 20 $dir/stream -s $dir/state -n $cut >$dir/lives || fail "stream: rc $?"
-    lines 30 | timeout 20 $dir/stream -s $dir/state >>$dir/lives || fail "stream: exit code $?"
+    lines 30 | timeout 60 $dir/stream -s $dir/state -n $cut >$dir/lives || fail "stream: rc $?"
+    lines 30 | timeout 60 $dir/stream -s $dir/state >>$dir/lives || fail "stream: exit code $?"
     cmp -s $dir/whole $dir/lives || fail "stream, cut at $cut: two lives differ from one"
 done
 lines 30 >$dir/lines30
-timeout 20 $dir/stream -b 5 $dir/lines30 >$dir/lives || fail "stream -b: exit code $?"
+timeout 60 $dir/stream -b 5 $dir/lines30 >$dir/lives || fail "stream -b: exit code $?"
 tail -3 $dir/whole | cmp -s - $dir/lives || fail 'stream: another jump'
-printf 'a\nb' | timeout 20 $dir/stream >$dir/lives
+printf 'a\nb' | timeout 60 $dir/stream >$dir/lives
 grep -q '^batch 0, lines 0..1: \[a\] \[b\]$' $dir/lives || fail 'stream: a line without its end'
 
 # share: two trainers get 600 batches each, or 600 together; the name is gone afterwards.
 name=examples-share-$$
 share() { # mode
-    timeout 30 $dir/share take $name >$dir/took.1 2>&1 &
+    timeout 60 $dir/share take $name >$dir/took.1 2>&1 &
     one=$!
-    timeout 30 $dir/share take $name >$dir/took.2 2>&1 &
+    timeout 60 $dir/share take $name >$dir/took.2 2>&1 &
     two=$!
-    timeout 30 $dir/share serve $name "$1" >$dir/said 2>&1 || fail "share $1: $(cat $dir/said)"
+    timeout 60 $dir/share serve $name "$1" >$dir/said 2>&1 || fail "share $1: $(cat $dir/said)"
     wait $one || fail "share take, $1: $(cat $dir/took.1)"
     wait $two || fail "share take, $1: $(cat $dir/took.2)"
     cat $dir/took.1 $dir/took.2 >$dir/took
@@ -106,6 +106,10 @@ sum=$(awk '/: all$/ { sub(":", "", $7); n += $7 } END { printf "%d", n }' $dir/t
 [ "$sum" -eq 149985000 ] ||
     fail "share one: $(cat $dir/took)"
 
+gone() {
+    ! kill -0 "$1" 2>/dev/null || grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null
+}
+
 # chunks: two ways of training, one result; Ctrl-C leaves what was learnt.
 ${CC:-cc} -std=c11 -O2 -o $dir/chunks examples/chunks.c -lpthread -lm || exit 1
 timeout 60 $dir/chunks -e 2 -c 700 -b 32 -n 4000 >$dir/said 2>&1 || fail "chunks: $(cat $dir/said)"
@@ -114,19 +118,22 @@ for line in '^synchronous .* s$' '^asynchronous .* s$' '^gain ' '^same weights: 
     grep -q "$line" $dir/said || fail "chunks: no line '$line': $(cat $dir/said)"
 done
 ( # what a shell puts in the background may ignore SIGINT; the program asks for it anew
-    exec timeout 60 $dir/chunks -e 9999 -n 2000 -c 500 -p 3
+    exec $dir/chunks -e 9999 -n 2000 -c 500 -p 3
 ) >$dir/said 2>&1 &
 pid=$!
+await handles 2 $pid || fail 'chunks: has no handler for SIGINT'
 sleep 1
 kill -INT $pid 2>/dev/null
+await gone $pid || fail 'chunks: SIGINT does not end it'
+kill -KILL $pid 2>/dev/null
 wait $pid
 grep -q '^stopped after [0-9]* steps' $dir/said || fail "chunks, SIGINT: $(cat $dir/said)"
 grep -q '^test accuracy' $dir/said || fail "chunks, SIGINT: $(cat $dir/said)"
 
 # parts: makes its shards, and learns the same with part workers as without.
 mkdir $dir/shards
-timeout 30 $dir/parts -e 1 $dir/shards >$dir/said 2>&1 || fail "parts: $(cat $dir/said)"
-timeout 30 $dir/parts -e 1 -w 0 -q 12 $dir/shards >$dir/took 2>&1 || fail "parts: $(cat $dir/took)"
+timeout 60 $dir/parts -e 1 $dir/shards >$dir/said 2>&1 || fail "parts: $(cat $dir/said)"
+timeout 60 $dir/parts -e 1 -w 0 -q 12 $dir/shards >$dir/took 2>&1 || fail "parts: $(cat $dir/took)"
 grep '^epoch 0: 9[0-9]' $dir/said >$dir/first || fail "parts: $(cat $dir/said)"
 grep '^epoch' $dir/took | cmp -s - $dir/first || fail 'parts: not the same without part workers'
 [ "$(ls $dir/shards | wc -l)" -eq 24 ] || fail "parts: $(ls $dir/shards | wc -l) shards"

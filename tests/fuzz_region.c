@@ -680,7 +680,7 @@ int main(void) {
     printf("extremes: %" PRIu64 " opened\n", opened);
     until = dlpi_now_ns() + (uint64_t)(most * 1e9);
     every = dlpi_now_ns() + UINT64_C(60000000000);
-    for (opened = 0; dlpi_now_ns() < until && test_failures == 0; rounds++) {
+    for (opened = 0; (dlpi_now_ns() < until || rounds < 200) && test_failures == 0; rounds++) {
         region__changed_at_random(&seed);
         name__changed_at_random(&seed);
         if (dlpi_now_ns() < every) continue;
