@@ -9442,6 +9442,7 @@ static void dlpi_src_place(const char *bucket, const char *key, char *text, size
     size_t n = strlen(key), most = 90;
     snprintf(text, size, "s3://%.63s/%s%s", bucket, n > most ? "..." : "",
              n > most ? key + n - most : key);
+    dlpi_s3_one_line(text);
 }
 
 static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...)

@@ -302,6 +302,13 @@ static void items__no_such_key__by_policy_and_by_name(void) {
     dlp_s3_manifest_close(w.manifest);
 }
 
+/* Control bytes of a key begin no new line in a message. */
+static void words__key_with_control_bytes__one_line(void) {
+    char text[200];
+    dlpi_src_place("photos", "a\nb\x1b" "c", text, sizeof text);
+    CHECK(strcmp(text, "s3://photos/a?b?c") == 0);
+}
+
 /* A few items of one shard, all at once: a pipe of one batch. Returns its requests. */
 static int shard_run(const dlp_s3_entry *e, int n, dlp_s3_source_desc *sd, outcome *out) {
     dlp_s3_source *source = NULL;
@@ -772,6 +779,7 @@ int main(int argc, char **argv) {
     items__every_topology__as_from_memory();
     items__client_is_full__wait_for_room();
     items__no_such_key__by_policy_and_by_name();
+    words__key_with_control_bytes__one_line();
     CHECK(dlp_s3_close(client) == DLP_OK);
     client = world_client(mock->url, -1);
     neighbours__near_enough__one_request();
