@@ -5,12 +5,8 @@
 #   tests/model_crash.sh        all that must hold, and every third mutant: half a minute on two
 #                               cores; SHORT=1: less; SOAK=1: all, large ones
 #   tests/model_crash.sh NAME   one of them, with the way to the failure if there is one
-set -u
-cc=${CC:-cc}
-out=build/model_crash
-command -v spin >/dev/null 2>&1 || { echo 'skipped: spin is not installed'; exit 77; }
+model=model_crash
 
-# holds|fails; 0 always, 1 not with SHORT=1, 2 with SOAK=1 alone; name; switches
 list() {
     cat <<'LIST'
 holds 0 fetch__one_row                    N=2 DEATHS=1
@@ -71,69 +67,7 @@ fails 0 recovery_wakes_nobody             WAKE_NOBODY N=1 DEATHS=1 BELLS
 LIST
 }
 
-try_one() { # a line of the list
-    want=$1 name=$3
-    shift 3
-    for switch; do
-        shift
-        set -- "$@" "-D$switch"
-    done
-    rm -rf "${out:?}/$name"
-    mkdir -p "$out/$name" && cp tests/model_crash.pml "$out/$name"
-    (
-        cd "$out/$name" || exit 1
-        spin -a "$@" model_crash.pml >log 2>&1 &&
-            "$cc" -w -DSAFETY -DVECTORSZ=512 $space -o pan pan.c >>log 2>&1 &&
-            ./pan -m20000 -w22 >log 2>&1
-    )
-    errors=$(sed -n 's/.*errors: //p' "$out/$name/log")
-    states=$(sed -n 's/ *\([0-9.e+]*\) states, stored.*/\1/p' "$out/$name/log")
-    seconds=$(sed -n 's/.*elapsed time \(.*\) seconds/\1/p' "$out/$name/log")
-    grep -q 'too small\|out of memory\|reached -DMEMLIM' "$out/$name/log" && errors=
-    verdict=WRONG
-    case $want$errors in holds0 | fails[1-9]*) verdict=$want ;; esac
-    printf '%-5s %-36s %9s states %6s s  %s\n' "$verdict" "$name" "$states" "$seconds" "$*"
-    [ -n "$only" ] || rm -rf "${out:?}/$name"
-    [ $verdict != WRONG ]
-}
-
-only=${1:-}
-space="-O1 -DMEMLIM=2000"
-[ -n "${SOAK:-}" ] && space="-O2 -DCOLLAPSE -DMEMLIM=4000"
-if [ -n "$only" ]; then
-    # shellcheck disable=SC2046
-    set -- $(list | awk -v n="$only" '$3 == n')
-    [ $# -gt 0 ] || { echo "no model is called $only"; exit 1; }
-    try_one "$@"
-    code=$?
-    shift 3
-    cd "$out/$only" && [ -f model_crash.pml.trail ] &&
-        spin $(printf ' -D%s' "$@") -k model_crash.pml.trail -p model_crash.pml |
-        grep 'pc==\|pc = DEAD' | sed 's/model_crash.pml://; s/(state [0-9]*)//'
-    exit $code
-fi
-
-most=1
-[ -n "${SHORT:-}" ] && most=0
-[ -n "${SOAK:-}" ] && most=2
-mkdir -p $out
-list | awk -v most=$most '$2 <= most && (most == 2 || $1 == "holds" || ++n % 3 == 0)' >$out/todo
-count=$(grep -c . $out/todo)
-[ "$count" -gt 0 ] || exit 1
-
-lane() { # every second line
-    bad=0
-    while read -r line; do
-        # shellcheck disable=SC2086
-        try_one $line || bad=1
-    done <"$out/todo.$1"
-    exit $bad
-}
-awk -v out=$out/todo. '{ print > (out NR % 2) }' $out/todo
-(lane 0) &
-first=$!
-(lane 1)
-bad=$?
-wait $first || bad=1
-echo "$count models and mutants, $([ $bad -eq 0 ] && echo all || echo not all) as they should be"
-exit $bad
+build="-O1 -DMEMLIM=2000" search="-m20000 -w22"
+build_soak="-O2 -DCOLLAPSE -DMEMLIM=4000" search_soak=$search
+steps='pc==\|pc = DEAD'
+. tests/model_rig

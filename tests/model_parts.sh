@@ -5,13 +5,8 @@
 #   tests/model_parts.sh        small ones of what must hold, and every third mutant: in seconds,
 #                               on two cores; SHORT=1: less; SOAK=1: all, large ones
 #   tests/model_parts.sh NAME   one of them, with the way to the failure if there is one
-set -u
-cc=${CC:-cc}
-out=build/model_parts
-command -v spin >/dev/null 2>&1 || { echo 'skipped: spin is not installed'; exit 77; }
+model=model_parts
 
-# holds|ends|fails (ends: it holds that no run goes round for ever); 0 always, 1 not with SHORT=1,
-# 2 with SOAK=1 alone; name; switches
 list() {
     cat <<'LIST'
 holds 0 one_batch__a_loader_dies         B=1 DEATHS=1 MORTAL=1
@@ -78,71 +73,7 @@ fails 0 bell_bit_stays                   BELL_BIT_STAYS B=1 DEATHS=1 MORTAL=1
 LIST
 }
 
-try_one() { # a line of the list
-    want=$1 name=$3
-    shift 3
-    for switch; do
-        shift
-        set -- "$@" "-D$switch"
-    done
-    kind=-DSAFETY how=
-    [ "$want" = ends ] && kind=-DNP how=-l
-    rm -rf "${out:?}/$name"
-    mkdir -p "$out/$name" && cp tests/model_parts.pml "$out/$name"
-    (
-        cd "$out/$name" || exit 1
-        spin -a "$@" model_parts.pml >log 2>&1 &&
-            "$cc" -w $kind -DVECTORSZ=512 $space -o pan pan.c >>log 2>&1 &&
-            ./pan -m50000 $how -w$hash >log 2>&1
-    )
-    errors=$(sed -n 's/.*errors: //p' "$out/$name/log")
-    states=$(sed -n 's/ *\([0-9.e+]*\) states, stored.*/\1/p' "$out/$name/log")
-    seconds=$(sed -n 's/.*elapsed time \(.*\) seconds/\1/p' "$out/$name/log")
-    grep -q 'too small\|out of memory\|reached -DMEMLIM' "$out/$name/log" && errors=
-    verdict=WRONG
-    case $want$errors in holds0 | ends0 | fails[1-9]*) verdict=$want ;; esac
-    printf '%-5s %-36s %9s states %6s s  %s\n' "$verdict" "$name" "$states" "$seconds" "$*"
-    [ -n "$only" ] || rm -rf "${out:?}/$name"
-    [ $verdict != WRONG ]
-}
-
-only=${1:-}
-space="-O0 -DMEMLIM=2000" hash=20 # small ones take longer to compile than to run
-[ -n "${SOAK:-}" ] && space="-O2 -DMEMLIM=6000" hash=24
-if [ -n "$only" ]; then
-    # shellcheck disable=SC2046
-    set -- $(list | awk -v n="$only" '$3 == n')
-    [ $# -gt 0 ] || { echo "no model is called $only"; exit 1; }
-    try_one "$@"
-    code=$?
-    shift 3
-    cd "$out/$only" && [ -f model_parts.pml.trail ] &&
-        spin $(printf ' -D%s' "$@") -k model_parts.pml.trail -p model_parts.pml |
-        grep 'pc==\|pc = DEAD\|(caller:' | sed 's/model_parts.pml://; s/(state [0-9]*)//'
-    exit $code
-fi
-
-most=1
-[ -n "${SHORT:-}" ] && most=0
-[ -n "${SOAK:-}" ] && most=2
-mkdir -p $out
-list | awk -v most=$most '$2 <= most && (most == 2 || $1 != "fails" || ++n % 3 == 0)' >$out/todo
-count=$(grep -c . $out/todo)
-[ "$count" -gt 0 ] || exit 1
-
-lane() { # every second line
-    bad=0
-    while read -r line; do
-        # shellcheck disable=SC2086
-        try_one $line || bad=1
-    done <"$out/todo.$1"
-    exit $bad
-}
-awk -v out=$out/todo. '{ print > (out NR % 2) }' $out/todo
-(lane 0) &
-first=$!
-(lane 1)
-bad=$?
-wait $first || bad=1
-echo "$count models and mutants, $([ $bad -eq 0 ] && echo all || echo not all) as they should be"
-exit $bad
+build="-O0 -DMEMLIM=2000" search="-m50000 -w20" # small: longer to compile than to run
+build_soak="-O2 -DMEMLIM=6000" search_soak="-m50000 -w24"
+steps='pc==\|pc = DEAD\|(caller:'
+. tests/model_rig
