@@ -5,30 +5,6 @@
 
 #include "pipe_rig.h"
 
-/* As if batches 0 .. start - 1 had been fed, worked on, delivered and released. Called while the
-   pipe starts, before any of its threads. */
-static void place(dlp_pipe *p, uint64_t start) {
-    uint64_t before = start - 1;
-    p->feed.published = p->base = p->high = start;
-    p->ctl->tail = p->ctl->base = p->ctl->delivered = start;
-    for (int i = 0; i < p->n_workers; i++)
-        p->workers[i].low = p->workers[i].tail_seen = p->workers[i].cursor = start;
-    for (uint32_t s = 0; s < p->n_slots; s++) {
-        dlpi_slot_at(p, s)->pub = dlpi_pub(before, 1, 0, 0);
-        for (int i = 0; i < p->n_work; i++) {
-            dlpi_sst *sst = dlpi_sst_at(p, s, p->work[i]);
-            uint64_t units = i < p->n_item_work ? p->units_max : 1u;
-            sst->ready = before + 1;
-            sst->next = dlpi_gen_word(before, units);
-            if (p->words_max > 1) *dlpi_scan(p, sst) = before << 32 | p->words_max;
-            for (uint32_t k = 0; k < p->words_max; k++)
-                dlpi_done(sst)[k] = before << 32 | UINT32_MAX;
-            for (uint64_t k = 0; k < units; k++) dlpi_own(p, sst)[k] = dlpi_gen_word(before, 1u);
-        }
-        if (p->xfer) dlpi_sst_at(p, s, p->xfer)->ready = before + 1;
-    }
-}
-
 typedef struct hook {
     dlp_pipe *p;
     uint64_t start;
@@ -36,7 +12,7 @@ typedef struct hook {
 
 static int hook_open(void *user) { /* the transfer's device is opened before the threads start */
     hook *h = user;
-    place(h->p, h->start);
+    rig_place(h->p, h->start);
     return 0;
 }
 
@@ -45,7 +21,7 @@ static int hook_init(void *user, int worker, void **state) {
     hook *h = user;
     (void)worker;
     (void)state;
-    place(h->p, h->start);
+    rig_place(h->p, h->start);
     return 0;
 }
 

@@ -260,30 +260,8 @@ static int row_right(const dlp_batch *b, uint32_t row) {
 
 /* ---- the rig: a pipe with worker processes that nobody supervises ---- */
 
-/* As if batches 0 .. start - 1 had gone through. */
-static void place(dlp_pipe *p, uint64_t start) {
-    uint64_t before = start - 1;
-    p->feed.published = p->base = p->high = start;
-    p->ctl->tail = p->ctl->base = p->ctl->delivered = start;
-    for (int i = 0; i < p->n_workers; i++)
-        p->workers[i].low = p->workers[i].tail_seen = p->workers[i].cursor = start;
-    for (uint32_t s = 0; s < p->n_slots; s++) {
-        dlpi_slot_at(p, s)->pub = dlpi_pub(before, 1, 0, 0);
-        for (int i = 0; i < p->n_work; i++) {
-            dlpi_sst *sst = dlpi_sst_at(p, s, p->work[i]);
-            uint64_t units = i < p->n_item_work ? p->units_max : 1u;
-            sst->ready = before + 1;
-            sst->next = dlpi_gen_word(before, units);
-            if (p->words_max > 1) *dlpi_scan(p, sst) = before << 32 | p->words_max;
-            for (uint32_t k = 0; k < p->words_max; k++)
-                dlpi_done(sst)[k] = before << 32 | UINT32_MAX;
-            for (uint64_t k = 0; k < units; k++) dlpi_own(p, sst)[k] = dlpi_gen_word(before, 1u);
-        }
-    }
-}
-
 static int steps_begin(dlp_pipe *p) {
-    if (now_.start > 0) place(p, now_.start);
+    if (now_.start > 0) rig_place(p, now_.start);
     p->workers[0].wb->item_ns = 1; /* so that runs have several rows */
     return DLP_OK;
 }
