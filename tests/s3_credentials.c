@@ -1374,6 +1374,7 @@ static void shop_script(void *user, const s3_mock_request *q, s3_mock_reply *r) 
     char credential[64];
     const uint64_t *version = &s->s3->common->vault.version;
     for (int i = 0; i < 5000 && s->waits && DLPI_LOAD_RLX(version) < 2; i++) poll(NULL, 0, 1);
+    s->waits = 0;
     snprintf(credential, sizeof credential, " Credential=%s", s->id);
     if (!strstr(q->head, credential)) {
         r->status = 400;
@@ -1397,8 +1398,8 @@ static int shop_open(shop *s, const char *id) {
 }
 
 static void shop_close(shop *s) {
+    s3_mock_stop(s->mock); /* its script looks at the client */
     CHECK(dlp_s3_close(s->s3) == DLP_OK);
-    s3_mock_stop(s->mock);
 }
 
 /* 16 requests at once; each must end with code. */
