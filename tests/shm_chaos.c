@@ -265,6 +265,12 @@ static void say(const wiring *w, tally *t, dlp_pipe *p) {
     say_ms("kills_worker_back", w->name, shared_->begun_ns, shared_->n_begun);
 }
 
+/* The killer, too, may get no core for a while: 20 s are too long. */
+static bool has_killed(const tally *t) {
+    return __atomic_load_n(&shared_->kills, __ATOMIC_RELAXED) > 0 ||
+           t->ns[1] > UINT64_C(20000000000);
+}
+
 static void run(const wiring *w, double seconds, double per_second, uint64_t least) {
     static tally t;
     uint64_t piece = seconds >= 20 ? 1000000000u : 250000000u;
@@ -282,7 +288,8 @@ static void run(const wiring *w, double seconds, double per_second, uint64_t lea
     stretch(p, &r, &t, 0, 100000000); /* it gets going */
     memset(t.ns, 0, sizeof t.ns);
     memset(t.rows, 0, sizeof t.rows);
-    while (test_failures == 0 && ((double)t.ns[1] < seconds * 1e9 || t.items < least)) {
+    while (test_failures == 0 &&
+           ((double)t.ns[1] < seconds * 1e9 || t.items < least || !has_killed(&t))) {
         double without = stretch(p, &r, &t, 0, piece / 2), with = stretch(p, &r, &t, 1, piece);
         if (without <= 0 || with <= 0) break;
         if (t.n < 1024) t.share[t.n++] = with / without;
