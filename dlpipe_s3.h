@@ -5043,6 +5043,7 @@ static void dlpi_s3_vault_tell(const dlpi_s3_config *c, const dlpi_s3_vault *v) 
 static int dlpi_s3_vault_refresh_until(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64_t seen,
                                        bool force, const uint32_t *stop, dlp_s3_error *err) {
     dlp_s3_error why;
+    bool stopped;
     int code, e = dlpi_s3_mutex_wait(&v->fetching, stop);
     if (e)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: others are fetching them: "
@@ -5051,10 +5052,9 @@ static int dlpi_s3_vault_refresh_until(const dlpi_s3_config *c, dlpi_s3_vault *v
     code = dlpi_s3_vault_wants(c, v, seen, force, &why);
     if (code == 1) {
         code = dlpi_s3_vault_renew(c, v, force, stop, &why);
-        if (code == DLP_OK)
-            dlpi_s3_vault_tell(c, v);
-        else if (!stop || !DLPI_LOAD_RLX(stop))
-            dlpi_s3_vault_failed(c, v, &why);
+        stopped = stop && DLPI_LOAD_RLX(stop); /* whose log it is may be gone then */
+        if (!stopped && code == DLP_OK) dlpi_s3_vault_tell(c, v);
+        if (!stopped && code != DLP_OK) dlpi_s3_vault_failed(c, v, &why);
         if (code && !force && dlpi_s3_vault_valid(v, c->clock())) code = DLP_OK;
     }
     pthread_mutex_unlock(&v->fetching);

@@ -1247,6 +1247,13 @@ static void vault__stopped__at_once(void) {
     server_rests();
     CHECK_SOON(dlpi_s3_now_ns() - t0 < 3000 * DLPI_S3_MS);
     CHECK(vault->retry_s == 0);
+    bare(); /* what needs no waiting may still come, but is not said to who has closed */
+    put_file(".aws/credentials", "[default]\n" KEYS("AKIDLATE"));
+    CHECK(load(NULL) == DLP_OK);
+    log_lines = 0;
+    stop_word = 1;
+    CHECK(dlpi_s3_vault_refresh_until(config, vault, 0, false, &stop_word, NULL) == DLP_OK);
+    CHECK(vault->version == 1 && log_lines == 0);
     stop_word = 0;
 }
 
