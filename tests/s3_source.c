@@ -638,6 +638,14 @@ static void parts__not_there__named(void) {
     dlp_s3_manifest_close(m);
 }
 
+static int parts_asked(void) { /* not for what cases before have left under way */
+    s3_mock_request q;
+    int n = 0;
+    for (int i = 0; s3_mock_seen(mock, i, &q); i++)
+        n += strncmp(q.path, "/photos/parts/", 14) == 0;
+    return n;
+}
+
 /* Downloaded once into a folder, then read from there; with the workers of wire_parts, and
    without. */
 static void parts__downloaded__once(void) {
@@ -664,10 +672,10 @@ static void parts__downloaded__once(void) {
         s3_mock_forget(mock);
         parts_run(&d, &got);
         CHECK(outcome_same(&got, &want, "downloads", wired));
-        CHECK(s3_mock_count(mock, NULL) == 2 * PARTS); /* HEAD, GET */
+        CHECK(parts_asked() == 2 * PARTS); /* HEAD, GET */
         parts_run(&d, &got);
         CHECK(outcome_same(&got, &want, "files", wired));
-        CHECK(s3_mock_count(mock, NULL) == 2 * PARTS);
+        CHECK(parts_asked() == 2 * PARTS);
         for (int i = 0; i < PARTS; i++) {
             snprintf(path, sizeof path, "%s/%d", dir, i);
             CHECK(unlink(path) == 0);
@@ -781,6 +789,9 @@ int main(int argc, char **argv) {
     items__no_such_key__by_policy_and_by_name();
     words__key_with_control_bytes__one_line();
     CHECK(dlp_s3_close(client) == DLP_OK);
+    s3_mock_stop(mock); /* it may have requests to read yet, of pipes that ended early */
+    mock = s3_mock_start();
+    world_fill(mock);
     client = world_client(mock->url, -1);
     neighbours__near_enough__one_request();
     neighbours__more_than_a_part__in_parts();
