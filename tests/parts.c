@@ -363,7 +363,7 @@ static void queue__full__workers_wait(void) {
         dlp_pipe *p;
         dlp_stats s;
         dlp_worker_stats w;
-        uint64_t until = now_ms() + 10000, items[30];
+        uint64_t until = now_ms() + 20000, items[30];
         int blocked = 0;
         for (int i = 0; i < 30; i++) items[i] = 20; /* more than the two batches that are fed */
         parts_init(&r, &seen, 30, items);
@@ -468,7 +468,7 @@ static double wait_share(uint32_t sleep_us) {
 
 static void queue__loads_faster_than_steps__no_stall_at_borders(void) {
     double share = 1;
-    for (int tries = 0; share > 0.1 && tries < 8; tries++) {
+    for (int tries = 0; share > 0.1 && tries < 30; tries++) { /* of 100 ms, if nobody disturbs */
         double now = wait_share(4000);
         if (now < share) share = now;
     }

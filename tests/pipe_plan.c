@@ -208,6 +208,10 @@ static int flight_fetch(void *user, dlp_item *it) {
     return rig_fetch(NULL, it);
 }
 
+static void await_peak(uint32_t least) {
+    for (int i = 0; i < 20000 && DLPI_LOAD_SEQ(&flight.peak) < least; i++) sleep_us(1000); /* F1 */
+}
+
 /* The caller counts a batch as delivered after next returns, one later than the pipe: so one
    more. */
 static void run__any_wiring__in_flight_within_prefetch_factor(void) {
@@ -241,6 +245,7 @@ static void run__any_wiring__in_flight_within_prefetch_factor(void) {
                               stats.in_flight <= (uint32_t)prefetch);
                         CHECK(stats.held == (uint32_t)held);
                         if (++n % 8 == 0) sleep_us(2000);
+                        if (n == 8 && workers[w] > 0) await_peak((uint32_t)prefetch / 2);
                     }
                     while (held > 0) CHECK(dlp_pipe_release(p, b[--held]) == DLP_OK);
                 }
