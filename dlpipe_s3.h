@@ -1385,8 +1385,8 @@ static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const 
     return DLP_OK;
 }
 
-/* Name AWS' endpoint of a region ("s3.eu-west-1.amazonaws.com"). */
-static void dlpi_s3_aws_host(const char *region, char *host, size_t size) {
+/* AWS' domain that a region is in. */
+static const char *dlpi_s3_aws_domain(const char *region) {
     static const char *const partitions[][2] = {
         {"cn-", "amazonaws.com.cn"}, {"us-isob-", "sc2s.sgov.gov"}, {"us-iso-", "c2s.ic.gov"},
         {"eu-isoe-", "cloud.adc-e.uk"}, {"us-isof-", "csp.hci.ic.gov"}, {"eusc-", "amazonaws.eu"}};
@@ -1394,7 +1394,12 @@ static void dlpi_s3_aws_host(const char *region, char *host, size_t size) {
     for (size_t i = 0; i < sizeof partitions / sizeof partitions[0]; i++)
         if (strncmp(region, partitions[i][0], strlen(partitions[i][0])) == 0)
             domain = partitions[i][1];
-    snprintf(host, size, "s3.%s.%s", region, domain);
+    return domain;
+}
+
+/* Name AWS' endpoint of a region ("s3.eu-west-1.amazonaws.com"). */
+static void dlpi_s3_aws_host(const char *region, char *host, size_t size) {
+    snprintf(host, size, "s3.%s.%s", region, dlpi_s3_aws_domain(region));
 }
 
 /* Make the endpoint of AWS in a region. */
@@ -4113,8 +4118,8 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
     code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_STS", "sts", c->url, sizeof c->url, err);
     if (code < 0) return code;
     if (code == 0)
-        snprintf(c->url, sizeof c->url, "https://sts.%s.amazonaws.com%s", c->region,
-                 strncmp(c->region, "cn-", 3) == 0 ? ".cn" : "");
+        snprintf(c->url, sizeof c->url, "https://sts.%s.%s", c->region,
+                 dlpi_s3_aws_domain(c->region));
     c->source = DLPI_S3_WEB;
     c->timeout_ms = 10000;
     c->attempts = 3;

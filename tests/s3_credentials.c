@@ -363,6 +363,8 @@ static const source_case sources[] = {
      "https://sts.us-east-1.amazonaws.com"},
     {{WEB, "AWS_REGION=cn-north-1"}, NULL, NULL, NULL, DLPI_S3_WEB, NULL,
      "https://sts.cn-north-1.amazonaws.com.cn"},
+    {{WEB, "AWS_REGION=us-iso-east-1"}, NULL, NULL, NULL, DLPI_S3_WEB, NULL,
+     "https://sts.us-iso-east-1.c2s.ic.gov"},
     {{WEB, "AWS_ENDPOINT_URL=http://a", "AWS_ENDPOINT_URL_STS=http://b"}, NULL, NULL, NULL,
      DLPI_S3_WEB, NULL, "http://b"},
     {{"AWS_WEB_IDENTITY_TOKEN_FILE=/t"}, NULL, NULL, NULL, DLP_ERR_ARG, NULL, "AWS_ROLE_ARN"},
