@@ -376,7 +376,7 @@ static dlp_pipe *sample_open(const struct row *row, int placement, struct folder
     return p;
 }
 
-/* bench_topologies --sample ROW PLACEMENT LATENCY_US FIRST N STEP_US LOOK FOLDER [TIMELINE]
+/* bench_topologies --sample ROW PLACEMENT LATENCY_US FIRST N STEP_US FOLDER LOOK [TIMELINE]
    LOOK 1: sum bytes, tell the memory before. Prints the figures. */
 static int sample_main(char **argv) {
     const struct row *row = &rows[atoi(argv[2])];
