@@ -5225,6 +5225,8 @@ typedef struct dlpi_worker {
     dlp_trace_event *trace;
     dlpi_sbell *bell;
     uint64_t mark;        /* of the batch that its item is in */
+    const uint64_t *index; /* of that batch's rows */
+    bool extras;          /* see dlpi_row_extras; known since dlpi_item_at */
     uint64_t low;         /* every batch below has no unit to claim */
     uint64_t tail_seen;   /* ctl.tail when last read */
     uint64_t rewind_seen;
@@ -7944,41 +7946,60 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
+static inline bool dlpi_row_cached(const dlpi_worker *w) {
+    return w->st->work == 0 && w->p->cache_cells > 0;
+}
+
+static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
+    return w->st->work == 0 && !w->p->fetch->dataset.fills_rows;
+}
+
+static bool dlpi_row_has_extras(const dlpi_worker *w) {
+    return dlpi_row_cached(w) || dlpi_row_zeroed(w) || w->item.part != NULL ||
+           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+}
+
+/* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
+   empty callback takes less time than the questions. Returns true if the cache had the row. */
+static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    if (dlpi_row_cached(w)) {
+        if (w->item.index < p->cache_items && dlpi_cache_get(w, t, row)) return true;
+        w->note.drew = 0;
+    }
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
+    if (dlpi_row_zeroed(w))
+        for (uint32_t f = 0; f < p->items.n; f++)
+            memset(w->data[f], 0, p->items.at[f].row_bytes);
+    if (w->item.part != NULL) dlpi_item_part(w, t->slot, row);
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+    return false;
+}
+
 /* Call the stage's callback on one row until it is done, parked, or goes back. */
 static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     dlp_item *it = &w->item;
-    bool zero = w->st->work == 0 && !p->fetch->dataset.fills_rows;
-    bool cached = w->st->work == 0 && p->cache_cells > 0;
     int what = DLPI_ROW_AGAIN;
     uint32_t rec = 0;
     for (bool first = true; what == DLPI_ROW_AGAIN; first = false) {
         int rc;
-        it->index = dlpi_slot_index(p, t->slot)[row];
+        it->index = w->index[row];
         it->row = row;
         if (!t->plain || !first) rec = dlpi_slot_rec(p, t->slot)[row];
         it->attempt = dlpi_rec_tries(rec);
-        if (DLPI_UNLIKELY(cached)) {
-            if (it->index < p->cache_items && dlpi_cache_get(w, t, row)) return DLPI_ROW_DONE;
-            w->note.drew = 0;
-        }
-        if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-        if (zero)
-            for (uint32_t f = 0; f < p->items.n; f++)
-                memset(w->data[f], 0, p->items.at[f].row_bytes);
         DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
         if (DLPI_UNLIKELY(it->index >= p->fetch->dataset.n_items))
             return dlpi_row_no_item(w, t, row);
         DLPI_STORE_RLX(&w->wb->current_position, it->position);
-        if (it->part != NULL) dlpi_item_part(w, t->slot, row);
-        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+        if (w->extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
         DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
         rc = DLPI_UNLIKELY(rec != 0) ? dlpi_rec_verdict(w, t->slot, rec) : 0;
         if (DLPI_LIKELY(rc == 0)) rc = w->st->item(w->st->user, it);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
             rc = dlpi_row_lengths(w, t, row);
         if (DLPI_LIKELY(rc == 0)) {
-            if (DLPI_UNLIKELY(cached) && w->note.drew == 0) dlpi_cache_put(w);
+            if (w->extras && dlpi_row_cached(w) && w->note.drew == 0) dlpi_cache_put(w);
             return DLPI_ROW_DONE;
         }
         what = dlpi_row_failed(w, t, row, rc);
@@ -7996,6 +8017,8 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->data[f] = cell + p->items.at[f].offset + row * p->items.at[f].row_bytes;
     w->item.epoch = slot->epoch;
     w->mark = dlpi_slot_mark(slot);
+    w->index = dlpi_slot_index(p, t->slot);
+    w->extras = dlpi_row_has_extras(w);
     DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
     w->item.position = slot->position + row;
     if (w->item.position >= p->samples) w->item.position %= p->samples;
@@ -8075,6 +8098,27 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
     }
 }
 
+/* One row of a unit whose records say something, or of a stream. Counts in *left what was not run,
+   and sets *ended once the stream is over. Returns DLPI_ROW_*. */
+static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t *left,
+                         bool *ended) {
+    const dlp_pipe *p = w->p;
+    const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
+    bool stream = p->stream != 0;
+    int what = DLPI_ROW_DONE;
+    if (!t->plain && dlpi_rec_state(*rec) == DLPI_ROW_LEFT) {
+        dlpi_row_clear(p, t, row);
+    } else if (stream && (*ended || dlpi_rec_ended(t, *rec))) {
+        dlpi_row_end(w, t, row);
+    } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
+        what = dlpi_row_run(w, t, row);
+        if (!stream || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
+        *ended = true;
+    }
+    ++*left;
+    return what;
+}
+
 /* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -8083,8 +8127,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
-    bool stream = p->stream != 0, ended = false;
-    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    bool simple = t->plain && p->stream == 0, ended = false;
     if (t->plain) dlpi_unit_indices(w, t);
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
     if (p->cache_cells > 0 && w->st->work == 0 && t->end - t->row > 1) dlpi_cache_ahead(p, t);
@@ -8093,21 +8136,9 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
         int what = DLPI_ROW_DONE;
         if (already & bit) continue;
-        if (!t->plain && dlpi_rec_state(rec[r]) == DLPI_ROW_LEFT) {
-            dlpi_row_clear(p, t, r);
-            left++;
-        } else if (DLPI_UNLIKELY(stream) && (ended || dlpi_rec_ended(t, rec[r]))) {
-            dlpi_row_end(w, t, r);
-            left++;
-        } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
-            what = dlpi_row_run(w, t, r);
-            if (DLPI_UNLIKELY(stream) && dlpi_rec_state(rec[r]) == DLPI_ROW_END) {
-                ended = true;
-                left++;
-            }
-        } else {
-            left++;
-        }
+        if (DLPI_UNLIKELY(!simple)) what = dlpi_unit_row(w, t, r, &left, &ended);
+        else if (dlpi_mark_wanted(p->ctl, w->mark)) what = dlpi_row_run(w, t, r);
+        else left++;
         if (what == DLPI_ROW_DONE) mask |= bit;
         if (what == DLPI_ROW_REDO) redo |= bit;
         if (what == DLPI_ROW_LATER) later |= bit;
