@@ -78,7 +78,8 @@ static int undisturbed(const work *w, const dlp_stats *s) {
 
 static uint64_t judge_until; /* so that a busy machine does not hold up the tests */
 
-/* Foretell from `from`, do `to`, compare. Three tries, of which one must do. */
+/* Foretell from `from`, do `to`, compare. Five tries, of which one must do; where fewer than three
+   of twenty were undisturbed, nothing is to be learned. */
 static void foretold(const char *name, const work *from, const work *to, double within) {
     dlp_predict_desc d = {.num_workers = to->workers, .batch_workers = to->batch_workers,
                           .prefetch_factor = (uint32_t)to->prefetch, .step_idle = 1};
@@ -87,7 +88,8 @@ static void foretold(const char *name, const work *from, const work *to, double 
     double off = 99;
     int tries = 0;
     if (to->step != from->step) d.step_ns = to->step ? to->step * 1000 : DLP_NONE;
-    while (tries < 3 && off > within && dlpi_now_ns() < judge_until) {
+    for (int round = 0; round < 20 && tries < 5 && off > within; round++) {
+        if (tries == 0 && dlpi_now_ns() >= judge_until) break;
         int ran = run(from, &before) && run(to, &after);
         CHECK(ran);
         if (!ran || !undisturbed(from, &before) || !undisturbed(to, &after)) continue;
@@ -100,8 +102,8 @@ static void foretold(const char *name, const work *from, const work *to, double 
                100 * (double)after.wait_ns / (double)(after.wait_ns + after.step_ns));
         off = off < 0 ? -off : off;
     }
-    if (tries == 0) printf("%-24s not judged: the machine is too busy\n", name);
-    CHECK(tries == 0 || off <= within);
+    if (off > within && tries < 3) printf("%-24s not judged: the machine is too busy\n", name);
+    CHECK(tries < 3 || off <= within);
 }
 
 static void predict__sleeping_fetch__as_then_measured(void) {
