@@ -2259,7 +2259,9 @@ typedef struct dlp_stage_stats {
     uint64_t flight_ns;         /* that all items were under way, added up; 0 with in_flight 0.
                                    flight_ns / busy_ns is how many a worker had at once */
     int32_t workers_min, workers_max; /* 0: not tuned */
-    uint32_t cells, loaded;     /* part queue: its cells, and those with a part that is there */
+    uint32_t cells, loaded;     /* part queue: its cells, and those with a part that is there, */
+    uint32_t loading, in_use;   /* is asked for or being loaded; of those there, one that a batch
+                                   needs which is fed and not delivered */
 } dlp_stage_stats;
 
 enum {
@@ -2296,7 +2298,7 @@ enum {
 typedef struct dlp_chunk_stats {
     uint64_t taken;            /* chunks that were cut, or begun to be */
     uint64_t loadable;         /* chunks of the epoch fed last that are not yet given to a loader */
-    uint64_t cpu_buffers;      /* 0: nobody can tell from here (a view of another process's pipe) */
+    uint64_t cpu_buffers;      /* 0: a view of an older version's pipe can't tell */
     uint64_t cpu_free, cpu_loading;
     uint64_t cpu_filled;       /* loaded; of those, not copied yet where there is a device */
     uint64_t device_buffers;   /* 0: no device */
@@ -2305,6 +2307,7 @@ typedef struct dlp_chunk_stats {
     uint64_t in_use;           /* chunks being cut, or with views held */
     int32_t preload;           /* DLP_PRELOAD_CPU, _DEVICE: all chunks stay; else _NONE */
     int32_t pad0;
+    uint64_t per_epoch;        /* chunks that an epoch has */
 } dlp_chunk_stats;
 
 typedef struct dlp_stats {
@@ -4880,7 +4883,8 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 enum { DLPI_REC_CTL = 1, DLPI_REC_WORKERS, DLPI_REC_SLOTS, DLPI_REC_CELLS, DLPI_REC_ITEM_CELLS,
        DLPI_REC_TRACE, DLPI_REC_TABLE, DLPI_REC_ORDER, DLPI_REC_LANES, DLPI_REC_PIPE,
        DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE,
-       DLPI_REC_CACHE, DLPI_REC_PARTS, DLPI_REC_PART_CELLS, DLPI_REC_COUNT };
+       DLPI_REC_CACHE, DLPI_REC_PARTS, DLPI_REC_PART_CELLS,
+       DLPI_REC_CHUNKS, DLPI_REC_RESIDENT, DLPI_REC_DEVICE_SLOTS, DLPI_REC_COUNT };
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -4943,6 +4947,14 @@ typedef struct dlpi_field_rec {
 typedef struct dlpi_cache_rec {
     uint64_t n_cells, cell_bytes, cells_at, n_items;
 } dlpi_cache_rec;
+
+/* Chunks. Words of those that stay, and of the device's buffers, have records of their own. */
+typedef struct dlpi_chunk_rec {
+    uint64_t per_epoch, cpu_buffers;
+    int32_t preload;
+    uint32_t in_epoch_at, used_at; /* in a slot */
+    uint32_t pad0;
+} dlpi_chunk_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
 typedef struct dlpi_share {
@@ -5078,7 +5090,8 @@ typedef struct dlpi_pcell {
     uint32_t rec;      /* tries, workers killed: as a row's */
     uint32_t killed_by;
     dlp_error error;   /* of a load that failed */
-    uint8_t pad[(DLPI_LINE << 2) - 64 - sizeof(dlp_error)];
+    uint64_t used;     /* batch fed last that needs it, + 1; feeder, for observers */
+    uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
 } dlpi_pcell;
 
 _Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
@@ -5090,6 +5103,7 @@ _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
+_Static_assert(sizeof(dlpi_chunk_rec) == 32, "region layout");
 _Static_assert(offsetof(dlpi_wblock, cache_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
 _Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, flight_ns) + 8, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
@@ -5301,6 +5315,17 @@ typedef struct dlpi_part_order { /* the parts of an epoch, in their order */
 
 #define DLPI_PART_HINTS 64u
 
+typedef struct dlpi_part_seen { /* part cells, counted */
+    uint32_t loaded, in_use, loading;
+} dlpi_part_seen;
+
+typedef struct dlpi_chunk_seen { /* words of chunks, counted */
+    uint64_t per_epoch, fed;             /* chunks of the epoch fed last; of those, fed */
+    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
+    uint64_t device_buffers, device_free;
+    int32_t preload;
+} dlpi_chunk_seen;
+
 typedef struct dlpi_parts { /* the feeder's */
     dlpi_part_order orders[2]; /* of the epoch that is fed, and of the one looked at ahead */
     dlpi_part_use *use;        /* [part_cells] */
@@ -5422,7 +5447,8 @@ struct dlp_pipe {
     dlpi_stage *sampler, *repeat, *fetch, *batcher, *xfer, *split;
     dlpi_stage *parts;                /* or NULL; its workers are no stage of work[] */
     dlpi_stage *part_end;             /* behind it nobody needs a batch's parts */
-    uint32_t part_cells, view_parts;  /* view_parts: a view's: cells that are loaded */
+    uint32_t part_cells;
+    dlpi_part_seen view_parts;        /* a view's */
     uint64_t part_stride, off_parts, off_part_cells, off_pcell;
     bool part_waited;                 /* this wait of the caller's was for a part */
     int n_work;
@@ -5434,6 +5460,8 @@ struct dlp_pipe {
     int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
     dlpi_chunks chunks;
+    dlpi_chunk_seen view_chunks;      /* a view's */
+    uint64_t off_chunk_rec, off_dev_slots; /* C2 of device buffers: slot + 1 in it, 0 free */
     uint64_t off_resident, resident_bytes; /* chunks that stay: a word for each */
     uint32_t max_kills;               /* as dlp_shm_desc */
     uint32_t batch_rows;              /* rows of this rank, at most */
@@ -5483,7 +5511,6 @@ struct dlp_pipe {
     dlp_spsc_rx *lane_rx;
     uint32_t n_lanes;
     uint64_t lanes_bytes;
-    uint32_t *dev_slot;   /* C2 [device_buffers] slot + 1 in it, 0 free */
     uint8_t *taken_by_xfer; /* [ring] */
     dlpi_flights *flights;       /* [workers of fetch], or NULL */
     dlpi_flight *flight;         /* theirs */
@@ -5531,6 +5558,9 @@ static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
 }
 static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
     return (dlpi_sst *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->sst_offset);
+}
+static inline uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
+    return (uint32_t *)(void *)(p->region + p->off_dev_slots) + i;
 }
 static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
 static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
@@ -6380,6 +6410,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
+    DLPI_STORE_RLX(&cell->used, UINT64_C(0)); /* for observers */
     u->ticket = ++p->pq.tickets;
     cell->part = part;
     cell->first = first[part];
@@ -6571,7 +6602,7 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     for (uint32_t r = 0; r < slot->count; place++) {
         dlpi_piece x;
         uint32_t c, n;
-        const dlpi_pcell *cell;
+        dlpi_pcell *cell;
         dlpi_parts_piece(p, slot->epoch, slot->position + r, slot->count - r, &x);
         c = dlpi_part_find_cell(p, slot->epoch, x.part, place);
         cell = dlpi_pcell_at(p, c);
@@ -6579,6 +6610,7 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
         dlpi_piece_indices(p, &p->pq.use[c].items, slot->epoch, &x, index + r);
         for (uint32_t i = r; i < r + n; i++) dlpi_slot_pcell(p, s)[i] = c;
         p->pq.use[c].used = slot->sequence + 1;
+        DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
         /* Q1 <- Q1 */
         if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) == DLPI_PART_FAILED)
             dlpi_part_rows_fail(p, s, cell, r, n);
@@ -9776,12 +9808,12 @@ static bool dlpi_xfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
         return true;
     }
     slot->dbuf = (uint32_t)chunk;
-    state = DLPI_LOAD_ACQ(&p->dev_slot[chunk]); /* C2 <- C2 */
+    state = DLPI_LOAD_ACQ(dlpi_dev_slot(p, chunk)); /* C2 <- C2 */
     if (state == 1) return false; /* maybe out of this cell */
     from = state == 0 ? dlpi_xfer_source(p, chunk, s, b) : DLPI_NO_SLOT;
     if (from == s || (from != DLPI_NO_SLOT && !left)) {
         dlpi_clock_in(w);
-        DLPI_STORE_RLX(&p->dev_slot[chunk], 1u); /* C2: only this thread */
+        DLPI_STORE_RLX(dlpi_dev_slot(p, chunk), 1u); /* C2: only this thread */
         if (dlpi_xfer_copy(w, s, from, slot->dbuf, s) != DLP_OK) dlpi_xfer_ready(w, s, b);
         else w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
         dlpi_clock_out(w, b, slot->epoch, 1);
@@ -9803,9 +9835,9 @@ static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
         dlpi_xfer_ready(w, s, b);
         return true;
     }
-    while (i < buffers && DLPI_LOAD_ACQ(&p->dev_slot[i]) != 0) i++; /* C2 <- C2 */
+    while (i < buffers && DLPI_LOAD_ACQ(dlpi_dev_slot(p, i)) != 0) i++; /* C2 <- C2 */
     if (i == buffers) return false;
-    DLPI_STORE_RLX(&p->dev_slot[i], s + 1); /* C2: only this thread takes */
+    DLPI_STORE_RLX(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
     dlpi_clock_in(w);
     if (dlpi_xfer_copy(w, s, s, i, i) != DLP_OK) dlpi_xfer_ready(w, s, b);
@@ -9827,7 +9859,8 @@ static bool dlpi_xfer_poll(dlpi_worker *w) {
         }
         if (done < 0) dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
         else if (w->p->chunks.preload == DLP_PRELOAD_DEVICE)
-            DLPI_STORE_SEQ(&w->p->dev_slot[dlpi_slot_at(w->p, k.slot)->dbuf], 2u); /* C2 -> C2 */
+            /* C2 -> C2 */
+            DLPI_STORE_SEQ(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), 2u);
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
         dlpi_xfer_ready(w, k.slot, k.gen);
         moved = true;
@@ -10381,7 +10414,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->xfer && slot->dbuf != DLPI_NO_SLOT && p->chunks.preload != DLP_PRELOAD_DEVICE) {
-        DLPI_STORE_SEQ(&p->dev_slot[slot->dbuf], 0u); /* C2 -> C2 */
+        DLPI_STORE_SEQ(dlpi_dev_slot(p, slot->dbuf), 0u); /* C2 -> C2 */
         if (p->xfer->transfer.threaded)
             dlpi_ring_transfer(p->ctl);
     }
@@ -11685,9 +11718,13 @@ static uint64_t dlpi_part_tables(const dlp_pipe *p) {
     return sums * (p->parts->part.shuffle_parts ? 24 : 8) + p->part_cells * sizeof(dlpi_part_use);
 }
 
+static uint64_t dlpi_device_buffers(const dlp_pipe *p) {
+    return p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
+}
+
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
-    uint64_t buffers = p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
+    uint64_t buffers = dlpi_device_buffers(p);
     uint64_t bytes = sizeof *p + 4096 + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
     bytes += p->n_out * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
     bytes += dlpi_ones_bytes(p) + (uint64_t)p->ring + dlpi_list_bytes(p);
@@ -11695,7 +11732,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     bytes += p->prefetch * sizeof(dlpi_cell_use) + dlpi_part_tables(p);
     if (p->fetch->in_flight > 0)
         bytes += (uint64_t)p->fetch->n_workers * sizeof(dlpi_flights) + dlpi_flights_bytes(p);
-    bytes += (buffers * p->batches.n + 1) * sizeof(void *) + (buffers + 1) * sizeof(uint32_t);
+    bytes += (buffers * p->batches.n + 1) * sizeof(void *);
     bytes += ((uint64_t)p->n_lanes + 1) * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
     for (int i = 0; i < p->n_stages; i++)
         bytes += (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t);
@@ -11749,6 +11786,8 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_cache = dlpi_take_bytes(&at, p->cache_cells * p->cache_cell_bytes, 4096);
     p->resident_bytes = p->chunks.preload ? dlpi_chunk_count(p) * 8 : 0;
     p->off_resident = dlpi_take_bytes(&at, p->resident_bytes, DLPI_LINE);
+    if (p->split) p->off_chunk_rec = dlpi_take_bytes(&at, sizeof(dlpi_chunk_rec), 8);
+    p->off_dev_slots = dlpi_take_bytes(&at, dlpi_device_buffers(p) * sizeof(uint32_t), DLPI_LINE);
     p->off_parts = dlpi_take_bytes(&at, p->part_cells * sizeof(dlpi_pcell), DLPI_LINE);
     p->off_part_cells = dlpi_take_bytes(&at, p->part_cells * p->part_stride, 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
@@ -12138,6 +12177,14 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     }
 }
 
+static void dlpi_chunk_describe(const dlp_pipe *p, dlpi_chunk_rec *r) {
+    r->per_epoch = p->batches_per_epoch;
+    r->cpu_buffers = p->n_cells;
+    r->preload = p->chunks.preload;
+    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
+    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
+}
+
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
@@ -12175,12 +12222,19 @@ static void dlpi_region_init(dlp_pipe *p) {
         dlpi_cache_describe(p, (dlpi_cache_rec *)(void *)(p->region + p->off_cache_rec));
         dlpi_region_record(r, DLPI_REC_CACHE, p->off_cache_rec, sizeof(dlpi_cache_rec), 1);
     }
-
     if (p->parts) {
         dlpi_region_record(r, DLPI_REC_PARTS, p->off_parts, sizeof(dlpi_pcell), p->part_cells);
         dlpi_region_record(r, DLPI_REC_PART_CELLS, p->off_part_cells, p->part_stride,
                            p->part_cells);
     }
+    if (p->split) {
+        dlpi_chunk_describe(p, (dlpi_chunk_rec *)(void *)(p->region + p->off_chunk_rec));
+        dlpi_region_record(r, DLPI_REC_CHUNKS, p->off_chunk_rec, sizeof(dlpi_chunk_rec), 1);
+        dlpi_region_record(r, DLPI_REC_RESIDENT, p->off_resident, 8, p->resident_bytes / 8);
+    }
+    if (p->xfer)
+        dlpi_region_record(r, DLPI_REC_DEVICE_SLOTS, p->off_dev_slots, sizeof(uint32_t),
+                           dlpi_device_buffers(p));
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
@@ -12232,13 +12286,12 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->feed.ahead_index = malloc((size_t)dlpi_list_bytes(p));
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
     p->dev_data = calloc((size_t)buffers * p->batches.n + 1, sizeof *p->dev_data);
-    p->dev_slot = calloc((size_t)buffers + 1, sizeof *p->dev_slot);
     p->lane_tx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_tx);
     p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
     if (p->parts && !dlpi_parts_alloc(p)) goto failed;
     if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken_by_xfer &&
-        p->feed.ahead_index && p->feed.cells && p->dev_data && p->dev_slot && p->lane_tx &&
-        p->lane_rx && dlpi_flights_alloc(p) && (p->split == NULL || dlpi_cut_alloc(p)))
+        p->feed.ahead_index && p->feed.cells && p->dev_data && p->lane_tx && p->lane_rx &&
+        dlpi_flights_alloc(p) && (p->split == NULL || dlpi_cut_alloc(p)))
         return DLP_OK;
 failed:
     errno = ENOMEM;
@@ -12248,8 +12301,8 @@ failed:
 static void dlpi_private_free(dlp_pipe *p) {
     void *all[] = {p->workers,  p->out,           p->out_fields,       p->ones,       p->held,
                    p->taken_by_xfer, p->feed.ahead_index, p->feed.cells, p->dev_data,
-                   p->dev_slot, p->lane_tx,       p->lane_rx,        p->cut.refs,  p->cut.slot_of,
-                   p->cut.after, p->cut.index,    p->flights,        p->flight,    p->flight_mail,
+                   p->lane_tx,  p->lane_rx,       p->cut.refs,       p->cut.slot_of, p->cut.after,
+                   p->cut.index,    p->flights,        p->flight,    p->flight_mail,
                    p->flight_threads, p->pq.use,  p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
@@ -12739,12 +12792,20 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
     return 0;
 }
 
-/* Part cells whose part is there. */
-static uint32_t dlpi_parts_loaded(const dlp_pipe *p) {
-    uint32_t n = 0;
+/* One more part cell: base: batches below it are delivered. */
+static void dlpi_part_count(dlpi_part_seen *n, uint64_t state, uint64_t used, uint64_t base) {
+    uint32_t low = dlpi_gen_low(state);
+    if (low == DLPI_PART_LOADED) n->loaded++;
+    if (low == DLPI_PART_LOADED && used > base) n->in_use++;
+    if (low != DLPI_PART_CLOSED && low <= DLPI_PART_OPEN) n->loading++;
+}
+
+static dlpi_part_seen dlpi_parts_seen(const dlp_pipe *p) {
+    dlpi_part_seen n = {0, 0, 0};
+    uint64_t base = DLPI_LOAD_RLX(&p->ctl->base); /* statistics, here and below */
     for (uint32_t c = 0; c < p->part_cells && !p->view; c++) {
-        uint64_t state = DLPI_LOAD_RLX(&dlpi_pcell_at(p, c)->state); /* statistics */
-        n += dlpi_gen_low(state) == DLPI_PART_LOADED;
+        const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+        dlpi_part_count(&n, DLPI_LOAD_RLX(&cell->state), DLPI_LOAD_RLX(&cell->used), base);
     }
     return p->view ? p->view_parts : n;
 }
@@ -12764,8 +12825,11 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
     out->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
                          st->kind != DLP_STAGE_PARTS;
     if (st->kind == DLP_STAGE_PARTS) {
+        dlpi_part_seen seen = dlpi_parts_seen(p);
         out->cells = p->part_cells;
-        out->loaded = dlpi_parts_loaded(p);
+        out->loaded = seen.loaded;
+        out->loading = seen.loading;
+        out->in_use = seen.in_use;
     }
     out->in_flight = st->in_flight;
     for (int k = 0; k < st->n_workers; k++) {
@@ -12811,16 +12875,33 @@ static void dlpi_ready_stats(const dlp_pipe *p, dlp_stats *out) {
     }
 }
 
+static void dlpi_chunks_seen(const dlp_pipe *p, uint64_t tail, dlpi_chunk_seen *x) {
+    memset(x, 0, sizeof *x);
+    x->preload = p->chunks.preload;
+    x->cpu_buffers = p->n_cells;
+    x->per_epoch = p->batches_per_epoch;
+    if (tail > 0) x->fed = dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch + 1;
+    for (uint32_t s = 0; s < p->n_slots; s++) /* statistics, here and below */
+        x->out += DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->used) != 0;
+    for (uint64_t k = 0; k < p->resident_bytes / 8; k++)
+        x->resident += DLPI_LOAD_RLX(dlpi_chunk_word(p, k)) & 1;
+    x->device_buffers = dlpi_device_buffers(p);
+    for (uint64_t i = 0; i < x->device_buffers; i++)
+        x->device_free += DLPI_LOAD_RLX(dlpi_dev_slot(p, i)) == 0;
+}
+
 /* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
-static void dlpi_chunk_stats(dlp_pipe *p, dlp_chunk_stats *c) {
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), ready = 0, used = 0; /* T1 <- T1 */
+static void dlpi_chunk_stats(const dlp_pipe *p, dlp_chunk_stats *c) {
+    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), ready = 0, used; /* T1 <- T1 */
     const dlpi_stage *loaded = p->work[p->n_work - 1];
-    c->taken = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, here and below */
-    if (p->view) return;
-    c->preload = p->chunks.preload;
-    c->cpu_buffers = p->n_cells;
-    c->loadable = p->batches_per_epoch;
-    if (tail > 0) c->loadable -= dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch + 1;
+    dlpi_chunk_seen x = p->view_chunks;
+    c->taken = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics */
+    if (!p->view) dlpi_chunks_seen(p, tail, &x);
+    if (x.cpu_buffers == 0) return;
+    c->preload = x.preload;
+    c->cpu_buffers = x.cpu_buffers;
+    c->per_epoch = x.per_epoch;
+    c->loadable = x.fed < x.per_epoch ? x.per_epoch - x.fed : 0;
     for (uint64_t b = DLPI_LOAD_ACQ(&p->ctl->base); b < tail; b++) { /* V1 <- V1 */
         uint32_t s = dlpi_slot_of(p, b);
         /* Y1 <- Y1 */
@@ -12829,27 +12910,19 @@ static void dlpi_chunk_stats(dlp_pipe *p, dlp_chunk_stats *c) {
         else if (there) c->cpu_filled++;
         else c->cpu_loading++;
     }
-    for (uint32_t s = 0; s < p->n_slots; s++)
-        used += DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->used) != 0;
-    used -= used < c->cpu_loading + c->cpu_filled + ready ? used
-                                                          : c->cpu_loading + c->cpu_filled + ready;
-    c->in_use = used;
+    used = c->cpu_loading + c->cpu_filled + ready;
+    c->in_use = x.out > used ? x.out - used : 0;
     if (p->xfer == NULL) c->cpu_filled += ready;
-    c->cpu_free = c->cpu_buffers - c->cpu_loading - c->cpu_filled - (p->xfer ? 0 : used);
-    if (p->chunks.preload == DLP_PRELOAD_CPU) {
-        c->cpu_free = c->cpu_buffers;
-        for (uint64_t k = 0; k < c->cpu_buffers; k++)
-            c->cpu_free -= DLPI_LOAD_RLX(dlpi_chunk_word(p, k)) & 1;
-    }
-    if (c->cpu_free > c->cpu_buffers) c->cpu_free = 0; /* read while it changed */
+    used = c->cpu_loading + c->cpu_filled + (p->xfer ? 0 : c->in_use);
+    if (x.preload == DLP_PRELOAD_CPU) used = x.resident;
+    c->cpu_free = used < x.cpu_buffers ? x.cpu_buffers - used : 0; /* read while it changed? */
     if (p->xfer == NULL) return;
-    c->device_buffers = (uint64_t)p->xfer->transfer.device_buffers;
-    for (uint64_t i = 0; i < c->device_buffers; i++)
-        c->device_free += DLPI_LOAD_RLX(&p->dev_slot[i]) == 0;
+    c->device_buffers = x.device_buffers;
+    c->device_free = x.device_free;
     c->device_filled = ready;
-    used = c->device_free + ready + c->in_use;
-    if (p->chunks.preload == DLP_PRELOAD_DEVICE) return;
-    c->device_copying = used < c->device_buffers ? c->device_buffers - used : 0;
+    used = x.device_free + ready + c->in_use;
+    if (x.preload == DLP_PRELOAD_DEVICE) return;
+    c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
 }
 
 static void dlpi_tune_stats(const dlp_pipe *p, dlp_stats *out) {

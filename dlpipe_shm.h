@@ -627,6 +627,8 @@ static int dlpi_name_sweep(const char *path) {
 #define DLPI_VIEW_SLOTS 65536u
 #define DLPI_VIEW_RING (1u << 20)
 #define DLPI_VIEW_LANES 65536u /* more are not looked at */
+#define DLPI_VIEW_CELLS 4096u
+#define DLPI_VIEW_WORDS (UINT64_C(1) << 24) /* of chunks that stay, or of device buffers */
 
 struct dlp_monitor {
     int fd;                /* the region; -1: let go of */
@@ -1019,19 +1021,70 @@ static bool dlpi_view_tuned(dlp_monitor *m) {
     return true;
 }
 
-/* How many part cells there are, and how many are loaded. */
+/* The part cells, counted. Those of an older version do not say for which batch they are. */
 static bool dlpi_view_parts(dlp_monitor *m) {
     const dlpi_record *r = &m->rec[DLPI_REC_PARTS];
-    uint64_t state;
+    const uint64_t at = offsetof(dlpi_pcell, used);
+    uint64_t state, used = 0;
     if (r->type == 0) return true;
-    if (r->stride < sizeof state || r->count > 4096) return false;
+    if (r->stride < sizeof state || r->count > DLPI_VIEW_CELLS) return false;
     m->view->part_cells = (uint32_t)r->count;
-    m->view->view_parts = 0;
+    memset(&m->view->view_parts, 0, sizeof m->view->view_parts);
     for (uint64_t c = 0; c < r->count; c++) {
-        if (!dlpi_view_read(m, DLPI_REC_PARTS, c, 0, &state, sizeof state)) return false;
-        m->view->view_parts += dlpi_gen_low(state) == DLPI_PART_LOADED;
+        if (!dlpi_view_read(m, DLPI_REC_PARTS, c, 0, &state, sizeof state) ||
+            (r->stride >= at + 8 && !dlpi_view_read(m, DLPI_REC_PARTS, c, at, &used, 8)))
+            return false;
+        dlpi_part_count(&m->view->view_parts, state, used, m->view->ctl->base);
     }
     return true;
+}
+
+/* How many words of a record, each of them 4 or 8 bytes, have bits of the mask, or none of them? */
+static bool dlpi_view_words(const dlp_monitor *m, int type, uint64_t mask, bool none,
+                            uint64_t *n) {
+    const dlpi_record *r = &m->rec[type];
+    uint8_t block[4096];
+    uint64_t each = r->stride, in_block = each == 0 ? 0 : sizeof block / each;
+    *n = 0;
+    if (r->type == 0 || r->count == 0) return true;
+    if (r->count > DLPI_VIEW_WORDS || (each != 4 && each != 8)) return false;
+    for (uint64_t at = 0; at < r->count; at += in_block) {
+        uint64_t k = r->count - at < in_block ? r->count - at : in_block;
+        if (!dlpi_read_at(m->fd, block, k * each, r->offset + at * each)) return false;
+        for (uint64_t i = 0; i < k; i++) {
+            uint64_t word = 0;
+            memcpy(&word, block + i * each, (size_t)each);
+            *n += ((word & mask) == 0) == none;
+        }
+    }
+    return true;
+}
+
+/* Where the chunks are: the words that say so. An older version has no record of them. */
+static bool dlpi_view_chunks(dlp_monitor *m) {
+    const dlp_pipe *p = m->view;
+    dlpi_chunk_seen *x = &m->view->view_chunks;
+    uint64_t tail = p->ctl->tail;
+    dlpi_chunk_rec r;
+    if (p->split == NULL || m->rec[DLPI_REC_CHUNKS].type == 0) return true;
+    if (!dlpi_view_read(m, DLPI_REC_CHUNKS, 0, 0, &r, sizeof r)) return false;
+    memset(x, 0, sizeof *x);
+    x->preload = r.preload;
+    x->cpu_buffers = r.cpu_buffers;
+    x->per_epoch = r.per_epoch;
+    if (tail > 0) {
+        uint32_t s = dlpi_slot_of(p, tail - 1);
+        if (!dlpi_view_read(m, DLPI_REC_SLOTS, s, r.in_epoch_at, &x->fed, 8)) return false;
+        x->fed++;
+    }
+    for (uint32_t s = 0; s < p->n_slots; s++) {
+        uint32_t used;
+        if (!dlpi_view_read(m, DLPI_REC_SLOTS, s, r.used_at, &used, sizeof used)) return false;
+        x->out += used != 0;
+    }
+    x->device_buffers = m->rec[DLPI_REC_DEVICE_SLOTS].count;
+    return dlpi_view_words(m, DLPI_REC_RESIDENT, 1, false, &x->resident) &&
+           dlpi_view_words(m, DLPI_REC_DEVICE_SLOTS, UINT64_MAX, true, &x->device_free);
 }
 
 /* Copy the numbers. What is torn is read again; what stays so is damaged. */
@@ -1040,7 +1093,7 @@ static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     bool ok = false;
     for (int tries = 0; !ok && tries < 4; tries++) ok = dlpi_view_ctl(m);
     if (!ok || !dlpi_view_lanes(m) || !dlpi_view_workers(m) || !dlpi_view_tuned(m) ||
-        !dlpi_view_parts(m))
+        !dlpi_view_parts(m) || !dlpi_view_chunks(m))
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's counters are damaged");
     p->view_ns = dlpi_now_ns();
     if (p->view_ns < p->ctl->started_ns) p->view_ns = p->ctl->started_ns;

@@ -309,7 +309,7 @@ static void draw_header(screen *to, const watch *w) {
          number(rate(w, s->bytes, b->bytes) / 1e6).s,
          waits < 0 ? "trainer makes no step" : wait_text);
     snprintf(size, sizeof size, "batch_size %u", (unsigned)s->batch_size);
-    if (stage_of(s, DLP_STAGE_SPLIT)) snprintf(size, sizeof size, "views into chunks");
+    if (stage_of(s, DLP_STAGE_SPLIT)) snprintf(size, sizeof size, "of chunks");
     line(to, 0, "%s  %" PRIu64 " batches, %" PRIu64 " items delivered  %s", epoch, s->batches,
          s->items, size);
 }
@@ -332,15 +332,41 @@ static void draw_limit(screen *to, const watch *w) {
     }
 }
 
+/* The queues of chunks: those of this epoch that nobody loads yet, CPU buffers, device buffers. */
+static void draw_chunks(screen *to, const watch *w) {
+    const dlp_chunk_stats *c = &w->now.s.chunks;
+    int width = to->columns >= 100 ? 40 : 12;
+    uint64_t cpu[3] = {c->device_buffers ? 0 : c->in_use, c->cpu_filled, c->cpu_loading};
+    uint64_t device[3] = {c->in_use, c->device_filled, c->device_copying};
+    char picture[64], cut[32] = "";
+    bar(picture, width, &c->loadable, "+", c->per_epoch);
+    line(to, 0, "chunks [%s] + %" PRIu64 " loadable of %" PRIu64 "  %" PRIu64 " taken  skipped %"
+         PRIu64, picture, c->loadable, c->per_epoch, c->taken, w->now.skips);
+    bar(picture, width, cpu, "#=-", c->cpu_buffers);
+    if (c->device_buffers == 0) snprintf(cut, sizeof cut, " # %" PRIu64 " in use ", c->in_use);
+    line(to, 0, "  cpu  [%s]%s = %" PRIu64 " filled  - %" PRIu64 " loading  . %" PRIu64
+         " free of %" PRIu64, picture, cut, c->cpu_filled, c->cpu_loading, c->cpu_free,
+         c->cpu_buffers);
+    if (c->device_buffers == 0) return;
+    bar(picture, width, device, "#=-", c->device_buffers);
+    line(to, 0, "  dev  [%s] # %" PRIu64 " in use  = %" PRIu64 " filled  - %" PRIu64
+         " copying  . %" PRIu64 " free of %" PRIu64, picture, c->in_use, c->device_filled,
+         c->device_copying, c->device_free, c->device_buffers);
+}
+
 static void draw_pool(screen *to, const watch *w) {
     const dlp_stats *s = &w->now.s;
     uint32_t ready = s->ready, held = s->held, used = s->in_flight + held;
     uint32_t empty = s->slots > used ? s->slots - used : 0;
     uint64_t parts[3] = {held, ready, s->in_flight - ready};
     char picture[64];
-    int width = to->columns >= 100 ? 40 : 24;
+    int width = to->columns >= 100 ? 40 : 12;
+    if (s->chunks.cpu_buffers > 0) {
+        draw_chunks(to, w);
+        return;
+    }
     bar(picture, width, parts, "#=-", s->slots);
-    line(to, 0, "%s [%s] # %u held  = %u ready  - %u open  . %u free of %u  skipped %" PRIu64,
+    line(to, 0, "%-6s [%s] # %u held  = %u ready  - %u open  . %u free of %u  skipped %" PRIu64,
          stage_of(s, DLP_STAGE_SPLIT) ? "chunks" : "slots", picture, (unsigned)held,
          (unsigned)ready, (unsigned)(s->in_flight - ready),
          (unsigned)empty, (unsigned)s->slots, w->now.skips);
@@ -352,16 +378,20 @@ static void draw_extras(screen *to, const watch *w) {
     const dlp_stage_stats *parts = stage_of(s, DLP_STAGE_PARTS);
     double hits = rate(w, s->cache_hits, b->cache_hits);
     double misses = rate(w, s->cache_misses, b->cache_misses);
-    char picture[32];
-    if (parts) {
-        uint64_t loaded = parts->loaded;
-        bar(picture, 24, &loaded, "#", parts->cells);
-        line(to, 0, "parts [%s] %u of %u cells loaded", picture, (unsigned)parts->loaded,
-             (unsigned)parts->cells);
+    char picture[64];
+    int width = to->columns >= 100 ? 40 : 12;
+    if (parts) { /* read one after another: a cell may be counted twice, or not at all */
+        uint32_t in_use = parts->in_use < parts->loaded ? parts->in_use : parts->loaded;
+        uint32_t used = parts->loaded + parts->loading;
+        uint64_t cells[3] = {in_use, parts->loaded - in_use, parts->loading};
+        bar(picture, width, cells, "#=-", parts->cells);
+        line(to, 0, "parts  [%s] # %u in use  = %u loaded  - %u loading  . %u free of %u", picture,
+             (unsigned)in_use, (unsigned)(parts->loaded - in_use), (unsigned)parts->loading,
+             (unsigned)(used < parts->cells ? parts->cells - used : 0), (unsigned)parts->cells);
     }
     if (s->cache_capacity > 0) {
-        bar(picture, 24, &s->cache_bytes, "#", s->cache_capacity);
-        line(to, 0, "cache [%s] %s MB of %s  %.0f %% of lookups hit", picture,
+        bar(picture, width, &s->cache_bytes, "#", s->cache_capacity);
+        line(to, 0, "cache  [%s] %s MB of %s  %.0f %% of lookups hit", picture,
              number((double)s->cache_bytes / 1e6).s, number((double)s->cache_capacity / 1e6).s,
              share(hits, hits + misses) * 100);
     }
@@ -503,10 +533,23 @@ static void json_stage(const watch *w, uint32_t i, const char *before) {
     printf("\"p50_ns\":%" PRIu64 ",\"p95_ns\":%" PRIu64 ",\"p99_ns\":%" PRIu64
            ",\"max_ns\":%" PRIu64 ",\"ready\":%" PRIu64 ",\"retried\":%" PRIu64
            ",\"replaced\":%" PRIu64 ",\"left_out\":%" PRIu64
-           ",\"in_flight\":%d,\"workers_max\":%d,\"cells\":%u,\"loaded\":%u}",
+           ",\"in_flight\":%d,\"workers_max\":%d,\"cells\":%u,\"loaded\":%u,"
+           "\"loading\":%u,\"in_use\":%u}",
            g->p50_ns, g->p95_ns, g->p99_ns, g->max_ns, g->ready, g->retried, g->replaced,
            g->left_out, (int)g->in_flight, (int)g->workers_max, (unsigned)g->cells,
-           (unsigned)g->loaded);
+           (unsigned)g->loaded, (unsigned)g->loading, (unsigned)g->in_use);
+}
+
+static void json_chunks(const dlp_chunk_stats *c) {
+    printf("\"chunks\":{\"taken\":%" PRIu64 ",\"per_epoch\":%" PRIu64 ",\"loadable\":%" PRIu64
+           ",\"in_use\":%" PRIu64 ",\"preload\":%d,", c->taken, c->per_epoch, c->loadable,
+           c->in_use, (int)c->preload);
+    printf("\"cpu\":{\"all\":%" PRIu64 ",\"free\":%" PRIu64 ",\"loading\":%" PRIu64
+           ",\"filled\":%" PRIu64 "},", c->cpu_buffers, c->cpu_free, c->cpu_loading,
+           c->cpu_filled);
+    printf("\"device\":{\"all\":%" PRIu64 ",\"free\":%" PRIu64 ",\"copying\":%" PRIu64
+           ",\"filled\":%" PRIu64 "}},", c->device_buffers, c->device_free, c->device_copying,
+           c->device_filled);
 }
 
 static void json_worker(const watch *w, uint32_t i, const char *before) {
@@ -547,11 +590,13 @@ static void json(watch *w) {
     printf(",\"slots\":{\"all\":%u,\"held\":%u,\"ready\":%u,\"open\":%u,\"free\":%u},"
            "\"prefetch_factor\":%u,\"batch_size\":%u,\"plan_bytes\":%" PRIu64
            ",\"skipped\":%" PRIu64 ",\"cache\":{\"hits\":%" PRIu64 ",\"misses\":%" PRIu64
-           ",\"bytes\":%" PRIu64 ",\"capacity\":%" PRIu64 "},\"stages\":[",
+           ",\"bytes\":%" PRIu64 ",\"capacity\":%" PRIu64 "},",
            (unsigned)s->slots, (unsigned)s->held, (unsigned)s->ready,
            (unsigned)(s->in_flight - s->ready), (unsigned)(s->slots > used ? s->slots - used : 0),
            (unsigned)s->prefetch_factor, (unsigned)s->batch_size, s->plan_bytes, w->now.skips,
            s->cache_hits, s->cache_misses, s->cache_bytes, s->cache_capacity);
+    if (s->chunks.cpu_buffers > 0) json_chunks(&s->chunks);
+    printf("\"stages\":[");
     for (uint32_t i = 0; i < s->n_stages; i++) json_stage(w, i, i ? "," : "");
     printf("],\"workers\":[");
     for (uint32_t i = 0; i < s->n_workers; i++) json_worker(w, i, i ? "," : "");

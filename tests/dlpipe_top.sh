@@ -219,6 +219,14 @@ owner=$!
 await seen $owner
 said=$(grep -o '"kind":"[a-z_]*"' $dir/json | cut -d'"' -f4 | tr '\n' ' ')
 [ "$said" = 'sampler parts fetch cache batch split ' ] || fail "kinds of stages: $said"
+grep -q '"chunks":{"taken":1,"per_epoch":20,"loadable":1[0-9],"in_use":1,"preload":0,"cpu":{' \
+    $dir/json || fail "queues of chunks: $(cat $dir/json)"
+$top --once --interval 20 $owner >$dir/text
+grep -q '^chunks \[.*\] + 1[0-9] loadable of 20  1 taken' $dir/text &&
+    grep -q '^  cpu  \[.*\] # 1 in use  = [0-9]* filled  - [0-9]* loading  . [0-9]* free of' \
+        $dir/text &&
+    grep -q '^parts  \[.*\] # [0-9]* in use  = [0-9]* loaded  - [0-9]* loading  . ' $dir/text ||
+    fail "queues as text: $(cat $dir/text)"
 kill -9 $owner
 wait $owner 2>/dev/null
 owner=''

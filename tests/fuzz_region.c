@@ -89,6 +89,7 @@ static int chunks_image(dlp_pipe **p) {
     d.batch_size = 4;
     d.load = fuzz_chunk;
     d.workers.num_workers = 2;
+    d.preload = DLP_PRELOAD_CPU;
     d.device = dlp_device_host();
     d.pipe.name = "image";
     d.pipe.trace_bytes = 160;
@@ -226,6 +227,8 @@ static void look(dlp_monitor *m) {
     CHECK(dlp_pipe_stats(view, &s) == DLP_OK);
     CHECK(s.n_stages >= 1 && s.n_stages <= DLP_MAX_STAGES && s.n_workers >= 1);
     CHECK(s.ready <= s.in_flight && s.in_flight <= DLPI_VIEW_RING);
+    CHECK(s.chunks.cpu_free <= s.chunks.cpu_buffers && s.chunks.loadable <= s.chunks.per_epoch);
+    CHECK(s.chunks.device_free <= s.chunks.device_buffers);
     for (uint32_t i = 0; i < s.n_stages; i++) CHECK(strnlen(s.stages[i].name, 32) < 32);
     for (uint32_t i = 0; i < s.n_workers; i += 1 + s.n_workers / 64)
         look_worker(view, i, s.n_stages);
@@ -396,6 +399,14 @@ static const struct field {
     {"cache.cell_bytes", DLPI_REC_CACHE, OF(dlpi_cache_rec, cell_bytes)},
     {"cache.n_items", DLPI_REC_CACHE, OF(dlpi_cache_rec, n_items)},
     {"part.state", DLPI_REC_PARTS, OF(dlpi_pcell, state)},
+    {"part.used", DLPI_REC_PARTS, OF(dlpi_pcell, used)},
+    {"chunk.per_epoch", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, per_epoch)},
+    {"chunk.cpu_buffers", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, cpu_buffers)},
+    {"chunk.preload", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, preload)},
+    {"chunk.in_epoch_at", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, in_epoch_at)},
+    {"chunk.used_at", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, used_at)},
+    {"chunk.resident", DLPI_REC_RESIDENT, 0, 8},
+    {"chunk.device_slot", DLPI_REC_DEVICE_SLOTS, 0, 4},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -420,7 +431,8 @@ enum { N_EXTREMES = sizeof extremes / sizeof *extremes };
 /* What the others do not have, and the stages. */
 static int fields_own(const char *name) {
     return strncmp(name, "stage.", 6) == 0 || strncmp(name, "cache.", 6) == 0 ||
-           strncmp(name, "part.", 5) == 0 || strncmp(name, "ctl.part", 8) == 0 ||
+           strncmp(name, "part.", 5) == 0 || strncmp(name, "chunk.", 6) == 0 ||
+           strncmp(name, "ctl.part", 8) == 0 ||
            strstr(name, "cache_") || strcmp(name, "ctl.views") == 0 || strstr(name, "tunes") ||
            strstr(name, "flight");
 }
@@ -428,10 +440,11 @@ static int fields_own(const char *name) {
 static void fields__at_their_extremes(void) {
     for (int kind = 0; kind < KINDS; kind++)
         for (int f = 0; f < N_FIELDS; f++)
-            for (uint64_t i = 0; i < 16; i++) {
+            for (uint64_t i = 0; i < DLPI_REC_COUNT; i++) {
+                bool late = fields[f].type == 1000 && i >= DLPI_REC_PARTS; /* of their own too */
                 uint64_t at = field_at(&images[kind], &fields[f], i);
                 if (at == UINT64_MAX || (getenv("SHORT") && i % 8 > 1)) continue;
-                if (kind >= PARTS && !fields_own(fields[f].name)) continue;
+                if (kind >= PARTS && !late && !fields_own(fields[f].name)) continue;
                 for (int v = 0; v < N_EXTREMES; v++) {
                     fuzz_case k = {kind, 0, {{0, 0, 0, 0}}};
                     add(&k, at, fields[f].bytes, extremes[v], v % 3 == 2);

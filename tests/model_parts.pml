@@ -435,7 +435,7 @@ byte load_of[C]; /* epoch that asked for the load; before a seek: ANY, or OLD if
 #define ANY 98
 #define OLD 99
 
-mtype:feed = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, OPENED, LOOKED,
+mtype = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, OPENED, LOOKED,
                BELL_MASK, BELL_TAKE, BELL_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN, ASLEEP };
 
 #ifdef NEED_UNSEEN
@@ -563,7 +563,7 @@ inline ahead_over() {
 #endif
 
 proctype feeder() {
-    mtype:feed pc = REST;
+    mtype pc = REST;
     byte f, q;         /* fed next, looked at next */
     byte f_life, left, tickets;
     bit stuck, second, sleepy;
@@ -903,7 +903,7 @@ proctype killer() {
     od
 }
 
-mtype:sup = { IDLE, CELL, REOPEN, RECOUNT, UNBELL, WAKE, WAKE_MORE, REPLACE };
+mtype = { IDLE, CELL, REOPEN, RECOUNT, UNBELL, WAKE, WAKE_MORE, REPLACE };
 #ifdef RECOVERS_ANY
 #define WAS_ITS(l_) ((l_) > CLOSED && (l_) < OPEN)
 #else
@@ -918,7 +918,7 @@ mtype:sup = { IDLE, CELL, REOPEN, RECOUNT, UNBELL, WAKE, WAKE_MORE, REPLACE };
 inline found_dead(g_) { if :: (g_) < PW -> pc = CELL :: else -> pc = UNBELL fi; g = g_ }
 
 proctype supervisor() {
-    mtype:sup pc = IDLE;
+    mtype pc = IDLE;
     byte g, i;
     do
     :: d_step { pc == IDLE && !stop && w[0].pc == DEAD -> found_dead(0) }

@@ -140,6 +140,53 @@ static void monitor__of_chunks__counts_views(void) {
     kit_close(&k, p);
 }
 
+/* Wait until nothing moves, for what a view says to be what the pipe says. */
+static void queues_same(dlp_pipe *p, dlp_monitor *m, dlp_chunk_stats *c) {
+    dlp_stats a, b;
+    int same = 0;
+    for (int i = 0; i < 400 && same < 3; i++) {
+        CHECK(dlp_pipe_stats(p, &a) == DLP_OK && dlp_monitor_refresh(m, NULL) == DLP_OK);
+        CHECK(dlp_pipe_stats(dlp_monitor_pipe(m), &b) == DLP_OK);
+        same = memcmp(&a.chunks, &b.chunks, sizeof a.chunks) == 0 ? same + 1 : 0;
+        sleep_us(5000);
+    }
+    CHECK(same == 3);
+    *c = b.chunks;
+}
+
+/* The queues of chunks, seen from outside: with and without a device, and where chunks stay. */
+static void monitor__of_chunks__all_five_queues(void) {
+    for (int kind = 0; kind < 4; kind++) {
+        kit k;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_monitor *m = NULL;
+        dlp_chunk_stats c;
+        char who[32];
+        kit_shared(&k, 0);
+        k.d.device = kind == 1 || kind == 3 ? dlp_device_host() : NULL;
+        k.d.preload = kind == 2 ? DLP_PRELOAD_CPU : kind == 3 ? DLP_PRELOAD_DEVICE : 0;
+        k.d.cpu_buffers = kind < 2 ? 3 : 0;
+        if (k.d.preload) k.d.shuffle_rows = 0;
+        snprintf(who, sizeof who, "%d", (int)getpid());
+        if ((p = kit_open(&k)) == NULL) return;
+        CHECK(dlp_monitor_open(&m, who, NULL) == DLP_OK);
+        if (m == NULL) return;
+        for (int i = 0; i < 12; i++) {
+            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+            queues_same(p, m, &c);
+            CHECK(c.per_epoch == 5 && c.cpu_buffers > 0 && c.preload == k.d.preload);
+            CHECK((c.device_buffers > 0) == (k.d.device != NULL) && c.in_use > 0);
+            CHECK(c.taken > 0 && c.taken <= (uint64_t)i + 1 && c.loadable <= 5);
+            dlp_pipe_release(p, b);
+        }
+        if (kind == 2) CHECK(c.cpu_free < c.cpu_buffers);
+        if (kind == 3) CHECK(c.device_free < c.device_buffers);
+        dlp_monitor_close(m);
+        kit_close(&k, p);
+    }
+}
+
 int main(int argc, char **argv) {
     SHM_NEEDS("shm_chunks");
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -148,5 +195,6 @@ int main(int argc, char **argv) {
     killed__in_a_load__loses_nothing();
     killed__at_random__bytes_stay(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
     monitor__of_chunks__counts_views();
+    monitor__of_chunks__all_five_queues();
     return test_end("shm_chunks");
 }

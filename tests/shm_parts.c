@@ -244,7 +244,7 @@ static void monitor__part_queue__cells_and_workers(void) {
     dlp_pipe *p, *view;
     dlp_batch *b;
     dlp_monitor *m;
-    dlp_stats s;
+    dlp_stats s, own;
     dlp_error err;
     char who[32], text[4000];
     parts_init(&r, seen, 20, NULL);
@@ -266,6 +266,15 @@ static void monitor__part_queue__cells_and_workers(void) {
         CHECK(s.stages[2].kind == DLP_STAGE_PARTS);
         CHECK(s.stages[2].cells == p->part_cells && s.stages[2].loaded > 0);
         CHECK(s.stages[2].items > 10 && s.stages[2].workers == 2);
+        for (int i = 0; i < 1000; i++) { /* until it rests: the same as from within */
+            CHECK(dlp_pipe_stats(p, &own) == DLP_OK && dlp_monitor_refresh(m, &err) == DLP_OK);
+            CHECK(dlp_pipe_stats(view, &s) == DLP_OK);
+            if (own.stages[2].loading == 0 && own.stages[2].loaded == s.stages[2].loaded) break;
+            parts_nap(5000);
+        }
+        CHECK(s.stages[2].loading == 0 && s.stages[2].loaded == own.stages[2].loaded);
+        CHECK(s.stages[2].in_use > 0 && s.stages[2].in_use == own.stages[2].in_use);
+        CHECK(s.stages[2].in_use <= s.stages[2].loaded);
         CHECK(dlp_pipe_explain(view, text, sizeof text) > 0);
         dlp_monitor_close(m);
     }
