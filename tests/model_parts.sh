@@ -20,7 +20,6 @@ holds 2 two_readers                      B=2 IW=2 PREFETCH=2 C=3
 holds 2 two_readers__one_dies            B=2 IW=2 PREFETCH=2 DEATHS=1 MORTAL=2
 holds 2 two_loaders                      B=1 PW=2
 holds 2 two_loaders__one_dies            B=1 PW=2 DEATHS=1 MORTAL=1
-holds 2 two_loaders__an_epoch_is_left    B=2 E=2 PW=2 NEXTS=1
 holds 0 an_epoch_is_left                 B=2 E=2 NEXTS=1
 ends  2 an_epoch_is_left__no_circle      B=2 E=2 NEXTS=1
 holds 2 an_epoch_is_left__a_loader_dies  B=2 E=2 NEXTS=1 DEATHS=1 MORTAL=1

@@ -144,7 +144,7 @@ static void monitor__of_chunks__counts_views(void) {
 static void queues_same(dlp_pipe *p, dlp_monitor *m, dlp_chunk_stats *c) {
     dlp_stats a, b;
     int same = 0;
-    for (int i = 0; i < 400 && same < 3; i++) {
+    for (int i = 0; i < 200 && same < 3; i++) {
         CHECK(dlp_pipe_stats(p, &a) == DLP_OK && dlp_monitor_refresh(m, NULL) == DLP_OK);
         CHECK(dlp_pipe_stats(dlp_monitor_pipe(m), &b) == DLP_OK);
         same = memcmp(&a.chunks, &b.chunks, sizeof a.chunks) == 0 ? same + 1 : 0;
