@@ -522,7 +522,7 @@ inline is_stuck() { stuck = 1; i = 0; c = 0; x = 0; pc = LOOKED }
 #define END_FEED feeding = 0; pc = REST
 #endif
 
-inline end_feed() { i = 0; c = 0; x = 0; cur = 0; fresh = 0; seen_now = 0; END_FEED }
+inline end_feed() { i = 0; c = 0; x = 0; cur = 0; fresh = 0; seen_now = 0; second = 0; END_FEED }
 inline look_ahead() {
     if
     :: f == ALL -> end_feed() /* ended */
