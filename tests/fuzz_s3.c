@@ -484,7 +484,7 @@ static void run_location(const char *s, size_t n) {
         CHECK(op.moved && op.to_path[0] == '/' && strcspn(op.to_path, "?#") == strlen(op.to_path));
         CHECK(memchr(op.to_path, 0, sizeof op.to_path) && (!tls || op.to.tls));
         CHECK(!op.to.tls || client.has_tls);
-        CHECK(op.foreign == (strcmp(op.to.host, "127.0.0.1") != 0));
+        CHECK(op.foreign == (strcmp(op.to.host, "127.0.0.1") != 0 || op.to.port != 9000));
         CHECK(dlpi_s3_op_address(&io, &op) == DLP_OK && strcmp(io.path, op.to_path) == 0);
         for (const char *p = io.host; *p; p++) CHECK(*p > 32 && *p < 127 && *p != '/' && *p != '@');
     }
