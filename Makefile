@@ -18,7 +18,10 @@ LIBS := -lpthread -lm -ldl
 
 HEADERS := $(wildcard dlpipe*.h)
 COMMON := $(wildcard tests/*.h)
+# Those that judge times come first, while nothing else runs beside the suite (.ci/run).
+TIMED := predict chunks fetchers pipe_idle pipe_stats tuning queue_wait
 UNITS := $(filter-out bench_%,$(patsubst tests/%.c,%,$(wildcard tests/*.c)))
+UNITS := $(TIMED) $(filter-out $(TIMED),$(UNITS))
 SCRIPTS := $(filter-out lint,$(patsubst tests/%.sh,%,$(wildcard tests/*.sh)))
 CASES := $(addprefix compile/,$(shell sh tests/compile/matrix list))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))

@@ -56,11 +56,12 @@ like "$whole" || fail "the loss of three lives is $(loss), of one $whole"
 
 # SIGTERM to one rank in the middle of it: one step is the last of all, and the checkpoint is of it.
 # (Sent to mpirun it would come to all of them, and SIGKILL a second behind it.)
+: >$dir/said # the lives before it have steps there, too
 # shellcheck disable=SC2086
 timeout -k 5 100 mpirun $flags -n 4 $dir/mpi_train -i -e 9999 $dir/told $dir/data >$dir/said \
     2>$dir/errors &
 pid=$!
-await grep -q '^step' $dir/said
+await grep -q '^step' $dir/said || fail "no step of four: $(tail -n 3 $dir/errors)"
 # shellcheck disable=SC2012
 rank=$(ls -l /proc/[0-9]*/exe 2>/dev/null |
     sed -n "s|.* /proc/\([0-9]*\)/exe -> $(pwd)/$dir/mpi_train\$|\1|p" | tail -n 1)
