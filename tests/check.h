@@ -3,6 +3,7 @@
 #define CHECK_H
 
 #include <stdio.h>
+#include "tries.h"
 
 static int test_failures;
 static long test_checks;
@@ -41,14 +42,6 @@ static inline void test_tries(void (*one)(void)) {
     } while (*test_late() > 0 && ++tries < 5);
     CHECK(*test_late() == 0);
 }
-
-/* The same for a case that tells whether it was in time. */
-#define CHECK_ONE_OF_5(x) \
-    do { \
-        int tries_left = 5; \
-        while (tries_left > 0 && !(x)) tries_left--; \
-        CHECK(tries_left > 0 && #x); \
-    } while (0)
 
 static inline int test_end(const char *name) {
     printf("%s: %ld checks, %d failed\n", name, test_checks, test_failures);

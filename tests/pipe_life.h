@@ -228,6 +228,7 @@ RIG_UNUSED static int seam_same(seam_alive a) {
 
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
+#include "tries.h"
 
 /* ---- checks ---- */
 
@@ -241,13 +242,6 @@ static int check_that(int ok, const char *file, int line, const char *where, con
     return 0;
 }
 #define CHECK(x) check_that(!!(x), __FILE__, __LINE__, __func__, #x)
-/* What is so unless a thread lost its processor just then: five tries, of which one must do. */
-#define CHECK_ONE_OF_5(x) \
-    do { \
-        int tries_left = 5; \
-        while (tries_left > 0 && !(x)) tries_left--; \
-        CHECK(tries_left > 0 && #x); \
-    } while (0)
 
 RIG_UNUSED static int test_end(const char *name) {
     printf("%s: %d checks, %d failed\n", name, test_checks, test_failures);

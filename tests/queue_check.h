@@ -4,6 +4,7 @@
 #define QUEUE_CHECK_H
 
 #include <sys/wait.h>
+#include "tries.h"
 
 static int failures;
 static const char *test_name;
@@ -14,14 +15,6 @@ static const char *test_name;
             failures++; \
             fprintf(stderr, "%s: line %d: %s\n", test_name, __LINE__, #cond); \
         } \
-    } while (0)
-
-/* What is so unless a thread lost its processor just then: five tries, of which one must do. */
-#define CHECK_ONE_OF_5(x) \
-    do { \
-        int tries_left = 5; \
-        while (tries_left > 0 && !(x)) tries_left--; \
-        CHECK(tries_left > 0 && #x); \
     } while (0)
 
 #define RUN(test) (test_name = #test, test())
