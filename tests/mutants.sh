@@ -288,7 +288,7 @@ try_mutant() {
     fi
     hint=$(awk -v n="$1" '/^=/ { k++ } /^@/ && k == n { print $2 }' "$out/list")
     for unit in ${hint:-model $units}; do
-        cp "tests/$unit.c" tests/model.h tests/queue_check.h "$dir/tests" || return
+        cp "tests/$unit.c" tests/*.h "$dir/tests" || return
         # shellcheck disable=SC2086
         "$cc" $flags -o "$dir/$unit" "$dir/tests/$unit.c" -lpthread -lm >"$dir/$unit.log" 2>&1
         if [ ! -x "$dir/$unit" ]; then
@@ -329,7 +329,7 @@ fi
 mkdir -p "$out/0/tests"
 cp "$out/dlpipe.h" "$out/0"
 for unit in model $units; do
-    cp "tests/$unit.c" tests/model.h tests/queue_check.h "$out/0/tests"
+    cp "tests/$unit.c" tests/*.h "$out/0/tests"
     # shellcheck disable=SC2086
     "$cc" $flags -O1 -o "$out/0/$unit" "$out/0/tests/$unit.c" -lpthread -lm || exit 1
     limited 100 "$out/0/$unit" "$(argument $unit)" >"$out/0/$unit.log" 2>&1
