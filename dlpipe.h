@@ -1596,8 +1596,7 @@ typedef struct dlp_fetch_desc {
     const dlp_dataset *dataset; /* copied; required */
     dlp_workers_desc workers;
     int32_t fetcher;            /* DLP_FETCH_*; but for the sequential, num_workers is 1 or more */
-    int32_t in_flight;          /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024.
-                                   (Of THREADS half as many more are claimed, and wait for one) */
+    int32_t in_flight;          /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
     uint32_t batch_pool;        /* with DLP_DISPATCH_BATCHES: items of the batches that a worker has
                                    open at once, counted from the oldest that is not whole (256: 4
                                    batches of 64); 0: as many batches as keep in_flight items under
@@ -5208,15 +5207,19 @@ typedef struct dlpi_flight_list {
 enum { DLPI_FLIGHT_FREE, DLPI_FLIGHT_WAITS, DLPI_FLIGHT_OUT, DLPI_FLIGHT_PARKED,
        DLPI_FLIGHT_LISTS };
 
-/* The threads of a worker with DLP_FETCH_THREADS, and their mail. */
+/* The worker sleeps on pool.word until one of its threads wakes it, and looks for itself then. */
+enum { DLPI_WAITS_ROOM = 1, /* soon: more could be claimed, if there were more */
+       DLPI_WAITS_FULL };   /* late */
+
+/* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
 typedef struct dlpi_fetchers {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock;  /* of all that is the worker's, while rows are out */
     pthread_cond_t come;   /* something is to do, or all is over */
-    dlpi_flight **todo, **done; /* [n_all] rings */
-    uint64_t n_todo, n_begun, n_done, n_taken;
-    int over, waits;       /* the worker sleeps on word */
+    dlpi_flight **todo;    /* [n_all] ring */
+    uint64_t n_todo, n_begun;
+    int over, waits;       /* DLPI_WAITS_*, 0: awake */
     uint32_t word;         /* W2 futex */
-    uint32_t n_threads;
+    uint32_t n_threads, n_idle;
     pthread_t *threads;    /* [in_flight] */
 } dlpi_fetchers;
 
@@ -5514,7 +5517,7 @@ struct dlp_pipe {
     uint8_t *taken_by_xfer; /* [ring] */
     dlpi_flights *flights;       /* [workers of fetch], or NULL */
     dlpi_flight *flight;         /* theirs */
-    dlpi_flight **flight_mail;
+    dlpi_flight **flight_todo;
     pthread_t *flight_threads;
     uint64_t budget_bytes;
     int device_open, registered;
@@ -8274,10 +8277,13 @@ static bool dlpi_unpark(dlpi_worker *w) {
                        ^                 |             WAITS (again at once), PARKED (back-off)
                        +--- no room <----+
 
-   The source is the user's (dlp_async), or threads of the worker's own that run dataset.fetch, with
-   two rings of mail under a lock. All else here is done by the worker's own thread. The ring of
-   what is to do has half as many rows again as the threads can run: on cores that are all busy the
-   worker gets its turn milliseconds after a thread wanted more. Such a row is out, but not begun.
+   The source is the user's (dlp_async), or threads of the worker's own that run dataset.fetch. With
+   an asynchronous source all is done by the worker's own thread. Its threads, if it has some, work
+   in its place: who is through with an item completes it and claims and sends what there is room
+   for, then takes the next item of the ring of what is to do. So nobody waits for the worker, which
+   on cores that are all busy would get its turn milliseconds later. All that is the worker's is
+   under pool.lock then, which the worker itself holds but for its sleep while rows are out: they
+   wake it when it is to look for new batches, when a row is parked, and when nothing is out.
    A row that is out and begun has its place in flying (X2), so that recovery knows which rows may
    have killed a worker: each of them counts a kill. From then on such a row is out alone, so the
    next death says whose it was: who is innocent counts one kill at most, who is not dies alone
@@ -8288,12 +8294,6 @@ static bool dlpi_unpark(dlpi_worker *w) {
 #define DLPI_REAP_MOST 64
 #define DLPI_REAP_ROOM_MS 1  /* while more could be claimed, if there were more */
 #define DLPI_REAP_FULL_MS 50
-
-/* Rows that may be out at once. */
-static uint32_t dlpi_flights_most(const dlpi_stage *st) {
-    uint32_t n = (uint32_t)st->in_flight;
-    return st->fetcher == DLP_FETCH_THREADS ? n + (n + 1) / 2 : n;
-}
 
 /* A callback is about to have the row. */
 static void dlpi_flight_begin(dlpi_flights *fl, dlpi_flight *f) {
@@ -8429,10 +8429,7 @@ static int dlpi_flight_submit(dlpi_worker *w, dlpi_flight *f) {
     dlpi_fetchers *pool = &w->flights->pool;
     if (w->st->fetcher == DLP_FETCH_ASYNC)
         return w->st->async.submit(w->st->user, w->state, &f->item);
-    pthread_mutex_lock(&pool->lock);
-    pool->todo[pool->n_todo++ % w->flights->n_all] = f;
-    pthread_cond_signal(&pool->come);
-    pthread_mutex_unlock(&pool->lock);
+    pool->todo[pool->n_todo++ % w->flights->n_all] = f; /* dlpi_fetchers_call tells of it */
     return 0;
 }
 
@@ -8527,7 +8524,7 @@ static void dlpi_flights_oldest(dlpi_worker *w) {
 static bool dlpi_flights_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_flights *fl = w->flights;
     if (fl->broken || dlpi_retired(w) || fl->list[DLPI_FLIGHT_FREE].first == NULL ||
-        fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->n_out >= dlpi_flights_most(w->st) ||
+        fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->n_out >= (uint32_t)w->st->in_flight ||
         (fl->n_out > 0 && fl->alone))
         return false;
     dlpi_flights_bound(w);
@@ -8554,7 +8551,7 @@ static bool dlpi_flights_fill(dlpi_worker *w) {
             if (!dlpi_flights_find(w, &t)) break;
             dlpi_clock_in(w);
             dlpi_flight_take(w, &t);
-        } else if (fl->n_out >= dlpi_flights_most(w->st)) {
+        } else if (fl->n_out >= (uint32_t)w->st->in_flight) {
             break;
         } else {
             dlpi_clock_in(w);
@@ -8574,99 +8571,6 @@ static uint64_t dlpi_flights_due(const dlpi_flights *fl, uint64_t least) {
         if (ns < least) least = ns;
     }
     return least;
-}
-
-/* ---- threads as a source ---- */
-
-static void *dlpi_thread_fetch(void *arg) {
-    dlpi_worker *w = arg;
-    dlpi_fetchers *pool = &w->flights->pool;
-    uint32_t n = w->flights->n_all;
-    pthread_mutex_lock(&pool->lock);
-    for (;;) {
-        dlpi_flight *f;
-        while (pool->n_begun == pool->n_todo && !pool->over)
-            pthread_cond_wait(&pool->come, &pool->lock);
-        if (pool->over) break;
-        f = pool->todo[pool->n_begun++ % n];
-        pthread_mutex_unlock(&pool->lock);
-        dlpi_flight_begin(w->flights, f);
-        f->code = w->st->item(w->st->user, &f->item);
-        pthread_mutex_lock(&pool->lock);
-        pool->done[pool->n_done++ % n] = f;
-        if (!pool->waits) continue;
-        pool->waits = 0;
-        DLPI_ADD_SEQ(&pool->word, 1u); /* W2 -> W2 */
-        dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
-    }
-    pthread_mutex_unlock(&pool->lock);
-    return NULL;
-}
-
-/* As dlp_async.reap. */
-static int dlpi_fetchers_reap(dlpi_worker *w, dlp_item **done, int *code, int max, int timeout_ms) {
-    dlpi_fetchers *pool = &w->flights->pool;
-    uint32_t word;
-    int n = 0;
-    pthread_mutex_lock(&pool->lock);
-    if (pool->n_taken == pool->n_done && timeout_ms > 0) {
-        pool->waits = 1;
-        word = DLPI_LOAD_SEQ(&pool->word); /* W2 <- W2 */
-        pthread_mutex_unlock(&pool->lock);
-        dlpi_futex_wait(&pool->word, word, UINT32_MAX, (uint64_t)timeout_ms * 1000000u, 0);
-        pthread_mutex_lock(&pool->lock);
-        pool->waits = 0;
-    }
-    for (; n < max && pool->n_taken != pool->n_done; n++) {
-        dlpi_flight *f = pool->done[pool->n_taken++ % w->flights->n_all];
-        done[n] = &f->item;
-        code[n] = f->code;
-    }
-    pthread_mutex_unlock(&pool->lock);
-    return n;
-}
-
-static void dlpi_fetchers_end(dlpi_worker *w) {
-    dlpi_fetchers *pool = &w->flights->pool;
-    if (pool->n_threads == 0) return;
-    pthread_mutex_lock(&pool->lock);
-    pool->over = 1;
-    pthread_cond_broadcast(&pool->come);
-    pthread_mutex_unlock(&pool->lock);
-    for (uint32_t i = 0; i < pool->n_threads; i++) pthread_join(pool->threads[i], NULL);
-    pool->n_threads = 0;
-    pthread_cond_destroy(&pool->come);
-    pthread_mutex_destroy(&pool->lock);
-}
-
-/* Start the threads of a worker whose source they are. */
-static int dlpi_fetchers_begin(dlpi_worker *w) {
-    dlpi_fetchers *pool = &w->flights->pool;
-    const char *what = "pthread_attr_init";
-    pthread_attr_t attr;
-    int rc, attr_rc;
-    dlp_error e;
-    if (w->st->fetcher != DLP_FETCH_THREADS) return DLP_OK;
-    pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->come, NULL);
-    rc = attr_rc = pthread_attr_init(&attr);
-    if (rc == 0) what = "pthread_create";
-    if (rc == 0 && w->st->w.stack_bytes)
-        rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
-    while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
-        rc = pthread_create(&pool->threads[pool->n_threads], &attr, dlpi_thread_fetch, w);
-        if (rc == 0) pool->n_threads++;
-    }
-    if (attr_rc == 0) pthread_attr_destroy(&attr);
-    if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", what,
-                   pool->n_threads + 1, w->st->in_flight, strerror(rc));
-    e.errnum = rc;
-    e.worker = w->id;
-    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
-    dlpi_fetchers_end(w);
-    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
-    return DLP_ERR_SYSTEM;
 }
 
 /* ---- what comes back ---- */
@@ -8712,20 +8616,20 @@ static void dlpi_flight_back(dlpi_worker *w, dlpi_flight *f, uint64_t now) {
     dlpi_bump(&w->wb->flight_ns, ns);
 }
 
+/* n items came back, f the first of them. */
+static void dlpi_flights_came(dlpi_worker *w, const dlpi_flight *f, uint64_t now, int n) {
+    dlpi_flights_show(w);
+    if (w->last_ns != 0) dlpi_flights_clock(w, f, now, (uint32_t)n);
+}
+
 /* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
 static int dlpi_flights_take(dlpi_worker *w, dlpi_flight **back, int *code, int timeout_ms) {
     const dlpi_stage *st = w->st;
     dlp_item *done[DLPI_REAP_MOST];
     uint64_t now;
-    int n;
-    if (st->fetcher == DLP_FETCH_THREADS)
-        n = dlpi_fetchers_reap(w, done, code, DLPI_REAP_MOST, timeout_ms);
-    else n = st->async.reap(st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
+    int n = st->async.reap(st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
     if (n < 0 || n > DLPI_REAP_MOST) return dlpi_flights_broken(w, "returned", n), -1;
-    if (n == 0) {
-        if (st->fetcher == DLP_FETCH_THREADS) dlpi_flights_show(w); /* may have begun since */
-        return 0;
-    }
+    if (n == 0) return 0;
     now = dlpi_now_ns();
     for (int i = 0; i < n; i++) {
         back[i] = dlpi_flight_of(w->flights, done[i]);
@@ -8733,20 +8637,139 @@ static int dlpi_flights_take(dlpi_worker *w, dlpi_flight **back, int *code, int 
             return dlpi_flights_broken(w, "gave back what was not out, at place", i), -1;
         dlpi_flight_back(w, back[i], now);
     }
-    dlpi_flights_show(w);
-    if (w->last_ns != 0) dlpi_flights_clock(w, back[0], now, (uint32_t)n);
+    dlpi_flights_came(w, back[0], now, n);
     return n;
 }
 
-static int dlpi_flights_patience(const dlpi_worker *w) {
+/* Is there nothing to look for, whatever comes in? */
+static bool dlpi_flights_full(const dlpi_worker *w) {
     const dlpi_flights *fl = w->flights;
-    bool full = fl->n_out >= dlpi_flights_most(w->st) || fl->alone ||
-                fl->list[DLPI_FLIGHT_WAITS].first != NULL ||
-                fl->list[DLPI_FLIGHT_FREE].first == NULL;
-    int ms = full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
-    uint64_t due = dlpi_flights_due(fl, (uint64_t)ms * 1000000u) / 1000000u;
+    return fl->n_out >= (uint32_t)w->st->in_flight || fl->alone ||
+           fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->list[DLPI_FLIGHT_FREE].first == NULL;
+}
+
+static int dlpi_flights_patience(const dlpi_worker *w) {
+    int ms = dlpi_flights_full(w) ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
+    uint64_t due = dlpi_flights_due(w->flights, (uint64_t)ms * 1000000u) / 1000000u;
     return due < 1 ? 1 : (int)due;
 }
+
+/* ---- threads as a source: each does the worker's work, under its lock ---- */
+
+/* Wake threads for what is to do. Those that do not wait find it when they have the lock. */
+static void dlpi_fetchers_call(dlpi_fetchers *pool) {
+    uint64_t n = pool->n_todo - pool->n_begun;
+    if (n > pool->n_idle) n = pool->n_idle;
+    for (; n > 0; n--) pthread_cond_signal(&pool->come);
+}
+
+/* An item is through in its own thread: complete it, and send others. Returns whether the worker,
+   which sleeps, is to look for itself. */
+static bool dlpi_fetcher_done(dlpi_worker *w, dlpi_flight *f) {
+    dlpi_flights *fl = w->flights;
+    dlpi_fetchers *pool = &fl->pool;
+    uint64_t now;
+    int waits = pool->waits;
+    if (!dlpi_stopped(w->p)) {
+        now = dlpi_now_ns();
+        dlpi_flight_back(w, f, now);
+        dlpi_flights_came(w, f, now, 1);
+        dlpi_flight_over(w, f, f->code);
+        dlpi_flights_fill(w);
+        if (fl->n_out > 0 && fl->list[DLPI_FLIGHT_PARKED].first == NULL &&
+            (waits != DLPI_WAITS_FULL || dlpi_flights_full(w)))
+            return false;
+    }
+    pool->waits = 0;
+    return waits != 0;
+}
+
+static void *dlpi_thread_fetch(void *arg) {
+    dlpi_worker *w = arg;
+    dlpi_fetchers *pool = &w->flights->pool;
+    pthread_mutex_lock(&pool->lock);
+    for (;;) {
+        dlpi_flight *f;
+        while (pool->n_begun == pool->n_todo && !pool->over) {
+            pool->n_idle++;
+            pthread_cond_wait(&pool->come, &pool->lock);
+            pool->n_idle--;
+        }
+        if (pool->over) break;
+        f = pool->todo[pool->n_begun++ % w->flights->n_all];
+        dlpi_fetchers_call(pool);
+        pthread_mutex_unlock(&pool->lock);
+        dlpi_flight_begin(w->flights, f);
+        f->code = w->st->item(w->st->user, &f->item);
+        pthread_mutex_lock(&pool->lock);
+        if (pool->over || !dlpi_fetcher_done(w, f)) continue;
+        pthread_mutex_unlock(&pool->lock); /* who is woken may run at once, in our place */
+        DLPI_ADD_SEQ(&pool->word, 1u);     /* W2 -> W2 */
+        dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
+        pthread_mutex_lock(&pool->lock);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+/* The worker sleeps, and leaves its work to its threads. */
+static void dlpi_fetchers_wait(dlpi_worker *w) {
+    dlpi_fetchers *pool = &w->flights->pool;
+    uint64_t ns = (uint64_t)dlpi_flights_patience(w) * 1000000u;
+    uint32_t word = DLPI_LOAD_SEQ(&pool->word); /* W2 <- W2 */
+    pool->waits = dlpi_flights_full(w) ? DLPI_WAITS_FULL : DLPI_WAITS_ROOM;
+    dlpi_fetchers_call(pool);
+    pthread_mutex_unlock(&pool->lock);
+    dlpi_futex_wait(&pool->word, word, UINT32_MAX, ns, 0);
+    pthread_mutex_lock(&pool->lock);
+    pool->waits = 0;
+    dlpi_flights_show(w); /* what is out longest may have begun since */
+}
+
+/* The worker has the lock. */
+static void dlpi_fetchers_end(dlpi_worker *w) {
+    dlpi_fetchers *pool = &w->flights->pool;
+    pool->over = 1;
+    pthread_cond_broadcast(&pool->come);
+    pthread_mutex_unlock(&pool->lock);
+    for (uint32_t i = 0; i < pool->n_threads; i++) pthread_join(pool->threads[i], NULL);
+    pool->n_threads = 0;
+    pthread_cond_destroy(&pool->come);
+    pthread_mutex_destroy(&pool->lock);
+}
+
+/* Start the threads of a worker whose source they are. It has the lock then. */
+static int dlpi_fetchers_begin(dlpi_worker *w) {
+    dlpi_fetchers *pool = &w->flights->pool;
+    const char *what = "pthread_attr_init";
+    pthread_attr_t attr;
+    int rc, attr_rc;
+    dlp_error e;
+    if (w->st->fetcher != DLP_FETCH_THREADS) return DLP_OK;
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->come, NULL);
+    pthread_mutex_lock(&pool->lock);
+    rc = attr_rc = pthread_attr_init(&attr);
+    if (rc == 0) what = "pthread_create";
+    if (rc == 0 && w->st->w.stack_bytes)
+        rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
+    while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
+        rc = pthread_create(&pool->threads[pool->n_threads], &attr, dlpi_thread_fetch, w);
+        if (rc == 0) pool->n_threads++;
+    }
+    if (attr_rc == 0) pthread_attr_destroy(&attr);
+    if (rc == 0) return DLP_OK;
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", what,
+                   pool->n_threads + 1, w->st->in_flight, strerror(rc));
+    e.errnum = rc;
+    e.worker = w->id;
+    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+    dlpi_fetchers_end(w);
+    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+    return DLP_ERR_SYSTEM;
+}
+
+/* ---- what a worker does ---- */
 
 static bool dlpi_flights_step(dlpi_worker *w) {
     dlpi_flights *fl = w->flights;
@@ -8755,6 +8778,10 @@ static bool dlpi_flights_step(dlpi_worker *w) {
     bool moved = dlpi_flights_fill(w);
     if (fl->broken || (fl->n_out == 0 && fl->list[DLPI_FLIGHT_WAITS].first == NULL)) return moved;
     if (dlpi_stopped(w->p)) return true;
+    if (w->st->fetcher == DLP_FETCH_THREADS) {
+        dlpi_fetchers_wait(w);
+        return true;
+    }
     n = dlpi_flights_take(w, back, code, dlpi_flights_patience(w));
     for (int i = 0; i < n; i++) dlpi_flight_over(w, back[i], code[i]);
     if (n == 0 && fl->n_out == 0) dlpi_nap(1000000); /* a source without room, and without items */
@@ -8767,9 +8794,9 @@ static void dlpi_flights_end(dlpi_worker *w) {
     dlpi_flights *fl = w->flights;
     dlpi_flight *back[DLPI_REAP_MOST];
     int code[DLPI_REAP_MOST];
-    if (w->st->fetcher == DLP_FETCH_THREADS) dlpi_fetchers_end(w);
-    else
+    if (w->st->fetcher == DLP_FETCH_ASYNC)
         while (fl->n_out > 0 && !fl->broken) dlpi_flights_take(w, back, code, DLPI_REAP_FULL_MS);
+    else if (fl->pool.n_threads > 0) dlpi_fetchers_end(w);
     dlpi_running_forget(w);
 }
 
@@ -11675,13 +11702,13 @@ static void dlpi_layout_lanes(dlp_pipe *p) {
 
 /* Flights of a worker: those that are out, and as many that are parked as others may have. */
 static uint32_t dlpi_flights_each(const dlp_pipe *p) {
-    return p->fetch->in_flight > 0 ? dlpi_flights_most(p->fetch) + DLPI_PARK : 0;
+    return p->fetch->in_flight > 0 ? (uint32_t)p->fetch->in_flight + DLPI_PARK : 0;
 }
 
 /* What a flight takes in this process. */
 static uint64_t dlpi_flight_bytes(const dlp_pipe *p) {
     uint64_t each = sizeof(dlpi_flight);
-    if (p->fetch->fetcher == DLP_FETCH_THREADS) each += 2 * sizeof(void *) + sizeof(pthread_t);
+    if (p->fetch->fetcher == DLP_FETCH_THREADS) each += sizeof(void *) + sizeof(pthread_t);
     return each;
 }
 
@@ -12254,9 +12281,9 @@ static bool dlpi_flights_alloc(dlp_pipe *p) {
     p->flights = calloc(n, sizeof *p->flights);
     p->flight = calloc(n * each, sizeof *p->flight);
     if (p->fetch->fetcher == DLP_FETCH_THREADS) {
-        p->flight_mail = calloc(n * each * 2, sizeof(dlpi_flight *));
+        p->flight_todo = calloc(n * each, sizeof(dlpi_flight *));
         p->flight_threads = calloc(n * each, sizeof *p->flight_threads);
-        if (p->flight_mail == NULL || p->flight_threads == NULL) return false;
+        if (p->flight_todo == NULL || p->flight_threads == NULL) return false;
     }
     return p->flights != NULL && p->flight != NULL;
 }
@@ -12302,7 +12329,7 @@ static void dlpi_private_free(dlp_pipe *p) {
     void *all[] = {p->workers,  p->out,           p->out_fields,       p->ones,       p->held,
                    p->taken_by_xfer, p->feed.ahead_index, p->feed.cells, p->dev_data,
                    p->lane_tx,  p->lane_rx,       p->cut.refs,       p->cut.slot_of, p->cut.after,
-                   p->cut.index,    p->flights,        p->flight,    p->flight_mail,
+                   p->cut.index,    p->flights,        p->flight,    p->flight_todo,
                    p->flight_threads, p->pq.use,  p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
@@ -12316,9 +12343,8 @@ static void dlpi_flights_init(dlp_pipe *p, dlpi_worker *w) {
     fl->all = p->flight + from;
     fl->flying = (uint64_t *)(void *)(p->region + p->off_flying +
                                       (uint64_t)w->id * p->flying_stride);
-    if (p->flight_mail != NULL) {
-        fl->pool.todo = p->flight_mail + from * 2;
-        fl->pool.done = fl->pool.todo + each;
+    if (p->flight_todo != NULL) {
+        fl->pool.todo = p->flight_todo + from;
         fl->pool.threads = p->flight_threads + from;
     }
     for (size_t i = 0; i < each; i++) {

@@ -230,7 +230,7 @@ static void memory__flights__on_a_line(void) {
         dlp_plan plan, again;
         dlp_stats s;
         uint64_t sum = 0, flights = 0;
-        const uint64_t most[] = {0, 3 * (9 + 5 + DLPI_PARK), 3 * (9 + DLPI_PARK)};
+        const uint64_t most[] = {0, 3 * (9 + DLPI_PARK), 3 * (9 + DLPI_PARK)};
         dlp_fetch_desc fetch = {.fetcher = fetcher, .in_flight = fetcher ? 9 : 0,
                                 .async = {source_submit, source_reap}};
         rig_init(&r, 100, 8);
@@ -692,6 +692,146 @@ static void deadline__one_of_many__named(void) {
     CHECK(got.rc == DLP_ERR_DEADLINE && got.err.has_item && got.err.position == 5);
 }
 
+/* ---- threads that fetch ---- */
+
+static int met, missed;
+static int meeting_fetch(void *user, dlp_item *it) {
+    if (it->epoch == 0 && it->position < 8) {
+        __atomic_add_fetch(&met, 1, __ATOMIC_SEQ_CST);
+        for (int i = 0; i < 5000 && __atomic_load_n(&met, __ATOMIC_SEQ_CST) < 8; i++)
+            dlpi_nap(1000000);
+        if (__atomic_load_n(&met, __ATOMIC_SEQ_CST) < 8)
+            __atomic_store_n(&missed, 1, __ATOMIC_SEQ_CST);
+    }
+    return job_fetch(user, it);
+}
+
+/* As many rows as there are threads, in both workers: none waits for one behind another. */
+static void threads__first_rows__all_at_once(void) {
+    job j;
+    digest got;
+    job_init(&j, FINE);
+    job_kind(&j, ECONOMIC_THREADS);
+    j.d.num_workers = 2;
+    j.d.in_flight = 4;
+    j.d.dataset.fetch = meeting_fetch;
+    met = missed = 0;
+    job_run(&j, &got);
+    CHECK(got.rc == DLP_END && missed == 0);
+}
+
+/* One row stays out, and 30 batches overtake it: how long do they take? */
+static uint64_t overtaking_ns(void) {
+    job j;
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t from, ns;
+    job_init(&j, FINE);
+    job_kind(&j, ECONOMIC_THREADS);
+    j.d.num_workers = 1;
+    j.d.in_flight = 4;
+    j.d.batch_size = 2;
+    j.d.epochs = DLP_FOREVER;
+    j.d.pipe.unordered = 1;
+    j.d.pipe.prefetch_factor = 4;
+    j.d.dataset.fetch = blocking_fetch;
+    blocked = 1;
+    entered = 0;
+    CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
+    from = dlpi_now_ns();
+    for (int n = 0; n < 30; n++) {
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    ns = dlpi_now_ns() - from;
+    __atomic_store_n(&blocked, 0, __ATOMIC_SEQ_CST);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    if (ns >= 200000000) printf("  %d ms\n", (int)(ns / 1000000));
+    return ns;
+}
+
+/* A worker whose threads ran out of rows is awake soon enough to find the next batch. */
+static void threads__one_row_stays__others_go_on(void) {
+    CHECK_ONE_OF_5(overtaking_ns() < 200000000);
+}
+
+/* The worker is to hear its bell as soon as nothing is out: 200 batches, each wanted when the one
+   before is given back. */
+static uint64_t one_by_one_ns(void) {
+    job j;
+    digest got;
+    uint64_t from = dlpi_now_ns();
+    job_init(&j, FINE);
+    job_kind(&j, ECONOMIC_THREADS);
+    j.d.num_workers = 1;
+    j.d.in_flight = 4;
+    j.d.batch_size = 3;
+    j.d.pipe.prefetch_factor = 1;
+    j.d.pipe.max_held = 1;
+    job_run(&j, &got);
+    CHECK(got.rc == DLP_END && got.n == 200);
+    from = dlpi_now_ns() - from;
+    if (from >= 180000000) printf("  %d ms\n", (int)(from / 1000000));
+    return from;
+}
+
+static void threads__nothing_out__worker_hears_its_bell(void) {
+    CHECK_ONE_OF_5(one_by_one_ns() < 180000000);
+}
+
+/* How often a thread of this process has gone to sleep. */
+static uint64_t sleeps_of(int tid) {
+    char path[64], line[128];
+    unsigned long long n = 0;
+    FILE *f;
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+    f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        if (sscanf(line, "voluntary_ctxt_switches: %llu", &n) == 1) break;
+    if (f != NULL) fclose(f);
+    return n;
+}
+
+static int napping_fetch(void *user, dlp_item *it) {
+    dlpi_nap(500000);
+    return job_fetch(user, it);
+}
+
+/* While its threads have enough to do, the worker sleeps: they work in its place. */
+static int worker_sleeps(void) {
+    job j;
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t items = 0, slept;
+    int tid;
+    job_init(&j, FINE);
+    job_kind(&j, ECONOMIC_THREADS);
+    j.d.num_workers = 1;
+    j.d.in_flight = 4;
+    j.d.pipe.prefetch_factor = 8;
+    j.d.dataset.fetch = napping_fetch;
+    CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+    CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    tid = __atomic_load_n(&p->workers[p->fetch->first_worker].wb->tid, __ATOMIC_SEQ_CST);
+    slept = sleeps_of(tid);
+    for (int i = 0; i < 30; i++) {
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        items += b->count;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    slept = sleeps_of(tid) - slept;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    if (slept * 2 >= items) printf("  %d times in %d items\n", (int)slept, (int)items);
+    return slept * 2 < items;
+}
+
+static void threads__enough_to_do__worker_sleeps(void) {
+#if defined(__linux__)
+    CHECK_ONE_OF_5(worker_sleeps());
+#endif
+}
+
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     bytes__any_topology__as_inline(seed);
@@ -717,5 +857,9 @@ int main(int argc, char **argv) {
     source__broken__said();
     close__thread_blocks__named();
     deadline__one_of_many__named();
+    threads__first_rows__all_at_once();
+    threads__one_row_stays__others_go_on();
+    threads__nothing_out__worker_hears_its_bell();
+    threads__enough_to_do__worker_sleeps();
     return test_end("fetchers");
 }
