@@ -6,16 +6,20 @@ struct sample {
     uint64_t sum;
 };
 
-/* Sum of a batch's bytes, as words: it does not depend on the order of the rows. */
-static uint64_t sum_of(const dlp_batch *b) {
-    const unsigned char *at = b->fields[0].data;
+/* Sum of bytes, as words: it does not depend on the order of the rows. */
+static uint64_t sum_of_bytes(const void *bytes, uint64_t n) {
+    const unsigned char *at = bytes;
     uint64_t sum = 0;
-    for (uint64_t i = 0; i < b->count * (uint64_t)PICTURE_BYTES; i += 8) {
+    for (uint64_t i = 0; i < n; i += 8) {
         uint64_t word;
         memcpy(&word, at + i, 8);
         sum += word;
     }
     return sum;
+}
+
+static uint64_t sum_of(const dlp_batch *b) {
+    return sum_of_bytes(b->fields[0].data, b->count * (uint64_t)PICTURE_BYTES);
 }
 
 /* Take all batches, with a step that sleeps after each. The sum is that of the first epoch. */
@@ -53,6 +57,11 @@ static bool sample_take(dlp_pipe *p, uint32_t step_us, bool with_sum, struct sam
     return items > 0;
 }
 
+static bool sample_print(const struct sample *s) {
+    return printf("%.9g %.9g %.9g %.9g %.9g %.9g %.9g %" PRIu64 "\n", s->rate, s->wait_share,
+                  s->first_ms, s->gap_ms, s->plan_bytes, s->before_bytes, s->requests, s->sum) > 0;
+}
+
 /* Print the figures, draw the timeline if it has a name, close. Returns the exit status. */
 static int sample_tell(dlp_pipe *p, struct sample *s, const char *timeline) {
     dlp_stats stats;
@@ -60,9 +69,7 @@ static int sample_tell(dlp_pipe *p, struct sample *s, const char *timeline) {
     if (timeline != NULL && dlp_pipe_write_timeline(p, timeline) != DLP_OK) {
         say(" [%s: %s]", timeline, strerror(errno));
     }
-    printf("%.9g %.9g %.9g %.9g %.9g %.9g %.9g %" PRIu64 "\n", s->rate, s->wait_share,
-           s->first_ms, s->gap_ms, s->plan_bytes, s->before_bytes, s->requests, s->sum);
-    return dlp_pipe_close(p) == DLP_OK ? 0 : 1;
+    return sample_print(s) && dlp_pipe_close(p) == DLP_OK ? 0 : 1;
 }
 
 /* Have this program take a sample. */

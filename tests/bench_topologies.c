@@ -339,6 +339,11 @@ static const struct row rows[] = {
     {"concurrent", "asyncpool", WORKERS, FETCHERS, 1, open_loader, CON, ASYNC, POOL_ITEMS},
     {"parts", "seq", WORKERS, 1, GROUP, open_parts, 0, 0, 0},
     {"chunks", "seq", WORKERS, 1, GROUP, open_chunks, 0, 0, 0},
+    {"bare", "seq", WORKERS, 1, 1, NULL, 0, 0, 0},
+    {"bare", "seq64", WORKERS * FETCHERS, 1, 1, NULL, 0, 0, 0},
+    {"bare", "threads", WORKERS, FETCHERS, 1, NULL, 0, THREADS, 0},
+    {"bare", "async", WORKERS, FETCHERS, 1, NULL, 0, ASYNC, 0},
+    {"bare", "groups", WORKERS, 1, GROUP, NULL, 0, 0, 0},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -360,6 +365,162 @@ struct cell {
 
 static uint32_t latency_of(int source) {
     return source == 0 ? 0 : tiny ? 2000 : LATENCY_US;
+}
+
+/* ---- the same requests without a pipe -------------------------------------------------------- */
+
+/* What rows of the same fetcher could do if nothing were between their threads and the pictures:
+   each thread takes the number of the next request, waits for it, decodes what it brings into one
+   of as many cells as the pipe has. No order, no batches, no trainer. What such a row lacks to the
+   limit is the queueing for the cores, the reading of files, the first and the last latency; only
+   what a pipe lacks to such a row is the pipe's. */
+struct bare {
+    struct bare_shared {
+        uint32_t next; /* the next request, of all epochs */
+        uint32_t failed;
+        uint64_t sum; /* of the bytes of the first epoch */
+    } *shared;        /* by all processes, and the cells behind it */
+    uint8_t *cells;
+    const struct row *row;
+    struct folder *folder;
+    bool look;
+};
+
+static uint32_t bare_cells(const struct row *row) {
+    return row->request_items > 1 ? (uint32_t)((WORKERS + 1) * GROUP) : (PREFETCH + 1) * BATCH;
+}
+
+static uint8_t *bare_cell(const struct bare *b, uint32_t picture) {
+    return b->cells + (size_t)(picture % bare_cells(b->row)) * PICTURE_BYTES;
+}
+
+/* Take the numbers of the next pictures. Returns how many, 0 behind the last epoch. */
+static uint32_t bare_next(const struct bare *b, uint32_t *first) {
+    uint32_t items = (uint32_t)b->row->request_items, n = b->folder->n;
+    uint32_t requests = (n + items - 1) / items; /* of an epoch */
+    /* D2 <- D2: the number alone is what is handed out */
+    uint32_t at = DLPI_ADD_RLX(&b->shared->next, 1u);
+    uint32_t in_epoch = at % requests * items;
+    *first = at / requests * n + in_epoch;
+    return at >= EPOCHS * requests ? 0 : n - in_epoch < items ? n - in_epoch : items;
+}
+
+static void bare_done(const struct bare *b, uint32_t first, uint32_t n, bool good) {
+    uint64_t sum = 0;
+    for (uint32_t i = first; b->look && first < b->folder->n && i < first + n; i++) {
+        sum += sum_of_bytes(bare_cell(b, i), PICTURE_BYTES);
+    }
+    DLPI_ADD_RLX(&b->shared->sum, sum); /* read behind the end of all, here and below */
+    DLPI_ADD_RLX(&b->shared->failed, (uint32_t)!good);
+}
+
+static void bare_one_by_one(const struct bare *b) {
+    uint32_t first, n;
+    while ((n = bare_next(b, &first)) > 0) {
+        uint32_t in_epoch = first % b->folder->n;
+        if (b->row->request_items == 1) {
+            char message[256];
+            int32_t errnum;
+            dlpi_note note = {.message = message, .errnum = &errnum};
+            void *cell = bare_cell(b, first);
+            dlp_item item = {.index = in_epoch, .data = &cell, .internal = &note};
+            bare_done(b, first, 1, fetch_picture(b->folder, &item) == 0);
+            continue;
+        }
+        size_t bytes = group_read(b->folder, b->folder->first + in_epoch);
+        bool good = bytes > 0;
+        for (uint32_t i = 0; i < n && good; i++) {
+            good = group_picture(mine.file, bytes, i, bare_cell(b, first + i)) == NULL;
+        }
+        bare_done(b, first, n, good);
+    }
+}
+
+/* FETCHERS requests in flight in this thread, by the callbacks that the pipe's workers call. */
+static void bare_async(const struct bare *b) {
+    struct {
+        dlp_item item;
+        void *cell;
+        char message[256];
+        int32_t errnum;
+        dlpi_note note;
+        uint32_t picture;
+    } out[ITEMS_OUT];
+    struct requests r = {0};
+    uint32_t begun = 0, done = 0, first = 0;
+    bool more = bare_next(b, &first) > 0;
+    memset(out, 0, sizeof out);
+    while (more || done < begun) {
+        uint32_t i = begun % ITEMS_OUT;
+        dlp_item *back;
+        int code;
+        if (more && begun - done < ITEMS_OUT) {
+            out[i].picture = first;
+            out[i].cell = bare_cell(b, first);
+            out[i].note = (dlpi_note){.message = out[i].message, .errnum = &out[i].errnum};
+            out[i].item = (dlp_item){.index = first % b->folder->n,
+                                     .data = &out[i].cell,
+                                     .internal = &out[i].note};
+            if (submit_picture(b->folder, &r, &out[i].item) == 0) {
+                begun++;
+                more = bare_next(b, &first) > 0;
+                continue;
+            }
+        }
+        if (reap_picture(b->folder, &r, &back, &code, 1, 50) == 1) {
+            bare_done(b, out[done % ITEMS_OUT].picture, 1, code == 0);
+            done++;
+        }
+    }
+}
+
+static void *bare_member(void *arg) {
+    const struct bare *b = arg;
+    if (b->row->fetch == ASYNC) {
+        bare_async(b);
+    } else {
+        bare_one_by_one(b);
+    }
+    return NULL;
+}
+
+/* Run n threads to their end. */
+static void bare_team(struct bare *b, int n) {
+    pthread_t thread[WORKERS * FETCHERS];
+    int begun = 0;
+    while (begun < n && pthread_create(&thread[begun], NULL, bare_member, b) == 0) {
+        begun++;
+    }
+    for (int i = 0; i < begun; i++) {
+        pthread_join(thread[i], NULL);
+    }
+    DLPI_ADD_RLX(&b->shared->failed, (uint32_t)(begun < n));
+}
+
+static bool bare_take(const struct row *row, int placement, struct folder *folder, bool look,
+                      struct sample *s, double begin) {
+    size_t bytes = 4096 + (size_t)bare_cells(row) * PICTURE_BYTES;
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct bare b = {map, (uint8_t *)map + 4096, row, folder, look};
+    int threads = row->fetch == THREADS ? row->in_flight : 1, status;
+    bool good = map != MAP_FAILED;
+    if (placement == DLP_PLACE_THREADS && good) {
+        bare_team(&b, row->workers * threads);
+    }
+    for (int i = 0; i < row->workers && placement == DLP_PLACE_PROCESSES && good; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            bare_team(&b, threads);
+            _exit(0);
+        }
+        good = pid > 0;
+    }
+    while (wait(&status) > 0) {
+        good = good && status == 0;
+    }
+    s->rate = EPOCHS * folder->n / (seconds_now() - begin);
+    s->sum = good ? b.shared->sum : 0;
+    return good && b.shared->failed == 0;
 }
 
 /* ---- a sample, in a process of its own ------------------------------------------------------- */
@@ -388,6 +549,9 @@ static int sample_main(char **argv) {
     bool look = atoi(argv[9]) != 0;
     s.before_bytes = look ? (double)resident_bytes(getpid()) : 0;
     double begin = seconds_now();
+    if (row->open == NULL) {
+        return !bare_take(row, atoi(argv[3]), &folder, look, &s, begin) || !sample_print(&s);
+    }
     dlp_pipe *p = sample_open(row, atoi(argv[3]), &folder);
     if (p == NULL || !sample_take(p, (uint32_t)atoi(argv[7]), look, &s, begin)) {
         return 1;
@@ -607,13 +771,16 @@ static void table_add(const struct row *row, int placement, int source, bool ste
    form has one placement of what is slow, the shortest one of each. */
 static bool is_in_table(const struct row *row, int placement, int source) {
     struct cell c = {.row = row, .source = source};
+    if (tiny && placement != source) {
+        return false;
+    }
+    if (row->open == NULL) {
+        return (row->workers * row->in_flight > WORKERS || row->request_items > 1) == (source == 1);
+    }
     if (source == 0 && (row->workers > WORKERS || strstr(row->fetcher, "pool") != NULL)) {
         return false;
     }
-    if (tiny) {
-        return placement == source;
-    }
-    return !quick || placement == DLP_PLACE_THREADS || !is_slow(&c);
+    return tiny || !quick || placement == DLP_PLACE_THREADS || !is_slow(&c);
 }
 
 static void table_fill(char **wanted) {
@@ -628,7 +795,8 @@ static void table_fill(char **wanted) {
     }
     /* Where the step is the limit: one of each topology. */
     for (int i = 0; i < N_ROWS; i++) {
-        if (i == 0 || strcmp(rows[i].topology, rows[i - 1].topology) != 0) {
+        bool first = i == 0 || strcmp(rows[i].topology, rows[i - 1].topology) != 0;
+        if (first && rows[i].open != NULL) {
             table_add(&rows[i], DLP_PLACE_THREADS, 0, true, wanted);
         }
     }
@@ -636,6 +804,25 @@ static void table_fill(char **wanted) {
     for (int i = 0; i < 3 && torch.pid > 0; i++) {
         table_add(&torch_row, DLP_PLACE_PROCESSES, i == 1, i == 2, wanted);
     }
+}
+
+static bool is_bare(const struct cell *c) {
+    return c->row->open == NULL && c->row != &torch_row;
+}
+
+/* The cell of the same requests without a pipe; -1: there is none. */
+static int bare_of(const struct cell *c) {
+    const struct row *r = c->row;
+    for (int i = 0; i < table.n_ours; i++) {
+        const struct cell *o = &table.cell[i];
+        if (is_bare(o) && o->source == c->source && o->placement == c->placement &&
+            o->row->workers == r->workers && o->row->in_flight == r->in_flight &&
+            o->row->request_items == r->request_items && o->row->fetch == r->fetch &&
+            c->step_us == STEP_US) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 /* The cell of PyTorch on the same source and with the same step; -1: none. */
@@ -656,10 +843,12 @@ static void cell_look(struct cell *c) {
         good = ask_torch(c, &s, look_items(c), true, &c->peak_bytes);
         c->first_ms[0] = s.first_ms; /* of workers that are begun for it, as ours are */
     } else {
-        struct child child = {.bytes_of = resident_bytes, .every_ms = 40, .most_s = MOST_S};
+        int every_ms = tiny ? 4 : 40;
+        struct child child = {.bytes_of = resident_bytes, .every_ms = every_ms, .most_s = MOST_S};
         snprintf(svg, sizeof svg, "%s/timeline_%s.svg", plan.svg == NULL ? "" : plan.svg,
                  c->name + strlen("topo_"));
-        good = ask_sample(c, &s, look_items(c), &child, plan.svg == NULL ? NULL : svg);
+        good = ask_sample(c, &s, look_items(c), &child,
+                          plan.svg == NULL || is_bare(c) ? NULL : svg);
         failures += !good;
         c->peak_bytes = fmax((double)child.peak_bytes - s.before_bytes, 0);
         c->plan_bytes = s.plan_bytes;
@@ -729,7 +918,7 @@ static int classic_of(const struct cell *c) {
 /* Enough requests are in flight to hide the latency: then the cores should be the limit, or near.
    From files nothing should be slower than a whole batch to each worker. */
 static const char *wanted_of(const struct cell *c) {
-    if (c->step_us != STEP_US || is_slow(c)) {
+    if (c->step_us != STEP_US || is_slow(c) || is_bare(c)) {
         return NULL;
     }
     return c->source == 0 ? "of_classic 0.95" : "of_ideal 0.95";
@@ -760,7 +949,7 @@ static void table_judge(void) {
 static void put_cell(int i) {
     const struct cell *c = &table.cell[i];
     struct measure m = {.bench = c->name, .unit = "item/s", .ideal = ceiling_of(c)};
-    int t = torch_of(c), classic = classic_of(c);
+    int t = torch_of(c), classic = classic_of(c), bare = bare_of(c);
     size_t n = (size_t)snprintf(
         m.extra, sizeof m.extra,
         ",\"wait_share\":%.3f,\"peak_bytes\":%.0f,\"plan_bytes\":%.0f,\"first_batch_ms\":%.4g,"
@@ -770,16 +959,22 @@ static void put_cell(int i) {
         median_of(c->first_ms, c->n_samples), median_of(c->gap_ms, c->n_samples),
         rate_of(i) * plan.file_bytes, c->step_us * 1e-3, c->row->workers,
         c->row->workers * c->row->in_flight, PREFETCH, BATCH, c->n_items);
-    if (classic >= 0) {
+    if (classic >= 0 && !is_bare(c)) {
         n += (size_t)snprintf(m.extra + n, sizeof m.extra - n, ",\"of_classic\":%.3f",
                               rate_of(i) / rate_of(classic));
+    }
+    if (bare >= 0 && bare != i) {
+        n += (size_t)snprintf(m.extra + n, sizeof m.extra - n, ",\"of_bare\":%.3f",
+                              rate_of(i) / rate_of(bare));
     }
     if (wanted_of(c) != NULL) {
         n += (size_t)snprintf(m.extra + n, sizeof m.extra - n, ",\"wanted\":\"%s\"", wanted_of(c));
     }
-    if (t < 0) {
+    if (t < 0 || is_bare(c)) {
         put(&m, &table.series, i + 1, -1);
-        put_skipped(c->name, "torch", tiny ? "SHORT=1" : torch_reason(), "");
+        if (!is_bare(c)) {
+            put_skipped(c->name, "torch", tiny ? "SHORT=1" : torch_reason(), "");
+        }
         return;
     }
     const struct cell *o = &table.cell[t];
@@ -792,21 +987,23 @@ static void put_cell(int i) {
 }
 
 static void table_print(void) {
-    say("\n%-46s %7s %6s %6s %6s %5s %7s %7s %7s %7s\n", "", "item/s", "of", "of", "MB/s", "wait",
-        "plan", "peak", "first", "gap");
-    say("%-46s %7s %6s %6s %6s %5s %7s %7s %7s %7s\n", "", "", "limit", "torch", "", "%", "MB",
-        "MB", "ms", "ms");
+    say("\n%-44s %7s %6s %6s %6s %6s %5s %7s %7s %7s %7s\n", "", "item/s", "of", "of", "of",
+        "MB/s", "wait", "plan", "peak", "first", "gap");
+    say("%-44s %7s %6s %6s %6s %6s %5s %7s %7s %7s %7s\n", "", "", "limit", "bare", "torch", "",
+        "%", "MB", "MB", "ms", "ms");
     for (int i = 0; i < table.n; i++) {
         const struct cell *c = &table.cell[i];
-        int t = torch_of(c);
+        int t = torch_of(c), bare = bare_of(c);
         bool ours = i < table.n_ours;
-        say("%-46s %7.0f %6.2f %6.2f %6.1f %5.1f %7.1f %7.1f %7.1f %7.1f\n",
+        say("%-44s %7.0f %6.2f %6.2f %6.2f %6.1f %5.1f %7.1f %7.1f %7.1f %7.1f\n",
             c->name + strlen("topo_"), rate_of(i), rate_of(i) / ceiling_of(c),
+            bare < 0 || is_bare(c) ? NAN : rate_of(i) / rate_of(bare),
             t < 0 ? NAN : rate_of(i) / rate_of(t), rate_of(i) * plan.file_bytes * 1e-6,
             100 * median_of(c->wait_share, c->n_samples), c->plan_bytes * 1e-6,
             c->peak_bytes * 1e-6, ours ? median_of(c->first_ms, c->n_samples) : c->first_ms[0],
             median_of(c->gap_ms, c->n_samples));
     }
+    say("bare: threads with the same requests and no pipe, order, batches or trainer\n");
     say("limit: %d cores decode %.0f pictures a second; requests in flight / %d ms\n",
         cpus_allowed(), table.decode, LATENCY_US / 1000);
     say("pictures: %.1f KB each; step %.3g ms, in _step %.3g ms\n", plan.file_bytes * 1e-3,

@@ -32,6 +32,8 @@ function within(key, low, high,   x) {
 !/^\{"bench":"topo_[a-z0-9_]+",.*\}$/ { print "no line of a bench: " $0; bad = 1; next }
 /"skipped":/ { if (!/"peer":"torch","skipped":"[^"]+"/) { print; bad = 1 }; skipped++; next }
 /topo_decode_ceiling/ { within("ours", 10, 1e6); next }
+/topo_bare_/ { within("ours", 10, 1e6); within("of_ideal", 0.001, 100); bare++; next }
+/topo_(economic_(threads|async)|parts|chunks)[a-z_]*_30ms"/ { within("of_bare", 0.001, 1000) }
 {
     rows++
     within("ours", 10, 1e6); within("wait_share", 0, 1); within("first_batch_ms", 0.1, 10000)
@@ -40,6 +42,7 @@ function within(key, low, high,   x) {
 }
 END {
     if (rows < 21 || skipped != rows) { print rows " rows, " skipped " without PyTorch"; bad = 1 }
+    if (bare != 5) { print bare " rows without a pipe"; bad = 1 }
     exit bad
 }' $dir/lines.jsonl || fail 'lines are wrong'
 
