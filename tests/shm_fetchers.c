@@ -174,6 +174,53 @@ static void bytes__by_exec__as_inline(uint64_t *random) {
     }
 }
 
+/* Threads run as everybody else, though workers are forked with short slices. */
+static uint64_t *slice_of_thread; /* UINT64_MAX: none was begun */
+
+static uint64_t slice_now(void) {
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attr = {0};
+    return syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0u) == 0 ? attr.runtime : 0;
+}
+
+static int slice_fetch(void *user, dlp_item *it) {
+    __atomic_store_n(slice_of_thread, slice_now(), __ATOMIC_SEQ_CST);
+    return job_fetch(user, it);
+}
+static void *slice_thread(void *arg) {
+    __atomic_store_n(slice_of_thread, slice_now(), __ATOMIC_SEQ_CST);
+    return arg;
+}
+static int slice_init(void *user, int worker, void **state) {
+    pthread_t thread;
+    (void)user;
+    (void)worker;
+    (void)state;
+    return pthread_create(&thread, NULL, slice_thread, NULL) || pthread_join(thread, NULL);
+}
+
+static void threads__of_processes__usual_slices(uint64_t *random) {
+    slice_of_thread = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (int kind = CLASSIC; kind <= THREADS; kind += THREADS - CLASSIC) {
+        job j;
+        digest got;
+        job_init(&j, FINE);
+        process_kind(&j, kind, random);
+        j.d.epochs = 1;
+        if (kind == CLASSIC) j.d.workers.worker_init = slice_init;
+        else j.d.dataset.fetch = slice_fetch;
+        shm_ = (dlp_shm_desc){0};
+        *slice_of_thread = UINT64_MAX;
+        job_run(&j, &got);
+        CHECK(got.rc == DLP_END && *slice_of_thread == slice_now());
+    }
+}
+
 int main(int argc, char **argv) {
     uint64_t random = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     dlp_shm_main(argc, argv);
@@ -183,5 +230,6 @@ int main(int argc, char **argv) {
     poison__many_in_flight__only_the_culprit(&random);
     deadline__many_in_flight__only_the_culprit(&random);
     kills__at_random__same_bytes(&random);
+    threads__of_processes__usual_slices(&random);
     return test_end("shm_fetchers");
 }
