@@ -255,7 +255,8 @@
      download (files as parts)    in load, one at a time for each file
      count (parts)                dlp_pipe_add_parts
      worker_init, worker_exit     the worker itself; inline: start and close
-     sampler.function             item workers, several at once: must be pure
+     sampler.function             item workers and their DLP_FETCH_THREADS, several at once: must be
+                                  pure; while it runs no other item of its worker is completed
      batch sampler, bucket length the caller (start, next, release, next_epoch, seek), or, if
                                   threaded, one thread; with desc.resume its first calls in start
      on_step, on_epoch            dlp_chunks_run
@@ -2233,7 +2234,8 @@ typedef struct dlp_worker_stats {
     uint64_t starved_ns;        /* waiting for input */
     uint64_t blocked_ns;        /* waiting for a free cell: all that may be in flight is done here,
                                    and the caller has not taken it */
-    uint64_t cpu_ns;            /* of its thread, 0 if not known */
+    uint64_t cpu_ns;            /* of its thread, without those of DLP_FETCH_THREADS; 0 if not
+                                   known */
     uint64_t current_index;     /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
     uint64_t queued;            /* tickets in its lanes */
@@ -5214,12 +5216,15 @@ enum { DLPI_WAITS_ROOM = 1, /* soon: more could be claimed, if there were more *
 /* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
 typedef struct dlpi_fetchers {
     pthread_mutex_t lock;  /* of all that is the worker's, while rows are out */
-    pthread_cond_t come;   /* something is to do, or all is over */
-    dlpi_flight **todo;    /* [n_all] ring */
-    uint64_t n_todo, n_begun;
-    int over, waits;       /* DLPI_WAITS_*, 0: awake */
+    int waits;             /* DLPI_WAITS_*, 0: awake */
+    bool parked;           /* a row was, since the worker fell asleep */
     uint32_t word;         /* W2 futex */
-    uint32_t n_threads, n_idle;
+    pthread_mutex_t ring;  /* of what follows */
+    pthread_cond_t come;   /* something is to do, or all is over */
+    dlpi_flight **todo;    /* [n_all] */
+    uint64_t n_todo, n_begun;
+    int over;              /* to be changed with both locks */
+    uint32_t n_threads;
     pthread_t *threads;    /* [in_flight] */
 } dlpi_fetchers;
 
@@ -5230,6 +5235,7 @@ typedef struct dlpi_flights { /* of one worker */
     dlpi_flight_list list[DLPI_FLIGHT_LISTS];
     uint64_t due_ns;       /* what dlpi_park was told last */
     uint64_t oldest;       /* batch that has a row here */
+    bool oldest_left;      /* a row of it was done: it may be another one */
     bool alone, broken;
     dlpi_fetchers pool;
 } dlpi_flights;
@@ -5783,7 +5789,8 @@ static void dlpi_wake_all(dlp_pipe *p) {
     if (p->share) dlpi_wake_word(&p->share->word);
 }
 
-static inline void dlpi_bump(uint64_t *counter, uint64_t n) { /* single writer, read by observers */
+/* Of one writer at a time, read by observers. */
+static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
     DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
 }
 
@@ -7505,7 +7512,8 @@ static void dlpi_lanes_leave(dlpi_worker *w) {
    it. The number of the cell stands in the worker's own block (Z2) from before the claim until
    behind that store: so whoever recovers a dead worker knows the one cell that it may have left
    half written, and empties it, if the word says that it is the dead one's. One cell is enough for
-   a worker with many items out, too: it keeps what comes back one by one, in its own thread. */
+   a worker with many items out, too: what comes back is kept one by one, by the worker itself or
+   with its lock. */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES * DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
@@ -8280,10 +8288,12 @@ static bool dlpi_unpark(dlpi_worker *w) {
    The source is the user's (dlp_async), or threads of the worker's own that run dataset.fetch. With
    an asynchronous source all is done by the worker's own thread. Its threads, if it has some, work
    in its place: who is through with an item completes it and claims and sends what there is room
-   for, then takes the next item of the ring of what is to do. So nobody waits for the worker, which
-   on cores that are all busy would get its turn milliseconds later. All that is the worker's is
-   under pool.lock then, which the worker itself holds but for its sleep while rows are out: they
-   wake it when it is to look for new batches, when a row is parked, and when nothing is out.
+   for, then takes the next item of the ring of what is to do. So while something is out, nobody
+   waits for the worker, which on cores that are all busy would get its turn milliseconds later. All
+   that is the worker's is under pool.lock then, which the worker itself holds but for its sleep
+   while rows are out: they wake it when it is to look for new batches, when a row was parked, when
+   nothing is out, and when the pipe stops. The ring has a lock of its own, taken behind the other,
+   so that a row is begun while others are claimed.
    A row that is out and begun has its place in flying (X2), so that recovery knows which rows may
    have killed a worker: each of them counts a kill. From then on such a row is out alone, so the
    next death says whose it was: who is innocent counts one kill at most, who is not dies alone
@@ -8354,6 +8364,7 @@ static void dlpi_flights_show(dlpi_worker *w) {
 /* The row of a flight is done. n: 1, or 0 if nobody worked on it. */
 static void dlpi_flight_done(dlpi_worker *w, dlpi_flight *f, uint32_t n) {
     dlpi_unit t = dlpi_flight_unit(f);
+    w->flights->oldest_left |= f->gen == w->flights->oldest;
     dlpi_flight_move(w->flights, f, DLPI_FLIGHT_FREE);
     dlpi_bump(&w->wb->items, n);
     dlpi_bump(&w->wb->bytes, n * w->p->items.cell_bytes);
@@ -8392,6 +8403,7 @@ static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
         return;
     }
     f->due_ns = fl->due_ns;
+    fl->pool.parked |= what == DLPI_ROW_LATER;
     dlpi_flight_move(fl, f, what == DLPI_ROW_LATER ? DLPI_FLIGHT_PARKED : DLPI_FLIGHT_WAITS);
 }
 
@@ -8429,7 +8441,10 @@ static int dlpi_flight_submit(dlpi_worker *w, dlpi_flight *f) {
     dlpi_fetchers *pool = &w->flights->pool;
     if (w->st->fetcher == DLP_FETCH_ASYNC)
         return w->st->async.submit(w->st->user, w->state, &f->item);
-    pool->todo[pool->n_todo++ % w->flights->n_all] = f; /* dlpi_fetchers_call tells of it */
+    pthread_mutex_lock(&pool->ring);
+    pool->todo[pool->n_todo++ % w->flights->n_all] = f;
+    pthread_cond_signal(&pool->come);
+    pthread_mutex_unlock(&pool->ring);
     return 0;
 }
 
@@ -8513,8 +8528,9 @@ static void dlpi_flights_bound(dlpi_worker *w) {
 
 static void dlpi_flights_oldest(dlpi_worker *w) {
     dlpi_flights *fl = w->flights;
+    if (!fl->oldest_left || w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
     fl->oldest = UINT64_MAX;
-    if (w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
+    fl->oldest_left = false;
     for (uint32_t i = DLPI_FLIGHT_WAITS; i < DLPI_FLIGHT_LISTS; i++)
         for (const dlpi_flight *f = fl->list[i].first; f != NULL; f = f->next)
             if (f->gen < fl->oldest) fl->oldest = f->gen;
@@ -8656,59 +8672,51 @@ static int dlpi_flights_patience(const dlpi_worker *w) {
 
 /* ---- threads as a source: each does the worker's work, under its lock ---- */
 
-/* Wake threads for what is to do. Those that do not wait find it when they have the lock. */
-static void dlpi_fetchers_call(dlpi_fetchers *pool) {
-    uint64_t n = pool->n_todo - pool->n_begun;
-    if (n > pool->n_idle) n = pool->n_idle;
-    for (; n > 0; n--) pthread_cond_signal(&pool->come);
-}
-
 /* An item is through in its own thread: complete it, and send others. Returns whether the worker,
    which sleeps, is to look for itself. */
 static bool dlpi_fetcher_done(dlpi_worker *w, dlpi_flight *f) {
     dlpi_flights *fl = w->flights;
     dlpi_fetchers *pool = &fl->pool;
     uint64_t now;
-    int waits = pool->waits;
     if (!dlpi_stopped(w->p)) {
         now = dlpi_now_ns();
         dlpi_flight_back(w, f, now);
         dlpi_flights_came(w, f, now, 1);
         dlpi_flight_over(w, f, f->code);
         dlpi_flights_fill(w);
-        if (fl->n_out > 0 && fl->list[DLPI_FLIGHT_PARKED].first == NULL &&
-            (waits != DLPI_WAITS_FULL || dlpi_flights_full(w)))
+        if (fl->n_out > 0 && !pool->parked &&
+            (pool->waits != DLPI_WAITS_FULL || dlpi_flights_full(w)))
             return false;
     }
-    pool->waits = 0;
-    return waits != 0;
+    if (pool->waits) DLPI_ADD_SEQ(&pool->word, 1u); /* W2 -> W2 */
+    return pool->waits != 0;
+}
+
+/* Take what is to do, when there is something. Returns NULL when all is over. */
+static dlpi_flight *dlpi_fetcher_next(dlpi_worker *w) {
+    dlpi_fetchers *pool = &w->flights->pool;
+    dlpi_flight *f = NULL;
+    pthread_mutex_lock(&pool->ring);
+    while (!pool->over && (pool->n_begun == pool->n_todo || dlpi_stopped(w->p)))
+        pthread_cond_wait(&pool->come, &pool->ring);
+    if (!pool->over) f = pool->todo[pool->n_begun++ % w->flights->n_all];
+    pthread_mutex_unlock(&pool->ring);
+    return f;
 }
 
 static void *dlpi_thread_fetch(void *arg) {
     dlpi_worker *w = arg;
     dlpi_fetchers *pool = &w->flights->pool;
-    pthread_mutex_lock(&pool->lock);
-    for (;;) {
-        dlpi_flight *f;
-        while (pool->n_begun == pool->n_todo && !pool->over) {
-            pool->n_idle++;
-            pthread_cond_wait(&pool->come, &pool->lock);
-            pool->n_idle--;
-        }
-        if (pool->over) break;
-        f = pool->todo[pool->n_begun++ % w->flights->n_all];
-        dlpi_fetchers_call(pool);
-        pthread_mutex_unlock(&pool->lock);
+    dlpi_flight *f;
+    while ((f = dlpi_fetcher_next(w)) != NULL) {
+        bool wake;
         dlpi_flight_begin(w->flights, f);
         f->code = w->st->item(w->st->user, &f->item);
         pthread_mutex_lock(&pool->lock);
-        if (pool->over || !dlpi_fetcher_done(w, f)) continue;
+        wake = !pool->over && dlpi_fetcher_done(w, f);
         pthread_mutex_unlock(&pool->lock); /* who is woken may run at once, in our place */
-        DLPI_ADD_SEQ(&pool->word, 1u);     /* W2 -> W2 */
-        dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
-        pthread_mutex_lock(&pool->lock);
+        if (wake) dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
     }
-    pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
 
@@ -8718,7 +8726,7 @@ static void dlpi_fetchers_wait(dlpi_worker *w) {
     uint64_t ns = (uint64_t)dlpi_flights_patience(w) * 1000000u;
     uint32_t word = DLPI_LOAD_SEQ(&pool->word); /* W2 <- W2 */
     pool->waits = dlpi_flights_full(w) ? DLPI_WAITS_FULL : DLPI_WAITS_ROOM;
-    dlpi_fetchers_call(pool);
+    pool->parked = false;
     pthread_mutex_unlock(&pool->lock);
     dlpi_futex_wait(&pool->word, word, UINT32_MAX, ns, 0);
     pthread_mutex_lock(&pool->lock);
@@ -8729,12 +8737,15 @@ static void dlpi_fetchers_wait(dlpi_worker *w) {
 /* The worker has the lock. */
 static void dlpi_fetchers_end(dlpi_worker *w) {
     dlpi_fetchers *pool = &w->flights->pool;
+    pthread_mutex_lock(&pool->ring);
     pool->over = 1;
     pthread_cond_broadcast(&pool->come);
+    pthread_mutex_unlock(&pool->ring);
     pthread_mutex_unlock(&pool->lock);
     for (uint32_t i = 0; i < pool->n_threads; i++) pthread_join(pool->threads[i], NULL);
     pool->n_threads = 0;
     pthread_cond_destroy(&pool->come);
+    pthread_mutex_destroy(&pool->ring);
     pthread_mutex_destroy(&pool->lock);
 }
 
@@ -8747,6 +8758,7 @@ static int dlpi_fetchers_begin(dlpi_worker *w) {
     dlp_error e;
     if (w->st->fetcher != DLP_FETCH_THREADS) return DLP_OK;
     pthread_mutex_init(&pool->lock, NULL);
+    pthread_mutex_init(&pool->ring, NULL);
     pthread_cond_init(&pool->come, NULL);
     pthread_mutex_lock(&pool->lock);
     rc = attr_rc = pthread_attr_init(&attr);
@@ -12340,6 +12352,7 @@ static void dlpi_flights_init(dlp_pipe *p, dlpi_worker *w) {
     size_t each = dlpi_flights_each(p), from = (size_t)w->id * each;
     memset(fl, 0, sizeof *fl);
     fl->n_all = (uint32_t)each;
+    fl->oldest = UINT64_MAX;
     fl->all = p->flight + from;
     fl->flying = (uint64_t *)(void *)(p->region + p->off_flying +
                                       (uint64_t)w->id * p->flying_stride);
