@@ -370,13 +370,14 @@ static uint32_t latency_of(int source) {
 /* ---- the same requests without a pipe -------------------------------------------------------- */
 
 /* What rows of the same fetcher could do if nothing were between their threads and the pictures:
-   each thread takes the number of the next request, waits for it, decodes what it brings into one
-   of as many cells as the pipe has. No order, no batches, no trainer. What such a row lacks to the
-   limit is the queueing for the cores, the reading of files, the first and the last latency; only
-   what a pipe lacks to such a row is the pipe's. */
+   each thread takes the number of the next request, waits for it, decodes what it brings into its
+   share of as many cells as the pipe has. No order, batches, or trainer. What such a row lacks to
+   the limit is the queueing for the cores, the reading of files, the first and the last latency;
+   only what a pipe lacks to such a row is the pipe's. */
 struct bare {
     struct bare_shared {
-        uint32_t next; /* the next request, of all epochs */
+        uint32_t next;    /* the next request, of all epochs */
+        uint32_t threads; /* that were begun */
         uint32_t failed;
         uint64_t sum; /* of the bytes of the first epoch */
     } *shared;        /* by all processes, and the cells behind it */
@@ -386,12 +387,30 @@ struct bare {
     bool look;
 };
 
+/* What a thread of it has. */
+struct bare_own {
+    uint8_t *cells;
+    uint32_t n, turn;
+};
+
 static uint32_t bare_cells(const struct row *row) {
     return row->request_items > 1 ? (uint32_t)((WORKERS + 1) * GROUP) : (PREFETCH + 1) * BATCH;
 }
 
-static uint8_t *bare_cell(const struct bare *b, uint32_t picture) {
-    return b->cells + (size_t)(picture % bare_cells(b->row)) * PICTURE_BYTES;
+static int bare_threads(const struct row *row) {
+    return row->fetch == THREADS ? row->workers * row->in_flight : row->workers;
+}
+
+static void bare_begin(const struct bare *b, struct bare_own *own) {
+    /* D3 <- D3: the number alone is what is handed out */
+    uint32_t i = DLPI_ADD_RLX(&b->shared->threads, 1u);
+    own->n = bare_cells(b->row) / (uint32_t)bare_threads(b->row);
+    own->cells = b->cells + (size_t)(i * own->n) * PICTURE_BYTES;
+    own->turn = 0;
+}
+
+static uint8_t *bare_cell(struct bare_own *own) {
+    return own->cells + (size_t)(own->turn++ % own->n) * PICTURE_BYTES;
 }
 
 /* Take the numbers of the next pictures. Returns how many, 0 behind the last epoch. */
@@ -405,70 +424,72 @@ static uint32_t bare_next(const struct bare *b, uint32_t *first) {
     return at >= EPOCHS * requests ? 0 : n - in_epoch < items ? n - in_epoch : items;
 }
 
-static void bare_done(const struct bare *b, uint32_t first, uint32_t n, bool good) {
-    uint64_t sum = 0;
-    for (uint32_t i = first; b->look && first < b->folder->n && i < first + n; i++) {
-        sum += sum_of_bytes(bare_cell(b, i), PICTURE_BYTES);
-    }
+static void bare_done(const struct bare *b, uint32_t picture, const uint8_t *cell, bool good) {
+    uint64_t sum = b->look && picture < b->folder->n ? sum_of_bytes(cell, PICTURE_BYTES) : 0;
     DLPI_ADD_RLX(&b->shared->sum, sum); /* read behind the end of all, here and below */
     DLPI_ADD_RLX(&b->shared->failed, (uint32_t)!good);
 }
 
+/* An item as a pipe would give it. */
+struct bare_item {
+    dlp_item item;
+    void *cell;
+    char message[256];
+    int32_t errnum;
+    dlpi_note note;
+    uint32_t picture; /* of all epochs */
+};
+
+static dlp_item *bare_item(const struct bare *b, struct bare_item *i, uint32_t picture) {
+    i->picture = picture;
+    i->note = (dlpi_note){.message = i->message, .errnum = &i->errnum};
+    i->item =
+        (dlp_item){.index = picture % b->folder->n, .data = &i->cell, .internal = &i->note};
+    return &i->item;
+}
+
 static void bare_one_by_one(const struct bare *b) {
+    struct bare_own own;
     uint32_t first, n;
+    bare_begin(b, &own);
     while ((n = bare_next(b, &first)) > 0) {
-        uint32_t in_epoch = first % b->folder->n;
         if (b->row->request_items == 1) {
-            char message[256];
-            int32_t errnum;
-            dlpi_note note = {.message = message, .errnum = &errnum};
-            void *cell = bare_cell(b, first);
-            dlp_item item = {.index = in_epoch, .data = &cell, .internal = &note};
-            bare_done(b, first, 1, fetch_picture(b->folder, &item) == 0);
+            struct bare_item i = {.cell = bare_cell(&own)};
+            bool good = fetch_picture(b->folder, bare_item(b, &i, first)) == 0;
+            bare_done(b, first, i.cell, good);
             continue;
         }
-        size_t bytes = group_read(b->folder, b->folder->first + in_epoch);
-        bool good = bytes > 0;
-        for (uint32_t i = 0; i < n && good; i++) {
-            good = group_picture(mine.file, bytes, i, bare_cell(b, first + i)) == NULL;
+        size_t bytes = group_read(b->folder, b->folder->first + first % b->folder->n);
+        for (uint32_t i = 0; i < n; i++) {
+            uint8_t *cell = bare_cell(&own);
+            bool good = bytes > 0 && group_picture(mine.file, bytes, i, cell) == NULL;
+            bare_done(b, first + i, cell, good);
         }
-        bare_done(b, first, n, good);
     }
 }
 
 /* FETCHERS requests in flight in this thread, by the callbacks that the pipe's workers call. */
 static void bare_async(const struct bare *b) {
-    struct {
-        dlp_item item;
-        void *cell;
-        char message[256];
-        int32_t errnum;
-        dlpi_note note;
-        uint32_t picture;
-    } out[ITEMS_OUT];
+    struct bare_item out[ITEMS_OUT];
+    struct bare_own own;
     struct requests r = {0};
     uint32_t begun = 0, done = 0, first = 0;
     bool more = bare_next(b, &first) > 0;
-    memset(out, 0, sizeof out);
+    bare_begin(b, &own);
     while (more || done < begun) {
-        uint32_t i = begun % ITEMS_OUT;
+        struct bare_item *next = &out[begun % ITEMS_OUT], *last = &out[done % ITEMS_OUT];
         dlp_item *back;
         int code;
         if (more && begun - done < ITEMS_OUT) {
-            out[i].picture = first;
-            out[i].cell = bare_cell(b, first);
-            out[i].note = (dlpi_note){.message = out[i].message, .errnum = &out[i].errnum};
-            out[i].item = (dlp_item){.index = first % b->folder->n,
-                                     .data = &out[i].cell,
-                                     .internal = &out[i].note};
-            if (submit_picture(b->folder, &r, &out[i].item) == 0) {
+            next->cell = own.cells + (size_t)(begun % own.n) * PICTURE_BYTES;
+            if (submit_picture(b->folder, &r, bare_item(b, next, first)) == 0) {
                 begun++;
                 more = bare_next(b, &first) > 0;
                 continue;
             }
         }
         if (reap_picture(b->folder, &r, &back, &code, 1, 50) == 1) {
-            bare_done(b, out[done % ITEMS_OUT].picture, 1, code == 0);
+            bare_done(b, last->picture, last->cell, code == 0);
             done++;
         }
     }
@@ -502,15 +523,15 @@ static bool bare_take(const struct row *row, int placement, struct folder *folde
     size_t bytes = 4096 + (size_t)bare_cells(row) * PICTURE_BYTES;
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct bare b = {map, (uint8_t *)map + 4096, row, folder, look};
-    int threads = row->fetch == THREADS ? row->in_flight : 1, status;
+    int threads = bare_threads(row), status;
     bool good = map != MAP_FAILED;
     if (placement == DLP_PLACE_THREADS && good) {
-        bare_team(&b, row->workers * threads);
+        bare_team(&b, threads);
     }
     for (int i = 0; i < row->workers && placement == DLP_PLACE_PROCESSES && good; i++) {
         pid_t pid = fork();
         if (pid == 0) {
-            bare_team(&b, threads);
+            bare_team(&b, threads / row->workers);
             _exit(0);
         }
         good = pid > 0;
