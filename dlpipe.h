@@ -8543,6 +8543,7 @@ static bool dlpi_flights_find(dlpi_worker *w, dlpi_unit *t) {
         fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->n_out >= (uint32_t)w->st->in_flight ||
         (fl->n_out > 0 && fl->alone))
         return false;
+    dlpi_flights_oldest(w);
     dlpi_flights_bound(w);
     return w->st->n_producers > 0 ? dlpi_lanes_find(w, t) : dlpi_find(w, t);
 }
@@ -8561,7 +8562,6 @@ static bool dlpi_flights_fill(dlpi_worker *w) {
         if (f->due_ns > now && dlpi_wanted(p->ctl, dlpi_slot_at(p, f->slot))) continue;
         dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
     }
-    dlpi_flights_oldest(w);
     for (; !dlpi_stopped(p); moved = true) {
         if (fl->list[DLPI_FLIGHT_WAITS].first == NULL) {
             if (!dlpi_flights_find(w, &t)) break;
@@ -8677,19 +8677,19 @@ static int dlpi_flights_patience(const dlpi_worker *w) {
 static bool dlpi_fetcher_done(dlpi_worker *w, dlpi_flight *f) {
     dlpi_flights *fl = w->flights;
     dlpi_fetchers *pool = &fl->pool;
-    uint64_t now;
+    uint64_t now = dlpi_now_ns();
+    dlpi_flight_back(w, f, now); /* in the end, too: what close waits for is another one */
+    dlpi_flights_came(w, f, now, 1);
+    if (pool->over) return false;
     if (!dlpi_stopped(w->p)) {
-        now = dlpi_now_ns();
-        dlpi_flight_back(w, f, now);
-        dlpi_flights_came(w, f, now, 1);
         dlpi_flight_over(w, f, f->code);
         dlpi_flights_fill(w);
         if (fl->n_out > 0 && !pool->parked &&
             (pool->waits != DLPI_WAITS_FULL || dlpi_flights_full(w)))
             return false;
     }
-    if (pool->waits) DLPI_ADD_SEQ(&pool->word, 1u); /* W2 -> W2 */
-    return pool->waits != 0;
+    DLPI_ADD_SEQ(&pool->word, 1u); /* W2 -> W2 */
+    return true;
 }
 
 /* Take what is to do, when there is something. Returns NULL when all is over. */
@@ -8713,7 +8713,7 @@ static void *dlpi_thread_fetch(void *arg) {
         dlpi_flight_begin(w->flights, f);
         f->code = w->st->item(w->st->user, &f->item);
         pthread_mutex_lock(&pool->lock);
-        wake = !pool->over && dlpi_fetcher_done(w, f);
+        wake = dlpi_fetcher_done(w, f);
         pthread_mutex_unlock(&pool->lock); /* who is woken may run at once, in our place */
         if (wake) dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
     }
