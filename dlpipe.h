@@ -5209,15 +5209,11 @@ typedef struct dlpi_flight_list {
 enum { DLPI_FLIGHT_FREE, DLPI_FLIGHT_WAITS, DLPI_FLIGHT_OUT, DLPI_FLIGHT_PARKED,
        DLPI_FLIGHT_LISTS };
 
-/* The worker sleeps on pool.word until one of its threads wakes it, and looks for itself then. */
-enum { DLPI_WAITS_ROOM = 1, /* soon: more could be claimed, if there were more */
-       DLPI_WAITS_FULL };   /* late */
-
 /* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
 typedef struct dlpi_fetchers {
     pthread_mutex_t lock;  /* of all that is the worker's, while rows are out */
-    int waits;             /* DLPI_WAITS_*, 0: awake */
-    bool parked;           /* a row was, since the worker fell asleep */
+    bool full;             /* when the worker fell asleep: it sleeps long then */
+    bool parked;           /* a row was, since then */
     uint32_t word;         /* W2 futex */
     pthread_mutex_t ring;  /* of what follows */
     pthread_cond_t come;   /* something is to do, or all is over */
@@ -8684,9 +8680,7 @@ static bool dlpi_fetcher_done(dlpi_worker *w, dlpi_flight *f) {
     if (!dlpi_stopped(w->p)) {
         dlpi_flight_over(w, f, f->code);
         dlpi_flights_fill(w);
-        if (fl->n_out > 0 && !pool->parked &&
-            (pool->waits != DLPI_WAITS_FULL || dlpi_flights_full(w)))
-            return false;
+        if (fl->n_out > 0 && !pool->parked && (!pool->full || dlpi_flights_full(w))) return false;
     }
     DLPI_ADD_SEQ(&pool->word, 1u); /* W2 -> W2 */
     return true;
@@ -8725,12 +8719,11 @@ static void dlpi_fetchers_wait(dlpi_worker *w) {
     dlpi_fetchers *pool = &w->flights->pool;
     uint64_t ns = (uint64_t)dlpi_flights_patience(w) * 1000000u;
     uint32_t word = DLPI_LOAD_SEQ(&pool->word); /* W2 <- W2 */
-    pool->waits = dlpi_flights_full(w) ? DLPI_WAITS_FULL : DLPI_WAITS_ROOM;
+    pool->full = dlpi_flights_full(w);
     pool->parked = false;
     pthread_mutex_unlock(&pool->lock);
     dlpi_futex_wait(&pool->word, word, UINT32_MAX, ns, 0);
     pthread_mutex_lock(&pool->lock);
-    pool->waits = 0;
     dlpi_flights_show(w); /* what is out longest may have begun since */
 }
 
