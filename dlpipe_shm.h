@@ -1401,18 +1401,20 @@ static int dlpi_procs_alloc(dlp_pipe *p) {
     return DLP_OK;
 }
 
+typedef struct dlpi_sched_attr { /* sched_setattr(2), Linux */
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+} dlpi_sched_attr;
+
 /* Run in slices of ns (0: the system's): who has short ones gets a core sooner when it wakes, or is
    forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a replacement
    would else wait some ms for a core, and its supervisor before it. */
 static void dlpi_slice(uint64_t ns) {
 #if defined(SYS_sched_setattr) && defined(SYS_sched_getscheduler)
-    struct {
-        uint32_t size, policy;
-        uint64_t flags;
-        int32_t nice;
-        uint32_t priority;
-        uint64_t runtime, deadline, period;
-    } attr = {48, 0, 0, 0, 0, 0, 0, 0};
+    dlpi_sched_attr attr = {.size = sizeof attr};
     if (syscall(SYS_sched_getscheduler, 0) != 0) return; /* the user has another policy */
     attr.nice = getpriority(PRIO_PROCESS, 0);
     attr.runtime = ns;

@@ -178,13 +178,7 @@ static void bytes__by_exec__as_inline(uint64_t *random) {
 static uint64_t *slice_of_thread; /* UINT64_MAX: none was begun */
 
 static uint64_t slice_now(void) {
-    struct {
-        uint32_t size, policy;
-        uint64_t flags;
-        int32_t nice;
-        uint32_t priority;
-        uint64_t runtime, deadline, period;
-    } attr = {0};
+    dlpi_sched_attr attr = {0};
     return syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0u) == 0 ? attr.runtime : 0;
 }
 
