@@ -694,6 +694,13 @@ static void deadline__one_of_many__named(void) {
 
 /* ---- threads that fetch ---- */
 
+static void threads_job(job *j, int workers, int in_flight) {
+    job_init(j, FINE);
+    job_kind(j, ECONOMIC_THREADS);
+    j->d.num_workers = workers;
+    j->d.in_flight = in_flight;
+}
+
 static int met, missed;
 static int meeting_fetch(void *user, dlp_item *it) {
     if (it->epoch == 0 && it->position < 8) {
@@ -710,10 +717,7 @@ static int meeting_fetch(void *user, dlp_item *it) {
 static void threads__first_rows__all_at_once(void) {
     job j;
     digest got;
-    job_init(&j, FINE);
-    job_kind(&j, ECONOMIC_THREADS);
-    j.d.num_workers = 2;
-    j.d.in_flight = 4;
+    threads_job(&j, 2, 4);
     j.d.dataset.fetch = meeting_fetch;
     met = missed = 0;
     job_run(&j, &got);
@@ -726,10 +730,7 @@ static uint64_t overtaking_ns(void) {
     dlp_pipe *p;
     dlp_batch *b;
     uint64_t from, ns;
-    job_init(&j, FINE);
-    job_kind(&j, ECONOMIC_THREADS);
-    j.d.num_workers = 1;
-    j.d.in_flight = 3;
+    threads_job(&j, 1, 3);
     j.d.batch_size = 2;
     j.d.epochs = DLP_FOREVER;
     j.d.pipe.unordered = 1;
@@ -762,10 +763,7 @@ static int soon_there(void) {
     dlp_pipe *p;
     dlp_batch *b;
     int n = 0, soon = 0;
-    job_init(&j, FINE);
-    job_kind(&j, ECONOMIC_THREADS);
-    j.d.num_workers = 1;
-    j.d.in_flight = 4;
+    threads_job(&j, 1, 4);
     j.d.batch_size = 3;
     j.d.pipe.prefetch_factor = 1;
     j.d.pipe.max_held = 1;
@@ -810,10 +808,7 @@ static int worker_sleeps(void) {
     dlp_batch *b;
     uint64_t items = 0, slept;
     int tid;
-    job_init(&j, FINE);
-    job_kind(&j, ECONOMIC_THREADS);
-    j.d.num_workers = 1;
-    j.d.in_flight = 4;
+    threads_job(&j, 1, 4);
     j.d.pipe.prefetch_factor = 8;
     j.d.dataset.fetch = napping_fetch;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
