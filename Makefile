@@ -80,8 +80,8 @@ RESULTS := $(patsubst compile/%,$(B)/compile/%,$(filter compile/%,$(WANTED)))
 
 # TLS wants OpenSSL; where its headers are not installed, these tests say so.
 TLS_UNITS := s3_tls
-TLS_LIBS = $(if $(shell printf '\43include <openssl/ssl.h>' | $(CC) -E -x c - 2>/dev/null), \
-                -lssl -lcrypto)
+TLS_LIBS = $(shell printf '\43include <openssl/ssl.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && \
+                   echo -lssl -lcrypto)
 $(addprefix $(B)/tests/,$(TLS_UNITS)): LIBS += $(TLS_LIBS)
 
 # A program that does not compile is a failed test, which shows what the compiler said.

@@ -11,13 +11,14 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe_s3.h"
 
-#include "s3_transport.h"
 #ifndef DLPIPE_S3_OPENSSL
 int main(void) {
     printf("skipped: OpenSSL's headers are not installed\n");
     return 77;
 }
 #else
+#include "s3_transport.h"
+
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
