@@ -39,6 +39,7 @@ if [ "${1:-}" = use ]; then
 fi
 
 fresh_dir
+command -v python3 >/dev/null || skip 'there is no python3, which starts the server'
 (${CC:-cc} -std=c11 -O0 -o $dir/program examples/s3_train.c -lpthread -lm >$dir/log 2>&1
     : >$dir/compiled) &
 images_of $dir/train 200
