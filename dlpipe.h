@@ -2338,6 +2338,7 @@ typedef struct dlp_stats {
     uint64_t tunes;             /* decisions of the tuner; the newest, the oldest of them first: */
     dlp_tune_note tune[DLP_TUNE_NOTES];
     uint64_t part_wait_ns;      /* of wait_ns: the part queue was empty */
+    dlp_worker_stats longest;   /* who is at its item the longest now; current_age_ns 0: nobody */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -2361,7 +2362,8 @@ typedef struct dlp_skip {
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
 /* Say in words which stage limits throughput and what to change: lines, the first beginning
-   "Limit: ".
+   "Limit: ". An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
+   has a line that begins "Longest: ": with the stage, the worker, its thread, the item, how long.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any
    thread - does not wait or allocate; takes dlp_stats_predict's time where prefetch_factor is the
@@ -12972,6 +12974,21 @@ static void dlpi_tune_stats(const dlp_pipe *p, dlp_stats *out) {
     }
 }
 
+/* The worker whose item, batch, chunk or part is in work the longest. */
+static void dlpi_longest_stats(const dlp_pipe *p, dlp_worker_stats *out) {
+    const dlpi_worker *longest = NULL;
+    uint64_t least = dlpi_stats_now(p);
+    for (int i = 0; i < p->n_workers; i++) {
+        const dlpi_wblock *b = p->workers[i].wb;
+        uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
+        if (DLPI_LOAD_RLX(&b->state) != DLP_WORKER_BUSY || since >= least) continue;
+        if (DLPI_LOAD_RLX(&b->current) == UINT64_MAX) continue;
+        longest = &p->workers[i];
+        least = since;
+    }
+    if (longest) dlpi_worker_stats(p, longest, out);
+}
+
 static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_ctl *ctl = p->ctl;
     uint64_t hist[DLPI_HIST], n = 0;
@@ -13003,6 +13020,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_cache_stats(p, out);
     if (p->split) dlpi_chunk_stats(p, &out->chunks);
     dlpi_tune_stats(p, out);
+    dlpi_longest_stats(p, &out->longest);
 }
 
 static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
@@ -17748,6 +17766,25 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
     }
 }
 
+/* What a unit of a stage's work is called. */
+static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
+    if (g->kind == DLP_STAGE_PARTS) return "part";
+    if (s->chunks.cpu_buffers > 0) return "chunk";
+    return dlpi_stage_takes_batches(g) ? "batch" : "item";
+}
+
+/* Who hangs, or seems to. */
+static void dlpi_explain_longest(dlpi_text *t, const dlp_stats *s, int n_stages) {
+    const dlp_worker_stats *w = &s->longest;
+    const dlp_stage_stats *g = &s->stages[w->stage >= 0 && w->stage < n_stages ? w->stage : 0];
+    uint64_t age = w->current_age_ns;
+    if (age < 100000000 || (age < 1000000000 && age / 2 < g->p99_ns)) return;
+    dlpi_text_add(t, "Longest: worker %d of '%.31s' (thread %d of process %d) has been at %s %"
+                  PRIu64 " for %s; p99 is %s.\n",
+                  w->worker, g->name, w->tid, w->pid, dlpi_stage_unit(s, g), w->current_index,
+                  dlpi_num_ns(age).s, g->p99_ns ? dlpi_num_ns(g->p99_ns).s : "not known");
+}
+
 static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) {
     for (int i = 0; i < n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];
@@ -17860,6 +17897,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
                       " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
                       s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
     }
+    dlpi_explain_longest(&t, s, l.n);
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);
         dlpi_explain_rest(&t, s, &l);

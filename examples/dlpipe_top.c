@@ -403,14 +403,8 @@ static const char *stage_name(const watch *w, int32_t stage) {
 
 /* What has been worked on for the longest time: where a pipe hangs. */
 static void draw_oldest(screen *to, const watch *w) {
-    const dlp_worker_stats *oldest = NULL;
-    for (uint32_t i = 0; i < w->now.s.n_workers; i++) {
-        const dlp_worker_stats *k = &w->now.workers[i];
-        if (k->state == DLP_WORKER_BUSY && k->current_index != UINT64_MAX &&
-            (oldest == NULL || k->current_age_ns > oldest->current_age_ns))
-            oldest = k;
-    }
-    if (oldest == NULL) line(to, 0, "%s", "oldest: nobody works");
+    const dlp_worker_stats *oldest = &w->now.s.longest;
+    if (oldest->current_age_ns == 0) line(to, 0, "%s", "oldest: nobody works");
     else line(to, oldest->current_age_ns > 1000000000u ? 1 : 0,
               "oldest: %.31s-%d works on %" PRIu64 " for %s", stage_name(w, oldest->stage),
               (int)oldest->worker, oldest->current_index, duration(oldest->current_age_ns).s);

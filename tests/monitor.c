@@ -326,6 +326,19 @@ static int await_hang(dlp_monitor *m, uint32_t n, dlp_worker_stats *w) {
     return hangs == 1 && begun == (int)n;
 }
 
+/* Does explain say, within its patience, a line with these words? */
+static int await_words(dlp_monitor *m, const char *line, const char *one, const char *two) {
+    char words[4096];
+    const char *at = NULL;
+    for (int i = 0; i < 500 && at == NULL; i++, sleep_ms(10)) {
+        CHECK(dlp_monitor_refresh(m, NULL) == DLP_OK);
+        CHECK(dlp_pipe_explain(dlp_monitor_pipe(m), words, sizeof words) > 0);
+        if ((at = strstr(words, line)) == NULL) continue;
+        words[at - words + (long)strcspn(at, "\n")] = 0;
+    }
+    return at != NULL && strstr(at, one) != NULL && strstr(at, two) != NULL;
+}
+
 static void monitor__of_another_process__runs_hangs_is_stopped_is_gone(void) {
     dlp_monitor *m = NULL, *late = NULL;
     dlp_worker_stats w[2];
@@ -364,6 +377,7 @@ static void monitor__of_another_process__runs_hangs_is_stopped_is_gone(void) {
     }
     CHECK(hangs == 1);
     CHECK(dlp_pipe_stats(dlp_monitor_pipe(m), &s) == DLP_OK && s.batches == 9);
+    CHECK(await_words(m, "Longest: ", "'fetch'", "item 77 for"));
     CHECK(kill(pid, SIGCONT) == 0);
     __atomic_store_n(&board->shut, 0, __ATOMIC_SEQ_CST);
     CHECK(turn_await(5));
@@ -416,6 +430,7 @@ static void monitor__worker_processes__are_seen(void) {
     if (m == NULL) return;
     for (int i = 0; i < 9; i++)
         if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+    CHECK(await_words(m, "Longest: ", "'fetch'", "item 77 for"));
     CHECK(await_hang(m, 3, w) && w[0].process && w[1].process && w[2].process);
     CHECK(w[0].pid != w[1].pid && w[1].pid != w[2].pid && w[0].pid > 0);
     for (uint32_t k = 0; k < 3; k++)

@@ -410,6 +410,144 @@ static void write__real_run__valid_files(void) {
 
 /* ---- words ---- */
 
+/* ---- who hangs: item, batch, part or chunk 13 of a kind of pipe ---- */
+
+enum { IN_FETCH, IN_MAP, IN_COLLATE, IN_BATCH_MAP, IN_THREADS, IN_ASYNC, IN_PART, IN_CHUNK, HANGS };
+
+static int hang_at(uint64_t which) {
+    while (which == 13 && DLPI_LOAD_SEQ(&shut) != 0) sleep_us(500); /* S1 */
+    return 0;
+}
+static int hang_item(void *user, dlp_item *it) {
+    (void)user;
+    return hang_at(it->index);
+}
+static int hang_part(void *user, dlp_part *part) {
+    (void)user;
+    return hang_at(part->index);
+}
+static int hang_chunk(void *user, dlp_chunk *c) {
+    (void)user;
+    return hang_at(c->index);
+}
+static int hang_batch(void *user, dlp_batch *b, void *state) {
+    (void)user;
+    (void)state;
+    return hang_at(b->sequence);
+}
+static int hang_collate(void *user, dlp_collate *c) {
+    return hang_at(c->sequence) || dlp_collate_pad(user, c);
+}
+static int no_fetch(void *user, dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 0;
+}
+
+/* A source that gives all back but one. */
+static dlp_item *kept[8];
+static int keep_submit(void *user, void *state, dlp_item *it) {
+    (void)user;
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        if (kept[i] == NULL) return kept[i] = it, 0;
+    return DLP_FULL;
+}
+static int keep_reap(void *user, void *state, dlp_item **done, int *code, int max, int ms) {
+    int n = 0;
+    (void)user;
+    (void)state;
+    for (int i = 0; i < 8 && n < max; i++) {
+        if (kept[i] == NULL) continue;
+        if (kept[i]->index == 13 && DLPI_LOAD_SEQ(&shut) != 0) continue; /* S1 */
+        code[n] = rig_fetch(NULL, kept[i]);
+        done[n++] = kept[i];
+        kept[i] = NULL;
+    }
+    if (n == 0) sleep_us(ms > 1 ? 1000 : 100);
+    return n;
+}
+
+static int hang_part_open(dlp_pipe **p) {
+    static uint64_t items[40];
+    dlp_field field = {.name = "x", .dtype = DLP_U32};
+    dlp_parts_desc d = {.parts = {.n_parts = 40, .items = items, .max_part_bytes = 8,
+                                  .queue_size = 4, .load = hang_part,
+                                  .workers = {.num_workers = 2}},
+                        .loader = {.dataset = {.fields = &field, .n_fields = 1, .fetch = no_fetch},
+                                   .batch_size = 1, .num_workers = 2}};
+    for (int i = 0; i < 40; i++) items[i] = 1;
+    return dlp_parts_open(p, &d, NULL);
+}
+
+static int hang_chunk_open(dlp_pipe **p) {
+    dlp_field field = {.name = "x", .dtype = DLP_U32};
+    dlp_chunks_desc d = {.n_items = 160, .fields = &field, .n_fields = 1, .chunk_rows = 4,
+                         .batch_size = 2, .load = hang_chunk, .workers = {.num_workers = 2}};
+    return dlp_chunks_open(p, &d, NULL);
+}
+
+static int hang_open(int kind, dlp_pipe **p) {
+    rig r;
+    stat_rig(&r, kind == IN_ASYNC ? 1 : 2);
+    r.dataset.n_items = 400;
+    if (kind == IN_PART) return hang_part_open(p);
+    if (kind == IN_CHUNK) return hang_chunk_open(p);
+    if (kind == IN_FETCH || kind == IN_THREADS) r.dataset.fetch = hang_item;
+    if (kind == IN_THREADS || kind == IN_ASYNC) {
+        r.fetch.fetcher = kind == IN_ASYNC ? DLP_FETCH_ASYNC : DLP_FETCH_THREADS;
+        r.fetch.in_flight = 8;
+        r.fetch.async.submit = keep_submit;
+        r.fetch.async.reap = keep_reap;
+    }
+    r.has_item_map = kind == IN_MAP;
+    r.item_map.item = hang_item;
+    r.item_map.workers.num_workers = 2;
+    r.has_batch_map = kind == IN_BATCH_MAP;
+    r.batch_map.batch = hang_batch;
+    r.batch_map.workers.num_workers = 1;
+    if (kind == IN_COLLATE) r.batch.collate = hang_collate;
+    r.batch.batch_workers = kind == IN_COLLATE ? 2 : 0;
+    return rig_start(&r, p);
+}
+
+static void explain__something_hangs__named(void) {
+    static const char *const names[HANGS][2] = {
+        {"'fetch'", "item 13 for"}, {"'map'", "item 13 for"}, {"'batch'", "batch 13 for"},
+        {"'map'", "batch 13 for"}, {"'fetch'", "item 13 for"}, {"'fetch'", "item 13 for"},
+        {"'parts'", "part 13 for"}, {"'load'", "chunk 13 for"}};
+    for (int kind = 0; kind < HANGS; kind++) {
+        char text[4096], thread[64];
+        const char *at = NULL;
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        dlp_stats s;
+        uint64_t until = now_ms() + 20000;
+        int rc;
+        if (!CHECK(hang_open(kind, &p) == DLP_OK)) continue;
+        for (rc = DLP_OK; at == NULL && rc != DLP_END && now_ms() < until;) {
+            if ((rc = dlp_pipe_next(p, &b, 50)) == DLP_OK) dlp_pipe_release(p, b);
+            CHECK(dlp_pipe_explain(p, text, sizeof text) > 0 && dlp_pipe_stats(p, &s) == DLP_OK);
+            at = strstr(text, "\nLongest: worker ");
+        }
+        if (at) text[at - text + 1 + (long)strcspn(at + 1, "\n")] = 0;
+        snprintf(thread, sizeof thread, "(thread %d of process %d) has been", s.longest.tid,
+                 (int)getpid());
+        if (!CHECK(at && strstr(at, names[kind][0]) && strstr(at, names[kind][1]) &&
+                   strstr(at, thread)))
+            printf("  %s, %s: %s\n", names[kind][0], names[kind][1], at ? at : text);
+        CHECK(s.longest.current_index == 13 && s.longest.current_age_ns > 100000000);
+        DLPI_STORE_SEQ(&shut, 0u); /* S1 */
+        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(rc == DLP_END);
+        for (int i = 0; i < 5000 && s.longest.current_age_ns > 0; i++, sleep_us(1000))
+            dlp_pipe_stats(p, &s);
+        CHECK(s.longest.current_age_ns == 0); /* nobody is at work */
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0 && strstr(text, "Longest: ") == NULL);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 static double rate; /* items a second of the last run */
 
 static void run_and_explain(rig *r, uint32_t step_us, char *text, size_t size) {
@@ -509,6 +647,7 @@ int main(void) {
     trace__workers_asleep__has_all_items();
     trace__ring_runs_over_while_read__no_torn_event();
     write__real_run__valid_files();
+    explain__something_hangs__named();
     explain__real_runs__names_the_limit();
     explain__one_more_worker__gives_what_was_foretold();
     return test_end("pipe_stats");
