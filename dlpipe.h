@@ -2915,61 +2915,111 @@ static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
 }
 #endif /* DLPIPE_NO_FUTEX */
 
-#if defined(__linux__)
-/* Read a small file into buf, terminated. Returns its length, or -1. */
-static int dlpi_read_small(const char *path, char *buf, size_t size) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t n = read(fd, buf, size - 1);
-    close(fd);
-    if (n < 0)
-        return -1;
-    buf[n] = 0;
-    return (int)n;
+/* ---- what cgroups and /proc say ---- */
+
+/* The first n numbers, 1 or 2, behind key on its line of a file; key NULL: on the first line. */
+static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
+    char line[128];
+    size_t skip = key ? strlen(key) : 0;
+    uint64_t number[2];
+    int got = 0;
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        if (skip > 0 && strncmp(line, key, skip) != 0) continue;
+        got = sscanf(line + skip, "%" SCNu64 " %" SCNu64, &number[0], &number[1]);
+        break;
+    }
+    if (f) fclose(f);
+    if (got < n) return false;
+    memcpy(to, number, (size_t)n * sizeof *to);
+    return true;
 }
 
-/* Cores that the cgroup v2 quotas of this process and of its parents allow, rounded up. */
-static int dlpi_cgroup_cpus(int most) {
-    char text[1024], path[1200];
-    if (dlpi_read_small("/proc/self/cgroup", text, sizeof text) < 0)
-        return most;
-    char *own = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
-    if (!own)
-        return most;
-    own = strchr(own, '/');
-    if (!own)
-        return most;
-    own[strcspn(own, "\n")] = 0;
+static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_MAX: not there */
+    uint64_t value;
+    return dlpi_read_numbers(path, key, &value, 1) ? value : UINT64_MAX;
+}
+
+static uint64_t dlpi_cgroup_number(const char *dir, const char *file, const char *key) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    return dlpi_read_number(path, key);
+}
+
+/* A controller's cgroups, of one version of them. */
+typedef struct dlpi_cgroups {
+    const char *controller; /* names the line of /proc/self/cgroup; "": version 2 */
+    const char *root;
+    uint64_t (*leaves)(const char *dir); /* what the one in dir leaves; UINT64_MAX: no limit */
+} dlpi_cgroups;
+
+/* The place of this process in a line of /proc/self/cgroup ("4:cpu,cpuacct:/a", "0::/a"); NULL:
+   another controller's. */
+static const char *dlpi_cgroup_place(const char *controller, const char *line) {
+    size_t n = strlen(controller);
+    const char *kind = strchr(line, ':'), *place = kind ? strchr(kind + 1, ':') : NULL;
+    if (place == NULL || place[1] != '/' || place[2] == 0) return NULL;
+    while (++kind, strncmp(kind, controller, n) != 0 || (kind[n] != ',' && kind[n] != ':')) {
+        kind += strcspn(kind, ",:");
+        if (kind == place) return NULL;
+    }
+    return place + 1;
+}
+
+/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known. */
+static uint64_t dlpi_cgroup_least(const dlpi_cgroups *v) {
+    char dir[512], line[480];
+    const size_t root = strlen(v->root);
+    uint64_t least = UINT64_MAX;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    snprintf(dir, sizeof dir, "%s", v->root);
+    while (f && fgets(line, sizeof line, f)) {
+        const char *place;
+        line[strcspn(line, "\n")] = 0;
+        if ((place = dlpi_cgroup_place(v->controller, line)) != NULL)
+            snprintf(dir + root, sizeof dir - root, "%s", place);
+    }
+    if (f) fclose(f);
     for (;;) {
-        char quota[64];
-        unsigned long long max, period;
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", own);
-        if (dlpi_read_small(path, quota, sizeof quota) > 0 &&
-            sscanf(quota, "%llu %llu", &max, &period) == 2 && period > 0) {
-            unsigned long long cpus = (max + period - 1) / period;
-            if (cpus < (unsigned long long)most)
-                most = cpus > 0 ? (int)cpus : 1;
-        }
-        char *slash = strrchr(own, '/');
-        if (!slash)
-            return most;
-        *slash = 0;
+        uint64_t left = v->leaves(dir);
+        if (left < least) least = left;
+        if (strlen(dir) <= root) return least;
+        *strrchr(dir, '/') = 0;
     }
 }
-#endif
 
-/* Cores that this process may use: its affinity mask, and its cgroup's quota where it can be read.
-   */
+/* Cores that a quota stands for, rounded up. */
+static uint64_t dlpi_quota_cpus(uint64_t quota, uint64_t period) {
+    if (quota == UINT64_MAX || period == UINT64_MAX || period == 0) return UINT64_MAX;
+    return quota > period ? (quota - 1) / period + 1 : 1;
+}
+
+static uint64_t dlpi_cgroup_cpu_v2(const char *dir) { /* "max 100000", or two numbers */
+    char path[600];
+    uint64_t n[2];
+    snprintf(path, sizeof path, "%s/cpu.max", dir);
+    return dlpi_read_numbers(path, NULL, n, 2) ? dlpi_quota_cpus(n[0], n[1]) : UINT64_MAX;
+}
+
+static uint64_t dlpi_cgroup_cpu_v1(const char *dir) { /* a quota of -1: none */
+    return dlpi_quota_cpus(dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL),
+                           dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL));
+}
+
+/* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
 static int dlpi_cpu_count(void) {
 #if defined(__linux__)
+    static const dlpi_cgroups v1 = {"cpu", "/sys/fs/cgroup/cpu", dlpi_cgroup_cpu_v1};
+    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_cpu_v2};
+    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
     cpu_set_t set;
     int n = 0;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         n = CPU_COUNT(&set);
     if (n < 1)
         n = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return dlpi_cgroup_cpus(n > 0 ? n : 1);
+    if (one > two) one = two;
+    return n < 1 ? 1 : one < (uint64_t)n ? (int)one : n;
 #else
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (int)n : 1;
@@ -11888,83 +11938,33 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
 
 /* ---- start ---- */
 
-static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_MAX: not there */
-    char line[128];
-    uint64_t value = UINT64_MAX;
-    size_t n = key ? strlen(key) : 0;
-    FILE *f = fopen(path, "re");
-    if (f == NULL) return UINT64_MAX;
-    while (fgets(line, sizeof line, f)) {
-        if (n > 0 && strncmp(line, key, n) != 0) continue;
-        if (sscanf(line + n, "%" SCNu64, &value) != 1) value = UINT64_MAX;
-        break;
-    }
-    fclose(f);
-    return value;
-}
-
-/* The memory cgroups of both versions: where, which line of /proc/self/cgroup says where in it, and
-   its files. */
-typedef struct dlpi_cgroups {
-    const char *root, *max, *used, *cached[2];
-} dlpi_cgroups;
-
-static const dlpi_cgroups dlpi_cgroup_v2 = {
-    "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}};
-static const dlpi_cgroups dlpi_cgroup_v1 = {
-    "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-    {"total_inactive_file", "total_active_file"}};
-
-/* What the memory cgroup in dir leaves: its cache of files does not count, it gives way. */
-static uint64_t dlpi_cgroup_left_in(const dlpi_cgroups *v, const char *dir) {
-    char path[600];
-    uint64_t max, used;
-    snprintf(path, sizeof path, "%s/%s", dir, v->max);
-    max = dlpi_read_number(path, NULL);
-    snprintf(path, sizeof path, "%s/%s", dir, v->used);
-    used = dlpi_read_number(path, NULL);
+/* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
+static uint64_t dlpi_memory_left(const char *dir, uint64_t max, uint64_t used,
+                                 const char *const *cached) {
     if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
-    snprintf(path, sizeof path, "%s/memory.stat", dir);
     for (int i = 0; i < 2; i++) {
-        uint64_t bytes = dlpi_read_number(path, v->cached[i]);
+        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", cached[i]);
         if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
     }
     return used > max ? 0 : max - used;
 }
 
-/* The place of this process in a line of /proc/self/cgroup ("4:memory:/a", "0::/a"); NULL: another
-   kind. */
-static const char *dlpi_cgroup_place(const dlpi_cgroups *v, const char *line) {
-    const char *kinds = strchr(line, ':'), *place = kinds ? strchr(kinds + 1, ':') : NULL;
-    if (place == NULL || place[1] != '/' || place[2] == 0) return NULL;
-    if (v == &dlpi_cgroup_v2) return kinds + 1 == place ? place + 1 : NULL;
-    return strncmp(kinds, ":memory:", 8) == 0 ? place + 1 : NULL;
+static uint64_t dlpi_cgroup_memory_v2(const char *dir) {
+    static const char *const cached[2] = {"inactive_file", "active_file"};
+    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.max", NULL),
+                            dlpi_cgroup_number(dir, "memory.current", NULL), cached);
 }
 
-/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known. */
-static uint64_t dlpi_cgroup_left_of(const dlpi_cgroups *v) {
-    char dir[512], line[480];
-    const size_t root = strlen(v->root);
-    uint64_t least = UINT64_MAX;
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    dlpi_copy_text(dir, sizeof dir, v->root);
-    while (f && fgets(line, sizeof line, f)) {
-        const char *place;
-        line[strcspn(line, "\n")] = 0;
-        if ((place = dlpi_cgroup_place(v, line)) != NULL)
-            dlpi_copy_text(dir + root, sizeof dir - root, place);
-    }
-    if (f) fclose(f);
-    for (;;) {
-        uint64_t left = dlpi_cgroup_left_in(v, dir);
-        if (left < least) least = left;
-        if (strlen(dir) <= root) return least;
-        *strrchr(dir, '/') = 0;
-    }
+static uint64_t dlpi_cgroup_memory_v1(const char *dir) {
+    static const char *const cached[2] = {"total_inactive_file", "total_active_file"};
+    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.limit_in_bytes", NULL),
+                            dlpi_cgroup_number(dir, "memory.usage_in_bytes", NULL), cached);
 }
 
 static uint64_t dlpi_cgroup_left(void) {
-    uint64_t one = dlpi_cgroup_left_of(&dlpi_cgroup_v1), two = dlpi_cgroup_left_of(&dlpi_cgroup_v2);
+    static const dlpi_cgroups v1 = {"memory", "/sys/fs/cgroup/memory", dlpi_cgroup_memory_v1};
+    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_memory_v2};
+    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
     return one < two ? one : two;
 }
 

@@ -398,6 +398,58 @@ static void start__memory_of_cgroup_and_machine__limits(void) {
     CHECK(rmdir(fake_dir) == 0);
 }
 
+static int fake_cpus(void) {
+    dlp_pipe *p = NULL;
+    dlp_stats s;
+    rig r;
+    plan_rig(&r, PLAIN, 1);
+    CHECK(rig_start(&r, &p) == DLP_OK && dlp_pipe_stats(p, &s) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return (int)s.cpus;
+}
+
+static void start__cpu_quotas_of_cgroups__cores_by_them(void) {
+    const char *const quota = CG "/cpu/c/cpu.cfs_quota_us", *const period = CG
+        "/cpu/c/cpu.cfs_period_us";
+    cpu_set_t set;
+    int all;
+    CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
+    all = CPU_COUNT(&set);
+    if (all < 2) return; /* no quota tells more than the mask */
+    snprintf(fake_dir, sizeof fake_dir, "/tmp/pipe_plan.XXXXXX");
+    if (!CHECK(mkdtemp(fake_dir) != NULL)) return;
+    seam_path = fake_path;
+    CHECK(fake_cpus() == all);
+    fake("/proc/self/cgroup", "3:memory:/m\n2:cpuset:/s\n1:cpuacct,cpu:/c/d\n"); /* version 1 */
+    fake(quota, "100000\n");
+    CHECK(fake_cpus() == all); /* nothing says of what */
+    fake(period, "100000\n");
+    CHECK(fake_cpus() == 1); /* the parent's */
+    fake(quota, "100001\n");
+    CHECK(fake_cpus() == 2);
+    fake(quota, "1\n");
+    CHECK(fake_cpus() == 1);
+    fake(quota, "-1\n");
+    CHECK(fake_cpus() == all);
+    fake(period, "0\n");
+    fake(quota, "1000\n");
+    CHECK(fake_cpus() == all);
+    fake_gone(quota);
+    fake_gone(period);
+    fake("/proc/self/cgroup", "1:cpu:/x\n0::/a/b\n"); /* version 2 */
+    fake(CG "/a/b/cpu.max", "max 100000\n");
+    CHECK(fake_cpus() == all);
+    fake(CG "/a/cpu.max", "50000 100000\n");
+    CHECK(fake_cpus() == 1);
+    fake(CG "/a/cpu.max", "50000\n");
+    CHECK(fake_cpus() == all);
+    fake_gone(CG "/a/b/cpu.max");
+    fake_gone(CG "/a/cpu.max");
+    fake_gone("/proc/self/cgroup");
+    seam_path = NULL;
+    CHECK(rmdir(fake_dir) == 0);
+}
+
 int main(void) {
     rig_warm();
     plan__before_and_after_start__same_and_all_there_is();
@@ -407,5 +459,6 @@ int main(void) {
     run__any_wiring__in_flight_within_prefetch_factor();
     run__pipes_under_one_budget__sum_is_used();
     start__memory_of_cgroup_and_machine__limits();
+    start__cpu_quotas_of_cgroups__cores_by_them();
     return test_end("pipe_plan");
 }
