@@ -2234,7 +2234,7 @@ typedef struct dlp_worker_stats {
     uint64_t starved_ns;        /* waiting for input */
     uint64_t blocked_ns;        /* waiting for a free cell: all that may be in flight is done here,
                                    and the caller has not taken it */
-    uint64_t cpu_ns;            /* of its thread, without those of DLP_FETCH_THREADS; 0 if not
+    uint64_t cpu_ns;            /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
                                    known */
     uint64_t current_index;     /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
@@ -2243,6 +2243,8 @@ typedef struct dlp_worker_stats {
     int32_t pid;                /* of the process it runs in; for display; 0: not begun */
     int32_t restarts;           /* times that it died and was begun anew */
     int32_t died_by;            /* the signal that ended it last; 0: none, it exited */
+    uint64_t core_wait_ns;      /* those threads were ready to run, but others had the cores, or a
+                                   CPU quota was used up; 0 if not known (/proc/thread-self) */
 } dlp_worker_stats;
 
 typedef struct dlp_stage_stats {
@@ -2263,6 +2265,7 @@ typedef struct dlp_stage_stats {
     uint32_t cells, loaded;     /* part queue: its cells, and those with a part that is there, */
     uint32_t loading, in_use;   /* is asked for or being loaded; of those there, one that a batch
                                    needs which is fed and not delivered */
+    uint64_t core_wait_ns;      /* summed over workers */
 } dlp_stage_stats;
 
 enum {
@@ -2413,9 +2416,9 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
    same pipe is run again in virtual time, event by event, with other numbers of workers, batches in
    flight, cores or steps: claims of runs, order of delivery and all. Item times are drawn so that
    their p50, p95, p99 and mean are those measured; the part of them that was CPU time shares the
-   cores. What costs of its own come with more workers (a disk's queue, a memory bus, a network) is
-   not known to it; nor what items would take alone, where the cores were full when measured. Of
-   stages that ran inline CPU time is not measured: they are taken to compute all the time. */
+   cores; where others had some of those, as many as were left for the pipe. What costs of its own
+   come with more workers (a disk's queue, a memory bus, a network) is not known to it; nor what
+   items would take alone, where the cores were full when measured. Of stages that ran inline CPU time is not measured: they are taken to compute all the time. */
 
 typedef struct dlp_predict_desc {
     int32_t num_workers;     /* fetch; 0: as measured; DLP_NONE: inline */
@@ -2423,7 +2426,7 @@ typedef struct dlp_predict_desc {
     int32_t workers[DLP_MAX_STAGES]; /* likewise, by stage as in dlp_stats; not 0: goes before the
                                         two above */
     uint32_t prefetch_factor;/* 0: as measured; above 128 taken as 128 */
-    uint32_t cpus;           /* cores; 0: as measured */
+    uint32_t cpus;           /* cores; 0: as measured, less those that others had */
     int64_t step_ns;         /* a step of the trainer, the mean; 0: as measured; DLP_NONE: none */
     int32_t step_idle;       /* 1: a step keeps no core busy (it waits for a device); so always
                                 with a transfer stage */
@@ -2917,20 +2920,24 @@ static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
 
 /* ---- what cgroups and /proc say ---- */
 
-/* The first n numbers, 1 or 2, behind key on its line of a file; key NULL: on the first line. */
+/* The first n numbers, 1 or 2, behind key on its line of a small file; key NULL: on the first line.
+   Allocates nothing. */
 static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
-    char line[128];
-    size_t skip = key ? strlen(key) : 0;
+    char text[4096];
+    size_t skip = key ? strlen(key) : 0, len = 0;
     uint64_t number[2];
-    int got = 0;
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f)) {
-        if (skip > 0 && strncmp(line, key, skip) != 0) continue;
-        got = sscanf(line + skip, "%" SCNu64 " %" SCNu64, &number[0], &number[1]);
-        break;
+    const char *line = text;
+    ssize_t got;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    while ((got = read(fd, text + len, sizeof text - 1 - len)) > 0) len += (size_t)got;
+    close(fd);
+    text[len] = 0;
+    while (skip > 0 && strncmp(line, key, skip) != 0) {
+        if ((line = strchr(line, '\n')) == NULL) return false;
+        line++;
     }
-    if (f) fclose(f);
-    if (got < n) return false;
+    if (sscanf(line + skip, "%" SCNu64 " %" SCNu64, &number[0], &number[1]) < n) return false;
     memcpy(to, number, (size_t)n * sizeof *to);
     return true;
 }
@@ -5094,6 +5101,7 @@ typedef struct dlpi_wblock {
     uint64_t cache_hits, cache_misses, cache_kept;
     uint64_t cache_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t flight_ns; /* that items were under way, added up */
+    uint64_t core_wait_ns;
 } dlpi_wblock;
 
 /* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
@@ -5158,7 +5166,7 @@ _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
 _Static_assert(sizeof(dlpi_chunk_rec) == 32, "region layout");
 _Static_assert(offsetof(dlpi_wblock, cache_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
-_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, flight_ns) + 8, "no hidden padding");
+_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, core_wait_ns) + 8, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
@@ -5288,6 +5296,10 @@ typedef struct dlpi_flights { /* of one worker */
     dlpi_fetchers pool;
 } dlpi_flights;
 
+typedef struct dlpi_cpu { /* of a thread, as it was noted last */
+    uint64_t noted_ns, used_ns, waited_ns;
+} dlpi_cpu;
+
 typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
@@ -5309,7 +5321,7 @@ typedef struct dlpi_worker {
     uint64_t last_ns;     /* last clock reading, 0: none since waiting */
     uint64_t wait_ns;     /* since when it waits, 0: it does not */
     bool blocked;         /* ... for want of free cells, not of input */
-    uint64_t cpu_noted_ns; /* when its CPU time was last noted */
+    dlpi_cpu cpu;         /* of its own thread */
     dlp_trace_event event;
     int n_parked;
     dlpi_parked parked[DLPI_PARK];
@@ -5443,8 +5455,9 @@ typedef struct dlpi_cut {
 } dlpi_cut;
 typedef struct dlpi_tuned { /* a stage as the tuner saw it last */
     uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
+    uint64_t core_wait_ns;
     double share;     /* of its working workers' time that was busy */
-    double cpu_share; /* of busy time, spent on a core */
+    double cpu_share; /* of busy time, spent on a core, or ready to run on one */
     int active, set;  /* 1: by dlp_pipe_set_workers */
     int cores_said;
     uint32_t hot, cold; /* looks in a row that asked for more, for fewer */
@@ -7770,10 +7783,30 @@ static void dlpi_clock_in(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_BUSY);
 }
 
-static void dlpi_cpu_note(dlpi_worker *w) {
+/* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
+   and how long it waited for one. The second is asked of a file, so not at each short sleep. */
+static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     struct timespec t;
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
-        DLPI_STORE_RLX(&w->wb->cpu_ns, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec);
+    uint64_t ns, sched[2];
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0) {
+        ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+        dlpi_bump(&w->wb->cpu_ns, ns - cpu->used_ns);
+        cpu->used_ns = ns;
+    }
+    if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
+    cpu->noted_ns = now;
+    if (!dlpi_read_numbers("/proc/thread-self/schedstat", NULL, sched, 2)) return;
+    dlpi_bump(&w->wb->core_wait_ns, sched[1] - cpu->waited_ns);
+    cpu->waited_ns = sched[1];
+}
+
+/* Of the time that work took: how long it was ready to run and others had the cores. 0 of what
+   hardly computes: on a busy machine that gets its core late each time that it wakes up, and is
+   done sooner with more workers all the same. */
+static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
+    uint64_t most = took > cpu ? took - cpu : 0;
+    if (wait > most) wait = most;
+    return cpu >= (took - wait) / 10 * 3 ? wait : 0;
 }
 
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
@@ -7801,10 +7834,8 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     DLPI_STORE_RLX(&wb->since_ns, now);
-    if (w->started && now - w->cpu_noted_ns > DLPI_CPU_NOTE_NS) { /* who never rests, too */
-        w->cpu_noted_ns = now;
-        dlpi_cpu_note(w);
-    }
+    if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* who never rests, too */
+        dlpi_cpu_note(w, &w->cpu, now);
 }
 
 /* The worker stops working: close the books on what was not timed yet. */
@@ -8722,12 +8753,15 @@ static int dlpi_flights_patience(const dlpi_worker *w) {
 
 /* An item is through in its own thread: complete it, and send others. Returns whether the worker,
    which sleeps, is to look for itself. */
-static bool dlpi_fetcher_done(dlpi_worker *w, dlpi_flight *f) {
+static bool dlpi_fetcher_done(dlpi_worker *w, dlpi_flight *f, dlpi_cpu *cpu) {
     dlpi_flights *fl = w->flights;
     dlpi_fetchers *pool = &fl->pool;
     uint64_t now = dlpi_now_ns();
     dlpi_flight_back(w, f, now); /* in the end, too: what close waits for is another one */
     dlpi_flights_came(w, f, now, 1);
+    /* the more threads, the rarer each: the worker's lock is held */
+    if (now - cpu->noted_ns > DLPI_CPU_NOTE_NS * (1 + pool->n_threads / 8))
+        dlpi_cpu_note(w, cpu, now);
     if (pool->over) return false;
     if (!dlpi_stopped(w->p)) {
         dlpi_flight_over(w, f, f->code);
@@ -8753,13 +8787,14 @@ static dlpi_flight *dlpi_fetcher_next(dlpi_worker *w) {
 static void *dlpi_thread_fetch(void *arg) {
     dlpi_worker *w = arg;
     dlpi_fetchers *pool = &w->flights->pool;
+    dlpi_cpu cpu = {0, 0, 0};
     dlpi_flight *f;
     while ((f = dlpi_fetcher_next(w)) != NULL) {
         bool wake;
         dlpi_flight_begin(w->flights, f);
         f->code = w->st->item(w->st->user, &f->item);
         pthread_mutex_lock(&pool->lock);
-        wake = dlpi_fetcher_done(w, f);
+        wake = dlpi_fetcher_done(w, f, &cpu);
         pthread_mutex_unlock(&pool->lock); /* who is woken may run at once, in our place */
         if (wake) dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
     }
@@ -9468,7 +9503,7 @@ static void dlpi_worker_park(dlpi_worker *w) {
     dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_PARKED);
-    dlpi_cpu_note(w);
+    dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
         uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the look at active */
         if (!dlpi_retired(w)) break;
@@ -9507,7 +9542,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
         else sched_yield();
         if (dlpi_step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
     }
-    dlpi_cpu_note(w);
+    dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* who looks while it sleeps sees all that it did */
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
@@ -9991,7 +10026,7 @@ static void *dlpi_thread_transfer(void *arg) {
         }
         if (w->wait_ns == 0) {
             w->wait_ns = dlpi_now_ns();
-            dlpi_cpu_note(w);
+            dlpi_cpu_note(w, &w->cpu, w->wait_ns);
             DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
         }
         word = DLPI_LOAD_SEQ(&ctl->transfer_word);   /* B1 <- B1 */
@@ -10295,7 +10330,8 @@ static int dlpi_state_take(dlp_pipe *p) {
      more     the trainer waited (5 % of the time or more) and the stage's workers were busy (85 %),
               twice in a row, or once if it waited a quarter of the time: one more, or half as many
               again if it waited half the time. Of several stages the busiest. Not beyond the items
-              in flight, nor, by what its workers burn of the cores, beyond those
+              in flight, nor, by what its workers burn of the cores, or would if others did not
+              have them, beyond those
      fewer    the trainer did not wait (2 %) and without one of them the others would have been busy
               for less than 75 % of the time, `patience` times in a row: one less, or a quarter less
               if they hardly worked at all
@@ -10343,22 +10379,27 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
 /* How busy the stage was since the last look; a call under way counts up to now. */
 static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tuned *t, uint64_t now,
                               uint64_t ns) {
-    uint64_t busy = 0, done = 0, cpu = 0;
+    uint64_t busy = 0, done = 0, cpu = 0, wait = 0, ran;
     for (int k = 0; k < st->n_workers; k++) {
         const dlpi_wblock *b = p->workers[st->first_worker + k].wb;
         uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
         done += DLPI_LOAD_RLX(&b->busy_ns);
         cpu += DLPI_LOAD_RLX(&b->cpu_ns);
+        wait += DLPI_LOAD_RLX(&b->core_wait_ns);
         if (DLPI_LOAD_RLX(&b->state) == DLP_WORKER_BUSY && now > since) busy += now - since;
     }
     busy += done;
     t->active = dlpi_active(p, st);
     t->share = busy > t->busy_ns ? (double)(busy - t->busy_ns) / ((double)ns * t->active) : 0;
     if (done > t->done_ns && cpu > t->cpu_ns) {
-        double share = (double)(cpu - t->cpu_ns) / (double)(done - t->done_ns);
+        double share;
+        ran = cpu - t->cpu_ns;
+        ran += dlpi_core_wait(done - t->done_ns, ran, wait - t->core_wait_ns);
+        share = (double)ran / (double)(done - t->done_ns);
         t->cpu_share = (t->cpu_share + (share < 1 ? share : 1)) / 2;
         t->done_ns = done;
         t->cpu_ns = cpu;
+        t->core_wait_ns = wait;
     }
     t->busy_ns = busy;
 }
@@ -12792,6 +12833,7 @@ static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worke
     out->starved_ns = DLPI_LOAD_RLX(&b->starved_ns);
     out->blocked_ns = DLPI_LOAD_RLX(&b->blocked_ns);
     out->cpu_ns = DLPI_LOAD_RLX(&b->cpu_ns);
+    out->core_wait_ns = DLPI_LOAD_RLX(&b->core_wait_ns);
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
     out->process = w->st->w.placement == DLP_PLACE_PROCESSES && w->st->w.num_workers > 0;
@@ -12877,6 +12919,7 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
         out->starved_ns += DLPI_LOAD_RLX(&w->wb->starved_ns);
         out->blocked_ns += DLPI_LOAD_RLX(&w->wb->blocked_ns);
         out->cpu_ns += DLPI_LOAD_RLX(&w->wb->cpu_ns);
+        out->core_wait_ns += DLPI_LOAD_RLX(&w->wb->core_wait_ns);
         out->flight_ns += DLPI_LOAD_RLX(&w->wb->flight_ns);
         most = DLPI_LOAD_RLX(&w->wb->max_ns);
         if (most > out->max_ns) out->max_ns = most;
@@ -13097,7 +13140,8 @@ typedef struct dlpi_sim {
     dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last of them: the trainer's steps */
     uint32_t n_stages, n_workers;
     uint32_t runs, rows_a_run, claims_a_run; /* runs of a batch; a run may stand for several */
-    uint32_t prefetch, cpus, rows;
+    uint32_t prefetch, rows;
+    double cpus;
     bool unordered;
     uint64_t base, fed, taken, ended; /* batches; all before base are taken */
     double now, wait_ns, cpu_ns;
@@ -13333,21 +13377,35 @@ static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stat
     return n > 0 ? (uint32_t)n : 0;
 }
 
-/* Cores that were busy while it was measured. */
-static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle) {
+/* Of the time that a stage's work took, how long it waited for a core. */
+static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
+    uint64_t took = g->in_flight > 1 ? g->flight_ns : g->busy_ns;
+    return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
+}
+
+/* Cores that were busy while it was measured; *wanted: with those that were waited for. */
+static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
-    for (uint32_t i = 0; i < s->n_stages; i++) cpu += (double)s->stages[i].cpu_ns;
+    double waits = 0;
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        cpu += (double)s->stages[i].cpu_ns;
+        waits += dlpi_stage_core_wait(&s->stages[i]);
+    }
+    *wanted = ns > 0 ? (cpu + waits) / ns : 0;
     return ns > 0 ? cpu / ns : 0;
 }
 
 /* A stage as measured. Where all cores were busy, one that computes was kept waiting for them: then
-   its CPU time is what it takes. */
+   it takes what is left without that, which is its CPU time if nobody knows how long it waited. */
 static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
     double busy = (double)g->busy_ns, cpu = (double)g->cpu_ns, scale = 1;
-    double mean = busy / (double)g->items;
+    double mean = busy / (double)g->items, wait = full ? dlpi_stage_core_wait(g) : 0;
     to->batches = g->unit_is_batch != 0;
     to->cpu = g->cpu_ns == 0 || cpu > busy ? 1 : cpu / busy; /* not known: as if it computed */
-    if (full && to->cpu > 0.3) {
+    if (wait > 0 && g->in_flight <= 1) {
+        scale = (busy - wait) / busy;
+        to->cpu = cpu / (busy - wait);
+    } else if (full && to->cpu > 0.3) {
         scale = to->cpu;
         to->cpu = 1;
     }
@@ -13358,8 +13416,11 @@ static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool
 static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
     dlpi_sim_stage *steps;
     bool idle = d->step_idle != 0, full;
+    double used, wanted;
     for (uint32_t i = 0; i < s->n_stages; i++) idle |= s->stages[i].kind == DLP_STAGE_TRANSFER;
-    full = dlpi_sim_measured_cores(s, idle) > 0.9 * (s->cpus ? s->cpus : 1);
+    used = dlpi_sim_measured_cores(s, idle, &wanted);
+    full = wanted > 0.9 * (s->cpus ? s->cpus : 1);
+    if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         dlpi_sim_stage *to = &m->stage[m->n_stages];
@@ -13386,7 +13447,7 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
    events that a simulation may have. */
 static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
     const dlpi_sim_stage *g = &m->stage[0];
-    uint32_t at_once = g->workers < m->cpus ? g->workers : m->cpus, shift = 0;
+    uint32_t at_once = g->workers < m->cpus ? g->workers : (uint32_t)m->cpus, shift = 0;
     uint64_t most = DLPI_SIM_EVENTS / (batches * m->n_stages) + 1;
     while (shift < DLPI_RUN_SHIFT_MAX && g->times.mean * (double)(2u << shift) <= 8000 &&
            (2u << shift) * at_once <= m->rows)
@@ -17405,7 +17466,8 @@ typedef struct dlpi_load {
     double rate;
     double wait;   /* share of the caller, inline stages included */
     double caller; /* share of the caller in steps and inline stages */
-    double cores;  /* share of the process's cores */
+    double cores;  /* share of the process's cores that was used, or waited for */
+    double used;   /* share of them that was used */
     double util
         [DLP_MAX_STAGES]; /* busy share of the workers that can have work at once; 0 if inline */
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
@@ -17440,11 +17502,12 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
     l->caller = (double)s->step_ns / l->ns;
-    double cpu_ns = 0;
+    double cpu_ns = 0, waits_ns = 0, cores_ns;
     bool device = false;
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         cpu_ns += (double)g->cpu_ns;
+        waits_ns += dlpi_stage_core_wait(g);
         device = device || g->kind == DLP_STAGE_TRANSFER;
         if (g->workers <= 0) {
             l->caller += (double)g->busy_ns / l->ns;
@@ -17462,7 +17525,9 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         }
     }
     /* A step on the host keeps a core busy; one behind a transfer stage keeps the device busy. */
-    l->cores = (cpu_ns + (device ? 0 : (double)s->step_ns)) / (l->ns * (s->cpus > 0 ? s->cpus : 1));
+    cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
+    l->used = (cpu_ns + (device ? 0 : (double)s->step_ns)) / cores_ns;
+    l->cores = l->used + waits_ns / cores_ns;
     l->caller = l->caller > 1 ? 1 : l->caller;
 }
 
@@ -17699,13 +17764,18 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
 }
 
 static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t,
-                  "Limit: the cores: workers and trainer keep %s of %u busy; more workers would "
-                  "give nothing.\n",
-                  dlpi_num_of(l->cores * s->cpus).s, (unsigned)s->cpus);
+    bool taken = l->used < 0.9 && l->cores > l->used;
+    dlpi_text_add(t, "Limit: the cores: workers and trainer keep %s of %u busy",
+                  dlpi_num_of(l->used * s->cpus).s, (unsigned)s->cpus);
+    if (taken) {
+        dlpi_text_add(t, ", and wait for one %s %% of the time that they could run",
+                      dlpi_num_percent(1 - l->used / l->cores).s);
+    }
+    dlpi_text_add(t, "; more workers would give nothing.\n");
     if (l->busiest >= 0) {
-        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores.\n",
-                      s->stages[l->busiest].name);
+        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores%s.\n",
+                      s->stages[l->busiest].name,
+                      taken ? ": others have these, or the CPU quota is used up" : "");
     }
 }
 

@@ -153,7 +153,10 @@ static void looks_same(dlp_pipe *p, dlp_monitor *m, int ran) {
     CHECK(b.elapsed_ns >= a.elapsed_ns && b.elapsed_ns < a.elapsed_ns + UINT64_C(60000000000));
     CHECK(dlp_pipe_batches_per_epoch(p) == dlp_pipe_batches_per_epoch(view));
     b.elapsed_ns = a.elapsed_ns;
-    for (uint32_t i = 0; i < a.n_stages; i++) b.stages[i].cpu_ns = a.stages[i].cpu_ns;
+    for (uint32_t i = 0; i < a.n_stages; i++) {
+        b.stages[i].cpu_ns = a.stages[i].cpu_ns;
+        b.stages[i].core_wait_ns = a.stages[i].core_wait_ns;
+    }
     CHECK(dlp_stats_explain(&a, words[0], sizeof words[0]) > 0);
     CHECK(dlp_stats_explain(&b, words[1], sizeof words[1]) > 0);
     CHECK(strcmp(words[0], words[1]) == 0);

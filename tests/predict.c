@@ -3,6 +3,8 @@
 #include "../dlpipe.h"
 
 #include "pipe_rig.h"
+#include <signal.h>
+#include <sys/wait.h>
 
 static void sleep_ns(uint64_t ns) {
     struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
@@ -211,6 +213,114 @@ static void predict__stats_by_hand__what_must_be(void) {
     CHECK(foretell(&s, (dlp_predict_desc){0}, &p) < 8e6 && p.items_per_s > 7e6);
 }
 
+static const char *words_of(const dlp_stats *s) {
+    static char words[4096];
+    CHECK(dlp_stats_explain(s, words, sizeof words) > 0);
+    return words;
+}
+
+/* Others have half of the two cores that two workers would fill. */
+static void predict__others_have_the_cores__no_gain(void) {
+    dlp_stats s = stats_of(32, 1e6, 0.5, 2, 0);
+    dlp_predict p;
+    s.cpus = 2;
+    CHECK(strstr(words_of(&s), "raise num_workers; 3 should give about 3000") != NULL);
+    s.stages[1].core_wait_ns = s.stages[1].busy_ns / 2;
+    CHECK(about(foretell(&s, (dlp_predict_desc){0}, &p), 2000) && about(p.cores, 1));
+    CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 3}, &p), 2000));
+    CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 8}, &p), 2000));
+    CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 8, .cpus = 4}, &p), 8000));
+    CHECK(strstr(words_of(&s), "Limit: the cores: workers and trainer keep 1.00 of 2 busy, and "
+                               "wait for one 50 % of the time") != NULL);
+    CHECK(strstr(words_of(&s), "should give") == NULL);
+    s.stages[1].in_flight = 16; /* by threads of two workers */
+    s.stages[1].flight_ns = 8 * s.stages[1].busy_ns;
+    s.stages[1].core_wait_ns = 7 * s.stages[1].busy_ns;
+    CHECK(strstr(words_of(&s), "Limit: the cores: ") && !strstr(words_of(&s), "raise in_flight"));
+    s = stats_of(32, 1e6, 0.02, 2, 0); /* wakes up late, but hardly computes */
+    s.cpus = 2;
+    s.stages[1].core_wait_ns = s.stages[1].busy_ns / 2;
+    CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 3}, &p), 3000));
+    CHECK(strstr(words_of(&s), "raise num_workers; 3 should give about 3000") != NULL);
+}
+
+/* The same with real neighbours: as many processes that compute as there are cores. */
+static pid_t neighbour[8];
+
+static int neighbours_begin(int n) {
+    for (int i = 0; i < n; i++) {
+        fflush(NULL);
+        if ((neighbour[i] = fork()) != 0) continue;
+        for (uint64_t until = dlpi_now_ns() + UINT64_C(60000000000); dlpi_now_ns() < until;) {}
+        _exit(0);
+    }
+    return n;
+}
+
+static void neighbours_end(int n) {
+    for (int i = 0; i < n; i++) {
+        kill(neighbour[i], SIGKILL);
+        waitpid(neighbour[i], NULL, 0);
+    }
+}
+
+static int computing_fetch(void *user, dlp_item *it) {
+    for (uint64_t until = cpu_ns() + 2000000; cpu_ns() < until;) {}
+    return rig_fetch(user, it);
+}
+
+static int napping_fetch(void *user, dlp_item *it) {
+    sleep_ns(3000000);
+    return rig_fetch(user, it);
+}
+
+static int crowded_run(dlp_item_fn fetch, int fetcher, int workers, dlp_stats *s) {
+    dlp_loader_desc d = {.dataset = {.n_items = 1u << 20, .fields = rig_fields, .n_fields = 2,
+                                     .fetch = fetch},
+                         .batch_size = 8, .num_workers = fetcher ? 1 : workers, .fetcher = fetcher,
+                         .in_flight = fetcher ? 2 * workers : 0, .pipe = {.prefetch_factor = 4}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    if (dlp_loader_open(&p, &d, NULL) != DLP_OK) return 0;
+    for (uint64_t until = dlpi_now_ns() + UINT64_C(700000000); dlpi_now_ns() < until;)
+        if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+    CHECK(dlp_pipe_stats(p, s) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+    return 1;
+}
+
+/* Workers that compute find no core, and are told so, also where threads of one do; workers that
+   wait for something else are not kept from their advice. Three tries each, of which one must do. */
+static void predict__busy_neighbours__cores_are_the_limit(void) {
+    uint64_t sched[2];
+    int cpus = dlpi_cpu_count();
+    if (cpus > 8 || !dlpi_read_numbers("/proc/thread-self/schedstat", NULL, sched, 2)) {
+        printf("the kernel does not tell who waits for a core, or there are many: not judged\n");
+        return;
+    }
+    for (int crowd = 0; crowd < 2; crowd++) {
+        int n = neighbours_begin(crowd ? cpus : 0), ok[3] = {0, 0, 0};
+        for (int kind = 0; kind < 3; kind++)
+            for (int tries = 0; tries < 3 && !ok[kind]; tries++) {
+                dlp_stats s;
+                dlp_predict now = {.items_per_s = 1}, more = {.items_per_s = 9};
+                if (!crowded_run(kind == 2 ? napping_fetch : computing_fetch,
+                                 kind == 1 ? DLP_FETCH_THREADS : 0, cpus, &s))
+                    break;
+                dlp_stats_predict(&s, NULL, &now);
+                dlp_stats_predict(&s, &(dlp_predict_desc){.num_workers = cpus + 1}, &more);
+                ok[kind] = kind == 2 ? strstr(words_of(&s), "should give about") != NULL
+                                     : strncmp(words_of(&s), "Limit: the cores", 16) == 0;
+                if (kind != 1)
+                    ok[kind] &= (more.items_per_s > 1.05 * now.items_per_s) == (kind == 2);
+                if (!ok[kind])
+                    printf("  crowd %d, kind %d: %.0f, with one more %.0f: %s", crowd, kind,
+                           now.items_per_s, more.items_per_s, words_of(&s));
+            }
+        neighbours_end(n);
+        CHECK(ok[0] && ok[1] && ok[2]);
+    }
+}
+
 /* A stage of batches behind that of items; the slower of the two is what counts. */
 static void predict__two_stages__the_slower_one(void) {
     dlp_stats s = stats_of(16, 1e5, 0, 4, 0); /* a batch in 0.4 ms */
@@ -294,6 +404,7 @@ static void predict__any_stats__ends(void) {
             g->items = k > 2 ? s.batches : s.items;
             g->busy_ns = g->items * test_pick(&random, 1u << test_pick(&random, 24));
             g->cpu_ns = g->busy_ns / 100 * test_pick(&random, 120);
+            g->core_wait_ns = g->busy_ns / 100 * test_pick(&random, 120);
             g->p50_ns = g->busy_ns / g->items / (1 + test_pick(&random, 3));
             g->p95_ns = g->p50_ns * (1 + test_pick(&random, 9));
             g->p99_ns = g->p95_ns * (1 + test_pick(&random, 9));
@@ -312,12 +423,14 @@ static void predict__any_stats__ends(void) {
 }
 
 int main(void) {
-    judge_until = dlpi_now_ns() + UINT64_C(4000000000);
     heap__any_order_in__first_to_end_out_first();
     predict__stats_by_hand__what_must_be();
     predict__two_stages__the_slower_one();
     predict__nothing_measured_or_out_of_range__said();
     predict__any_stats__ends();
+    predict__others_have_the_cores__no_gain();
+    predict__busy_neighbours__cores_are_the_limit();
+    judge_until = dlpi_now_ns() + UINT64_C(4000000000);
     predict__slow_collate_or_steps__as_then_measured();
     predict__sleeping_fetch__as_then_measured();
     predict__mixed_costs__as_then_measured();

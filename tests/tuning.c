@@ -117,8 +117,10 @@ static int all_rest(dlp_pipe *p) {
 
 /* What we write into the counters of each stage. */
 static struct {
-    uint64_t busy_ns, cpu_ns;
+    uint64_t busy_ns, cpu_ns, core_wait_ns;
 } written[2];
+
+static double core_waits; /* share of busy time that a stage waits for a core */
 
 /* A pipe whose workers rest, so that what the tuner sees is what we write. */
 static dlp_pipe *resting(rig *r, int n, int min, int max, int maps) {
@@ -151,9 +153,11 @@ static int look(dlp_pipe *p, int stage, double wait, double busy, double cores) 
     if (written[stage].cpu_ns == 0) written[stage].cpu_ns = DLPI_LOAD_RLX(&wb->cpu_ns);
     written[stage].busy_ns += (uint64_t)ns;
     written[stage].cpu_ns += (uint64_t)(ns * cores);
+    written[stage].core_wait_ns += (uint64_t)(ns * core_waits);
     dlpi_bump(&p->ctl->wait_ns, (uint64_t)(1e8 * wait));
     DLPI_STORE_RLX(&wb->busy_ns, written[stage].busy_ns); /* it may note its own meanwhile */
     DLPI_STORE_RLX(&wb->cpu_ns, written[stage].cpu_ns);
+    DLPI_STORE_RLX(&wb->core_wait_ns, written[stage].core_wait_ns);
     dlpi_tune_look(p, p->tune.last_ns + 100000000);
     return dlpi_active(p, st);
 }
@@ -213,6 +217,24 @@ static void tuning__they_compute__no_more_than_cores(void) {
     CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.tunes == 3 && s.tune[2].reason == DLP_TUNE_CORES);
     for (int i = 0; i < 30; i++) n = look(p, 0, 0.3, 1, 0.05);
     CHECK(n == 8); /* they wait now */
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* Others have so much of the cores that they wait for one more than they run. */
+static void tuning__others_have_the_cores__no_more_than_cores(void) {
+    rig r;
+    dlp_pipe *p = resting(&r, 1, 0, 8, 0);
+    dlp_stats s;
+    int n = 0;
+    if (p == NULL) return;
+    p->cpus = 3;
+    core_waits = 0.6;
+    for (int i = 0; i < 30; i++) n = look(p, 0, 0.3, 1, 0.4);
+    CHECK(n == 3);
+    CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.tunes == 3 && s.tune[2].reason == DLP_TUNE_CORES);
+    for (int i = 0; i < 30; i++) n = look(p, 0, 0.3, 1, 0.01); /* woken late, but hardly computes */
+    CHECK(n == 8);
+    core_waits = 0;
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -474,6 +496,7 @@ int main(void) {
     tuning__by_the_numbers__added_one_by_one_up_to_max();
     tuning__by_the_numbers__retired_down_to_min_and_no_flapping();
     tuning__they_compute__no_more_than_cores();
+    tuning__others_have_the_cores__no_more_than_cores();
     tuning__two_stages__the_busier_one_grows();
     tuning__set_by_hand__stays_within_the_limits();
     tuning__changed_all_the_time__same_order_and_bytes();
