@@ -289,7 +289,7 @@ static int crowded_run(dlp_item_fn fetch, int fetcher, int workers, dlp_stats *s
 }
 
 /* Workers that compute find no core, and are told so, also where threads of one do; workers that
-   wait for something else are not kept from their advice. Three tries each, of which one must do. */
+   wait for something else are not kept from their advice. Three tries each: one must do. */
 static void predict__busy_neighbours__cores_are_the_limit(void) {
     uint64_t sched[2];
     int cpus = dlpi_cpu_count();
