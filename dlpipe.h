@@ -8461,9 +8461,8 @@ static void dlpi_flight_load(dlpi_worker *w, const dlpi_flight *f) {
     w->item.attempt = f->item.attempt;
     memcpy(w->data, f->data, p->items.n * sizeof *w->data);
     memcpy(w->length, f->length, p->items.n * sizeof *w->length);
-    if (f->message[0] == 0) return;
-    memcpy(w->wb->message, f->message, sizeof f->message);
-    w->wb->message_errno = f->errnum;
+    w->wb->message_errno = f->errnum; /* also without words */
+    if (f->message[0] != 0) memcpy(w->wb->message, f->message, sizeof f->message);
 }
 
 /* The callback of a flight returned rc: done, or what the policy says. */

@@ -101,6 +101,27 @@ static void bytes__cache__as_inline_without(void) {
     }
 }
 
+static int wordless_fetch(void *user, dlp_item *it) {
+    (void)user;
+    return dlp_item_fail(it, 28, "%s", "");
+}
+
+/* Who fails with an errno and without words is told with that errno, whoever fetches. */
+static void errors__errno_without_words__kept(void) {
+    for (int kind = 0; kind < 2; kind++) {
+        job j;
+        dlp_pipe *p;
+        dlp_batch *b;
+        job_init(&j, RAISES);
+        if (kind) job_kind(&j, THREADS);
+        j.d.num_workers = 1;
+        j.d.dataset.fetch = wordless_fetch;
+        CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK && dlp_pipe_error(p)->errnum == 28);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 static int refusing_submit(void *user, void *state, dlp_item *it) {
     (void)user;
     (void)state;
@@ -839,6 +860,7 @@ int main(int argc, char **argv) {
     bytes__duplicates__as_inline();
     bytes__streams__as_inline();
     bytes__cache__as_inline_without();
+    errors__errno_without_words__kept();
     blame__source_refuses__nothing_runs();
     bytes__all_stages_in_turn__as_told(seed);
     turns__classic__batch_by_batch();
