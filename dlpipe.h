@@ -210,7 +210,8 @@
    * The end is found when a row meets it. If that is a batch's first row, the batch before was the
      last and did not know: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch follow.
    * Workers run ahead, so fetch is called for indices behind the end, at most prefetch_factor
-     batches of them, and what it does there, or how it fails, does not count.
+     batches of them, and what it does there, or how it fails, does not count (but is in statistics
+     and dlp_pipe_skips): max_skips counts items as their batches are delivered.
    * Where any item can be read by its index, take as many workers as you like. A source that can
      only be read on takes num_workers = 1 (or 0) and no fetcher, and sees indices rise one by one;
      but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from one
@@ -5671,10 +5672,12 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
 /* What became of a row so far: one word, changed by one store, so that a worker that dies has made
    a change or has not. All that the row's index and fate depend on is in it.
    state (2) | tries of the present index (7) | which replacement (7) | workers killed (7) |
-   by which stage (4) | 1: held its worker past the deadline (1) | 1: its failure is raised (1) */
+   by which stage (4) | 1: held its worker past the deadline (1) | 1: its failure is raised (1) |
+   1: of a stream, left out, to be counted by max_skips of that stage when it is delivered (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of a stream */ };
 #define DLPI_REC_LATE (UINT32_C(1) << 27)
 #define DLPI_REC_RAISED (UINT32_C(1) << 28)
+#define DLPI_REC_COUNTS (UINT32_C(1) << 29)
 static inline uint32_t dlpi_rec_state(uint32_t rec) { return rec & 3u; }
 static inline uint32_t dlpi_rec_tries(uint32_t rec) { return rec >> 2 & 127u; }
 static inline uint32_t dlpi_rec_repl(uint32_t rec) { return rec >> 9 & 127u; }
@@ -5686,7 +5689,7 @@ static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
 static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
     uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
     if (kills < 127) kills++;
-    return (rec & (0xffffu | DLPI_REC_RAISED)) | kills << 16 | stage << 23 |
+    return (rec & (0xffffu | DLPI_REC_RAISED | DLPI_REC_COUNTS)) | kills << 16 | stage << 23 |
            (late ? DLPI_REC_LATE : 0);
 }
 
@@ -7865,10 +7868,11 @@ static void dlpi_skip_note(dlpi_worker *w, const dlp_item *it, int code, uint64_
     DLPI_STORE_REL(&k->code, code ? code : DLP_SKIP); /* K1 -> K1: 0 while it is written */
 }
 
-/* May one more failed item be replaced or left out? */
+/* May one more failed item be replaced or left out? What of a stream fails behind its end does not
+   count, and only who delivers knows what that is: dlpi_stream_budget. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
-    if (max == 0) return true;
+    if (max == 0 || (max > 0 && w->p->stream)) return true;
     /* K2 <-> K2 */
     return max != DLP_NONE && DLPI_ADD_SEQ(&w->p->ctl->failures, UINT64_C(1)) < (uint64_t)max;
 }
@@ -7889,10 +7893,10 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
     }
 }
 
-static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t raised) {
+static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t bits) {
     const dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by done */
-    dlpi_rec_set(p, t->slot, row, DLPI_ROW_LEFT | raised);
+    dlpi_rec_set(p, t->slot, row, DLPI_ROW_LEFT | bits);
     dlpi_row_clear(p, t, row);
 }
 
@@ -7984,7 +7988,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
     if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
-    dlpi_row_leave(w, t, row, 0);
+    dlpi_row_leave(w, t, row, code != DLP_SKIP && p->stream && st->w.max_skips > 0
+                                  ? DLPI_REC_COUNTS | (uint32_t)st->work << 23 : 0);
     dlpi_bump(&w->wb->left_out, 1);
     dlpi_skip_note(w, &w->item, code, UINT64_MAX);
     return DLPI_ROW_DONE;
@@ -10829,6 +10834,45 @@ static int dlpi_stream_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
+/* The words for a failed item that is one too many; its errno is in the list of skips, if that goes
+   back so far. */
+static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlp_skip skip[DLPI_SKIP_RING];
+    dlp_error e;
+    int n = dlp_pipe_skips(p, skip, (int)DLPI_SKIP_RING, NULL);
+    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
+                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
+    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+    e.has_item = 1;
+    e.index = dlpi_slot_index(p, s)[row];
+    e.epoch = slot->epoch;
+    e.position = slot->position + row;
+    for (int i = 0; i < n; i++) {
+        if (skip[i].epoch != e.epoch || skip[i].position != e.position) continue;
+        e.errnum = skip[i].errnum;
+        e.worker = skip[i].worker;
+    }
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Count the failed items of a stream's batch that come before its end. */
+static int dlpi_stream_budget(dlp_pipe *p, uint32_t s) {
+    const uint32_t *rec = dlpi_slot_rec(p, s);
+    uint32_t n;
+    /* ordered by done */
+    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
+    n = dlpi_rows_before_end(p, s);
+    for (uint32_t r = 0; r < n; r++) {
+        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
+        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
+        /* K2 <-> K2 */
+        if (DLPI_ADD_SEQ(&p->ctl->failures, UINT64_C(1)) >= (uint64_t)st->w.max_skips)
+            return dlpi_budget_fail(p, s, r, st);
+    }
+    return DLP_OK;
+}
+
 /* The slot of the next batch that is wanted and has not failed. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
@@ -10846,6 +10890,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             dlpi_slot_error(p, *s, &e);
             return dlpi_pipe_fail(p, &e);
         }
+        if ((rc = dlpi_stream_budget(p, *s)) != DLP_OK) return rc;
         if (dlpi_slot_ended(p, *s)) {
             dlpi_epoch_leave(p, slot->epoch);
             if (dlpi_slot_rows(p, *s) == 0) {

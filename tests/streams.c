@@ -55,6 +55,42 @@ static void stream_init(rig *r, source *s, uint64_t length) {
     r->repeat.epochs = 2;
 }
 
+/* What fails behind the end uses up nothing of max_skips; what fails before it does. */
+static int budget_fetch(void *user, dlp_item *it) {
+    if (it->index == 50) return DLP_END;
+    if (it->index > 50) return dlp_item_fail(it, 6, "there is nothing");
+    if (it->index == 7 && it->epoch > 1) return dlp_item_fail(it, 5, "it is broken");
+    return rig_fetch(user, it);
+}
+
+static void budget__fails_behind_the_end__not_counted(void) {
+    for (int workers = 0; workers < 4; workers++) {
+        rig r;
+        source s;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t rows = 0;
+        int rc;
+        stream_init(&r, &s, 50);
+        rig_workers(&r, workers, 0);
+        r.dataset.fetch = budget_fetch;
+        r.fetch.on_error = DLP_ON_ERROR_SHORT;
+        r.fetch.max_skips = 2;
+        r.batch.batch_size = 10;
+        r.repeat.epochs = 9;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            for (uint32_t i = 0; i < b->count; i++) rows += b->valid == NULL || b->valid[i];
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        /* of epochs 2 and 3 one each; the first batch of epoch 4 has one too many */
+        CHECK(rc == DLP_ERR_BUDGET && rows == 2 * 50 + 2 * 49);
+        CHECK(dlp_pipe_error(p)->index == 7 && dlp_pipe_error(p)->epoch == 4);
+        CHECK(dlp_pipe_error(p)->errnum == 5 && strcmp(dlp_pipe_error(p)->stage, "fetch") == 0);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 enum { PLAIN, COLLATE, ITEM_MAP, BATCH_MAP, TRANSFER, TRANSFER_THREAD, BATCH_WORKERS, LANES,
        KINDS };
 
@@ -812,5 +848,6 @@ int main(void) {
     seek__sampler_fails_to_restore__the_pipe_says_so();
     seek__sampler_failed_ahead__the_pipe_says_so();
     seek__old_place_under_way__dropped();
+    budget__fails_behind_the_end__not_counted();
     return test_end("streams");
 }
