@@ -325,7 +325,7 @@
    that lay there. release fills what it takes back with 0xdb (not: batches on a device, chunks that
    stay, batches for consumers in other processes); under the address sanitizer a touch of it is
    reported until somebody begins with the next batch there. Orders, bytes and states stay the same.
-   It costs two copies of each row, 0.1 us or so for each field of an item, a memset of each batch,
+   It costs two copies of each row, 0.15 us or so for each field of an item, a memset of each batch,
    and in the plan "guarded cells", one for each item that can be in a callback at once, and larger
    cells. Without it none of this is in the code.
 
