@@ -69,6 +69,7 @@
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-bells     SLEEP AND WAKE
    >>impl-fail      FIRST CAUSES
+   >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-chunks    CHUNKS, COUNTED IN ADVANCE
    >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
@@ -311,6 +312,23 @@
      DLPIPE_NO_URING        [impl]     >>files reads by threads
      DLPIPE_NO_SIMD         [impl]     no AVX2; shuffled orders are computed slower, same numbers
      DLPIPE_NO_INT128       [impl]     no __int128: same numbers, slower
+     DLPIPE_DEBUG           [impl]     a callback that writes past its row, part, chunk or batch is
+                                       an error that names it; released batches are overwritten.
+                                       On by itself under the address sanitizer (see below)
+     DLPIPE_NO_DEBUG        [impl]     not even then
+
+   With DLPIPE_DEBUG fetch and item maps write into a cell of the worker's own that has 256 guard
+   bytes on both sides of each field; the row is copied in before the callback, and out behind it.
+   Parts, chunks and batches have guard bytes around each field where they lie. Behind each callback
+   they are looked at, and one that has changed is DLP_ERR_CORRUPT: "fetch wrote 4 bytes past field
+   "x" of item 7". No policy retries it or leaves it out. Not seen: a write that jumps over the
+   guard bytes, or to other rows of the callback's own chunk or batch; a byte, if it is the very one
+   that lay there. release fills what it takes back with 0xdb (not: batches on a device, chunks that
+   stay, batches for consumers in other processes); under the address sanitizer a touch of it is
+   reported until somebody begins with the next batch there. Orders, bytes and states stay the same.
+   It costs two copies of each row, 0.15 us or so for each field of an item, a memset of each batch,
+   and in the plan "guarded cells", one for each item that can be in a callback at once, and larger
+   cells. Without it none of this is in the code.
 
    The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
    header, or the file is compiled with -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as
@@ -2729,6 +2747,27 @@ DLPDEF int dlp_files_close(dlp_files *files);
 #endif
 #endif
 
+/* DLPIPE_DEBUG, DLPIPE_NO_DEBUG [impl]: see >>impl-debug. What that looks for the address sanitizer
+   does not see by itself: rows are neighbours in one mapping. */
+#if defined(__SANITIZE_ADDRESS__)
+#define DLPI_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define DLPI_ASAN 1
+#endif
+#endif
+#ifndef DLPI_ASAN
+#define DLPI_ASAN 0
+#endif
+#if (defined(DLPIPE_DEBUG) || DLPI_ASAN) && !defined(DLPIPE_NO_DEBUG)
+#define DLPI_DEBUG 1
+#else
+#define DLPI_DEBUG 0
+#endif
+#if DLPI_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-clock      TIME */
 
@@ -4937,6 +4976,9 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_MAX_EPOCH (UINT64_C(1) << 47)
 #define DLPI_SEEKS_MAX (UINT32_C(1) << 14)
 #define DLPI_WENT_BACK INT_MIN
+#define DLPI_OVERRUN (INT_MIN + 1)
+#define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256) /* bytes around a field: see >>impl-debug */
+#define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
 #define DLPI_NOBODY (UINT32_MAX / 2)
 
 /* What observers read: the header, this table, and what its records speak of. Types are only ever
@@ -5953,6 +5995,7 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
                 code == DLP_ERR_DEADLINE;
     memset(e, 0, sizeof *e);
     e->code = ours ? code : DLP_ERR_CALLBACK;
+    if (DLPI_DEBUG && code == DLPI_OVERRUN) e->code = DLP_ERR_CORRUPT;
     e->worker = w->id;
     e->errnum = w->wb->message_errno;
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
@@ -5967,6 +6010,301 @@ static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int cod
     e->index = it->index;
     e->epoch = it->epoch;
     e->position = it->position;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-debug      WRITES PAST A ROW, USES AFTER RELEASE
+   With DLPIPE_DEBUG only: else the compiler drops all of it, and cells have no room for it.
+   A cell is [from, to) and has its fields (spans) apart; what lies between them and around them is
+   painted, and a byte that is found changed says which callback went past which end of a field, and
+   how far. Cells of the region lie where they always do and are painted once. Rows are neighbours,
+   so item callbacks write into guarded cells instead: one for each that can be in a callback at
+   once, behind the batch cells. The row is copied in, its alignment with it, the cell is painted,
+   and behind the callback the row is copied out. A chunk is a row that fills a cell of its own, and
+   stays there.
+   What release takes back is overwritten, and poisoned under the address sanitizer. It stays so
+   until somebody begins with the slot's next batch, each process for itself: shadow memory is its
+   own. Label U3: dlpi_poisoned, by the caller at release, and by who has unpoisoned all of it. */
+
+#define DLPI_POISON 0xdb
+
+typedef struct dlpi_span {
+    uint8_t *at;
+    uint64_t bytes;
+    const char *name; /* of the field, NULL: there is but one */
+} dlpi_span;
+
+typedef struct dlpi_guarded {
+    uint8_t *from, *to;
+    uint32_t n;
+    dlpi_span span[DLP_MAX_FIELDS];
+} dlpi_guarded;
+
+/* No two bytes of a run of 64 are alike. By address, which pages have alike in all processes. */
+static const uint8_t dlpi_paint_bytes[64] = {
+    0xa7, 0xf2, 0x9d, 0xc8, 0xb3, 0xee, 0x99, 0xd4, 0xaf, 0xfa, 0x85, 0xd0, 0xbb, 0xe6, 0x91, 0xdc,
+    0xa5, 0xf0, 0x9b, 0xc6, 0xb1, 0xec, 0x97, 0xd2, 0xad, 0xf8, 0x83, 0xce, 0xb9, 0xe4, 0x8f, 0xda,
+    0xa3, 0xfe, 0x89, 0xc4, 0xbf, 0xea, 0x95, 0xc0, 0xab, 0xf6, 0x81, 0xcc, 0xb7, 0xe2, 0x8d, 0xd8,
+    0xa1, 0xfc, 0x87, 0xc2, 0xbd, 0xe8, 0x93, 0xde, 0xa9, 0xf4, 0x9f, 0xca, 0xb5, 0xe0, 0x8b, 0xd6};
+
+static void dlpi_paint(uint8_t *at, const uint8_t *to) {
+    while (at < to) {
+        size_t k = (uintptr_t)at % 64, n = 64 - k < (size_t)(to - at) ? 64 - k : (size_t)(to - at);
+        memcpy(at, dlpi_paint_bytes + k, n);
+        at += n;
+    }
+}
+
+/* The first byte of [at, to) that is not as it was painted; to: none. */
+static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
+    while (at < to) {
+        size_t k = (uintptr_t)at % 64, n = 64 - k < (size_t)(to - at) ? 64 - k : (size_t)(to - at);
+        if (memcmp(at, dlpi_paint_bytes + k, n) != 0) break;
+        at += n;
+    }
+    while (at < to && *at == dlpi_paint_bytes[(uintptr_t)at % 64]) at++;
+    return at;
+}
+
+/* What lies before span i, or behind the last. */
+static uint8_t *dlpi_gap(const dlpi_guarded *c, uint32_t i, uint8_t **to) {
+    *to = i < c->n ? c->span[i].at : c->to;
+    return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;
+}
+
+static void dlpi_guarded_paint(const dlpi_guarded *c) {
+    for (uint32_t i = 0; i <= c->n; i++) {
+        uint8_t *to, *from = dlpi_gap(c, i, &to);
+        dlpi_paint(from, to);
+    }
+}
+
+/* A callback of worker w that had cell c has returned rc: did it keep to the fields? what, number:
+   whose they are. Returns rc, or DLPI_OVERRUN with the message. */
+static int dlpi_guarded_check(dlpi_worker *w, const dlpi_note *note, const dlpi_guarded *c,
+                              const char *what, uint64_t number, int rc) {
+    for (uint32_t i = 0; i <= c->n; i++) {
+        uint8_t *to, *from = dlpi_gap(c, i, &to), *first = dlpi_paint_first(from, to), *last = to;
+        const dlpi_span *s;
+        bool before;
+        uint64_t n;
+        if (first == to) continue;
+        while (last[-1] == dlpi_paint_bytes[(uintptr_t)(last - 1) % 64]) last--;
+        before = i == 0 || (i < c->n && first - from > to - last); /* the end that is nearer */
+        s = &c->span[before ? i : i - 1];
+        n = (uint64_t)(before ? to - first : last - from);
+        snprintf(note->message, sizeof w->wb->message,
+                 "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, w->st->name, n,
+                 n == 1 ? "" : "s", before ? "before" : "past", s->name ? "field \"" : "the bytes",
+                 s->name ? s->name : "", s->name ? "\"" : "", what, number);
+        *note->errnum = 0;
+        w->bad_field = s->name;
+        dlpi_guarded_paint(c); /* others that have it later are not to blame */
+        return DLPI_OVERRUN;
+    }
+    return rc;
+}
+
+/* A failure that no policy tries again, or leaves out. */
+static inline bool dlpi_never_again(int rc) {
+    return rc == DLP_ERR_KILLED || (DLPI_DEBUG && rc == DLPI_OVERRUN);
+}
+static inline bool dlpi_never_skipped(int code) { return DLPI_DEBUG && code == DLP_ERR_CORRUPT; }
+
+/* Fields as they lie in a cell of the region. */
+static void dlpi_guarded_cell(const dlpi_fields *fs, uint8_t *cell, uint64_t stride,
+                              dlpi_guarded *c) {
+    c->from = cell;
+    c->to = cell + stride;
+    c->n = fs->n;
+    for (uint32_t f = 0; f < fs->n; f++)
+        c->span[f] = (dlpi_span){cell + fs->at[f].offset, fs->at[f].capacity, fs->at[f].name};
+}
+
+static void dlpi_guarded_part(const dlp_pipe *p, uint8_t *bytes, dlpi_guarded *c) {
+    c->from = bytes - DLPI_PART_GUARD;
+    c->to = c->from + p->part_stride;
+    c->n = 1;
+    c->span[0] = (dlpi_span){bytes, p->parts->part.max_part_bytes, NULL};
+}
+
+static void dlpi_guards_paint(dlp_pipe *p) {
+    uint8_t *items = p->region + p->off_item_cells, *batches = p->region + p->off_cells;
+    dlpi_guarded c;
+    if (!DLPI_DEBUG) return;
+    for (uint32_t i = 0; i < p->n_cells; i++, batches += p->cell_stride) {
+        dlpi_guarded_cell(&p->batches, batches, p->cell_stride, &c);
+        dlpi_guarded_paint(&c);
+    }
+    for (uint32_t i = 0; i < p->prefetch && p->staged; i++, items += p->item_cell_stride) {
+        dlpi_guarded_cell(&p->items, items, p->item_cell_stride, &c);
+        dlpi_guarded_paint(&c);
+    }
+    for (uint32_t i = 0; i < p->part_cells; i++) {
+        dlpi_guarded_part(p, p->region + p->off_part_cells + i * p->part_stride + DLPI_PART_GUARD,
+                          &c);
+        dlpi_guarded_paint(&c);
+    }
+}
+
+/* A part worker's load has returned rc. */
+static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes, int rc) {
+    dlpi_guarded c;
+    if (!DLPI_DEBUG) return rc;
+    dlpi_guarded_part(w->p, bytes, &c);
+    return dlpi_guarded_check(w, &w->note, &c, "part", part, rc);
+}
+
+/* A collate, or a batch map, has returned rc. */
+static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
+    const dlp_pipe *p = w->p;
+    uint64_t batch = dlpi_slot_at(p, s)->sequence;
+    dlpi_guarded c;
+    if (!DLPI_DEBUG) return rc;
+    dlpi_guarded_cell(&p->batches, dlpi_batch_cell(p, s), p->cell_stride, &c);
+    rc = dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
+    if (w->st->collate == NULL || rc == DLPI_OVERRUN) return rc;
+    dlpi_guarded_cell(&p->items, dlpi_item_cell(p, s), p->item_cell_stride, &c);
+    return dlpi_guarded_check(w, &w->note, &c, "items of batch", batch, rc);
+}
+
+/* ---- guarded cells ---- */
+
+/* How many items of one fetch worker can be in a callback. */
+static uint64_t dlpi_guard_each(const dlp_pipe *p) {
+    return p->fetch->in_flight > 0 ? (uint64_t)p->fetch->in_flight + DLPI_PARK : 1;
+}
+
+static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
+    uint64_t n = 0;
+    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->split == NULL; i++)
+        n += (uint64_t)p->work[i]->n_workers * (i == 0 ? dlpi_guard_each(p) : 1);
+    return n;
+}
+
+/* Where field f lies in a guarded cell, but for up to 63 bytes; n fields: the cell's bytes. */
+static uint64_t dlpi_guard_at(const dlp_pipe *p, uint32_t f) {
+    uint64_t at = DLPI_GUARD;
+    for (uint32_t i = 0; i < f; i++)
+        at = (at + 63 + p->items.at[i].row_bytes + 2 * DLPI_GUARD + 63) & ~UINT64_C(63);
+    return at;
+}
+
+static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
+    if (!DLPI_DEBUG) return 0;
+    return (dlpi_guard_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+}
+
+/* The number of the cell that worker w has for its flight, or 0. */
+static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t flight) {
+    const dlp_pipe *p = w->p;
+    uint64_t first = (uint64_t)p->fetch->n_workers * dlpi_guard_each(p);
+    if (w->st->work == 0) return (uint64_t)w->id * dlpi_guard_each(p) + flight;
+    return first + (uint64_t)(w->global - p->fetch->n_workers);
+}
+
+/* A guarded cell for a row of slot s. */
+static void dlpi_guarded_row(const dlp_pipe *p, uint64_t cell, uint32_t s, uint32_t row,
+                             dlpi_guarded *c, uint8_t **rows) {
+    uint64_t end = p->off_cells + p->cell_stride * p->n_cells, stride = dlpi_guard_stride(p);
+    c->from = p->region + (end + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE + cell * stride;
+    c->to = c->from + stride;
+    c->n = p->items.n;
+    for (uint32_t f = 0; f < c->n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        rows[f] = dlpi_item_cell(p, s) + d->offset + row * d->row_bytes;
+        c->span[f].at = c->from + dlpi_guard_at(p, f) + ((uintptr_t)rows[f] & 63);
+        c->span[f].bytes = d->row_bytes;
+        c->span[f].name = d->name;
+    }
+}
+
+/* A callback is about to have the item, a row of slot s: in this cell. */
+static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
+                                 uint32_t row) {
+    dlpi_guarded c;
+    uint8_t *rows[DLP_MAX_FIELDS];
+    if (!DLPI_DEBUG || w->p->split) return;
+    dlpi_guarded_row(w->p, cell, s, row, &c, rows);
+    dlpi_guarded_paint(&c);
+    for (uint32_t f = 0; f < c.n; f++) {
+        memcpy(c.span[f].at, rows[f], c.span[f].bytes);
+        it->data[f] = c.span[f].at;
+    }
+}
+
+/* It returned rc. The row has what it wrote, and the item's data is the row again. */
+static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
+                                 uint32_t row, int rc) {
+    const dlp_pipe *p = w->p;
+    dlpi_guarded c;
+    uint8_t *rows[DLP_MAX_FIELDS];
+    if (!DLPI_DEBUG) return rc;
+    if (p->split) {
+        dlpi_guarded_cell(&p->batches, dlpi_batch_cell(p, s), p->cell_stride, &c);
+        return dlpi_guarded_check(w, it->internal, &c, "chunk", it->index, rc);
+    }
+    dlpi_guarded_row(p, cell, s, row, &c, rows);
+    for (uint32_t f = 0; f < c.n; f++) {
+        memcpy(rows[f], c.span[f].at, c.span[f].bytes);
+        it->data[f] = rows[f];
+    }
+    return dlpi_guarded_check(w, it->internal, &c, "item", it->index, rc);
+}
+
+/* Call the stage's callback on the worker's item, a row of slot s. */
+static inline int dlpi_guard_item(dlpi_worker *w, uint32_t s, uint32_t row) {
+    int rc;
+    if (!DLPI_DEBUG) return w->st->item(w->st->user, &w->item);
+    dlpi_guard_in(w, &w->item, dlpi_guard_cell(w, 0), s, row);
+    rc = w->st->item(w->st->user, &w->item);
+    return dlpi_guard_out(w, &w->item, dlpi_guard_cell(w, 0), s, row, rc);
+}
+
+/* ---- what was released ---- */
+
+static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {
+    return &p->held[p->n_out + s];
+}
+
+static void dlpi_poison_bytes(void *at, uint64_t bytes) {
+    memset(at, DLPI_POISON, (size_t)bytes);
+#if DLPI_ASAN
+    __asan_poison_memory_region(at, (size_t)bytes);
+#endif
+}
+
+static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
+#if DLPI_ASAN
+    __asan_unpoison_memory_region(at, (size_t)bytes);
+#else
+    DLPI_UNUSED(at);
+    DLPI_UNUSED(bytes);
+#endif
+}
+
+/* The caller has given back batch, or view, s: nobody else may read it. */
+static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
+    uint32_t slot = p->split ? p->cut.slot_of[s] : s;
+    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->xfer || p->share) return;
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
+        dlpi_poison_bytes(t->data, p->split ? t->bytes : p->batches.at[f].capacity);
+    }
+    DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
+}
+
+/* Somebody begins with a batch in slot s. */
+static inline void dlpi_unpoison(const dlp_pipe *p, uint32_t s) {
+    if (!DLPI_DEBUG || DLPI_LOAD_ACQ(dlpi_poisoned(p, s)) == 0) return; /* U3 <- U3 */
+    dlpi_unpoison_bytes(dlpi_batch_cell(p, s), p->cell_stride);
+    DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)0); /* U3 -> U3 */
+}
+
+/* The region's addresses will be others'. */
+static inline void dlpi_unpoison_all(const dlp_pipe *p) {
+    if (!DLPI_DEBUG || p->region == NULL) return;
+    dlpi_unpoison_bytes(p->region + p->off_cells, p->cell_stride * p->n_cells);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -6239,7 +6577,7 @@ static inline dlpi_pcell *dlpi_pcell_at(const dlp_pipe *p, uint32_t i) {
     return (dlpi_pcell *)(void *)(p->region + p->off_parts) + i;
 }
 static inline uint8_t *dlpi_part_bytes(const dlp_pipe *p, uint32_t i) {
-    return p->region + p->off_part_cells + (uint64_t)i * p->part_stride;
+    return p->region + p->off_part_cells + (uint64_t)i * p->part_stride + DLPI_PART_GUARD;
 }
 /* Which part cell each row of slot s comes from. */
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
@@ -6644,7 +6982,8 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     const dlp_workers_desc *d = &p->parts->w;
-    bool raise = cell->error.code != DLP_SKIP && d->on_error == DLP_ON_ERROR_RAISE;
+    bool raise = cell->error.code != DLP_SKIP &&
+                 (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(cell->error.code));
     dlp_error e = cell->error;
     if (cell->error.code != DLP_SKIP && !raise && d->max_skips != 0 &&
         (d->max_skips == DLP_NONE ||
@@ -7973,6 +8312,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     const dlpi_stage *st = w->st;
     uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries = dlpi_rec_tries(rec);
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
     if (code == DLP_END && p->stream && st->work == 0) {
         dlpi_row_end(w, t, row);
         return DLPI_ROW_DONE;
@@ -8123,7 +8463,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (w->extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
         DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
         rc = DLPI_UNLIKELY(rec != 0) ? dlpi_rec_verdict(w, t->slot, rec) : 0;
-        if (DLPI_LIKELY(rc == 0)) rc = w->st->item(w->st->user, it);
+        if (DLPI_LIKELY(rc == 0)) rc = dlpi_guard_item(w, t->slot, row);
         if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
             rc = dlpi_row_lengths(w, t, row);
         if (DLPI_LIKELY(rc == 0)) {
@@ -8259,6 +8599,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (t->plain) dlpi_unit_indices(w, t);
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
     if (p->cache_cells > 0 && w->st->work == 0 && t->end - t->row > 1) dlpi_cache_ahead(p, t);
+    dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t, t->row);
     for (uint32_t r = t->row; r < t->end; r++, dlpi_item_step(w)) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
@@ -8475,6 +8816,8 @@ static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
     dlpi_flights *fl = w->flights;
     dlpi_unit t = dlpi_flight_unit(f);
     int what = DLPI_ROW_DONE;
+    rc = dlpi_guard_out(w, &f->item, dlpi_guard_cell(w, (uint64_t)(f - fl->all)), f->slot, f->row,
+                        rc);
     dlpi_flight_load(w, f);
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, f->row);
     if (rc == 0 && w->p->cache_cells > 0 && f->note.drew == 0) dlpi_cache_put(w);
@@ -8542,6 +8885,7 @@ static bool dlpi_flight_send(dlpi_worker *w) {
     bool alone = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
     int rc;
     if (fl->n_out > 0 && (alone || fl->alone)) return false;
+    dlpi_unpoison(p, f->slot);
     if (dlpi_rec_state(rec) == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, f->row);
     if (dlpi_rec_state(rec) == DLPI_ROW_LEFT || dlpi_rec_state(rec) == DLPI_ROW_END ||
         !dlpi_wanted(p->ctl, dlpi_slot_at(p, f->slot))) {
@@ -8561,6 +8905,7 @@ static bool dlpi_flight_send(dlpi_worker *w) {
         dlpi_flight_done(w, f, 1);
         return true;
     }
+    dlpi_guard_in(w, &f->item, dlpi_guard_cell(w, (uint64_t)(f - fl->all)), f->slot, f->row);
     if ((rc = dlpi_rec_verdict(w, f->slot, rec)) != 0) {
         dlpi_flight_over(w, f, rc);
         return true;
@@ -9139,11 +9484,11 @@ static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
     if (w->st->kind == DLP_STAGE_MAP_BATCH) {
         dlpi_batch_view_init(p, t->slot, &w->batch, w->tensors);
         dlpi_batch_view(p, t->slot, &w->batch, w->tensors);
-        return w->st->batch(w->st->user, &w->batch, w->state);
+        return dlpi_guard_batch(w, t->slot, w->st->batch(w->st->user, &w->batch, w->state));
     }
     if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
-    rc = w->st->collate(w->st->user, &c);
+    rc = dlpi_guard_batch(w, t->slot, w->st->collate(w->st->user, &c));
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
@@ -9198,7 +9543,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         rc = dlpi_rec_verdict(w, t->slot, rec);
         if (rc == 0) rc = dlpi_batch_callback(w, t);
         tries = dlpi_batch_tries(w, t) + 1;
-        if (rc == 0 || rc == DLP_ERR_KILLED || (int)tries > w->st->w.retries) return rc;
+        if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
         dlpi_bump(&w->wb->retried, 1);
         dlpi_batch_failed(w, t, tries);
         dlpi_batch_pauses(w, w->st->w.retry_backoff_ms ? dlpi_backoff_ns(w->st, tries) : 0);
@@ -9219,6 +9564,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     uint64_t *ready;
     int rc = 0;
     DLPI_STORE_RLX(&w->wb->current, t->b); /* for observers */
+    dlpi_unpoison(p, t->slot);
     if (!skip) rc = dlpi_batch_try(w, t);
     if (rc == DLPI_WENT_BACK) return;
     if (rc != 0) {
@@ -9318,7 +9664,8 @@ static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->internal = w;
-    if ((rc = w->st->part.load(w->st->user, part)) != 0) return rc;
+    rc = w->st->part.load(w->st->user, part);
+    if ((rc = dlpi_guard_part(w, cell->part, dlpi_part_bytes(w->p, c), rc)) != 0) return rc;
     if (part->bytes <= part->capacity) {
         cell->bytes = part->bytes;
         return 0;
@@ -9348,7 +9695,7 @@ static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
         rc = dlpi_part_try(w, c, cell);
         DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
         if (rc == 0) return DLPI_PART_LOADED;
-        if (rc == DLP_SKIP || rc == DLP_ERR_KILLED || (int)tries >= w->st->w.retries) {
+        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
             dlpi_part_error(w, cell, rc);
             dlpi_failure_forget(w);
             return DLPI_PART_FAILED;
@@ -10899,6 +11246,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             }
         }
         p->seeks = 0; /* none of an older life is left */
+        dlpi_unpoison(p, *s); /* who did it may have been another process */
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
         return DLP_OK;
@@ -11326,7 +11674,7 @@ static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
 static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
                             uint32_t n, bool pooled) {
     dlpi_stage named, *st = &named;
-    uint64_t at = 0;
+    uint64_t at = DLPI_GUARD;
     memset(&named, 0, sizeof named);
     dlpi_copy_text(named.name, sizeof named.name, stage);
     DLPI_RANGE(n, 1, DLP_MAX_FIELDS, "n_fields", "1..16");
@@ -11341,7 +11689,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
                 return dlpi_bad(p, stage, "fields[].name", "different from the others'", i);
         fs->any_ragged |= f[i].ragged != 0;
         fs->at[i].offset = at;
-        at = (at + fs->at[i].capacity + 63) & ~UINT64_C(63);
+        at = (at + fs->at[i].capacity + 2 * DLPI_GUARD + 63) & ~UINT64_C(63);
         fs->cell_bytes += fs->at[i].row_bytes;
     }
     return DLP_OK;
@@ -11349,7 +11697,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
 
 static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     const dlpi_field *last = &fs->at[fs->n - 1];
-    return (last->offset + last->capacity + 4095) & ~UINT64_C(4095);
+    return (last->offset + last->capacity + DLPI_GUARD + 4095) & ~UINT64_C(4095);
 }
 
 /* The order of kinds in a chain. */
@@ -11508,7 +11856,8 @@ static int dlpi_parts_resolve(dlp_pipe *p) {
     dlp_error e;
     tail = last > 0 ? dlpi_parts_need(p, last) : need;
     if (tail > need) need = tail;
-    p->part_stride = (st->part.max_part_bytes + 4095) & ~UINT64_C(4095);
+    p->part_stride = (st->part.max_part_bytes + DLPI_GUARD + 4095) & ~UINT64_C(4095);
+    p->part_stride += DLPI_PART_GUARD;
     p->part_cells = st->part.queue_size;
     if (p->part_cells == 0 && need < 4096) p->part_cells = need < 1 ? 2 : (uint32_t)need + 1;
     if (p->part_cells >= need && p->part_cells > 0) return DLP_OK;
@@ -11897,6 +12246,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t buffers = dlpi_device_buffers(p);
     uint64_t bytes = sizeof *p + 4096 + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
     bytes += p->n_out * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
+    bytes += p->n_slots * (uint64_t)DLPI_DEBUG;
     bytes += dlpi_ones_bytes(p) + (uint64_t)p->ring + dlpi_list_bytes(p);
     if (p->split) bytes += p->n_slots * sizeof *p->cut.refs + p->n_out * dlpi_view_bytes(p);
     bytes += p->prefetch * sizeof(dlpi_cell_use) + dlpi_part_tables(p);
@@ -11964,6 +12314,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
     p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
     p->off_cells = dlpi_take_bytes(&at, p->cell_stride * p->n_cells, 4096);
+    dlpi_take_bytes(&at, dlpi_guard_cells(p) * dlpi_guard_stride(p), DLPI_LINE);
     p->region_bytes = (at + 4095) / 4096 * 4096;
     if (p->huge_pages > 0) p->region_bytes = (at + (2u << 20) - 1) >> 21 << 21;
     p->plan_private = dlpi_private_bytes(p);
@@ -11996,6 +12347,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "chunks that stay: words", 1, p->resident_bytes);
     dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
     dlpi_plan_add(plan, "cache cells", p->cache_cells, p->cache_cell_bytes);
+    dlpi_plan_add(plan, "guarded cells", dlpi_guard_cells(p), dlpi_guard_stride(p));
     if (p->xfer)
         dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
                       (uint64_t)p->xfer->transfer.device_buffers, dlpi_device_bytes(p));
@@ -12182,7 +12534,7 @@ static void dlpi_region_record(dlpi_region *r, uint32_t type, uint64_t offset, u
 static uint64_t dlpi_layout_hash(void) {
     uint64_t sizes =
         sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) + ((uint64_t)sizeof(dlpi_wblock) << 32);
-    return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE);
+    return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_GUARD);
 }
 
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
@@ -12401,7 +12753,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->out = calloc(p->n_out, sizeof *p->out);
     p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
     p->ones = calloc(dlpi_ones_bytes(p), 1);
-    p->held = calloc(p->n_out, 1);
+    p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
     p->taken_by_xfer = calloc(p->ring, 1);
     p->feed.ahead_index = malloc((size_t)dlpi_list_bytes(p));
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
@@ -12719,6 +13071,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_feed_epoch(&p->feed, 0);
     if ((rc = dlpi_lanes_init(p)) != DLP_OK) return rc;
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
+    dlpi_guards_paint(p);
     dlpi_region_init(p);
     return DLP_OK;
 }
@@ -12804,6 +13157,7 @@ static void dlpi_free(dlp_pipe *p) {
     }
     if (p->workers) dlpi_device_stop(p);
     if (p->shm) dlpi_shm->end(p);
+    dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
     if (p->alive) munmap(p->alive, 4096);
     if (p->memfd >= 0) close(p->memfd);
@@ -12853,6 +13207,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         if (p->n_held == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
         return;
     }
+    dlpi_poison(p, s);
     if (p->split) dlpi_cut_drop(p, p->cut.slot_of[s]);
     else dlpi_slot_free(p, s);
     dlpi_feed_inline(p, dlpi_burst(p));

@@ -855,7 +855,8 @@ static void plan__cells__on_lines_of_their_own(void) {
     for (uint32_t i = 0; i < plan.n_lines; i++) {
         const dlp_plan_line *l = &plan.lines[i];
         sum += l->bytes;
-        found += strcmp(l->what, "part cells") == 0 && l->count == 9 && l->bytes_each == 4096;
+        found += strcmp(l->what, "part cells") == 0 && l->count == 9 &&
+                 l->bytes_each == 4096 + DLPI_PART_GUARD;
         found += strcmp(l->what, "part tables") == 0 && l->bytes >= 3 * 21 * 8;
     }
     CHECK(found == 2 && sum == plan.total_bytes);
