@@ -2503,6 +2503,20 @@ static int dlpi_callback_note(dlp_pipe *p, const dlpi_stage *st, const char *fie
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Do workers of this stage ask for indices: of their rows, or of what replaces them? */
+static bool dlpi_asks_order(const dlp_pipe *p, const dlpi_stage *st) {
+    return st->work == 0 || (dlpi_is_item_stage(p, st) && st->w.on_error == DLP_ON_ERROR_REPLACE);
+}
+
+static int dlpi_exec_order_names(dlp_pipe *p, dlpi_exec_spec *x) {
+    const dlpi_stage *st = p->sampler;
+    int rc = dlpi_callback_note(p, st, "sampler.function", (dlp_shm_fn)st->sampler.function,
+                                x->names[st->id][DLPI_CB_FUNCTION]);
+    if (rc != DLP_OK) return rc;
+    return dlpi_callback_note(p, st, "sampler.replacement", (dlp_shm_fn)st->sampler.replacement,
+                              x->names[st->id][DLPI_CB_REPLACEMENT]);
+}
+
 /* The names of all that runs in worker processes. */
 static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
     int rc = dlpi_callback_note(p, NULL, "shm.init", (dlp_shm_fn)x->desc.init, x->init);
@@ -2530,14 +2544,7 @@ static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
         if (rc == DLP_OK)
             rc = dlpi_callback_note(p, st, "async.reap", (dlp_shm_fn)st->async.reap,
                                     names[DLPI_CB_REAP]);
-        if (rc == DLP_OK && i == 0)
-            rc = dlpi_callback_note(p, p->sampler, "sampler.function",
-                                    (dlp_shm_fn)p->sampler->sampler.function,
-                                    x->names[p->sampler->id][DLPI_CB_FUNCTION]);
-        if (rc == DLP_OK && i == 0)
-            rc = dlpi_callback_note(p, p->sampler, "sampler.replacement",
-                                    (dlp_shm_fn)p->sampler->sampler.replacement,
-                                    x->names[p->sampler->id][DLPI_CB_REPLACEMENT]);
+        if (rc == DLP_OK && dlpi_asks_order(p, st)) rc = dlpi_exec_order_names(p, x);
     }
     return rc;
 }
