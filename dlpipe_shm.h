@@ -61,9 +61,11 @@
    dlp_pipe_fork), in replacements too: what they write there, counters say, the program does not
    see, and what the program changes later they do not. Open files are shared, offsets among them:
    use pread, or open in worker_init.
-   A worker process is in a process group of its own, with default signal handlers, but for SIGINT
-   and SIGTERM, which it ignores: a job that is told to stop can still save its state (examples/
-   checkpoint.c). Its standard input is /dev/null. It ends by _exit.
+   A worker process is in a process group of its own, with default signal handlers, but for SIGINT,
+   SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, which it ignores, unless worker_init says otherwise: these
+   go to all of a job (Slurm's --signal, a terminal that closes), and a job that is told to stop can
+   still save its state (examples/checkpoint.c). The supervisor ignores them, too. A worker's
+   standard input is /dev/null. It ends by _exit.
 
    Ways to start, by what the program has when it starts the pipe:
 
@@ -1469,13 +1471,22 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
 
 /* ---- the supervisor ---- */
 
-/* Signals as a new program has them; SIGINT and SIGTERM to the group are the caller's business. */
+/* The signals that are sent to all of a job and are the caller's business. */
+static void dlpi_job_signals(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+    sigaddset(set, SIGUSR1);
+    sigaddset(set, SIGUSR2);
+}
+
+/* Signals as a new program has them, but for those. Whoever began us has them wait until here. */
 static void dlpi_process_signals(void) {
-    sigset_t none;
+    sigset_t none, job;
+    dlpi_job_signals(&job);
     for (int i = 1; i < 65; i++)
-        if (i != SIGKILL && i != SIGSTOP) signal(i, SIG_DFL);
-    signal(SIGINT, SIG_IGN);
-    signal(SIGTERM, SIG_IGN);
+        if (i != SIGKILL && i != SIGSTOP) signal(i, sigismember(&job, i) == 1 ? SIG_IGN : SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -2731,7 +2742,7 @@ static int dlpi_exec_spawn(dlp_pipe *p, const int *fds, int n) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
-    sigset_t all, none;
+    sigset_t all, job;
     char line[160], program[256], flag[] = "--dlpipe-supervisor", **env;
     char *argv[] = {program, flag, NULL};
     int rc = 0;
@@ -2745,9 +2756,9 @@ static int dlpi_exec_spawn(dlp_pipe *p, const int *fds, int n) {
     for (int i = 0; i < n && rc == 0; i++) /* the same number: no longer closed on exec */
         if (fds[i] >= 0) rc = posix_spawn_file_actions_adddup2(&files, fds[i], fds[i]);
     sigfillset(&all);
-    sigemptyset(&none);
+    dlpi_job_signals(&job); /* they wait until it ignores them */
     posix_spawnattr_setsigdefault(&attr, &all);
-    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigmask(&attr, &job);
     posix_spawnattr_setpgroup(&attr, 0);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK |
                                         POSIX_SPAWN_SETPGROUP);

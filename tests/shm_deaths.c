@@ -528,7 +528,8 @@ static void on_signal(int n) { signals_ += n > 0; }
 
 /* A signal to all of the program's processes: the caller's business. */
 static void group_signalled(int kind) {
-    int sig = kind ? SIGINT : SIGTERM;
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+    int sig = signals[kind];
     rig r;
     dlp_pipe *p;
     uint64_t k = 0;
@@ -1302,7 +1303,7 @@ int main(void) {
     WHOLE(supervisor_stopped, 2);
     WHOLE(user_waits, 2);
     WHOLE(user_forks, 2);
-    WHOLE(group_signalled, 2);
+    WHOLE(group_signalled, 5);
     WHOLE(threads_there, 3);
     KILLED(poisons);
     WHOLE(late_retried, 2);
