@@ -1823,10 +1823,10 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
 /* Plan, hold the plan against the limits, allocate all there is to allocate, start the workers.
    Returns DLP_OK, what dlp_pipe_plan returns, DLP_ERR_LIMIT (limit_bytes, budget, memory cgroup,
-   available memory: the message has the sum), DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be
-   made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of resume; err.field names what differs),
-   DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a batch sampler that resumes),
-   DLP_ERR_STATE (started already) - caller - allocates; waits for no worker. After a failure:
+   available memory: the message has the sum; of worker processes, ulimit -f), DLP_ERR_MEMORY,
+   DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of resume;
+   err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline
+   worker_init; a batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates; waits for no worker. After a failure:
    close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
@@ -2697,6 +2697,7 @@ DLPDEF int dlp_files_close(dlp_files *files);
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -2936,6 +2937,17 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
         if (fd[i] >= 0) close(fd[i]);
     fd[0] = fd[1] = -1;
     return -1;
+}
+
+/* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
+   program, by SIGXFSZ. If not, errno is EFBIG. */
+__attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
+    struct rlimit most;
+    if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
+        bytes <= most.rlim_cur)
+        return true;
+    errno = EFBIG;
+    return false;
 }
 
 /* A stream for files that are read or written as text. mode: as flags. NULL: errno. */
@@ -12125,6 +12137,16 @@ static int dlpi_alive_map(dlp_pipe *p) {
 
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
+#if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
+static int dlpi_region_too_large(dlp_pipe *p) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_LIMIT, "", "the region is a file in memory of %" PRIu64 " bytes, "
+                   "more than files may have here (ulimit -f, RLIMIT_FSIZE)", p->region_bytes);
+    e.errnum = EFBIG;
+    return dlpi_pipe_fail(p, &e);
+}
+#endif
+
 /* A sealed memfd where there is one, so that others can look; else anonymous memory. */
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
@@ -12132,7 +12154,8 @@ static int dlpi_region_map(dlp_pipe *p) {
     bool must = p->shm != NULL; /* processes and names need it, and memory that is there */
     p->memfd = -1;
 #if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
-    if (!p->d.no_memfd || must) {
+    if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
+    if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {
         /* close on exec, may be sealed, huge pages */
         p->memfd = dlpi_fd_above(
             (int)syscall(SYS_memfd_create, "dlpipe", p->huge_pages > 1 ? 7u : 3u));
@@ -16572,6 +16595,11 @@ typedef struct dlpi_out {
 
 static void dlpi_out_flush(dlpi_out *o) {
     size_t done = 0;
+    struct stat st;
+    bool file = fstat(o->fd, &st) == 0 && S_ISREG(st.st_mode);
+    off_t at = file ? lseek(o->fd, 0, SEEK_CUR) : 0;
+    if (file && o->errnum == 0 && at >= 0 && !dlpi_file_may_be((uint64_t)at + o->n))
+        o->errnum = errno;
     while (done < o->n && o->errnum == 0) {
         ssize_t k = write(o->fd, o->buf + done, o->n - done);
         if (k > 0) {

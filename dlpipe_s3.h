@@ -9246,7 +9246,8 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     char tmp[4096];
     dlp_s3_entry e;
     FILE *f;
-    bool good;
+    bool good = true;
+    int errnum = 0;
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL || path == NULL || strlen(path) > sizeof tmp - 5)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", m ? "path: none, or too long"
@@ -9256,12 +9257,16 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     if (f == NULL)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", tmp, strerror(errno));
     fputs("# key, offset, length, items\n", f);
-    for (uint64_t i = 0; i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++)
-        dlpi_src_entry_write(&e, f);
-    good = !ferror(f) && fflush(f) == 0 && fsync(fileno(f)) == 0;
-    good = fclose(f) == 0 && good && rename(tmp, path) == 0;
-    if (good) return DLP_OK;
-    dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", path, strerror(errno));
+    for (uint64_t i = 0; good && i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++) {
+        good = dlpi_file_may_be((uint64_t)ftello(f) + DLPI_SRC_LINE_MOST);
+        if (good) dlpi_src_entry_write(&e, f);
+        else errnum = errno;
+    }
+    good = good && !ferror(f) && fflush(f) == 0 && fsync(fileno(f)) == 0;
+    if (!good && errnum == 0) errnum = errno ? errno : EIO;
+    if ((fclose(f) != 0 || (good && rename(tmp, path) != 0)) && errnum == 0) errnum = errno;
+    if (errnum == 0) return DLP_OK;
+    dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errnum, "%s: %s", path, strerror(errnum));
     unlink(tmp);
     return DLP_ERR_SYSTEM;
 }
@@ -9906,7 +9911,7 @@ static int dlpi_src_download_to(const dlp_s3_source *s, dlp_s3_io **io, const dl
                                 const dlp_s3_entry *at, const char *etag, int fd) {
     dlp_s3_request r;
     void *map;
-    int rc = posix_fallocate(fd, 0, (off_t)at->length);
+    int rc = dlpi_file_may_be(at->length) ? posix_fallocate(fd, 0, (off_t)at->length) : errno;
     if (rc != 0) return dlp_part_fail(part, rc, "%s: %s", at->key, strerror(rc));
     map = mmap(NULL, (size_t)at->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)

@@ -2718,7 +2718,7 @@ static int dlpi_exec_file(dlp_pipe *p) {
     uint64_t bytes = dlpi_exec_bytes(p);
     int fd = dlpi_fd_above((int)syscall(SYS_memfd_create, "dlpipe-start", 1u)), rc;
     void *at = MAP_FAILED;
-    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
+    if (fd >= 0 && dlpi_file_may_be(bytes) && ftruncate(fd, (off_t)bytes) == 0)
         at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         rc = dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of what workers are told");

@@ -1057,6 +1057,33 @@ static void in_small_cgroup(int version) {
     rmdir(dir);
 }
 
+/* ulimit -f: an error in words of worker processes (0; 1: no files at all), no matter to
+   threads (2), whose pictures are not written then; and no signal. */
+static void files_limited(int kind) {
+    struct rlimit most = {4096, 4096};
+    char path[64];
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_error err = {0};
+    uint64_t k = 0;
+    simple_rig(&r);
+    if (kind == 2) r.fetch.placement = r.batch_map[0].workers.placement = DLP_PLACE_THREADS;
+    if (kind == 1) most.rlim_cur = 0;
+    CHECK(setrlimit(RLIMIT_FSIZE, &most) == 0);
+    if (kind < 2) {
+        CHECK(rig_try(&r, &p, &err) == DLP_ERR_LIMIT);
+        CHECK(strstr(err.message, "ulimit -f") != NULL);
+    } else if (rig_open(&r, &p) == DLP_OK) {
+        CHECK(take(&r, p, &k, 300) == DLP_OK);
+        snprintf(path, sizeof path, "/tmp/shm_deaths-%d.json", (int)getpid());
+        CHECK(dlp_pipe_write_trace(p, path) == DLP_ERR_SYSTEM && errno == EFBIG);
+        CHECK(access(path, F_OK) != 0);
+        CHECK(dlp_pipe_write_trace(p, "/dev/null") == DLP_OK);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+    nothing_left();
+}
+
 static void huge_pages(int mode) {
     dlp_shm_desc shm = {.huge_pages = mode};
     rig r;
@@ -1371,6 +1398,7 @@ int main(void) {
     if (getuid() == 0 && !SHM_ASAN) WHOLE(no_replacement, 2);
     WHOLE(limits_hold, 2);
     WHOLE(huge_pages, 3);
+    WHOLE(files_limited, 3);
     WHOLE(stop_is_a_stop, 2);
     WHOLE(supervisor_killed_nowait, 2);
     WHOLE(backoff_is_no_delay, 2);
