@@ -1826,8 +1826,8 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
    available memory: the message has the sum; of worker processes, ulimit -f), DLP_ERR_MEMORY,
    DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of resume;
    err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline
-   worker_init; a batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates; waits for no worker. After a failure:
-   close. */
+   worker_init; a batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates;
+   waits for no worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
 /* Lend the next batch to the caller.
@@ -2937,6 +2937,16 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
         if (fd[i] >= 0) close(fd[i]);
     fd[0] = fd[1] = -1;
     return -1;
+}
+
+/* What the environment says of paths, credentials, servers, processes: nothing where the program
+   has more rights than who started it (setuid), and wrote that. */
+__attribute__((unused)) static const char *dlpi_env(const char *name) {
+#if defined(__linux__)
+    return secure_getenv(name);
+#else
+    return getenv(name);
+#endif
 }
 
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the

@@ -275,7 +275,8 @@ extern "C" {
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
 
-   A profile that the program names comes before the environment. Profiles are those of the files
+   A program with more rights than who started it (setuid) asks nothing of its environment, HOME
+   included. A profile that the program names comes before the environment. Profiles are those of the files
    AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the first
    before the second. A credential_process is started without a shell, in a group of its own, with
    no descriptors but its output, standard error and an empty input, and has a minute. Roles to be
@@ -779,6 +780,16 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
         if (fd[i] >= 0) close(fd[i]);
     fd[0] = fd[1] = -1;
     return -1;
+}
+
+/* What the environment says of paths, credentials, servers, processes: nothing where the program
+   has more rights than who started it (setuid), and wrote that. */
+__attribute__((unused)) static const char *dlpi_env(const char *name) {
+#if defined(__linux__)
+    return secure_getenv(name);
+#else
+    return getenv(name);
+#endif
 }
 #endif
 
@@ -3500,7 +3511,7 @@ static void dlpi_s3_tls_close(void *session) {
 __attribute__((unused))
 static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
     dlpi_s3_tls *tls;
-    if (!ca_file || !ca_file[0]) ca_file = getenv("AWS_CA_BUNDLE");
+    if (!ca_file || !ca_file[0]) ca_file = dlpi_env("AWS_CA_BUNDLE");
     if (!ca_file) ca_file = "";
     if (ca_file[0] && access(ca_file, R_OK) != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, errno, "ca_file '%.150s': %s", ca_file,
@@ -3683,7 +3694,7 @@ static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
 
 /* What a variable says; NULL where it is unset, or empty. */
 static const char *dlpi_s3_env(const char *name) {
-    const char *value = getenv(name);
+    const char *value = dlpi_env(name);
     return value && *value ? value : NULL;
 }
 

@@ -125,7 +125,7 @@
    * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (0.12 measured;
      of 2, 0.07), since each of them and the supervisor look round now and then.
    * DLP_SHM_EXEC: callbacks in worker processes get what shm.init makes as their user, not the
-     pointers in the descs.
+     pointers in the descs. Not in programs with more rights than who starts them (setuid).
 
    Decided this way, because:
    * The swap that claims a unit, the bits that complete it, and the swap that closes a batch are
@@ -380,6 +380,7 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #include <spawn.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -2784,6 +2785,10 @@ static int dlpi_exec_begin(dlp_pipe *p) {
         return dlpi_shm_fail(
             p, DLP_ERR_STATE, "shm.start",
             "DLP_SHM_EXEC needs dlp_shm_main(argc, argv) as the first line of main");
+    if (getauxval(AT_SECURE) != 0) /* it would not look at its environment: see dlpi_env */
+        return dlpi_shm_fail(p, DLP_ERR_UNSUPPORTED, "shm.start",
+                             "a program with more rights than who started it (setuid) can't begin "
+                             "workers by exec");
     fds[0] = dlpi_exec_file(p);
     if (fds[0] < 0) return p->err.code;
     fds[1] = p->memfd;
@@ -3022,7 +3027,7 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
 static int dlpi_shm_open(dlp_pipe *p) {
     dlpi_shm_state *s;
     int rc;
-    if (getenv(DLPI_EXEC_ENV))
+    if (dlpi_env(DLPI_EXEC_ENV))
         return dlpi_shm_fail(p, DLP_ERR_STATE, "shm.start",
                              "this process was begun as a worker: dlp_shm_main(argc, argv) must be "
                              "the first line of main");
@@ -3209,7 +3214,7 @@ DLPDEF int dlp_shm_register(const char *name, dlp_shm_fn fn) {
 }
 
 DLPDEF void dlp_shm_main(int argc, char **argv) {
-    const char *line = getenv(DLPI_EXEC_ENV);
+    const char *line = dlpi_env(DLPI_EXEC_ENV);
     int fds[6];
     dlp_shm_register("dlp_collate_pad", (dlp_shm_fn)dlp_collate_pad);
     dlp_shm_register("dlp_collate_pack", (dlp_shm_fn)dlp_collate_pack);
