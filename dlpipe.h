@@ -277,7 +277,7 @@
    code from then on, and dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe
    in error can be looked at, its state can be saved, held batches can be released; then it is
    closed. The library never prints, exits or aborts. Warnings go to desc.log, and the first eight
-   to dlp_pipe_warning.
+   to dlp_pipe_warning. None of its descriptors is 0, 1 or 2, in a program that closed these either.
 
      when         allocates
      open         the pipe's record; nothing per batch
@@ -1842,11 +1842,11 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
 /* Plan, hold the plan against the limits, allocate all there is to allocate, start the workers.
    Returns DLP_OK, what dlp_pipe_plan returns, DLP_ERR_LIMIT (limit_bytes, budget, memory cgroup,
-   available memory: the message has the sum), DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be
-   made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of resume; err.field names what differs),
-   DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a batch sampler that resumes),
-   DLP_ERR_STATE (started already) - caller - allocates; waits for no worker. After a failure:
-   close. */
+   available memory: the message has the sum; of worker processes, ulimit -f), DLP_ERR_MEMORY,
+   DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of resume;
+   err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline
+   worker_init; a batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates;
+   waits for no worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
 /* Lend the next batch to the caller.
@@ -2722,6 +2722,7 @@ DLPDEF int dlp_files_close(dlp_files *files);
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -2959,6 +2960,60 @@ static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
 }
 #endif /* DLPIPE_NO_FUTEX */
 
+/* fd, or a copy of it that is none of the first three, as are all descriptors of ours: where a
+   program has closed those (a daemon), what somebody prints would go into our file. -1: as fd, or
+   there is no other; errno tells. */
+static int dlpi_fd_above(int fd) {
+    int above, errnum;
+    if (fd < 0 || fd > 2) return fd;
+    above = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    errnum = errno;
+    close(fd);
+    errno = errnum;
+    return above;
+}
+
+/* The same for two, of pipe2 or socketpair, which returned rc. Returns 0, or -1 with errno. */
+__attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
+    if (rc != 0) return rc;
+    fd[0] = dlpi_fd_above(fd[0]);
+    fd[1] = dlpi_fd_above(fd[1]);
+    if (fd[0] >= 0 && fd[1] >= 0) return 0;
+    for (int i = 0; i < 2; i++)
+        if (fd[i] >= 0) close(fd[i]);
+    fd[0] = fd[1] = -1;
+    return -1;
+}
+
+/* What the environment says of paths, credentials, servers, processes: nothing where the program
+   has more rights than who started it (setuid), and wrote that. */
+__attribute__((unused)) static const char *dlpi_env(const char *name) {
+#if defined(__linux__)
+    return secure_getenv(name);
+#else
+    return getenv(name);
+#endif
+}
+
+/* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
+   program, by SIGXFSZ. If not, errno is EFBIG. */
+__attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
+    struct rlimit most;
+    if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
+        bytes <= most.rlim_cur)
+        return true;
+    errno = EFBIG;
+    return false;
+}
+
+/* A stream for files that are read or written as text. mode: as flags. NULL: errno. */
+static FILE *dlpi_stream_open(const char *path, int flags, const char *mode) {
+    int fd = dlpi_fd_above(open(path, flags | O_CLOEXEC, 0666));
+    FILE *f = fd >= 0 ? fdopen(fd, mode) : NULL;
+    if (f == NULL && fd >= 0) close(fd);
+    return f;
+}
+
 /* ---- what cgroups and /proc say ---- */
 
 /* The first n numbers, 1 or 2, behind key on its line of a small file; key NULL: on the first line.
@@ -2969,7 +3024,7 @@ static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, i
     uint64_t number[2];
     const char *line = text;
     ssize_t got;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0) return false;
     while ((got = read(fd, text + len, sizeof text - 1 - len)) > 0) len += (size_t)got;
     close(fd);
@@ -3019,7 +3074,7 @@ static uint64_t dlpi_cgroup_least(const dlpi_cgroups *v) {
     char dir[512], line[480];
     const size_t root = strlen(v->root);
     uint64_t least = UINT64_MAX;
-    FILE *f = fopen("/proc/self/cgroup", "re");
+    FILE *f = dlpi_stream_open("/proc/self/cgroup", O_RDONLY, "r");
     snprintf(dir, sizeof dir, "%s", v->root);
     while (f && fgets(line, sizeof line, f)) {
         const char *place;
@@ -5397,9 +5452,17 @@ typedef struct dlpi_cell_use { /* the batch that item cells were given to last *
     uint32_t given;
 } dlpi_cell_use;
 
+typedef struct dlpi_held { /* what a dead worker had, and was not done */
+    uint64_t b;              /* a unit of which no callback ran: its batch, or a part's ticket */
+    uint32_t slot, unit;
+    uint32_t missing;        /* its rows that were not done; 0: there is none */
+    bool ran;                /* a callback ran, and has the blame */
+} dlpi_held;
+
 typedef struct dlpi_death { /* of a worker process */
     uint32_t signal; /* that ended it, 0: it called exit */
     bool late;       /* it was killed because an item was past its deadline */
+    dlpi_held *held; /* written by dlpi_recover; or NULL */
 } dlpi_death;
 
 typedef struct dlpi_place { /* where the feeder is to go on: a checked state */
@@ -8306,7 +8369,30 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
 
-/* The item's callback failed: what becomes of the row, by the stage's policy. */
+static const char *dlpi_signal_text(uint32_t killed_by) {
+    static const struct {
+        uint32_t number;
+        const char *text;
+    } names[] = {{6, "SIGABRT"}, {7, "SIGBUS"}, {8, "SIGFPE"}, {9, "SIGKILL"}, {11, "SIGSEGV"},
+                 {15, "SIGTERM"}, {0, "a call of exit"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].number == killed_by) return names[i].text;
+    return "a signal";
+}
+
+static void dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
+    snprintf(w->wb->message, sizeof w->wb->message,
+             "the callback's process died %u times here, the last time by %s",
+             dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
+}
+
+/* How many deaths make an item poison. Of several in flight none was alone the first time. */
+static uint32_t dlpi_kills_most(const dlpi_worker *w) {
+    return w->flights != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+}
+
+/* The item's callback failed: what becomes of the row, by the stage's policy. Where workers die in
+   what the policy calls (the sampler's functions, for a replacement), it is an error. */
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
@@ -8318,6 +8404,10 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
         return DLPI_ROW_DONE;
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
+    if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w)) {
+        dlpi_killed_say(w, t->slot, rec);
+        return dlpi_row_raise(w, t, row, DLP_ERR_KILLED);
+    }
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
         tries++;
         dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), tries, dlpi_rec_repl(rec)));
@@ -8335,17 +8425,6 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     return DLPI_ROW_DONE;
 }
 
-static const char *dlpi_signal_text(uint32_t killed_by) {
-    static const struct {
-        uint32_t number;
-        const char *text;
-    } names[] = {{6, "SIGABRT"}, {7, "SIGBUS"}, {8, "SIGFPE"}, {9, "SIGKILL"}, {11, "SIGSEGV"},
-                 {15, "SIGTERM"}, {0, "a call of exit"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (names[i].number == killed_by) return names[i].text;
-    return "a signal";
-}
-
 /* Who killed its workers too often, or held one past its deadline, is not run again: it has failed.
    rec: of the row, or of the batch. Returns 0 or the code, with the message. */
 static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
@@ -8358,11 +8437,8 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
                  st->w.deadline_ms);
         return DLP_ERR_DEADLINE;
     }
-    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    if (dlpi_rec_kills(rec) < 2 && w->flights != NULL) return 0; /* it was not alone */
-    snprintf(w->wb->message, sizeof w->wb->message,
-             "the callback's process died %u times here, the last time by %s",
-             dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
+    if (dlpi_rec_kills(rec) < dlpi_kills_most(w)) return 0;
+    dlpi_killed_say(w, s, rec);
     return DLP_ERR_KILLED;
 }
 
@@ -8596,6 +8672,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
     bool simple = t->plain && p->stream == 0, ended = false;
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->plain) dlpi_unit_indices(w, t);
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
     if (p->cache_cells > 0 && w->st->work == 0 && t->end - t->row > 1) dlpi_cache_ahead(p, t);
@@ -9732,14 +9809,29 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     else dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
+/* The dead worker had this unit; ran: its callback, too. */
+static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
+    dlpi_held *held = why->held;
+    if (held == NULL) return;
+    held->ran |= ran;
+    if (held->ran || held->missing != 0) return;
+    held->b = t->b;
+    held->slot = t->slot;
+    held->unit = t->unit;
+    held->missing = missing;
+}
+
 /* What a dead part worker had: its part is loaded by another one. */
 static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
     const dlp_pipe *p = w->p;
     for (uint32_t c = 0; c < p->part_cells; c++) {
         dlpi_pcell *cell = dlpi_pcell_at(p, c);
         uint64_t state = DLPI_LOAD_SEQ(&cell->state); /* Q1 <- Q1 */
+        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
+        bool ran = DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        if (DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX)) { /* X2 of a dead */
+        dlpi_held_note(why, ran, &t, 1);
+        if (ran) {
             cell->killed_by = why->signal;
             cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
@@ -10073,11 +10165,14 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
     uint32_t missing = dlpi_unit_missing(dlpi_done(sst), t), row;
+    bool ran;
     if (missing == 0) return;
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
     if (DLPI_LOAD_SEQ(&dlpi_own(p, sst)[t->unit]) != own) return;
-    if (dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
-        (missing >> row % DLPI_WORD_ROWS & 1u) != 0) {
+    ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
+          (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
+    dlpi_held_note(why, ran, t, missing);
+    if (ran) {
         uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
         DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
@@ -10094,9 +10189,12 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst 
     dlp_pipe *p = w->p;
     dlpi_unit whole = {b, s, 0, 0, 0, false};
     uint32_t row;
+    bool ran;
     if (dlpi_ready_past(DLPI_LOAD_SEQ(&sst->ready), b)) return; /* Y1 <- Y1 */
     if (DLPI_LOAD_SEQ(dlpi_own(p, sst)) != own) return; /* O1 <- O1: as above */
-    if (dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX) {
+    ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
+    dlpi_held_note(why, ran, &whole, 1);
+    if (ran) {
         uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
         dlpi_slot_at(p, s)->killed_by = why->signal;
         /* X1 */
@@ -12489,6 +12587,16 @@ static int dlpi_alive_map(dlp_pipe *p) {
 
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
+#if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
+static int dlpi_region_too_large(dlp_pipe *p) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_LIMIT, "", "the region is a file in memory of %" PRIu64 " bytes, "
+                   "more than files may have here (ulimit -f, RLIMIT_FSIZE)", p->region_bytes);
+    e.errnum = EFBIG;
+    return dlpi_pipe_fail(p, &e);
+}
+#endif
+
 /* A sealed memfd where there is one, so that others can look; else anonymous memory. */
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
@@ -12496,9 +12604,11 @@ static int dlpi_region_map(dlp_pipe *p) {
     bool must = p->shm != NULL; /* processes and names need it, and memory that is there */
     p->memfd = -1;
 #if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
-    if (!p->d.no_memfd || must) {
+    if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
+    if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {
         /* close on exec, may be sealed, huge pages */
-        p->memfd = (int)syscall(SYS_memfd_create, "dlpipe", p->huge_pages > 1 ? 7u : 3u);
+        p->memfd = dlpi_fd_above(
+            (int)syscall(SYS_memfd_create, "dlpipe", p->huge_pages > 1 ? 7u : 3u));
         if (p->memfd >= 0 && ftruncate(p->memfd, (off_t)bytes) == 0) {
             fcntl(p->memfd, 1033, 6); /* F_ADD_SEALS: no shrink, no growth */
             at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
@@ -15117,6 +15227,7 @@ static bool dlpi_file_measure(const dlp_files *f, dlpi_file *q) {
 
 /* fd: as open returned it, or -errno. Returns whether there is anything to read. */
 static bool dlpi_file_opened(const dlp_files *f, dlpi_file *q, int fd) {
+    if (fd >= 0 && q->at.fd < 0 && (fd = dlpi_fd_above(fd)) < 0) fd = -errno;
     if (fd < 0) return dlpi_file_fails(q, DLPI_FILE_NO_OPEN, -fd);
     q->fd = fd;
     if (!dlpi_file_measure(f, q)) return false;
@@ -15325,7 +15436,7 @@ static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
     int rc;
     memset(u, 0, sizeof *u);
     memset(&p, 0, sizeof p);
-    u->fd = (int)syscall(SYS_io_uring_setup, n, &p);
+    u->fd = dlpi_fd_above((int)syscall(SYS_io_uring_setup, n, &p));
     if (u->fd < 0) return errno;
     rc = ENOSYS;
     if ((p.features & DLPI_URING_SINGLE_MMAP) != 0 && dlpi_uring_can(u->fd))
@@ -15849,7 +15960,7 @@ static int dlpi_directory_sync(const char *path) {
     slash = strrchr(dir, '/');
     if (slash == NULL) dlpi_copy_text(dir, sizeof dir, ".");
     else slash[slash == dir] = 0;
-    fd = open(dir, O_RDONLY | O_CLOEXEC);
+    fd = dlpi_fd_above(open(dir, O_RDONLY | O_CLOEXEC));
     if (fd < 0) return -1;
     rc = fsync(fd);
     close(fd);
@@ -15859,7 +15970,7 @@ static int dlpi_directory_sync(const char *path) {
 /* The temporary file, locked and empty; -1: failed; -2: path is there by now. */
 static int dlpi_download_begin(const dlp_part *part, const char *path, const char *tmp) {
     for (;;) {
-        int fd = open(tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666), rc;
+        int fd = dlpi_fd_above(open(tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666)), rc;
         if (fd < 0) return dlpi_file_fail(part, tmp, "open"), -1;
         while ((rc = flock(fd, LOCK_EX)) != 0 && errno == EINTR) continue;
         if (rc == 0 && access(path, F_OK) == 0) {
@@ -15942,10 +16053,10 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
         errno = ENAMETOOLONG;
         return dlpi_file_fail(part, name, "open");
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0 && errno == ENOENT && f->download) {
         if ((rc = dlpi_download(f, part, path)) != 0) return rc;
-        fd = open(path, O_RDONLY | O_CLOEXEC);
+        fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
     }
     if (fd < 0) return dlpi_file_fail(part, path, "open");
     rc = dlpi_part_read(&f->files[part->index], part, fd, path);
@@ -16973,6 +17084,11 @@ typedef struct dlpi_out {
 
 static void dlpi_out_flush(dlpi_out *o) {
     size_t done = 0;
+    struct stat st;
+    bool file = fstat(o->fd, &st) == 0 && S_ISREG(st.st_mode);
+    off_t at = file ? lseek(o->fd, 0, SEEK_CUR) : 0;
+    if (file && o->errnum == 0 && at >= 0 && !dlpi_file_may_be((uint64_t)at + o->n))
+        o->errnum = errno;
     while (done < o->n && o->errnum == 0) {
         ssize_t k = write(o->fd, o->buf + done, o->n - done);
         if (k > 0) {
@@ -17018,7 +17134,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     o->temporary = NULL;
     bool in_place = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
     if (in_place) {
-        o->fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+        o->fd = dlpi_fd_above(open(path, O_WRONLY | O_TRUNC | O_CLOEXEC));
         return o->fd < 0 ? DLP_ERR_SYSTEM : DLP_OK;
     }
     size_t n = strlen(path);
@@ -17029,7 +17145,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     memcpy(o->temporary + n, ".tmp", 5);
     /* A leftover is replaced; a link planted there is not followed. */
     if (unlink(o->temporary) == 0 || errno == ENOENT) {
-        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        o->fd = dlpi_fd_above(open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     } else {
         o->fd = -1;
     }

@@ -528,7 +528,8 @@ static void on_signal(int n) { signals_ += n > 0; }
 
 /* A signal to all of the program's processes: the caller's business. */
 static void group_signalled(int kind) {
-    int sig = kind ? SIGINT : SIGTERM;
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+    int sig = signals[kind];
     rig r;
     dlp_pipe *p;
     uint64_t k = 0;
@@ -542,6 +543,62 @@ static void group_signalled(int kind) {
     CHECK(signals_ == 1 && p->ctl->restarts == 0);
     CHECK(getpgid(get(&common->worker[0])) == get(&common->supervisor));
     close_in_time(p);
+    nothing_left();
+}
+
+/* Of the first three descriptors of a process, those that are anything but /dev/null. */
+static int low_descriptors(int pid) {
+    int n = 0;
+    for (int fd = 0; fd < 3; fd++) {
+        char path[64], to[64] = "";
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+        n += readlink(path, to, sizeof to - 1) > 0 && strcmp(to, "/dev/null") != 0;
+    }
+    return n;
+}
+
+/* A daemon has closed its first three descriptors (0), or one of them (1..3): none of ours takes
+   its place, where all that is printed would be written to. */
+static void stdio_closed(int kind) {
+    int out = fcntl(1, F_DUPFD, 100), err = fcntl(2, F_DUPFD, 100), failures;
+    char name[32], trace[64];
+    dlp_shm_desc shm = {.name = name};
+    dlp_monitor *m = NULL;
+    rig r;
+    dlp_pipe *p = NULL;
+    uint64_t k = 0;
+    name_of(getpid(), name, sizeof name);
+    snprintf(trace, sizeof trace, "/tmp/%s.json", name);
+    fflush(stdout);
+    simple_rig(&r);
+    r.pipe.shm = &shm;
+    for (int fd = 0; fd < 3; fd++)
+        if (kind == 0 || kind == fd + 1) close(fd);
+    if (rig_try(&r, &p, NULL) != DLP_OK) _exit(1);
+    tell_pids(p);
+    failures = take(&r, p, &k, 50) != DLP_OK;
+    for (int fd = 0; fd < 3; fd++)
+        if (kind == 0 || kind == fd + 1) {
+            failures += fcntl(fd, F_GETFD) != -1;
+            failures += write(fd, "lost", 4) != -1;
+        }
+    if (kind == 0) failures += low_descriptors(get(&common->supervisor)) != 0;
+    for (int i = 0; i < 3 && kind == 0; i++)
+        failures += low_descriptors(get(&common->worker[i])) != 0;
+    failures += dlp_monitor_open(&m, name, NULL) != DLP_OK;
+    if (kind == 0) failures += low_descriptors(getpid()) != 0;
+    dlp_monitor_close(m);
+    failures += dlp_pipe_write_trace(p, trace) != DLP_OK || unlink(trace) != 0;
+    signal_to(get(&common->worker[0]), SIGKILL);
+    await_restarts(p, 1);
+    failures += take(&r, p, &k, 50) != DLP_OK || dlp_pipe_close(p) != DLP_OK;
+    dup2(out, 1);
+    dup2(err, 2);
+    if (kind == 0 || kind == 1) failures += open("/dev/null", O_RDWR) != 0;
+    close(out);
+    close(err);
+    files_ -= 2; /* simple_rig counted these two */
+    CHECK(failures == 0);
     nothing_left();
 }
 
@@ -767,6 +824,108 @@ static void dies_in_init(int kind) {
     nothing_left();
 }
 
+/* ---- what kills outside of the stage's callback ---- */
+
+static uint64_t deadly_function(void *user, uint64_t epoch, uint64_t position) {
+    (void)user;
+    if (position == 137) raise(SIGKILL);
+    return position + epoch * 0;
+}
+static uint64_t deadly_replacement(void *user, uint64_t epoch, uint64_t position, uint64_t random) {
+    (void)user;
+    (void)epoch;
+    (void)random;
+    raise(SIGKILL);
+    return position;
+}
+static uint64_t harmless_function(void *user, uint64_t epoch, uint64_t position) {
+    (void)user;
+    return position + epoch * 0;
+}
+static int picky(void *user, dlp_item *it) {
+    return it->index == 137 ? dlp_item_fail(it, 0, "not this one") : rig_fetch(user, it);
+}
+static int picky_map(void *user, dlp_item *it) {
+    return it->index == 137 ? dlp_item_fail(it, 0, "not this one") : rig_item_map(user, it);
+}
+
+/* The sampler's function dies at one position (0; 2: unordered; 4: among threads that fetch), or
+   its replacement does (1; 3: of a later stage; 5: among threads): an error that names the stage,
+   after so many deaths. */
+static void function_dies(int kind) {
+    static const dlp_shm_desc shm = {.max_kills = 4};
+    bool replaces = kind % 2 != 0;
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    const dlp_error *e;
+    uint64_t from = dlpi_now_ns();
+    int rc;
+    rig_init(&r, 3000, 16);
+    rig_order(&r, DLP_ORDER_FUNCTION);
+    shm_processes(&r, 2, 0);
+    r.pipe.shm = &shm;
+    r.sampler.function = replaces ? harmless_function : deadly_function;
+    r.sampler.replacement = replaces ? deadly_replacement : NULL;
+    r.fetch.on_error = r.item_map[0].workers.on_error = DLP_ON_ERROR_REPLACE;
+    r.n_item_maps = 1;
+    r.pipe.unordered = kind == 2;
+    if (kind == 3) r.item_map[0].item = picky_map;
+    else if (replaces) r.dataset.fetch = picky;
+    if (kind >= 4) {
+        r.fetcher = DLP_FETCH_THREADS;
+        r.in_flight = 3;
+    }
+    files_ = shm_entries("/proc/self/fd");
+    if (rig_open(&r, &p) != DLP_OK) return;
+    tell_pids(p);
+    while ((rc = dlp_pipe_next(p, &b, 3000)) == DLP_OK) dlp_pipe_release(p, b);
+    e = dlp_pipe_error(p);
+    CHECK(rc == DLP_ERR_KILLED && strcmp(e->stage, kind == 3 ? "map" : "fetch") == 0);
+    CHECK(strstr(e->message, "SIGKILL") != NULL);
+    CHECK(p->ctl->restarts >= 3 && p->ctl->restarts < 64);
+    if (rc != DLP_ERR_KILLED || getenv("SAY")) {
+        rig_say(p, rc);
+        printf("  kind %d: %d restarts in %d ms\n", kind, (int)p->ctl->restarts,
+               (int)((dlpi_now_ns() - from) / 1000000));
+    }
+    close_in_time(p);
+    nothing_left();
+}
+
+static int deadly_once(void *user, dlp_item *it) {
+    if (it->attempt == 0) raise(SIGKILL);
+    return rig_fetch(user, it);
+}
+
+/* Each item kills a worker once and is left out then: deaths for ever, and work done between any
+   two of them. They are replaced at once, until there are too many of them. */
+static void dies_all_the_time(int kind) {
+    static const dlp_shm_desc shm = {.max_kills = 1};
+    uint64_t from = dlpi_now_ns(), ms = 0, n = 0, early = 0;
+    rig r;
+    dlp_pipe *p;
+    simple_rig(&r);
+    r.pipe.shm = &shm;
+    r.dataset.fetch = deadly_once;
+    r.fetch.on_error = DLP_ON_ERROR_SHORT;
+    (void)kind;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    tell_pids(p);
+    while (ms < 1500) {
+        dlp_batch *b;
+        if (dlp_pipe_next(p, &b, 100) == DLP_OK) dlp_pipe_release(p, b);
+        ms = (dlpi_now_ns() - from) / 1000000;
+        n = DLPI_LOAD_RLX(&p->ctl->restarts);
+        if (ms < 750) early = n;
+    }
+    CHECK(n < 64 + 4 + 4 + ms / 10);
+    if (early < 64 || n < 100) was_late("a replacement");
+    if (getenv("SAY")) printf("  %d restarts in %d ms, %d in 750\n", (int)n, (int)ms, (int)early);
+    close_in_time(p);
+    nothing_left();
+}
+
 /* ---- what the system refuses ---- */
 
 static void no_more_processes(int allowed) { /* beside the caller */
@@ -896,6 +1055,33 @@ static void in_small_cgroup(int version) {
     nothing_left();
     cgroup_write(root, "cgroup.procs", getpid());
     rmdir(dir);
+}
+
+/* ulimit -f: an error in words of worker processes (0; 1: no files at all), no matter to
+   threads (2), whose pictures are not written then; and no signal. */
+static void files_limited(int kind) {
+    struct rlimit most = {4096, 4096};
+    char path[64];
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_error err = {0};
+    uint64_t k = 0;
+    simple_rig(&r);
+    if (kind == 2) r.fetch.placement = r.batch_map[0].workers.placement = DLP_PLACE_THREADS;
+    if (kind == 1) most.rlim_cur = 0;
+    CHECK(setrlimit(RLIMIT_FSIZE, &most) == 0);
+    if (kind < 2) {
+        CHECK(rig_try(&r, &p, &err) == DLP_ERR_LIMIT);
+        CHECK(strstr(err.message, "ulimit -f") != NULL);
+    } else if (rig_open(&r, &p) == DLP_OK) {
+        CHECK(take(&r, p, &k, 300) == DLP_OK);
+        snprintf(path, sizeof path, "/tmp/shm_deaths-%d.json", (int)getpid());
+        CHECK(dlp_pipe_write_trace(p, path) == DLP_ERR_SYSTEM && errno == EFBIG);
+        CHECK(access(path, F_OK) != 0);
+        CHECK(dlp_pipe_write_trace(p, "/dev/null") == DLP_OK);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+    nothing_left();
 }
 
 static void huge_pages(int mode) {
@@ -1200,15 +1386,19 @@ int main(void) {
     WHOLE(supervisor_stopped, 2);
     WHOLE(user_waits, 2);
     WHOLE(user_forks, 2);
-    WHOLE(group_signalled, 2);
+    WHOLE(group_signalled, 5);
+    WHOLE(stdio_closed, 4);
     WHOLE(threads_there, 3);
     KILLED(poisons);
     WHOLE(late_retried, 2);
     WHOLE(dies_in_init, 2);
+    WHOLE(function_dies, 6);
+    WHOLE(dies_all_the_time, 1);
     if (getuid() == 0 && !SHM_ASAN) WHOLE(no_more_processes, 3);
     if (getuid() == 0 && !SHM_ASAN) WHOLE(no_replacement, 2);
     WHOLE(limits_hold, 2);
     WHOLE(huge_pages, 3);
+    WHOLE(files_limited, 3);
     WHOLE(stop_is_a_stop, 2);
     WHOLE(supervisor_killed_nowait, 2);
     WHOLE(backoff_is_no_delay, 2);
