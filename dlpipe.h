@@ -290,8 +290,9 @@
      write_*      for the length of the call
      close        frees it all, or, with batches held, the last release does
 
-   start holds the plan against limit_bytes, the budget, what the memory cgroup leaves and
-   MemAvailable, and fails with the sum before anything is allocated.
+   start holds the plan against limit_bytes, the budget, what the memory cgroup leaves, MemAvailable
+   and the address space, and fails with the sum before anything is allocated. Sums and products of
+   a plan stop at UINT64_MAX.
 
    >>options    COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
@@ -1810,7 +1811,8 @@ typedef struct dlp_plan {
 } dlp_plan;
 
 /* Check the wiring and tell, line by line, the bytes that start will allocate (or has allocated).
-   Stacks of threads are not among them.
+   Stacks of threads are not among them. What is above 2^64 stays at UINT64_MAX, in lines and in the
+   sum; start refuses it.
    out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_GRAPH (the message names the
    stage), or the code of an error before - caller - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
@@ -1823,9 +1825,9 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
 /* Plan, hold the plan against the limits, allocate all there is to allocate, start the workers.
    Returns DLP_OK, what dlp_pipe_plan returns, DLP_ERR_LIMIT (limit_bytes, budget, memory cgroup,
-   available memory: the message has the sum), DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be
-   made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of resume; err.field names what differs),
-   DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a batch sampler that resumes),
+   available memory, address space: the message has the sum), DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no
+   thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of resume; err.field names what
+   differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a batch sampler that resumes),
    DLP_ERR_STATE (started already) - caller - allocates; waits for no worker. After a failure:
    close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
@@ -2722,6 +2724,28 @@ DLPDEF int dlp_files_close(dlp_files *files);
 #endif
 #endif
 
+/* Bytes of a plan, added and multiplied: what is too much stays at UINT64_MAX, which no limit
+   allows, and never comes round to a number that looks small. */
+static inline uint64_t dlpi_sum(uint64_t a, uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static inline uint64_t dlpi_times(uint64_t a, uint64_t b) {
+    return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b;
+}
+
+/* The next multiple of align; UINT64_MAX stays what it is. */
+static inline uint64_t dlpi_round_up(uint64_t bytes, uint64_t align) {
+    uint64_t up = dlpi_sum(bytes, align - 1);
+    return up == UINT64_MAX ? up : up / align * align;
+}
+
+/* What is left of a sum without one of its parts. */
+static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
+    if (sum == UINT64_MAX) return sum;
+    return part < sum ? sum - part : 0;
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-clock      TIME */
 
@@ -3146,9 +3170,7 @@ _Static_assert(sizeof(dlp_mpsc) == 2 * DLPI_LINE, "bundle header");
 _Static_assert(offsetof(dlp_mpsc, consumer_bell) == DLPI_LINE, "waiter's own block");
 _Static_assert(sizeof(dlp_spsc_tx) == 256 && sizeof(dlp_spsc_rx) == 256, "handles are padded");
 
-static uint64_t dlpi_line_up(uint64_t bytes) {
-    return (bytes + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
-}
+static uint64_t dlpi_line_up(uint64_t bytes) { return dlpi_round_up(bytes, DLPI_LINE); }
 
 static int dlpi_queue_mem_ok(const void *mem) {
     return mem && (uintptr_t)mem % DLP_QUEUE_ALIGN == 0;
@@ -3158,7 +3180,7 @@ DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity) {
     if (record_bytes == 0 || record_bytes % 8 || record_bytes > DLP_QUEUE_MAX_RECORD ||
         capacity == 0 || (capacity & (capacity - 1)) || capacity > DLP_QUEUE_MAX_CAPACITY)
         return 0;
-    return dlpi_line_up(sizeof(dlp_spsc) + record_bytes * capacity);
+    return dlpi_line_up(dlpi_sum(sizeof(dlp_spsc), dlpi_times(record_bytes, capacity)));
 }
 
 DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
@@ -3330,7 +3352,7 @@ static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity, uint32_
     plan.owners_offset = plan.ready_offset + plan.ready_words * (uint64_t)DLPI_LINE;
     plan.lanes_offset = plan.owners_offset + dlpi_line_up(producers * sizeof(uint32_t));
     plan.lane_bytes = lane;
-    plan.total_bytes = plan.lanes_offset + lane * producers;
+    plan.total_bytes = dlpi_sum(plan.lanes_offset, dlpi_times(lane, producers));
     return plan;
 }
 
@@ -3903,7 +3925,7 @@ static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total
 static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
     if (d->order != DLP_ORDER_WEIGHTED)
         return 0;
-    return (dlpi_order_domain(d, n_items) + 1) * sizeof(dlpi_alias);
+    return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
 }
 
 static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *table) {
@@ -7523,13 +7545,13 @@ static void dlpi_item_drew(const dlp_item *item) { /* also by threads of the cal
     DLPI_STORE_RLX(&((dlpi_note *)item->internal)->drew, 1u);
 }
 
-static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); }
+static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
     for (uint32_t f = 0; f < p->items.n; f++) {
-        bytes += dlpi_round8(p->items.at[f].row_bytes);
-        if (p->items.at[f].f.ragged) bytes += 8;
+        bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
+        if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
     }
     return bytes;
 }
@@ -7640,7 +7662,7 @@ static void dlpi_cache_stats(const dlp_pipe *p, dlp_stats *out) {
     }
     out->cache_bytes = kept * p->cache_cell_bytes;
     out->cache_capacity = p->cache_cells * p->cache_cell_bytes;
-    out->cache_all_bytes = p->cache_items * p->cache_cell_bytes;
+    out->cache_all_bytes = dlpi_times(p->cache_items, p->cache_cell_bytes);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -11203,15 +11225,15 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
                 return dlpi_bad(p, stage, "fields[].name", "different from the others'", i);
         fs->any_ragged |= f[i].ragged != 0;
         fs->at[i].offset = at;
-        at = (at + fs->at[i].capacity + 63) & ~UINT64_C(63);
-        fs->cell_bytes += fs->at[i].row_bytes;
+        at = dlpi_round_up(dlpi_sum(at, fs->at[i].capacity), 64);
+        fs->cell_bytes = dlpi_sum(fs->cell_bytes, fs->at[i].row_bytes);
     }
     return DLP_OK;
 }
 
 static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     const dlpi_field *last = &fs->at[fs->n - 1];
-    return (last->offset + last->capacity + 4095) & ~UINT64_C(4095);
+    return dlpi_round_up(dlpi_sum(last->offset, last->capacity), 4096);
 }
 
 /* The order of kinds in a chain. */
@@ -11370,7 +11392,7 @@ static int dlpi_parts_resolve(dlp_pipe *p) {
     dlp_error e;
     tail = last > 0 ? dlpi_parts_need(p, last) : need;
     if (tail > need) need = tail;
-    p->part_stride = (st->part.max_part_bytes + 4095) & ~UINT64_C(4095);
+    p->part_stride = dlpi_round_up(st->part.max_part_bytes, 4096);
     p->part_cells = st->part.queue_size;
     if (p->part_cells == 0 && need < 4096) p->part_cells = need < 1 ? 2 : (uint32_t)need + 1;
     if (p->part_cells >= need && p->part_cells > 0) return DLP_OK;
@@ -11640,9 +11662,17 @@ static int dlpi_resolve(dlp_pipe *p) {
 }
 
 /* Where things lie in a slot and in the region. */
+static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
+    uint64_t from = dlpi_round_up(*at, align);
+    *at = dlpi_sum(from, bytes);
+    return from;
+}
+
 static void dlpi_layout_slot(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
-    uint64_t out_lengths = p->staged || p->items.any_ragged ? p->batches.n * rows * 8 : 0;
+    uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
+    uint64_t out_lengths = p->staged || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
+    bool in_lengths = p->staged && p->items.any_ragged;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
     for (int i = 0; i <= p->n_work; i++) {
@@ -11650,39 +11680,28 @@ static void dlpi_layout_slot(dlp_pipe *p) {
         uint64_t words =
             i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
         if (st == NULL) continue;
-        st->sst_offset = at;
-        at += offsetof(dlpi_sst, words) + (words + (p->words_max > 1 ? 1 : 0)) * 8;
-        at = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+        words = dlpi_times(words + (p->words_max > 1 ? 1 : 0), 8);
+        st->sst_offset = dlpi_take_bytes(&at, offsetof(dlpi_sst, words) + words, DLPI_LINE);
     }
-    p->off_index = at;
-    at += rows * 8;
-    p->off_lengths = at;
-    at += out_lengths;
+    at = dlpi_line_up(at);
+    p->off_index = dlpi_take_bytes(&at, words8, 1);
+    p->off_lengths = dlpi_take_bytes(&at, out_lengths, 1);
     p->off_item_lengths = p->staged ? at : p->off_lengths;
-    if (p->staged && p->items.any_ragged) at += p->items.n * rows * 8;
-    p->off_offsets = at;
-    if (p->staged) at += p->batches.n * (rows + 1) * 8;
-    p->off_fmeta = at;
-    if (p->staged) at += p->batches.n * sizeof(dlpi_fmeta);
+    dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
+    p->off_offsets =
+        dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
+    p->off_fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
     p->off_sampler_state = at;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) at += 2u * (8 + DLP_SAMPLER_STATE_BYTES);
-    p->off_rec = at;
-    at += 4 * rows;
-    p->off_pcell = at;
-    if (p->parts) at += 4 * rows;
-    p->off_valid = at;
-    at += rows;
-    p->slot_stride = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
-}
-
-static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
-    uint64_t from = (*at + align - 1) / align * align;
-    *at = from + bytes;
-    return from;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+        dlpi_take_bytes(&at, 2u * (8 + DLP_SAMPLER_STATE_BYTES), 1);
+    p->off_rec = dlpi_take_bytes(&at, cells, 1);
+    p->off_pcell = dlpi_take_bytes(&at, p->parts ? cells : 0, 1);
+    p->off_valid = dlpi_take_bytes(&at, rows, 1);
+    p->slot_stride = dlpi_line_up(at);
 }
 
 static uint64_t dlpi_wblock_stride(void) {
-    return (sizeof(dlpi_wblock) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+    return dlpi_line_up(sizeof(dlpi_wblock));
 }
 
 /* Lanes of the stages that are dealt tickets: one from each producer to each worker. */
@@ -11691,15 +11710,16 @@ static void dlpi_layout_lanes(dlp_pipe *p) {
     p->n_lanes = 0;
     for (int i = 0; i < p->n_work; i++) {
         dlpi_stage *st = p->work[i];
-        uint64_t tickets = i < p->n_item_work ? (uint64_t)p->prefetch * p->batch_rows : p->prefetch;
+        uint64_t tickets =
+            i < p->n_item_work ? dlpi_times(p->prefetch, p->batch_rows) : p->prefetch;
         st->n_producers = 0;
         if (st->w.dispatch != DLP_DISPATCH_LANES || st->w.num_workers == 0) continue;
         st->n_producers = i == 0 ? 1 : (uint32_t)p->work[i - 1]->n_workers;
         st->lane_base = p->n_lanes;
         st->lane_cap = dlpi_pow2(tickets);
-        st->lane_bytes = (dlp_spsc_bytes(8, st->lane_cap) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
-        st->lanes_offset = at;
-        at += st->lane_bytes * st->n_producers * (uint64_t)st->n_workers;
+        st->lane_bytes = dlp_spsc_bytes(8, st->lane_cap);
+        st->lanes_offset = dlpi_take_bytes(
+            &at, dlpi_times(st->lane_bytes, st->n_producers * (uint64_t)st->n_workers), DLPI_LINE);
         p->n_lanes += st->n_producers * (uint32_t)st->n_workers;
     }
     p->lanes_bytes = at;
@@ -11718,28 +11738,30 @@ static uint64_t dlpi_flight_bytes(const dlp_pipe *p) {
 }
 
 static uint64_t dlpi_flights_bytes(const dlp_pipe *p) {
-    return (uint64_t)p->fetch->n_workers * dlpi_flights_each(p) * dlpi_flight_bytes(p);
+    uint64_t n = dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p));
+    return dlpi_times(n, dlpi_flight_bytes(p));
 }
 
 static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer */
     uint64_t bytes = 0;
-    for (uint32_t f = 0; f < p->batches.n; f++) bytes += p->batches.at[f].capacity;
+    for (uint32_t f = 0; f < p->batches.n; f++)
+        bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
     return bytes;
 }
 
 /* Valid flags of a batch that has all rows, and, of views, of one that has none. */
 static uint64_t dlpi_ones_bytes(const dlp_pipe *p) {
-    return p->split ? 2 * (uint64_t)p->cut.view_rows : p->batch_rows;
+    return p->split ? dlpi_times(2, p->cut.view_rows) : p->batch_rows;
 }
 
 /* What the splitter keeps of each view that can be held. */
 static uint64_t dlpi_view_bytes(const dlp_pipe *p) {
-    return sizeof *p->cut.slot_of + sizeof *p->cut.after + p->cut.view_rows * UINT64_C(8);
+    return dlpi_sum(sizeof *p->cut.slot_of + sizeof *p->cut.after, dlpi_times(p->cut.view_rows, 8));
 }
 
 /* The list of a batch sampler's batch; other orders have none. */
 static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
-    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? p->global_batch * 8 : 8;
+    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? dlpi_times(p->global_batch, 8) : 8;
 }
 
 /* The feeder's tables of a part queue: sums in the order given (since add), and in those of two
@@ -11747,27 +11769,46 @@ static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
 static uint64_t dlpi_part_tables(const dlp_pipe *p) {
     uint64_t sums = p->parts ? p->parts->part.n_parts + 1 : 0;
     if (p->parts == NULL) return 0;
-    return sums * (p->parts->part.shuffle_parts ? 24 : 8) + p->part_cells * sizeof(dlpi_part_use);
+    return dlpi_sum(dlpi_times(sums, p->parts->part.shuffle_parts ? 24 : 8),
+                    dlpi_times(p->part_cells, sizeof(dlpi_part_use)));
 }
 
 static uint64_t dlpi_device_buffers(const dlp_pipe *p) {
     return p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
 }
 
+/* All device buffers. */
+static uint64_t dlpi_device_all(const dlp_pipe *p) {
+    return dlpi_times(dlpi_device_buffers(p), dlpi_device_bytes(p));
+}
+
+static uint64_t dlpi_worker_records(const dlp_pipe *p) {
+    return dlpi_times((uint64_t)p->n_workers + 1, sizeof(dlpi_worker));
+}
+
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
-    uint64_t buffers = dlpi_device_buffers(p);
-    uint64_t bytes = sizeof *p + 4096 + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
-    bytes += p->n_out * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
-    bytes += dlpi_ones_bytes(p) + (uint64_t)p->ring + dlpi_list_bytes(p);
-    if (p->split) bytes += p->n_slots * sizeof *p->cut.refs + p->n_out * dlpi_view_bytes(p);
-    bytes += p->prefetch * sizeof(dlpi_cell_use) + dlpi_part_tables(p);
-    if (p->fetch->in_flight > 0)
-        bytes += (uint64_t)p->fetch->n_workers * sizeof(dlpi_flights) + dlpi_flights_bytes(p);
-    bytes += (buffers * p->batches.n + 1) * sizeof(void *);
-    bytes += ((uint64_t)p->n_lanes + 1) * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
+    uint64_t tensors = p->batches.n * sizeof(dlp_tensor), flights = (uint64_t)p->fetch->n_workers;
+    uint64_t parts[] = {
+        sizeof *p + 4096,
+        dlpi_worker_records(p),
+        dlpi_times(p->n_out, 1 + sizeof(dlp_batch) + tensors),
+        dlpi_ones_bytes(p),
+        p->ring,
+        dlpi_list_bytes(p),
+        p->split ? dlpi_times(p->n_slots, sizeof *p->cut.refs) : 0,
+        p->split ? dlpi_times(p->n_out, dlpi_view_bytes(p)) : 0,
+        dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
+        dlpi_part_tables(p),
+        p->fetch->in_flight > 0 ? dlpi_times(flights, sizeof(dlpi_flights)) : 0,
+        dlpi_flights_bytes(p),
+        dlpi_times(dlpi_times(dlpi_device_buffers(p), p->batches.n) + 1, sizeof(void *)),
+        dlpi_times((uint64_t)p->n_lanes + 1, sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx)),
+    };
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
     for (int i = 0; i < p->n_stages; i++)
-        bytes += (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t);
+        bytes = dlpi_sum(bytes, (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t));
     return bytes;
 }
 
@@ -11797,41 +11838,40 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_ctl = dlpi_take_bytes(&at, sizeof(dlpi_ctl), DLPI_LINE);
     p->off_bells = dlpi_take_bytes(
         &at, ((uint64_t)p->n_work + (p->parts != NULL)) * sizeof(dlpi_sbell), DLPI_LINE);
-    p->off_ring = dlpi_take_bytes(&at, p->ring * sizeof(uint32_t), DLPI_LINE);
+    p->off_ring = dlpi_take_bytes(&at, dlpi_times(p->ring, sizeof(uint32_t)), DLPI_LINE);
     p->off_taken = dlpi_take_bytes(&at, p->ring, DLPI_LINE);
     p->off_pipe = dlpi_take_bytes(&at, sizeof(dlpi_pipe_rec), DLPI_LINE);
     p->off_stages = dlpi_take_bytes(&at, (uint64_t)p->n_stages * sizeof(dlpi_stage_rec), 8);
     p->off_fields = dlpi_take_bytes(&at, p->batches.n * sizeof(dlpi_field_rec), 8);
-    p->off_workers = dlpi_take_bytes(&at, lanes * dlpi_wblock_stride(), DLPI_LINE);
-    p->off_slots = dlpi_take_bytes(&at, p->n_slots * p->slot_stride, DLPI_LINE);
+    p->off_workers = dlpi_take_bytes(&at, dlpi_times(lanes, dlpi_wblock_stride()), DLPI_LINE);
+    p->off_slots = dlpi_take_bytes(&at, dlpi_times(p->n_slots, p->slot_stride), DLPI_LINE);
     p->off_table = dlpi_take_bytes(
         &at, dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items), DLPI_LINE);
     p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
-    p->off_trace =
-        dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
-    p->flying_stride = ((uint64_t)dlpi_flights_each(p) * 8 + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
-    p->off_flying =
-        dlpi_take_bytes(&at, (uint64_t)p->fetch->n_workers * p->flying_stride, DLPI_LINE);
+    p->off_trace = dlpi_take_bytes(
+        &at, dlpi_times(lanes, p->trace_events * sizeof(dlp_trace_event)), 4096);
+    p->flying_stride = dlpi_line_up(dlpi_times(dlpi_flights_each(p), 8));
+    p->off_flying = dlpi_take_bytes(
+        &at, dlpi_times((uint64_t)p->fetch->n_workers, p->flying_stride), DLPI_LINE);
     p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
     dlpi_cache_layout(p);
     if (p->cache_cells > 0) p->off_cache_rec = dlpi_take_bytes(&at, sizeof(dlpi_cache_rec), 8);
-    p->off_cache = dlpi_take_bytes(&at, p->cache_cells * p->cache_cell_bytes, 4096);
-    p->resident_bytes = p->chunks.preload ? dlpi_chunk_count(p) * 8 : 0;
+    p->off_cache = dlpi_take_bytes(&at, dlpi_times(p->cache_cells, p->cache_cell_bytes), 4096);
+    p->resident_bytes = p->chunks.preload ? dlpi_times(dlpi_chunk_count(p), 8) : 0;
     p->off_resident = dlpi_take_bytes(&at, p->resident_bytes, DLPI_LINE);
     if (p->split) p->off_chunk_rec = dlpi_take_bytes(&at, sizeof(dlpi_chunk_rec), 8);
-    p->off_dev_slots = dlpi_take_bytes(&at, dlpi_device_buffers(p) * sizeof(uint32_t), DLPI_LINE);
-    p->off_parts = dlpi_take_bytes(&at, p->part_cells * sizeof(dlpi_pcell), DLPI_LINE);
-    p->off_part_cells = dlpi_take_bytes(&at, p->part_cells * p->part_stride, 4096);
+    p->off_dev_slots =
+        dlpi_take_bytes(&at, dlpi_times(dlpi_device_buffers(p), sizeof(uint32_t)), DLPI_LINE);
+    p->off_parts =
+        dlpi_take_bytes(&at, dlpi_times(p->part_cells, sizeof(dlpi_pcell)), DLPI_LINE);
+    p->off_part_cells = dlpi_take_bytes(&at, dlpi_times(p->part_cells, p->part_stride), 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
-    p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
-    p->off_cells = dlpi_take_bytes(&at, p->cell_stride * p->n_cells, 4096);
-    p->region_bytes = (at + 4095) / 4096 * 4096;
-    if (p->huge_pages > 0) p->region_bytes = (at + (2u << 20) - 1) >> 21 << 21;
+    p->off_item_cells = dlpi_take_bytes(&at, dlpi_times(p->item_cell_stride, p->prefetch), 4096);
+    p->off_cells = dlpi_take_bytes(&at, dlpi_times(p->cell_stride, p->n_cells), 4096);
+    p->region_bytes = dlpi_round_up(at, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
-    p->plan_bytes = p->region_bytes + p->plan_private;
-    if (p->xfer)
-        p->plan_bytes += (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
+    p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_device_all(p));
 }
 
 static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
@@ -11840,16 +11880,16 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     dlpi_copy_text(l->what, sizeof l->what, what);
     l->count = count;
     l->bytes_each = each;
-    l->bytes = count * each;
-    plan->total_bytes += l->bytes;
+    l->bytes = dlpi_times(count, each);
+    plan->total_bytes = dlpi_sum(plan->total_bytes, l->bytes);
     plan->n_lines++;
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t named;
+    uint64_t named, own;
     memset(plan, 0, sizeof *plan);
     plan->slots = p->n_slots;
-    plan->slot_bytes = p->cell_stride + p->slot_stride;
+    plan->slot_bytes = dlpi_sum(p->cell_stride, p->slot_stride);
     plan->limit_bytes = p->d.limit_bytes;
     dlpi_plan_add(plan, p->split ? "CPU chunk buffers" : "batch slots: fields", p->n_cells,
                   p->cell_stride);
@@ -11858,9 +11898,8 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "chunks that stay: words", 1, p->resident_bytes);
     dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
     dlpi_plan_add(plan, "cache cells", p->cache_cells, p->cache_cell_bytes);
-    if (p->xfer)
-        dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
-                      (uint64_t)p->xfer->transfer.device_buffers, dlpi_device_bytes(p));
+    dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
+                  dlpi_device_buffers(p), dlpi_device_bytes(p));
     dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
     dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
     dlpi_plan_add(plan, "consumers", 1, p->share_bytes);
@@ -11872,16 +11911,16 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "part cells: records", p->part_cells, sizeof(dlpi_pcell));
     if (p->fetch->in_flight > 0)
         dlpi_plan_add(plan, "items in flight, and parked",
-                      (uint64_t)p->fetch->n_workers * dlpi_flights_each(p), dlpi_flight_bytes(p));
-    named = plan->total_bytes - dlpi_flights_bytes(p);
+                      dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p)),
+                      dlpi_flight_bytes(p));
+    named = dlpi_less(plan->total_bytes, dlpi_flights_bytes(p));
     dlpi_plan_add(plan, "part tables", p->parts != NULL, dlpi_part_tables(p));
-    if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
-    named -= ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
+    named = dlpi_less(named, dlpi_device_all(p));
+    named = dlpi_less(named, dlpi_worker_records(p));
     if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
-    dlpi_plan_add(plan, "control and alignment", 1, p->region_bytes - named);
-    dlpi_plan_add(plan, "this process: pipe and views", 1,
-                  p->plan_private - ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker) -
-                      dlpi_flights_bytes(p) - dlpi_part_tables(p));
+    dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
+    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_flights_bytes(p));
+    dlpi_plan_add(plan, "this process: pipe and views", 1, dlpi_less(own, dlpi_part_tables(p)));
 }
 
 /* ---- start ---- */
@@ -11985,6 +12024,8 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
     dlp_budget *budget = p->d.budget;
     if (p->d.limit_bytes && all > p->d.limit_bytes)
         return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
+    if (all > PTRDIFF_MAX)
+        return dlpi_over(p, plan, PTRDIFF_MAX, "limit_bytes", "what can be addressed");
     left = dlpi_cgroup_left();
     if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
     kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
@@ -15146,7 +15187,7 @@ static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int 
 }
 
 static uint64_t dlpi_files_stride(const dlp_files *f) { /* of a record's room and buffer */
-    return DLP_FILES_ROOM + (f->d.direct ? 0 : (f->d.max_bytes + 63) & ~UINT64_C(63));
+    return dlpi_sum(DLP_FILES_ROOM, f->d.direct ? 0 : dlpi_round_up(f->d.max_bytes, 64));
 }
 
 static void dlpi_files_worker_free(dlpi_files_worker *w) {
@@ -15170,7 +15211,8 @@ static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
     if (w == NULL) return NULL;
     w->file = calloc(n, sizeof *w->file);
     w->crew = calloc(n, sizeof *w->crew);
-    if (w->file == NULL || w->crew == NULL || posix_memalign(&w->memory, 64, n * stride) != 0) {
+    if (w->file == NULL || w->crew == NULL ||
+        posix_memalign(&w->memory, 64, (size_t)dlpi_times(n, stride)) != 0) {
         dlpi_files_worker_free(w);
         return NULL;
     }
@@ -15312,7 +15354,7 @@ DLPDEF const char *dlp_files_backend(const dlp_files *f) { return f->backend; }
 DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *f) {
     uint64_t each = dlpi_files_stride(f) + sizeof(dlpi_file) + sizeof(pthread_t);
     if (f->asked && f->ring) each += sizeof(dlpi_sqe) + 2 * sizeof(dlpi_cqe) + sizeof(uint32_t);
-    return sizeof(dlpi_files_worker) + (uint64_t)f->d.in_flight * each;
+    return dlpi_sum(sizeof(dlpi_files_worker), dlpi_times((uint64_t)f->d.in_flight, each));
 }
 
 DLPDEF int dlp_files_close(dlp_files *f) {

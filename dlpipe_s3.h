@@ -10140,7 +10140,7 @@ DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk) {
 /* ---- workers ---- */
 
 static uint64_t dlpi_src_stride(const dlp_s3_source *s) { /* of a record's buffer */
-    return s->capacity == 0 || s->d.direct ? 0 : (s->capacity + 63) & ~UINT64_C(63);
+    return s->capacity == 0 || s->d.direct ? 0 : dlpi_round_up(s->capacity, 64);
 }
 
 static int dlpi_src_mates(const dlp_s3_source *s) {
@@ -10167,6 +10167,7 @@ static void dlpi_src_worker_free(dlpi_src_worker *w) {
 
 static dlpi_src_worker *dlpi_src_worker_new(dlp_s3_source *s) {
     size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
+    size_t buffers = (size_t)dlpi_times(n, stride); /* a manifest may say any length */
     size_t pieces = (size_t)dlpi_src_pieces(s);
     dlpi_src_worker *w = calloc(1, sizeof *w);
     if (w == NULL) return NULL;
@@ -10178,7 +10179,7 @@ static dlpi_src_worker *dlpi_src_worker_new(dlp_s3_source *s) {
     w->get = calloc(n, sizeof *w->get);
     if (pieces) w->pieces = calloc(pieces, sizeof *w->pieces);
     if (w->get == NULL || (pieces && w->pieces == NULL) ||
-        (stride && posix_memalign(&w->memory, 64, n * stride) != 0)) {
+        (stride && posix_memalign(&w->memory, 64, buffers) != 0)) {
         dlpi_src_worker_free(w);
         return NULL;
     }
@@ -10335,9 +10336,9 @@ DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *s, dlp_chunks_desc *chunks)
 }
 
 DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *s) {
-    return sizeof(dlpi_src_worker) +
-           (uint64_t)s->d.in_flight * (sizeof(dlpi_src_get) + dlpi_src_stride(s)) +
-           dlpi_src_pieces(s) * sizeof(dlp_s3_piece);
+    uint64_t each = dlpi_sum(sizeof(dlpi_src_get), dlpi_src_stride(s));
+    uint64_t pieces = dlpi_times(dlpi_src_pieces(s), sizeof(dlp_s3_piece));
+    return dlpi_sum(sizeof(dlpi_src_worker) + pieces, dlpi_times((uint64_t)s->d.in_flight, each));
 }
 
 DLPDEF int dlp_s3_source_close(dlp_s3_source *s) {

@@ -772,6 +772,27 @@ static void source__other_workers__refused(void) {
     dlp_s3_manifest_close(w.manifest);
 }
 
+/* What a manifest says is not to be had, and is no small number either. */
+static void source__lengths_that_no_machine_has__saturate(void) {
+    static const dlp_field sums = {"sums", DLP_U64, 1, {2}, 0, 0};
+    static const uint64_t lengths[] = {UINT64_C(1) << 60, UINT64_MAX / 2, UINT64_MAX - 70,
+                                       UINT64_MAX};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        dlp_s3_entry e = {"a", 0, lengths[i], 0};
+        dlp_s3_source_desc sd = {.s3 = client, .bucket = "photos", .fields = &sums, .n_fields = 1,
+                                 .decode = decoder_run, .in_flight = 16};
+        dlp_s3_manifest *m = NULL;
+        dlp_s3_source *source = NULL;
+        CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
+        if (dlp_s3_manifest_add(m, &e, NULL) != DLP_OK) e.length = 0; /* refused is as good */
+        sd.manifest = m;
+        if (e.length != 0 && dlp_s3_source_open(&source, &sd, NULL) == DLP_OK)
+            CHECK(dlp_s3_source_worker_bytes(source) == UINT64_MAX);
+        CHECK(dlp_s3_source_close(source) == DLP_OK);
+        dlp_s3_manifest_close(m);
+    }
+}
+
 int main(int argc, char **argv) {
     uint64_t random = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     manifest__lines__parsed_or_named();
@@ -784,6 +805,7 @@ int main(int argc, char **argv) {
     manifest__of_a_list__objects_with_their_sizes();
     source__wrong_desc__names_the_field();
     source__other_workers__refused();
+    source__lengths_that_no_machine_has__saturate();
     items__every_topology__as_from_memory();
     items__client_is_full__wait_for_room();
     items__no_such_key__by_policy_and_by_name();
