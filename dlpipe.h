@@ -6809,7 +6809,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_rank_rows(p, c, &first, &count);
     slot->sequence = b;
     slot->epoch = f->epoch;
-    slot->in_epoch = f->in_epoch;
+    DLPI_STORE_RLX(&slot->in_epoch, f->in_epoch); /* statistics, too, by any thread */
     slot->position = f->position + first;
     slot->begins = f->position;
     slot->after = f->position + c;
@@ -12953,8 +12953,10 @@ static void dlpi_chunks_seen(const dlp_pipe *p, uint64_t tail, dlpi_chunk_seen *
     x->preload = p->chunks.preload;
     x->cpu_buffers = p->n_cells;
     x->per_epoch = p->batches_per_epoch;
-    if (tail > 0) x->fed = dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch + 1;
-    for (uint32_t s = 0; s < p->n_slots; s++) /* statistics, here and below */
+    /* statistics, here and below */
+    if (tail > 0)
+        x->fed = DLPI_LOAD_RLX(&dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch) + 1;
+    for (uint32_t s = 0; s < p->n_slots; s++)
         x->out += DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->used) != 0;
     for (uint64_t k = 0; k < p->resident_bytes / 8; k++)
         x->resident += DLPI_LOAD_RLX(dlpi_chunk_word(p, k)) & 1;
@@ -15992,9 +15994,11 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p == NULL || p->view || (dlpi_forked(p) && !p->in_worker)) return;
-    DLPI_STORE_SEQ(&p->stop_asked, 1u);                     /* S2 -> S2 */
-    if (DLPI_LOAD_SEQ(&p->can_ring) != 0) dlpi_stop_now(p); /* S2 <- S2 */
+    if (p == NULL || p->view) return;
+    DLPI_STORE_SEQ(&p->stop_asked, 1u);            /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->can_ring) != 0 &&        /* S2 <- S2: what start made is there, */
+        (!dlpi_forked(p) || p->in_worker))         /* and may be asked whose it is */
+        dlpi_stop_now(p);
     errno = saved;
 }
 
