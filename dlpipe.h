@@ -2204,7 +2204,10 @@ typedef struct dlp_part_files {
 /* Read a part from its file, after a download if need be. Errors name the path.
    What is downloaded has the name path.tmp and a lock (flock) on it, is synced, then renamed. So a
    file under its own name is whole, and is used; what a process that died has left under the other
-   name has no lock, and whoever wants that file next begins it anew.
+   name has no lock, and whoever wants that file next begins it anew. No link is followed there, and
+   nothing but a regular file with one name is written. In a directory that all may write to, files
+   count only if they are this user's or the directory's owner's (else EACCES), and new ones have
+   mode 0600; a directory for each user is better.
    files: a dlp_part_files; part: as load gets it - returns 0; DLP_ERR_CALLBACK (a system call
    failed, the file is shorter than the range), DLP_ERR_LENGTH (more bytes than capacity); what
    download returned - in load only - waits for the disk, the download, the lock. */
@@ -2400,7 +2403,8 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 
 /* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG of the
    newest stretch. path: borrowed; a new or regular file is written as path.tmp and renamed,
-   anything else (device, pipe, link) in place - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY,
+   anything else (device, pipe, link) in place, but not what another user put into a directory that
+   all may write to - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY,
    DLP_ERR_SYSTEM with errno, or dlp_pipe_trace's error; after a failure the old file is there as it
    was - progress: allocates for the length of the call and writes a file; keep it off the step
    path. Source: Trace Event Format (the Chromium project's document of that name). */
@@ -15401,19 +15405,24 @@ static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
 
 static bool dlpi_file_is(int fd, const char *path) {
     struct stat open_one, named;
-    return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 &&
+    return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
+/* dir: [DLPI_PATH_MAX] */
+static void dlpi_directory_of(char *dir, const char *path) {
+    char *slash;
+    dlpi_copy_text(dir, DLPI_PATH_MAX, path);
+    slash = strrchr(dir, '/');
+    if (slash == NULL) dlpi_copy_text(dir, DLPI_PATH_MAX, ".");
+    else slash[slash == dir] = 0;
 }
 
 /* Make a rename last. */
 static int dlpi_directory_sync(const char *path) {
     char dir[DLPI_PATH_MAX];
-    char *slash;
     int fd, rc;
-    dlpi_copy_text(dir, sizeof dir, path);
-    slash = strrchr(dir, '/');
-    if (slash == NULL) dlpi_copy_text(dir, sizeof dir, ".");
-    else slash[slash == dir] = 0;
+    dlpi_directory_of(dir, path);
     fd = open(dir, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return -1;
     rc = fsync(fd);
@@ -15421,10 +15430,54 @@ static int dlpi_directory_sync(const char *path) {
     return rc;
 }
 
+/* Where all may write, others may have put anything under any name. There a file or link counts only
+   if it is this user's or the directory's owner's (the rule of Linux' protected_symlinks). */
+static bool dlpi_directory_shared(const char *path, struct stat *dir) {
+    char name[DLPI_PATH_MAX];
+    dlpi_directory_of(name, path);
+    return stat(name, dir) == 0 && (dir->st_mode & S_IWOTH) != 0;
+}
+
+static bool dlpi_file_trusted(const struct stat *file, const char *path) {
+    struct stat dir;
+    return !dlpi_directory_shared(path, &dir) || file->st_uid == geteuid() ||
+           file->st_uid == dir.st_uid;
+}
+
+/* A new file, never one that lies there or that a link leads to. */
+static int dlpi_file_new(const char *path, mode_t mode) {
+    return open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+}
+
+/* The same; a leftover is replaced. */
+static int dlpi_file_anew(const char *path) {
+    return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
+}
+
+/* The temporary file, new or as another download left it: -1 with errno if what lies under its name
+   can't be that. */
+static int dlpi_download_open(const char *tmp) {
+    struct stat st;
+    mode_t mode = dlpi_directory_shared(tmp, &st) ? 0600 : 0666; /* nobody else is to lock it */
+    int fd;
+    do {
+        if ((fd = dlpi_file_new(tmp, mode)) >= 0 || errno != EEXIST) return fd;
+        fd = open(tmp, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    } while (fd < 0 && errno == ENOENT); /* it got its own name in between */
+    if (fd < 0) return -1;
+    /* a second name of it would be a file that is somebody's, to be written over */
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink <= 1 &&
+        dlpi_file_trusted(&st, tmp))
+        return fd;
+    close(fd);
+    errno = EACCES;
+    return -1;
+}
+
 /* The temporary file, locked and empty; -1: failed; -2: path is there by now. */
 static int dlpi_download_begin(const dlp_part *part, const char *path, const char *tmp) {
     for (;;) {
-        int fd = open(tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666), rc;
+        int fd = dlpi_download_open(tmp), rc;
         if (fd < 0) return dlpi_file_fail(part, tmp, "open"), -1;
         while ((rc = flock(fd, LOCK_EX)) != 0 && errno == EINTR) continue;
         if (rc == 0 && access(path, F_OK) == 0) {
@@ -15494,6 +15547,18 @@ static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, con
     return DLP_ERR_LENGTH;
 }
 
+/* What is kept from downloads is told from what others put there; all else is as the user says. */
+static int dlpi_part_open(const dlp_part_files *f, const char *path) {
+    struct stat st;
+    int more = 0;
+    if (f->download && lstat(path, &st) == 0) {
+        errno = EACCES;
+        if (!dlpi_file_trusted(&st, path)) return -1;
+        more = S_ISLNK(st.st_mode) ? 0 : O_NOFOLLOW | O_NONBLOCK;
+    }
+    return open(path, O_RDONLY | O_CLOEXEC | more);
+}
+
 DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
     const dlp_part_files *f = files;
     char path[DLPI_PATH_MAX];
@@ -15507,10 +15572,10 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
         errno = ENAMETOOLONG;
         return dlpi_file_fail(part, name, "open");
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = dlpi_part_open(f, path);
     if (fd < 0 && errno == ENOENT && f->download) {
         if ((rc = dlpi_download(f, part, path)) != 0) return rc;
-        fd = open(path, O_RDONLY | O_CLOEXEC);
+        fd = dlpi_part_open(f, path);
     }
     if (fd < 0) return dlpi_file_fail(part, path, "open");
     rc = dlpi_part_read(&f->files[part->index], part, fd, path);
@@ -16584,6 +16649,10 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     o->path = path;
     o->temporary = NULL;
     bool in_place = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    if (in_place && !dlpi_file_trusted(&st, path)) {
+        errno = EACCES;
+        return DLP_ERR_SYSTEM;
+    }
     if (in_place) {
         o->fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
         return o->fd < 0 ? DLP_ERR_SYSTEM : DLP_OK;
@@ -16594,12 +16663,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     }
     memcpy(o->temporary, path, n);
     memcpy(o->temporary + n, ".tmp", 5);
-    /* A leftover is replaced; a link planted there is not followed. */
-    if (unlink(o->temporary) == 0 || errno == ENOENT) {
-        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    } else {
-        o->fd = -1;
-    }
+    o->fd = dlpi_file_anew(o->temporary);
     if (o->fd < 0) {
         int e = errno;
         free(o->temporary);

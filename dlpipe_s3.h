@@ -9218,15 +9218,20 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     char tmp[4096];
     dlp_s3_entry e;
     FILE *f;
+    int fd;
     bool good;
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL || path == NULL || strlen(path) > sizeof tmp - 5)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", m ? "path: none, or too long"
                                                               : "manifest is NULL");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
-    f = fopen(tmp, "wbe");
-    if (f == NULL)
-        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", tmp, strerror(errno));
+    fd = dlpi_file_anew(tmp);
+    f = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (f == NULL) {
+        dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", tmp, strerror(errno));
+        if (fd >= 0) close(fd);
+        return DLP_ERR_SYSTEM;
+    }
     fputs("# key, offset, length, items\n", f);
     for (uint64_t i = 0; i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++)
         dlpi_src_entry_write(&e, f);

@@ -138,6 +138,27 @@ static void manifest__written_and_read__the_same(void) {
     dlp_s3_manifest_close(b);
 }
 
+/* Under the name that it is written to first lies a link: it is replaced, not followed. */
+static void manifest__link_planted__not_followed(void) {
+    dlp_s3_manifest *m = NULL;
+    dlp_s3_entry e = {"a", 0, 1, 0};
+    struct stat st;
+    char *path = test_file("", 0), tmp[512], victim[512];
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    snprintf(victim, sizeof victim, "%s.victim", path);
+    CHECK(close(open(victim, O_WRONLY | O_CREAT | O_EXCL, 0600)) == 0);
+    CHECK(truncate(victim, 5) == 0 && symlink(victim, tmp) == 0);
+    CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
+    CHECK(dlp_s3_manifest_add(m, &e, NULL) == DLP_OK);
+    CHECK(dlp_s3_manifest_write(m, path, NULL) == DLP_OK);
+    CHECK(stat(victim, &st) == 0 && st.st_size == 5);
+    CHECK(lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0);
+    CHECK(lstat(tmp, &st) != 0);
+    dlp_s3_manifest_close(m);
+    unlink(victim);
+    unlink(path);
+}
+
 /* Entries of shards that come in any order: 20 bytes each, and each key once. */
 static void manifest__many_entries__few_bytes(void) {
     enum { ENTRIES = 100000, SHARDS = 1000 };
@@ -798,6 +819,7 @@ int main(int argc, char **argv) {
     manifest__lines__parsed_or_named();
     manifest__zero_bytes_and_long_lines__refused();
     manifest__written_and_read__the_same();
+    manifest__link_planted__not_followed();
     manifest__many_entries__few_bytes();
     mock = s3_mock_start();
     world_fill(mock);
