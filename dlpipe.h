@@ -6738,6 +6738,7 @@ static int dlpi_feed_list(dlp_pipe *p) {
         if (bytes < 0 || bytes > DLP_SAMPLER_STATE_BYTES)
             return dlpi_feed_fail(p, "the batch sampler's save", bytes);
         memcpy(f->ahead_state, &bytes, sizeof bytes);
+        memset(f->ahead_state + 8 + bytes, 0, (size_t)(DLP_SAMPLER_STATE_BYTES - bytes));
     }
     return DLP_OK;
 }
@@ -7043,6 +7044,9 @@ static int dlpi_feed_restore(dlp_pipe *p, const dlpi_place *to) {
     rc = dlpi_feed_begin(p);
     while (rc == DLP_OK && f->in_epoch < to->batch && f->ahead > 0)
         rc = dlpi_feed_step(p, (uint64_t)f->ahead);
+    if (rc == DLP_OK && f->in_epoch < to->batch)
+        return dlpi_feed_fail(p, "the batch sampler ended the epoch before the saved state; its "
+                              "next", 0);
     return rc;
 }
 
@@ -10189,6 +10193,7 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
         p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
         p->epoch_open = 1;
     }
+    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
     memcpy(p->after_sampler, &s->sampler_bytes, 4);
     memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
 }
@@ -10208,15 +10213,66 @@ static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t life, dl
             dlpi_chunk_find(p, &p->cut.order, s->epoch, s->batch, &p->cut.skip);
 }
 
+/* Rows of the epoch before batch k of it, where they follow from k. */
+static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+    dlpi_order order;
+    uint64_t at, view, rows;
+    if (p->split == NULL) return k * p->global_batch;
+    order = p->cut.order;
+    at = dlpi_chunk_find(p, &order, epoch, k, &view);
+    dlpi_chunk_before(p, &order, epoch, at, &rows);
+    return rows + view * p->split->split.batch_size;
+}
+
+/* The highest bit of the window is the last that is used. */
+static bool dlpi_window_canonical(const dlpi_state *s) {
+    uint32_t used = 0;
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++)
+        if ((s->window[k / 8] >> k % 8 & 1) != 0) used = k + 1;
+    return s->window_used == used;
+}
+
+/* Of a window, is something of the epoch left, and nothing of the next one in it? A state behind a
+   whole epoch stands at the next one's beginning. */
+static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
+    uint64_t left = most - s->batch;
+    for (uint64_t k = 0; k < left && k < DLPI_WINDOW_MAX; k++)
+        if ((s->window[k / 8] >> k % 8 & 1) == 0) return s->window_used <= left;
+    return left > DLPI_WINDOW_MAX;
+}
+
+/* A batch sampler's lists have a row each, at least. A state that was not saved but made, by
+   dlp_pipe_state_at, knows neither rows nor what the sampler would save. */
+static bool dlpi_state_lists_fit(const dlp_pipe *p, const dlpi_state *s) {
+    if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
+    if (s->position == 0) return s->sampler_bytes == 0;
+    return s->position >= s->batch && s->position <= dlpi_times(s->batch, p->global_batch);
+}
+
+/* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
+   there would leave batches out, or give them twice, and nobody would be told. */
+static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s, uint64_t most) {
+    const bool lists = p->sampler->sampler.order == DLP_ORDER_BATCHES;
+    uint32_t bytes = p->parts ? 8 * DLPI_PARTS_WORDS : lists ? s->sampler_bytes : 0;
+    if (s->sampler_bytes != bytes) return "sampler_bytes";
+    for (uint32_t i = bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
+        if (s->sampler[i] != 0) return "sampler";
+    if (lists) return dlpi_state_lists_fit(p, s) ? NULL : "position";
+    if (s->batch >= most) return "batch";
+    if (!dlpi_window_fits(s, most)) return "window";
+    return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
+}
+
 /* Is a saved state whole, and of this pipe's order? */
 static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
                                 const char *field, dlp_error *e) {
     dlpi_state mine;
+    const char *wrong;
     uint64_t most = p->stream ? p->samples / p->global_batch : dlpi_epoch_batches(p);
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_check(s) ||
-        s->window_used > DLPI_WINDOW_MAX || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
+        !dlpi_window_canonical(s) || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
         s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
                               "this is no state of this version, or it is damaged");
@@ -10238,9 +10294,9 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                               : "params (subset, weights, samples, function_id)",
                                   s->params, mine.params);
     if (s->window_used > 0 && !p->d.unordered) return dlpi_state_differs(e, "unordered", 1, 0);
-    if (p->sampler->sampler.order != DLP_ORDER_BATCHES && s->batch >= most)
-        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "the state is past the end of its epoch");
+    if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
+                              wrong);
     return DLP_OK;
 }
 
@@ -16020,7 +16076,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
 
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
     dlpi_state s;
-    uint64_t most, view, rows;
+    uint64_t most;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
@@ -16030,13 +16086,8 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;
-    s.position = p->sampler->sampler.order == DLP_ORDER_BATCHES ? 0 : batch * p->global_batch;
-    if (p->split) {
-        dlpi_order order = p->cut.order;
-        uint64_t at = dlpi_chunk_find(p, &order, epoch, batch, &view);
-        dlpi_chunk_before(p, &order, epoch, at, &rows);
-        s.position = rows + view * p->split->split.batch_size;
-    }
+    if (p->sampler->sampler.order != DLP_ORDER_BATCHES)
+        s.position = dlpi_state_position(p, epoch, batch);
     s.check = dlpi_state_check(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);
