@@ -1882,7 +1882,8 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
 
 /* Stop, wait for the workers, free everything.
    p: NULL is DLP_OK - returns DLP_OK: the pipe is gone or, with batches held, goes with the last
-   release, which is the one call still allowed; DLP_ERR_BUSY: a callback has not returned within
+   release, or the last tensor's deleter: until then release and close are the calls still allowed,
+   and close does nothing, DLP_OK; DLP_ERR_BUSY: a callback has not returned within
    close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - caller; no other
    call may be under way - waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
@@ -16122,6 +16123,7 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
     return p->lent ? dlpi_lent_close(p) : dlpi_close(p);
 }
 
