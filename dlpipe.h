@@ -1672,8 +1672,9 @@ typedef struct dlp_batch_desc {
                                    dataset's; copied */
     uint32_t n_out_fields;
     int32_t batch_workers;      /* 0: without a collate none (the last item worker closes it), with
-                                   one prefetch_factor of them (inline if items are inline);
-                                   DLP_NONE: inline; at most DLP_MAX_WORKERS */
+                                   one min(prefetch_factor, 64) of them (inline if items are
+                                   inline), as the plan tells; DLP_NONE: inline; at most
+                                   DLP_MAX_WORKERS */
     dlp_workers_desc workers;   /* num_workers is set from batch_workers */
 } dlp_batch_desc;
 
@@ -11381,13 +11382,17 @@ static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
+   processes they would be forked by the thousand. */
+#define DLPI_COLLATORS 64
+
 /* The stages that have workers, in order. A batch stage is one only if somebody must run it. */
 static int dlpi_list_work(dlp_pipe *p) {
     const dlp_batch_desc *b = &p->batcher->batching;
     dlpi_stage *st = p->batcher;
     st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
     if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
-        st->w.num_workers = (int32_t)p->prefetch;
+        st->w.num_workers = p->prefetch < DLPI_COLLATORS ? (int32_t)p->prefetch : DLPI_COLLATORS;
     p->n_work = p->n_item_work = p->n_procs = 0;
     for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
         dlpi_stage *s = &p->stages[at];
@@ -11947,7 +11952,7 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t named, own;
+    uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     memset(plan, 0, sizeof *plan);
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->cell_stride, p->slot_stride);
@@ -11966,7 +11971,9 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "consumers", 1, p->share_bytes);
     dlpi_plan_add(plan, "trace rings", (uint64_t)p->n_workers + 1,
                   (uint64_t)p->trace_events * sizeof(dlp_trace_event));
-    dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1,
+    dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators,
+                  dlpi_wblock_stride() + sizeof(dlpi_worker));
+    dlpi_plan_add(plan, "worker records: of the batch stage", collators,
                   dlpi_wblock_stride() + sizeof(dlpi_worker));
     dlpi_plan_add(plan, "part cells", p->part_cells, p->part_stride);
     dlpi_plan_add(plan, "part cells: records", p->part_cells, sizeof(dlpi_pcell));

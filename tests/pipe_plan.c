@@ -398,6 +398,32 @@ static void start__memory_of_cgroup_and_machine__limits(void) {
     CHECK(rmdir(fake_dir) == 0);
 }
 
+/* As many batch workers as batches ahead, but not by the hundred unless somebody asks. */
+static void collate__workers_nobody_named__few_and_told(void) {
+    static const int cases[][3] = {{1, 0, 1}, {3, 0, 3}, {64, 0, 64}, {65, 0, 64}, {4096, 0, 64},
+                                   {4096, 300, 300}, {4096, DLP_NONE, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig r;
+        dlp_pipe *p = NULL;
+        dlp_plan plan;
+        uint64_t told = 0;
+        plan_rig(&r, COLLATE, 1);
+        r.pipe.prefetch_factor = cases[i][0];
+        r.batch.batch_workers = cases[i][1];
+        CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+        CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
+        for (uint32_t l = 0; l < plan.n_lines; l++)
+            if (strcmp(plan.lines[l].what, "worker records: of the batch stage") == 0)
+                told = plan.lines[l].count;
+        CHECK(told == (uint64_t)cases[i][2] && plan_sum(&plan) == plan.total_bytes);
+        if (i == 4) {
+            uint64_t batches;
+            CHECK(dlp_pipe_start(p) == DLP_OK && rig_drain(p, &batches) == DLP_END);
+        }
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* ---- numbers that no machine has ---- */
 
 __extension__ typedef unsigned __int128 wide;
@@ -561,6 +587,7 @@ int main(void) {
     rig_warm();
     plan__anything_at_its_extremes__saturates_and_is_a_limit();
     chunks__preload_of_all_there_could_be__is_a_limit();
+    collate__workers_nobody_named__few_and_told();
     plan__before_and_after_start__same_and_all_there_is();
     plan__of_any_loader__all_there_is();
     if (!is_short())
