@@ -313,12 +313,14 @@
      DLPIPE_NO_INT128       [impl]     no __int128: same numbers, slower
 
    The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
-   header, or the file is compiled with -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as
-   well); C++11 and later may include the declarations.
+   header (an include of this one without it counts, too), or the file is compiled with
+   -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit targets; C++11 and
+   later may include the declarations. Whatever else is tried ends with one #error that says what to
+   do.
 
    >>limits     LIMITS AND CAVEATS
-   * 64-bit Linux first (LP64); other POSIX systems are kept in mind, Windows is not. 32-bit systems
-     are not tested.
+   * 64-bit Linux first (LP64); other POSIX systems are kept in mind, Windows is not. 32-bit targets
+     and compilers other than gcc and clang are refused by an #error.
    * batch_size is the GLOBAL batch: of world_size ranks each gets batch_size / world_size rows. The
      last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_SHORT).
    * A thread cannot be killed. A callback that never returns makes close give up after
@@ -395,6 +397,11 @@
 
 #ifdef DLPIPE_S3_ALONE
 #error "include dlpipe.h before dlpipe_s3.h"
+#endif
+#if !defined(__GNUC__)
+#error dlpipe.h wants gcc or clang, whose __atomic builtins it is made of: compile with one of them
+#elif __SIZEOF_POINTER__ != 8
+#error dlpipe.h wants a 64-bit target: compile without -m32 or -mx32
 #endif
 
 #include <stdarg.h>
@@ -2683,7 +2690,18 @@ DLPDEF int dlp_files_close(dlp_files *files);
 #endif /* DLPIPE_H */
 
 /* =============================================================================================
-   IMPLEMENTATION */
+   IMPLEMENTATION
+   Where it can't be, one line says so, and nothing is compiled that would say it a hundred times. */
+#if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE)
+#if defined(__cplusplus)
+#error define DLPIPE_IMPLEMENTATION in a C file (C11); C++ files include dlpipe.h without it
+#undef DLPIPE_IMPLEMENTATION
+#elif defined(__GLIBC__) && !defined(__USE_GNU)
+#error include dlpipe.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
+#undef DLPIPE_IMPLEMENTATION
+#endif
+#endif
+
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE)
 #define DLPIPE_IMPLEMENTATION_DONE
 
@@ -2691,9 +2709,6 @@ DLPDEF int dlp_files_close(dlp_files *files);
    >>impl-platform   SYSTEM HEADERS, SWITCHES */
 
 #include <errno.h>
-#if defined(__GLIBC__) && !defined(__USE_GNU)
-#error include dlpipe.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
-#endif
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>

@@ -218,6 +218,12 @@
 #ifndef DLPIPE_S3_H
 #define DLPIPE_S3_H
 
+#if !defined(__GNUC__)
+#error dlpipe_s3.h wants gcc or clang, whose __atomic builtins it uses: compile with one of them
+#elif __SIZEOF_POINTER__ != 8
+#error dlpipe_s3.h wants a 64-bit target: compile without -m32 or -mx32
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -696,6 +702,16 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 /* ---------------------------------------------------------------------------------------------- */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE)
+#if defined(__cplusplus)
+#error define DLPIPE_IMPLEMENTATION in a C file (C11); C++ files include dlpipe_s3.h without it
+#undef DLPIPE_IMPLEMENTATION
+#elif defined(__GLIBC__) && !defined(__USE_GNU)
+#error include dlpipe_s3.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
+#undef DLPIPE_IMPLEMENTATION
+#endif
+#endif
+
+#if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE)
 #define DLPIPE_S3_IMPLEMENTATION_DONE
 
 /* ---------------------------------------------------------------------------------------------
@@ -725,9 +741,6 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
    >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS */
 
 #include <errno.h>
-#if defined(__GLIBC__) && !defined(__USE_GNU)
-#error include dlpipe_s3.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
-#endif
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
