@@ -1944,13 +1944,13 @@ typedef struct dlp_loader_desc {
     uint32_t batch_size;         /* required; global batch */
     int32_t num_workers;         /* item workers; 0: inline (not with a fetcher) */
     int32_t shuffle;             /* 1: DLP_ORDER_SHUFFLED; same as sampler.order */
-    int32_t drop_last;           /* 1: DLP_LAST_DROP; same as last */
+    int32_t drop_last;           /* 1: DLP_LAST_DROP; last is then that, or 0 */
     int32_t last;                /* DLP_LAST_* */
     int64_t epochs;              /* 0: one; DLP_FOREVER */
     int32_t epoch_end;           /* 1: next returns DLP_EPOCH_END between epochs */
     uint64_t seed;               /* same as sampler.seed; 0: that one */
     dlp_sampler_desc sampler;
-    dlp_workers_desc workers;    /* num_workers is set from above */
+    dlp_workers_desc workers;    /* num_workers: 0, or as above */
     dlp_collate_fn collate;      /* from here as in dlp_batch_desc */
     void *collate_user;
     const dlp_field *out_fields;
@@ -16246,6 +16246,12 @@ static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
     memset(&named, 0, sizeof named);
     DLPI_RANGE(d->shuffle, 0, 1, "shuffle", "0 or 1");
     DLPI_RANGE(d->drop_last, 0, 1, "drop_last", "0 or 1");
+    /* what can be said twice is said the same, or once */
+    if (d->workers.num_workers != 0 && d->workers.num_workers != d->num_workers)
+        return dlpi_bad(p, "", "workers.num_workers", "0, or the loader's num_workers, which counts",
+                        d->workers.num_workers);
+    if (d->drop_last && d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
+        return dlpi_bad(p, "", "last", "0 or DLP_LAST_DROP with drop_last", d->last);
     return DLP_OK;
 }
 
