@@ -2691,7 +2691,7 @@ DLPDEF int dlp_files_close(dlp_files *files);
 
 /* =============================================================================================
    IMPLEMENTATION
-   Where it can't be, one line says so, and nothing is compiled that would say it a hundred times. */
+   Where it can't be, one line says so, and nothing is compiled that would say it more often. */
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE)
 #if defined(__cplusplus)
 #error define DLPIPE_IMPLEMENTATION in a C file (C11); C++ files include dlpipe.h without it
@@ -15509,8 +15509,8 @@ static int dlpi_directory_sync(const char *path) {
     return rc;
 }
 
-/* Where all may write, others may have put anything under any name. There a file or link counts only
-   if it is this user's or the directory's owner's (the rule of Linux' protected_symlinks). */
+/* Where all may write, others may have put anything under any name. There a file or link counts
+   only if it is this user's or the directory's owner's (the rule of Linux' protected_symlinks). */
 static bool dlpi_directory_shared(const char *path, struct stat *dir) {
     char name[DLPI_PATH_MAX];
     dlpi_directory_of(name, path);
@@ -16248,7 +16248,7 @@ static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
     DLPI_RANGE(d->drop_last, 0, 1, "drop_last", "0 or 1");
     /* what can be said twice is said the same, or once */
     if (d->workers.num_workers != 0 && d->workers.num_workers != d->num_workers)
-        return dlpi_bad(p, "", "workers.num_workers", "0, or the loader's num_workers, which counts",
+        return dlpi_bad(p, "", "workers.num_workers", "0, or as the loader's num_workers",
                         d->workers.num_workers);
     if (d->drop_last && d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
         return dlpi_bad(p, "", "last", "0 or DLP_LAST_DROP with drop_last", d->last);

@@ -296,7 +296,7 @@ static void close__tensors_deleted__frees(void) {
     rig_free(&r);
 }
 
-/* Closed again while tensors and a batch keep it: nothing more happens, in whatever order they go. */
+/* Closed again while tensors and a batch keep it: nothing more happens, in any order. */
 static void close__again_while_lent__does_nothing(void) {
     for (int order = 0; order < 6; order++) {
         rig r;
