@@ -292,8 +292,9 @@
      write_*      for the length of the call
      close        frees it all, or, with batches held, the last release does
 
-   start holds the plan against limit_bytes, the budget, what the memory cgroup leaves and
-   MemAvailable, and fails with the sum before anything is allocated.
+   start holds the plan against limit_bytes, the budget, what the memory cgroup leaves, MemAvailable
+   and the address space, and fails with the sum before anything is allocated. Sums and products of
+   a plan stop at UINT64_MAX.
 
    >>options    COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
@@ -331,12 +332,14 @@
    cells. Without it none of this is in the code.
 
    The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
-   header, or the file is compiled with -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as
-   well); C++11 and later may include the declarations.
+   header (an include of this one without it counts, too), or the file is compiled with
+   -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit targets; C++11 and
+   later may include the declarations. Whatever else is tried ends with one #error that says what to
+   do.
 
    >>limits     LIMITS AND CAVEATS
-   * 64-bit Linux first (LP64); other POSIX systems are kept in mind, Windows is not. 32-bit systems
-     are not tested.
+   * 64-bit Linux first (LP64); other POSIX systems are kept in mind, Windows is not. 32-bit targets
+     and compilers other than gcc and clang are refused by an #error.
    * batch_size is the GLOBAL batch: of world_size ranks each gets batch_size / world_size rows. The
      last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_SHORT).
    * A thread cannot be killed. A callback that never returns makes close give up after
@@ -413,6 +416,11 @@
 
 #ifdef DLPIPE_S3_ALONE
 #error "include dlpipe.h before dlpipe_s3.h"
+#endif
+#if !defined(__GNUC__)
+#error dlpipe.h wants gcc or clang, whose __atomic builtins it is made of: compile with one of them
+#elif __SIZEOF_POINTER__ != 8
+#error dlpipe.h wants a 64-bit target: compile without -m32 or -mx32
 #endif
 
 #include <stdarg.h>
@@ -1690,8 +1698,9 @@ typedef struct dlp_batch_desc {
                                    dataset's; copied */
     uint32_t n_out_fields;
     int32_t batch_workers;      /* 0: without a collate none (the last item worker closes it), with
-                                   one prefetch_factor of them (inline if items are inline);
-                                   DLP_NONE: inline; at most DLP_MAX_WORKERS */
+                                   one min(prefetch_factor, 64) of them (inline if items are
+                                   inline), as the plan tells; DLP_NONE: inline; at most
+                                   DLP_MAX_WORKERS */
     dlp_workers_desc workers;   /* num_workers is set from batch_workers */
 } dlp_batch_desc;
 
@@ -1829,7 +1838,8 @@ typedef struct dlp_plan {
 } dlp_plan;
 
 /* Check the wiring and tell, line by line, the bytes that start will allocate (or has allocated).
-   Stacks of threads are not among them.
+   Stacks of threads are not among them. What is above 2^64 stays at UINT64_MAX, in lines and in the
+   sum; start refuses it.
    out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_GRAPH (the message names the
    stage), or the code of an error before - caller - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
@@ -1842,11 +1852,11 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
 /* Plan, hold the plan against the limits, allocate all there is to allocate, start the workers.
    Returns DLP_OK, what dlp_pipe_plan returns, DLP_ERR_LIMIT (limit_bytes, budget, memory cgroup,
-   available memory: the message has the sum; of worker processes, ulimit -f), DLP_ERR_MEMORY,
-   DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of resume;
-   err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline
-   worker_init; a batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates;
-   waits for no worker. After a failure: close. */
+   available memory, address space: the message has the sum; of worker processes, ulimit -f),
+   DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of
+   resume; err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a
+   batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates; waits for no
+   worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
 /* Lend the next batch to the caller.
@@ -1899,7 +1909,8 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
 
 /* Stop, wait for the workers, free everything.
    p: NULL is DLP_OK - returns DLP_OK: the pipe is gone or, with batches held, goes with the last
-   release, which is the one call still allowed; DLP_ERR_BUSY: a callback has not returned within
+   release, or the last tensor's deleter: until then release and close are the calls still allowed,
+   and close does nothing, DLP_OK; DLP_ERR_BUSY: a callback has not returned within
    close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - caller; no other
    call may be under way - waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
@@ -1952,13 +1963,13 @@ typedef struct dlp_loader_desc {
     uint32_t batch_size;         /* required; global batch */
     int32_t num_workers;         /* item workers; 0: inline (not with a fetcher) */
     int32_t shuffle;             /* 1: DLP_ORDER_SHUFFLED; same as sampler.order */
-    int32_t drop_last;           /* 1: DLP_LAST_DROP; same as last */
+    int32_t drop_last;           /* 1: DLP_LAST_DROP; last is then that, or 0 */
     int32_t last;                /* DLP_LAST_* */
     int64_t epochs;              /* 0: one; DLP_FOREVER */
     int32_t epoch_end;           /* 1: next returns DLP_EPOCH_END between epochs */
     uint64_t seed;               /* same as sampler.seed; 0: that one */
     dlp_sampler_desc sampler;
-    dlp_workers_desc workers;    /* num_workers is set from above */
+    dlp_workers_desc workers;    /* num_workers: 0, or as above */
     dlp_collate_fn collate;      /* from here as in dlp_batch_desc */
     void *collate_user;
     const dlp_field *out_fields;
@@ -2221,7 +2232,10 @@ typedef struct dlp_part_files {
 /* Read a part from its file, after a download if need be. Errors name the path.
    What is downloaded has the name path.tmp and a lock (flock) on it, is synced, then renamed. So a
    file under its own name is whole, and is used; what a process that died has left under the other
-   name has no lock, and whoever wants that file next begins it anew.
+   name has no lock, and whoever wants that file next begins it anew. No link is followed there, and
+   nothing but a regular file with one name is written. In a directory that all may write to, files
+   count only if they are this user's or the directory's owner's (else EACCES), and new ones have
+   mode 0600; a directory for each user is better.
    files: a dlp_part_files; part: as load gets it - returns 0; DLP_ERR_CALLBACK (a system call
    failed, the file is shorter than the range), DLP_ERR_LENGTH (more bytes than capacity); what
    download returned - in load only - waits for the disk, the download, the lock. */
@@ -2422,7 +2436,8 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 
 /* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG of the
    newest stretch. path: borrowed; a new or regular file is written as path.tmp and renamed,
-   anything else (device, pipe, link) in place - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY,
+   anything else (device, pipe, link) in place, but not what another user put into a directory that
+   all may write to - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY,
    DLP_ERR_SYSTEM with errno, or dlp_pipe_trace's error; after a failure the old file is there as it
    was - progress: allocates for the length of the call and writes a file; keep it off the step
    path. Source: Trace Event Format (the Chromium project's document of that name). */
@@ -2700,7 +2715,18 @@ DLPDEF int dlp_files_close(dlp_files *files);
 #endif /* DLPIPE_H */
 
 /* =============================================================================================
-   IMPLEMENTATION */
+   IMPLEMENTATION
+   Where it can't be, one line says so, and nothing is compiled that would say it more often. */
+#if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE)
+#if defined(__cplusplus)
+#error define DLPIPE_IMPLEMENTATION in a C file (C11); C++ files include dlpipe.h without it
+#undef DLPIPE_IMPLEMENTATION
+#elif defined(__GLIBC__) && !defined(__USE_GNU)
+#error include dlpipe.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
+#undef DLPIPE_IMPLEMENTATION
+#endif
+#endif
+
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE)
 #define DLPIPE_IMPLEMENTATION_DONE
 
@@ -2708,9 +2734,6 @@ DLPDEF int dlp_files_close(dlp_files *files);
    >>impl-platform   SYSTEM HEADERS, SWITCHES */
 
 #include <errno.h>
-#if defined(__GLIBC__) && !defined(__USE_GNU)
-#error include dlpipe.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
-#endif
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -2768,6 +2791,28 @@ DLPDEF int dlp_files_close(dlp_files *files);
 #if DLPI_ASAN
 #include <sanitizer/asan_interface.h>
 #endif
+
+/* Bytes of a plan, added and multiplied: what is too much stays at UINT64_MAX, which no limit
+   allows, and never comes round to a number that looks small. */
+static inline uint64_t dlpi_sum(uint64_t a, uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static inline uint64_t dlpi_times(uint64_t a, uint64_t b) {
+    return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b;
+}
+
+/* The next multiple of align; UINT64_MAX stays what it is. */
+static inline uint64_t dlpi_round_up(uint64_t bytes, uint64_t align) {
+    uint64_t up = dlpi_sum(bytes, align - 1);
+    return up == UINT64_MAX ? up : up / align * align;
+}
+
+/* What is left of a sum without one of its parts. */
+static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
+    if (sum == UINT64_MAX) return sum;
+    return part < sum ? sum - part : 0;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-clock      TIME */
@@ -3301,9 +3346,7 @@ _Static_assert(sizeof(dlp_mpsc) == 2 * DLPI_LINE, "bundle header");
 _Static_assert(offsetof(dlp_mpsc, consumer_bell) == DLPI_LINE, "waiter's own block");
 _Static_assert(sizeof(dlp_spsc_tx) == 256 && sizeof(dlp_spsc_rx) == 256, "handles are padded");
 
-static uint64_t dlpi_line_up(uint64_t bytes) {
-    return (bytes + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
-}
+static uint64_t dlpi_line_up(uint64_t bytes) { return dlpi_round_up(bytes, DLPI_LINE); }
 
 static int dlpi_queue_mem_ok(const void *mem) {
     return mem && (uintptr_t)mem % DLP_QUEUE_ALIGN == 0;
@@ -3313,7 +3356,7 @@ DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity) {
     if (record_bytes == 0 || record_bytes % 8 || record_bytes > DLP_QUEUE_MAX_RECORD ||
         capacity == 0 || (capacity & (capacity - 1)) || capacity > DLP_QUEUE_MAX_CAPACITY)
         return 0;
-    return dlpi_line_up(sizeof(dlp_spsc) + record_bytes * capacity);
+    return dlpi_line_up(dlpi_sum(sizeof(dlp_spsc), dlpi_times(record_bytes, capacity)));
 }
 
 DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
@@ -3485,7 +3528,7 @@ static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity, uint32_
     plan.owners_offset = plan.ready_offset + plan.ready_words * (uint64_t)DLPI_LINE;
     plan.lanes_offset = plan.owners_offset + dlpi_line_up(producers * sizeof(uint32_t));
     plan.lane_bytes = lane;
-    plan.total_bytes = plan.lanes_offset + lane * producers;
+    plan.total_bytes = dlpi_sum(plan.lanes_offset, dlpi_times(lane, producers));
     return plan;
 }
 
@@ -4058,7 +4101,7 @@ static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total
 static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
     if (d->order != DLP_ORDER_WEIGHTED)
         return 0;
-    return (dlpi_order_domain(d, n_items) + 1) * sizeof(dlpi_alias);
+    return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
 }
 
 static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *table) {
@@ -7183,6 +7226,7 @@ static int dlpi_feed_list(dlp_pipe *p) {
         if (bytes < 0 || bytes > DLP_SAMPLER_STATE_BYTES)
             return dlpi_feed_fail(p, "the batch sampler's save", bytes);
         memcpy(f->ahead_state, &bytes, sizeof bytes);
+        memset(f->ahead_state + 8 + bytes, 0, (size_t)(DLP_SAMPLER_STATE_BYTES - bytes));
     }
     return DLP_OK;
 }
@@ -7258,7 +7302,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_rank_rows(p, c, &first, &count);
     slot->sequence = b;
     slot->epoch = f->epoch;
-    slot->in_epoch = f->in_epoch;
+    DLPI_STORE_RLX(&slot->in_epoch, f->in_epoch); /* statistics, too, by any thread */
     slot->position = f->position + first;
     slot->begins = f->position;
     slot->after = f->position + c;
@@ -7488,6 +7532,9 @@ static int dlpi_feed_restore(dlp_pipe *p, const dlpi_place *to) {
     rc = dlpi_feed_begin(p);
     while (rc == DLP_OK && f->in_epoch < to->batch && f->ahead > 0)
         rc = dlpi_feed_step(p, (uint64_t)f->ahead);
+    if (rc == DLP_OK && f->in_epoch < to->batch)
+        return dlpi_feed_fail(p, "the batch sampler ended the epoch before the saved state; its "
+                              "next", 0);
     return rc;
 }
 
@@ -7994,13 +8041,13 @@ static void dlpi_item_drew(const dlp_item *item) { /* also by threads of the cal
     DLPI_STORE_RLX(&((dlpi_note *)item->internal)->drew, 1u);
 }
 
-static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); }
+static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
     for (uint32_t f = 0; f < p->items.n; f++) {
-        bytes += dlpi_round8(p->items.at[f].row_bytes);
-        if (p->items.at[f].f.ragged) bytes += 8;
+        bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
+        if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
     }
     return bytes;
 }
@@ -8111,7 +8158,7 @@ static void dlpi_cache_stats(const dlp_pipe *p, dlp_stats *out) {
     }
     out->cache_bytes = kept * p->cache_cell_bytes;
     out->cache_capacity = p->cache_cells * p->cache_cell_bytes;
-    out->cache_all_bytes = p->cache_items * p->cache_cell_bytes;
+    out->cache_all_bytes = dlpi_times(p->cache_items, p->cache_cell_bytes);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -10700,6 +10747,7 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
         p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
         p->epoch_open = 1;
     }
+    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
     memcpy(p->after_sampler, &s->sampler_bytes, 4);
     memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
 }
@@ -10719,15 +10767,66 @@ static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t life, dl
             dlpi_chunk_find(p, &p->cut.order, s->epoch, s->batch, &p->cut.skip);
 }
 
+/* Rows of the epoch before batch k of it, where they follow from k. */
+static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+    dlpi_order order;
+    uint64_t at, view, rows;
+    if (p->split == NULL) return k * p->global_batch;
+    order = p->cut.order;
+    at = dlpi_chunk_find(p, &order, epoch, k, &view);
+    dlpi_chunk_before(p, &order, epoch, at, &rows);
+    return rows + view * p->split->split.batch_size;
+}
+
+/* The highest bit of the window is the last that is used. */
+static bool dlpi_window_canonical(const dlpi_state *s) {
+    uint32_t used = 0;
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++)
+        if ((s->window[k / 8] >> k % 8 & 1) != 0) used = k + 1;
+    return s->window_used == used;
+}
+
+/* Of a window, is something of the epoch left, and nothing of the next one in it? A state behind a
+   whole epoch stands at the next one's beginning. */
+static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
+    uint64_t left = most - s->batch;
+    for (uint64_t k = 0; k < left && k < DLPI_WINDOW_MAX; k++)
+        if ((s->window[k / 8] >> k % 8 & 1) == 0) return s->window_used <= left;
+    return left > DLPI_WINDOW_MAX;
+}
+
+/* A batch sampler's lists have a row each, at least. A state that was not saved but made, by
+   dlp_pipe_state_at, knows neither rows nor what the sampler would save. */
+static bool dlpi_state_lists_fit(const dlp_pipe *p, const dlpi_state *s) {
+    if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
+    if (s->position == 0) return s->sampler_bytes == 0;
+    return s->position >= s->batch && s->position <= dlpi_times(s->batch, p->global_batch);
+}
+
+/* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
+   there would leave batches out, or give them twice, and nobody would be told. */
+static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s, uint64_t most) {
+    const bool lists = p->sampler->sampler.order == DLP_ORDER_BATCHES;
+    uint32_t bytes = p->parts ? 8 * DLPI_PARTS_WORDS : lists ? s->sampler_bytes : 0;
+    if (s->sampler_bytes != bytes) return "sampler_bytes";
+    for (uint32_t i = bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
+        if (s->sampler[i] != 0) return "sampler";
+    if (lists) return dlpi_state_lists_fit(p, s) ? NULL : "position";
+    if (s->batch >= most) return "batch";
+    if (!dlpi_window_fits(s, most)) return "window";
+    return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
+}
+
 /* Is a saved state whole, and of this pipe's order? */
 static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
                                 const char *field, dlp_error *e) {
     dlpi_state mine;
+    const char *wrong;
     uint64_t most = p->stream ? p->samples / p->global_batch : dlpi_epoch_batches(p);
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_check(s) ||
-        s->window_used > DLPI_WINDOW_MAX || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
+        !dlpi_window_canonical(s) || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
         s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
                               "this is no state of this version, or it is damaged");
@@ -10749,9 +10848,9 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                               : "params (subset, weights, samples, function_id)",
                                   s->params, mine.params);
     if (s->window_used > 0 && !p->d.unordered) return dlpi_state_differs(e, "unordered", 1, 0);
-    if (p->sampler->sampler.order != DLP_ORDER_BATCHES && s->batch >= most)
-        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "the state is past the end of its epoch");
+    if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
+                              wrong);
     return DLP_OK;
 }
 
@@ -11787,15 +11886,15 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
                 return dlpi_bad(p, stage, "fields[].name", "different from the others'", i);
         fs->any_ragged |= f[i].ragged != 0;
         fs->at[i].offset = at;
-        at = (at + fs->at[i].capacity + 2 * DLPI_GUARD + 63) & ~UINT64_C(63);
-        fs->cell_bytes += fs->at[i].row_bytes;
+        at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_GUARD)), 64);
+        fs->cell_bytes = dlpi_sum(fs->cell_bytes, fs->at[i].row_bytes);
     }
     return DLP_OK;
 }
 
 static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     const dlpi_field *last = &fs->at[fs->n - 1];
-    return (last->offset + last->capacity + DLPI_GUARD + 4095) & ~UINT64_C(4095);
+    return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
 }
 
 /* The order of kinds in a chain. */
@@ -11882,13 +11981,17 @@ static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
+   processes they would be forked by the thousand. */
+#define DLPI_COLLATORS 64
+
 /* The stages that have workers, in order. A batch stage is one only if somebody must run it. */
 static int dlpi_list_work(dlp_pipe *p) {
     const dlp_batch_desc *b = &p->batcher->batching;
     dlpi_stage *st = p->batcher;
     st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
     if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
-        st->w.num_workers = (int32_t)p->prefetch;
+        st->w.num_workers = p->prefetch < DLPI_COLLATORS ? (int32_t)p->prefetch : DLPI_COLLATORS;
     p->n_work = p->n_item_work = p->n_procs = 0;
     for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
         dlpi_stage *s = &p->stages[at];
@@ -11954,8 +12057,8 @@ static int dlpi_parts_resolve(dlp_pipe *p) {
     dlp_error e;
     tail = last > 0 ? dlpi_parts_need(p, last) : need;
     if (tail > need) need = tail;
-    p->part_stride = (st->part.max_part_bytes + DLPI_GUARD + 4095) & ~UINT64_C(4095);
-    p->part_stride += DLPI_PART_GUARD;
+    p->part_stride = dlpi_round_up(dlpi_sum(st->part.max_part_bytes, DLPI_GUARD), 4096);
+    p->part_stride = dlpi_sum(p->part_stride, DLPI_PART_GUARD);
     p->part_cells = st->part.queue_size;
     if (p->part_cells == 0 && need < 4096) p->part_cells = need < 1 ? 2 : (uint32_t)need + 1;
     if (p->part_cells >= need && p->part_cells > 0) return DLP_OK;
@@ -12225,9 +12328,17 @@ static int dlpi_resolve(dlp_pipe *p) {
 }
 
 /* Where things lie in a slot and in the region. */
+static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
+    uint64_t from = dlpi_round_up(*at, align);
+    *at = dlpi_sum(from, bytes);
+    return from;
+}
+
 static void dlpi_layout_slot(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
-    uint64_t out_lengths = p->staged || p->items.any_ragged ? p->batches.n * rows * 8 : 0;
+    uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
+    uint64_t out_lengths = p->staged || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
+    bool in_lengths = p->staged && p->items.any_ragged;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
     for (int i = 0; i <= p->n_work; i++) {
@@ -12235,39 +12346,28 @@ static void dlpi_layout_slot(dlp_pipe *p) {
         uint64_t words =
             i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
         if (st == NULL) continue;
-        st->sst_offset = at;
-        at += offsetof(dlpi_sst, words) + (words + (p->words_max > 1 ? 1 : 0)) * 8;
-        at = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+        words = dlpi_times(words + (p->words_max > 1 ? 1 : 0), 8);
+        st->sst_offset = dlpi_take_bytes(&at, offsetof(dlpi_sst, words) + words, DLPI_LINE);
     }
-    p->off_index = at;
-    at += rows * 8;
-    p->off_lengths = at;
-    at += out_lengths;
+    at = dlpi_line_up(at);
+    p->off_index = dlpi_take_bytes(&at, words8, 1);
+    p->off_lengths = dlpi_take_bytes(&at, out_lengths, 1);
     p->off_item_lengths = p->staged ? at : p->off_lengths;
-    if (p->staged && p->items.any_ragged) at += p->items.n * rows * 8;
-    p->off_offsets = at;
-    if (p->staged) at += p->batches.n * (rows + 1) * 8;
-    p->off_fmeta = at;
-    if (p->staged) at += p->batches.n * sizeof(dlpi_fmeta);
+    dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
+    p->off_offsets =
+        dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
+    p->off_fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
     p->off_sampler_state = at;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) at += 2u * (8 + DLP_SAMPLER_STATE_BYTES);
-    p->off_rec = at;
-    at += 4 * rows;
-    p->off_pcell = at;
-    if (p->parts) at += 4 * rows;
-    p->off_valid = at;
-    at += rows;
-    p->slot_stride = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
-}
-
-static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
-    uint64_t from = (*at + align - 1) / align * align;
-    *at = from + bytes;
-    return from;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+        dlpi_take_bytes(&at, 2u * (8 + DLP_SAMPLER_STATE_BYTES), 1);
+    p->off_rec = dlpi_take_bytes(&at, cells, 1);
+    p->off_pcell = dlpi_take_bytes(&at, p->parts ? cells : 0, 1);
+    p->off_valid = dlpi_take_bytes(&at, rows, 1);
+    p->slot_stride = dlpi_line_up(at);
 }
 
 static uint64_t dlpi_wblock_stride(void) {
-    return (sizeof(dlpi_wblock) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+    return dlpi_line_up(sizeof(dlpi_wblock));
 }
 
 /* Lanes of the stages that are dealt tickets: one from each producer to each worker. */
@@ -12276,15 +12376,16 @@ static void dlpi_layout_lanes(dlp_pipe *p) {
     p->n_lanes = 0;
     for (int i = 0; i < p->n_work; i++) {
         dlpi_stage *st = p->work[i];
-        uint64_t tickets = i < p->n_item_work ? (uint64_t)p->prefetch * p->batch_rows : p->prefetch;
+        uint64_t tickets =
+            i < p->n_item_work ? dlpi_times(p->prefetch, p->batch_rows) : p->prefetch;
         st->n_producers = 0;
         if (st->w.dispatch != DLP_DISPATCH_LANES || st->w.num_workers == 0) continue;
         st->n_producers = i == 0 ? 1 : (uint32_t)p->work[i - 1]->n_workers;
         st->lane_base = p->n_lanes;
         st->lane_cap = dlpi_pow2(tickets);
-        st->lane_bytes = (dlp_spsc_bytes(8, st->lane_cap) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
-        st->lanes_offset = at;
-        at += st->lane_bytes * st->n_producers * (uint64_t)st->n_workers;
+        st->lane_bytes = dlp_spsc_bytes(8, st->lane_cap);
+        st->lanes_offset = dlpi_take_bytes(
+            &at, dlpi_times(st->lane_bytes, st->n_producers * (uint64_t)st->n_workers), DLPI_LINE);
         p->n_lanes += st->n_producers * (uint32_t)st->n_workers;
     }
     p->lanes_bytes = at;
@@ -12303,28 +12404,30 @@ static uint64_t dlpi_flight_bytes(const dlp_pipe *p) {
 }
 
 static uint64_t dlpi_flights_bytes(const dlp_pipe *p) {
-    return (uint64_t)p->fetch->n_workers * dlpi_flights_each(p) * dlpi_flight_bytes(p);
+    uint64_t n = dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p));
+    return dlpi_times(n, dlpi_flight_bytes(p));
 }
 
 static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer */
     uint64_t bytes = 0;
-    for (uint32_t f = 0; f < p->batches.n; f++) bytes += p->batches.at[f].capacity;
+    for (uint32_t f = 0; f < p->batches.n; f++)
+        bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
     return bytes;
 }
 
 /* Valid flags of a batch that has all rows, and, of views, of one that has none. */
 static uint64_t dlpi_ones_bytes(const dlp_pipe *p) {
-    return p->split ? 2 * (uint64_t)p->cut.view_rows : p->batch_rows;
+    return p->split ? dlpi_times(2, p->cut.view_rows) : p->batch_rows;
 }
 
 /* What the splitter keeps of each view that can be held. */
 static uint64_t dlpi_view_bytes(const dlp_pipe *p) {
-    return sizeof *p->cut.slot_of + sizeof *p->cut.after + p->cut.view_rows * UINT64_C(8);
+    return dlpi_sum(sizeof *p->cut.slot_of + sizeof *p->cut.after, dlpi_times(p->cut.view_rows, 8));
 }
 
 /* The list of a batch sampler's batch; other orders have none. */
 static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
-    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? p->global_batch * 8 : 8;
+    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? dlpi_times(p->global_batch, 8) : 8;
 }
 
 /* The feeder's tables of a part queue: sums in the order given (since add), and in those of two
@@ -12332,28 +12435,47 @@ static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
 static uint64_t dlpi_part_tables(const dlp_pipe *p) {
     uint64_t sums = p->parts ? p->parts->part.n_parts + 1 : 0;
     if (p->parts == NULL) return 0;
-    return sums * (p->parts->part.shuffle_parts ? 24 : 8) + p->part_cells * sizeof(dlpi_part_use);
+    return dlpi_sum(dlpi_times(sums, p->parts->part.shuffle_parts ? 24 : 8),
+                    dlpi_times(p->part_cells, sizeof(dlpi_part_use)));
 }
 
 static uint64_t dlpi_device_buffers(const dlp_pipe *p) {
     return p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
 }
 
+/* All device buffers. */
+static uint64_t dlpi_device_all(const dlp_pipe *p) {
+    return dlpi_times(dlpi_device_buffers(p), dlpi_device_bytes(p));
+}
+
+static uint64_t dlpi_worker_records(const dlp_pipe *p) {
+    return dlpi_times((uint64_t)p->n_workers + 1, sizeof(dlpi_worker));
+}
+
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
-    uint64_t buffers = dlpi_device_buffers(p);
-    uint64_t bytes = sizeof *p + 4096 + ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
-    bytes += p->n_out * (1 + sizeof(dlp_batch) + p->batches.n * sizeof(dlp_tensor));
-    bytes += p->n_slots * (uint64_t)DLPI_DEBUG;
-    bytes += dlpi_ones_bytes(p) + (uint64_t)p->ring + dlpi_list_bytes(p);
-    if (p->split) bytes += p->n_slots * sizeof *p->cut.refs + p->n_out * dlpi_view_bytes(p);
-    bytes += p->prefetch * sizeof(dlpi_cell_use) + dlpi_part_tables(p);
-    if (p->fetch->in_flight > 0)
-        bytes += (uint64_t)p->fetch->n_workers * sizeof(dlpi_flights) + dlpi_flights_bytes(p);
-    bytes += (buffers * p->batches.n + 1) * sizeof(void *);
-    bytes += ((uint64_t)p->n_lanes + 1) * (sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx));
+    uint64_t tensors = p->batches.n * sizeof(dlp_tensor), flights = (uint64_t)p->fetch->n_workers;
+    uint64_t parts[] = {
+        sizeof *p + 4096,
+        dlpi_worker_records(p),
+        dlpi_times(p->n_out, 1 + sizeof(dlp_batch) + tensors),
+        dlpi_times(p->n_slots, DLPI_DEBUG),
+        dlpi_ones_bytes(p),
+        p->ring,
+        dlpi_list_bytes(p),
+        p->split ? dlpi_times(p->n_slots, sizeof *p->cut.refs) : 0,
+        p->split ? dlpi_times(p->n_out, dlpi_view_bytes(p)) : 0,
+        dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
+        dlpi_part_tables(p),
+        p->fetch->in_flight > 0 ? dlpi_times(flights, sizeof(dlpi_flights)) : 0,
+        dlpi_flights_bytes(p),
+        dlpi_times(dlpi_times(dlpi_device_buffers(p), p->batches.n) + 1, sizeof(void *)),
+        dlpi_times((uint64_t)p->n_lanes + 1, sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx)),
+    };
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
     for (int i = 0; i < p->n_stages; i++)
-        bytes += (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t);
+        bytes = dlpi_sum(bytes, (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t));
     return bytes;
 }
 
@@ -12383,42 +12505,41 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_ctl = dlpi_take_bytes(&at, sizeof(dlpi_ctl), DLPI_LINE);
     p->off_bells = dlpi_take_bytes(
         &at, ((uint64_t)p->n_work + (p->parts != NULL)) * sizeof(dlpi_sbell), DLPI_LINE);
-    p->off_ring = dlpi_take_bytes(&at, p->ring * sizeof(uint32_t), DLPI_LINE);
+    p->off_ring = dlpi_take_bytes(&at, dlpi_times(p->ring, sizeof(uint32_t)), DLPI_LINE);
     p->off_taken = dlpi_take_bytes(&at, p->ring, DLPI_LINE);
     p->off_pipe = dlpi_take_bytes(&at, sizeof(dlpi_pipe_rec), DLPI_LINE);
     p->off_stages = dlpi_take_bytes(&at, (uint64_t)p->n_stages * sizeof(dlpi_stage_rec), 8);
     p->off_fields = dlpi_take_bytes(&at, p->batches.n * sizeof(dlpi_field_rec), 8);
-    p->off_workers = dlpi_take_bytes(&at, lanes * dlpi_wblock_stride(), DLPI_LINE);
-    p->off_slots = dlpi_take_bytes(&at, p->n_slots * p->slot_stride, DLPI_LINE);
+    p->off_workers = dlpi_take_bytes(&at, dlpi_times(lanes, dlpi_wblock_stride()), DLPI_LINE);
+    p->off_slots = dlpi_take_bytes(&at, dlpi_times(p->n_slots, p->slot_stride), DLPI_LINE);
     p->off_table = dlpi_take_bytes(
         &at, dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items), DLPI_LINE);
     p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
-    p->off_trace =
-        dlpi_take_bytes(&at, lanes * (uint64_t)p->trace_events * sizeof(dlp_trace_event), 4096);
-    p->flying_stride = ((uint64_t)dlpi_flights_each(p) * 8 + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
-    p->off_flying =
-        dlpi_take_bytes(&at, (uint64_t)p->fetch->n_workers * p->flying_stride, DLPI_LINE);
+    p->off_trace = dlpi_take_bytes(
+        &at, dlpi_times(lanes, p->trace_events * sizeof(dlp_trace_event)), 4096);
+    p->flying_stride = dlpi_line_up(dlpi_times(dlpi_flights_each(p), 8));
+    p->off_flying = dlpi_take_bytes(
+        &at, dlpi_times((uint64_t)p->fetch->n_workers, p->flying_stride), DLPI_LINE);
     p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
     dlpi_cache_layout(p);
     if (p->cache_cells > 0) p->off_cache_rec = dlpi_take_bytes(&at, sizeof(dlpi_cache_rec), 8);
-    p->off_cache = dlpi_take_bytes(&at, p->cache_cells * p->cache_cell_bytes, 4096);
-    p->resident_bytes = p->chunks.preload ? dlpi_chunk_count(p) * 8 : 0;
+    p->off_cache = dlpi_take_bytes(&at, dlpi_times(p->cache_cells, p->cache_cell_bytes), 4096);
+    p->resident_bytes = p->chunks.preload ? dlpi_times(dlpi_chunk_count(p), 8) : 0;
     p->off_resident = dlpi_take_bytes(&at, p->resident_bytes, DLPI_LINE);
     if (p->split) p->off_chunk_rec = dlpi_take_bytes(&at, sizeof(dlpi_chunk_rec), 8);
-    p->off_dev_slots = dlpi_take_bytes(&at, dlpi_device_buffers(p) * sizeof(uint32_t), DLPI_LINE);
-    p->off_parts = dlpi_take_bytes(&at, p->part_cells * sizeof(dlpi_pcell), DLPI_LINE);
-    p->off_part_cells = dlpi_take_bytes(&at, p->part_cells * p->part_stride, 4096);
+    p->off_dev_slots =
+        dlpi_take_bytes(&at, dlpi_times(dlpi_device_buffers(p), sizeof(uint32_t)), DLPI_LINE);
+    p->off_parts =
+        dlpi_take_bytes(&at, dlpi_times(p->part_cells, sizeof(dlpi_pcell)), DLPI_LINE);
+    p->off_part_cells = dlpi_take_bytes(&at, dlpi_times(p->part_cells, p->part_stride), 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
-    p->off_item_cells = dlpi_take_bytes(&at, p->item_cell_stride * p->prefetch, 4096);
-    p->off_cells = dlpi_take_bytes(&at, p->cell_stride * p->n_cells, 4096);
-    dlpi_take_bytes(&at, dlpi_guard_cells(p) * dlpi_guard_stride(p), DLPI_LINE);
-    p->region_bytes = (at + 4095) / 4096 * 4096;
-    if (p->huge_pages > 0) p->region_bytes = (at + (2u << 20) - 1) >> 21 << 21;
+    p->off_item_cells = dlpi_take_bytes(&at, dlpi_times(p->item_cell_stride, p->prefetch), 4096);
+    p->off_cells = dlpi_take_bytes(&at, dlpi_times(p->cell_stride, p->n_cells), 4096);
+    dlpi_take_bytes(&at, dlpi_times(dlpi_guard_cells(p), dlpi_guard_stride(p)), DLPI_LINE);
+    p->region_bytes = dlpi_round_up(at, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
-    p->plan_bytes = p->region_bytes + p->plan_private;
-    if (p->xfer)
-        p->plan_bytes += (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
+    p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_device_all(p));
 }
 
 static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
@@ -12427,16 +12548,16 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     dlpi_copy_text(l->what, sizeof l->what, what);
     l->count = count;
     l->bytes_each = each;
-    l->bytes = count * each;
-    plan->total_bytes += l->bytes;
+    l->bytes = dlpi_times(count, each);
+    plan->total_bytes = dlpi_sum(plan->total_bytes, l->bytes);
     plan->n_lines++;
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t named;
+    uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     memset(plan, 0, sizeof *plan);
     plan->slots = p->n_slots;
-    plan->slot_bytes = p->cell_stride + p->slot_stride;
+    plan->slot_bytes = dlpi_sum(p->cell_stride, p->slot_stride);
     plan->limit_bytes = p->d.limit_bytes;
     dlpi_plan_add(plan, p->split ? "CPU chunk buffers" : "batch slots: fields", p->n_cells,
                   p->cell_stride);
@@ -12446,30 +12567,31 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
     dlpi_plan_add(plan, "cache cells", p->cache_cells, p->cache_cell_bytes);
     dlpi_plan_add(plan, "guarded cells", dlpi_guard_cells(p), dlpi_guard_stride(p));
-    if (p->xfer)
-        dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
-                      (uint64_t)p->xfer->transfer.device_buffers, dlpi_device_bytes(p));
+    dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
+                  dlpi_device_buffers(p), dlpi_device_bytes(p));
     dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
     dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
     dlpi_plan_add(plan, "consumers", 1, p->share_bytes);
     dlpi_plan_add(plan, "trace rings", (uint64_t)p->n_workers + 1,
                   (uint64_t)p->trace_events * sizeof(dlp_trace_event));
-    dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1,
+    dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators,
+                  dlpi_wblock_stride() + sizeof(dlpi_worker));
+    dlpi_plan_add(plan, "worker records: of the batch stage", collators,
                   dlpi_wblock_stride() + sizeof(dlpi_worker));
     dlpi_plan_add(plan, "part cells", p->part_cells, p->part_stride);
     dlpi_plan_add(plan, "part cells: records", p->part_cells, sizeof(dlpi_pcell));
     if (p->fetch->in_flight > 0)
         dlpi_plan_add(plan, "items in flight, and parked",
-                      (uint64_t)p->fetch->n_workers * dlpi_flights_each(p), dlpi_flight_bytes(p));
-    named = plan->total_bytes - dlpi_flights_bytes(p);
+                      dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p)),
+                      dlpi_flight_bytes(p));
+    named = dlpi_less(plan->total_bytes, dlpi_flights_bytes(p));
     dlpi_plan_add(plan, "part tables", p->parts != NULL, dlpi_part_tables(p));
-    if (p->xfer) named -= (uint64_t)p->xfer->transfer.device_buffers * dlpi_device_bytes(p);
-    named -= ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker);
+    named = dlpi_less(named, dlpi_device_all(p));
+    named = dlpi_less(named, dlpi_worker_records(p));
     if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
-    dlpi_plan_add(plan, "control and alignment", 1, p->region_bytes - named);
-    dlpi_plan_add(plan, "this process: pipe and views", 1,
-                  p->plan_private - ((uint64_t)p->n_workers + 1) * sizeof(dlpi_worker) -
-                      dlpi_flights_bytes(p) - dlpi_part_tables(p));
+    dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
+    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_flights_bytes(p));
+    dlpi_plan_add(plan, "this process: pipe and views", 1, dlpi_less(own, dlpi_part_tables(p)));
 }
 
 /* ---- start ---- */
@@ -12523,6 +12645,8 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
     dlp_budget *budget = p->d.budget;
     if (p->d.limit_bytes && all > p->d.limit_bytes)
         return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
+    if (all > PTRDIFF_MAX)
+        return dlpi_over(p, plan, PTRDIFF_MAX, "limit_bytes", "what can be addressed");
     left = dlpi_cgroup_left();
     if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
     kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
@@ -13467,8 +13591,10 @@ static void dlpi_chunks_seen(const dlp_pipe *p, uint64_t tail, dlpi_chunk_seen *
     x->preload = p->chunks.preload;
     x->cpu_buffers = p->n_cells;
     x->per_epoch = p->batches_per_epoch;
-    if (tail > 0) x->fed = dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch + 1;
-    for (uint32_t s = 0; s < p->n_slots; s++) /* statistics, here and below */
+    /* statistics, here and below */
+    if (tail > 0)
+        x->fed = DLPI_LOAD_RLX(&dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch) + 1;
+    for (uint32_t s = 0; s < p->n_slots; s++)
         x->out += DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->used) != 0;
     for (uint64_t k = 0; k < p->resident_bytes / 8; k++)
         x->resident += DLPI_LOAD_RLX(dlpi_chunk_word(p, k)) & 1;
@@ -15736,7 +15862,7 @@ static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int 
 }
 
 static uint64_t dlpi_files_stride(const dlp_files *f) { /* of a record's room and buffer */
-    return DLP_FILES_ROOM + (f->d.direct ? 0 : (f->d.max_bytes + 63) & ~UINT64_C(63));
+    return dlpi_sum(DLP_FILES_ROOM, f->d.direct ? 0 : dlpi_round_up(f->d.max_bytes, 64));
 }
 
 static void dlpi_files_worker_free(dlpi_files_worker *w) {
@@ -15760,7 +15886,8 @@ static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
     if (w == NULL) return NULL;
     w->file = calloc(n, sizeof *w->file);
     w->crew = calloc(n, sizeof *w->crew);
-    if (w->file == NULL || w->crew == NULL || posix_memalign(&w->memory, 64, n * stride) != 0) {
+    if (w->file == NULL || w->crew == NULL ||
+        posix_memalign(&w->memory, 64, (size_t)dlpi_times(n, stride)) != 0) {
         dlpi_files_worker_free(w);
         return NULL;
     }
@@ -15902,7 +16029,7 @@ DLPDEF const char *dlp_files_backend(const dlp_files *f) { return f->backend; }
 DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *f) {
     uint64_t each = dlpi_files_stride(f) + sizeof(dlpi_file) + sizeof(pthread_t);
     if (f->asked && f->ring) each += sizeof(dlpi_sqe) + 2 * sizeof(dlpi_cqe) + sizeof(uint32_t);
-    return sizeof(dlpi_files_worker) + (uint64_t)f->d.in_flight * each;
+    return dlpi_sum(sizeof(dlpi_files_worker), dlpi_times((uint64_t)f->d.in_flight, each));
 }
 
 DLPDEF int dlp_files_close(dlp_files *f) {
@@ -15947,19 +16074,24 @@ static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
 
 static bool dlpi_file_is(int fd, const char *path) {
     struct stat open_one, named;
-    return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 &&
+    return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
+/* dir: [DLPI_PATH_MAX] */
+static void dlpi_directory_of(char *dir, const char *path) {
+    char *slash;
+    dlpi_copy_text(dir, DLPI_PATH_MAX, path);
+    slash = strrchr(dir, '/');
+    if (slash == NULL) dlpi_copy_text(dir, DLPI_PATH_MAX, ".");
+    else slash[slash == dir] = 0;
 }
 
 /* Make a rename last. */
 static int dlpi_directory_sync(const char *path) {
     char dir[DLPI_PATH_MAX];
-    char *slash;
     int fd, rc;
-    dlpi_copy_text(dir, sizeof dir, path);
-    slash = strrchr(dir, '/');
-    if (slash == NULL) dlpi_copy_text(dir, sizeof dir, ".");
-    else slash[slash == dir] = 0;
+    dlpi_directory_of(dir, path);
     fd = dlpi_fd_above(open(dir, O_RDONLY | O_CLOEXEC));
     if (fd < 0) return -1;
     rc = fsync(fd);
@@ -15967,10 +16099,54 @@ static int dlpi_directory_sync(const char *path) {
     return rc;
 }
 
+/* Where all may write, others may have put anything under any name. There a file or link counts
+   only if it is this user's or the directory's owner's (the rule of Linux' protected_symlinks). */
+static bool dlpi_directory_shared(const char *path, struct stat *dir) {
+    char name[DLPI_PATH_MAX];
+    dlpi_directory_of(name, path);
+    return stat(name, dir) == 0 && (dir->st_mode & S_IWOTH) != 0;
+}
+
+static bool dlpi_file_trusted(const struct stat *file, const char *path) {
+    struct stat dir;
+    return !dlpi_directory_shared(path, &dir) || file->st_uid == geteuid() ||
+           file->st_uid == dir.st_uid;
+}
+
+/* A new file, never one that lies there or that a link leads to. */
+static int dlpi_file_new(const char *path, mode_t mode) {
+    return dlpi_fd_above(open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+}
+
+/* The same; a leftover is replaced. */
+static int dlpi_file_anew(const char *path) {
+    return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
+}
+
+/* The temporary file, new or as another download left it: -1 with errno if what lies under its name
+   can't be that. */
+static int dlpi_download_open(const char *tmp) {
+    struct stat st;
+    mode_t mode = dlpi_directory_shared(tmp, &st) ? 0600 : 0666; /* nobody else is to lock it */
+    int fd;
+    do {
+        if ((fd = dlpi_file_new(tmp, mode)) >= 0 || errno != EEXIST) return fd;
+        fd = dlpi_fd_above(open(tmp, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    } while (fd < 0 && errno == ENOENT); /* it got its own name in between */
+    if (fd < 0) return -1;
+    /* a second name of it would be a file that is somebody's, to be written over */
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink <= 1 &&
+        dlpi_file_trusted(&st, tmp))
+        return fd;
+    close(fd);
+    errno = EACCES;
+    return -1;
+}
+
 /* The temporary file, locked and empty; -1: failed; -2: path is there by now. */
 static int dlpi_download_begin(const dlp_part *part, const char *path, const char *tmp) {
     for (;;) {
-        int fd = dlpi_fd_above(open(tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666)), rc;
+        int fd = dlpi_download_open(tmp), rc;
         if (fd < 0) return dlpi_file_fail(part, tmp, "open"), -1;
         while ((rc = flock(fd, LOCK_EX)) != 0 && errno == EINTR) continue;
         if (rc == 0 && access(path, F_OK) == 0) {
@@ -16040,6 +16216,18 @@ static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, con
     return DLP_ERR_LENGTH;
 }
 
+/* What is kept from downloads is told from what others put there; all else is as the user says. */
+static int dlpi_part_open(const dlp_part_files *f, const char *path) {
+    struct stat st;
+    int more = 0;
+    if (f->download && lstat(path, &st) == 0) {
+        errno = EACCES;
+        if (!dlpi_file_trusted(&st, path)) return -1;
+        more = S_ISLNK(st.st_mode) ? 0 : O_NOFOLLOW | O_NONBLOCK;
+    }
+    return dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC | more));
+}
+
 DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
     const dlp_part_files *f = files;
     char path[DLPI_PATH_MAX];
@@ -16053,10 +16241,10 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
         errno = ENAMETOOLONG;
         return dlpi_file_fail(part, name, "open");
     }
-    fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
+    fd = dlpi_part_open(f, path);
     if (fd < 0 && errno == ENOENT && f->download) {
         if ((rc = dlpi_download(f, part, path)) != 0) return rc;
-        fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
+        fd = dlpi_part_open(f, path);
     }
     if (fd < 0) return dlpi_file_fail(part, path, "open");
     rc = dlpi_part_read(&f->files[part->index], part, fd, path);
@@ -16501,7 +16689,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
 
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
     dlpi_state s;
-    uint64_t most, view, rows;
+    uint64_t most;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
@@ -16511,13 +16699,8 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;
-    s.position = p->sampler->sampler.order == DLP_ORDER_BATCHES ? 0 : batch * p->global_batch;
-    if (p->split) {
-        dlpi_order order = p->cut.order;
-        uint64_t at = dlpi_chunk_find(p, &order, epoch, batch, &view);
-        dlpi_chunk_before(p, &order, epoch, at, &rows);
-        s.position = rows + view * p->split->split.batch_size;
-    }
+    if (p->sampler->sampler.order != DLP_ORDER_BATCHES)
+        s.position = dlpi_state_position(p, epoch, batch);
     s.check = dlpi_state_check(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);
@@ -16540,9 +16723,11 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p == NULL || p->view || (dlpi_forked(p) && !p->in_worker)) return;
-    DLPI_STORE_SEQ(&p->stop_asked, 1u);                     /* S2 -> S2 */
-    if (DLPI_LOAD_SEQ(&p->can_ring) != 0) dlpi_stop_now(p); /* S2 <- S2 */
+    if (p == NULL || p->view) return;
+    DLPI_STORE_SEQ(&p->stop_asked, 1u);            /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->can_ring) != 0 &&        /* S2 <- S2: what start made is there, */
+        (!dlpi_forked(p) || p->in_worker))         /* and may be asked whose it is */
+        dlpi_stop_now(p);
     errno = saved;
 }
 
@@ -16550,6 +16735,7 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
     return p->lent ? dlpi_lent_close(p) : dlpi_close(p);
 }
 
@@ -16650,6 +16836,12 @@ static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
     memset(&named, 0, sizeof named);
     DLPI_RANGE(d->shuffle, 0, 1, "shuffle", "0 or 1");
     DLPI_RANGE(d->drop_last, 0, 1, "drop_last", "0 or 1");
+    /* what can be said twice is said the same, or once */
+    if (d->workers.num_workers != 0 && d->workers.num_workers != d->num_workers)
+        return dlpi_bad(p, "", "workers.num_workers", "0, or as the loader's num_workers",
+                        d->workers.num_workers);
+    if (d->drop_last && d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
+        return dlpi_bad(p, "", "last", "0 or DLP_LAST_DROP with drop_last", d->last);
     return DLP_OK;
 }
 
@@ -17133,6 +17325,10 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     o->path = path;
     o->temporary = NULL;
     bool in_place = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    if (in_place && !dlpi_file_trusted(&st, path)) {
+        errno = EACCES;
+        return DLP_ERR_SYSTEM;
+    }
     if (in_place) {
         o->fd = dlpi_fd_above(open(path, O_WRONLY | O_TRUNC | O_CLOEXEC));
         return o->fd < 0 ? DLP_ERR_SYSTEM : DLP_OK;
@@ -17143,12 +17339,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     }
     memcpy(o->temporary, path, n);
     memcpy(o->temporary + n, ".tmp", 5);
-    /* A leftover is replaced; a link planted there is not followed. */
-    if (unlink(o->temporary) == 0 || errno == ENOENT) {
-        o->fd = dlpi_fd_above(open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    } else {
-        o->fd = -1;
-    }
+    o->fd = dlpi_file_anew(o->temporary);
     if (o->fd < 0) {
         int e = errno;
         free(o->temporary);

@@ -218,6 +218,12 @@
 #ifndef DLPIPE_S3_H
 #define DLPIPE_S3_H
 
+#if !defined(__GNUC__)
+#error dlpipe_s3.h wants gcc or clang, whose __atomic builtins it uses: compile with one of them
+#elif __SIZEOF_POINTER__ != 8
+#error dlpipe_s3.h wants a 64-bit target: compile without -m32 or -mx32
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -698,6 +704,16 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 /* ---------------------------------------------------------------------------------------------- */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE)
+#if defined(__cplusplus)
+#error define DLPIPE_IMPLEMENTATION in a C file (C11); C++ files include dlpipe_s3.h without it
+#undef DLPIPE_IMPLEMENTATION
+#elif defined(__GLIBC__) && !defined(__USE_GNU)
+#error include dlpipe_s3.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
+#undef DLPIPE_IMPLEMENTATION
+#endif
+#endif
+
+#if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE)
 #define DLPIPE_S3_IMPLEMENTATION_DONE
 
 /* ---------------------------------------------------------------------------------------------
@@ -727,9 +743,6 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
    >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS */
 
 #include <errno.h>
-#if defined(__GLIBC__) && !defined(__USE_GNU)
-#error include dlpipe_s3.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
-#endif
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -9259,15 +9272,19 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     dlp_s3_entry e;
     FILE *f;
     bool good = true;
-    int errnum = 0;
+    int fd, errnum = 0;
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL || path == NULL || strlen(path) > sizeof tmp - 5)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", m ? "path: none, or too long"
                                                               : "manifest is NULL");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
-    f = dlpi_stream_open(tmp, O_WRONLY | O_CREAT | O_TRUNC, "wb");
-    if (f == NULL)
-        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", tmp, strerror(errno));
+    fd = dlpi_file_anew(tmp);
+    f = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (f == NULL) {
+        dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", tmp, strerror(errno));
+        if (fd >= 0) close(fd);
+        return DLP_ERR_SYSTEM;
+    }
     fputs("# key, offset, length, items\n", f);
     for (uint64_t i = 0; good && i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++) {
         good = dlpi_file_may_be((uint64_t)ftello(f) + DLPI_SRC_LINE_MOST);
@@ -10185,7 +10202,7 @@ DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk) {
 /* ---- workers ---- */
 
 static uint64_t dlpi_src_stride(const dlp_s3_source *s) { /* of a record's buffer */
-    return s->capacity == 0 || s->d.direct ? 0 : (s->capacity + 63) & ~UINT64_C(63);
+    return s->capacity == 0 || s->d.direct ? 0 : dlpi_round_up(s->capacity, 64);
 }
 
 static int dlpi_src_mates(const dlp_s3_source *s) {
@@ -10212,6 +10229,7 @@ static void dlpi_src_worker_free(dlpi_src_worker *w) {
 
 static dlpi_src_worker *dlpi_src_worker_new(dlp_s3_source *s) {
     size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
+    size_t buffers = (size_t)dlpi_times(n, stride); /* a manifest may say any length */
     size_t pieces = (size_t)dlpi_src_pieces(s);
     dlpi_src_worker *w = calloc(1, sizeof *w);
     if (w == NULL) return NULL;
@@ -10223,7 +10241,7 @@ static dlpi_src_worker *dlpi_src_worker_new(dlp_s3_source *s) {
     w->get = calloc(n, sizeof *w->get);
     if (pieces) w->pieces = calloc(pieces, sizeof *w->pieces);
     if (w->get == NULL || (pieces && w->pieces == NULL) ||
-        (stride && posix_memalign(&w->memory, 64, n * stride) != 0)) {
+        (stride && posix_memalign(&w->memory, 64, buffers) != 0)) {
         dlpi_src_worker_free(w);
         return NULL;
     }
@@ -10380,9 +10398,9 @@ DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *s, dlp_chunks_desc *chunks)
 }
 
 DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *s) {
-    return sizeof(dlpi_src_worker) +
-           (uint64_t)s->d.in_flight * (sizeof(dlpi_src_get) + dlpi_src_stride(s)) +
-           dlpi_src_pieces(s) * sizeof(dlp_s3_piece);
+    uint64_t each = dlpi_sum(sizeof(dlpi_src_get), dlpi_src_stride(s));
+    uint64_t pieces = dlpi_times(dlpi_src_pieces(s), sizeof(dlp_s3_piece));
+    return dlpi_sum(sizeof(dlpi_src_worker) + pieces, dlpi_times((uint64_t)s->d.in_flight, each));
 }
 
 DLPDEF int dlp_s3_source_close(dlp_s3_source *s) {

@@ -366,7 +366,12 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #endif /* DLPIPE_SHM_H */
 
 /* =============================================================================================
-   IMPLEMENTATION */
+   IMPLEMENTATION
+   It rests on dlpipe.h's; where that can't be, an #error of dlpipe.h has said why. */
+#if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE)
+#include "dlpipe.h"
+#endif
+
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_SHM_IMPLEMENTATION_DONE)
 #define DLPIPE_SHM_IMPLEMENTATION_DONE
 

@@ -296,6 +296,47 @@ static void close__tensors_deleted__frees(void) {
     rig_free(&r);
 }
 
+/* Closed again while tensors and a batch keep it: nothing more happens, in any order. */
+static void close__again_while_lent__does_nothing(void) {
+    for (int order = 0; order < 6; order++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b[3];
+        DLManagedTensor *t[2];
+        setup(&r, order % 2 ? 2 : 0, 3);
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (int i = 0; i < 3; i++) CHECK(dlp_pipe_next(p, &b[i], DLP_FOREVER) == DLP_OK);
+        for (int i = 0; i < 2; i++) t[i] = lend(p, b[i], 0);
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+        for (int i = 0; i < 3; i++) { /* one after the other; the pipe is there until the last */
+            int which = (i + order / 2) % 3;
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+            if (which == 2) {
+                CHECK(dlp_pipe_release(p, b[2]) == DLP_OK);
+                if (i < 2) CHECK(dlp_pipe_release(p, b[2]) == DLP_ERR_ARG);
+            } else {
+                t[which]->deleter(t[which]);
+            }
+            if (i < 2) CHECK(dlp_pipe_next(p, &b[which], DLP_NOWAIT) == DLP_ERR_STATE);
+        }
+        rig_free(&r);
+    }
+}
+
+static void close__again_while_batches_are_held__does_nothing(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b[2];
+    setup(&r, 2, 2);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (int i = 0; i < 2; i++) CHECK(dlp_pipe_next(p, &b[i], DLP_FOREVER) == DLP_OK);
+    for (int i = 0; i < 2; i++) {
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+        CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
+    }
+    rig_free(&r);
+}
+
 static void fork__child_deletes__parent_not_touched(void) {
     rig r;
     dlp_pipe *p;
@@ -383,6 +424,8 @@ int main(void) {
     deleters__of_other_threads__batches_go_round();
     close__tensors_alive__the_last_frees();
     close__tensors_deleted__frees();
+    close__again_while_lent__does_nothing();
+    close__again_while_batches_are_held__does_nothing();
     fork__child_deletes__parent_not_touched();
     calls__bad_arguments__refused();
     device__of_the_user__said();

@@ -1021,11 +1021,119 @@ static void files__errors__name_the_path(void) {
         if (i != 2) CHECK(strstr(err.message, words[i]) != NULL);
         else CHECK(strstr(err.message, "max_part_bytes is 170") != NULL);
         CHECK(strstr(err.message, parts_dir) != NULL && strncmp(err.message, "part ", 5) == 0);
-        CHECK(err.errnum == (i == 3 ? 110 : i == 0 || i == 4 ? ENOENT : 0));
+        CHECK(err.errnum == (i == 3 ? 110 : i == 0 ? ENOENT : i == 4 ? ELOOP : 0));
         if (i == 3) CHECK(access(path, F_OK) != 0);
         parts_dir_clear(0);
     }
     downloads_fail = 0;
+}
+
+/* ---- names that others have put something under ---- */
+
+enum { PLANT_LINK, PLANT_HARD_LINK, PLANT_FIFO, PLANT_FOREIGN, PLANT_FOREIGN_LINK, PLANTS };
+
+/* uid: whose it is to be, where this process may say so. */
+static int plant(int what, const char *at, const char *victim, uid_t uid) {
+    int fd;
+    if (what == PLANT_LINK || what == PLANT_FOREIGN_LINK) {
+        if (symlink(victim, at) != 0) return 0;
+    } else if (what == PLANT_HARD_LINK) {
+        return link(victim, at) == 0;
+    } else if (what == PLANT_FIFO) {
+        return mkfifo(at, 0666) == 0;
+    } else {
+        if ((fd = open(at, O_WRONLY | O_CREAT | O_EXCL, 0666)) < 0) return 0;
+        if (write(fd, "planted", 7) != 7 || fchmod(fd, 0666) != 0) return 0;
+        close(fd);
+    }
+    return what < PLANT_FOREIGN || lchown(at, uid, (gid_t)-1) == 0;
+}
+
+static int holds(const char *path, const char *text) {
+    char got[64] = "";
+    int fd = open(path, O_RDONLY);
+    ssize_t n = read(fd, got, sizeof got - 1);
+    close(fd);
+    return n == (ssize_t)strlen(text) && strcmp(got, text) == 0;
+}
+
+/* Want part 3, whose download works. */
+static int want_once(int *errnum) {
+    static uint64_t bytes[32];
+    static dlpi_wblock block;
+    static dlpi_worker worker;
+    dlp_part part;
+    int rc;
+    memset(&part, 0, sizeof part);
+    memset(&block, 0, sizeof block);
+    worker.wb = &block;
+    worker.note.message = block.message;
+    worker.note.errnum = &block.message_errno;
+    part.data = bytes;
+    part.index = 3;
+    part.capacity = sizeof bytes;
+    part.internal = &worker;
+    rc = dlp_part_files_load(&wanted, &part);
+    *errnum = block.message_errno;
+    return rc;
+}
+
+/* What lies under a download's names is neither followed nor written, whoever put it there; in a
+   directory of all, what others put there is not read either. */
+static void files__planted_names__nothing_is_followed(void) {
+    parts_rig r;
+    char tmp[128], path[128], victim[128];
+    parts_init(&r, &seen, 20, NULL);
+    parts_files(&r, &wanted, 0);
+    wanted.download = download;
+    downloads_of = &r;
+    parts_path(tmp, parts_names[3], ".tmp");
+    parts_path(path, parts_names[3], "");
+    parts_path(victim, "victim", "");
+    for (int shared = 0; shared < 2; shared++)
+        for (int what = 0; what < PLANTS; what++)
+            for (int final = 0; final < 2; final++) {
+                bool refused = !final || (shared && what >= PLANT_FOREIGN);
+                int fd = open(victim, O_WRONLY | O_CREAT | O_EXCL, 0600), errnum, rc;
+                if (what >= PLANT_FOREIGN && geteuid() != 0) refused = false;
+                if (what == PLANT_FOREIGN && !shared && !final) refused = false; /* as a group's */
+                CHECK(write(fd, "precious", 8) == 8 && close(fd) == 0);
+                CHECK(chmod(parts_dir, shared ? 01777 : 0700) == 0);
+                if (!(final && what == PLANT_FIFO) && plant(what, final ? path : tmp, victim, 12)) {
+                    rc = want_once(&errnum);
+                    if (refused != (rc != 0))
+                        printf("  what %d, final %d, shared %d: %d\n", what, final, shared, rc);
+                    CHECK(refused == (rc != 0));
+                    if (refused) CHECK(errnum == EACCES || errnum == ELOOP);
+                    CHECK(holds(victim, "precious"));
+                    if (refused && what == PLANT_FOREIGN)
+                        CHECK(holds(final ? path : tmp, "planted"));
+                }
+                parts_dir_clear(0);
+            }
+    CHECK(chmod(parts_dir, 0700) == 0);
+}
+
+/* In a directory of all a file of this user's alone; elsewhere as the umask has it. */
+static void files__downloaded__mode_follows_the_directory(void) {
+    parts_rig r;
+    char path[128];
+    mode_t was = umask(022);
+    parts_init(&r, &seen, 20, NULL);
+    parts_files(&r, &wanted, 0);
+    wanted.download = download;
+    downloads_of = &r;
+    parts_path(path, parts_names[3], "");
+    for (int shared = 0; shared < 2; shared++) {
+        struct stat st;
+        int errnum;
+        CHECK(chmod(parts_dir, shared ? 01777 : 0700) == 0);
+        CHECK(want_once(&errnum) == 0 && want_once(&errnum) == 0);
+        CHECK(lstat(path, &st) == 0 && (st.st_mode & 0777) == (shared ? 0600 : 0644));
+        parts_dir_clear(0);
+    }
+    CHECK(chmod(parts_dir, 0700) == 0);
+    umask(was);
 }
 
 int main(int argc, char **argv) {
@@ -1062,6 +1170,8 @@ int main(int argc, char **argv) {
     files__whole_or_ranges__read();
     files__downloads__each_once_under_its_name();
     files__wanted_at_once__one_download();
+    files__planted_names__nothing_is_followed();
+    files__downloaded__mode_follows_the_directory();
     files__errors__name_the_path();
     parts_dir_clear(1);
     return test_end("parts");

@@ -1401,6 +1401,14 @@ static void files__stale_temporary_and_links__not_followed(void) {
     CHECK(lstat(in_dir("link"), &st) == 0 && S_ISLNK(st.st_mode) &&
               !json_check(in_dir("victim"), NULL).bad,
           "link replaced");
+    /* But not a link of another user's in a directory that all may write to. */
+    if (geteuid() != 0 || lchown(in_dir("link"), 12, 12) != 0) return; /* only root can give away */
+    CHECK(chmod(dir, 01777) == 0 && truncate(in_dir("victim"), 4) == 0, "%s", strerror(errno));
+    errno = 0;
+    CHECK(dlpi_lanes_write_trace(world.lanes, world.n_lanes, in_dir("link")) == DLP_ERR_SYSTEM &&
+              errno == EACCES && stat(in_dir("victim"), &st) == 0 && st.st_size == 4,
+          "written through another user's link");
+    CHECK(chmod(dir, 0700) == 0, "%s", strerror(errno));
 }
 
 static void files__each_allocation_fails__memory_error_and_nothing_left(void) {

@@ -788,7 +788,28 @@ static void loader__bad_desc__names_field_and_leaves_out(void) {
     }
 }
 
+/* What a loader's desc says in two places. */
+static void loader__said_twice_and_differently__refused(void) {
+    static const int cases[][5] = {{2, 0, 0, 0, 1}, {2, 2, 0, 0, 1}, {0, 2, 0, 0, 0},
+                                   {1, 2, 0, 0, 0}, {1, 0, 1, DLP_LAST_DROP, 1},
+                                   {1, 0, 1, DLP_LAST_PAD, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dlp_field field = {.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
+        dlp_loader_desc d = {.dataset = {.n_items = 20, .fields = &field, .n_fields = 1,
+                                         .fetch = rig_fetch},
+                             .batch_size = 5, .num_workers = cases[i][0],
+                             .workers = {.num_workers = cases[i][1]}, .drop_last = cases[i][2],
+                             .last = cases[i][3]};
+        dlp_pipe *p = NULL;
+        dlp_error e = {0};
+        CHECK(dlp_loader_open(&p, &d, &e) == (cases[i][4] ? DLP_OK : DLP_ERR_ARG));
+        CHECK(cases[i][4] || strcmp(e.field, i < 4 ? "workers.num_workers" : "last") == 0);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 int main(void) {
+    loader__said_twice_and_differently__refused();
     rig_warm();
     open__pipe_desc_out_of_range__names_field();
     plan__sampler_desc_out_of_range__names_field();

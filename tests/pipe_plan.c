@@ -450,8 +450,196 @@ static void start__cpu_quotas_of_cgroups__cores_by_them(void) {
     CHECK(rmdir(fake_dir) == 0);
 }
 
+/* As many batch workers as batches ahead, but not by the hundred unless somebody asks. */
+static void collate__workers_nobody_named__few_and_told(void) {
+    static const int cases[][3] = {{1, 0, 1}, {3, 0, 3}, {64, 0, 64}, {65, 0, 64}, {4096, 0, 64},
+                                   {4096, 300, 300}, {4096, DLP_NONE, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig r;
+        dlp_pipe *p = NULL;
+        dlp_plan plan;
+        uint64_t told = 0;
+        plan_rig(&r, COLLATE, 1);
+        r.pipe.prefetch_factor = cases[i][0];
+        r.batch.batch_workers = cases[i][1];
+        CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+        CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
+        for (uint32_t l = 0; l < plan.n_lines; l++)
+            if (strcmp(plan.lines[l].what, "worker records: of the batch stage") == 0)
+                told = plan.lines[l].count;
+        CHECK(told == (uint64_t)cases[i][2] && plan_sum(&plan) == plan.total_bytes);
+        if (i == 4) {
+            uint64_t batches;
+            CHECK(dlp_pipe_start(p) == DLP_OK && rig_drain(p, &batches) == DLP_END);
+        }
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* ---- numbers that no machine has ---- */
+
+__extension__ typedef unsigned __int128 wide;
+static uint64_t narrow(wide n) { return n > UINT64_MAX ? UINT64_MAX : (uint64_t)n; }
+
+static uint32_t pick(uint64_t *seed, uint32_t n) {
+    *seed += UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(dlp_hash(*seed, 1, 2, 3) >> 33) % n;
+}
+static uint64_t pick_of(uint64_t *seed, const uint64_t *from, uint32_t n) {
+    return from[pick(seed, n)];
+}
+#define PICK(...) \
+    pick_of(seed, (const uint64_t[]){__VA_ARGS__}, \
+            (uint32_t)(sizeof((const uint64_t[]){__VA_ARGS__}) / 8))
+
+static int no_load(void *user, dlp_part *part) {
+    (void)user;
+    part->bytes = 0;
+    return 0;
+}
+static const uint64_t part_items[4] = {1 << 20, 1 << 20, 1 << 20, 1 << 20};
+
+typedef struct extreme {
+    dlp_field fields[DLP_MAX_FIELDS];
+    char names[DLP_MAX_FIELDS][8];
+    dlp_dataset dataset;
+    dlp_pipe_desc pipe;
+    dlp_sampler_desc sampler;
+    dlp_fetch_desc fetch;
+    dlp_cache_desc cache;
+    dlp_part_desc parts;
+    dlp_batch_desc batch;
+    dlp_transfer_desc transfer;
+    wide row_bytes;
+} extreme;
+
+static void extreme_fields(extreme *x, uint64_t *seed) {
+    int64_t most = (INT64_C(1) << 46) / (int64_t)x->batch.batch_size;
+    x->dataset.n_fields = (uint32_t)PICK(1, 2, 16);
+    x->dataset.fields = x->fields;
+    for (uint32_t f = 0; f < x->dataset.n_fields; f++) {
+        snprintf(x->names[f], sizeof x->names[f], "f%u", f);
+        x->fields[f].name = x->names[f];
+        x->fields[f].dtype = DLP_U8;
+        x->fields[f].ndim = 1;
+        x->fields[f].shape[0] = pick(seed, 4) ? most : 1;
+        x->fields[f].ragged = pick(seed, 4) == 0;
+        x->row_bytes += (wide)x->fields[f].shape[0];
+    }
+}
+
+/* All that a desc can ask for, each at random as little or as much as it may be. */
+static void extreme_any(extreme *x, uint64_t *seed) {
+    memset(x, 0, sizeof *x);
+    x->batch.batch_size = (uint32_t)PICK(1, 64, 1 << 20);
+    extreme_fields(x, seed);
+    x->dataset.n_items = PICK(1, 1000, UINT64_C(1) << 48);
+    x->dataset.fetch = all_fetch;
+    x->pipe.prefetch_factor = (int32_t)PICK(1, 2, 4096);
+    x->pipe.max_held = (int32_t)PICK(1, 63, 256);
+    x->pipe.trace_bytes = (uint32_t)PICK(0, 64 << 20);
+    x->fetch.dataset = &x->dataset;
+    x->fetch.workers.num_workers = (int32_t)PICK(0, 1, 1024);
+    x->fetch.workers.dispatch = (int32_t)PICK(0, 1);
+    if (x->fetch.workers.num_workers > 0 && pick(seed, 2)) {
+        x->fetch.fetcher = DLP_FETCH_THREADS;
+        x->fetch.in_flight = (int32_t)PICK(1, 1024);
+    }
+    if (pick(seed, 2)) x->batch.collate = dlp_collate_pad;
+    if (pick(seed, 2)) x->cache.bytes = UINT64_C(1) << 46;
+    x->transfer.device_buffers = x->pipe.max_held < 64 && pick(seed, 2) ? 64 : 0;
+    if (pick(seed, 2)) {
+        x->parts = (dlp_part_desc){.n_parts = 4, .items = part_items, .load = no_load,
+                                   .max_part_bytes = UINT64_C(1) << 46, .queue_size = 4096};
+        x->dataset.n_items = 0;
+        x->sampler.order = DLP_ORDER_PARTS;
+    }
+}
+
+static int extreme_wire(const extreme *x, dlp_pipe *p) {
+    dlp_stage at[6];
+    int n = 0;
+    at[n++] = dlp_pipe_add_sampler(p, &x->sampler);
+    if (x->parts.n_parts) at[n++] = dlp_pipe_add_parts(p, &x->parts);
+    at[n++] = dlp_pipe_add_fetch(p, &x->fetch);
+    if (x->cache.bytes) at[n++] = dlp_pipe_add_cache(p, &x->cache);
+    at[n++] = dlp_pipe_add_batch(p, &x->batch);
+    if (x->transfer.device_buffers) at[n++] = dlp_pipe_add_transfer(p, &x->transfer);
+    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    return dlp_pipe_error(p)->code;
+}
+
+/* No line and no sum comes round to a small number; what no machine has is never begun. */
+static void plan__anything_at_its_extremes__saturates_and_is_a_limit(void) {
+    uint64_t state = 11, *seed = &state;
+    int whole = 0, refused = 0;
+    for (int i = 0; i < (is_short() ? 300 : 2000); i++) {
+        extreme x;
+        dlp_pipe *p = NULL;
+        dlp_plan plan;
+        wide sum = 0, least;
+        extreme_any(&x, seed);
+        CHECK(dlp_pipe_open(&p, &x.pipe, NULL) == DLP_OK);
+        if (extreme_wire(&x, p) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK) {
+            whole++;
+            for (uint32_t l = 0; l < plan.n_lines; l++) {
+                const dlp_plan_line *line = &plan.lines[l];
+                CHECK(line->bytes == narrow((wide)line->count * line->bytes_each));
+                sum += line->bytes;
+            }
+            least = (wide)plan.slots * x.batch.batch_size * x.row_bytes;
+            if (x.parts.n_parts) least += (wide)4096 << 46;
+            if (!CHECK(plan.total_bytes == narrow(sum)) | !CHECK(plan.total_bytes >= narrow(least)))
+                printf("  case %d: the plan has %" PRIu64 "\n", i, plan.total_bytes);
+            if (least >> 45 != 0) {
+                refused++;
+                CHECK(dlp_pipe_start(p) == DLP_ERR_LIMIT);
+            }
+        }
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+    CHECK(whole > 50 && refused > 20);
+}
+
+static int no_chunk(void *user, dlp_chunk *c) {
+    (void)user;
+    (void)c;
+    return 0;
+}
+
+/* 2^14 chunks of 16 fields of 2^46 bytes each are 2^64 bytes. */
+static void chunks__preload_of_all_there_could_be__is_a_limit(void) {
+    for (int preload = DLP_PRELOAD_NONE; preload <= DLP_PRELOAD_AUTO; preload++)
+        for (int device = 0; device < 2; device++)
+            for (uint64_t chunks = 1 << 14; chunks < 1 << 16; chunks += 12345) {
+                dlp_field fields[DLP_MAX_FIELDS];
+                char names[DLP_MAX_FIELDS][8];
+                dlp_pipe *p = NULL;
+                dlp_error e;
+                dlp_chunks_desc d = {.n_items = chunks << 26, .fields = fields,
+                                     .n_fields = DLP_MAX_FIELDS, .chunk_rows = 1 << 26,
+                                     .batch_size = 1 << 20, .load = no_chunk,
+                                     .preload = preload};
+                memset(fields, 0, sizeof fields);
+                for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) {
+                    snprintf(names[f], sizeof names[f], "f%u", f);
+                    fields[f] = (dlp_field){names[f], DLP_U8, 1, {1 << 20}, 0, 0};
+                }
+                if (device) d.device = dlp_device_host();
+                if (preload == DLP_PRELOAD_AUTO) d.pipe.limit_bytes = UINT64_C(1) << 40;
+                if (preload == DLP_PRELOAD_DEVICE && !device) continue;
+                if (!CHECK(dlp_chunks_open(&p, &d, &e) == DLP_ERR_LIMIT))
+                    printf("  preload %d, device %d: %s\n", preload, device, e.message);
+                if (preload == DLP_PRELOAD_CPU || preload == DLP_PRELOAD_DEVICE)
+                    CHECK(strstr(e.message, " 18446744073709551615 bytes") != NULL);
+            }
+}
+
 int main(void) {
     rig_warm();
+    plan__anything_at_its_extremes__saturates_and_is_a_limit();
+    chunks__preload_of_all_there_could_be__is_a_limit();
+    collate__workers_nobody_named__few_and_told();
     plan__before_and_after_start__same_and_all_there_is();
     plan__of_any_loader__all_there_is();
     if (!is_short())

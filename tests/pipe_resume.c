@@ -45,6 +45,7 @@ static int lists_save(void *user, void *bytes) {
 static int lists_restore(void *user, const void *bytes, size_t n) {
     lists *l = user;
     uint64_t words[3];
+    if (l->loose && n != sizeof words) return 1;
     CHECK(n == sizeof words);
     memcpy(words, bytes, sizeof words);
     l->epoch = words[0];
@@ -476,7 +477,156 @@ static void resume__forged_state__harmless(void) {
     }
 }
 
+/* ---- right checksum, and what was never saved ---- */
+
+enum { IN_ORDER, WINDOWED, LISTED, LISTED_AGAIN, IN_STREAM, IN_PARTS, FUZZED };
+
+static int fuzz_stream(void *user, dlp_item *it) {
+    return it->index >= 75 ? DLP_END : rig_fetch(user, it);
+}
+static int fuzz_part(void *user, dlp_part *part) {
+    (void)user;
+    part->bytes = 0;
+    return 0;
+}
+
+static void fuzz_rig(rig *r, lists *l, int kind) {
+    static const uint64_t items[5] = {15, 15, 15, 15, 15};
+    rig_init(r, 75, 8);
+    r->repeat.epochs = 2;
+    if (kind == LISTED || kind == LISTED_AGAIN) rig_lists(r, l, kind == LISTED);
+    else if (kind < LISTED) rig_order(r, DLP_ORDER_SHUFFLED);
+    r->pipe.unordered = kind == WINDOWED;
+    r->dataset.stream = kind == IN_STREAM;
+    if (kind == IN_STREAM) r->dataset.fetch = fuzz_stream;
+    if (kind != IN_PARTS) return;
+    r->sampler.order = DLP_ORDER_PARTS;
+    r->dataset.n_items = 0;
+    r->parts = (dlp_part_desc){.n_parts = 5, .items = items, .max_part_bytes = 8,
+                               .load = fuzz_part, .shuffle_parts = 1};
+}
+
+/* One field, a little beside what it was, or anything. */
+static void fuzz_state(dlpi_state *s, uint64_t *random) {
+    uint64_t v = test_random(random) >> test_pick(random, 64), k = test_pick(random, 3);
+    uint64_t near = test_pick(random, 2) ? v : k - 1;
+    uint32_t bit = test_pick(random, test_pick(random, 2) ? 12 : DLPI_WINDOW_MAX);
+    switch (test_pick(random, 8)) {
+    case 0: s->epoch += near; break;
+    case 1: s->batch += near; break;
+    case 2: s->position += near * (test_pick(random, 2) ? 8 : 1); break;
+    case 3: s->window_used += (uint32_t)near; break;
+    case 4: s->window[bit / 8] = (uint8_t)(s->window[bit / 8] | 1u << bit % 8); break;
+    case 5:
+        s->window[bit / 8] = (uint8_t)(s->window[bit / 8] | 1u << bit % 8);
+        if (s->window_used <= bit) s->window_used = bit + 1;
+        break;
+    case 6: s->sampler_bytes += (uint32_t)near; break;
+    default: s->sampler[v % sizeof s->sampler] ^= (uint8_t)(1u << k);
+    }
+    if (test_pick(random, 3) == 0) s->position = s->batch * 8;
+}
+
+static int fuzz_consumed(const dlpi_state *s, uint64_t k) {
+    if (k < s->batch) return 1;
+    k -= s->batch;
+    return k < DLPI_WINDOW_MAX && (s->window[k / 8] >> k % 8 & 1) != 0;
+}
+
+/* Written down once more, from what a state is said to be. */
+static int fuzz_canonical(const dlpi_state *s, int kind) {
+    uint64_t most = kind == IN_STREAM ? (UINT64_C(1) << 48) / 8 : 10, left = 0;
+    uint32_t used = 0;
+    int tail = 0;
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++)
+        if (fuzz_consumed(s, s->batch + k)) used = k + 1;
+    for (uint32_t i = s->sampler_bytes; i < sizeof s->sampler; i++) tail |= s->sampler[i];
+    if (s->epoch >= DLPI_MAX_EPOCH || used != s->window_used || tail) return 0;
+    if (kind != WINDOWED && used > 0) return 0;
+    if (kind == LISTED || kind == LISTED_AGAIN) {
+        if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
+        if (s->position == 0) return s->sampler_bytes == 0;
+        return s->position >= s->batch && s->position <= s->batch * 8;
+    }
+    if (s->sampler_bytes != (kind == IN_PARTS ? 40 : 0)) return 0;
+    if (s->batch >= most || s->batch + used > most || s->position != s->batch * 8) return 0;
+    for (uint64_t k = s->batch; k < most && left == 0; k++) left += !fuzz_consumed(s, k);
+    return left > 0;
+}
+
+/* All of its epoch that the state does not call consumed, each once. */
+static void fuzz_run(rig *r, const dlpi_state *s) {
+    uint32_t got[10] = {0};
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_state now;
+    dlpi_state is;
+    CHECK(rig_open(r, &p) == DLP_OK);
+    CHECK(dlp_pipe_state(p, NULL, &now) == DLP_OK);
+    memcpy(&is, &now, sizeof is);
+    CHECK(is.epoch == s->epoch);
+    for (uint64_t k = 0; k < 10; k++) CHECK(fuzz_consumed(s, k) == fuzz_consumed(&is, k));
+    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        if (b->epoch == s->epoch && b->in_epoch < 10) got[b->in_epoch]++;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(dlp_pipe_error(p)->code == DLP_OK);
+    for (uint64_t k = 0; s->epoch < 2 && k < 10; k++)
+        CHECK(got[k] == (fuzz_consumed(s, k) ? 0 : 1));
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* A state with a right checksum is as the library saves them, or it is refused; nothing of an epoch
+   is left out, or comes twice, without a word. */
+static void resume__never_saved__refused(void) {
+    static seen got[RUN_MAX];
+    static dlp_state states[RUN_MAX];
+    uint64_t random = 3;
+    int taken = 0, refused = 0;
+    for (int i = 0; i < test_share(2500, 100000); i++) {
+        int kind = (int)test_pick(&random, FUZZED), n, good;
+        rig r;
+        lists l;
+        dlpi_state s;
+        dlp_state state;
+        dlp_error err;
+        fuzz_rig(&r, &l, kind);
+        n = run_some(&r, (int)test_pick(&random, 9), got, kind == LISTED ? NULL : states);
+        if (n == 0 || kind == LISTED) { /* from the beginning, or as dlp_pipe_state_at makes it */
+            dlp_pipe *p;
+            CHECK(rig_open(&r, &p) == DLP_OK);
+            CHECK(dlp_pipe_state_at(p, 0, kind == LISTED ? (uint64_t)n : 0, &states[0]) == DLP_OK);
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+            n = 1;
+        }
+        memcpy(&s, &states[n - 1], sizeof s);
+        CHECK(fuzz_canonical(&s, kind));
+        for (uint32_t k = 1 + test_pick(&random, 3); k > 0; k--) fuzz_state(&s, &random);
+        s.check = dlpi_state_check(&s);
+        memcpy(&state, &s, sizeof state);
+        good = fuzz_canonical(&s, kind);
+        l.loose = 1;
+        r.pipe.resume = &state;
+        n = resume_error(&r, &state, &err);
+        if (kind == LISTED || kind == LISTED_AGAIN) {
+            if (!good) CHECK(n == DLP_ERR_CORRUPT || n == DLP_ERR_RESUME);
+        } else if (good != (n == DLP_OK) && !(kind == IN_PARTS && n == DLP_ERR_RESUME)) {
+            printf("  kind %d: batch %d, position %d, used %d, bytes %d: %d\n", kind, (int)s.batch,
+                   (int)s.position, (int)s.window_used, (int)s.sampler_bytes, n);
+            CHECK(good == (n == DLP_OK));
+        }
+        CHECK(n == DLP_OK || n == DLP_ERR_CORRUPT || n == DLP_ERR_RESUME ||
+              n == DLP_ERR_CALLBACK);
+        taken += n == DLP_OK;
+        refused += n == DLP_ERR_CORRUPT;
+        if (n == DLP_OK && kind <= WINDOWED && s.epoch < 3) fuzz_run(&r, &s);
+        rig_free(&r);
+    }
+    CHECK(taken > 30 && refused > 30);
+}
+
 int main(void) {
+    resume__never_saved__refused();
     resume__every_batch_every_order__rest_is_the_same();
     resume__unordered__every_batch_in_one_life();
     resume__unordered_state_of_state__keeps_the_window();

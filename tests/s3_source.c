@@ -138,6 +138,27 @@ static void manifest__written_and_read__the_same(void) {
     dlp_s3_manifest_close(b);
 }
 
+/* Under the name that it is written to first lies a link: it is replaced, not followed. */
+static void manifest__link_planted__not_followed(void) {
+    dlp_s3_manifest *m = NULL;
+    dlp_s3_entry e = {"a", 0, 1, 0};
+    struct stat st;
+    char *path = test_file("", 0), tmp[512], victim[512];
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    snprintf(victim, sizeof victim, "%s.victim", path);
+    CHECK(close(open(victim, O_WRONLY | O_CREAT | O_EXCL, 0600)) == 0);
+    CHECK(truncate(victim, 5) == 0 && symlink(victim, tmp) == 0);
+    CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
+    CHECK(dlp_s3_manifest_add(m, &e, NULL) == DLP_OK);
+    CHECK(dlp_s3_manifest_write(m, path, NULL) == DLP_OK);
+    CHECK(stat(victim, &st) == 0 && st.st_size == 5);
+    CHECK(lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0);
+    CHECK(lstat(tmp, &st) != 0);
+    dlp_s3_manifest_close(m);
+    unlink(victim);
+    unlink(path);
+}
+
 /* Entries of shards that come in any order: 20 bytes each, and each key once. */
 static void manifest__many_entries__few_bytes(void) {
     enum { ENTRIES = 100000, SHARDS = 1000 };
@@ -772,11 +793,33 @@ static void source__other_workers__refused(void) {
     dlp_s3_manifest_close(w.manifest);
 }
 
+/* What a manifest says is not to be had, and is no small number either. */
+static void source__lengths_that_no_machine_has__saturate(void) {
+    static const dlp_field sums = {"sums", DLP_U64, 1, {2}, 0, 0};
+    static const uint64_t lengths[] = {UINT64_C(1) << 60, UINT64_MAX / 2, UINT64_MAX - 70,
+                                       UINT64_MAX};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        dlp_s3_entry e = {"a", 0, lengths[i], 0};
+        dlp_s3_source_desc sd = {.s3 = client, .bucket = "photos", .fields = &sums, .n_fields = 1,
+                                 .decode = decoder_run, .in_flight = 16};
+        dlp_s3_manifest *m = NULL;
+        dlp_s3_source *source = NULL;
+        CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
+        if (dlp_s3_manifest_add(m, &e, NULL) != DLP_OK) e.length = 0; /* refused is as good */
+        sd.manifest = m;
+        if (e.length != 0 && dlp_s3_source_open(&source, &sd, NULL) == DLP_OK)
+            CHECK(dlp_s3_source_worker_bytes(source) == UINT64_MAX);
+        CHECK(dlp_s3_source_close(source) == DLP_OK);
+        dlp_s3_manifest_close(m);
+    }
+}
+
 int main(int argc, char **argv) {
     uint64_t random = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     manifest__lines__parsed_or_named();
     manifest__zero_bytes_and_long_lines__refused();
     manifest__written_and_read__the_same();
+    manifest__link_planted__not_followed();
     manifest__many_entries__few_bytes();
     mock = s3_mock_start();
     world_fill(mock);
@@ -784,6 +827,7 @@ int main(int argc, char **argv) {
     manifest__of_a_list__objects_with_their_sizes();
     source__wrong_desc__names_the_field();
     source__other_workers__refused();
+    source__lengths_that_no_machine_has__saturate();
     items__every_topology__as_from_memory();
     items__client_is_full__wait_for_room();
     items__no_such_key__by_policy_and_by_name();
