@@ -6111,6 +6111,12 @@ static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
 }
 
+/* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
+static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
+    return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
+           dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
+}
+
 /* The chunk that the feeder's present batch is; it has a cell of its own. */
 static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     uint64_t c = 0;
@@ -9821,6 +9827,7 @@ static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to
    copied it, had the copy not failed. */
 static uint32_t dlpi_xfer_source(const dlp_pipe *p, uint64_t chunk, uint32_t s, uint64_t b) {
     uint64_t word = DLPI_LOAD_SEQ(dlpi_chunk_word(p, chunk)); /* Q1 <- Q1 */
+    if (dlpi_chunk_left(p, s)) return s; /* its zeros */
     if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
     return (word >> 16) - 1 == b ? s : (uint32_t)(word >> 1 & 0x7fff);
 }
@@ -9891,8 +9898,8 @@ static bool dlpi_xfer_poll(dlpi_worker *w) {
         }
         if (done < 0) dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
         else if (w->p->chunks.preload == DLP_PRELOAD_DEVICE)
-            /* C2 -> C2 */
-            DLPI_STORE_SEQ(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), 2u);
+            DLPI_STORE_SEQ(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), /* C2 -> C2 */
+                           dlpi_chunk_left(w->p, k.slot) ? 0u : 2u);
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
         dlpi_xfer_ready(w, k.slot, k.gen);
         moved = true;
@@ -10964,8 +10971,7 @@ static dlp_batch *dlpi_cut_view(dlp_pipe *p) {
     uint32_t v = dlpi_cut_free_view(p);
     uint64_t first, j = c->at++, n = dlpi_chunk_batch(p, c->rows, j);
     dlp_batch *b = &p->out[v];
-    bool left = DLPI_LOAD_RLX(&slot->dirty) && /* ordered by ready */
-                dlpi_rec_state(dlpi_slot_rec(p, c->slot)[0]) == DLPI_ROW_LEFT;
+    bool left = dlpi_chunk_left(p, c->slot);
     b->count = dlpi_chunk_share(p, n, &first);
     first += j * p->split->split.batch_size;
     b->sequence = c->sequence++;
