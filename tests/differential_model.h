@@ -509,7 +509,11 @@ static int fate_turn(const model *m, fate *to, int stage, int code) {
     to->code = code;
     if (code != DLP_SKIP && policy == DLP_ON_ERROR_RAISE) return to->raised = 1, 0;
     to->failures += code != DLP_SKIP;
-    if (policy == DLP_ON_ERROR_REPLACE && to->turns == 100) return to->raised = 1, 0;
+    if (policy == DLP_ON_ERROR_REPLACE && to->turns == 100) {
+        if (code == DLP_SKIP) to->code = DLP_ERR_CALLBACK;
+        to->raised = 1;
+        return 0;
+    }
     to->was[to->turns++] = to->index;
     if (policy == DLP_ON_ERROR_REPLACE) return 1;
     to->left = 1;
@@ -574,12 +578,21 @@ static void stages_expect(const model *m, mbatch *b) {
     }
 }
 
+/* This rank's rows of a chunk. */
+static uint32_t chunk_local(const model *m, uint32_t kept) {
+    uint32_t n = 0, from;
+    for (uint32_t r = 0; r < kept; r += m->c->batch)
+        n += rank_share(m->c, m->life, kept - r < m->c->batch ? kept - r : m->c->batch, &from);
+    return n;
+}
+
 static void view_expect(const model *m, mbatch *b) {
     const cfg *c = m->c;
     uint64_t q = 0, at = 0;
     uint32_t j, rows, kept, n, from, place = 0;
     fate f;
-    while (m->begin[b->epoch][q + 1] <= b->k) at += chunk_kept(c, chunk_size(c, m->index[b->epoch][q++]));
+    while (m->begin[b->epoch][q + 1] <= b->k)
+        at += chunk_kept(c, chunk_size(c, m->index[b->epoch][q++]));
     j = (uint32_t)b->k - m->begin[b->epoch][q];
     rows = chunk_size(c, m->index[b->epoch][q]);
     kept = chunk_kept(c, rows);
@@ -587,6 +600,10 @@ static void view_expect(const model *m, mbatch *b) {
     b->count = rank_share(c, m->life, n, &from);
     b->position = at + j * c->batch + from;
     fate_of(m, b->epoch, q, rows, &f);
+    if (chunk_local(m, kept) == 0) { /* this rank loads nothing of it */
+        memset(&f, 0, sizeof f);
+        f.index = m->index[b->epoch][q];
+    }
     if (f.raised) woe_add(b, f.code, f.stage, 1, f.index, q);
     for (uint32_t r = 0; r < b->count; r++) {
         uint64_t row = place = j * c->batch + from + r;

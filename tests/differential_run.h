@@ -22,6 +22,7 @@ static int wrong(const char *format, ...) {
 /* A place in the order: batches of the epoch before k are consumed, and those marked. */
 typedef struct place {
     uint64_t epoch, k, n_done;
+    int epoch_end; /* a stream that does not know yet that it has ended will say so again */
     uint8_t done[MOST_ROWS];
 } place;
 
@@ -36,7 +37,7 @@ typedef struct run {
     place at;
     dice d;
     held held[HELD_MOST];
-    int n_held, taken, moved, seeks, leaves, kills, epoch_end_due;
+    int n_held, taken, moved, seeks, leaves, kills, epoch_end_due, last;
     uint64_t sequence; /* the least that the next batch may have */
     dlp_state state[STATES_MOST];
     place of[STATES_MOST];
@@ -248,10 +249,15 @@ static void release_one(run *r) {
     if (dlp_pipe_release(r->p, h.batch) != DLP_OK) wrong("release");
 }
 
+static int ends_again(const run *r) {
+    return r->c->kind == K_STREAM && r->epoch_end_due && !r->last;
+}
+
 static void keep_state(run *r, const dlp_batch *last) {
     int i = r->n_states < STATES_MOST ? r->n_states++ : (int)roll(&r->d, STATES_MOST);
     int rc = dlp_pipe_state(r->p, r->c->unordered || one_in(&r->d, 2) ? NULL : last, &r->state[i]);
     r->of[i] = r->at;
+    r->of[i].epoch_end = ends_again(r);
     if (rc != DLP_OK) wrong("state: %s", dlp_code_name(rc));
 }
 
@@ -277,7 +283,7 @@ static void do_seek(run *r) {
     rc = dlp_pipe_seek(r->p, to, &err);
     if (rc != DLP_OK) wrong("seek: %s: %s", dlp_code_name(rc), err.message);
     r->moved = 1;
-    r->epoch_end_due = 0;
+    r->epoch_end_due = r->at.epoch_end;
     place_settle(r);
 }
 
@@ -376,6 +382,7 @@ static int next_once(run *r, dlp_batch **b) {
 
 static void took(run *r, dlp_batch *b) {
     r->taken++;
+    r->last = (b->flags & DLP_BATCH_LAST) != 0;
     if (place_take(r, b)) return;
     if (r->taken % 2 == 0 || r->c->stop_at == r->taken) keep_state(r, b);
     r->held[r->n_held].batch = b;
@@ -410,7 +417,7 @@ static void check_skips(run *r) {
     const cfg *c = r->c;
     uint64_t total = 0, expected;
     if (c->kind == K_CHUNKS || r->moved || c->kills || c->poison || c->crash || r->kills ||
-        c->stop_at)
+        c->stop_at || (c->kind == K_STREAM && c->last == DLP_LAST_DROP))
         return;
     failures_all(c, &expected);
     if (dlp_pipe_skips(r->p, NULL, 0, &total) < 0 || total != expected)
@@ -448,7 +455,8 @@ static int run_configuration(cfg *c) {
         mix_ = model_.mix;
         r.at = at;
         r.sequence = 0;
-        r.moved = r.kills = r.epoch_end_due = 0;
+        r.moved = r.kills = 0;
+        r.epoch_end_due = r.at.epoch_end;
         r.taken = 0;
         if (opened(&r, c->life ? &state : NULL) != 0) return 1;
         place_settle(&r);
@@ -457,6 +465,7 @@ static int run_configuration(cfg *c) {
         if (more > 0) {
             if (dlp_pipe_state(r.p, NULL, &state) != DLP_OK) wrong("state");
             at = r.at;
+            at.epoch_end = ends_again(&r);
             r.n_states = 0;
         }
         closed(&r);
