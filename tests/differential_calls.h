@@ -415,6 +415,7 @@ static int call_alloc(void *user, uint64_t bytes, void **dev) {
 }
 static void call_free(void *user, void *dev) {
     ((slow_device *)user)->live--;
+    memset(((slow_device *)user)->n, 0, sizeof ((slow_device *)user)->n); /* copies under way */
     free(dev);
 }
 static int call_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {

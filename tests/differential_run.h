@@ -22,7 +22,6 @@ static int wrong(const char *format, ...) {
 /* A place in the order: batches of the epoch before k are consumed, and those marked. */
 typedef struct place {
     uint64_t epoch, k, n_done;
-    int epoch_end; /* a stream that does not know yet that it has ended will say so again */
     uint8_t done[MOST_ROWS];
 } place;
 
@@ -38,6 +37,8 @@ typedef struct run {
     dice d;
     held held[HELD_MOST];
     int n_held, taken, moved, seeks, leaves, kills, epoch_end_due, last;
+    int unseen; /* nothing came behind the last batch */
+    uint64_t last_epoch, last_k;
     uint64_t sequence; /* the least that the next batch may have */
     dlp_state state[STATES_MOST];
     place of[STATES_MOST];
@@ -249,15 +250,21 @@ static void release_one(run *r) {
     if (dlp_pipe_release(r->p, h.batch) != DLP_OK) wrong("release");
 }
 
-static int ends_again(const run *r) {
-    return r->c->kind == K_STREAM && r->epoch_end_due && !r->last;
+/* Where the caller is, as a state tells it: a stream whose end was not seen is still in its epoch;
+   a rank that has more rows may go on there. */
+static place told(const run *r) {
+    place to = r->at;
+    if (r->c->kind != K_STREAM || !r->unseen || r->last) return to;
+    to.epoch = r->last_epoch;
+    to.k = to.n_done = r->last_k + 1;
+    memset(to.done, 1, to.k);
+    return to;
 }
 
 static void keep_state(run *r, const dlp_batch *last) {
     int i = r->n_states < STATES_MOST ? r->n_states++ : (int)roll(&r->d, STATES_MOST);
     int rc = dlp_pipe_state(r->p, r->c->unordered || one_in(&r->d, 2) ? NULL : last, &r->state[i]);
-    r->of[i] = r->at;
-    r->of[i].epoch_end = ends_again(r);
+    r->of[i] = told(r);
     if (rc != DLP_OK) wrong("state: %s", dlp_code_name(rc));
 }
 
@@ -283,14 +290,14 @@ static void do_seek(run *r) {
     rc = dlp_pipe_seek(r->p, to, &err);
     if (rc != DLP_OK) wrong("seek: %s: %s", dlp_code_name(rc), err.message);
     r->moved = 1;
-    r->epoch_end_due = r->at.epoch_end;
+    r->epoch_end_due = r->unseen = 0;
     place_settle(r);
 }
 
 static void do_leave(run *r) {
     int rc = dlp_pipe_next_epoch(r->p);
     if (rc != DLP_OK) wrong("next_epoch: %s", dlp_code_name(rc));
-    r->epoch_end_due = 0;
+    r->epoch_end_due = r->unseen = 0;
     if (r->at.n_done == 0) return;
     memset(&r->at.done, 0, sizeof r->at.done);
     r->at.epoch++;
@@ -383,7 +390,10 @@ static int next_once(run *r, dlp_batch **b) {
 static void took(run *r, dlp_batch *b) {
     r->taken++;
     r->last = (b->flags & DLP_BATCH_LAST) != 0;
+    r->last_epoch = b->epoch;
+    r->last_k = b->in_epoch;
     if (place_take(r, b)) return;
+    r->unseen = r->at.epoch != b->epoch;
     if (r->taken % 2 == 0 || r->c->stop_at == r->taken) keep_state(r, b);
     r->held[r->n_held].batch = b;
     r->held[r->n_held++].sum = digest_batch(b);
@@ -401,7 +411,7 @@ static int live(run *r) {
         if (c->stops_at && r->taken == c->stops_at) dlp_pipe_stop(r->p);
         rc = next_once(r, &b);
         if (rc == DLP_OK) took(r, b);
-        else if (rc == DLP_EPOCH_END && r->epoch_end_due) r->epoch_end_due = 0, place_settle(r);
+        else if (rc == DLP_EPOCH_END && r->epoch_end_due) r->epoch_end_due = r->unseen = 0, place_settle(r);
         else if (rc == DLP_STOPPED && c->stops_at && r->taken >= c->stops_at) return 0;
         else if (rc < 0) return error_expected(r, rc), 0;
         else if (rc == DLP_END && !r->epoch_end_due && r->at.epoch >= (uint64_t)c->epochs)
@@ -456,7 +466,7 @@ static int run_configuration(cfg *c) {
         r.at = at;
         r.sequence = 0;
         r.moved = r.kills = 0;
-        r.epoch_end_due = r.at.epoch_end;
+        r.epoch_end_due = r.unseen = 0;
         r.taken = 0;
         if (opened(&r, c->life ? &state : NULL) != 0) return 1;
         place_settle(&r);
@@ -464,8 +474,7 @@ static int run_configuration(cfg *c) {
         if (more < 0 && said_ == 0) check_skips(&r);
         if (more > 0) {
             if (dlp_pipe_state(r.p, NULL, &state) != DLP_OK) wrong("state");
-            at = r.at;
-            at.epoch_end = ends_again(&r);
+            at = told(&r);
             r.n_states = 0;
         }
         closed(&r);
