@@ -46,11 +46,12 @@ static void child(cfg *c) {
     _exit(failed);
 }
 
-static int left_behind(pid_t session, int failed) { /* processes, for a second; names */
+static int left_behind(pid_t session, int named, int failed) { /* processes, for a second; names */
     char path[100];
     int n = 1;
     for (int i = 0; i < 150 && (n = shm_session(session, 0, 0)) > 0; i++) poll(NULL, 0, 10);
     if (n > 0) shm_session(session, 0, 1);
+    if (!named) return n;
     snprintf(path, sizeof path, "/dev/shm/dlpipe.differential.%d", (int)session);
     if (access(path, F_OK) != 0) return n;
     if (!failed) printf("  left: %s\n", path); /* who fails holds batches */
@@ -100,7 +101,7 @@ static int run_one(uint64_t seed, const uint64_t *drop, cfg *c) {
     if (pid == 0) child(c);
     if (pid < 0) return 1;
     failed = watch(pid);
-    if (any_stage(c, 2) && left_behind(pid, failed) > 0) {
+    if (any_stage(c, 2) && left_behind(pid, has_NAMED(c), failed) > 0) {
         end_session(pid);
         failed = 1;
     }

@@ -270,11 +270,25 @@ static inline void draw_faults(dice *d, cfg *c) {
     c->max_skips = one_in(d, 8) ? between(d, 1, 40) : 0;
     c->max_kills = between(d, 2, 4);
     c->both_fail = one_in(d, 2);
-    c->crash = one_in(d, 6) ? between(d, 1, 2) : 0;
+    c->crash = one_in(d, 3) ? between(d, 1, 2) : 0;
     c->crash_in = one_in(d, 2);
     c->crash_epoch = roll(d, MOST_EPOCHS);
     c->crash_position = roll(d, MOST_ITEMS);
     c->own_replacement = one_in(d, 2);
+}
+
+/* Much goes wrong at once: rows are replaced, then left out, and go through the stages again. */
+static inline void draw_storm(dice *d, cfg *c) {
+    c->n_maps = between(d, 1, 2);
+    c->n_bmaps = between(d, 1, 2);
+    c->rate = (uint32_t)between(d, 2, 6);
+    c->batch_rate = (uint32_t)between(d, 1, 3);
+    c->heals = c->fails = c->skips = 1;
+    c->kills = one_in(d, 2);
+    c->max_skips = 0;
+    for (int s = 0; s <= S_MAP1; s++) c->policy[s] = between(d, 1, 2);
+    for (int s = 0; s < STAGES_; s++) c->retries[s] = between(d, 1, 4);
+    c->idem[S_BMAP0] = one_in(d, 4);
 }
 
 static inline void draw_sizes(dice *d, cfg *c) {
@@ -439,6 +453,8 @@ static inline void legal(cfg *c) {
     c->keeps = c->w[0].cache > 0 || c->w[1].cache > 0;
     LIVES(legal_wiring(c, w))
     legal_faults(c);
+    c->crash_position %= positions;
+    c->crash_epoch %= (uint64_t)c->epochs;
     LIVES(if (c->batch_rate && w->topology != T_HAND) c->batch_rate = 0)
 }
 
@@ -454,6 +470,7 @@ static inline void draw(cfg *c, uint64_t seed, const uint64_t *drop, int process
     draw_script(&d, c);
     draw_faults(&d, c);
     LIVES(draw_wiring(&d, w))
+    if (one_in(&d, 10)) draw_storm(&d, c);
     if (!processes) STAGES(w->st[s].procs = 0)
     legal(c);
     for (int i = 0; i < FEATURES_N; i++)
