@@ -5289,9 +5289,17 @@ typedef struct dlpi_cell_use { /* the batch that item cells were given to last *
     uint32_t given;
 } dlpi_cell_use;
 
+typedef struct dlpi_held { /* what a dead worker had, and was not done */
+    uint64_t b;              /* a unit of which no callback ran: its batch, or a part's ticket */
+    uint32_t slot, unit;
+    uint32_t missing;        /* its rows that were not done; 0: there is none */
+    bool ran;                /* a callback ran, and has the blame */
+} dlpi_held;
+
 typedef struct dlpi_death { /* of a worker process */
     uint32_t signal; /* that ended it, 0: it called exit */
     bool late;       /* it was killed because an item was past its deadline */
+    dlpi_held *held; /* written by dlpi_recover; or NULL */
 } dlpi_death;
 
 typedef struct dlpi_place { /* where the feeder is to go on: a checked state */
@@ -7885,7 +7893,30 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
 
-/* The item's callback failed: what becomes of the row, by the stage's policy. */
+static const char *dlpi_signal_text(uint32_t killed_by) {
+    static const struct {
+        uint32_t number;
+        const char *text;
+    } names[] = {{6, "SIGABRT"}, {7, "SIGBUS"}, {8, "SIGFPE"}, {9, "SIGKILL"}, {11, "SIGSEGV"},
+                 {15, "SIGTERM"}, {0, "a call of exit"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].number == killed_by) return names[i].text;
+    return "a signal";
+}
+
+static void dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
+    snprintf(w->wb->message, sizeof w->wb->message,
+             "the callback's process died %u times here, the last time by %s",
+             dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
+}
+
+/* How many deaths make an item poison. Of several in flight none was alone the first time. */
+static uint32_t dlpi_kills_most(const dlpi_worker *w) {
+    return w->flights != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+}
+
+/* The item's callback failed: what becomes of the row, by the stage's policy. Where workers die in
+   what the policy calls (the sampler's functions, for a replacement), it is an error. */
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
@@ -7896,6 +7927,10 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
         return DLPI_ROW_DONE;
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
+    if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w)) {
+        dlpi_killed_say(w, t->slot, rec);
+        return dlpi_row_raise(w, t, row, DLP_ERR_KILLED);
+    }
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
         tries++;
         dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), tries, dlpi_rec_repl(rec)));
@@ -7912,17 +7947,6 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     return DLPI_ROW_DONE;
 }
 
-static const char *dlpi_signal_text(uint32_t killed_by) {
-    static const struct {
-        uint32_t number;
-        const char *text;
-    } names[] = {{6, "SIGABRT"}, {7, "SIGBUS"}, {8, "SIGFPE"}, {9, "SIGKILL"}, {11, "SIGSEGV"},
-                 {15, "SIGTERM"}, {0, "a call of exit"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (names[i].number == killed_by) return names[i].text;
-    return "a signal";
-}
-
 /* Who killed its workers too often, or held one past its deadline, is not run again: it has failed.
    rec: of the row, or of the batch. Returns 0 or the code, with the message. */
 static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
@@ -7935,11 +7959,8 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
                  st->w.deadline_ms);
         return DLP_ERR_DEADLINE;
     }
-    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    if (dlpi_rec_kills(rec) < 2 && w->flights != NULL) return 0; /* it was not alone */
-    snprintf(w->wb->message, sizeof w->wb->message,
-             "the callback's process died %u times here, the last time by %s",
-             dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
+    if (dlpi_rec_kills(rec) < dlpi_kills_most(w)) return 0;
+    dlpi_killed_say(w, s, rec);
     return DLP_ERR_KILLED;
 }
 
@@ -8173,6 +8194,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
     bool simple = t->plain && p->stream == 0, ended = false;
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->plain) dlpi_unit_indices(w, t);
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
     if (p->cache_cells > 0 && w->st->work == 0 && t->end - t->row > 1) dlpi_cache_ahead(p, t);
@@ -9299,14 +9321,29 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     else dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
+/* The dead worker had this unit; ran: its callback, too. */
+static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
+    dlpi_held *held = why->held;
+    if (held == NULL) return;
+    held->ran |= ran;
+    if (held->ran || held->missing != 0) return;
+    held->b = t->b;
+    held->slot = t->slot;
+    held->unit = t->unit;
+    held->missing = missing;
+}
+
 /* What a dead part worker had: its part is loaded by another one. */
 static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
     const dlp_pipe *p = w->p;
     for (uint32_t c = 0; c < p->part_cells; c++) {
         dlpi_pcell *cell = dlpi_pcell_at(p, c);
         uint64_t state = DLPI_LOAD_SEQ(&cell->state); /* Q1 <- Q1 */
+        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
+        bool ran = DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        if (DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX)) { /* X2 of a dead */
+        dlpi_held_note(why, ran, &t, 1);
+        if (ran) {
             cell->killed_by = why->signal;
             cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
@@ -9640,11 +9677,14 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
     uint32_t missing = dlpi_unit_missing(dlpi_done(sst), t), row;
+    bool ran;
     if (missing == 0) return;
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
     if (DLPI_LOAD_SEQ(&dlpi_own(p, sst)[t->unit]) != own) return;
-    if (dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
-        (missing >> row % DLPI_WORD_ROWS & 1u) != 0) {
+    ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
+          (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
+    dlpi_held_note(why, ran, t, missing);
+    if (ran) {
         uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
         DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
@@ -9661,9 +9701,12 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst 
     dlp_pipe *p = w->p;
     dlpi_unit whole = {b, s, 0, 0, 0, false};
     uint32_t row;
+    bool ran;
     if (dlpi_ready_past(DLPI_LOAD_SEQ(&sst->ready), b)) return; /* Y1 <- Y1 */
     if (DLPI_LOAD_SEQ(dlpi_own(p, sst)) != own) return; /* O1 <- O1: as above */
-    if (dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX) {
+    ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
+    dlpi_held_note(why, ran, &whole, 1);
+    if (ran) {
         uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
         dlpi_slot_at(p, s)->killed_by = why->signal;
         /* X1 */

@@ -61,9 +61,11 @@
    dlp_pipe_fork), in replacements too: what they write there, counters say, the program does not
    see, and what the program changes later they do not. Open files are shared, offsets among them:
    use pread, or open in worker_init.
-   A worker process is in a process group of its own, with default signal handlers, but for SIGINT
-   and SIGTERM, which it ignores: a job that is told to stop can still save its state (examples/
-   checkpoint.c). Its standard input is /dev/null. It ends by _exit.
+   A worker process is in a process group of its own, with default signal handlers, but for SIGINT,
+   SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, which it ignores, unless worker_init says otherwise: these
+   go to all of a job (Slurm's --signal, a terminal that closes), and a job that is told to stop can
+   still save its state (examples/checkpoint.c). The supervisor ignores them, too. A worker's
+   standard input is /dev/null. It ends by _exit.
 
    Ways to start, by what the program has when it starts the pipe:
 
@@ -81,8 +83,10 @@
                          bytes are the same. An item that kills its worker max_kills times has
                          failed: DLP_ERR_KILLED, under its stage's on_error. Of several items in
                          flight in a worker each counts its first death, and runs alone from then
-                         on: max_kills counts as 2 at least there. A worker that dies so often in
-                         worker_init is an error of its stage.
+                         on: max_kills counts as 2 at least there. Workers that die so often in
+                         worker_init, or with the same work and not in a callback of the stage (in
+                         a function of the sampler, say), are an error of the stage. Whatever they
+                         die of, once some 64 died in a row no more than 100 a second are replaced.
      a part worker       likewise: its part is loaded by another from the beginning; a part that
                          kills, or takes past its deadline_ms, has failed
      patience            deadline_ms of a stage of processes: the worker is killed, the item has
@@ -176,7 +180,8 @@ typedef struct dlp_shm_desc {
     int32_t allow_fork_with_threads; /* 1: fork though the process has threads. Locks that they hold
                                stay locked in the workers for ever: know what you do */
     int32_t max_kills;      /* times that an item may kill its worker before it counts as failed
-                               (DLP_ERR_KILLED), and a worker die in worker_init; 0: 3; 1..100 */
+                               (DLP_ERR_KILLED), and a worker die in worker_init, or outside of
+                               callbacks with the same work; 0: 3; 1..100 */
     int32_t grace_ms;       /* close: how long workers may finish before they are killed; 0: 300 */
     int32_t huge_pages;     /* DLP_HUGE_* */
     int32_t share;          /* DLP_SHARE_*; named pipes without a transfer stage */
@@ -1340,7 +1345,11 @@ static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) 
 typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     dlpi_worker *w;
     pid_t pid;             /* 0: none */
-    uint32_t init_deaths;  /* in a row */
+    uint32_t deaths;       /* in a row, of lives in which nothing was completed */
+    uint64_t items;        /* that it had completed when this life began */
+    dlpi_held held;        /* what it had when it died, without a callback to blame */
+    uint32_t held_deaths;  /* of all who had it, in a row */
+    uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
     uint64_t watched_item; /* for the deadline: what runs, since when it says so, */
     uint64_t watched_since;
     uint64_t ran_ns;       /* and how long the supervisor itself saw it run */
@@ -1361,6 +1370,8 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     struct pollfd *fds;           /* [n_procs + 3] caller, nudge, workers, spare */
     pid_t spare;                  /* a process that waits to replace a worker; 0: none */
     int task;                     /* pipe: says to it which */
+    uint64_t spare_due_ns;        /* when there may be another */
+    uint64_t restart_ns;          /* the last turn that was given */
     /* consumers: the feeder's books */
     uint64_t bound;               /* a bit for each consumer that is admitted */
     uint64_t looked_ns;           /* at their locks */
@@ -1460,13 +1471,22 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
 
 /* ---- the supervisor ---- */
 
-/* Signals as a new program has them; SIGINT and SIGTERM to the group are the caller's business. */
+/* The signals that are sent to all of a job and are the caller's business. */
+static void dlpi_job_signals(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+    sigaddset(set, SIGUSR1);
+    sigaddset(set, SIGUSR2);
+}
+
+/* Signals as a new program has them, but for those. Whoever began us has them wait until here. */
 static void dlpi_process_signals(void) {
-    sigset_t none;
+    sigset_t none, job;
+    dlpi_job_signals(&job);
     for (int i = 1; i < 65; i++)
-        if (i != SIGKILL && i != SIGSTOP) signal(i, SIG_DFL);
-    signal(SIGINT, SIG_IGN);
-    signal(SIGTERM, SIG_IGN);
+        if (i != SIGKILL && i != SIGSTOP) signal(i, sigismember(&job, i) == 1 ? SIG_IGN : SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -1490,7 +1510,7 @@ _Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
 
 /* What a worker had that we killed for no fault of its item. */
 static void dlpi_recover_blameless(dlpi_worker *w) {
-    const dlpi_death why = {SIGKILL, false};
+    const dlpi_death why = {SIGKILL, false, NULL};
     dlpi_running_forget(w);
     dlpi_recover(w, &why);
 }
@@ -1535,7 +1555,8 @@ static void dlpi_spare_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int task[2];
     pid_t pid;
-    if (s->spare != 0 || dlpi_stopped(p) || pipe2(task, O_CLOEXEC) != 0) return;
+    if (s->spare != 0 || dlpi_stopped(p) || dlpi_now_ns() < s->spare_due_ns) return;
+    if (pipe2(task, O_CLOEXEC) != 0) return;
     s->task = task[1];
     pid = dlpi_proc_fork(p, s->n_procs, task[0]);
     close(task[0]);
@@ -1543,8 +1564,21 @@ static void dlpi_spare_keep(dlp_pipe *p) {
     if (pid <= 0) dlpi_fd_close(&s->task);
 }
 
+/* When may one that has died be replaced? At once; but whatever it is that makes processes die, for
+   long they are not forked more often than 100 times a second. Each death gets a turn, 10 ms behind
+   the one before; of the turns that nobody took, one for each worker and 64 more are kept. */
+#define DLPI_TURN_NS UINT64_C(10000000)
+
+static uint64_t dlpi_restart_turn(dlpi_shm_state *s) {
+    uint64_t now = dlpi_now_ns(), saved = (64 + (uint64_t)s->n_procs) * DLPI_TURN_NS;
+    if (now > saved && s->restart_ns < now - saved) s->restart_ns = now - saved;
+    s->restart_ns += DLPI_TURN_NS;
+    return s->restart_ns > now ? s->restart_ns : now;
+}
+
 static void dlpi_spare_ended(dlpi_shm_state *s) {
     waitpid(s->spare, NULL, 0);
+    s->spare_due_ns = dlpi_restart_turn(s);
     s->spare = 0;
     dlpi_fd_close(&s->task);
     dlpi_fd_close(&s->fds[s->n_procs + 2].fd);
@@ -1556,6 +1590,8 @@ static int dlpi_proc_start(dlp_pipe *p, int k) {
     pid_t pid;
     DLPI_STORE_RLX(&proc->w->wb->state, DLP_WORKER_STARTING); /* for people, and for its death */
     DLPI_STORE_RLX(&proc->w->wb->process, 1);                 /* for people */
+    proc->items = DLPI_LOAD_RLX(&proc->w->wb->items);         /* of a dead process */
+    proc->due_ns = 0;
     pid = dlpi_spare_take(p, k);
     if (pid == 0) pid = dlpi_proc_fork(p, k, -1);
     if (pid < 0) return -pid;
@@ -1589,18 +1625,73 @@ static void dlpi_proc_restart(dlp_pipe *p, int k) {
 }
 
 /* Worker k has ended: is it to be replaced? */
-static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, int status) {
+static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, uint32_t signal_) {
     char text[128];
     if (dlpi_stopped(p)) return false;
     if (state == DLP_WORKER_EXITED) return false; /* worker_init has failed */
-    if (state != DLP_WORKER_STARTING) proc->init_deaths = 0;
-    else if (++proc->init_deaths >= p->max_kills) {
-        snprintf(text, sizeof text, "the worker process died %u times in worker_init (%s)",
-                 proc->init_deaths,
-                 dlpi_signal_text(WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0));
-        dlpi_proc_fail(p, proc->w, DLP_ERR_KILLED, 0, text);
+    if (state != DLP_WORKER_STARTING || ++proc->deaths < p->max_kills) return true;
+    snprintf(text, sizeof text, "the worker process died %u times in worker_init (%s)",
+             proc->deaths, dlpi_signal_text(signal_));
+    dlpi_proc_fail(p, proc->w, DLP_ERR_KILLED, 0, text);
+    return false;
+}
+
+/* How often in a row has a worker of this stage died that had h, and nothing of it was done? */
+static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_held *h) {
+    uint32_t most = 0;
+    for (int k = 0; k < s->n_procs; k++) {
+        const dlpi_proc *q = &s->procs[k];
+        bool same = q->w->st == proc->w->st && q->held.b == h->b && q->held.slot == h->slot &&
+                    q->held.unit == h->unit && q->held.missing == h->missing;
+        if (same && q->held_deaths > most) most = q->held_deaths;
+    }
+    proc->held = *h;
+    proc->held_deaths = most + 1;
+    return most + 1;
+}
+
+/* What it is, in words. */
+static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *h, char *text,
+                           size_t size) {
+    const dlpi_bslot *slot;
+    uint32_t first = 0;
+    text[0] = 0;
+    if (h->missing == 0) return;
+    if (dlpi_is_parts(proc->w)) {
+        snprintf(text, size, " (part %" PRIu64 ")", dlpi_pcell_at(p, h->slot)->part);
+        return;
+    }
+    slot = dlpi_slot_at(p, h->slot);
+    if (dlpi_is_item_stage(p, proc->w->st))
+        first = h->unit << dlpi_pub_shift(DLPI_LOAD_RLX(&slot->pub)); /* it is not done */
+    snprintf(text, size, " (epoch %" PRIu64 ", positions from %" PRIu64 ")", slot->epoch,
+             slot->position + first);
+}
+
+/* A worker died at work, and no callback of its stage ran: in what else the library calls (the
+   sampler's functions), or because its memory was overwritten. No item is to blame, and the next
+   one dies there, too. So what counts is how often that happened with the same work, whoever had
+   it; and where it had none, how often in lives in which this worker completed nothing. */
+static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dlpi_death *why) {
+    const dlpi_held *h = why->held;
+    bool works = state == DLP_WORKER_BUSY || state == DLP_WORKER_STARTING; /* else it slept */
+    char text[256], what[80];
+    uint32_t n;
+    if (!works || h->ran || why->late) {
+        proc->deaths = 0;
         return false;
     }
+    if (h->missing != 0) n = dlpi_held_deaths(dlpi_shm_of(p), proc, h);
+    else if (state == DLP_WORKER_STARTING) return false; /* counted by dlpi_proc_again */
+    else if (DLPI_LOAD_RLX(&proc->w->wb->items) != proc->items) n = proc->deaths = 0; /* dead */
+    else n = ++proc->deaths;
+    if (n < p->max_kills) return false;
+    dlpi_held_text(p, proc, h, what, sizeof what);
+    snprintf(text, sizeof text,
+             "worker processes died %u times at the same work%s, the last time by %s, and not in "
+             "the stage's callback: in a function of the sampler?",
+             n, what, dlpi_signal_text(why->signal));
+    dlpi_proc_fail(p, proc->w, DLP_ERR_KILLED, 0, text);
     return true;
 }
 
@@ -1615,16 +1706,16 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_proc *proc = &s->procs[k];
     dlpi_wblock *wb = proc->w->wb;
-    dlpi_death why;
+    dlpi_held held = {0};
+    dlpi_death why = {0, proc->late, &held};
     int status = 0, state;
     bool again;
     while (waitpid(proc->pid, &status, 0) < 0 && errno == EINTR) continue;
     proc->pid = 0;
     dlpi_fd_close(&s->fds[k + 2].fd);
     why.signal = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0;
-    why.late = proc->late;
     state = DLPI_LOAD_RLX(&wb->state); /* of a dead process */
-    again = dlpi_proc_again(p, proc, state, status);
+    again = dlpi_proc_again(p, proc, state, why.signal);
     if (again) { /* said before others go on: what they make of it may be the caller's last batch */
         DLPI_STORE_RLX(&wb->died_by, (int32_t)why.signal);               /* statistics */
         DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
@@ -1632,7 +1723,27 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     }
     if (!dlpi_stopped(p) && dlpi_proc_next_item(proc)) dlpi_recover_blameless(proc->w);
     else if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
-    if (again) dlpi_proc_restart(p, k);
+    if (!again || dlpi_proc_hopeless(p, proc, state, &why)) return;
+    proc->due_ns = dlpi_restart_turn(s);
+    if (proc->due_ns <= dlpi_now_ns()) dlpi_proc_restart(p, k);
+}
+
+/* Replace those whose turn has come. */
+static void dlpi_procs_due(dlp_pipe *p, uint64_t now) {
+    const dlpi_shm_state *s = dlpi_shm_of(p);
+    for (int k = 0; k < s->n_procs && !dlpi_stopped(p); k++)
+        if (s->procs[k].due_ns != 0 && s->procs[k].due_ns <= now) dlpi_proc_restart(p, k);
+}
+
+/* When the first of those that wait for a turn has it; UINT64_MAX: nobody waits. */
+static uint64_t dlpi_next_turn(const dlp_pipe *p) {
+    const dlpi_shm_state *s = dlpi_shm_of(p);
+    uint64_t due = UINT64_MAX;
+    if (dlpi_stopped(p)) return due;
+    if (s->spare == 0 && s->spare_due_ns > dlpi_now_ns()) due = s->spare_due_ns;
+    for (int k = 0; k < s->n_procs; k++)
+        if (s->procs[k].due_ns != 0 && s->procs[k].due_ns < due) due = s->procs[k].due_ns;
+    return due;
 }
 
 /* Kill workers whose callback runs past its deadline. Only time that we ourselves ran counts. */
@@ -1692,12 +1803,12 @@ static bool dlpi_caller_gone(const dlpi_shm_state *s) {
 /* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a look round costs
    as much as a worker's; so only deadlines, which are clocks, want it often. */
 static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
-    uint64_t ns = p->deadline_ns != 0 ? DLPI_SLEEP_NS : 10 * DLPI_SLEEP_NS, now;
+    uint64_t ns = p->deadline_ns != 0 ? DLPI_SLEEP_NS : 10 * DLPI_SLEEP_NS, now = dlpi_now_ns();
+    uint64_t turn = dlpi_next_turn(p);
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
-    if (kill_at != 0) {
-        now = dlpi_now_ns();
-        if (kill_at < now + ns) ns = kill_at > now ? kill_at - now : 10000000; /* they die slowly */
-    }
+    if (turn < now + ns) ns = turn > now ? turn - now : 0;
+    if (kill_at != 0 && kill_at < now + ns) ns = kill_at > now ? kill_at - now
+                                                               : 10000000; /* they die slowly */
     return (int)((ns + 999999) / 1000000);
 }
 
@@ -1718,8 +1829,9 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         for (int k = 0; n > 0 && k < s->n_procs; k++)
             if (s->procs[k].pid != 0 && s->fds[k + 2].revents != 0) dlpi_proc_ended(p, k);
         if (n > 0 && s->spare != 0 && s->fds[s->n_procs + 2].revents != 0) dlpi_spare_ended(s);
-        dlpi_spare_keep(p);
         now = dlpi_now_ns();
+        dlpi_procs_due(p, now);
+        dlpi_spare_keep(p);
         if (p->deadline_ns != 0) { /* a nap that was much longer: we were stopped, too */
             uint64_t most = (uint64_t)nap * 2000000u + 10000000u, passed = now - looked;
             dlpi_procs_deadlines(p, passed < most ? passed : 0);
@@ -2503,6 +2615,20 @@ static int dlpi_callback_note(dlp_pipe *p, const dlpi_stage *st, const char *fie
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Do workers of this stage ask for indices: of their rows, or of what replaces them? */
+static bool dlpi_asks_order(const dlp_pipe *p, const dlpi_stage *st) {
+    return st->work == 0 || (dlpi_is_item_stage(p, st) && st->w.on_error == DLP_ON_ERROR_REPLACE);
+}
+
+static int dlpi_exec_order_names(dlp_pipe *p, dlpi_exec_spec *x) {
+    const dlpi_stage *st = p->sampler;
+    int rc = dlpi_callback_note(p, st, "sampler.function", (dlp_shm_fn)st->sampler.function,
+                                x->names[st->id][DLPI_CB_FUNCTION]);
+    if (rc != DLP_OK) return rc;
+    return dlpi_callback_note(p, st, "sampler.replacement", (dlp_shm_fn)st->sampler.replacement,
+                              x->names[st->id][DLPI_CB_REPLACEMENT]);
+}
+
 /* The names of all that runs in worker processes. */
 static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
     int rc = dlpi_callback_note(p, NULL, "shm.init", (dlp_shm_fn)x->desc.init, x->init);
@@ -2530,14 +2656,7 @@ static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
         if (rc == DLP_OK)
             rc = dlpi_callback_note(p, st, "async.reap", (dlp_shm_fn)st->async.reap,
                                     names[DLPI_CB_REAP]);
-        if (rc == DLP_OK && i == 0)
-            rc = dlpi_callback_note(p, p->sampler, "sampler.function",
-                                    (dlp_shm_fn)p->sampler->sampler.function,
-                                    x->names[p->sampler->id][DLPI_CB_FUNCTION]);
-        if (rc == DLP_OK && i == 0)
-            rc = dlpi_callback_note(p, p->sampler, "sampler.replacement",
-                                    (dlp_shm_fn)p->sampler->sampler.replacement,
-                                    x->names[p->sampler->id][DLPI_CB_REPLACEMENT]);
+        if (rc == DLP_OK && dlpi_asks_order(p, st)) rc = dlpi_exec_order_names(p, x);
     }
     return rc;
 }
@@ -2623,7 +2742,7 @@ static int dlpi_exec_spawn(dlp_pipe *p, const int *fds, int n) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
-    sigset_t all, none;
+    sigset_t all, job;
     char line[160], program[256], flag[] = "--dlpipe-supervisor", **env;
     char *argv[] = {program, flag, NULL};
     int rc = 0;
@@ -2637,9 +2756,9 @@ static int dlpi_exec_spawn(dlp_pipe *p, const int *fds, int n) {
     for (int i = 0; i < n && rc == 0; i++) /* the same number: no longer closed on exec */
         if (fds[i] >= 0) rc = posix_spawn_file_actions_adddup2(&files, fds[i], fds[i]);
     sigfillset(&all);
-    sigemptyset(&none);
+    dlpi_job_signals(&job); /* they wait until it ignores them */
     posix_spawnattr_setsigdefault(&attr, &all);
-    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigmask(&attr, &job);
     posix_spawnattr_setpgroup(&attr, 0);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK |
                                         POSIX_SPAWN_SETPGROUP);

@@ -7,9 +7,11 @@
    On SIGTERM (Slurm, Kubernetes, a spot instance that is taken away) or SIGINT (Ctrl-C) it finishes
    the step it is in, writes the checkpoint and ends with 75, which says: start me again. Started
    again it trains the batches that would have followed, to the last bit, with any number of
-   workers. Such signals often go to every process of the job, not to the trainer alone. The workers
-   of dlpipe ignore these two: they live on until the trainer closes the pipe. A checkpoint is
-   written now and then as well; so SIGKILL costs the steps since the last one, and no more.
+   workers. On SIGUSR1 (Slurm's --signal=USR1@120: the time is nearly over) it writes the checkpoint
+   behind the step it is in and goes on. Such signals often go to every process of the job, not to
+   the trainer alone. The workers of dlpipe ignore them: they live on until the trainer closes the
+   pipe. A checkpoint is written now and then as well; so SIGKILL costs the steps since the last one,
+   and no more.
 
    The hash in what it prints is of every byte of every batch so far, in their order: stopped and
    resumed however often, the last line is that of an undisturbed run. */
@@ -100,18 +102,23 @@ static bool checkpoint_save(const char *path, const checkpoint *c) {
 /* ---- signals ---- */
 
 static dlp_pipe *running; /* for the handler */
-static volatile sig_atomic_t told_to_stop;
+static volatile sig_atomic_t told_to_stop, told_to_save;
 
 /* dlp_pipe_stop may be called here; it also wakes a dlp_pipe_next that waits for slow data, so that
    the checkpoint is written long before SIGKILL follows. */
 static void on_signal(int signal) {
-    (void)signal;
+    if (signal == SIGUSR1) {
+        told_to_save = 1;
+        return;
+    }
     told_to_stop = 1;
     if (running) dlp_pipe_stop(running);
 }
 
 static void signals_install(void) {
-    struct sigaction act = {.sa_handler = on_signal};
+    struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGUSR1, &act, NULL);
+    act.sa_flags = 0;
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGINT, &act, NULL);
 }
@@ -226,7 +233,11 @@ static int train(checkpoint *c, dlp_pipe *pipe, const char *path) {
         step(c, b);
         if (b->flags & DLP_BATCH_LAST) say_place("an epoch is over", c);
         dlp_pipe_release(pipe, b);
-        if (c->steps % EVERY == 0 && !save(c, pipe, path)) return 1;
+        bool told = told_to_save != 0;
+        if (c->steps % EVERY != 0 && !told) continue;
+        told_to_save = 0;
+        if (!save(c, pipe, path)) return 1;
+        if (told) say_place("saved", c);
     }
     if (code < 0) say(dlp_pipe_error(pipe)); /* what was trained is worth a checkpoint even so */
     if (!save(c, pipe, path) || code < 0) return 1;

@@ -351,7 +351,7 @@ static void worker(void) {
 
 static void supervisor(void) {
     for (;;) {
-        static const dlpi_death why = {9, false};
+        static const dlpi_death why = {9, false, NULL};
         dlpi_worker *w = &pipe_->workers[dead_worker];
         dlpi_recover(w, &why);
         memcpy(w, arena_image + ((unsigned char *)w - arena), sizeof *w);

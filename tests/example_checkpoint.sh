@@ -110,7 +110,7 @@ timeout 60 "$program" "$dir/state" >"$dir/said" 2>&1 || fail "from its end: exit
 grep '^trained' "$dir/whole" >"$dir/end"
 grep '^trained' "$dir/said" | cmp -s - "$dir/end" || fail "from its end: $(cat "$dir/said")"
 
-# To its workers and their supervisor alone, these two mean nothing.
+# To its workers and their supervisor alone, these mean nothing.
 for _ in 1 2 3 4 5; do # the trainer is stopped meanwhile, if it is not done by then
     rm -f "$dir/state"
     setsid "$program" "$dir/state" >"$dir/said" 2>"$dir/errors" &
@@ -119,17 +119,33 @@ for _ in 1 2 3 4 5; do # the trainer is stopped meanwhile, if it is not done by 
     sleep 0.1
     kill -s STOP $pid
     sent=0
-    for signal in TERM INT; do
+    for signal in TERM INT HUP USR1 USR2; do
         # shellcheck disable=SC2046
         kill -s $signal $(alive | grep -v "^$pid\$") 2>/dev/null && sent=$((sent + 1))
     done
     kill -s CONT $pid
     wait $pid || fail "with signals to its workers: exit code $?: $(cat "$dir/errors")"
-    [ $sent -lt 2 ] || break
+    [ $sent -lt 5 ] || break
 done
-[ $sent -eq 2 ] || fail 'there were no workers to send signals to'
+[ $sent -eq 5 ] || fail 'there were no workers to send signals to'
 sort -u "$dir/said" | cmp -s - "$dir/whole" ||
     fail "with signals to its workers: $(cat "$dir/said")"
+
+# To all of the job, as Slurm's --signal sends it: it saves behind each, and goes on to the end.
+rm -f "$dir/state"
+setsid "$program" "$dir/state" >"$dir/said" 2>"$dir/errors" &
+pid=$!
+await ready $pid
+for n in 1 2 3 4; do
+    hit USR1 all $pid
+    said_so() { [ "$(grep -c '^saved' "$dir/said")" -ge $n ] || is_zombie $pid; }
+    await said_so || fail "USR1 $n: not saved"
+done
+wait $pid || fail "with USR1 to all: exit code $?: $(cat "$dir/errors")"
+grep -q '^saved' "$dir/said" || fail 'with USR1 to all: it never saved'
+none_left 'after USR1 to all'
+grep -v '^saved' "$dir/said" | sort -u | cmp -s - "$dir/whole" ||
+    fail "with USR1 to all: $(cat "$dir/said")"
 
 lives TERM all
 lives KILL group # of the trainer alone: the others are in a group of their own

@@ -528,7 +528,8 @@ static void on_signal(int n) { signals_ += n > 0; }
 
 /* A signal to all of the program's processes: the caller's business. */
 static void group_signalled(int kind) {
-    int sig = kind ? SIGINT : SIGTERM;
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+    int sig = signals[kind];
     rig r;
     dlp_pipe *p;
     uint64_t k = 0;
@@ -764,6 +765,108 @@ static void dies_in_init(int kind) {
     CHECK(rc == DLP_ERR_KILLED && strstr(err.message, "worker_init") != NULL);
     CHECK(strstr(err.message, "4 times") && strcmp(err.stage, "fetch") == 0);
     CHECK(get(&common->inits) >= 4 && get(&common->inits) <= (kind ? 8 : 5));
+    nothing_left();
+}
+
+/* ---- what kills outside of the stage's callback ---- */
+
+static uint64_t deadly_function(void *user, uint64_t epoch, uint64_t position) {
+    (void)user;
+    if (position == 137) raise(SIGKILL);
+    return position + epoch * 0;
+}
+static uint64_t deadly_replacement(void *user, uint64_t epoch, uint64_t position, uint64_t random) {
+    (void)user;
+    (void)epoch;
+    (void)random;
+    raise(SIGKILL);
+    return position;
+}
+static uint64_t harmless_function(void *user, uint64_t epoch, uint64_t position) {
+    (void)user;
+    return position + epoch * 0;
+}
+static int picky(void *user, dlp_item *it) {
+    return it->index == 137 ? dlp_item_fail(it, 0, "not this one") : rig_fetch(user, it);
+}
+static int picky_map(void *user, dlp_item *it) {
+    return it->index == 137 ? dlp_item_fail(it, 0, "not this one") : rig_item_map(user, it);
+}
+
+/* The sampler's function dies at one position (0; 2: unordered; 4: among threads that fetch), or
+   its replacement does (1; 3: of a later stage; 5: among threads): an error that names the stage,
+   after so many deaths. */
+static void function_dies(int kind) {
+    static const dlp_shm_desc shm = {.max_kills = 4};
+    bool replaces = kind % 2 != 0;
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    const dlp_error *e;
+    uint64_t from = dlpi_now_ns();
+    int rc;
+    rig_init(&r, 3000, 16);
+    rig_order(&r, DLP_ORDER_FUNCTION);
+    shm_processes(&r, 2, 0);
+    r.pipe.shm = &shm;
+    r.sampler.function = replaces ? harmless_function : deadly_function;
+    r.sampler.replacement = replaces ? deadly_replacement : NULL;
+    r.fetch.on_error = r.item_map[0].workers.on_error = DLP_ON_ERROR_REPLACE;
+    r.n_item_maps = 1;
+    r.pipe.unordered = kind == 2;
+    if (kind == 3) r.item_map[0].item = picky_map;
+    else if (replaces) r.dataset.fetch = picky;
+    if (kind >= 4) {
+        r.fetcher = DLP_FETCH_THREADS;
+        r.in_flight = 3;
+    }
+    files_ = shm_entries("/proc/self/fd");
+    if (rig_open(&r, &p) != DLP_OK) return;
+    tell_pids(p);
+    while ((rc = dlp_pipe_next(p, &b, 3000)) == DLP_OK) dlp_pipe_release(p, b);
+    e = dlp_pipe_error(p);
+    CHECK(rc == DLP_ERR_KILLED && strcmp(e->stage, kind == 3 ? "map" : "fetch") == 0);
+    CHECK(strstr(e->message, "SIGKILL") != NULL);
+    CHECK(p->ctl->restarts >= 3 && p->ctl->restarts < 64);
+    if (rc != DLP_ERR_KILLED || getenv("SAY")) {
+        rig_say(p, rc);
+        printf("  kind %d: %d restarts in %d ms\n", kind, (int)p->ctl->restarts,
+               (int)((dlpi_now_ns() - from) / 1000000));
+    }
+    close_in_time(p);
+    nothing_left();
+}
+
+static int deadly_once(void *user, dlp_item *it) {
+    if (it->attempt == 0) raise(SIGKILL);
+    return rig_fetch(user, it);
+}
+
+/* Each item kills a worker once and is left out then: deaths for ever, and work done between any
+   two of them. They are replaced at once, until there are too many of them. */
+static void dies_all_the_time(int kind) {
+    static const dlp_shm_desc shm = {.max_kills = 1};
+    uint64_t from = dlpi_now_ns(), ms = 0, n = 0, early = 0;
+    rig r;
+    dlp_pipe *p;
+    simple_rig(&r);
+    r.pipe.shm = &shm;
+    r.dataset.fetch = deadly_once;
+    r.fetch.on_error = DLP_ON_ERROR_SHORT;
+    (void)kind;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    tell_pids(p);
+    while (ms < 1500) {
+        dlp_batch *b;
+        if (dlp_pipe_next(p, &b, 100) == DLP_OK) dlp_pipe_release(p, b);
+        ms = (dlpi_now_ns() - from) / 1000000;
+        n = DLPI_LOAD_RLX(&p->ctl->restarts);
+        if (ms < 750) early = n;
+    }
+    CHECK(n < 64 + 4 + 4 + ms / 10);
+    if (early < 64 || n < 100) was_late("a replacement");
+    if (getenv("SAY")) printf("  %d restarts in %d ms, %d in 750\n", (int)n, (int)ms, (int)early);
+    close_in_time(p);
     nothing_left();
 }
 
@@ -1200,11 +1303,13 @@ int main(void) {
     WHOLE(supervisor_stopped, 2);
     WHOLE(user_waits, 2);
     WHOLE(user_forks, 2);
-    WHOLE(group_signalled, 2);
+    WHOLE(group_signalled, 5);
     WHOLE(threads_there, 3);
     KILLED(poisons);
     WHOLE(late_retried, 2);
     WHOLE(dies_in_init, 2);
+    WHOLE(function_dies, 6);
+    WHOLE(dies_all_the_time, 1);
     if (getuid() == 0 && !SHM_ASAN) WHOLE(no_more_processes, 3);
     if (getuid() == 0 && !SHM_ASAN) WHOLE(no_replacement, 2);
     WHOLE(limits_hold, 2);

@@ -83,6 +83,17 @@ static uint64_t made_function(void *user, uint64_t epoch, uint64_t position) {
     return rig_function(user, epoch, position);
 }
 
+/* What an item that fails is replaced by: known without the random bits. */
+static uint64_t made_replacement(void *user, uint64_t epoch, uint64_t position, uint64_t random) {
+    (void)random;
+    return (position * 2 + epoch) % *(const uint64_t *)user / 10 * 10;
+}
+
+static int picky_item_map(void *user, dlp_item *it) {
+    if (it->index % 10 == 7) return dlp_item_fail(it, 0, "none of these");
+    return made_item_map(user, it);
+}
+
 /* Starts a program: the supervisor's line must not be in its environment. */
 static int shell_fetch(void *user, dlp_item *it) {
     if (it->index == 3 && system("test -z \"$DLPIPE_SHM_SUPERVISOR\"") != 0)
@@ -97,6 +108,11 @@ static int slow_fetch(void *user, dlp_item *it) {
 
 static int nobodys_item_map(void *user, dlp_item *it) { return made_item_map(user, it) + 0; }
 
+static uint64_t nobodys_replacement(void *user, uint64_t epoch, uint64_t position,
+                                    uint64_t random) {
+    return made_replacement(user, epoch, position, random) + 0;
+}
+
 DLP_SHM_CALLBACK(made_init);
 DLP_SHM_CALLBACK(made_worker_init);
 DLP_SHM_CALLBACK(made_worker_exit);
@@ -105,6 +121,8 @@ DLP_SHM_CALLBACK(made_item_map);
 DLP_SHM_CALLBACK(made_batch_map);
 DLP_SHM_CALLBACK(made_collate);
 DLP_SHM_CALLBACK(made_function);
+DLP_SHM_CALLBACK(made_replacement);
+DLP_SHM_CALLBACK(picky_item_map);
 DLP_SHM_CALLBACK(shell_fetch);
 DLP_SHM_CALLBACK(slow_fetch);
 
@@ -267,6 +285,43 @@ static void exec__mixed_with_threads__same_bytes(void) {
     expect_all(&r, 10);
 }
 
+/* The first stage that has processes is a later one, and needs the sampler's functions: for what
+   takes the place of items that it fails. fetch: in threads, or inline; own: replacement. */
+static void exec__later_stage_replaces__from_the_order(int threads, int own) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t n = 0, replaced = 0;
+    int rc;
+    exec_rig(&r, 300, 2, 0);
+    rig_order(&r, DLP_ORDER_FUNCTION);
+    r.sampler.function = made_function;
+    r.sampler.replacement = own ? made_replacement : NULL;
+    r.dataset.fetch = rig_fetch; /* of the caller */
+    r.fetch.placement = DLP_PLACE_THREADS;
+    r.fetch.num_workers = threads;
+    r.n_item_maps = 1;
+    r.item_map[0].item = picky_item_map;
+    r.item_map[0].workers.on_error = DLP_ON_ERROR_REPLACE;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        for (uint32_t row = 0; row < b->count; row++) {
+            uint64_t at = b->position + row, index = b->index[row];
+            if (at >= 300) break; /* padding */
+            CHECK(b->valid[row] && ((const uint32_t *)b->fields[1].data)[row] == index);
+            if (rig_row_same(&r, b, row, at)) continue;
+            CHECK(rig_index(&r, 0, at) % 10 == 7 && index % 10 != 7);
+            if (own) CHECK(index == made_replacement(&r.dataset.n_items, 0, at, 0));
+            replaced++;
+        }
+        n++;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    if (rc != DLP_END) rig_say(p, rc);
+    CHECK(rc == DLP_END && n == rig_batches(&r) && replaced == 30 && p->ctl->restarts == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* A running pipe jumps to every place of its two epochs in turn, and back. */
 static void exec__seek__goes_on_there(void) {
     rig r;
@@ -375,6 +430,13 @@ static void exec__callback_without_name__told(void) {
     exec_rig(&r, 100, 2, 0);
     rig_order(&r, DLP_ORDER_FUNCTION);
     expect_refused(&r, DLP_ERR_ARG, "sampler", "sampler.function", "DLP_SHM_CALLBACK");
+    r.fetch.placement = DLP_PLACE_THREADS; /* what runs in the caller needs no name, */
+    r.n_item_maps = 1;                     /* but for what replaces an item of a later stage */
+    r.item_map[0].workers.on_error = DLP_ON_ERROR_REPLACE;
+    expect_refused(&r, DLP_ERR_ARG, "sampler", "sampler.function", "DLP_SHM_CALLBACK");
+    r.sampler.function = made_function;
+    r.sampler.replacement = nobodys_replacement;
+    expect_refused(&r, DLP_ERR_ARG, "sampler", "sampler.replacement", "DLP_SHM_CALLBACK");
 }
 
 static void exec__init_fails__told(void) {
@@ -607,6 +669,8 @@ static void all_wirings(void) {
     exec__subset__its_items();
     exec__affinity__each_its_own();
     exec__mixed_with_threads__same_bytes();
+    for (int kind = 0; kind < 4; kind++)
+        exec__later_stage_replaces__from_the_order(kind & 1, kind >> 1);
 }
 
 int main(int argc, char **argv) {

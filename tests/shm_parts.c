@@ -149,7 +149,7 @@ static void recover__each_step__part_is_loaded_again(void) {
         dlp_batch *b;
         dlpi_worker *w;
         dlpi_unit t;
-        const dlpi_death why = {9, false};
+        const dlpi_death why = {9, false, NULL};
         dlpi_pcell *cell;
         uint64_t n = 0, loads;
         parts_init(&r, seen, 20, NULL);

@@ -554,7 +554,7 @@ static void live_claims(const dlpi_worker *dead, bool compare) {
 }
 
 static void recover(dlpi_worker *w) {
-    static const dlpi_death why = {SIGKILL, false};
+    static const dlpi_death why = {SIGKILL, false, NULL};
     dlp_pipe *p = pipe_;
     uint32_t words[16], caller = p->ctl->caller_word;
     for (int i = 0; i < p->n_work; i++) words[i] = p->bells[i].bell[0].word;
