@@ -431,25 +431,25 @@ extern "C" {
     X(EPOCH_END, 5, "an epoch ended", "call next again for the next epoch") \
     X(STOPPED, 6, "the pipe was stopped", "close the pipe") \
     X(SKIP, 7, "this item is left out", "returned by a callback, see the error policies") \
-    X(ERR_ARG, -1, "a parameter or desc field is out of range", "the message names it") \
+    X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the stages do not form a pipeline", "link every stage once, in order") \
     X(ERR_STATE, -5, "a call came at the wrong time", "see the function's documentation") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
-    X(ERR_CALLBACK, -7, "a callback failed", "the message names stage, worker and item") \
-    X(ERR_LENGTH, -8, "a callback wrote a wrong length", "the message names the item and field") \
-    X(ERR_DEADLINE, -9, "a callback is past its deadline", "the message names the item") \
+    X(ERR_CALLBACK, -7, "a callback failed", "") \
+    X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
+    X(ERR_DEADLINE, -9, "a callback is past its deadline", "raise deadline_ms, or see what it waits for") \
     X(ERR_BUSY, -10, "a callback is still running", "call close again when it has returned") \
-    X(ERR_RESUME, -11, "a saved state does not fit", "the message names the field that differs") \
+    X(ERR_RESUME, -11, "a saved state does not fit", "open the pipe as it was when the state was saved") \
     X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
-    X(ERR_SYSTEM, -13, "a system call failed", "the message has the call and errno") \
-    X(ERR_DEVICE, -14, "the device backend failed", "the message has its words") \
+    X(ERR_SYSTEM, -13, "a system call failed", "") \
+    X(ERR_DEVICE, -14, "the device backend failed", "") \
     X(ERR_BUDGET, -15, "more items failed than max_skips allows", "mend the data or raise it") \
-    X(ERR_UNSUPPORTED, -16, "not available on this system", "the message says what is missing") \
-    X(ERR_KILLED, -17, "worker processes were killed", "the message says who, and by what") \
+    X(ERR_UNSUPPORTED, -16, "not available on this system", "") \
+    X(ERR_KILLED, -17, "worker processes were killed", "") \
     X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
-    X(ERR_REMOTE, -19, "the server refused, or did not answer", "the message has its words")
+    X(ERR_REMOTE, -19, "the server refused, or did not answer", "")
 
 enum {
 #define DLPI_X(name, value, text, hint) DLP_##name = value,
@@ -481,13 +481,15 @@ typedef struct dlp_error {
     char message[256];  /* what happened, in words; the user's own message where there is one */
 } dlp_error;
 
-/* Name ("DLP_ERR_ARG"), text and hint of a code; "unknown code" for others. Any thread. */
+/* Name ("DLP_ERR_ARG"), text and hint of a code ("": it has none); "unknown code" for others. Any
+   thread. */
 DLPDEF const char *dlp_code_name(int code);
 DLPDEF const char *dlp_code_text(int code);
 DLPDEF const char *dlp_code_hint(int code);
 
-/* Write one line that says all an error record knows, ended by the hint. Returns the length that
-   the whole line has, like snprintf. err, buf: borrowed. Any thread. */
+/* Write one line that says all an error record knows, what errno means, and the hint if there is
+   one; of a record without an error, its code 0. Returns the length that the whole line has, like
+   snprintf. err, buf: borrowed. Any thread. */
 DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 
 /* ---------------------------------------------------------------------------------------------
@@ -2761,19 +2763,29 @@ DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; 
 DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
 DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; }
 
+/* errno in words, unless the message has them already. */
+static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
+    const char *text = strerror(e->errnum);
+    bool said = strstr(e->message, text) != NULL;
+    snprintf(buf, size, " (errno %d%s%s)", (int)e->errnum, said ? "" : ": ", said ? "" : text);
+}
+
 DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
-    char place[192] = "", worker[24] = "", errnum[24] = "";
+    char place[64] = "", worker[24] = "", item[128] = "", errnum[128] = "";
     const dlpi_code *c = dlpi_code_find(e->code);
-    if (e->worker >= 0) snprintf(worker, sizeof worker, " worker %d", (int)e->worker);
-    if (e->errnum) snprintf(errnum, sizeof errnum, " (errno %d)", (int)e->errnum);
+    if (e->code == 0) return snprintf(buf, size, "%s: %s", c->name, c->text);
+    if (e->worker >= 0) snprintf(worker, sizeof worker, "worker %d", (int)e->worker);
     if (e->has_item)
-        snprintf(place, sizeof place,
-                 ", item %" PRIu64 " (epoch %" PRIu64 ", position %" PRIu64 ")", e->index, e->epoch,
-                 e->position);
-    return snprintf(buf, size, "%s: %s%s%s%s%s%s%s%s%s%s%s", c->name, e->stage[0] ? "stage \"" : "",
-                    e->stage, e->stage[0] ? "\"" : "", worker, place,
-                    e->stage[0] || place[0] ? ": " : "", e->message[0] ? e->message : c->text,
-                    errnum, c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
+        snprintf(item, sizeof item, "item %" PRIu64 " (epoch %" PRIu64 ", position %" PRIu64 ")",
+                 e->index, e->epoch, e->position);
+    if (e->stage[0]) snprintf(place, sizeof place, "stage \"%s\"", e->stage);
+    if (e->errnum) dlpi_errno_text(e, errnum, sizeof errnum);
+    return snprintf(buf, size, "%s: %s%s%s%s%s%s%s%s%s%s%s", c->name, place,
+                    place[0] && worker[0] ? " " : "", worker,
+                    (place[0] || worker[0]) && item[0] ? ", " : "", item,
+                    place[0] || worker[0] || item[0] ? ": " : "",
+                    e->message[0] ? e->message : c->text, errnum, c->hint[0] ? " [" : "", c->hint,
+                    c->hint[0] ? "]" : "");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -11091,6 +11103,25 @@ static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const cha
     return DLP_ERR_ARG;
 }
 
+/* The same of field i, called name: err.field is "fields[].what", the message tells which of them
+   it is, and which dimension. */
+__attribute__((format(printf, 6, 7)))
+static int dlpi_bad_field(dlp_pipe *p, const char *stage, uint32_t i, const char *name,
+                          const char *what, const char *format, ...) {
+    dlp_error e;
+    va_list args;
+    size_t n;
+    dlpi_error_set(&e, DLP_ERR_ARG, "", "fields[%" PRIu32 "] \"%.31s\": ", i, name ? name : "");
+    n = strlen(e.message);
+    va_start(args, format);
+    vsnprintf(e.message + n, sizeof e.message - n, format, args);
+    va_end(args);
+    snprintf(e.field, sizeof e.field, "fields[].%s", what);
+    dlpi_copy_text(e.stage, sizeof e.stage, stage);
+    dlpi_pipe_fail(p, &e);
+    return DLP_ERR_ARG;
+}
+
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_GRAPH, "", "%s", what);
@@ -11182,35 +11213,42 @@ static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
 
 #define DLPI_CELL_MAX (UINT64_C(1) << 46)
 
-/* Copy and measure one field. rows: of a batch. */
+/* The checks of field i of a stage, as DLPI_RANGE. */
+#define DLPI_FIELD(v, lo, hi, what, range) \
+    if ((int64_t)(v) < (lo) || (int64_t)(v) > (hi)) \
+    return dlpi_bad_field(p, stage, i, f->name, what, what " is %" PRId64 ", must be " range, \
+                          (int64_t)(v))
+
+/* Copy and measure field i. rows: of a batch. */
 static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
-                           uint64_t rows, bool pooled) {
-    dlpi_stage named, *st = &named;
+                           uint32_t i, uint64_t rows, bool pooled) {
     uint64_t n = 1;
-    memset(&named, 0, sizeof named);
-    dlpi_copy_text(named.name, sizeof named.name, stage);
     memset(d, 0, sizeof *d);
     d->f = *f;
     dlpi_copy_text(d->name, sizeof d->name, f->name);
     d->f.name = d->name;
     if (d->f.dtype == 0) d->f.dtype = DLP_U8;
     d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
-    DLPI_RANGE(d->elem_bytes, 1, 8, "fields[].dtype", "a DLP_DTYPE of 8, 16, 32 or 64 bits");
-    DLPI_RANGE(f->ndim, 0, DLP_MAX_DIMS - 1, "fields[].ndim", "0..7");
-    DLPI_RANGE(f->ragged, 0, f->ndim > 0 ? 1 : 0, "fields[].ragged",
-               "0, or 1 with ndim of at least 1");
-    for (int i = 0; i < f->ndim; i++) {
-        DLPI_RANGE(f->shape[i], 1, INT64_C(1) << 46, "fields[].shape", "1 and more");
-        if (n > DLPI_CELL_MAX / (uint64_t)f->shape[i])
-            return dlpi_bad(p, stage, "fields[].shape", "under 2^46 elements in all", f->shape[i]);
-        n *= (uint64_t)f->shape[i];
+    if (d->elem_bytes == 0)
+        return dlpi_bad_field(p, stage, i, f->name, "dtype", "dtype is %#" PRIx32
+                              ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits", f->dtype);
+    DLPI_FIELD(f->ndim, 0, DLP_MAX_DIMS - 1, "ndim", "0..7");
+    DLPI_FIELD(f->ragged, 0, f->ndim > 0 ? 1 : 0, "ragged", "0, or 1 with ndim of at least 1");
+    for (int k = 0; k < f->ndim; k++) {
+        if (f->shape[k] < 1)
+            return dlpi_bad_field(p, stage, i, f->name, "shape", "shape[%d] is %" PRId64
+                                  ", must be 1 and more", k, f->shape[k]);
+        if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
+            return dlpi_bad_field(p, stage, i, f->name, "shape", "with shape[%d], which is %" PRId64
+                                  ", an item has more than 2^46 elements", k, f->shape[k]);
+        n *= (uint64_t)f->shape[k];
     }
     d->row_bytes = n * d->elem_bytes;
     if (d->row_bytes > DLPI_CELL_MAX / rows)
-        return dlpi_bad(p, stage, "fields[].shape", "under 2^46 bytes a batch",
-                        (int64_t)d->row_bytes);
+        return dlpi_bad_field(p, stage, i, f->name, "shape", "%" PRIu64 " items of %" PRIu64
+                              " bytes are more than 2^46 in a batch", rows, d->row_bytes);
     d->capacity = d->row_bytes * rows;
-    DLPI_RANGE(f->max_per_batch, 0, INT64_C(1) << 46, "fields[].max_per_batch", "0 and more");
+    DLPI_FIELD(f->max_per_batch, 0, INT64_C(1) << 46, "max_per_batch", "0 and more");
     if (pooled && f->ragged && f->max_per_batch > 0) {
         uint64_t unit = d->row_bytes / (uint64_t)f->shape[0];
         if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
@@ -11225,8 +11263,9 @@ static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         const char *name = st->fields[i].name;
         if (name == NULL || name[0] == 0 || strlen(name) >= sizeof st->field_names[i])
-            return dlpi_bad(p, st->name, "fields[].name", "1 to 31 bytes",
-                            name ? (int64_t)strlen(name) : 0);
+            return dlpi_bad_field(p, st->name, i, name, "name",
+                                  "name has %zu bytes, must have 1 to 31",
+                                  name ? strlen(name) : (size_t)0);
         dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
         st->fields[i].name = st->field_names[i];
     }
@@ -11245,11 +11284,12 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
     memset(fs, 0, sizeof *fs);
     fs->n = n;
     for (uint32_t i = 0; i < n; i++) {
-        int rc = dlpi_field_init(p, stage, &fs->at[i], &f[i], p->batch_rows, pooled);
+        int rc = dlpi_field_init(p, stage, &fs->at[i], &f[i], i, p->batch_rows, pooled);
         if (rc != DLP_OK) return rc;
         for (uint32_t j = 0; j < i; j++)
             if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
-                return dlpi_bad(p, stage, "fields[].name", "different from the others'", i);
+                return dlpi_bad_field(p, stage, i, fs->at[i].name, "name",
+                                      "name is that of fields[%" PRIu32 "] already", j);
         fs->any_ragged |= f[i].ragged != 0;
         fs->at[i].offset = at;
         at = (at + fs->at[i].capacity + 63) & ~UINT64_C(63);
@@ -11577,9 +11617,13 @@ static int dlpi_split_cells(dlp_pipe *p) {
     uint64_t room = dlpi_split_room(&st->split);
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlp_field *d = &p->items.at[f].f;
-        DLPI_RANGE(d->ragged, 0, 0, "fields[].ragged", "0 before a split stage");
-        DLPI_RANGE(d->ndim ? d->shape[0] : 0, (int64_t)room, INT64_MAX, "fields[].shape[0]",
-                   "the rows of a chunk that one rank has");
+        int64_t rows = d->ndim ? d->shape[0] : 0;
+        if (d->ragged)
+            return dlpi_bad_field(p, st->name, f, d->name, "ragged",
+                                  "ragged is 1, must be 0 before a split stage");
+        if (rows < (int64_t)room)
+            return dlpi_bad_field(p, st->name, f, d->name, "shape[0]", "shape[0] is %" PRId64
+                                  ", one rank has %" PRIu64 " rows of a chunk", rows, room);
     }
     if (p->chunks.preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_CHUNK;
@@ -15552,7 +15596,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
         if (err) err->errnum = ENOMEM;
         return DLP_ERR_MEMORY;
     }
-    p->memfd = p->name_fd = -1;
+    p->memfd = p->name_fd = p->err.worker = -1;
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
@@ -16246,9 +16290,11 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     DLPI_RANGE(d->last, 0, 1, "last", "DLP_LAST_SHORT or DLP_LAST_DROP");
     DLPI_RANGE(d->n_fields, 1, DLP_MAX_FIELDS, "n_fields", "1..16");
     if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
-    for (uint32_t f = 0; f < d->n_fields; f++) {
-        DLPI_RANGE(d->fields[f].ndim, 0, DLP_MAX_DIMS - 2, "fields[].ndim", "0..6");
-        DLPI_RANGE(d->fields[f].ragged, 0, 0, "fields[].ragged", "0");
+    for (uint32_t i = 0; i < d->n_fields; i++) {
+        const char *stage = st->name;
+        const dlp_field *f = &d->fields[i];
+        DLPI_FIELD(f->ndim, 0, DLP_MAX_DIMS - 2, "ndim", "0..6");
+        DLPI_FIELD(f->ragged, 0, 0, "ragged", "0");
     }
     DLPI_RANGE(d->fills_rows, 0, 1, "fills_rows", "0 or 1");
     DLPI_RANGE(d->shuffle_chunks, 0, 1, "shuffle_chunks", "0 or 1");

@@ -870,7 +870,7 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     dlp_pipe *p = m->view = calloc(1, sizeof *m->view);
     if (p == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     p->view = p->prepared = p->started = 1;
-    p->memfd = p->name_fd = -1;
+    p->memfd = p->name_fd = p->err.worker = -1;
     memcpy(p->name, r->name, sizeof p->name);
     p->d.name = p->name;
     p->d.unordered = r->unordered;

@@ -2,6 +2,7 @@
    can be told beforehand from (seed, epoch, position), tries and replacements among them. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
+#include <errno.h>
 
 #include "pipe_rig.h"
 
@@ -593,7 +594,51 @@ static void errors__batch_callback_fails__retried_or_told(void) {
         }
 }
 
+/* ---- what is said of it ---- */
+
+static int line_is(const dlp_error *e, const char *want) {
+    char line[1024];
+    int n = dlp_error_format(e, line, sizeof line);
+    if (strcmp(line, want) != 0) printf("  %s\n", line);
+    return n == (int)strlen(line) && strcmp(line, want) == 0;
+}
+
+static void error_format__each_part__in_its_place(void) {
+    dlp_error e = {0};
+    CHECK(line_is(&e, "DLP_OK: ok"));
+    e = (dlp_error){.code = DLP_ERR_ARG, .worker = -1, .message = "no"};
+    CHECK(line_is(&e, "DLP_ERR_ARG: no"));
+    e.worker = 3;
+    CHECK(line_is(&e, "DLP_ERR_ARG: worker 3: no"));
+    strcpy(e.stage, "fetch");
+    e.has_item = 1;
+    e.index = 7;
+    CHECK(line_is(&e, "DLP_ERR_ARG: stage \"fetch\" worker 3, item 7 (epoch 0, position 0): no"));
+    e = (dlp_error){.code = DLP_ERR_HELD, .worker = -1, .has_item = 1};
+    CHECK(line_is(&e, "DLP_ERR_HELD: item 0 (epoch 0, position 0): max_held batches are held "
+                      "already [release one, or raise max_held]"));
+    e = (dlp_error){.code = DLP_ERR_SYSTEM, .worker = -1, .errnum = ENOENT, .message = "open"};
+    CHECK(line_is(&e, "DLP_ERR_SYSTEM: open (errno 2: No such file or directory)"));
+    strcpy(e.message, "open: No such file or directory"); /* once is enough */
+    CHECK(line_is(&e, "DLP_ERR_SYSTEM: open: No such file or directory (errno 2)"));
+    for (int code = -30; code < 10; code++) CHECK(strstr(dlp_code_hint(code), "message") == NULL);
+}
+
+static void pipe_error__nothing_wrong__as_documented(void) {
+    rig r;
+    dlp_pipe *p;
+    const dlp_error *e;
+    rig_init(&r, N_ITEMS, 10);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    e = dlp_pipe_error(p);
+    CHECK(e->code == 0 && e->worker == -1 && e->has_item == 0 && e->message[0] == 0);
+    CHECK(line_is(e, "DLP_OK: ok"));
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 int main(int argc, char **argv) {
+    error_format__each_part__in_its_place();
+    pipe_error__nothing_wrong__as_documented();
     errors__random_failures__bytes_foretold(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
     errors__row_goes_back_while_another_waits__sleeps();
     errors__retry_with_backoff__parks_the_item_only();
