@@ -188,6 +188,9 @@ int main(int argc, char **argv) {
         cfg c;
         int failed = run_one(seed, drop, &c);
         show(&c);
+        for (int l = 0; l < 2; l++)
+            printf("  life %d: rank %u of %u, stop at %d, prefetch %d, held %d\n", l, c.w[l].rank,
+                   c.w[l].world, c.stop_at, c.w[l].prefetch, c.w[l].held);
         printf("%s\n", failed ? "it differs" : "it agrees");
         return failed;
     }
