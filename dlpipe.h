@@ -1252,8 +1252,10 @@ DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, .
 /* Write the item (fetch), or change it in place (an item map).
    user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
    DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
-   (fetch only), or any other value for failure, best by dlp_item_fail - called by all workers of
-   the stage at once; may block. */
+   (fetch only), or any other value for failure, best by dlp_item_fail: DLP_ERR_LENGTH keeps its
+   code, all others are DLP_ERR_CALLBACK, whose message has the number - called by all workers of
+   the stage at once; may block. What is done to the item itself, but for length, is not looked
+   at. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
@@ -2206,8 +2208,8 @@ typedef struct dlp_part_files {
    file under its own name is whole, and is used; what a process that died has left under the other
    name has no lock, and whoever wants that file next begins it anew.
    files: a dlp_part_files; part: as load gets it - returns 0; DLP_ERR_CALLBACK (a system call
-   failed, the file is shorter than the range), DLP_ERR_LENGTH (more bytes than capacity); what
-   download returned - in load only - waits for the disk, the download, the lock. */
+   or download failed, the file is shorter than the range), DLP_ERR_LENGTH (more bytes than
+   capacity, or of download) - in load only - waits for the disk, the download, the lock. */
 DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
 
 /* ---------------------------------------------------------------------------------------------
@@ -5196,6 +5198,7 @@ typedef struct dlpi_note {
     int32_t *errnum;
     struct dlpi_worker *w;
     uint32_t drew; /* 1: the callback called dlp_item_random */
+    uint32_t said; /* row + 1 of the item whose words these are, 0: nothing was said */
 } dlpi_note;
 
 typedef struct dlpi_flight { /* an item of a worker that has several at once: see >>impl-flights */
@@ -5278,6 +5281,11 @@ typedef struct dlpi_worker {
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
     const char *bad_field; /* the one whose length is wrong, or NULL */
+    int returned;         /* by the callback that failed */
+    /* item and data are what callbacks see, and may spoil; the library goes by index, and by: */
+    dlp_item given;       /* what all items have alike */
+    uint64_t epoch, position; /* of the batch; of its first row */
+    uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
@@ -5885,31 +5893,67 @@ static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
 
-static void dlpi_note_write(const dlpi_note *note, int errnum, const char *format, va_list args) {
+static void dlpi_note_write(dlpi_note *note, int errnum, const char *format, va_list args) {
     vsnprintf(note->message, sizeof ((dlpi_wblock *)0)->message, format, args);
     *note->errnum = errnum;
+    note->said = (uint32_t)DLPI_LOAD_RLX(&note->w->wb->running); /* X2, own */
+}
+
+/* What was said before was said of something else. */
+static void dlpi_words_forget(dlpi_worker *w) {
+    w->wb->message[0] = 0;
+    w->wb->message_errno = 0;
+    w->note.said = 0;
 }
 
 /* Nothing of a failure is left for the next one. */
 static void dlpi_failure_forget(dlpi_worker *w) {
-    w->wb->message[0] = 0;
-    w->wb->message_errno = 0;
+    dlpi_words_forget(w);
     w->bad_field = NULL;
     memset(w->length, 0, sizeof w->length);
 }
 
-/* Describe a failed callback of worker w. code: what it returned. */
+/* Say in the library's words why what the worker has in hand fails. Returns code. */
+__attribute__((format(printf, 3, 4)))
+static int dlpi_say(dlpi_worker *w, int code, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(w->wb->message, sizeof w->wb->message, format, args);
+    va_end(args);
+    w->wb->message_errno = 0;
+    return code;
+}
+
+/* The code of the failure of a callback that returned rc, or 0. What follows decides by codes of
+   the library's own (killed, past a deadline, over a budget), and a callback's number must never
+   be taken for one of them: here, and nowhere else, numbers become codes. */
+static int dlpi_returned(dlpi_worker *w, int rc) {
+    w->returned = rc;
+    return rc == 0 ? 0 : DLP_ERR_CALLBACK;
+}
+
+/* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
+static int dlpi_item_returned(dlpi_worker *w, int rc) {
+    bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
+               (rc == DLP_END && w->p->stream && w->st == w->p->fetch);
+    int code = dlpi_returned(w, rc);
+    return may ? rc : code;
+}
+
+/* Describe a failed callback of worker w. */
 static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
-    bool ours = code == DLP_ERR_LENGTH || code == DLP_ERR_BUDGET || code == DLP_ERR_KILLED ||
-                code == DLP_ERR_DEADLINE;
+    const char *name = dlp_code_name(w->returned);
+    bool known = strncmp(name, "DLP_", 4) == 0;
     memset(e, 0, sizeof *e);
-    e->code = ours ? code : DLP_ERR_CALLBACK;
+    e->code = code < 0 ? code : DLP_ERR_CALLBACK;
     e->worker = w->id;
     e->errnum = w->wb->message_errno;
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     dlpi_copy_text(e->field, sizeof e->field, w->bad_field);
     if (w->wb->message[0]) dlpi_copy_text(e->message, sizeof e->message, w->wb->message);
-    else snprintf(e->message, sizeof e->message, "the callback returned %d", code);
+    else
+        snprintf(e->message, sizeof e->message, "the callback returned %d%s%s%s", w->returned,
+                 known ? " (" : "", known ? name : "", known ? ")" : "");
 }
 
 static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int code, dlp_error *e) {
@@ -7916,10 +7960,10 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
     return "a signal";
 }
 
-static void dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
-    snprintf(w->wb->message, sizeof w->wb->message,
-             "the callback's process died %u times here, the last time by %s",
-             dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
+static int dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
+    return dlpi_say(w, DLP_ERR_KILLED,
+                    "the callback's process died %u times here, the last time by %s",
+                    dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
 }
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
@@ -7934,15 +7978,13 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     const dlpi_stage *st = w->st;
     uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries = dlpi_rec_tries(rec);
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    if (code == DLP_END && p->stream && st->work == 0) {
+    if (code == DLP_END) { /* of a stream */
         dlpi_row_end(w, t, row);
         return DLPI_ROW_DONE;
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
-    if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w)) {
-        dlpi_killed_say(w, t->slot, rec);
-        return dlpi_row_raise(w, t, row, DLP_ERR_KILLED);
-    }
+    if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
+        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, t->slot, rec));
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
         tries++;
         dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), tries, dlpi_rec_repl(rec)));
@@ -7965,15 +8007,11 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
     const dlpi_stage *st = w->st;
     if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)
         return 0;
-    if (rec & DLPI_REC_LATE) {
-        snprintf(w->wb->message, sizeof w->wb->message,
-                 "the callback ran past its deadline_ms %d, its worker was killed",
-                 st->w.deadline_ms);
-        return DLP_ERR_DEADLINE;
-    }
-    if (dlpi_rec_kills(rec) < dlpi_kills_most(w)) return 0;
-    dlpi_killed_say(w, s, rec);
-    return DLP_ERR_KILLED;
+    if (rec & DLPI_REC_LATE)
+        return dlpi_say(w, DLP_ERR_DEADLINE,
+                        "the callback ran past its deadline_ms %d, its worker was killed",
+                        st->w.deadline_ms);
+    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, s, rec);
 }
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
@@ -7985,16 +8023,13 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (!d->f.ragged) {
             if (n == 0) continue;
             w->bad_field = d->name;
-            snprintf(w->wb->message, sizeof w->wb->message,
-                     "field \"%s\" has a fixed size, a length of %" PRIu64 " was set", d->name, n);
-            return DLP_ERR_LENGTH;
+            return dlpi_say(w, DLP_ERR_LENGTH, "field \"%s\" has a fixed size, a length of %" PRIu64
+                            " was set", d->name, n);
         }
         if (n > (uint64_t)d->f.shape[0]) {
             w->bad_field = d->name;
-            snprintf(w->wb->message, sizeof w->wb->message,
-                     "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name, n,
-                     d->f.shape[0]);
-            return DLP_ERR_LENGTH;
+            return dlpi_say(w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64
+                            " rows, its maximum is %" PRId64, d->name, n, d->f.shape[0]);
         }
         unit = d->row_bytes / (uint64_t)d->f.shape[0];
         memset((uint8_t *)w->data[f] + n * unit, 0, d->row_bytes - n * unit);
@@ -8018,8 +8053,7 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
 
 /* The sampler's function gave an index that the dataset does not have. */
 static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    snprintf(w->wb->message, sizeof w->wb->message,
-             "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
+    dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
              w->item.index, w->p->fetch->dataset.n_items);
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
@@ -8054,6 +8088,48 @@ static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return false;
 }
 
+/* The worker's item is to be one of this slot. */
+static void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint8_t *cell = dlpi_item_cell(p, s);
+    for (uint32_t f = 0; f < p->items.n; f++) w->cell[f] = cell + p->items.at[f].offset;
+    w->index = dlpi_slot_index(p, s);
+    w->epoch = slot->epoch;
+    w->position = slot->position;
+    w->item = w->given;
+    w->item.worker_state = w->state;
+}
+
+/* Make it that of this row. */
+static inline void dlpi_item_row(dlpi_worker *w, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    uint64_t position = w->position + row;
+    if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
+    w->item.index = w->index[row];
+    w->item.epoch = w->epoch;
+    w->item.position = position;
+    w->item.row = row;
+    w->item.seed = w->given.seed;
+    for (uint32_t f = 0, n = p->items.n; f < n; f++)
+        w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
+}
+
+/* A callback has had the item, and may have changed any of it: go on with the library's own. */
+static void dlpi_item_restore(dlpi_worker *w, uint32_t row) {
+    w->item = w->given;
+    w->item.worker_state = w->state;
+    dlpi_item_row(w, row);
+}
+
+/* The code of what the callback of a row returned. Words that an item before has left are not
+   those of this one. */
+static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
+    dlpi_item_restore(w, row);
+    if (w->note.said != row + 1) dlpi_words_forget(w);
+    return dlpi_item_returned(w, rc);
+}
+
 /* Call the stage's callback on one row until it is done, parked, or goes back. */
 static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
@@ -8062,8 +8138,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     uint32_t rec = 0;
     for (bool first = true; what == DLPI_ROW_AGAIN; first = false) {
         int rc;
-        it->index = w->index[row];
-        it->row = row;
+        dlpi_item_row(w, row);
         if (!t->plain || !first) rec = dlpi_slot_rec(p, t->slot)[row];
         it->attempt = dlpi_rec_tries(rec);
         DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
@@ -8073,11 +8148,19 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (w->extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
         DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
         rc = DLPI_UNLIKELY(rec != 0) ? dlpi_rec_verdict(w, t->slot, rec) : 0;
-        if (DLPI_LIKELY(rc == 0)) rc = w->st->item(w->st->user, it);
-        if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
-            rc = dlpi_row_lengths(w, t, row);
         if (DLPI_LIKELY(rc == 0)) {
-            if (w->extras && dlpi_row_cached(w) && w->note.drew == 0) dlpi_cache_put(w);
+            rc = w->st->item(w->st->user, it);
+            if (DLPI_UNLIKELY(rc != 0)) rc = dlpi_row_returned(w, row, rc);
+        }
+        if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) {
+            dlpi_item_restore(w, row);
+            rc = dlpi_row_lengths(w, t, row);
+        }
+        if (DLPI_LIKELY(rc == 0)) {
+            if (w->extras && dlpi_row_cached(w) && w->note.drew == 0) {
+                dlpi_item_restore(w, row);
+                dlpi_cache_put(w);
+            }
             return DLPI_ROW_DONE;
         }
         what = dlpi_row_failed(w, t, row, rc);
@@ -8086,28 +8169,15 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return what;
 }
 
-/* Point the item at row's cells. */
-static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+/* Begin a run of rows. */
+static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    uint8_t *cell = dlpi_item_cell(p, t->slot);
-    for (uint32_t f = 0; f < p->items.n; f++)
-        w->data[f] = cell + p->items.at[f].offset + row * p->items.at[f].row_bytes;
-    w->item.epoch = slot->epoch;
+    dlpi_item_slot(w, t->slot);
     w->mark = dlpi_slot_mark(slot);
-    w->index = dlpi_slot_index(p, t->slot);
     w->extras = dlpi_row_has_extras(w);
+    w->note.said = 0; /* of a run before */
     DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
-    w->item.position = slot->position + row;
-    if (w->item.position >= p->samples) w->item.position %= p->samples;
-    w->item.worker_state = w->state;
-}
-
-static inline void dlpi_item_step(dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < p->items.n; f++)
-        w->data[f] = (uint8_t *)w->data[f] + p->items.at[f].row_bytes;
-    if (++w->item.position == p->samples) w->item.position = 0;
 }
 
 /* A few indices, out of a block of 64 kept from the last time: a block costs little more than
@@ -8210,8 +8280,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (t->plain) dlpi_unit_indices(w, t);
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
     if (p->cache_cells > 0 && w->st->work == 0 && t->end - t->row > 1) dlpi_cache_ahead(p, t);
-    dlpi_item_at(w, t, t->row);
-    for (uint32_t r = t->row; r < t->end; r++, dlpi_item_step(w)) {
+    dlpi_item_at(w, t);
+    for (uint32_t r = t->row; r < t->end; r++) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
         int what = DLPI_ROW_DONE;
         if (already & bit) continue;
@@ -8225,7 +8295,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     left = (uint32_t)__builtin_popcount(mask) - left;
     dlpi_bump(&w->wb->items, left);
     dlpi_bump(&w->wb->bytes, left * p->items.cell_bytes);
-    dlpi_clock_out(w, t->b, w->item.epoch, left);
+    dlpi_clock_out(w, t->b, w->epoch, left);
     dlpi_complete(w, t, mask);
     if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
 }
@@ -8274,10 +8344,10 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     bool wanted;
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
-    dlpi_item_at(w, t, t->row);
+    dlpi_item_at(w, t);
     wanted = dlpi_mark_wanted(w->p->ctl, w->mark);
     if (wanted) what = dlpi_row_run(w, t, t->row);
-    dlpi_clock_out(w, t->b, w->item.epoch, wanted);
+    dlpi_clock_out(w, t->b, w->epoch, wanted);
     if (what == DLPI_ROW_DONE) {
         uint32_t n = wanted && dlpi_rec_state(rec[t->row]) != DLPI_ROW_END;
         dlpi_bump(&w->wb->items, n);
@@ -8384,15 +8454,17 @@ static void dlpi_running_forget(dlpi_worker *w) {
 static void dlpi_flights_show(dlpi_worker *w) {
     const dlpi_flight *f = w->flights->list[DLPI_FLIGHT_OUT].first;
     uint64_t since = f == NULL ? 0 : DLPI_LOAD_RLX(&f->since_ns); /* of dlpi_flight_begin */
+    const dlpi_bslot *slot;
     dlpi_wblock *wb = w->wb;
     if (since == 0) {
         DLPI_STORE_RLX(&wb->running, UINT64_C(0)); /* X2 */
         DLPI_STORE_RLX(&wb->current, UINT64_MAX);  /* for observers, here and below */
         return;
     }
-    DLPI_STORE_RLX(&wb->current_epoch, f->item.epoch);
-    DLPI_STORE_RLX(&wb->current_position, f->item.position);
-    DLPI_STORE_RLX(&wb->current, f->item.index);
+    slot = dlpi_slot_at(w->p, f->slot);
+    DLPI_STORE_RLX(&wb->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&wb->current_position, (slot->position + f->row) % w->p->samples);
+    DLPI_STORE_RLX(&wb->current, dlpi_slot_index(w->p, f->slot)[f->row]);
     DLPI_STORE_RLX(&wb->since_ns, since);
     DLPI_STORE_RLX(&wb->running, (uint64_t)f->slot << 32 | (f->row + 1u)); /* X2 to recovery */
 }
@@ -8407,27 +8479,26 @@ static void dlpi_flight_done(dlpi_worker *w, dlpi_flight *f, uint32_t n) {
     dlpi_complete(w, &t, UINT32_C(1) << t.row % DLPI_WORD_ROWS);
 }
 
-/* The failure policies speak of the worker's item: make it that of the flight. */
+/* The failure policies speak of the worker's item: make it that of the flight. Of what the callback
+   had its lengths and words are taken, the rest is as the slot says. */
 static void dlpi_flight_load(dlpi_worker *w, const dlpi_flight *f) {
     const dlp_pipe *p = w->p;
-    w->item.index = f->item.index;
-    w->item.epoch = f->item.epoch;
-    w->item.position = f->item.position;
-    w->item.row = f->row;
-    w->item.attempt = f->item.attempt;
-    memcpy(w->data, f->data, p->items.n * sizeof *w->data);
+    dlpi_item_slot(w, f->slot);
+    dlpi_item_row(w, f->row);
+    w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, f->slot)[f->row]);
     memcpy(w->length, f->length, p->items.n * sizeof *w->length);
+    dlpi_words_forget(w);
     if (f->message[0] == 0) return;
     memcpy(w->wb->message, f->message, sizeof f->message);
     w->wb->message_errno = f->errnum;
 }
 
-/* The callback of a flight returned rc: done, or what the policy says. */
+/* The callback of a flight came to rc, a code: done, or what the policy says. */
 static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
     dlpi_flights *fl = w->flights;
     dlpi_unit t = dlpi_flight_unit(f);
     int what = DLPI_ROW_DONE;
-    dlpi_flight_load(w, f);
+    if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_flight_load(w, f); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, f->row);
     if (rc == 0 && w->p->cache_cells > 0 && f->note.drew == 0) dlpi_cache_put(w);
     if (rc != 0) {
@@ -8444,32 +8515,25 @@ static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
 }
 
 /* Set the item up for its next try. */
-static void dlpi_flight_point(dlpi_worker *w, dlpi_flight *f, uint32_t rec) {
+static void dlpi_flight_point(dlpi_worker *w, dlpi_flight *f) {
     const dlp_pipe *p = w->p;
-    const dlpi_bslot *slot = dlpi_slot_at(p, f->slot);
-    uint8_t *cell = dlpi_item_cell(p, f->slot);
-    f->item.index = dlpi_slot_index(p, f->slot)[f->row];
-    f->item.epoch = slot->epoch;
-    f->item.position = slot->position + f->row;
-    if (f->item.position >= p->samples) f->item.position %= p->samples;
-    f->item.row = f->row;
-    f->item.attempt = dlpi_rec_tries(rec);
-    f->item.worker_state = w->state;
     f->message[0] = 0;
     f->errnum = 0;
     f->note.drew = 0;
+    memset(f->length, 0, sizeof f->length);
+    dlpi_flight_load(w, f);
+    f->item = w->item;
+    f->item.data = f->data;
+    f->item.length = f->length;
+    f->item.internal = &f->note;
+    memcpy(f->data, w->data, sizeof f->data);
     if (p->parts) {
-        w->item.index = f->item.index;
         dlpi_item_part(w, f->slot, f->row);
         f->part = w->part;
         f->item.part = &f->part;
     }
-    for (uint32_t i = 0; i < p->items.n; i++) {
-        const dlpi_field *d = &p->items.at[i];
-        f->data[i] = cell + d->offset + f->row * d->row_bytes;
-        f->length[i] = 0;
-        if (!p->fetch->dataset.fills_rows) memset(f->data[i], 0, d->row_bytes);
-    }
+    for (uint32_t i = 0; i < p->items.n && !p->fetch->dataset.fills_rows; i++)
+        memset(f->data[i], 0, p->items.at[i].row_bytes);
 }
 
 /* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
@@ -8500,15 +8564,14 @@ static bool dlpi_flight_send(dlpi_worker *w) {
         dlpi_flight_done(w, f, 0);
         return true;
     }
-    dlpi_flight_point(w, f, rec);
-    if (DLPI_UNLIKELY(f->item.index >= p->fetch->dataset.n_items)) {
-        dlpi_flight_load(w, f);
+    dlpi_flight_load(w, f);
+    if (DLPI_UNLIKELY(w->item.index >= p->fetch->dataset.n_items)) {
         dlpi_row_no_item(w, &t, f->row);
         dlpi_failure_forget(w);
         dlpi_flight_done(w, f, 1);
         return true;
     }
-    dlpi_flight_load(w, f);
+    dlpi_flight_point(w, f);
     if (p->cache_cells > 0 && dlpi_cache_get(w, &t, f->row)) {
         dlpi_flight_done(w, f, 1);
         return true;
@@ -8530,7 +8593,7 @@ static bool dlpi_flight_send(dlpi_worker *w) {
     }
     DLPI_STORE_RLX(&fl->flying[f - fl->all], UINT64_C(0)); /* X2 */
     if (rc == DLP_FULL) dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
-    else dlpi_flight_over(w, f, rc);
+    else dlpi_flight_over(w, f, dlpi_item_returned(w, rc));
     dlpi_flights_show(w);
     return rc != DLP_FULL;
 }
@@ -8629,6 +8692,7 @@ static uint64_t dlpi_flights_due(const dlpi_flights *fl, uint64_t least) {
 
 static void dlpi_flights_broken(dlpi_worker *w, const char *what, int rc) {
     dlp_error e;
+    dlpi_words_forget(w);
     dlpi_describe(w, DLP_ERR_CALLBACK, &e);
     snprintf(e.message, sizeof e.message, "async.reap %s %d", what, rc);
     w->flights->broken = true;
@@ -8650,7 +8714,8 @@ static void dlpi_flights_clock(dlpi_worker *w, const dlpi_flight *f, uint64_t no
     average = average == 0 ? each : (average * 7 + each) / 8;
     DLPI_STORE_RLX(&wb->item_ns, average ? average : 1); /* statistics, here and below */
     dlpi_bump(&wb->busy_ns, ns);
-    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, f->gen, f->item.epoch, n);
+    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, f->gen,
+                   dlpi_slot_at(w->p, f->slot)->epoch, n);
     w->last_ns = now;
 }
 
@@ -8718,7 +8783,7 @@ static bool dlpi_fetcher_done(dlpi_worker *w, dlpi_flight *f) {
     dlpi_flights_came(w, f, now, 1);
     if (pool->over) return false;
     if (!dlpi_stopped(w->p)) {
-        dlpi_flight_over(w, f, f->code);
+        dlpi_flight_over(w, f, dlpi_item_returned(w, f->code));
         dlpi_flights_fill(w);
         if (fl->n_out > 0 && !pool->parked && (!pool->full || dlpi_flights_full(w))) return false;
     }
@@ -8828,7 +8893,7 @@ static bool dlpi_flights_step(dlpi_worker *w) {
         return true;
     }
     n = dlpi_flights_take(w, back, code, dlpi_flights_patience(w));
-    for (int i = 0; i < n; i++) dlpi_flight_over(w, back[i], code[i]);
+    for (int i = 0; i < n; i++) dlpi_flight_over(w, back[i], dlpi_item_returned(w, code[i]));
     if (n == 0 && fl->n_out == 0) dlpi_nap(1000000); /* a source without room, and without items */
     return true;
 }
@@ -8921,11 +8986,8 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
                          : UINT64_MAX;
         if (n > d->capacity / d->elem_bytes) {
             w->bad_field = d->name;
-            snprintf(w->wb->message, sizeof w->wb->message,
-                     "the collate gave field \"%s\" a shape that does not fit its %" PRIu64
-                     " bytes",
-                     d->name, d->capacity);
-            return DLP_ERR_LENGTH;
+            return dlpi_say(w, DLP_ERR_LENGTH, "the collate gave field \"%s\" a shape that does "
+                            "not fit its %" PRIu64 " bytes", d->name, d->capacity);
         }
         m->bytes = n * d->elem_bytes;
         m->ndim = out->ndim;
@@ -9087,11 +9149,11 @@ static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
     if (w->st->kind == DLP_STAGE_MAP_BATCH) {
         dlpi_batch_view_init(p, t->slot, &w->batch, w->tensors);
         dlpi_batch_view(p, t->slot, &w->batch, w->tensors);
-        return w->st->batch(w->st->user, &w->batch, w->state);
+        return dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
     }
     if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
-    rc = w->st->collate(w->st->user, &c);
+    rc = dlpi_returned(w, w->st->collate(w->st->user, &c));
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
@@ -9107,8 +9169,9 @@ static bool dlpi_batch_in_place(const dlpi_stage *st) {
     return st->kind == DLP_STAGE_MAP_BATCH && !st->w.idempotent;
 }
 
-/* A batch callback begins: its time counts from now. */
+/* A batch callback begins: its time counts from now, and what it says is of this batch. */
 static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_words_forget(w);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
     DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
 }
@@ -9135,8 +9198,8 @@ static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t
     DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0));           /* X1 */
 }
 
-/* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or failure;
-   DLPI_WENT_BACK: the batch goes through the stages before once more. */
+/* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
+   a failure; DLPI_WENT_BACK, which is no code: the batch goes through the stages before once more. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
@@ -9237,17 +9300,14 @@ static uint64_t dlpi_parts_due(const dlpi_worker *w, uint64_t ns) {
 /* Who killed its workers too often, or held one past its deadline, has failed. */
 static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
     uint32_t rec = cell->rec;
-    if (rec & DLPI_REC_LATE) {
-        snprintf(w->wb->message, sizeof w->wb->message,
-                 "the load ran past its deadline_ms %d, its worker was killed",
-                 w->st->w.deadline_ms);
-        return DLP_ERR_DEADLINE;
-    }
+    if (rec & DLPI_REC_LATE)
+        return dlpi_say(w, DLP_ERR_DEADLINE,
+                        "the load ran past its deadline_ms %d, its worker was killed",
+                        w->st->w.deadline_ms);
     if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    snprintf(w->wb->message, sizeof w->wb->message,
-             "the loading process died %u times here, the last time by %s", dlpi_rec_kills(rec),
-             dlpi_signal_text(cell->killed_by));
-    return DLP_ERR_KILLED;
+    return dlpi_say(w, DLP_ERR_KILLED,
+                    "the loading process died %u times here, the last time by %s",
+                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
 }
 
 /* One try. Returns 0, or what is wrong. */
@@ -9266,15 +9326,14 @@ static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->internal = w;
-    if ((rc = w->st->part.load(w->st->user, part)) != 0) return rc;
-    if (part->bytes <= part->capacity) {
-        cell->bytes = part->bytes;
-        return 0;
-    }
-    snprintf(w->wb->message, sizeof w->wb->message,
-             "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part->bytes,
-             part->capacity);
-    return DLP_ERR_LENGTH;
+    rc = dlpi_item_returned(w, w->st->part.load(w->st->user, part));
+    if (rc != 0) return rc;
+    if (part->bytes > w->st->part.max_part_bytes)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part->bytes,
+                        w->st->part.max_part_bytes);
+    cell->bytes = part->bytes;
+    return 0;
 }
 
 static void dlpi_part_error(const dlpi_worker *w, dlpi_pcell *cell, int code) {
@@ -9293,6 +9352,7 @@ static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
         int rc;
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
         DLPI_STORE_RLX(&w->wb->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        dlpi_words_forget(w);
         rc = dlpi_part_try(w, c, cell);
         DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
         if (rc == 0) return DLPI_PART_LOADED;
@@ -9541,7 +9601,8 @@ static int dlpi_worker_begin(dlpi_worker *w) {
         return rc;
     }
     if (rc == 0) return DLP_OK;
-    dlpi_describe(w, rc, &e);
+    dlpi_words_forget(w); /* of who died before in this place */
+    dlpi_describe(w, dlpi_returned(w, rc), &e);
     snprintf(e.message, sizeof e.message, "worker_init returned %d", rc);
     dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
     return DLP_ERR_CALLBACK;
@@ -9951,7 +10012,7 @@ static bool dlpi_xfer_poll(dlpi_worker *w) {
             i++;
             continue;
         }
-        if (done < 0) dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
+        if (done != 1) dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
         else if (w->p->chunks.preload == DLP_PRELOAD_DEVICE)
             DLPI_STORE_SEQ(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), /* C2 -> C2 */
                            dlpi_chunk_left(w->p, k.slot) ? 0u : 2u);
@@ -10875,6 +10936,7 @@ DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ..
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_chunks *d = &p->chunks;
+    dlp_chunk shown; /* theirs to spoil */
     if (l->c.count == 0) return 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = p->items.at[f].row_bytes / (uint64_t)p->items.at[f].f.shape[0];
@@ -10882,7 +10944,8 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
         if (!d->fills_rows) memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
-    return d->load(d->user, &l->c);
+    shown = l->c;
+    return d->load(d->user, &shown);
 }
 
 /* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
@@ -12483,11 +12546,13 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.message = w->wb->message;
     w->note.w = w;
     w->note.errnum = &w->wb->message_errno;
+    w->note.said = 0;
     w->item.internal = &w->note;
     if (st->in_flight > 0 && p->flights != NULL) dlpi_flights_init(p, w);
     if (st->work < p->n_work) w->bell = &p->bells[st->work];
     if (st == p->parts) w->bell = dlpi_parts_bell(p);
     w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
+    w->given = w->item;
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     p->region + p->off_table);
 }
@@ -14789,6 +14854,8 @@ static int dlpi_file_begin(const dlp_files *f, dlpi_file *q, dlp_item *item) {
     if (f->d.paths) q->at.path = f->d.paths[item->index];
     else rc = f->d.locate(f->d.user, item, &q->at);
     q->at.room = room; /* whatever locate made of it */
+    if (rc == DLP_FULL) /* which would be taken for a submit that has no room */
+        return dlp_item_fail(item, 0, "locate returned %d (DLP_FULL)", rc);
     if (rc == 0 && q->at.path == NULL && q->at.fd < 0)
         return dlp_item_fail(item, EINVAL, "there is no path for this item");
     if (rc == 0 && q->at.offset > INT64_MAX)
@@ -15445,7 +15512,7 @@ static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
     memcpy(text, wb->message, sizeof text);
     if (text[0] == 0) snprintf(text, sizeof text, "download returned %d", rc);
     dlp_part_fail(part, wb->message_errno, "%s: %.100s", dlpi_path_end(path), text);
-    return rc;
+    return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK; /* no part is left out by a download */
 }
 
 static bool dlpi_file_is(int fd, const char *path) {
@@ -15743,7 +15810,7 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
 DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    dlpi_note_write(&((const dlpi_worker *)part->internal)->note, errnum, format, args);
+    dlpi_note_write(&((dlpi_worker *)part->internal)->note, errnum, format, args);
     va_end(args);
     return DLP_ERR_CALLBACK;
 }

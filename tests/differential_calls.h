@@ -97,14 +97,33 @@ static void nap(uint64_t key) {
 
 /* ---- items ---- */
 
+/* Say that an item fails: in words, or by a number that means nothing, or something else. */
+static int item_says(const dlp_item *it) {
+    switch (dlp_hash(now_.seed, it->index, 9, 9) % 6) {
+    case 0: return 42;
+    case 1: return DLP_ERR_KILLED;
+    case 2: return DLP_ERR_BUDGET;
+    case 3: return now_.kind == K_STREAM ? -1 : DLP_END;
+    default: return dlp_item_fail(it, 5, "item %d fails", (int)it->index);
+    }
+}
+
+/* What is done to an item itself is not looked at. */
+static int spoiled(dlp_item *it, int rc) {
+    if (now_.seed % 3 != 0) return rc;
+    it->index = it->epoch = it->position = it->seed = UINT64_MAX / 3;
+    it->row = it->attempt = it->n_fields = it->worker = 77777;
+    return rc;
+}
+
 /* Does this one fail here? Returns what the callback is to return. */
 static int item_fault(dlp_item *it, int s) {
     fault f = fault_of(&now_, now_.life, it->index);
     if (f.stage != s) return 0;
     switch (f.kind) {
     case FAULT_HEALS:
-        return it->attempt < f.n ? dlp_item_fail(it, 5, "item %d heals", (int)it->index) : 0;
-    case FAULT_FAILS: return dlp_item_fail(it, 7, "item %d fails", (int)it->index);
+        return it->attempt < f.n ? item_says(it) : 0;
+    case FAULT_FAILS: return item_says(it);
     case FAULT_SKIPS: return DLP_SKIP;
     case FAULT_LENGTH: it->length[2] = RAGGED_MOST + 1; return 0;
     case FAULT_KILLS:
@@ -163,7 +182,7 @@ static int item_fetch(void *user, dlp_item *it) {
 
 static int call_fetch(void *user, dlp_item *it) {
     check_state(user, it->worker_state, (int)it->worker, S_FETCH);
-    return item_fetch(user, it);
+    return spoiled(it, item_fetch(user, it));
 }
 
 static int item_map(void *user, dlp_item *it, int s) {
@@ -176,7 +195,7 @@ static int item_map(void *user, dlp_item *it, int s) {
     if (r.w[0] != it->index) violation("%s got another item's row", stage_names[s]);
     row_map(&now_, s, &r);
     rc = item_fault(it, s);
-    if (rc == DLP_SKIP || rc < 0 || (now_.ragged && it->length[2] > RAGGED_MOST)) {
+    if (rc != 0 || (now_.ragged && it->length[2] > RAGGED_MOST)) {
         if (!now_.idem[s]) memset(it->data[0], 0xdd, sizeof r.w); /* half a change */
         return rc;
     }
@@ -185,8 +204,12 @@ static int item_map(void *user, dlp_item *it, int s) {
     if (now_.ragged) it->length[2] = r.len;
     return rc;
 }
-static int call_map0(void *user, dlp_item *it) { return item_map(user, it, S_MAP0); }
-static int call_map1(void *user, dlp_item *it) { return item_map(user, it, S_MAP1); }
+static int call_map0(void *user, dlp_item *it) {
+    return spoiled(it, item_map(user, it, S_MAP0));
+}
+static int call_map1(void *user, dlp_item *it) {
+    return spoiled(it, item_map(user, it, S_MAP1));
+}
 
 /* An asynchronous source: gives items back in any order, some at once, and has little room. */
 static int call_submit(void *user, void *state, dlp_item *it) {

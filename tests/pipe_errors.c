@@ -3,6 +3,7 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 #include <errno.h>
+#include <limits.h>
 
 #include "pipe_rig.h"
 
@@ -594,6 +595,166 @@ static void errors__batch_callback_fails__retried_or_told(void) {
         }
 }
 
+/* ---- what callbacks return, say, and do to their items ---- */
+
+typedef struct odd {
+    int code;          /* what item 7, or the batch of it, returns */
+    int words;         /* 1: with words; 2: item 6 says some, and succeeds */
+} odd;
+
+static int odd_item(const odd *o, dlp_item *it) {
+    if (o->words == 2 && it->index == 6) dlp_item_fail(it, 12, "all is well");
+    if (it->index != 7) return 0;
+    if (o->words == 1) dlp_item_fail(it, 5, "seven");
+    return o->code;
+}
+
+static int odd_fetch(void *user, dlp_item *it) {
+    rig_fetch(NULL, it);
+    return odd_item(user, it);
+}
+
+static int odd_map(void *user, dlp_item *it) { return odd_item(user, it); }
+
+static int odd_batch_map(void *user, dlp_batch *b, void *state) {
+    (void)state;
+    return b->in_epoch == 1 ? ((const odd *)user)->code : 0;
+}
+
+static int odd_collate(void *user, dlp_collate *c) {
+    const odd *o = user;
+    if (o->words == 2 && c->position == 0) dlp_collate_fail(c, 12, "all is well");
+    if (c->position == 5) return o->code;
+    return dlp_collate_pad(NULL, c);
+}
+
+/* Run to the first error; *e is what is told. */
+static int run_odd(rig *r, dlp_error *e, int *left) {
+    dlp_pipe *p;
+    dlp_batch *b;
+    int rc;
+    *left = 0;
+    if (rig_open(r, &p) != DLP_OK) return 1;
+    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        *left += (int)(b->count - b->valid_count);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    *e = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return rc;
+}
+
+enum { ODD_FETCH, ODD_THREADS, ODD_MAP, ODD_COLLATE, ODD_BATCH_MAP, ODD_PLACES };
+
+static void wire_odd(rig *r, odd *o, int place, int workers) {
+    rig_init(r, 20, 5);
+    rig_workers(r, workers, 0);
+    r->dataset.user = o;
+    if (place == ODD_FETCH || place == ODD_THREADS) r->dataset.fetch = odd_fetch;
+    if (place == ODD_THREADS) {
+        r->fetch.num_workers = workers ? workers : 1;
+        r->fetcher = DLP_FETCH_THREADS;
+        r->in_flight = 4;
+    }
+    if (place == ODD_MAP) {
+        r->n_item_maps = 1;
+        r->item_map[0].item = odd_map;
+        r->item_map[0].user = o;
+    }
+    if (place == ODD_COLLATE) {
+        r->batch.collate = odd_collate;
+        r->batch.collate_user = o;
+    }
+    if (place == ODD_BATCH_MAP) {
+        r->n_batch_maps = 1;
+        r->batch_map[0].batch = odd_batch_map;
+        r->batch_map[0].user = o;
+    }
+}
+
+/* Whatever number a callback returns, it is a failure that says so, but for what it may return:
+   never an outcome of the library's own, never a silence. */
+static void errors__callback_returns_any_number__a_failure_that_names_it(void) {
+    static const int codes[] = {INT_MIN, INT_MAX, -17, -9, -15, -8, -7, -6, -1, 1, 2, 3, 4, 5, 6,
+                                7, 8, 100, -100};
+    for (int place = 0; place < ODD_PLACES; place++)
+        for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+            for (int workers = 0; workers < 3; workers += 2) {
+                rig r;
+                odd o = {codes[i], 0};
+                dlp_error e;
+                char number[32];
+                int left, rc, items = place <= ODD_MAP;
+                wire_odd(&r, &o, place, workers);
+                r.fetch.retries = r.batch.workers.retries = (int32_t)(i & 1);
+                rc = run_odd(&r, &e, &left);
+                if (items && codes[i] == DLP_SKIP) {
+                    CHECK(rc == DLP_END && left == 1);
+                    continue;
+                }
+                snprintf(number, sizeof number, "returned %d", codes[i]);
+                CHECK(rc == (items && codes[i] == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK));
+                CHECK(rc < 0 && e.code == rc && strstr(e.message, number) != NULL);
+                CHECK(codes[i] != 4 || strstr(e.message, "DLP_END") != NULL);
+                if (rc != DLP_ERR_CALLBACK && rc != DLP_ERR_LENGTH)
+                    printf("  place %d code %d: %d %s\n", place, codes[i], rc, e.message);
+            }
+}
+
+/* Words that an item said, and then did well, are not told of the next one. */
+static void errors__words_of_another_item__not_told(void) {
+    for (int place = 0; place < ODD_BATCH_MAP; place++)
+        for (int words = 1; words < 3; words++)
+            for (int workers = 0; workers < 2; workers++) {
+                rig r;
+                odd o = {-3, words};
+                dlp_error e;
+                int left;
+                if (place == ODD_COLLATE && words == 1) continue;
+                wire_odd(&r, &o, place, workers);
+                if (place == ODD_THREADS) r.in_flight = 1;
+                CHECK(run_odd(&r, &e, &left) == DLP_ERR_CALLBACK);
+                CHECK(strstr(e.message, words == 1 ? "seven" : "returned -3") != NULL);
+                CHECK(e.errnum == (words == 1 ? 5 : 0));
+            }
+}
+
+/* A fetch that spoils what it was given, behind having used it. */
+static int spoiling_fetch(void *user, dlp_item *it) {
+    int rc = rig_fetch(NULL, it);
+    (void)user;
+    it->index = 3;
+    it->epoch = it->position = it->seed = 1u << 20;
+    it->row = it->attempt = it->n_fields = 99;
+    it->data[0] = it->data[1] = NULL;
+    return rc;
+}
+
+static void errors__callback_changes_its_item__nothing_else_is_spoiled(void) {
+    for (int kind = 0; kind < 8; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t n = 0;
+        rig_init(&r, 60, 10);
+        rig_order(&r, kind & 4 ? DLP_ORDER_SHUFFLED : DLP_ORDER_SEQUENTIAL);
+        r.repeat.epochs = 3;
+        r.dataset.fetch = spoiling_fetch;
+        r.fetch.num_workers = kind & 3;
+        if ((kind & 3) == 3) {
+            r.fetcher = DLP_FETCH_THREADS;
+            r.in_flight = 3;
+        }
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            CHECK(rig_batch_same(&r, b, n / 6, n % 6));
+            n++;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(n == 18 && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* ---- what is said of it ---- */
 
 static int line_is(const dlp_error *e, const char *want) {
@@ -639,6 +800,9 @@ static void pipe_error__nothing_wrong__as_documented(void) {
 int main(int argc, char **argv) {
     error_format__each_part__in_its_place();
     pipe_error__nothing_wrong__as_documented();
+    errors__callback_returns_any_number__a_failure_that_names_it();
+    errors__words_of_another_item__not_told();
+    errors__callback_changes_its_item__nothing_else_is_spoiled();
     errors__random_failures__bytes_foretold(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
     errors__row_goes_back_while_another_waits__sleeps();
     errors__retry_with_backoff__parks_the_item_only();
