@@ -112,7 +112,7 @@ static int item_says(const dlp_item *it) {
 static int spoiled(dlp_item *it, int rc) {
     if (now_.seed % 3 != 0) return rc;
     it->index = it->epoch = it->position = it->seed = UINT64_MAX / 3;
-    it->row = it->attempt = it->n_fields = it->worker = 77777;
+    it->row = it->attempt = 77777;
     return rc;
 }
 
