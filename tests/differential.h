@@ -47,6 +47,7 @@ typedef struct cfg {
     int n_parts, streams, shuffle_parts, shuffle_items, steps, queue;
     int chunk_rows, shuffle_rows, cpu_buffers, preload;
     int stop_at, seeks, leaves, closes_at, stops_at, holds, polls, looks, tunes, both_fail;
+    int share, sharers, serves; /* consumers in other processes */
     int life;
     wiring w[2];
     char shared[64]; /* where the shared words are, for processes that begin by exec */
@@ -155,6 +156,8 @@ static inline int life_tuned(const wiring *w) {
     X(FAILS, "items that fail", c->fails, c->fails = 0) \
     X(SKIPS, "items left by DLP_SKIP", c->skips, c->skips = 0) \
     X(LENGTHS, "wrong lengths", c->lengths, c->lengths = 0) \
+    X(BOTH_FAIL, "items that fail in two stages", \
+      c->both_fail && c->n_maps > 0 && (c->heals || c->kills), c->both_fail = 0) \
     X(BATCH_FAILS, "batches that fail", c->batch_rate > 0, c->batch_rate = 0) \
     X(BACKOFF, "back-off", c->backoff > 0, c->backoff = 0) \
     X(BUDGET, "max_skips", c->max_skips > 0, c->max_skips = 0) \
@@ -173,6 +176,9 @@ static inline int life_tuned(const wiring *w) {
     X(LEAVES, "next_epoch", c->leaves > 0, c->leaves = 0) \
     X(CLOSES, "closed early", c->closes_at > 0, c->closes_at = 0) \
     X(STOPS, "stopped", c->stops_at > 0, c->stops_at = 0) \
+    X(SHARE_EACH, "consumers that get each batch", c->share == DLP_SHARE_EACH, c->share = 0) \
+    X(SHARE_ONE, "consumers that share batches", c->share == DLP_SHARE_ONE, c->share = 0) \
+    X(SERVES, "serve_only", c->serves, c->serves = 0) \
     X(HOLDS, "batches held", c->holds, c->holds = 0; LIVES(w->held = 1)) \
     X(POLLS, "short time-outs", c->polls, c->polls = 0) \
     X(LOOKS, "statistics read", c->looks, c->looks = 0) \
@@ -340,6 +346,9 @@ static inline void draw_script(dice *d, cfg *c) {
     c->polls = one_in(d, 3);
     c->looks = one_in(d, 5);
     c->tunes = one_in(d, 2);
+    c->share = one_in(d, 14) ? between(d, 1, 2) : 0;
+    c->sharers = between(d, 1, 2);
+    c->serves = one_in(d, 2);
 }
 
 /* ---- made legal ---- */
@@ -405,6 +414,22 @@ static inline void legal_chunks(cfg *c) {
         LIVES(if (w->transfer == 0) w->transfer = 1)
 }
 
+/* Consumers in other processes want workers everywhere, and an order that goes on. */
+static inline void legal_share(cfg *c) {
+    if (c->kind != K_ITEMS && c->kind != K_PARTS) c->share = 0;
+    if (!c->share) c->sharers = c->serves = 0;
+    if (!c->share) return;
+    if (c->share == DLP_SHARE_ONE) c->serves = 1;
+    c->unordered = c->stop_at = c->seeks = c->leaves = c->closes_at = c->stops_at = 0;
+    c->fails = c->poison = c->lengths = c->crash = c->max_skips = 0;
+    if (c->serves) c->holds = c->polls = c->looks = c->tunes = c->epoch_end = 0;
+    for (int s = 0; s < STAGES_; s++) /* nobody is to run out of replacements */
+        if (c->policy[s] == DLP_ON_ERROR_REPLACE) c->policy[s] = DLP_ON_ERROR_SHORT;
+    STAGES(if (w->st[s].n == 0) w->st[s].n = 1)
+    LIVES(w->transfer = 0; w->named = 1; w->threaded = 1; w->held = 4;
+          if (w->prefetch < 2) w->prefetch = 2)
+}
+
 /* Ready-made openers take what they can say. */
 static inline void legal_topology(cfg *c, wiring *w) {
     if (c->n_maps || c->n_bmaps) w->topology = T_HAND;
@@ -447,6 +472,7 @@ static inline void legal(cfg *c) {
     if (!c->repeats) c->epochs = 1, c->epoch_end = 0;
     legal_order(c);
     legal_chunks(c);
+    legal_share(c);
     positions = c->samples ? c->samples : c->n_subset ? c->n_subset : c->n_items;
     if (c->steps) positions = (uint64_t)c->steps * c->batch;
     legal_last(c, positions);

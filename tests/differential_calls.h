@@ -8,6 +8,7 @@
 /* What all processes of a run share. */
 typedef struct words {
     uint32_t count[COUNTS]; /* how often something was begun, by a hash of what */
+    uint8_t taken[MOST_EPOCHS][MOST_ROWS]; /* by consumers that share batches: how often */
     uint64_t progress;      /* the watchdog looks at it */
     uint32_t violated;
     char violation[240];
@@ -118,7 +119,7 @@ static int spoiled(dlp_item *it, int rc) {
 
 /* Does this one fail here? Returns what the callback is to return. */
 static int item_fault(dlp_item *it, int s) {
-    fault f = fault_of(&now_, now_.life, it->index);
+    fault f = fault_at(&now_, now_.life, it->index, s);
     if (f.stage != s) return 0;
     switch (f.kind) {
     case FAULT_HEALS:
@@ -605,6 +606,9 @@ static void pipe_desc(const cfg *c, const dlp_state *resume, dlp_pipe_desc *d) {
     run_.shm.init = call_init;
     run_.shm.blob = &run_.blob;
     run_.shm.blob_bytes = sizeof run_.blob;
+    run_.shm.share = c->share;
+    run_.shm.serve_only = c->serves;
+    run_.shm.wait_consumers = c->sharers;
     d->shm = any_stage(c, 2) || w->named ? &run_.shm : NULL;
 }
 

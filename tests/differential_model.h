@@ -134,6 +134,20 @@ static fault fault_of(const cfg *c, int life, uint64_t index) {
     if (c->rate == 0 || h % c->rate != 0) return none;
     return fault_drawn(c, life, h, (int)((h >> 20) % (uint64_t)(1 + c->n_maps)), 0);
 }
+/* Of an item that gets through that stage, how it fails in a later one. */
+static fault second_fault(const cfg *c, int life, uint64_t index) {
+    uint64_t h = dlp_hash(c->seed, index, 0xf9, 0);
+    fault none = {FAULT_NONE, -1, 0}, first = fault_of(c, life, index);
+    int s = first.stage + 1 + (int)((h >> 10) % 2);
+    if (!c->both_fail || (first.kind != FAULT_HEALS && first.kind != FAULT_KILLS)) return none;
+    if (s > S_FETCH + c->n_maps || h % 2) return none;
+    return fault_drawn(c, life, h, s, 0);
+}
+/* How it fails in this stage. */
+static fault fault_at(const cfg *c, int life, uint64_t index, int stage) {
+    fault first = fault_of(c, life, index);
+    return first.stage == stage ? first : second_fault(c, life, index);
+}
 static fault part_fault(const cfg *c, int life, uint64_t part) {
     uint64_t h = dlp_hash(c->seed, part, 0xfb, 0);
     fault none = {FAULT_NONE, -1, 0};
@@ -534,6 +548,7 @@ static void fate_of(const model *m, uint64_t epoch, uint64_t position, uint32_t 
     for (uint64_t k = 1;; k++) {
         fault f = fault_of(c, m->life, to->index);
         int small = needs > 0 && chunk_size(c, to->index) < needs; /* a chunk of fewer rows */
+        if (!small && !fault_lasts(&f)) f = second_fault(c, m->life, to->index);
         if (!small && !fault_lasts(&f)) return;
         if (!fate_turn(m, to, small ? S_FETCH : f.stage, small ? DLP_SKIP : fault_code(f.kind)))
             return;

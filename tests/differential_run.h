@@ -310,9 +310,27 @@ static void kill_one(run *r) {
     pid_t pid[64];
     uint32_t found = 0;
     dlp_worker_stats w;
-    for (int i = 0; found < 64 && dlp_pipe_worker_stats(r->p, i, &w) == DLP_OK; i++)
+    for (uint32_t i = 0; found < 64 && dlp_pipe_worker_stats(r->p, i, &w) == DLP_OK; i++)
         if (w.process && w.pid > 1) pid[found++] = w.pid;
     if (found > 0) kill(pid[roll(&r->d, found)], SIGKILL);
+}
+
+/* As a monitor from outside does. */
+static void look_in(void) {
+    dlp_monitor *m;
+    dlp_error err;
+    dlp_stats stats;
+    char who[32];
+    int rc;
+    snprintf(who, sizeof who, "%d", (int)getpid());
+    rc = dlp_monitor_open(&m, who, &err);
+    if (rc != DLP_OK) {
+        wrong("monitor_open: %s: %s", dlp_code_name(rc), err.message);
+        return;
+    }
+    if (dlp_monitor_refresh(m, &err) != DLP_OK) wrong("monitor_refresh: %s", err.message);
+    if (dlp_pipe_stats(dlp_monitor_pipe(m), &stats) != DLP_OK) wrong("a monitor's stats");
+    dlp_monitor_close(m);
 }
 
 static void look_round(run *r) {
@@ -320,6 +338,7 @@ static void look_round(run *r) {
     static char text[4000];
     if (dlp_pipe_stats(r->p, &stats) != DLP_OK) wrong("stats");
     if (dlp_pipe_explain(r->p, text, sizeof text) < 0) wrong("explain");
+    if (one_in(&r->d, 4)) look_in();
     if (r->c->kind == K_ITEMS && r->c->order != O_LISTS && r->c->order != O_BUCKETS &&
         dlp_pipe_batches_per_epoch(r->p) != (int64_t)model_.batches[0])
         wrong("batches_per_epoch");
@@ -448,11 +467,86 @@ static void closed(run *r) {
     __atomic_add_fetch(&words_->progress, 1, __ATOMIC_SEQ_CST);
 }
 
+/* ---- consumers in processes of their own ---- */
+
+static int share_open(dlp_consumer **c, const char *name) {
+    dlp_consumer_desc d = {2};
+    dlp_error err;
+    int rc = DLP_ERR_SYSTEM;
+    for (int ms = 0; ms < 20000 && (rc == DLP_ERR_SYSTEM || rc == DLP_ERR_STATE); ms++) {
+        rc = dlp_consumer_open(c, name, &d, &err);
+        if (rc != DLP_OK) poll(NULL, 0, 1);
+    }
+    return rc == DLP_OK ? 0 : wrong("consumer_open: %s: %s", dlp_code_name(rc), err.message);
+}
+
+/* One of several that share batches: is it what it says? */
+static void share_took(run *r, const dlp_batch *b) {
+    static mbatch e;
+    if (b->epoch >= (uint64_t)r->c->epochs || b->in_epoch >= model_.batches[b->epoch]) {
+        wrong("a consumer got epoch %d batch %d", (int)b->epoch, (int)b->in_epoch);
+        return;
+    }
+    expect(&model_, b->epoch, b->in_epoch, &e);
+    r->moved = 1;
+    r->sequence = 0;
+    batch_is(r, b, &e);
+    __atomic_add_fetch(&words_->taken[b->epoch][b->in_epoch], 1, __ATOMIC_SEQ_CST);
+}
+
+_Noreturn static void share_life(run *r, const char *name) {
+    dlp_consumer *c = NULL;
+    dlp_batch *b;
+    int rc = DLP_OK;
+    now_.epoch_end = 0; /* that is for the pipe's caller */
+    if (share_open(&c, name) != 0) rc = DLP_ERR_STATE;
+    while (rc == DLP_OK && said_ == 0 && (rc = dlp_consumer_next(c, &b, 20000)) == DLP_OK) {
+        if (r->c->share == DLP_SHARE_ONE) share_took(r, b);
+        else place_take(r, b);
+        __atomic_add_fetch(&words_->progress, 1, __ATOMIC_SEQ_CST);
+        dlp_consumer_release(c, b);
+    }
+    if (rc != DLP_END) wrong("a consumer's next returned %s", dlp_code_name(rc));
+    if (r->c->share == DLP_SHARE_EACH && r->at.epoch < (uint64_t)r->c->epochs)
+        wrong("a consumer was at epoch %d batch %d at the end", (int)r->at.epoch, (int)r->at.k);
+    dlp_consumer_close(c);
+    if (said_) violation("in a consumer");
+    fflush(stdout);
+    _exit(0);
+}
+
+static void share_begin(run *r, pid_t *pid) {
+    char name[64];
+    snprintf(name, sizeof name, "differential.%d", (int)getpid());
+    for (int i = 0; i < r->c->sharers; i++) {
+        fflush(stdout);
+        pid[i] = fork();
+        if (pid[i] == 0) share_life(r, name);
+    }
+}
+
+/* All is consumed: wait for them, before close tells them to stop. */
+static void share_end(run *r, const pid_t *pid) {
+    for (int i = 0; i < r->c->sharers; i++) waitpid(pid[i], NULL, 0);
+    if (r->c->share != DLP_SHARE_ONE || said_ || words_->violated) return;
+    for (uint64_t e = 0; e < (uint64_t)r->c->epochs; e++)
+        for (uint64_t k = 0; k < model_.batches[e]; k++)
+            if (words_->taken[e][k] != 1)
+                wrong("epoch %d batch %d was given %d times", (int)e, (int)k, words_->taken[e][k]);
+}
+
+static int serve(run *r) {
+    int rc = dlp_shm_serve(r->p, 20000);
+    while (rc == DLP_TIMEOUT && words_->violated == 0) rc = dlp_shm_serve(r->p, 20000);
+    return rc == DLP_END ? -1 : (wrong("serve returned %s", dlp_code_name(rc)), 0);
+}
+
 /* Run it. Returns 0 if all was as the model says. */
 static int run_configuration(cfg *c) {
     static run r;
     static dlp_state state;
     static place at;
+    pid_t pid[2];
     int more = 0;
     memset(&r, 0, sizeof r);
     r.d.state = dlp_hash(c->seed, 0x1e5, 2, 2);
@@ -468,9 +562,11 @@ static int run_configuration(cfg *c) {
         r.moved = r.kills = 0;
         r.epoch_end_due = r.unseen = 0;
         r.taken = 0;
+        share_begin(&r, pid);
         if (opened(&r, c->life ? &state : NULL) != 0) return 1;
         place_settle(&r);
-        more = live(&r);
+        more = now_.serves ? serve(&r) : live(&r);
+        share_end(&r, pid);
         if (more < 0 && said_ == 0) check_skips(&r);
         if (more > 0) {
             if (dlp_pipe_state(r.p, NULL, &state) != DLP_OK) wrong("state");
