@@ -275,7 +275,7 @@
    code from then on, and dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe
    in error can be looked at, its state can be saved, held batches can be released; then it is
    closed. The library never prints, exits or aborts. Warnings go to desc.log, and the first eight
-   to dlp_pipe_warning.
+   to dlp_pipe_warning. None of its descriptors is 0, 1 or 2, in a program that closed these either.
 
      when         allocates
      open         the pipe's record; nothing per batch
@@ -1827,11 +1827,11 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
 /* Plan, hold the plan against the limits, allocate all there is to allocate, start the workers.
    Returns DLP_OK, what dlp_pipe_plan returns, DLP_ERR_LIMIT (limit_bytes, budget, memory cgroup,
-   available memory: the message has the sum), DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be
-   made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of resume; err.field names what differs),
-   DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a batch sampler that resumes),
-   DLP_ERR_STATE (started already) - caller - allocates; waits for no worker. After a failure:
-   close. */
+   available memory: the message has the sum; of worker processes, ulimit -f), DLP_ERR_MEMORY,
+   DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of resume;
+   err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline
+   worker_init; a batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates;
+   waits for no worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
 /* Lend the next batch to the caller.
@@ -2701,6 +2701,7 @@ DLPDEF int dlp_files_close(dlp_files *files);
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -2927,10 +2928,64 @@ static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
 }
 #endif /* DLPIPE_NO_FUTEX */
 
+/* fd, or a copy of it that is none of the first three, as are all descriptors of ours: where a
+   program has closed those (a daemon), what somebody prints would go into our file. -1: as fd, or
+   there is no other; errno tells. */
+static int dlpi_fd_above(int fd) {
+    int above, errnum;
+    if (fd < 0 || fd > 2) return fd;
+    above = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    errnum = errno;
+    close(fd);
+    errno = errnum;
+    return above;
+}
+
+/* The same for two, of pipe2 or socketpair, which returned rc. Returns 0, or -1 with errno. */
+__attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
+    if (rc != 0) return rc;
+    fd[0] = dlpi_fd_above(fd[0]);
+    fd[1] = dlpi_fd_above(fd[1]);
+    if (fd[0] >= 0 && fd[1] >= 0) return 0;
+    for (int i = 0; i < 2; i++)
+        if (fd[i] >= 0) close(fd[i]);
+    fd[0] = fd[1] = -1;
+    return -1;
+}
+
+/* What the environment says of paths, credentials, servers, processes: nothing where the program
+   has more rights than who started it (setuid), and wrote that. */
+__attribute__((unused)) static const char *dlpi_env(const char *name) {
+#if defined(__linux__)
+    return secure_getenv(name);
+#else
+    return getenv(name);
+#endif
+}
+
+/* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
+   program, by SIGXFSZ. If not, errno is EFBIG. */
+__attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
+    struct rlimit most;
+    if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
+        bytes <= most.rlim_cur)
+        return true;
+    errno = EFBIG;
+    return false;
+}
+
+/* A stream for files that are read or written as text. mode: as flags. NULL: errno. */
+static FILE *dlpi_stream_open(const char *path, int flags, const char *mode) {
+    int fd = dlpi_fd_above(open(path, flags | O_CLOEXEC, 0666));
+    FILE *f = fd >= 0 ? fdopen(fd, mode) : NULL;
+    if (f == NULL && fd >= 0) close(fd);
+    return f;
+}
+
 #if defined(__linux__)
 /* Read a small file into buf, terminated. Returns its length, or -1. */
 static int dlpi_read_small(const char *path, char *buf, size_t size) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0)
         return -1;
     ssize_t n = read(fd, buf, size - 1);
@@ -12046,7 +12101,7 @@ static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_
     char line[128];
     uint64_t value = UINT64_MAX;
     size_t n = key ? strlen(key) : 0;
-    FILE *f = fopen(path, "re");
+    FILE *f = dlpi_stream_open(path, O_RDONLY, "r");
     if (f == NULL) return UINT64_MAX;
     while (fgets(line, sizeof line, f)) {
         if (n > 0 && strncmp(line, key, n) != 0) continue;
@@ -12100,7 +12155,7 @@ static uint64_t dlpi_cgroup_left_of(const dlpi_cgroups *v) {
     char dir[512], line[480];
     const size_t root = strlen(v->root);
     uint64_t least = UINT64_MAX;
-    FILE *f = fopen("/proc/self/cgroup", "re");
+    FILE *f = dlpi_stream_open("/proc/self/cgroup", O_RDONLY, "r");
     dlpi_copy_text(dir, sizeof dir, v->root);
     while (f && fgets(line, sizeof line, f)) {
         const char *place;
@@ -12205,6 +12260,16 @@ static int dlpi_alive_map(dlp_pipe *p) {
 
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
+#if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
+static int dlpi_region_too_large(dlp_pipe *p) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_LIMIT, "", "the region is a file in memory of %" PRIu64 " bytes, "
+                   "more than files may have here (ulimit -f, RLIMIT_FSIZE)", p->region_bytes);
+    e.errnum = EFBIG;
+    return dlpi_pipe_fail(p, &e);
+}
+#endif
+
 /* A sealed memfd where there is one, so that others can look; else anonymous memory. */
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
@@ -12212,9 +12277,11 @@ static int dlpi_region_map(dlp_pipe *p) {
     bool must = p->shm != NULL; /* processes and names need it, and memory that is there */
     p->memfd = -1;
 #if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
-    if (!p->d.no_memfd || must) {
+    if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
+    if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {
         /* close on exec, may be sealed, huge pages */
-        p->memfd = (int)syscall(SYS_memfd_create, "dlpipe", p->huge_pages > 1 ? 7u : 3u);
+        p->memfd = dlpi_fd_above(
+            (int)syscall(SYS_memfd_create, "dlpipe", p->huge_pages > 1 ? 7u : 3u));
         if (p->memfd >= 0 && ftruncate(p->memfd, (off_t)bytes) == 0) {
             fcntl(p->memfd, 1033, 6); /* F_ADD_SEALS: no shrink, no growth */
             at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
@@ -14796,6 +14863,7 @@ static bool dlpi_file_measure(const dlp_files *f, dlpi_file *q) {
 
 /* fd: as open returned it, or -errno. Returns whether there is anything to read. */
 static bool dlpi_file_opened(const dlp_files *f, dlpi_file *q, int fd) {
+    if (fd >= 0 && q->at.fd < 0 && (fd = dlpi_fd_above(fd)) < 0) fd = -errno;
     if (fd < 0) return dlpi_file_fails(q, DLPI_FILE_NO_OPEN, -fd);
     q->fd = fd;
     if (!dlpi_file_measure(f, q)) return false;
@@ -15006,7 +15074,7 @@ static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
     int rc;
     memset(u, 0, sizeof *u);
     memset(&p, 0, sizeof p);
-    u->fd = (int)syscall(SYS_io_uring_setup, n, &p);
+    u->fd = dlpi_fd_above((int)syscall(SYS_io_uring_setup, n, &p));
     if (u->fd < 0) return errno;
     rc = ENOSYS;
     if ((p.features & DLPI_URING_SINGLE_MMAP) != 0 && dlpi_uring_can(u->fd))
@@ -15530,7 +15598,7 @@ static int dlpi_directory_sync(const char *path) {
     slash = strrchr(dir, '/');
     if (slash == NULL) dlpi_copy_text(dir, sizeof dir, ".");
     else slash[slash == dir] = 0;
-    fd = open(dir, O_RDONLY | O_CLOEXEC);
+    fd = dlpi_fd_above(open(dir, O_RDONLY | O_CLOEXEC));
     if (fd < 0) return -1;
     rc = fsync(fd);
     close(fd);
@@ -15540,7 +15608,7 @@ static int dlpi_directory_sync(const char *path) {
 /* The temporary file, locked and empty; -1: failed; -2: path is there by now. */
 static int dlpi_download_begin(const dlp_part *part, const char *path, const char *tmp) {
     for (;;) {
-        int fd = open(tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666), rc;
+        int fd = dlpi_fd_above(open(tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666)), rc;
         if (fd < 0) return dlpi_file_fail(part, tmp, "open"), -1;
         while ((rc = flock(fd, LOCK_EX)) != 0 && errno == EINTR) continue;
         if (rc == 0 && access(path, F_OK) == 0) {
@@ -15623,10 +15691,10 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
         errno = ENAMETOOLONG;
         return dlpi_file_fail(part, name, "open");
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0 && errno == ENOENT && f->download) {
         if ((rc = dlpi_download(f, part, path)) != 0) return rc;
-        fd = open(path, O_RDONLY | O_CLOEXEC);
+        fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
     }
     if (fd < 0) return dlpi_file_fail(part, path, "open");
     rc = dlpi_part_read(&f->files[part->index], part, fd, path);
@@ -16656,6 +16724,11 @@ typedef struct dlpi_out {
 
 static void dlpi_out_flush(dlpi_out *o) {
     size_t done = 0;
+    struct stat st;
+    bool file = fstat(o->fd, &st) == 0 && S_ISREG(st.st_mode);
+    off_t at = file ? lseek(o->fd, 0, SEEK_CUR) : 0;
+    if (file && o->errnum == 0 && at >= 0 && !dlpi_file_may_be((uint64_t)at + o->n))
+        o->errnum = errno;
     while (done < o->n && o->errnum == 0) {
         ssize_t k = write(o->fd, o->buf + done, o->n - done);
         if (k > 0) {
@@ -16701,7 +16774,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     o->temporary = NULL;
     bool in_place = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
     if (in_place) {
-        o->fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+        o->fd = dlpi_fd_above(open(path, O_WRONLY | O_TRUNC | O_CLOEXEC));
         return o->fd < 0 ? DLP_ERR_SYSTEM : DLP_OK;
     }
     size_t n = strlen(path);
@@ -16712,7 +16785,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     memcpy(o->temporary + n, ".tmp", 5);
     /* A leftover is replaced; a link planted there is not followed. */
     if (unlink(o->temporary) == 0 || errno == ENOENT) {
-        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        o->fd = dlpi_fd_above(open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     } else {
         o->fd = -1;
     }

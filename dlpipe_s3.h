@@ -275,7 +275,8 @@ extern "C" {
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
 
-   A profile that the program names comes before the environment. Profiles are those of the files
+   A program with more rights than who started it (setuid) asks nothing of its environment, HOME
+   included. A profile that the program names comes before the environment. Profiles are those of the files
    AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the first
    before the second. A credential_process is started without a shell, in a group of its own, with
    no descriptors but its output, standard error and an empty input, and has a minute. Roles to be
@@ -754,6 +755,43 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifndef DLPIPE_IMPLEMENTATION_DONE /* dlpipe.h's, for programs without it */
+/* fd, or a copy of it that is none of the first three, as are all descriptors of ours: where a
+   program has closed those (a daemon), what somebody prints would go into our file. -1: as fd, or
+   there is no other; errno tells. */
+__attribute__((unused)) static int dlpi_fd_above(int fd) {
+    int above, errnum;
+    if (fd < 0 || fd > 2) return fd;
+    above = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    errnum = errno;
+    close(fd);
+    errno = errnum;
+    return above;
+}
+
+/* The same for two, of pipe2 or socketpair, which returned rc. Returns 0, or -1 with errno. */
+__attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
+    if (rc != 0) return rc;
+    fd[0] = dlpi_fd_above(fd[0]);
+    fd[1] = dlpi_fd_above(fd[1]);
+    if (fd[0] >= 0 && fd[1] >= 0) return 0;
+    for (int i = 0; i < 2; i++)
+        if (fd[i] >= 0) close(fd[i]);
+    fd[0] = fd[1] = -1;
+    return -1;
+}
+
+/* What the environment says of paths, credentials, servers, processes: nothing where the program
+   has more rights than who started it (setuid), and wrote that. */
+__attribute__((unused)) static const char *dlpi_env(const char *name) {
+#if defined(__linux__)
+    return secure_getenv(name);
+#else
+    return getenv(name);
+#endif
+}
+#endif
 
 #define DLPI_S3_LINE 128u /* what different threads write lies so far apart */
 #define DLPI_S3_MS 1000000ull /* in nanoseconds */
@@ -3036,7 +3074,7 @@ __attribute__((unused)) static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
     bool mute = true;
     if (c->fd < 0) return;
     if (c->session && !dlpi_s3_conn_mine(c)) {
-        int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        int null = dlpi_fd_above(open("/dev/null", O_RDONLY | O_CLOEXEC));
         mute = null >= 0 && dup3(null, c->fd, O_CLOEXEC) >= 0;
         if (null >= 0) close(null);
     }
@@ -3061,6 +3099,7 @@ static int dlpi_s3_conn_open(dlpi_s3_conn *c, const dlpi_s3_address *address,
     c->pid = getpid();
     c->state = DLPI_S3_CONNECTING;
     c->fd = socket(address->at.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    c->fd = dlpi_fd_above(c->fd);
     if (c->fd < 0) return dlpi_s3_conn_fail(c, "no socket for", errno);
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (connect(c->fd, &address->at.any, address->n) == 0 || errno == EINPROGRESS || errno == EINTR)
@@ -3472,7 +3511,7 @@ static void dlpi_s3_tls_close(void *session) {
 __attribute__((unused))
 static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
     dlpi_s3_tls *tls;
-    if (!ca_file || !ca_file[0]) ca_file = getenv("AWS_CA_BUNDLE");
+    if (!ca_file || !ca_file[0]) ca_file = dlpi_env("AWS_CA_BUNDLE");
     if (!ca_file) ca_file = "";
     if (ca_file[0] && access(ca_file, R_OK) != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, errno, "ca_file '%.150s': %s", ca_file,
@@ -3522,7 +3561,7 @@ __attribute__((unused)) static void dlpi_s3_tls_free(dlp_s3_transport *out) {
 
 /* Whether there is a route: a datagram socket says so without sending anything. */
 static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
-    int fd = socket(a->at.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+    int fd = dlpi_fd_above(socket(a->at.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)), rc;
     if (fd < 0) return false;
     rc = connect(fd, &a->at.any, a->n);
     close(fd);
@@ -3655,7 +3694,7 @@ static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
 
 /* What a variable says; NULL where it is unset, or empty. */
 static const char *dlpi_s3_env(const char *name) {
-    const char *value = getenv(name);
+    const char *value = dlpi_env(name);
     return value && *value ? value : NULL;
 }
 
@@ -3711,7 +3750,7 @@ static void dlpi_s3_private_unmap(void *at, size_t bytes, size_t used) {
 /* Read a file whole, and terminate it. Returns 0 or an errno: EFBIG for more than size - 1 bytes,
    EILSEQ for one that is not text. */
 static int dlpi_s3_file_read(const char *path, char *to, size_t size, size_t *n) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), e = 0;
+    int fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC)), e = 0;
     size_t have = 0;
     ssize_t got = 1;
     if (fd < 0) return errno;
@@ -4625,9 +4664,9 @@ static int dlpi_s3_process_split(const char *command, char *to, char **argv, int
 
 /* Descriptors that a new program would inherit stay here: those of others, who forgot to say so. */
 static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
-    DIR *dir = opendir("/proc/self/fd");
+    int self = dlpi_fd_above(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), e = 0;
+    DIR *dir = self >= 0 ? fdopendir(self) : NULL;
     struct dirent *one;
-    int e = 0;
     if (!dir) return errno == ENOENT ? 0 : errno; /* there may be no /proc */
     while (!e && (one = readdir(dir))) {
         int fd = atoi(one->d_name), flags = fd > 2 ? fcntl(fd, F_GETFD) : -1;
@@ -4644,7 +4683,7 @@ static int dlpi_s3_process_spawn(char **argv, int *out, pid_t *pid) {
     posix_spawnattr_t attr;
     sigset_t none, all;
     int fd[2], e;
-    if (pipe2(fd, O_CLOEXEC)) return errno;
+    if (dlpi_pair_above(pipe2(fd, O_CLOEXEC), fd)) return errno;
     sigemptyset(&none);
     sigfillset(&all);
     sigdelset(&all, SIGKILL);
@@ -5139,7 +5178,7 @@ typedef struct dlpi_s3_helper {
 __attribute__((unused)) static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)calloc(1, sizeof *h);
     if (!h) return NULL;
-    h->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    h->bell = dlpi_fd_above(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (h->bell < 0) {
         free(h);
         return NULL;
@@ -8238,7 +8277,7 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
                            io->now ^ (uint64_t)(uintptr_t)io ^ (uint64_t)io->pid << 32);
     io->helper = dlpi_s3_helper_new(&owner);
-    io->epoll = epoll_create1(EPOLL_CLOEXEC);
+    io->epoll = dlpi_fd_above(epoll_create1(EPOLL_CLOEXEC));
     if (!io->helper || io->epoll < 0 ||
         epoll_ctl(io->epoll, EPOLL_CTL_ADD, dlpi_s3_helper_fd(io->helper), &e) != 0) {
         int errnum = errno;
@@ -9199,7 +9238,7 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
     if (m == NULL || path == NULL)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", m ? "path" : "manifest");
     mark = dlpi_src_mark_of(m);
-    f = fopen(path, "rbe");
+    f = dlpi_stream_open(path, O_RDONLY, "rb");
     if (f == NULL)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", path, strerror(errno));
     rc = dlpi_src_manifest_lines(m, f, path, err);
@@ -9223,22 +9262,27 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     char tmp[4096];
     dlp_s3_entry e;
     FILE *f;
-    bool good;
+    bool good = true;
+    int errnum = 0;
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL || path == NULL || strlen(path) > sizeof tmp - 5)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", m ? "path: none, or too long"
                                                               : "manifest is NULL");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
-    f = fopen(tmp, "wbe");
+    f = dlpi_stream_open(tmp, O_WRONLY | O_CREAT | O_TRUNC, "wb");
     if (f == NULL)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", tmp, strerror(errno));
     fputs("# key, offset, length, items\n", f);
-    for (uint64_t i = 0; i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++)
-        dlpi_src_entry_write(&e, f);
-    good = !ferror(f) && fflush(f) == 0 && fsync(fileno(f)) == 0;
-    good = fclose(f) == 0 && good && rename(tmp, path) == 0;
-    if (good) return DLP_OK;
-    dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", path, strerror(errno));
+    for (uint64_t i = 0; good && i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++) {
+        good = dlpi_file_may_be((uint64_t)ftello(f) + DLPI_SRC_LINE_MOST);
+        if (good) dlpi_src_entry_write(&e, f);
+        else errnum = errno;
+    }
+    good = good && !ferror(f) && fflush(f) == 0 && fsync(fileno(f)) == 0;
+    if (!good && errnum == 0) errnum = errno ? errno : EIO;
+    if ((fclose(f) != 0 || (good && rename(tmp, path) != 0)) && errnum == 0) errnum = errno;
+    if (errnum == 0) return DLP_OK;
+    dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errnum, "%s: %s", path, strerror(errnum));
     unlink(tmp);
     return DLP_ERR_SYSTEM;
 }
@@ -9883,7 +9927,7 @@ static int dlpi_src_download_to(const dlp_s3_source *s, dlp_s3_io **io, const dl
                                 const dlp_s3_entry *at, const char *etag, int fd) {
     dlp_s3_request r;
     void *map;
-    int rc = posix_fallocate(fd, 0, (off_t)at->length);
+    int rc = dlpi_file_may_be(at->length) ? posix_fallocate(fd, 0, (off_t)at->length) : errno;
     if (rc != 0) return dlp_part_fail(part, rc, "%s: %s", at->key, strerror(rc));
     map = mmap(NULL, (size_t)at->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)

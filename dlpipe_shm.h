@@ -125,7 +125,7 @@
    * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (0.12 measured;
      of 2, 0.07), since each of them and the supervisor look round now and then.
    * DLP_SHM_EXEC: callbacks in worker processes get what shm.init makes as their user, not the
-     pointers in the descs.
+     pointers in the descs. Not in programs with more rights than who starts them (setuid).
 
    Decided this way, because:
    * The swap that claims a unit, the bits that complete it, and the swap that closes a batch are
@@ -380,6 +380,7 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #include <spawn.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -406,6 +407,15 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #define DLPI_NAME_PATH (sizeof DLPI_SHM_DIR + sizeof DLPI_NAME_PREFIX + 64)
 #define DLPI_NAME_MAGIC UINT64_C(0x656d616e706c6400)
 #define DLPI_NAME_FORMAT 1u
+
+/* The directory that fd, just opened, is; NULL: errno. */
+static DIR *dlpi_dir_open(int fd) {
+    DIR *dir;
+    fd = dlpi_fd_above(fd);
+    dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL && fd >= 0) close(fd);
+    return dir;
+}
 
 typedef struct dlpi_name_rec {
     uint64_t magic;
@@ -502,9 +512,9 @@ static int dlpi_name_lock(const char *path, int32_t *owner) {
     struct timespec pause = {0, 2000000};
     int held = 0;
     for (int tries = 0; held < 25 && tries < 1000; tries++) {
-        int errnum, fd = open(path, flags | O_CREAT | O_EXCL, 0600);
+        int errnum, fd = dlpi_fd_above(open(path, flags | O_CREAT | O_EXCL, 0600));
         if (fd >= 0) fchmod(fd, 0600); /* whatever the umask */
-        else if (errno == EEXIST) fd = open(path, flags);
+        else if (errno == EEXIST) fd = dlpi_fd_above(open(path, flags));
         if (fd < 0 && errno == ENOENT) continue; /* removed in between */
         if (fd < 0) return -1;
         errnum = dlpi_name_ours(fd, false) ? 0 : errno;
@@ -596,7 +606,7 @@ static int dlpi_name_look(const char *path, dlp_shm_name *out) {
     if (!S_ISREG(st.st_mode)) return DLP_ERR_SYSTEM;
     out->uid = (uint32_t)st.st_uid;
     out->alive = -1;
-    fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    fd = dlpi_fd_above(open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (fd < 0) return errno == EACCES ? DLP_OK : DLP_ERR_SYSTEM;
     out->alive = flock(fd, LOCK_SH | LOCK_NB) != 0;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -611,7 +621,8 @@ static int dlpi_name_look(const char *path, dlp_shm_name *out) {
 
 /* Returns 1: removed; 0: in use, or not there; DLP_ERR_SYSTEM with errno: not ours to remove. */
 static int dlpi_name_sweep(const char *path) {
-    int removed = 0, errnum, fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    int removed = 0, errnum, fd;
+    fd = dlpi_fd_above(open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (fd < 0) return errno == ENOENT ? 0 : DLP_ERR_SYSTEM;
     errnum = dlpi_name_ours(fd, false) ? 0 : errno;
     if (errnum == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
@@ -1139,7 +1150,7 @@ static int dlpi_proc_open(int proc, int number) {
     char path[24];
     int fd;
     snprintf(path, sizeof path, "fd/%d", number);
-    fd = openat(proc, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    fd = dlpi_fd_above(openat(proc, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (fd < 0) return -1;
     if (fcntl(fd, 1034) >= 0) return fd; /* F_GET_SEALS: memory, which cannot make us wait */
     close(fd);
@@ -1151,7 +1162,7 @@ static int dlpi_proc_open(int proc, int number) {
 static bool dlpi_proc_lives(int proc) {
     char stat[512];
     const char *state;
-    int fd = openat(proc, "stat", O_RDONLY | O_CLOEXEC);
+    int fd = dlpi_fd_above(openat(proc, "stat", O_RDONLY | O_CLOEXEC));
     ssize_t n = fd >= 0 ? read(fd, stat, sizeof stat - 1) : -1;
     if (fd >= 0) close(fd);
     if (n <= 0) return false;
@@ -1186,7 +1197,7 @@ static int dlpi_proc_enter(dlp_monitor *m, int32_t pid, dlp_error *err) {
     char path[32];
     snprintf(path, sizeof path, "/proc/%d", (int)pid);
     m->info.pid = pid;
-    m->proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    m->proc = dlpi_fd_above(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     return m->proc >= 0 ? DLP_OK
                         : dlpi_who_system(err, errno == ENOENT ? ESRCH : errno, "process", pid);
 }
@@ -1213,17 +1224,13 @@ static bool dlpi_inode_seen(const ino_t *seen, int n, ino_t inode) {
 
 /* Find the pipes of the process. Takes the only one that is wanted. */
 static int dlpi_proc_find(dlp_monitor *m, const char *which, dlp_error *err) {
-    int dir_fd = openat(m->proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC), found = 0, used = 0;
-    DIR *dir = dir_fd >= 0 ? fdopendir(dir_fd) : NULL;
+    DIR *dir = dlpi_dir_open(openat(m->proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    int found = 0, used = 0;
     char list[160] = "";
     const struct dirent *d;
     struct stat st;
     ino_t seen[16];
-    if (dir == NULL) {
-        int errnum = errno;
-        if (dir_fd >= 0) close(dir_fd);
-        return dlpi_who_system(err, errnum, "looking into process", (int)m->info.pid);
-    }
+    if (dir == NULL) return dlpi_who_system(err, errno, "looking into process", (int)m->info.pid);
     while ((d = readdir(dir)) != NULL) {
         int fd, number = d->d_name[0] >= '0' && d->d_name[0] <= '9' ? atoi(d->d_name) : -1;
         char name[32] = "";
@@ -1260,7 +1267,7 @@ static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
     int fd, rc, errnum = 0;
     bool alive;
     dlpi_name_path(name, path);
-    fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    fd = dlpi_fd_above(open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (fd < 0 || !dlpi_name_ours(fd, true)) errnum = errno;
     if (errnum != 0) {
         if (fd >= 0) close(fd);
@@ -1382,7 +1389,9 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
 
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }
 
-static int dlpi_pidfd_open(pid_t pid) { return (int)syscall(434, pid, 0u); } /* Linux 5.3 */
+static int dlpi_pidfd_open(pid_t pid) { /* Linux 5.3 */
+    return dlpi_fd_above((int)syscall(434, pid, 0u));
+}
 
 static void dlpi_fd_close(int *fd) {
     if (*fd >= 0) close(*fd);
@@ -1492,7 +1501,7 @@ static void dlpi_process_signals(void) {
 }
 
 static void dlpi_process_stdin(void) {
-    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int fd = dlpi_fd_above(open("/dev/null", O_RDWR | O_CLOEXEC));
     if (fd > 0) dup2(fd, 0);
     if (fd > 0) close(fd);
 }
@@ -1556,7 +1565,7 @@ static void dlpi_spare_keep(dlp_pipe *p) {
     int task[2];
     pid_t pid;
     if (s->spare != 0 || dlpi_stopped(p) || dlpi_now_ns() < s->spare_due_ns) return;
-    if (pipe2(task, O_CLOEXEC) != 0) return;
+    if (dlpi_pair_above(pipe2(task, O_CLOEXEC), task) != 0) return;
     s->task = task[1];
     pid = dlpi_proc_fork(p, s->n_procs, task[0]);
     close(task[0]);
@@ -2276,7 +2285,7 @@ static int dlpi_consumer_map(dlp_consumer *c, dlp_error *err) {
     void *at;
     uint64_t end = 0;
     snprintf(path, sizeof path, "/proc/self/fd/%d", c->m->fd);
-    c->fd = open(path, O_RDWR | O_CLOEXEC);
+    c->fd = dlpi_fd_above(open(path, O_RDWR | O_CLOEXEC));
     if (c->fd < 0 || fstat(c->fd, &st) != 0)
         return dlpi_error_set(err, DLP_ERR_SYSTEM, "name", "opening the region: %s",
                               strerror(errno));
@@ -2708,9 +2717,9 @@ static int dlpi_exec_fill(dlp_pipe *p, dlpi_exec_spec *x) {
 /* Make the memory file. Returns its descriptor, or negative. */
 static int dlpi_exec_file(dlp_pipe *p) {
     uint64_t bytes = dlpi_exec_bytes(p);
-    int fd = (int)syscall(SYS_memfd_create, "dlpipe-start", 1u), rc;
+    int fd = dlpi_fd_above((int)syscall(SYS_memfd_create, "dlpipe-start", 1u)), rc;
     void *at = MAP_FAILED;
-    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
+    if (fd >= 0 && dlpi_file_may_be(bytes) && ftruncate(fd, (off_t)bytes) == 0)
         at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         rc = dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of what workers are told");
@@ -2776,6 +2785,10 @@ static int dlpi_exec_begin(dlp_pipe *p) {
         return dlpi_shm_fail(
             p, DLP_ERR_STATE, "shm.start",
             "DLP_SHM_EXEC needs dlp_shm_main(argc, argv) as the first line of main");
+    if (getauxval(AT_SECURE) != 0) /* it would not look at its environment: see dlpi_env */
+        return dlpi_shm_fail(p, DLP_ERR_UNSUPPORTED, "shm.start",
+                             "a program with more rights than who started it (setuid) can't begin "
+                             "workers by exec");
     fds[0] = dlpi_exec_file(p);
     if (fds[0] < 0) return p->err.code;
     fds[1] = p->memfd;
@@ -2968,7 +2981,7 @@ static bool dlpi_thread_leaves(const char *tid) {
     bool there;
     FILE *f;
     snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", tid);
-    if ((f = fopen(path, "re")) == NULL) return errno == ENOENT;
+    if ((f = dlpi_stream_open(path, O_RDONLY, "r")) == NULL) return errno == ENOENT;
     there = fgets(line, sizeof line, f) != NULL;
     fclose(f);
     if (!there) return true; /* it has left in between */
@@ -2978,7 +2991,7 @@ static bool dlpi_thread_leaves(const char *tid) {
 }
 
 static int dlpi_threads_here(void) {
-    DIR *d = opendir("/proc/self/task");
+    DIR *d = dlpi_dir_open(open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     int n = 0;
     if (d == NULL) return 1;
     for (struct dirent *e = readdir(d); e; e = readdir(d))
@@ -3014,7 +3027,7 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
 static int dlpi_shm_open(dlp_pipe *p) {
     dlpi_shm_state *s;
     int rc;
-    if (getenv(DLPI_EXEC_ENV))
+    if (dlpi_env(DLPI_EXEC_ENV))
         return dlpi_shm_fail(p, DLP_ERR_STATE, "shm.start",
                              "this process was begun as a worker: dlp_shm_main(argc, argv) must be "
                              "the first line of main");
@@ -3055,9 +3068,11 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     s->caller_fd = dlpi_pidfd_open(s->owner);
     if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
     /* a socket: writing to a pipe whose reader has died would raise SIGPIPE in the caller */
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge) != 0)
+    rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge);
+    if (dlpi_pair_above(rc, s->nudge) != 0)
         return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair");
-    if (pipe2(s->life, O_CLOEXEC) != 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
+    if (dlpi_pair_above(pipe2(s->life, O_CLOEXEC), s->life) != 0)
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
     return DLP_OK;
 }
 
@@ -3199,7 +3214,7 @@ DLPDEF int dlp_shm_register(const char *name, dlp_shm_fn fn) {
 }
 
 DLPDEF void dlp_shm_main(int argc, char **argv) {
-    const char *line = getenv(DLPI_EXEC_ENV);
+    const char *line = dlpi_env(DLPI_EXEC_ENV);
     int fds[6];
     dlp_shm_register("dlp_collate_pad", (dlp_shm_fn)dlp_collate_pad);
     dlp_shm_register("dlp_collate_pack", (dlp_shm_fn)dlp_collate_pack);
@@ -3222,7 +3237,7 @@ DLPDEF int dlp_pipe_fork(dlp_pipe *p) {
 
 /* Go through the records in /dev/shm. Returns DLP_ERR_SYSTEM if that is not there. */
 static int dlpi_names_each(int (*each)(const char *name, const char *path, void *to), void *to) {
-    DIR *dir = opendir(DLPI_SHM_DIR);
+    DIR *dir = dlpi_dir_open(open(DLPI_SHM_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const struct dirent *d;
     const size_t n = sizeof DLPI_NAME_PREFIX - 1;
     if (dir == NULL) return DLP_ERR_SYSTEM;

@@ -546,6 +546,62 @@ static void group_signalled(int kind) {
     nothing_left();
 }
 
+/* Of the first three descriptors of a process, those that are anything but /dev/null. */
+static int low_descriptors(int pid) {
+    int n = 0;
+    for (int fd = 0; fd < 3; fd++) {
+        char path[64], to[64] = "";
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+        n += readlink(path, to, sizeof to - 1) > 0 && strcmp(to, "/dev/null") != 0;
+    }
+    return n;
+}
+
+/* A daemon has closed its first three descriptors (0), or one of them (1..3): none of ours takes
+   its place, where all that is printed would be written to. */
+static void stdio_closed(int kind) {
+    int out = fcntl(1, F_DUPFD, 100), err = fcntl(2, F_DUPFD, 100), failures;
+    char name[32], trace[64];
+    dlp_shm_desc shm = {.name = name};
+    dlp_monitor *m = NULL;
+    rig r;
+    dlp_pipe *p = NULL;
+    uint64_t k = 0;
+    name_of(getpid(), name, sizeof name);
+    snprintf(trace, sizeof trace, "/tmp/%s.json", name);
+    fflush(stdout);
+    simple_rig(&r);
+    r.pipe.shm = &shm;
+    for (int fd = 0; fd < 3; fd++)
+        if (kind == 0 || kind == fd + 1) close(fd);
+    if (rig_try(&r, &p, NULL) != DLP_OK) _exit(1);
+    tell_pids(p);
+    failures = take(&r, p, &k, 50) != DLP_OK;
+    for (int fd = 0; fd < 3; fd++)
+        if (kind == 0 || kind == fd + 1) {
+            failures += fcntl(fd, F_GETFD) != -1;
+            failures += write(fd, "lost", 4) != -1;
+        }
+    if (kind == 0) failures += low_descriptors(get(&common->supervisor)) != 0;
+    for (int i = 0; i < 3 && kind == 0; i++)
+        failures += low_descriptors(get(&common->worker[i])) != 0;
+    failures += dlp_monitor_open(&m, name, NULL) != DLP_OK;
+    if (kind == 0) failures += low_descriptors(getpid()) != 0;
+    dlp_monitor_close(m);
+    failures += dlp_pipe_write_trace(p, trace) != DLP_OK || unlink(trace) != 0;
+    signal_to(get(&common->worker[0]), SIGKILL);
+    await_restarts(p, 1);
+    failures += take(&r, p, &k, 50) != DLP_OK || dlp_pipe_close(p) != DLP_OK;
+    dup2(out, 1);
+    dup2(err, 2);
+    if (kind == 0 || kind == 1) failures += open("/dev/null", O_RDWR) != 0;
+    close(out);
+    close(err);
+    files_ -= 2; /* simple_rig counted these two */
+    CHECK(failures == 0);
+    nothing_left();
+}
+
 /* ---- threads ---- */
 
 static void *thread_waits(void *arg) {
@@ -1001,6 +1057,33 @@ static void in_small_cgroup(int version) {
     rmdir(dir);
 }
 
+/* ulimit -f: an error in words of worker processes (0; 1: no files at all), no matter to
+   threads (2), whose pictures are not written then; and no signal. */
+static void files_limited(int kind) {
+    struct rlimit most = {4096, 4096};
+    char path[64];
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_error err = {0};
+    uint64_t k = 0;
+    simple_rig(&r);
+    if (kind == 2) r.fetch.placement = r.batch_map[0].workers.placement = DLP_PLACE_THREADS;
+    if (kind == 1) most.rlim_cur = 0;
+    CHECK(setrlimit(RLIMIT_FSIZE, &most) == 0);
+    if (kind < 2) {
+        CHECK(rig_try(&r, &p, &err) == DLP_ERR_LIMIT);
+        CHECK(strstr(err.message, "ulimit -f") != NULL);
+    } else if (rig_open(&r, &p) == DLP_OK) {
+        CHECK(take(&r, p, &k, 300) == DLP_OK);
+        snprintf(path, sizeof path, "/tmp/shm_deaths-%d.json", (int)getpid());
+        CHECK(dlp_pipe_write_trace(p, path) == DLP_ERR_SYSTEM && errno == EFBIG);
+        CHECK(access(path, F_OK) != 0);
+        CHECK(dlp_pipe_write_trace(p, "/dev/null") == DLP_OK);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+    nothing_left();
+}
+
 static void huge_pages(int mode) {
     dlp_shm_desc shm = {.huge_pages = mode};
     rig r;
@@ -1304,6 +1387,7 @@ int main(void) {
     WHOLE(user_waits, 2);
     WHOLE(user_forks, 2);
     WHOLE(group_signalled, 5);
+    WHOLE(stdio_closed, 4);
     WHOLE(threads_there, 3);
     KILLED(poisons);
     WHOLE(late_retried, 2);
@@ -1314,6 +1398,7 @@ int main(void) {
     if (getuid() == 0 && !SHM_ASAN) WHOLE(no_replacement, 2);
     WHOLE(limits_hold, 2);
     WHOLE(huge_pages, 3);
+    WHOLE(files_limited, 3);
     WHOLE(stop_is_a_stop, 2);
     WHOLE(supervisor_killed_nowait, 2);
     WHOLE(backoff_is_no_delay, 2);

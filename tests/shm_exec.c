@@ -7,6 +7,7 @@
 
 #include "pipe_rig.h"
 #include "shm_rig.h"
+#include <sys/statvfs.h>
 
 #define WORD UINT64_C(0x5eed0fb10b)
 #define CASE_ENV "SHM_EXEC_CASE"
@@ -637,6 +638,30 @@ static void exec__program_deleted__runs(void) {
     remove(copy);
 }
 
+/* A program with more rights than who starts it believes nothing of its environment, which says
+   here that it is a supervisor; and can't begin workers by it. */
+static void case_setuid(void) {
+    rig r;
+    CHECK(getauxval(AT_SECURE) != 0 && getenv("HOME") != NULL && dlpi_env("HOME") == NULL);
+    exec_rig(&r, 100, 2, 0);
+    expect_refused(&r, DLP_ERR_UNSUPPORTED, "", "shm.start", "setuid");
+}
+
+static void exec__setuid__refused(void) {
+    char copy[64], line[1024];
+    struct statvfs at;
+    if (getuid() != 0 || statvfs("/tmp", &at) != 0 || (at.f_flag & ST_NOSUID) != 0) return;
+    snprintf(copy, sizeof copy, "/tmp/shm_exec.setuid.%d", (int)getpid());
+    snprintf(line, sizeof line, "cp '%s' %s && chown 65534 %s && chmod 4755 %s", program_, copy,
+             copy, copy);
+    CHECK(system(line) == 0);
+    setenv("HOME", "/nowhere", 0);
+    setenv("DLPIPE_SHM_SUPERVISOR", "3 4 5 6 7 8", 1);
+    expect_case(copy, "setuid");
+    unsetenv("DLPIPE_SHM_SUPERVISOR");
+    remove(copy);
+}
+
 static int as_case(const char *what, int argc, char **argv) {
     if (strcmp(what, "late") == 0) return case_late(argc, argv);
     if (strcmp(what, "missing") == 0) {
@@ -646,6 +671,7 @@ static int as_case(const char *what, int argc, char **argv) {
     dlp_shm_main(argc, argv);
     if (strcmp(what, "runs") == 0) runs_for_ever();
     else if (strcmp(what, "closed") == 0) case_closed();
+    else if (strcmp(what, "setuid") == 0) case_setuid();
     else if (strcmp(what, "registered late") == 0) case_registered_late();
     else if (strcmp(what, "deleted") == 0) {
         rig r;
@@ -700,6 +726,7 @@ int main(int argc, char **argv) {
     exec__main_begins_late__told();
     expect_case(program_, "registered late");
     exec__program_deleted__runs();
+    exec__setuid__refused();
     CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
     CHECK(shm_entries("/proc/self/fd") == files && shm_mappings() == 0);
     __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
