@@ -1226,7 +1226,7 @@ typedef struct dlp_item {
     uint64_t epoch;
     uint64_t position;   /* place in the epoch's global order */
     uint32_t row;        /* row in its batch */
-    uint32_t attempt;    /* 0, then 1.. for each retry */
+    uint32_t attempt;    /* 0, then 1.. for each retry, in whichever stage */
     uint32_t n_fields;
     uint32_t worker;     /* worker number in its stage */
     void *worker_state;  /* what worker_init left */
@@ -1541,9 +1541,10 @@ typedef struct dlp_workers_desc {
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
-    int32_t retries;          /* more tries of a failed item; 0..100. From a map that is not
-                                 idempotent the row goes back to fetch, the batch to its collate,
-                                 or to fetch, and through all stages again */
+    int32_t retries;          /* more tries of an item that failed in this stage; 0..100; failures
+                                 in other stages do not count. From a map that is not idempotent
+                                 the row goes back to fetch, the batch to its collate, or to fetch,
+                                 and through all stages again */
     int32_t retry_backoff_ms; /* wait before the first retry, doubled each time to at most 64 times;
                                  0..3600000; 0: none. Items wait, not their worker; batches do */
     int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
@@ -4707,9 +4708,11 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
         return dlpi_order_fault(err, "buckets.last",
                                 "last is %d, must be DLP_LAST_SHORT or DLP_LAST_DROP",
                                 (int)d->last);
-    if (d->order && d->order->order == DLP_ORDER_BATCHES)
-        return dlpi_order_fault(err, "buckets.order", "order is DLP_ORDER_BATCHES, which has no "
-                                "positions to sort");
+    if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
+        return dlpi_order_fault(err, "buckets.order", "order is %s",
+                                d->order->order == DLP_ORDER_BATCHES
+                                    ? "DLP_ORDER_BATCHES, which has no positions to sort"
+                                    : "DLP_ORDER_PARTS, which only a part queue knows");
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
@@ -5502,8 +5505,8 @@ struct dlp_pipe {
     uint64_t off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells,
         off_trace, off_table, off_ring, off_lanes, off_taken, off_pipe, off_stages, region_bytes;
     uint64_t slot_stride, off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta,
-        off_sampler_state, off_item_lengths;
-    uint64_t cell_stride, item_cell_stride;
+        off_tries, off_sampler_state, off_item_lengths;
+    uint64_t cell_stride, item_cell_stride, tries_bytes; /* of a slot; 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private;
     uint64_t plan_bytes;  /* of region, private records and device buffers */
@@ -5595,6 +5598,12 @@ static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
 }
+/* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
+   that those of an item that was replaced do not count. */
+static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
+    return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
+}
 static inline uint32_t *dlpi_slot_rec(const dlp_pipe *p, uint32_t s) {
     return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_rec);
 }
@@ -5624,7 +5633,7 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
 
 /* What became of a row so far: one word, changed by one store, so that a worker that dies has made
    a change or has not. All that the row's index and fate depend on is in it.
-   state (2) | tries of the present index (7) | which replacement (7) | workers killed (7) |
+   state (2) | tries of the present index in all stages (7) | which replacement (7) | workers killed (7) |
    by which stage (4) | 1: held its worker past the deadline (1) | 1: its failure is raised (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of a stream */ };
 #define DLPI_REC_LATE (UINT32_C(1) << 27)
@@ -5888,7 +5897,8 @@ static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
 static void dlpi_note_write(dlpi_note *note, int errnum, const char *format, va_list args) {
     vsnprintf(note->message, sizeof ((dlpi_wblock *)0)->message, format, args);
     *note->errnum = errnum;
-    note->said = (uint32_t)DLPI_LOAD_RLX(&note->w->wb->running); /* X2, own */
+    if (note->w != NULL) /* else a source is tried without a pipe */
+        note->said = (uint32_t)DLPI_LOAD_RLX(&note->w->wb->running); /* X2, own */
 }
 
 /* What was said before was said of something else. */
@@ -6013,25 +6023,25 @@ static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
     return p->last == DLP_LAST_DROP && n < dlpi_slot_at(p, s)->count ? 0 : n;
 }
 
-/* The first row before the end whose failure is raised; rows_before_end: none. */
+/* The first row of those that will be delivered whose failure is raised; their number: none. */
 static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
     const uint32_t *rec = dlpi_slot_rec(p, s);
-    uint32_t n = dlpi_rows_before_end(p, s), r = 0;
+    uint32_t n = dlpi_slot_rows(p, s), r = 0;
     while (r < n && (rec[r] & DLPI_REC_RAISED) == 0) r++;
     return r;
 }
 
-/* Is the error of slot s that of a row behind the stream's end? */
+/* Is the error of slot s that of a row behind the stream's end, or of one that is dropped? */
 static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     return dlpi_slot_ended(p, s) && slot->error.has_item &&
-           slot->error.position >= slot->position + dlpi_rows_before_end(p, s);
+           slot->error.position >= slot->position + dlpi_slot_rows(p, s);
 }
 
 /* Has the batch in slot s, whose items are done, failed? */
 static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
     if (DLPI_LIKELY(DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
-    return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_rows_before_end(p, s);
+    return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
 }
 
 /* Its error. Of several rows the first to fail has written the record: if that one lay behind the
@@ -6853,7 +6863,10 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->life = (uint16_t)f->life;
     slot->failed = 0;
     slot->batch_rec = 0;
-    if (slot->dirty) memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+    if (slot->dirty) {
+        memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+        memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
+    }
     slot->dirty = 0;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
@@ -7863,8 +7876,9 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
 
 static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t raised) {
     const dlp_pipe *p = w->p;
+    uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[row]); /* its index goes by it */
     DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by done */
-    dlpi_rec_set(p, t->slot, row, DLPI_ROW_LEFT | raised);
+    dlpi_rec_set(p, t->slot, row, dlpi_rec(DLPI_ROW_LEFT, 0, repl) | raised);
     dlpi_row_clear(p, t, row);
 }
 
@@ -7935,20 +7949,32 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
 
+/* How often the row's present item failed in this stage before. A worker that dies between the
+   store of this count and that of the record has counted a try that is not made. */
+static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                               uint32_t rec) {
+    uint32_t word;
+    if (w->st->w.retries == 0) return 0;
+    word = dlpi_slot_tries(w->p, t->slot, w->st)[row];
+    return word >> 8 == dlpi_rec_repl(rec) ? word & 255u : 0;
+}
+
 /* The item's callback failed: what becomes of the row, by the stage's policy. */
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries = dlpi_rec_tries(rec);
+    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], all = dlpi_rec_tries(rec), tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (code == DLP_END) { /* of a stream */
         dlpi_row_end(w, t, row);
         return DLPI_ROW_DONE;
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
+    tries = dlpi_row_tries(w, t, row, rec);
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
-        tries++;
-        dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), tries, dlpi_rec_repl(rec)));
+        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
+        dlpi_rec_set(p, t->slot, row,
+                     dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)));
         return dlpi_row_retry(w, t, row, tries);
     }
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
@@ -11780,6 +11806,11 @@ static void dlpi_layout_slot(dlp_pipe *p) {
     at += 4 * rows;
     p->off_pcell = at;
     if (p->parts) at += 4 * rows;
+    p->off_tries = at;
+    p->tries_bytes = 0;
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->w.retries > 0) p->tries_bytes = 2u * (uint64_t)p->n_item_work * rows;
+    at += p->tries_bytes;
     p->off_valid = at;
     at += rows;
     p->slot_stride = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
