@@ -125,15 +125,16 @@
          dlp_pipe *pipe = NULL;
          dlp_batch *batch = NULL;
          dlp_error err;
+         int code;
          if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
-         while (dlp_pipe_next(pipe, &batch, DLP_FOREVER) == DLP_OK) {
+         while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
              const float *x = batch->fields[0].data; // [count][3]
              printf("epoch %d: %d items, the first %g\n", (int)batch->epoch, (int)batch->count,
                     (double)x[0]);
              dlp_pipe_release(pipe, batch);
          }
-         int code = dlp_pipe_error(pipe)->code; // 0: the epochs are over
-         return dlp_pipe_close(pipe) == DLP_OK && code == DLP_OK ? 0 : 1;
+         if (code != DLP_END) puts(dlp_pipe_error(pipe)->message);
+         return dlp_pipe_close(pipe) == DLP_OK && code == DLP_END ? 0 : 1;
      }
 
    >>concepts   WORDS, AND WHO OWNS A BATCH WHEN
@@ -262,7 +263,7 @@
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
-     log                          start
+     log                          start, close
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
@@ -1766,8 +1767,8 @@ typedef struct dlp_pipe_desc {
     uint32_t trace_bytes;      /* trace ring of each worker; 0: 4096; at most 64 MiB */
     int32_t no_memfd;          /* 1: anonymous memory, cannot be observed from outside */
     const dlp_state *resume;   /* NULL: from the beginning; copied */
-    void (*log)(void *user, const char *message); /* warnings, in start; NULL: for
-                                  dlp_pipe_warning only */
+    void (*log)(void *user, const char *message); /* warnings, in start, and of batches held in
+                                  close; NULL: for dlp_pipe_warning only */
     void *log_user;            /* borrowed until close */
     const char *name;          /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm; /* of dlpipe_shm.h; NULL: its defaults; copied */
@@ -1890,8 +1891,8 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
    call may be under way - waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
-/* Return what went wrong first; code 0: nothing. Never NULL.
-   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
+/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. Behind a next that returned
+   DLP_ERR_HELD it tells that, until a batch is released; the pipe is not in error then. The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
@@ -5467,6 +5468,7 @@ struct dlp_pipe {
     int view;             /* 1: a copy that a monitor looks at: there is nothing to run or free */
     uint64_t view_ns;     /* when that copy was made */
     dlp_error err;
+    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
     int n_warnings;
     char warnings[8][160];
     int n_stages;
@@ -15988,6 +15990,14 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     return p->started ? DLP_ERR_STATE : dlpi_start(p);
 }
 
+/* The caller holds all that it may. No error of the pipe's: told until it has released one. */
+static int dlpi_held_fail(dlp_pipe *p) {
+    return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
+                          "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s before the next",
+                          p->n_held, p->n_held == 1 ? "batch is" : "batches are", p->max_held,
+                          p->n_held == 1 ? "it" : "one");
+}
+
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
@@ -15997,7 +16007,8 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p->lent) dlpi_lent_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
-    if (p->n_held >= p->max_held) return DLP_ERR_HELD;
+    if (p->n_held >= p->max_held) return dlpi_held_fail(p);
+    p->held_err.code = 0;
     if (p->epoch_end_due) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
@@ -16105,12 +16116,17 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->lent == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
+        dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
+                  p->n_held, p->n_held == 1 ? "batch is" : "batches are");
     return p->lent ? dlpi_lent_close(p) : dlpi_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
     static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
-    return p == NULL ? &none : &p->err;
+    if (p == NULL) return &none;
+    return p->err.code == 0 && p->held_err.code != 0 && p->n_held >= p->max_held ? &p->held_err
+                                                                                 : &p->err;
 }
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {

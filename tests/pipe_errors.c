@@ -939,7 +939,37 @@ static void pipe_error__nothing_wrong__as_documented(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+static void keep_word(void *user, const char *message) { snprintf(user, 160, "%s", message); }
+
+/* A release was forgotten: said by the pipe's error, until there is one; and by close. */
+static void held__release_forgotten__told(void) {
+    for (int max = 1; max < 3; max++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b[3];
+        char word[160] = "";
+        const dlp_error *e;
+        rig_init(&r, N_ITEMS, 10);
+        r.pipe.max_held = max;
+        r.pipe.log = keep_word;
+        r.pipe.log_user = word;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (int i = 0; i < max; i++) CHECK(dlp_pipe_next(p, &b[i], 20000) == DLP_OK);
+        CHECK(dlp_pipe_error(p)->code == 0);
+        CHECK(dlp_pipe_next(p, &b[max], 20000) == DLP_ERR_HELD);
+        e = dlp_pipe_error(p);
+        CHECK(e->code == DLP_ERR_HELD && e->worker == -1 && e->has_item == 0);
+        CHECK(strstr(e->message, max == 1 ? "1 batch is held" : "2 batches are held") != NULL);
+        CHECK(dlp_pipe_release(p, b[0]) == DLP_OK && dlp_pipe_error(p)->code == 0);
+        CHECK(dlp_pipe_next(p, &b[0], 20000) == DLP_OK && dlp_pipe_error(p)->code == 0);
+        CHECK(word[0] == 0 && dlp_pipe_close(p) == DLP_OK);
+        CHECK(strstr(word, max == 1 ? "1 batch is held" : "2 batches are held") != NULL);
+        for (int i = 0; i < max; i++) CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
+    }
+}
+
 int main(int argc, char **argv) {
+    held__release_forgotten__told();
     error_format__each_part__in_its_place();
     pipe_error__nothing_wrong__as_documented();
     errors__callback_returns_any_number__a_failure_that_names_it();
