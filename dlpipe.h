@@ -125,15 +125,16 @@
          dlp_pipe *pipe = NULL;
          dlp_batch *batch = NULL;
          dlp_error err;
+         int code;
          if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
-         while (dlp_pipe_next(pipe, &batch, DLP_FOREVER) == DLP_OK) {
+         while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
              const float *x = batch->fields[0].data; // [count][3]
              printf("epoch %d: %d items, the first %g\n", (int)batch->epoch, (int)batch->count,
                     (double)x[0]);
              dlp_pipe_release(pipe, batch);
          }
-         int code = dlp_pipe_error(pipe)->code; // 0: the epochs are over
-         return dlp_pipe_close(pipe) == DLP_OK && code == DLP_OK ? 0 : 1;
+         if (code != DLP_END) puts(dlp_pipe_error(pipe)->message);
+         return dlp_pipe_close(pipe) == DLP_OK && code == DLP_END ? 0 : 1;
      }
 
    >>concepts   WORDS, AND WHO OWNS A BATCH WHEN
@@ -262,7 +263,7 @@
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
-     log                          start
+     log                          start, close
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
@@ -1226,7 +1227,7 @@ typedef struct dlp_item {
     uint64_t epoch;
     uint64_t position;   /* place in the epoch's global order */
     uint32_t row;        /* row in its batch */
-    uint32_t attempt;    /* 0, then 1.. for each retry */
+    uint32_t attempt;    /* 0, then 1.. for each retry, in whichever stage */
     uint32_t n_fields;
     uint32_t worker;     /* worker number in its stage */
     void *worker_state;  /* what worker_init left */
@@ -1541,9 +1542,10 @@ typedef struct dlp_workers_desc {
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
-    int32_t retries;          /* more tries of a failed item; 0..100. From a map that is not
-                                 idempotent the row goes back to fetch, the batch to its collate,
-                                 or to fetch, and through all stages again */
+    int32_t retries;          /* more tries of an item that failed in this stage; 0..100; failures
+                                 in other stages do not count. From a map that is not idempotent
+                                 the row goes back to fetch, the batch to its collate, or to fetch,
+                                 and through all stages again */
     int32_t retry_backoff_ms; /* wait before the first retry, doubled each time to at most 64 times;
                                  0..3600000; 0: none. Items wait, not their worker; batches do */
     int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
@@ -1765,8 +1767,8 @@ typedef struct dlp_pipe_desc {
     uint32_t trace_bytes;      /* trace ring of each worker; 0: 4096; at most 64 MiB */
     int32_t no_memfd;          /* 1: anonymous memory, cannot be observed from outside */
     const dlp_state *resume;   /* NULL: from the beginning; copied */
-    void (*log)(void *user, const char *message); /* warnings, in start; NULL: for
-                                  dlp_pipe_warning only */
+    void (*log)(void *user, const char *message); /* warnings, in start, and of batches held in
+                                  close; NULL: for dlp_pipe_warning only */
     void *log_user;            /* borrowed until close */
     const char *name;          /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm; /* of dlpipe_shm.h; NULL: its defaults; copied */
@@ -1889,8 +1891,8 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
    call may be under way - waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
-/* Return what went wrong first; code 0: nothing. Never NULL.
-   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
+/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. Behind a next that returned
+   DLP_ERR_HELD it tells that, until a batch is released; the pipe is not in error then. The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
@@ -4762,9 +4764,11 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
         return dlpi_order_fault(err, "buckets.last",
                                 "last is %d, must be DLP_LAST_SHORT or DLP_LAST_DROP",
                                 (int)d->last);
-    if (d->order && d->order->order == DLP_ORDER_BATCHES)
-        return dlpi_order_fault(err, "buckets.order", "order is DLP_ORDER_BATCHES, which has no "
-                                "positions to sort");
+    if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
+        return dlpi_order_fault(err, "buckets.order", "order is %s",
+                                d->order->order == DLP_ORDER_BATCHES
+                                    ? "DLP_ORDER_BATCHES, which has no positions to sort"
+                                    : "DLP_ORDER_PARTS, which only a part queue knows");
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
@@ -5527,6 +5531,7 @@ struct dlp_pipe {
     int view;             /* 1: a copy that a monitor looks at: there is nothing to run or free */
     uint64_t view_ns;     /* when that copy was made */
     dlp_error err;
+    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
     int n_warnings;
     char warnings[8][160];
     int n_stages;
@@ -5565,8 +5570,8 @@ struct dlp_pipe {
     uint64_t off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells,
         off_trace, off_table, off_ring, off_lanes, off_taken, off_pipe, off_stages, region_bytes;
     uint64_t slot_stride, off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta,
-        off_sampler_state, off_item_lengths;
-    uint64_t cell_stride, item_cell_stride;
+        off_tries, off_sampler_state, off_item_lengths;
+    uint64_t cell_stride, item_cell_stride, tries_bytes; /* of a slot; 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private;
     uint64_t plan_bytes;  /* of region, private records and device buffers */
@@ -5658,6 +5663,12 @@ static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
 }
+/* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
+   that those of an item that was replaced do not count. */
+static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
+    return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
+}
 static inline uint32_t *dlpi_slot_rec(const dlp_pipe *p, uint32_t s) {
     return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_rec);
 }
@@ -5687,7 +5698,7 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
 
 /* What became of a row so far: one word, changed by one store, so that a worker that dies has made
    a change or has not. All that the row's index and fate depend on is in it.
-   state (2) | tries of the present index (7) | which replacement (7) | workers killed (7) |
+   state (2) | tries of the present index in all stages (7) | which replacement (7) | workers killed (7) |
    by which stage (4) | 1: held its worker past the deadline (1) | 1: its failure is raised (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of a stream */ };
 #define DLPI_REC_LATE (UINT32_C(1) << 27)
@@ -5951,7 +5962,8 @@ static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
 static void dlpi_note_write(dlpi_note *note, int errnum, const char *format, va_list args) {
     vsnprintf(note->message, sizeof ((dlpi_wblock *)0)->message, format, args);
     *note->errnum = errnum;
-    note->said = (uint32_t)DLPI_LOAD_RLX(&note->w->wb->running); /* X2, own */
+    if (note->w != NULL) /* else a source is tried without a pipe */
+        note->said = (uint32_t)DLPI_LOAD_RLX(&note->w->wb->running); /* X2, own */
 }
 
 /* What was said before was said of something else. */
@@ -6076,25 +6088,25 @@ static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
     return p->last == DLP_LAST_DROP && n < dlpi_slot_at(p, s)->count ? 0 : n;
 }
 
-/* The first row before the end whose failure is raised; rows_before_end: none. */
+/* The first row of those that will be delivered whose failure is raised; their number: none. */
 static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
     const uint32_t *rec = dlpi_slot_rec(p, s);
-    uint32_t n = dlpi_rows_before_end(p, s), r = 0;
+    uint32_t n = dlpi_slot_rows(p, s), r = 0;
     while (r < n && (rec[r] & DLPI_REC_RAISED) == 0) r++;
     return r;
 }
 
-/* Is the error of slot s that of a row behind the stream's end? */
+/* Is the error of slot s that of a row behind the stream's end, or of one that is dropped? */
 static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     return dlpi_slot_ended(p, s) && slot->error.has_item &&
-           slot->error.position >= slot->position + dlpi_rows_before_end(p, s);
+           slot->error.position >= slot->position + dlpi_slot_rows(p, s);
 }
 
 /* Has the batch in slot s, whose items are done, failed? */
 static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
     if (DLPI_LIKELY(DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
-    return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_rows_before_end(p, s);
+    return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
 }
 
 /* Its error. Of several rows the first to fail has written the record: if that one lay behind the
@@ -6922,7 +6934,10 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->life = (uint16_t)f->life;
     slot->failed = 0;
     slot->batch_rec = 0;
-    if (slot->dirty) memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+    if (slot->dirty) {
+        memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+        memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
+    }
     slot->dirty = 0;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
@@ -7932,8 +7947,9 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
 
 static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t raised) {
     const dlp_pipe *p = w->p;
+    uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[row]); /* its index goes by it */
     DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by done */
-    dlpi_rec_set(p, t->slot, row, DLPI_ROW_LEFT | raised);
+    dlpi_rec_set(p, t->slot, row, dlpi_rec(DLPI_ROW_LEFT, 0, repl) | raised);
     dlpi_row_clear(p, t, row);
 }
 
@@ -8026,12 +8042,22 @@ static uint32_t dlpi_kills_most(const dlpi_worker *w) {
     return w->flights != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
+/* How often the row's present item failed in this stage before. A worker that dies between the
+   store of this count and that of the record has counted a try that is not made. */
+static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                               uint32_t rec) {
+    uint32_t word;
+    if (w->st->w.retries == 0) return 0;
+    word = dlpi_slot_tries(w->p, t->slot, w->st)[row];
+    return word >> 8 == dlpi_rec_repl(rec) ? word & 255u : 0;
+}
+
 /* The item's callback failed: what becomes of the row, by the stage's policy. Where workers die in
    what the policy calls (the sampler's functions, for a replacement), it is an error. */
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries = dlpi_rec_tries(rec);
+    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], all = dlpi_rec_tries(rec), tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (code == DLP_END) { /* of a stream */
         dlpi_row_end(w, t, row);
@@ -8040,9 +8066,11 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
         return dlpi_row_raise(w, t, row, dlpi_killed_say(w, t->slot, rec));
+    tries = dlpi_row_tries(w, t, row, rec);
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
-        tries++;
-        dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), tries, dlpi_rec_repl(rec)));
+        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
+        dlpi_rec_set(p, t->slot, row,
+                     dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)));
         return dlpi_row_retry(w, t, row, tries);
     }
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
@@ -11881,6 +11909,11 @@ static void dlpi_layout_slot(dlp_pipe *p) {
     at += 4 * rows;
     p->off_pcell = at;
     if (p->parts) at += 4 * rows;
+    p->off_tries = at;
+    p->tries_bytes = 0;
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->w.retries > 0) p->tries_bytes = 2u * (uint64_t)p->n_item_work * rows;
+    at += p->tries_bytes;
     p->off_valid = at;
     at += rows;
     p->slot_stride = (at + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
@@ -16071,6 +16104,14 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     return p->started ? DLP_ERR_STATE : dlpi_start(p);
 }
 
+/* The caller holds all that it may. No error of the pipe's: told until it has released one. */
+static int dlpi_held_fail(dlp_pipe *p) {
+    return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
+                          "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s before the next",
+                          p->n_held, p->n_held == 1 ? "batch is" : "batches are", p->max_held,
+                          p->n_held == 1 ? "it" : "one");
+}
+
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
@@ -16080,7 +16121,8 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p->lent) dlpi_lent_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
-    if (p->n_held >= p->max_held) return DLP_ERR_HELD;
+    if (p->n_held >= p->max_held) return dlpi_held_fail(p);
+    p->held_err.code = 0;
     if (p->epoch_end_due) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
@@ -16188,12 +16230,17 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->lent == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
+        dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
+                  p->n_held, p->n_held == 1 ? "batch is" : "batches are");
     return p->lent ? dlpi_lent_close(p) : dlpi_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
     static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
-    return p == NULL ? &none : &p->err;
+    if (p == NULL) return &none;
+    return p->err.code == 0 && p->held_err.code != 0 && p->n_held >= p->max_held ? &p->held_err
+                                                                                 : &p->err;
 }
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {

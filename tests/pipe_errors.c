@@ -80,11 +80,18 @@ static void plan_faults(fault *f, uint64_t *random, int n_stages, int most) {
         }
 }
 
-/* Does the item get through all stages? Tries are counted per item over all stages. */
+/* Does the item get through all stages? attempt counts over all stages, retries in each. */
 static int gets_through(const rig *r, const fault *f, uint64_t index) {
-    for (int s = 0; s <= r->n_item_maps; s++) {
+    int32_t tries[STAGES] = {0}, attempt = 0;
+    for (int s = 0; s <= r->n_item_maps;) {
         const dlp_workers_desc *w = s == 0 ? &r->fetch : &r->item_map[s - 1].workers;
-        if (f->fails[s][index] > w->retries) return 0;
+        if (f->fails[s][index] <= attempt) {
+            s++;
+            continue;
+        }
+        if (f->fails[s][index] >= ALWAYS || tries[s]++ == w->retries) return 0;
+        attempt++;
+        if (!w->idempotent) s = 0;
     }
     return 1;
 }
@@ -719,6 +726,141 @@ static void errors__words_of_another_item__not_told(void) {
             }
 }
 
+/* Tries count per stage: each of three fails as often as it may, and the item gets through. */
+typedef struct tired {
+    int calls[STAGES][N_ITEMS];
+    int most[STAGES];
+} tired;
+
+typedef struct tired_stage {
+    tired *t;
+    int stage;
+} tired_stage;
+
+static int tired_item(void *user, dlp_item *it) {
+    const tired_stage *ts = user;
+    int n = __atomic_add_fetch(&ts->t->calls[ts->stage][it->index], 1, __ATOMIC_RELAXED);
+    if (ts->stage == 0) rig_fetch(NULL, it);
+    else rig_item_map(NULL, it);
+    return it->index % 3 == 0 && n <= ts->t->most[ts->stage] ? -5 : 0;
+}
+
+static void errors__each_stage_fails_as_often_as_it_may__item_gets_through(void) {
+    for (int kind = 0; kind < 12; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        tired t = {.most = {2, 3, 1}};
+        tired_stage ts[STAGES] = {{&t, 0}, {&t, 1}, {&t, 2}};
+        dlp_workers_desc *w[STAGES];
+        uint64_t n = 0;
+        int rc, too_often = kind >= 6;
+        rig_init(&r, N_ITEMS, 10);
+        r.n_item_maps = 2;
+        rig_workers(&r, kind % 3, kind / 3 & 1);
+        for (int i = 0; i < STAGES; i++) {
+            w[i] = i ? &r.item_map[i - 1].workers : &r.fetch;
+            w[i]->retries = t.most[i];
+        }
+        r.dataset.fetch = r.item_map[0].item = r.item_map[1].item = tired_item;
+        r.dataset.user = &ts[0];
+        r.item_map[0].user = &ts[1];
+        r.item_map[1].user = &ts[2];
+        t.most[1] += too_often;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            CHECK(rig_batch_same(&r, b, 0, n++));
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(too_often ? rc == DLP_ERR_CALLBACK && n == 0 : rc == DLP_END && n == 21);
+        CHECK(!too_often || t.calls[1][0] == 4);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* A row that was replaced, and left out by a map: its index stays when a batch map sends the whole
+   batch through all stages again. */
+static int replaced_fetch(void *user, dlp_item *it) {
+    (void)user;
+    rig_fetch(NULL, it);
+    return it->index % 10 == 3 ? -1 : 0;
+}
+
+static int leaving_map(void *user, dlp_item *it) {
+    (void)user;
+    return it->index % 10 != 3 && it->position % 10 == 3 ? DLP_SKIP : 0;
+}
+
+typedef struct seen_map {
+    uint64_t index[2][200];
+    int calls[20];
+} seen_map;
+
+static int again_map(void *user, dlp_batch *b, void *state) {
+    seen_map *s = user;
+    int n = s->calls[b->in_epoch]++;
+    (void)state;
+    memcpy(&s->index[n & 1][b->position], b->index, b->count * sizeof *b->index);
+    return n == 0 ? -1 : 0;
+}
+
+static void errors__row_replaced_then_left_out__index_stays(void) {
+    for (int workers = 0; workers < 2; workers++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        static seen_map s;
+        memset(&s, 0, sizeof s);
+        rig_init(&r, 200, 10);
+        rig_workers(&r, workers, 0);
+        r.dataset.fetch = replaced_fetch;
+        r.fetch.on_error = DLP_ON_ERROR_REPLACE;
+        r.n_item_maps = r.n_batch_maps = 1;
+        r.item_map[0].item = leaving_map;
+        r.batch_map[0].batch = again_map;
+        r.batch_map[0].user = &s;
+        r.batch_map[0].workers.retries = 1;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            CHECK(b->valid[3] == 0 && b->index[3] % 10 != 3);
+            CHECK(memcmp(&s.index[0][b->position], b->index, 80) == 0);
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(memcmp(s.index[0], s.index[1], sizeof s.index[0]) == 0 && s.calls[19] == 2);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Rows of a short batch that a stream drops: nobody sees them, nor what was wrong with them. */
+static int short_stream_fetch(void *user, dlp_item *it) {
+    (void)user;
+    rig_fetch(NULL, it);
+    return it->index >= 23 ? DLP_END : it->index == 21 ? -5 : 0;
+}
+
+static void errors__item_of_a_dropped_batch_fails__not_told(void) {
+    for (int kind = 0; kind < 6; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        int rc, n = 0, drop = kind >= 3;
+        rig_init(&r, 0, 10);
+        r.dataset.stream = 1;
+        r.dataset.fetch = short_stream_fetch;
+        r.fetch.num_workers = kind % 3;
+        r.repeat.epochs = 2;
+        r.batch.last = drop ? DLP_LAST_DROP : DLP_LAST_SHORT;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            n++;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(drop ? rc == DLP_END && n == 4 : rc == DLP_ERR_CALLBACK && n == 2);
+        CHECK(dlp_pipe_error(p)->code == (drop ? 0 : rc));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* A fetch that spoils what it was given, behind having used it. */
 static int spoiling_fetch(void *user, dlp_item *it) {
     int rc = rig_fetch(NULL, it);
@@ -797,12 +939,45 @@ static void pipe_error__nothing_wrong__as_documented(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+static void keep_word(void *user, const char *message) { snprintf(user, 160, "%s", message); }
+
+/* A release was forgotten: said by the pipe's error, until there is one; and by close. */
+static void held__release_forgotten__told(void) {
+    for (int max = 1; max < 3; max++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b[3];
+        char word[160] = "";
+        const dlp_error *e;
+        rig_init(&r, N_ITEMS, 10);
+        r.pipe.max_held = max;
+        r.pipe.log = keep_word;
+        r.pipe.log_user = word;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (int i = 0; i < max; i++) CHECK(dlp_pipe_next(p, &b[i], 20000) == DLP_OK);
+        CHECK(dlp_pipe_error(p)->code == 0);
+        CHECK(dlp_pipe_next(p, &b[max], 20000) == DLP_ERR_HELD);
+        e = dlp_pipe_error(p);
+        CHECK(e->code == DLP_ERR_HELD && e->worker == -1 && e->has_item == 0);
+        CHECK(strstr(e->message, max == 1 ? "1 batch is held" : "2 batches are held") != NULL);
+        CHECK(dlp_pipe_release(p, b[0]) == DLP_OK && dlp_pipe_error(p)->code == 0);
+        CHECK(dlp_pipe_next(p, &b[0], 20000) == DLP_OK && dlp_pipe_error(p)->code == 0);
+        CHECK(word[0] == 0 && dlp_pipe_close(p) == DLP_OK);
+        CHECK(strstr(word, max == 1 ? "1 batch is held" : "2 batches are held") != NULL);
+        for (int i = 0; i < max; i++) CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
+    }
+}
+
 int main(int argc, char **argv) {
+    held__release_forgotten__told();
     error_format__each_part__in_its_place();
     pipe_error__nothing_wrong__as_documented();
     errors__callback_returns_any_number__a_failure_that_names_it();
     errors__words_of_another_item__not_told();
     errors__callback_changes_its_item__nothing_else_is_spoiled();
+    errors__each_stage_fails_as_often_as_it_may__item_gets_through();
+    errors__row_replaced_then_left_out__index_stays();
+    errors__item_of_a_dropped_batch_fails__not_told();
     errors__random_failures__bytes_foretold(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
     errors__row_goes_back_while_another_waits__sleeps();
     errors__retry_with_backoff__parks_the_item_only();
