@@ -1265,7 +1265,8 @@ static int dlpi_proc_find(dlp_monitor *m, const char *which, dlp_error *err) {
 static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
     char path[DLPI_NAME_PATH];
     int fd, rc, errnum = 0;
-    bool alive;
+    bool alive, begun;
+    struct stat st;
     dlpi_name_path(name, path);
     fd = dlpi_fd_above(open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (fd < 0 || !dlpi_name_ours(fd, true)) errnum = errno;
@@ -1276,10 +1277,13 @@ static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
         return DLP_ERR_SYSTEM;
     }
     alive = flock(fd, LOCK_SH | LOCK_NB) != 0;
+    begun = fstat(fd, &st) == 0 && st.st_size > 0; /* it is made, locked, then written */
     rc = dlpi_name_read(fd, r);
     close(fd);
     if (!alive)
         return dlpi_error_set(err, DLP_ERR_STATE, "who", "the owner of \"%s\" is gone", name);
+    if (!begun)
+        return dlpi_error_set(err, DLP_ERR_STATE, "who", "\"%s\" is still starting", name);
     if (rc == DLP_ERR_UNSUPPORTED)
         return dlpi_error_set(err, rc, "who", "the record of \"%s\" has another format", name);
     if (rc != DLP_OK || strcmp(r->name, name) != 0)
