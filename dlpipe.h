@@ -8043,7 +8043,7 @@ static uint32_t dlpi_kills_most(const dlpi_worker *w) {
 }
 
 /* How often the row's present item failed in this stage before. A worker that dies between the
-   store of this count and that of the record has counted a try that is not made. */
+   store of the record and that of this count has not counted its try: there is one more. */
 static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                uint32_t rec) {
     uint32_t word;
@@ -8068,9 +8068,10 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
         return dlpi_row_raise(w, t, row, dlpi_killed_say(w, t->slot, rec));
     tries = dlpi_row_tries(w, t, row, rec);
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
-        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
         dlpi_rec_set(p, t->slot, row,
                      dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)));
+        DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
+        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
         return dlpi_row_retry(w, t, row, tries);
     }
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
