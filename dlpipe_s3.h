@@ -276,11 +276,12 @@ extern "C" {
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
 
    A program with more rights than who started it (setuid) asks nothing of its environment, HOME
-   included. A profile that the program names comes before the environment. Profiles are those of the files
-   AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the first
-   before the second. A credential_process is started without a shell, in a group of its own, with
-   no descriptors but its output, standard error and an empty input, and has a minute. Roles to be
-   assumed (source_profile) and single sign-on are for a credential_process to do, and said to be.
+   included. A profile that the program names comes before the environment. Profiles are those of
+   the files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config),
+   the first before the second. A credential_process is started without a shell, in a group of its
+   own, with no descriptors but its output, standard error and an empty input, and has a minute.
+   Roles to be assumed (source_profile) and single sign-on are for a credential_process to do, and
+   said to be.
 
    What expires is fetched again some 5 minutes before, by one of all processes for all; if that
    fails, what is at hand stays in use while it is valid, and the next attempts come after 1 to 48

@@ -10,8 +10,8 @@
    workers. On SIGUSR1 (Slurm's --signal=USR1@120: the time is nearly over) it writes the checkpoint
    behind the step it is in and goes on. Such signals often go to every process of the job, not to
    the trainer alone. The workers of dlpipe ignore them: they live on until the trainer closes the
-   pipe. A checkpoint is written now and then as well; so SIGKILL costs the steps since the last one,
-   and no more.
+   pipe. A checkpoint is written now and then as well; so SIGKILL costs the steps since the last
+   one, and no more.
 
    The hash in what it prints is of every byte of every batch so far, in their order: stopped and
    resumed however often, the last line is that of an undisturbed run. */
