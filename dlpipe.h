@@ -440,9 +440,9 @@ extern "C" {
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
-    X(ERR_DEADLINE, -9, "a callback is past its deadline", "raise deadline_ms, or see what it waits for") \
+    X(ERR_DEADLINE, -9, "a callback is past its deadline", "raise deadline_ms") \
     X(ERR_BUSY, -10, "a callback is still running", "call close again when it has returned") \
-    X(ERR_RESUME, -11, "a saved state does not fit", "open the pipe as it was when the state was saved") \
+    X(ERR_RESUME, -11, "a saved state does not fit", "open the pipe as it was then") \
     X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
     X(ERR_SYSTEM, -13, "a system call failed", "") \
     X(ERR_DEVICE, -14, "the device backend failed", "") \
@@ -1892,7 +1892,8 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
 /* Return what went wrong first; code 0, worker -1: nothing. Never NULL. Behind a next that returned
-   DLP_ERR_HELD it tells that, until a batch is released; the pipe is not in error then. The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
+   DLP_ERR_HELD it tells that, until a batch is released; the pipe is not in error then.
+   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
@@ -2344,6 +2345,8 @@ typedef struct dlp_stats {
     uint64_t tunes;             /* decisions of the tuner; the newest, the oldest of them first: */
     dlp_tune_note tune[DLP_TUNE_NOTES];
     uint64_t part_wait_ns;      /* of wait_ns: the part queue was empty */
+    dlp_error first_skip;       /* why an item was replaced or left out for the first time; code 0:
+                                   none was */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -2359,6 +2362,7 @@ DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out)
 typedef struct dlp_skip {
     uint64_t epoch, position, index, new_index; /* new_index UINT64_MAX: left out */
     int32_t code, errnum, stage, worker;
+    char message[128];       /* why, as in an error record, cut */
 } dlp_skip;
 
 /* Copy the newest skips, oldest of them first.
@@ -5048,6 +5052,14 @@ typedef struct dlpi_bell {
     uint8_t pad[DLPI_LINE - 8];
 } dlpi_bell;
 
+/* A dlp_skip; its message has a place of its own. */
+typedef struct dlpi_skip {
+    uint64_t epoch, position, index, new_index;
+    int32_t code, errnum, stage, worker;
+} dlpi_skip;
+
+#define DLPI_SKIP_WORDS (sizeof ((dlp_skip *)0)->message / 8)
+
 typedef struct dlpi_ctl {
     uint64_t tail;      /* T1 batches published; feeder */
     uint32_t fed_all;   /* T1 no batch will follow: 1, and the feeder's life above it; 0 */
@@ -5072,7 +5084,7 @@ typedef struct dlpi_ctl {
     uint32_t shared;      /* 1: workers are processes */
     dlp_error error;
     uint64_t skips, failures;
-    dlp_skip skip_ring[DLPI_SKIP_RING];
+    dlpi_skip skip_ring[DLPI_SKIP_RING];
     uint32_t processes; /* J1 1: worker processes are there, 2: they could not be started */
     uint32_t closing;   /* J2 1: the caller waits for their end */
     uint32_t processes_word; /* J1 futex */
@@ -5084,7 +5096,9 @@ typedef struct dlpi_ctl {
     uint64_t part_wait_ns; /* part queue: the caller waited for a part; caller */
     uint64_t part_loads;   /* Q2 loads that ended; part workers */
     uint32_t part_missing; /* feeder: 1: a part is missing, and no batch is on its way */
-    uint32_t pad5;
+    uint32_t first_ready;  /* K3 1: first_skip is complete */
+    dlp_error first_skip;
+    uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
 } dlpi_ctl;
 
 typedef struct dlpi_sbell { /* one for each stage */
@@ -5698,11 +5712,14 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
 
 /* What became of a row so far: one word, changed by one store, so that a worker that dies has made
    a change or has not. All that the row's index and fate depend on is in it.
-   state (2) | tries of the present index in all stages (7) | which replacement (7) | workers killed (7) |
-   by which stage (4) | 1: held its worker past the deadline (1) | 1: its failure is raised (1) */
+   state (2) | tries of the present index in all stages (7) | which replacement (7) |
+   workers killed (7) | by which stage (4) | 1: held its worker past the deadline (1) |
+   1: its failure is raised (1) |
+   1: an item of it was replaced because it failed, not because its callback left it out (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of a stream */ };
 #define DLPI_REC_LATE (UINT32_C(1) << 27)
 #define DLPI_REC_RAISED (UINT32_C(1) << 28)
+#define DLPI_REC_FAILED (UINT32_C(1) << 29)
 static inline uint32_t dlpi_rec_state(uint32_t rec) { return rec & 3u; }
 static inline uint32_t dlpi_rec_tries(uint32_t rec) { return rec >> 2 & 127u; }
 static inline uint32_t dlpi_rec_repl(uint32_t rec) { return rec >> 9 & 127u; }
@@ -5714,7 +5731,7 @@ static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
 static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
     uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
     if (kills < 127) kills++;
-    return (rec & (0xffffu | DLPI_REC_RAISED)) | kills << 16 | stage << 23 |
+    return (rec & (0xffffu | DLPI_REC_RAISED | DLPI_REC_FAILED)) | kills << 16 | stage << 23 |
            (late ? DLPI_REC_LATE : 0);
 }
 
@@ -5946,6 +5963,38 @@ static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
     if (!DLPI_CAS_SEQ(&s->failed, &none, who + 2u)) return; /* F1: the first one stays */
     s->error = *e;
     DLPI_STORE_REL(&s->failed, 1u); /* F1 -> F1; ordered before ready by done */
+}
+
+/* An item, which e describes, was replaced or left out: for dlp_pipe_skips. The first one stays. */
+static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code,
+                          uint64_t new_index) {
+    uint64_t words[DLPI_SKIP_WORDS] = {0};
+    uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
+    dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
+    dlpi_copy_text((char *)words, sizeof words, e->message);
+    DLPI_STORE_RLX(&k->code, 0);
+    DLPI_STORE_RLX(&k->epoch, e->epoch);
+    DLPI_STORE_RLX(&k->position, e->position);
+    DLPI_STORE_RLX(&k->index, e->index);
+    DLPI_STORE_RLX(&k->new_index, new_index);
+    DLPI_STORE_RLX(&k->errnum, e->errnum);
+    DLPI_STORE_RLX(&k->stage, stage);
+    DLPI_STORE_RLX(&k->worker, e->worker);
+    for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+        DLPI_STORE_RLX(&ctl->skip_words[n % DLPI_SKIP_RING][i], words[i]); /* K1: before code */
+    DLPI_STORE_REL(&k->code, code); /* K1 -> K1: 0 while it is written */
+    if (n != 0) return;
+    ctl->first_skip = *e;
+    DLPI_STORE_REL(&ctl->first_ready, 1u); /* K3 -> K3 */
+}
+
+/* What began it: behind the words of an item that was one too many. */
+static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
+    char own[120];
+    if (DLPI_LOAD_ACQ(&ctl->first_ready) == 0) return; /* K3 <- K3 */
+    dlpi_copy_text(own, sizeof own, e->message);
+    snprintf(e->message, sizeof e->message, "%s; the first left out or replaced, item %" PRIu64
+             ": %.80s", own, ctl->first_skip.index, ctl->first_skip.message);
 }
 
 __attribute__((format(printf, 2, 3)))
@@ -6690,23 +6739,6 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     return there;
 }
 
-/* A row of a part that can't be loaded, for dlp_pipe_skips. */
-static void dlpi_part_skip_note(dlp_pipe *p, const dlpi_bslot *slot, uint32_t row, uint64_t index,
-                                const dlp_error *e) {
-    dlpi_ctl *ctl = p->ctl;
-    uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
-    dlp_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
-    DLPI_STORE_RLX(&k->code, 0);
-    DLPI_STORE_RLX(&k->epoch, slot->epoch);
-    DLPI_STORE_RLX(&k->position, slot->position + row);
-    DLPI_STORE_RLX(&k->index, index);
-    DLPI_STORE_RLX(&k->new_index, UINT64_MAX);
-    DLPI_STORE_RLX(&k->errnum, e->errnum);
-    DLPI_STORE_RLX(&k->stage, p->parts->id);
-    DLPI_STORE_RLX(&k->worker, e->worker);
-    DLPI_STORE_REL(&k->code, e->code ? e->code : DLP_SKIP); /* K1 -> K1: 0 while it is written */
-}
-
 /* Rows [row, row + n) of a part that can't be loaded: left out, or an error of this batch. */
 static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell, uint32_t row,
                                 uint32_t n) {
@@ -6726,11 +6758,17 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell,
     if (raise) {
         e.epoch = slot->epoch;
         e.position = slot->position + row;
+        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
         return;
     }
-    for (uint32_t r = row; r < row + n; r++)
-        dlpi_part_skip_note(p, slot, r, dlpi_slot_index(p, s)[r], &e);
+    e.has_item = 1;
+    e.epoch = slot->epoch;
+    for (uint32_t r = row; r < row + n; r++) {
+        e.position = slot->position + r;
+        e.index = dlpi_slot_index(p, s)[r];
+        dlpi_skip_put(p->ctl, p->parts->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
+    }
     { /* of these words the feeder is the one writer */
         uint64_t *left = &p->workers[p->parts->first_worker].wb->left_out;
         DLPI_STORE_RLX(left, DLPI_LOAD_RLX(left) + n); /* statistics */
@@ -7906,19 +7944,11 @@ static void dlpi_clock_stop(dlpi_worker *w) {
     w->last_ns = 0;
 }
 
-static void dlpi_skip_note(dlpi_worker *w, const dlp_item *it, int code, uint64_t new_index) {
-    dlpi_ctl *ctl = w->p->ctl;
-    uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
-    dlp_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
-    DLPI_STORE_RLX(&k->code, 0);
-    DLPI_STORE_RLX(&k->epoch, it->epoch);
-    DLPI_STORE_RLX(&k->position, it->position);
-    DLPI_STORE_RLX(&k->index, it->index);
-    DLPI_STORE_RLX(&k->new_index, new_index);
-    DLPI_STORE_RLX(&k->errnum, w->wb->message_errno);
-    DLPI_STORE_RLX(&k->stage, w->st->id);
-    DLPI_STORE_RLX(&k->worker, w->id);
-    DLPI_STORE_REL(&k->code, code ? code : DLP_SKIP); /* K1 -> K1: 0 while it is written */
+static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
+    dlp_error e;
+    dlpi_describe_item(w, &w->item, code, &e);
+    if (code == DLP_SKIP) e.code = DLP_SKIP;
+    dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
 /* May one more failed item be replaced or left out? */
@@ -7996,9 +8026,24 @@ static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint
 static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_error e;
     dlpi_describe_item(w, &w->item, code, &e);
+    if (code == DLP_ERR_BUDGET) dlpi_error_first(w->p->ctl, &e);
     dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
     dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
     return DLPI_ROW_DONE;
+}
+
+/* Nothing is left to take a row's place: say so, and what was wrong with the last. */
+static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
+    int errnum = w->wb->message_errno;
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    if (failed)
+        dlpi_say(w, 0, "the item and %u replacements for it failed or were left out, the last: "
+                 "%.150s", DLPI_REPLACE_MAX, e.message);
+    else
+        dlpi_say(w, 0, "left out by stage \"%.31s\" %u times: the item and %u replacements for it",
+                 w->st->name, DLPI_REPLACE_MAX + 1, DLPI_REPLACE_MAX);
+    w->wb->message_errno = errnum;
 }
 
 /* Another item takes the row: the next replacement for its position. */
@@ -8006,17 +8051,17 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     const dlp_pipe *p = w->p;
     uint64_t *index = dlpi_slot_index(p, t->slot), other;
     uint32_t rec = dlpi_slot_rec(p, t->slot)[row], repl = dlpi_rec_repl(rec) + 1;
+    uint32_t failed = (rec & DLPI_REC_FAILED) | (code == DLP_SKIP ? 0 : DLPI_REC_FAILED);
     if (repl > DLPI_REPLACE_MAX) {
-        snprintf(w->wb->message, sizeof w->wb->message,
-                 "the item and %u replacements for it failed", DLPI_REPLACE_MAX);
+        dlpi_row_exhausted(w, code, failed != 0);
         return dlpi_row_raise(w, t, row, code);
     }
     other = p->parts ? dlpi_part_replacement(p, t->slot, row, w->item.epoch, w->item.position, repl)
                      : dlpi_order_replacement(&w->order, w->item.epoch, w->item.position, repl);
-    dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl));
+    dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
     DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->wb->replaced, 1);
-    dlpi_skip_note(w, &w->item, code, other);
+    dlpi_skip_note(w, code, other);
     return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
 
@@ -8069,7 +8114,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     tries = dlpi_row_tries(w, t, row, rec);
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
         dlpi_rec_set(p, t->slot, row,
-                     dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)));
+                     dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
+                         (rec & DLPI_REC_FAILED));
         DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
         dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
         return dlpi_row_retry(w, t, row, tries);
@@ -8081,7 +8127,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
         return dlpi_row_replace(w, t, row, code);
     dlpi_row_leave(w, t, row, 0);
     dlpi_bump(&w->wb->left_out, 1);
-    dlpi_skip_note(w, &w->item, code, UINT64_MAX);
+    dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;
 }
 
@@ -9283,7 +9329,8 @@ static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t
 }
 
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
-   a failure; DLPI_WENT_BACK, which is no code: the batch goes through the stages before once more. */
+   a failure; DLPI_WENT_BACK, which is no code: the batch goes through the stages before once
+   more. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
@@ -12369,7 +12416,7 @@ static uint64_t dlpi_view_hash(void) {
         offsetof(dlpi_wblock, trace_head), offsetof(dlpi_wblock, state),
         offsetof(dlpi_wblock, max_ns), offsetof(dlpi_wblock, finished),
         offsetof(dlpi_wblock, hist), offsetof(dlpi_wblock, pid), offsetof(dlpi_sst, ready),
-        offsetof(dlp_spsc, tail), sizeof(dlp_skip), sizeof(dlp_error), sizeof(dlp_trace_event),
+        offsetof(dlp_spsc, tail), sizeof(dlpi_skip), sizeof(dlp_error), sizeof(dlp_trace_event),
         DLPI_HIST, DLPI_SKIP_RING};
     uint64_t h = DLPI_FORMAT;
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) h = dlp_hash(h, at[i], i, DLPI_MAGIC);
@@ -13242,6 +13289,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
     out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
     out->part_wait_ns = DLPI_LOAD_RLX(&ctl->part_wait_ns);
+    if (DLPI_LOAD_ACQ(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
@@ -16108,7 +16156,7 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p) {
 /* The caller holds all that it may. No error of the pipe's: told until it has released one. */
 static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
-                          "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s before the next",
+                          "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
                           p->n_held, p->n_held == 1 ? "batch is" : "batches are", p->max_held,
                           p->n_held == 1 ? "it" : "one");
 }
@@ -16301,7 +16349,8 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
     from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
     if (n - from > (uint64_t)max) from = n - (uint64_t)max;
     for (; from != n; from++) {
-        dlp_skip *k = &p->ctl->skip_ring[from % DLPI_SKIP_RING];
+        dlpi_skip *k = &p->ctl->skip_ring[from % DLPI_SKIP_RING];
+        uint64_t words[DLPI_SKIP_WORDS];
         if (DLPI_LOAD_ACQ(&k->code) == 0) continue; /* K1 <- K1: being written */
         out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
         out[copied].position = DLPI_LOAD_RLX(&k->position);
@@ -16310,6 +16359,10 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
         out[copied].errnum = DLPI_LOAD_RLX(&k->errnum);
         out[copied].stage = DLPI_LOAD_RLX(&k->stage);
         out[copied].worker = DLPI_LOAD_RLX(&k->worker);
+        for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+            words[i] = DLPI_LOAD_RLX(&p->ctl->skip_words[from % DLPI_SKIP_RING][i]); /* K1 <- K1 */
+        memcpy(out[copied].message, words, sizeof words);
+        out[copied].message[sizeof words - 1] = 0;
         out[copied++].code = DLPI_LOAD_RLX(&k->code);
     }
     if (total) *total = n;
@@ -18046,6 +18099,11 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
                           " times, the last of them died by %s; no item is lost.\n",
                           g->name, g->restarts, dlpi_signal_text((uint32_t)g->died_by));
         }
+    }
+    if (s->first_skip.code != 0) {
+        char line[640];
+        dlp_error_format(&s->first_skip, line, sizeof line);
+        dlpi_text_add(t, "First replaced or left out: %s\n", line);
     }
 }
 

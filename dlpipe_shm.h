@@ -963,6 +963,9 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
     c->error.stage[sizeof c->error.stage - 1] = 0;
     c->error.field[sizeof c->error.field - 1] = 0;
     c->error.message[sizeof c->error.message - 1] = 0;
+    c->first_skip.stage[sizeof c->first_skip.stage - 1] = 0;
+    c->first_skip.field[sizeof c->first_skip.field - 1] = 0;
+    c->first_skip.message[sizeof c->first_skip.message - 1] = 0;
     *p->ctl = *c;
     if (c->error_ready != 0) p->err = c->error;
     return true;

@@ -402,8 +402,12 @@ static int batch_map(void *user, dlp_batch *b, void *state, int s) {
         words_bmap(&now_, s, w + 4 * (uint64_t)r, b->index[r], b->valid[r], b->in_epoch);
     return 0;
 }
-static int call_bmap0(void *user, dlp_batch *b, void *st) { return batch_map(user, b, st, S_BMAP0); }
-static int call_bmap1(void *user, dlp_batch *b, void *st) { return batch_map(user, b, st, S_BMAP1); }
+static int call_bmap0(void *user, dlp_batch *b, void *st) {
+    return batch_map(user, b, st, S_BMAP0);
+}
+static int call_bmap1(void *user, dlp_batch *b, void *st) {
+    return batch_map(user, b, st, S_BMAP1);
+}
 
 DLP_SHM_CALLBACK(call_init);
 DLP_SHM_CALLBACK(call_worker_init);

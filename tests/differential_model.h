@@ -86,7 +86,9 @@ static uint64_t function_of(const cfg *c, uint64_t epoch, uint64_t position) {
 static uint64_t replacement_of(const cfg *c, uint64_t epoch, uint64_t position, uint64_t random) {
     return (random + position + epoch) % domain_of(c);
 }
-static uint32_t length_of(uint64_t index) { return (uint32_t)(mixed(3, index) % (RAGGED_MOST + 1)); }
+static uint32_t length_of(uint64_t index) {
+    return (uint32_t)(mixed(3, index) % (RAGGED_MOST + 1));
+}
 
 /* The user's batch sampler: list k of an epoch. Returns its length, 0 behind the last. */
 static uint32_t list_of(const cfg *c, uint64_t epoch, uint64_t k, uint64_t *index) {
@@ -271,7 +273,8 @@ static uint64_t order_at(const model *m, uint64_t epoch, uint64_t at) {
     case O_REPLACEMENT:
     case O_WEIGHTED:
         domain = c->order == O_WEIGHTED ? 3 : 2;
-        random = mixed(mixed(dlp_hash(seed, domain, epoch, 0), at), dlp_hash(seed, domain, epoch, 1));
+        random = mixed(dlp_hash(seed, domain, epoch, 0), at);
+        random = mixed(random, dlp_hash(seed, domain, epoch, 1));
         place = c->order == O_WEIGHTED ? weighted(c, random, dlp_hash(seed, domain, epoch, 2))
                                        : below(n, random);
         break;
@@ -392,7 +395,7 @@ static void order_buckets(model *m, uint64_t epoch) {
     }
 }
 
-/* ---- chunks: index[] has the chunk of each place of the order, begin[] the batches before it ---- */
+/* ---- chunks: index[] has the chunk of each place, begin[] the batches before it ---- */
 
 static uint32_t chunk_size(const cfg *c, uint64_t chunk) {
     uint64_t left = c->n_items - chunk * (uint64_t)c->chunk_rows;

@@ -358,7 +358,7 @@ static void set_workers(run *r) {
 static void do_something(run *r) {
     cfg *c = r->c;
     const wiring *w = &c->w[c->life];
-    if (w->kills_outside && r->kills < w->kills_outside && one_in(&r->d, 3)) r->kills++, kill_one(r);
+    if (r->kills < w->kills_outside && one_in(&r->d, 3)) r->kills++, kill_one(r);
     if (c->looks && one_in(&r->d, 6)) look_round(r);
     if (c->tunes && one_in(&r->d, 4)) set_workers(r);
     if (r->taken > 0 && r->seeks < c->seeks && one_in(&r->d, 5)) r->seeks++, do_seek(r);
@@ -388,7 +388,8 @@ static int opened(run *r, const dlp_state *resume) {
     if (rc == DLP_OK) return 0;
     if (r->p) dlp_error_format(dlp_pipe_error(r->p), text, sizeof text);
     else snprintf(text, sizeof text, "(closed)");
-    return wrong("start: %s %s %s: %s", dlp_code_name(rc), open_err_.field, open_err_.message, text);
+    return wrong("start: %s %s %s: %s", dlp_code_name(rc), open_err_.field, open_err_.message,
+                 text);
 }
 
 static int next_once(run *r, dlp_batch **b) {
@@ -418,6 +419,11 @@ static void took(run *r, dlp_batch *b) {
     r->held[r->n_held++].sum = digest_batch(b);
 }
 
+static void epoch_ended(run *r) {
+    r->epoch_end_due = r->unseen = 0;
+    place_settle(r);
+}
+
 /* Take batches until this life is over. Returns 1 if another is to follow. */
 static int live(run *r) {
     cfg *c = r->c;
@@ -430,7 +436,7 @@ static int live(run *r) {
         if (c->stops_at && r->taken == c->stops_at) dlp_pipe_stop(r->p);
         rc = next_once(r, &b);
         if (rc == DLP_OK) took(r, b);
-        else if (rc == DLP_EPOCH_END && r->epoch_end_due) r->epoch_end_due = r->unseen = 0, place_settle(r);
+        else if (rc == DLP_EPOCH_END && r->epoch_end_due) epoch_ended(r);
         else if (rc == DLP_STOPPED && c->stops_at && r->taken >= c->stops_at) return 0;
         else if (rc < 0) return error_expected(r, rc), 0;
         else if (rc == DLP_END && !r->epoch_end_due && r->at.epoch >= (uint64_t)c->epochs)

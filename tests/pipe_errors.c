@@ -939,6 +939,62 @@ static void pipe_error__nothing_wrong__as_documented(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* Why items were left out, or replaced, is told: by the list, explain, and when it was too much. */
+static int broken_fetch(void *user, dlp_item *it) {
+    rig_fetch(NULL, it);
+    if (user != NULL) return DLP_SKIP;
+    if (it->index % 10 == 4) return dlp_item_fail(it, EIO, "picture %d is cut", (int)it->index);
+    return it->index % 10 == 5 ? -77 : 0;
+}
+
+static void skips__why__told(void) {
+    for (int kind = 0; kind < 4; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_skip skip[64];
+        char text[4096];
+        int rc, n, budget = kind & 1;
+        rig_init(&r, 60, 10);
+        r.dataset.fetch = broken_fetch;
+        r.fetch.num_workers = 1;
+        r.fetch.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
+        r.fetch.max_skips = budget ? 3 : 0;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK)
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        CHECK(rc == (budget ? DLP_ERR_BUDGET : DLP_END));
+        if (budget) CHECK(strstr(dlp_pipe_error(p)->message, "item 4: picture 4 is cut") != NULL);
+        n = dlp_pipe_skips(p, skip, 64, NULL);
+        CHECK(n >= 3 && skip[0].errnum == EIO && skip[0].code == DLP_ERR_CALLBACK);
+        for (int i = 0; i < n; i++) {
+            char words[32];
+            snprintf(words, sizeof words, "picture %d is cut", (int)skip[i].index);
+            if (skip[i].index % 10 == 5) strcpy(words, "the callback returned -77");
+            CHECK(strcmp(skip[i].message, words) == 0);
+        }
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+        CHECK(strstr(text, "First replaced or left out: ") != NULL &&
+              strstr(text, "picture 4 is cut (errno 5: ") != NULL);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void skips__nothing_but_DLP_SKIP__no_failure_is_told(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    rig_init(&r, 60, 10);
+    r.dataset.fetch = broken_fetch;
+    r.dataset.user = &r;
+    r.fetch.on_error = DLP_ON_ERROR_REPLACE;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK);
+    CHECK(strstr(dlp_pipe_error(p)->message, "left out by stage \"fetch\" 101 times") != NULL);
+    CHECK(strstr(dlp_pipe_error(p)->message, "failed") == NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 static void keep_word(void *user, const char *message) { snprintf(user, 160, "%s", message); }
 
 /* A release was forgotten: said by the pipe's error, until there is one; and by close. */
@@ -970,6 +1026,8 @@ static void held__release_forgotten__told(void) {
 
 int main(int argc, char **argv) {
     held__release_forgotten__told();
+    skips__why__told();
+    skips__nothing_but_DLP_SKIP__no_failure_is_told();
     error_format__each_part__in_its_place();
     pipe_error__nothing_wrong__as_documented();
     errors__callback_returns_any_number__a_failure_that_names_it();
