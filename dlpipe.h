@@ -1853,8 +1853,9 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
    frees the pipe - does not wait or allocate; runs the sampler if that is inline. */
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
 
-/* Leave the rest of the present epoch: next goes on with the first batch of the one after it. Does
-   nothing when the present epoch's last batch has been delivered, or none of its batches yet.
+/* Leave the rest of the present epoch: next goes on with the first batch of the one after it, and
+   no DLP_EPOCH_END comes before that. Does nothing else when the present epoch's last batch has
+   been delivered, or none of its batches yet.
    Batches that are held stay valid - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE, or the code of the
    pipe's error - caller - does not wait; calls that run are finished, items not begun are not. */
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);

@@ -474,7 +474,8 @@ typedef struct fate {
     int left;             /* its row is left out */
     int raised, stage, code;
     int turns, failures;  /* replaced or left out so often; those that count for max_skips */
-    uint64_t was[MOST_TURNS + 1]; /* the indices that did not stay */
+    uint64_t was[MOST_TURNS + 1]; /* the indices that did not stay, */
+    int why[MOST_TURNS + 1];      /* the codes of their failures */
 } fate;
 
 static uint64_t part_of(const model *m, uint64_t index) {
@@ -531,6 +532,7 @@ static int fate_turn(const model *m, fate *to, int stage, int code) {
         to->raised = 1;
         return 0;
     }
+    to->why[to->turns] = code;
     to->was[to->turns++] = to->index;
     if (policy == DLP_ON_ERROR_REPLACE) return 1;
     to->left = 1;

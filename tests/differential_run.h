@@ -447,16 +447,37 @@ static int live(run *r) {
     return 0;
 }
 
+/* Is this what became of that position's items at some turn? */
+static int skip_is(const run *r, const dlp_skip *k) {
+    fate f;
+    if (k->epoch >= (uint64_t)r->c->epochs || k->position >= MOST_ROWS) return 0;
+    fate_of(&model_, k->epoch, k->position, 0, &f);
+    for (int i = 0; i < f.turns; i++) {
+        int last = i + 1 == f.turns;
+        uint64_t next = !last ? f.was[i + 1] : f.left ? UINT64_MAX : f.index;
+        if (k->index == f.was[i] && k->new_index == next && k->code == f.why[i]) return 1;
+    }
+    return 0;
+}
+
 /* How many rows were replaced or left out, where nothing was done twice. */
 static void check_skips(run *r) {
     const cfg *c = r->c;
     uint64_t total = 0, expected;
+    dlp_skip ring[64];
+    int n;
     if (c->kind == K_CHUNKS || r->moved || c->kills || c->poison || c->crash || r->kills ||
         c->stop_at || (c->kind == K_STREAM && c->last == DLP_LAST_DROP))
         return;
     failures_all(c, &expected);
     if (dlp_pipe_skips(r->p, NULL, 0, &total) < 0 || total != expected)
         wrong("%d skips, should be %d", (int)total, (int)expected);
+    n = dlp_pipe_skips(r->p, ring, 64, NULL);
+    for (int i = 0; i < n; i++)
+        if (!skip_is(r, &ring[i]))
+            wrong("a skip at epoch %d position %d of item %d to %d with code %d",
+                  (int)ring[i].epoch, (int)ring[i].position, (int)ring[i].index,
+                  (int)ring[i].new_index, ring[i].code);
 }
 
 static void closed(run *r) {
