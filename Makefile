@@ -51,7 +51,7 @@ WANTED := $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_FIRST)
 endif
 
 .PHONY: help run test programs examples sanitize sanitized-programs fuzz soak lint bench
-.PHONY: deps deps-bench clean scale s3-server run-s3
+.PHONY: deps deps-bench clean scale s3-server run-s3 differential
 .DEFAULT_GOAL := help
 
 help:
@@ -63,7 +63,8 @@ help:
 	@echo 'make examples       compile the example programs into build/examples'
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
 	@echo 'make fuzz           hostile regions, answers and files, for FUZZ_SECONDS (600), sanitized'
-	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to half an hour each'
+	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to an hour each'
+	@echo 'make differential   random configurations against a model: CONFIGURATIONS=10000 SEED=1'
 	@echo 'make chaos          worker processes killed at random for a minute: what it costs'
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
 	@echo 'make scale          what plan and order cost for 10^6 to 10^12 items (a table)'
@@ -225,8 +226,12 @@ fuzz:
 	done
 
 soak:
-	@SOAK=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory test \
+	@SOAK=1 TEST_TIMEOUT=4000 $(MAKE) --no-print-directory test \
 	    TESTS="$(or $(TESTS),$(UNITS) mutants model_crash model_parts)"
+
+# What differs is told by its seed, with the command that runs it again.
+differential: $(B)/tests/differential
+	@$(B)/tests/differential $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
 
 # SECONDS_OF_KILLS=60 KILLS_A_SECOND=12
 chaos: $(B)/tests/shm_chaos

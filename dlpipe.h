@@ -126,15 +126,16 @@
          dlp_pipe *pipe = NULL;
          dlp_batch *batch = NULL;
          dlp_error err;
+         int code;
          if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
-         while (dlp_pipe_next(pipe, &batch, DLP_FOREVER) == DLP_OK) {
+         while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
              const float *x = batch->fields[0].data; // [count][3]
              printf("epoch %d: %d items, the first %g\n", (int)batch->epoch, (int)batch->count,
                     (double)x[0]);
              dlp_pipe_release(pipe, batch);
          }
-         int code = dlp_pipe_error(pipe)->code; // 0: the epochs are over
-         return dlp_pipe_close(pipe) == DLP_OK && code == DLP_OK ? 0 : 1;
+         if (code != DLP_END) puts(dlp_pipe_error(pipe)->message);
+         return dlp_pipe_close(pipe) == DLP_OK && code == DLP_END ? 0 : 1;
      }
 
    >>concepts   WORDS, AND WHO OWNS A BATCH WHEN
@@ -264,7 +265,7 @@
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
-     log                          start
+     log                          start, close
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
@@ -458,25 +459,25 @@ extern "C" {
     X(EPOCH_END, 5, "an epoch ended", "call next again for the next epoch") \
     X(STOPPED, 6, "the pipe was stopped", "close the pipe") \
     X(SKIP, 7, "this item is left out", "returned by a callback, see the error policies") \
-    X(ERR_ARG, -1, "a parameter or desc field is out of range", "the message names it") \
+    X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the stages do not form a pipeline", "link every stage once, in order") \
     X(ERR_STATE, -5, "a call came at the wrong time", "see the function's documentation") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
-    X(ERR_CALLBACK, -7, "a callback failed", "the message names stage, worker and item") \
-    X(ERR_LENGTH, -8, "a callback wrote a wrong length", "the message names the item and field") \
-    X(ERR_DEADLINE, -9, "a callback is past its deadline", "the message names the item") \
+    X(ERR_CALLBACK, -7, "a callback failed", "") \
+    X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
+    X(ERR_DEADLINE, -9, "a callback is past its deadline", "raise deadline_ms") \
     X(ERR_BUSY, -10, "a callback is still running", "call close again when it has returned") \
-    X(ERR_RESUME, -11, "a saved state does not fit", "the message names the field that differs") \
+    X(ERR_RESUME, -11, "a saved state does not fit", "open the pipe as it was then") \
     X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
-    X(ERR_SYSTEM, -13, "a system call failed", "the message has the call and errno") \
-    X(ERR_DEVICE, -14, "the device backend failed", "the message has its words") \
+    X(ERR_SYSTEM, -13, "a system call failed", "") \
+    X(ERR_DEVICE, -14, "the device backend failed", "") \
     X(ERR_BUDGET, -15, "more items failed than max_skips allows", "mend the data or raise it") \
-    X(ERR_UNSUPPORTED, -16, "not available on this system", "the message says what is missing") \
-    X(ERR_KILLED, -17, "worker processes were killed", "the message says who, and by what") \
+    X(ERR_UNSUPPORTED, -16, "not available on this system", "") \
+    X(ERR_KILLED, -17, "worker processes were killed", "") \
     X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
-    X(ERR_REMOTE, -19, "the server refused, or did not answer", "the message has its words")
+    X(ERR_REMOTE, -19, "the server refused, or did not answer", "")
 
 enum {
 #define DLPI_X(name, value, text, hint) DLP_##name = value,
@@ -508,13 +509,15 @@ typedef struct dlp_error {
     char message[256];  /* what happened, in words; the user's own message where there is one */
 } dlp_error;
 
-/* Name ("DLP_ERR_ARG"), text and hint of a code; "unknown code" for others. Any thread. */
+/* Name ("DLP_ERR_ARG"), text and hint of a code ("": it has none); "unknown code" for others. Any
+   thread. */
 DLPDEF const char *dlp_code_name(int code);
 DLPDEF const char *dlp_code_text(int code);
 DLPDEF const char *dlp_code_hint(int code);
 
-/* Write one line that says all an error record knows, ended by the hint. Returns the length that
-   the whole line has, like snprintf. err, buf: borrowed. Any thread. */
+/* Write one line that says all an error record knows, what errno means, and the hint if there is
+   one; of a record without an error, its code 0. Returns the length that the whole line has, like
+   snprintf. err, buf: borrowed. Any thread. */
 DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1251,7 +1254,7 @@ typedef struct dlp_item {
     uint64_t epoch;
     uint64_t position;   /* place in the epoch's global order */
     uint32_t row;        /* row in its batch */
-    uint32_t attempt;    /* 0, then 1.. for each retry */
+    uint32_t attempt;    /* 0, then 1.. for each retry, in whichever stage */
     uint32_t n_fields;
     uint32_t worker;     /* worker number in its stage */
     void *worker_state;  /* what worker_init left */
@@ -1277,8 +1280,10 @@ DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, .
 /* Write the item (fetch), or change it in place (an item map).
    user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
    DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
-   (fetch only), or any other value for failure, best by dlp_item_fail - called by all workers of
-   the stage at once; may block. */
+   (fetch only), or any other value for failure, best by dlp_item_fail: DLP_ERR_LENGTH keeps its
+   code, all others are DLP_ERR_CALLBACK, whose message has the number - called by all workers of
+   the stage at once; may block. What is done to the item itself, but for length, is not looked
+   at. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
@@ -1564,9 +1569,10 @@ typedef struct dlp_workers_desc {
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
-    int32_t retries;          /* more tries of a failed item; 0..100. From a map that is not
-                                 idempotent the row goes back to fetch, the batch to its collate,
-                                 or to fetch, and through all stages again */
+    int32_t retries;          /* more tries of an item that failed in this stage; 0..100; failures
+                                 in other stages do not count. From a map that is not idempotent
+                                 the row goes back to fetch, the batch to its collate, or to fetch,
+                                 and through all stages again */
     int32_t retry_backoff_ms; /* wait before the first retry, doubled each time to at most 64 times;
                                  0..3600000; 0: none. Items wait, not their worker; batches do */
     int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
@@ -1789,8 +1795,8 @@ typedef struct dlp_pipe_desc {
     uint32_t trace_bytes;      /* trace ring of each worker; 0: 4096; at most 64 MiB */
     int32_t no_memfd;          /* 1: anonymous memory, cannot be observed from outside */
     const dlp_state *resume;   /* NULL: from the beginning; copied */
-    void (*log)(void *user, const char *message); /* warnings, in start; NULL: for
-                                  dlp_pipe_warning only */
+    void (*log)(void *user, const char *message); /* warnings, in start, and of batches held in
+                                  close; NULL: for dlp_pipe_warning only */
     void *log_user;            /* borrowed until close */
     const char *name;          /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm; /* of dlpipe_shm.h; NULL: its defaults; copied */
@@ -1876,8 +1882,9 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
    frees the pipe - does not wait or allocate; runs the sampler if that is inline. */
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
 
-/* Leave the rest of the present epoch: next goes on with the first batch of the one after it. Does
-   nothing when the present epoch's last batch has been delivered, or none of its batches yet.
+/* Leave the rest of the present epoch: next goes on with the first batch of the one after it, and
+   no DLP_EPOCH_END comes before that. Does nothing else when the present epoch's last batch has
+   been delivered, or none of its batches yet.
    Batches that are held stay valid - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE, or the code of the
    pipe's error - caller - does not wait; calls that run are finished, items not begun are not. */
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
@@ -1915,7 +1922,8 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
    call may be under way - waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
-/* Return what went wrong first; code 0: nothing. Never NULL.
+/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. Behind a next that returned
+   DLP_ERR_HELD it tells that, until a batch is released; the pipe is not in error then.
    The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
@@ -2237,8 +2245,8 @@ typedef struct dlp_part_files {
    count only if they are this user's or the directory's owner's (else EACCES), and new ones have
    mode 0600; a directory for each user is better.
    files: a dlp_part_files; part: as load gets it - returns 0; DLP_ERR_CALLBACK (a system call
-   failed, the file is shorter than the range), DLP_ERR_LENGTH (more bytes than capacity); what
-   download returned - in load only - waits for the disk, the download, the lock. */
+   or download failed, the file is shorter than the range), DLP_ERR_LENGTH (more bytes than
+   capacity, or of download) - in load only - waits for the disk, the download, the lock. */
 DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
 
 /* ---------------------------------------------------------------------------------------------
@@ -2375,6 +2383,8 @@ typedef struct dlp_stats {
     dlp_tune_note tune[DLP_TUNE_NOTES];
     uint64_t part_wait_ns;      /* of wait_ns: the part queue was empty */
     dlp_worker_stats longest;   /* who is at its item the longest now; current_age_ns 0: nobody */
+    dlp_error first_skip;       /* why an item was replaced or left out for the first time; code 0:
+                                   none was */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -2390,6 +2400,7 @@ DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out)
 typedef struct dlp_skip {
     uint64_t epoch, position, index, new_index; /* new_index UINT64_MAX: left out */
     int32_t code, errnum, stage, worker;
+    char message[128];       /* why, as in an error record, cut */
 } dlp_skip;
 
 /* Copy the newest skips, oldest of them first.
@@ -2853,19 +2864,29 @@ DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; 
 DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
 DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; }
 
+/* errno in words, unless the message has them already. */
+static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
+    const char *text = strerror(e->errnum);
+    bool said = strstr(e->message, text) != NULL;
+    snprintf(buf, size, " (errno %d%s%s)", (int)e->errnum, said ? "" : ": ", said ? "" : text);
+}
+
 DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
-    char place[192] = "", worker[24] = "", errnum[24] = "";
+    char place[64] = "", worker[24] = "", item[128] = "", errnum[128] = "";
     const dlpi_code *c = dlpi_code_find(e->code);
-    if (e->worker >= 0) snprintf(worker, sizeof worker, " worker %d", (int)e->worker);
-    if (e->errnum) snprintf(errnum, sizeof errnum, " (errno %d)", (int)e->errnum);
+    if (e->code == 0) return snprintf(buf, size, "%s: %s", c->name, c->text);
+    if (e->worker >= 0) snprintf(worker, sizeof worker, "worker %d", (int)e->worker);
     if (e->has_item)
-        snprintf(place, sizeof place,
-                 ", item %" PRIu64 " (epoch %" PRIu64 ", position %" PRIu64 ")", e->index, e->epoch,
-                 e->position);
-    return snprintf(buf, size, "%s: %s%s%s%s%s%s%s%s%s%s%s", c->name, e->stage[0] ? "stage \"" : "",
-                    e->stage, e->stage[0] ? "\"" : "", worker, place,
-                    e->stage[0] || place[0] ? ": " : "", e->message[0] ? e->message : c->text,
-                    errnum, c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
+        snprintf(item, sizeof item, "item %" PRIu64 " (epoch %" PRIu64 ", position %" PRIu64 ")",
+                 e->index, e->epoch, e->position);
+    if (e->stage[0]) snprintf(place, sizeof place, "stage \"%s\"", e->stage);
+    if (e->errnum) dlpi_errno_text(e, errnum, sizeof errnum);
+    return snprintf(buf, size, "%s: %s%s%s%s%s%s%s%s%s%s%s", c->name, place,
+                    place[0] && worker[0] ? " " : "", worker,
+                    (place[0] || worker[0]) && item[0] ? ", " : "", item,
+                    place[0] || worker[0] || item[0] ? ": " : "",
+                    e->message[0] ? e->message : c->text, errnum, c->hint[0] ? " [" : "", c->hint,
+                    c->hint[0] ? "]" : "");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -4891,9 +4912,11 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
         return dlpi_order_fault(err, "buckets.last",
                                 "last is %d, must be DLP_LAST_SHORT or DLP_LAST_DROP",
                                 (int)d->last);
-    if (d->order && d->order->order == DLP_ORDER_BATCHES)
-        return dlpi_order_fault(err, "buckets.order", "order is DLP_ORDER_BATCHES, which has no "
-                                "positions to sort");
+    if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
+        return dlpi_order_fault(err, "buckets.order", "order is %s",
+                                d->order->order == DLP_ORDER_BATCHES
+                                    ? "DLP_ORDER_BATCHES, which has no positions to sort"
+                                    : "DLP_ORDER_PARTS, which only a part queue knows");
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
@@ -5176,6 +5199,14 @@ typedef struct dlpi_bell {
     uint8_t pad[DLPI_LINE - 8];
 } dlpi_bell;
 
+/* A dlp_skip; its message has a place of its own. */
+typedef struct dlpi_skip {
+    uint64_t epoch, position, index, new_index;
+    int32_t code, errnum, stage, worker;
+} dlpi_skip;
+
+#define DLPI_SKIP_WORDS (sizeof ((dlp_skip *)0)->message / 8)
+
 typedef struct dlpi_ctl {
     uint64_t tail;      /* T1 batches published; feeder */
     uint32_t fed_all;   /* T1 no batch will follow: 1, and the feeder's life above it; 0 */
@@ -5200,7 +5231,7 @@ typedef struct dlpi_ctl {
     uint32_t shared;      /* 1: workers are processes */
     dlp_error error;
     uint64_t skips, failures;
-    dlp_skip skip_ring[DLPI_SKIP_RING];
+    dlpi_skip skip_ring[DLPI_SKIP_RING];
     uint32_t processes; /* J1 1: worker processes are there, 2: they could not be started */
     uint32_t closing;   /* J2 1: the caller waits for their end */
     uint32_t processes_word; /* J1 futex */
@@ -5212,7 +5243,9 @@ typedef struct dlpi_ctl {
     uint64_t part_wait_ns; /* part queue: the caller waited for a part; caller */
     uint64_t part_loads;   /* Q2 loads that ended; part workers */
     uint32_t part_missing; /* feeder: 1: a part is missing, and no batch is on its way */
-    uint32_t pad5;
+    uint32_t first_ready;  /* K3 1: first_skip is complete */
+    dlp_error first_skip;
+    uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
 } dlpi_ctl;
 
 typedef struct dlpi_sbell { /* one for each stage */
@@ -5386,6 +5419,7 @@ typedef struct dlpi_note {
     int32_t *errnum;
     struct dlpi_worker *w;
     uint32_t drew; /* 1: the callback called dlp_item_random */
+    uint32_t said; /* row + 1 of the item whose words these are, 0: nothing was said */
 } dlpi_note;
 
 typedef struct dlpi_flight { /* an item of a worker that has several at once: see >>impl-flights */
@@ -5472,6 +5506,11 @@ typedef struct dlpi_worker {
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
     const char *bad_field; /* the one whose length is wrong, or NULL */
+    int returned;         /* by the callback that failed */
+    /* item and data are what callbacks see, and may spoil; the library goes by index, and by: */
+    dlp_item given;       /* what all items have alike */
+    uint64_t epoch, position; /* of the batch; of its first row */
+    uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
@@ -5659,6 +5698,7 @@ struct dlp_pipe {
     int view;             /* 1: a copy that a monitor looks at: there is nothing to run or free */
     uint64_t view_ns;     /* when that copy was made */
     dlp_error err;
+    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
     int n_warnings;
     char warnings[8][160];
     int n_stages;
@@ -5697,8 +5737,8 @@ struct dlp_pipe {
     uint64_t off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells,
         off_trace, off_table, off_ring, off_lanes, off_taken, off_pipe, off_stages, region_bytes;
     uint64_t slot_stride, off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta,
-        off_sampler_state, off_item_lengths;
-    uint64_t cell_stride, item_cell_stride;
+        off_tries, off_sampler_state, off_item_lengths;
+    uint64_t cell_stride, item_cell_stride, tries_bytes; /* of a slot; 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private;
     uint64_t plan_bytes;  /* of region, private records and device buffers */
@@ -5790,6 +5830,12 @@ static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
 }
+/* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
+   that those of an item that was replaced do not count. */
+static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
+    return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
+}
 static inline uint32_t *dlpi_slot_rec(const dlp_pipe *p, uint32_t s) {
     return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_rec);
 }
@@ -5819,13 +5865,16 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
 
 /* What became of a row so far: one word, changed by one store, so that a worker that dies has made
    a change or has not. All that the row's index and fate depend on is in it.
-   state (2) | tries of the present index (7) | which replacement (7) | workers killed (7) |
-   by which stage (4) | 1: held its worker past the deadline (1) | 1: its failure is raised (1) |
-   1: of a stream, left out, to be counted by max_skips of that stage when it is delivered (1) */
+   state (2) | tries of the present index in all stages (7) | which replacement (7) |
+   workers killed (7) | by which stage (4) | 1: held its worker past the deadline (1) |
+   1: its failure is raised (1) |
+   1: of a stream, left out, to be counted by max_skips of that stage when it is delivered (1) |
+   1: an item of it was replaced because it failed, not because its callback left it out (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of a stream */ };
 #define DLPI_REC_LATE (UINT32_C(1) << 27)
 #define DLPI_REC_RAISED (UINT32_C(1) << 28)
 #define DLPI_REC_COUNTS (UINT32_C(1) << 29)
+#define DLPI_REC_FAILED (UINT32_C(1) << 30)
 static inline uint32_t dlpi_rec_state(uint32_t rec) { return rec & 3u; }
 static inline uint32_t dlpi_rec_tries(uint32_t rec) { return rec >> 2 & 127u; }
 static inline uint32_t dlpi_rec_repl(uint32_t rec) { return rec >> 9 & 127u; }
@@ -5837,8 +5886,8 @@ static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
 static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
     uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
     if (kills < 127) kills++;
-    return (rec & (0xffffu | DLPI_REC_RAISED | DLPI_REC_COUNTS)) | kills << 16 | stage << 23 |
-           (late ? DLPI_REC_LATE : 0);
+    return (rec & (0xffffu | DLPI_REC_RAISED | DLPI_REC_COUNTS | DLPI_REC_FAILED)) | kills << 16 |
+           stage << 23 | (late ? DLPI_REC_LATE : 0);
 }
 
 /* pub: generation (39) | count (21) | padded (1) | run shift (3)
@@ -6071,6 +6120,38 @@ static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
     DLPI_STORE_REL(&s->failed, 1u); /* F1 -> F1; ordered before ready by done */
 }
 
+/* An item, which e describes, was replaced or left out: for dlp_pipe_skips. The first one stays. */
+static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code,
+                          uint64_t new_index) {
+    uint64_t words[DLPI_SKIP_WORDS] = {0};
+    uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
+    dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
+    dlpi_copy_text((char *)words, sizeof words, e->message);
+    DLPI_STORE_RLX(&k->code, 0);
+    DLPI_STORE_RLX(&k->epoch, e->epoch);
+    DLPI_STORE_RLX(&k->position, e->position);
+    DLPI_STORE_RLX(&k->index, e->index);
+    DLPI_STORE_RLX(&k->new_index, new_index);
+    DLPI_STORE_RLX(&k->errnum, e->errnum);
+    DLPI_STORE_RLX(&k->stage, stage);
+    DLPI_STORE_RLX(&k->worker, e->worker);
+    for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+        DLPI_STORE_RLX(&ctl->skip_words[n % DLPI_SKIP_RING][i], words[i]); /* K1: before code */
+    DLPI_STORE_REL(&k->code, code); /* K1 -> K1: 0 while it is written */
+    if (n != 0) return;
+    ctl->first_skip = *e;
+    DLPI_STORE_REL(&ctl->first_ready, 1u); /* K3 -> K3 */
+}
+
+/* What began it: behind the words of an item that was one too many. */
+static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
+    char own[120];
+    if (DLPI_LOAD_ACQ(&ctl->first_ready) == 0) return; /* K3 <- K3 */
+    dlpi_copy_text(own, sizeof own, e->message);
+    snprintf(e->message, sizeof e->message, "%s; the first left out or replaced, item %" PRIu64
+             ": %.80s", own, ctl->first_skip.index, ctl->first_skip.message);
+}
+
 __attribute__((format(printf, 2, 3)))
 static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
@@ -6082,32 +6163,69 @@ static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
 
-static void dlpi_note_write(const dlpi_note *note, int errnum, const char *format, va_list args) {
+static void dlpi_note_write(dlpi_note *note, int errnum, const char *format, va_list args) {
     vsnprintf(note->message, sizeof ((dlpi_wblock *)0)->message, format, args);
     *note->errnum = errnum;
+    if (note->w != NULL) /* else a source is tried without a pipe */
+        note->said = (uint32_t)DLPI_LOAD_RLX(&note->w->wb->running); /* X2, own */
+}
+
+/* What was said before was said of something else. */
+static void dlpi_words_forget(dlpi_worker *w) {
+    w->wb->message[0] = 0;
+    w->wb->message_errno = 0;
+    w->note.said = 0;
 }
 
 /* Nothing of a failure is left for the next one. */
 static void dlpi_failure_forget(dlpi_worker *w) {
-    w->wb->message[0] = 0;
-    w->wb->message_errno = 0;
+    dlpi_words_forget(w);
     w->bad_field = NULL;
     memset(w->length, 0, sizeof w->length);
 }
 
-/* Describe a failed callback of worker w. code: what it returned. */
+/* Say in the library's words why what the worker has in hand fails. Returns code. */
+__attribute__((format(printf, 3, 4)))
+static int dlpi_say(dlpi_worker *w, int code, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(w->wb->message, sizeof w->wb->message, format, args);
+    va_end(args);
+    w->wb->message_errno = 0;
+    return code;
+}
+
+/* The code of the failure of a callback that returned rc, or 0. What follows decides by codes of
+   the library's own (killed, past a deadline, over a budget), and a callback's number must never
+   be taken for one of them: here, and nowhere else, numbers become codes. */
+static int dlpi_returned(dlpi_worker *w, int rc) {
+    w->returned = rc;
+    return rc == 0 ? 0 : DLP_ERR_CALLBACK;
+}
+
+/* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
+static int dlpi_item_returned(dlpi_worker *w, int rc) {
+    bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
+               (rc == DLP_END && w->p->stream && w->st == w->p->fetch);
+    int code = dlpi_returned(w, rc);
+    return may ? rc : code;
+}
+
+/* Describe a failed callback of worker w. */
 static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
-    bool ours = code == DLP_ERR_LENGTH || code == DLP_ERR_BUDGET || code == DLP_ERR_KILLED ||
-                code == DLP_ERR_DEADLINE;
+    const char *name = dlp_code_name(w->returned);
+    bool known = strncmp(name, "DLP_", 4) == 0;
     memset(e, 0, sizeof *e);
-    e->code = ours ? code : DLP_ERR_CALLBACK;
+    e->code = code < 0 ? code : DLP_ERR_CALLBACK;
     if (DLPI_DEBUG && code == DLPI_OVERRUN) e->code = DLP_ERR_CORRUPT;
     e->worker = w->id;
     e->errnum = w->wb->message_errno;
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     dlpi_copy_text(e->field, sizeof e->field, w->bad_field);
     if (w->wb->message[0]) dlpi_copy_text(e->message, sizeof e->message, w->wb->message);
-    else snprintf(e->message, sizeof e->message, "the callback returned %d", code);
+    else
+        snprintf(e->message, sizeof e->message, "the callback returned %d%s%s%s", w->returned,
+                 known ? " (" : "", known ? name : "", known ? ")" : "");
 }
 
 static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int code, dlp_error *e) {
@@ -6358,15 +6476,6 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
     return dlpi_guarded_check(w, it->internal, &c, "item", it->index, rc);
 }
 
-/* Call the stage's callback on the worker's item, a row of slot s. */
-static inline int dlpi_guard_item(dlpi_worker *w, uint32_t s, uint32_t row) {
-    int rc;
-    if (!DLPI_DEBUG) return w->st->item(w->st->user, &w->item);
-    dlpi_guard_in(w, &w->item, dlpi_guard_cell(w, 0), s, row);
-    rc = w->st->item(w->st->user, &w->item);
-    return dlpi_guard_out(w, &w->item, dlpi_guard_cell(w, 0), s, row, rc);
-}
-
 /* ---- what was released ---- */
 
 static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {
@@ -6470,25 +6579,25 @@ static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
     return p->last == DLP_LAST_DROP && n < dlpi_slot_at(p, s)->count ? 0 : n;
 }
 
-/* The first row before the end whose failure is raised; rows_before_end: none. */
+/* The first row of those that will be delivered whose failure is raised; their number: none. */
 static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
     const uint32_t *rec = dlpi_slot_rec(p, s);
-    uint32_t n = dlpi_rows_before_end(p, s), r = 0;
+    uint32_t n = dlpi_slot_rows(p, s), r = 0;
     while (r < n && (rec[r] & DLPI_REC_RAISED) == 0) r++;
     return r;
 }
 
-/* Is the error of slot s that of a row behind the stream's end? */
+/* Is the error of slot s that of a row behind the stream's end, or of one that is dropped? */
 static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     return dlpi_slot_ended(p, s) && slot->error.has_item &&
-           slot->error.position >= slot->position + dlpi_rows_before_end(p, s);
+           slot->error.position >= slot->position + dlpi_slot_rows(p, s);
 }
 
 /* Has the batch in slot s, whose items are done, failed? */
 static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
     if (DLPI_LIKELY(DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
-    return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_rows_before_end(p, s);
+    return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
 }
 
 /* Its error. Of several rows the first to fail has written the record: if that one lay behind the
@@ -6622,6 +6731,12 @@ static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
 }
 static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
+}
+
+/* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
+static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
+    return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
+           dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
 /* The chunk that the feeder's present batch is; it has a cell of its own. */
@@ -7066,23 +7181,6 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     return there;
 }
 
-/* A row of a part that can't be loaded, for dlp_pipe_skips. */
-static void dlpi_part_skip_note(dlp_pipe *p, const dlpi_bslot *slot, uint32_t row, uint64_t index,
-                                const dlp_error *e) {
-    dlpi_ctl *ctl = p->ctl;
-    uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
-    dlp_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
-    DLPI_STORE_RLX(&k->code, 0);
-    DLPI_STORE_RLX(&k->epoch, slot->epoch);
-    DLPI_STORE_RLX(&k->position, slot->position + row);
-    DLPI_STORE_RLX(&k->index, index);
-    DLPI_STORE_RLX(&k->new_index, UINT64_MAX);
-    DLPI_STORE_RLX(&k->errnum, e->errnum);
-    DLPI_STORE_RLX(&k->stage, p->parts->id);
-    DLPI_STORE_RLX(&k->worker, e->worker);
-    DLPI_STORE_REL(&k->code, e->code ? e->code : DLP_SKIP); /* K1 -> K1: 0 while it is written */
-}
-
 /* Rows [row, row + n) of a part that can't be loaded: left out, or an error of this batch. */
 static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell, uint32_t row,
                                 uint32_t n) {
@@ -7103,11 +7201,17 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell,
     if (raise) {
         e.epoch = slot->epoch;
         e.position = slot->position + row;
+        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
         return;
     }
-    for (uint32_t r = row; r < row + n; r++)
-        dlpi_part_skip_note(p, slot, r, dlpi_slot_index(p, s)[r], &e);
+    e.has_item = 1;
+    e.epoch = slot->epoch;
+    for (uint32_t r = row; r < row + n; r++) {
+        e.position = slot->position + r;
+        e.index = dlpi_slot_index(p, s)[r];
+        dlpi_skip_put(p->ctl, p->parts->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
+    }
     { /* of these words the feeder is the one writer */
         uint64_t *left = &p->workers[p->parts->first_worker].wb->left_out;
         DLPI_STORE_RLX(left, DLPI_LOAD_RLX(left) + n); /* statistics */
@@ -7312,7 +7416,10 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->life = (uint16_t)f->life;
     slot->failed = 0;
     slot->batch_rec = 0;
-    if (slot->dirty) memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+    if (slot->dirty) {
+        memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+        memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
+    }
     slot->dirty = 0;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
         uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
@@ -8302,19 +8409,11 @@ static void dlpi_clock_stop(dlpi_worker *w) {
     w->last_ns = 0;
 }
 
-static void dlpi_skip_note(dlpi_worker *w, const dlp_item *it, int code, uint64_t new_index) {
-    dlpi_ctl *ctl = w->p->ctl;
-    uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
-    dlp_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
-    DLPI_STORE_RLX(&k->code, 0);
-    DLPI_STORE_RLX(&k->epoch, it->epoch);
-    DLPI_STORE_RLX(&k->position, it->position);
-    DLPI_STORE_RLX(&k->index, it->index);
-    DLPI_STORE_RLX(&k->new_index, new_index);
-    DLPI_STORE_RLX(&k->errnum, w->wb->message_errno);
-    DLPI_STORE_RLX(&k->stage, w->st->id);
-    DLPI_STORE_RLX(&k->worker, w->id);
-    DLPI_STORE_REL(&k->code, code ? code : DLP_SKIP); /* K1 -> K1: 0 while it is written */
+static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
+    dlp_error e;
+    dlpi_describe_item(w, &w->item, code, &e);
+    if (code == DLP_SKIP) e.code = DLP_SKIP;
+    dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
 /* May one more failed item be replaced or left out? What of a stream fails behind its end does not
@@ -8344,8 +8443,9 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
 
 static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t bits) {
     const dlp_pipe *p = w->p;
+    uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[row]); /* its index goes by it */
     DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by done */
-    dlpi_rec_set(p, t->slot, row, DLPI_ROW_LEFT | bits);
+    dlpi_rec_set(p, t->slot, row, dlpi_rec(DLPI_ROW_LEFT, 0, repl) | bits);
     dlpi_row_clear(p, t, row);
 }
 
@@ -8392,9 +8492,24 @@ static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint
 static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_error e;
     dlpi_describe_item(w, &w->item, code, &e);
+    if (code == DLP_ERR_BUDGET) dlpi_error_first(w->p->ctl, &e);
     dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
     dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
     return DLPI_ROW_DONE;
+}
+
+/* Nothing is left to take a row's place: say so, and what was wrong with the last. */
+static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
+    int errnum = w->wb->message_errno;
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    if (failed)
+        dlpi_say(w, 0, "the item and %u replacements for it failed or were left out, the last: "
+                 "%.150s", DLPI_REPLACE_MAX, e.message);
+    else
+        dlpi_say(w, 0, "left out by stage \"%.31s\" %u times: the item and %u replacements for it",
+                 w->st->name, DLPI_REPLACE_MAX + 1, DLPI_REPLACE_MAX);
+    w->wb->message_errno = errnum;
 }
 
 /* Another item takes the row: the next replacement for its position. */
@@ -8402,17 +8517,17 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     const dlp_pipe *p = w->p;
     uint64_t *index = dlpi_slot_index(p, t->slot), other;
     uint32_t rec = dlpi_slot_rec(p, t->slot)[row], repl = dlpi_rec_repl(rec) + 1;
+    uint32_t failed = (rec & DLPI_REC_FAILED) | (code == DLP_SKIP ? 0 : DLPI_REC_FAILED);
     if (repl > DLPI_REPLACE_MAX) {
-        snprintf(w->wb->message, sizeof w->wb->message,
-                 "the item and %u replacements for it failed", DLPI_REPLACE_MAX);
+        dlpi_row_exhausted(w, code, failed != 0);
         return dlpi_row_raise(w, t, row, code);
     }
     other = p->parts ? dlpi_part_replacement(p, t->slot, row, w->item.epoch, w->item.position, repl)
                      : dlpi_order_replacement(&w->order, w->item.epoch, w->item.position, repl);
-    dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl));
+    dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
     DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->wb->replaced, 1);
-    dlpi_skip_note(w, &w->item, code, other);
+    dlpi_skip_note(w, code, other);
     return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
 
@@ -8427,10 +8542,10 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
     return "a signal";
 }
 
-static void dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
-    snprintf(w->wb->message, sizeof w->wb->message,
-             "the callback's process died %u times here, the last time by %s",
-             dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
+static int dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
+    return dlpi_say(w, DLP_ERR_KILLED,
+                    "the callback's process died %u times here, the last time by %s",
+                    dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
 }
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
@@ -8438,26 +8553,38 @@ static uint32_t dlpi_kills_most(const dlpi_worker *w) {
     return w->flights != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
+/* How often the row's present item failed in this stage before. A worker that dies between the
+   store of the record and that of this count has not counted its try: there is one more. */
+static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                               uint32_t rec) {
+    uint32_t word;
+    if (w->st->w.retries == 0) return 0;
+    word = dlpi_slot_tries(w->p, t->slot, w->st)[row];
+    return word >> 8 == dlpi_rec_repl(rec) ? word & 255u : 0;
+}
+
 /* The item's callback failed: what becomes of the row, by the stage's policy. Where workers die in
    what the policy calls (the sampler's functions, for a replacement), it is an error. */
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries = dlpi_rec_tries(rec);
+    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], all = dlpi_rec_tries(rec), tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
-    if (code == DLP_END && p->stream && st->work == 0) {
+    if (code == DLP_END) { /* of a stream */
         dlpi_row_end(w, t, row);
         return DLPI_ROW_DONE;
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
-    if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w)) {
-        dlpi_killed_say(w, t->slot, rec);
-        return dlpi_row_raise(w, t, row, DLP_ERR_KILLED);
-    }
+    if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
+        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, t->slot, rec));
+    tries = dlpi_row_tries(w, t, row, rec);
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
-        tries++;
-        dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), tries, dlpi_rec_repl(rec)));
+        dlpi_rec_set(p, t->slot, row,
+                     dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
+                         (rec & DLPI_REC_FAILED));
+        DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
+        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
         return dlpi_row_retry(w, t, row, tries);
     }
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
@@ -8468,7 +8595,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     dlpi_row_leave(w, t, row, code != DLP_SKIP && p->stream && st->w.max_skips > 0
                                   ? DLPI_REC_COUNTS | (uint32_t)st->work << 23 : 0);
     dlpi_bump(&w->wb->left_out, 1);
-    dlpi_skip_note(w, &w->item, code, UINT64_MAX);
+    dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;
 }
 
@@ -8478,15 +8605,11 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
     const dlpi_stage *st = w->st;
     if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)
         return 0;
-    if (rec & DLPI_REC_LATE) {
-        snprintf(w->wb->message, sizeof w->wb->message,
-                 "the callback ran past its deadline_ms %d, its worker was killed",
-                 st->w.deadline_ms);
-        return DLP_ERR_DEADLINE;
-    }
-    if (dlpi_rec_kills(rec) < dlpi_kills_most(w)) return 0;
-    dlpi_killed_say(w, s, rec);
-    return DLP_ERR_KILLED;
+    if (rec & DLPI_REC_LATE)
+        return dlpi_say(w, DLP_ERR_DEADLINE,
+                        "the callback ran past its deadline_ms %d, its worker was killed",
+                        st->w.deadline_ms);
+    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, s, rec);
 }
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
@@ -8498,16 +8621,13 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (!d->f.ragged) {
             if (n == 0) continue;
             w->bad_field = d->name;
-            snprintf(w->wb->message, sizeof w->wb->message,
-                     "field \"%s\" has a fixed size, a length of %" PRIu64 " was set", d->name, n);
-            return DLP_ERR_LENGTH;
+            return dlpi_say(w, DLP_ERR_LENGTH, "field \"%s\" has a fixed size, a length of %" PRIu64
+                            " was set", d->name, n);
         }
         if (n > (uint64_t)d->f.shape[0]) {
             w->bad_field = d->name;
-            snprintf(w->wb->message, sizeof w->wb->message,
-                     "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name, n,
-                     d->f.shape[0]);
-            return DLP_ERR_LENGTH;
+            return dlpi_say(w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64
+                            " rows, its maximum is %" PRId64, d->name, n, d->f.shape[0]);
         }
         unit = d->row_bytes / (uint64_t)d->f.shape[0];
         memset((uint8_t *)w->data[f] + n * unit, 0, d->row_bytes - n * unit);
@@ -8531,8 +8651,7 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
 
 /* The sampler's function gave an index that the dataset does not have. */
 static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    snprintf(w->wb->message, sizeof w->wb->message,
-             "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
+    dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
              w->item.index, w->p->fetch->dataset.n_items);
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
@@ -8567,6 +8686,48 @@ static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return false;
 }
 
+/* The worker's item is to be one of this slot. */
+static void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint8_t *cell = dlpi_item_cell(p, s);
+    for (uint32_t f = 0; f < p->items.n; f++) w->cell[f] = cell + p->items.at[f].offset;
+    w->index = dlpi_slot_index(p, s);
+    w->epoch = slot->epoch;
+    w->position = slot->position;
+    w->item = w->given;
+    w->item.worker_state = w->state;
+}
+
+/* Make it that of this row. */
+static inline void dlpi_item_row(dlpi_worker *w, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    uint64_t position = w->position + row;
+    if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
+    w->item.index = w->index[row];
+    w->item.epoch = w->epoch;
+    w->item.position = position;
+    w->item.row = row;
+    w->item.seed = w->given.seed;
+    for (uint32_t f = 0, n = p->items.n; f < n; f++)
+        w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
+}
+
+/* A callback has had the item, and may have changed any of it: go on with the library's own. */
+static void dlpi_item_restore(dlpi_worker *w, uint32_t row) {
+    w->item = w->given;
+    w->item.worker_state = w->state;
+    dlpi_item_row(w, row);
+}
+
+/* The code of what the callback of a row returned. Words that an item before has left are not
+   those of this one. */
+static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
+    dlpi_item_restore(w, row);
+    if (w->note.said != row + 1) dlpi_words_forget(w);
+    return dlpi_item_returned(w, rc);
+}
+
 /* Call the stage's callback on one row until it is done, parked, or goes back. */
 static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
@@ -8575,8 +8736,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     uint32_t rec = 0;
     for (bool first = true; what == DLPI_ROW_AGAIN; first = false) {
         int rc;
-        it->index = w->index[row];
-        it->row = row;
+        dlpi_item_row(w, row);
         if (!t->plain || !first) rec = dlpi_slot_rec(p, t->slot)[row];
         it->attempt = dlpi_rec_tries(rec);
         DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
@@ -8586,11 +8746,21 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (w->extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
         DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
         rc = DLPI_UNLIKELY(rec != 0) ? dlpi_rec_verdict(w, t->slot, rec) : 0;
-        if (DLPI_LIKELY(rc == 0)) rc = dlpi_guard_item(w, t->slot, row);
-        if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w)))
-            rc = dlpi_row_lengths(w, t, row);
         if (DLPI_LIKELY(rc == 0)) {
-            if (w->extras && dlpi_row_cached(w) && w->note.drew == 0) dlpi_cache_put(w);
+            if (DLPI_DEBUG) dlpi_guard_in(w, it, dlpi_guard_cell(w, 0), t->slot, row);
+            rc = w->st->item(w->st->user, it);
+            if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
+            if (DLPI_DEBUG) rc = dlpi_guard_out(w, it, dlpi_guard_cell(w, 0), t->slot, row, rc);
+        }
+        if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) {
+            dlpi_item_restore(w, row);
+            rc = dlpi_row_lengths(w, t, row);
+        }
+        if (DLPI_LIKELY(rc == 0)) {
+            if (w->extras && dlpi_row_cached(w) && w->note.drew == 0) {
+                dlpi_item_restore(w, row);
+                dlpi_cache_put(w);
+            }
             return DLPI_ROW_DONE;
         }
         what = dlpi_row_failed(w, t, row, rc);
@@ -8599,28 +8769,15 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return what;
 }
 
-/* Point the item at row's cells. */
-static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+/* Begin a run of rows. */
+static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    uint8_t *cell = dlpi_item_cell(p, t->slot);
-    for (uint32_t f = 0; f < p->items.n; f++)
-        w->data[f] = cell + p->items.at[f].offset + row * p->items.at[f].row_bytes;
-    w->item.epoch = slot->epoch;
+    dlpi_item_slot(w, t->slot);
     w->mark = dlpi_slot_mark(slot);
-    w->index = dlpi_slot_index(p, t->slot);
     w->extras = dlpi_row_has_extras(w);
+    w->note.said = 0; /* of a run before */
     DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
-    w->item.position = slot->position + row;
-    if (w->item.position >= p->samples) w->item.position %= p->samples;
-    w->item.worker_state = w->state;
-}
-
-static inline void dlpi_item_step(dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < p->items.n; f++)
-        w->data[f] = (uint8_t *)w->data[f] + p->items.at[f].row_bytes;
-    if (++w->item.position == p->samples) w->item.position = 0;
 }
 
 /* A few indices, out of a block of 64 kept from the last time: a block costs little more than
@@ -8724,8 +8881,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
     if (p->cache_cells > 0 && w->st->work == 0 && t->end - t->row > 1) dlpi_cache_ahead(p, t);
     dlpi_unpoison(p, t->slot);
-    dlpi_item_at(w, t, t->row);
-    for (uint32_t r = t->row; r < t->end; r++, dlpi_item_step(w)) {
+    dlpi_item_at(w, t);
+    for (uint32_t r = t->row; r < t->end; r++) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
         int what = DLPI_ROW_DONE;
         if (already & bit) continue;
@@ -8739,7 +8896,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     left = (uint32_t)__builtin_popcount(mask) - left;
     dlpi_bump(&w->wb->items, left);
     dlpi_bump(&w->wb->bytes, left * p->items.cell_bytes);
-    dlpi_clock_out(w, t->b, w->item.epoch, left);
+    dlpi_clock_out(w, t->b, w->epoch, left);
     dlpi_complete(w, t, mask);
     if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
 }
@@ -8788,10 +8945,10 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     bool wanted;
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
-    dlpi_item_at(w, t, t->row);
+    dlpi_item_at(w, t);
     wanted = dlpi_mark_wanted(w->p->ctl, w->mark);
     if (wanted) what = dlpi_row_run(w, t, t->row);
-    dlpi_clock_out(w, t->b, w->item.epoch, wanted);
+    dlpi_clock_out(w, t->b, w->epoch, wanted);
     if (what == DLPI_ROW_DONE) {
         uint32_t n = wanted && dlpi_rec_state(rec[t->row]) != DLPI_ROW_END;
         dlpi_bump(&w->wb->items, n);
@@ -8898,15 +9055,17 @@ static void dlpi_running_forget(dlpi_worker *w) {
 static void dlpi_flights_show(dlpi_worker *w) {
     const dlpi_flight *f = w->flights->list[DLPI_FLIGHT_OUT].first;
     uint64_t since = f == NULL ? 0 : DLPI_LOAD_RLX(&f->since_ns); /* of dlpi_flight_begin */
+    const dlpi_bslot *slot;
     dlpi_wblock *wb = w->wb;
     if (since == 0) {
         DLPI_STORE_RLX(&wb->running, UINT64_C(0)); /* X2 */
         DLPI_STORE_RLX(&wb->current, UINT64_MAX);  /* for observers, here and below */
         return;
     }
-    DLPI_STORE_RLX(&wb->current_epoch, f->item.epoch);
-    DLPI_STORE_RLX(&wb->current_position, f->item.position);
-    DLPI_STORE_RLX(&wb->current, f->item.index);
+    slot = dlpi_slot_at(w->p, f->slot);
+    DLPI_STORE_RLX(&wb->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&wb->current_position, (slot->position + f->row) % w->p->samples);
+    DLPI_STORE_RLX(&wb->current, dlpi_slot_index(w->p, f->slot)[f->row]);
     DLPI_STORE_RLX(&wb->since_ns, since);
     DLPI_STORE_RLX(&wb->running, (uint64_t)f->slot << 32 | (f->row + 1u)); /* X2 to recovery */
 }
@@ -8921,28 +9080,28 @@ static void dlpi_flight_done(dlpi_worker *w, dlpi_flight *f, uint32_t n) {
     dlpi_complete(w, &t, UINT32_C(1) << t.row % DLPI_WORD_ROWS);
 }
 
-/* The failure policies speak of the worker's item: make it that of the flight. */
+/* The failure policies speak of the worker's item: make it that of the flight. Of what the callback
+   had its lengths and words are taken, the rest is as the slot says. */
 static void dlpi_flight_load(dlpi_worker *w, const dlpi_flight *f) {
     const dlp_pipe *p = w->p;
-    w->item.index = f->item.index;
-    w->item.epoch = f->item.epoch;
-    w->item.position = f->item.position;
-    w->item.row = f->row;
-    w->item.attempt = f->item.attempt;
-    memcpy(w->data, f->data, p->items.n * sizeof *w->data);
+    dlpi_item_slot(w, f->slot);
+    dlpi_item_row(w, f->row);
+    w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, f->slot)[f->row]);
     memcpy(w->length, f->length, p->items.n * sizeof *w->length);
+    dlpi_words_forget(w);
     w->wb->message_errno = f->errnum; /* also without words */
     if (f->message[0] != 0) memcpy(w->wb->message, f->message, sizeof f->message);
 }
 
-/* The callback of a flight returned rc: done, or what the policy says. */
+/* The callback of a flight came to rc, a code: done, or what the policy says. */
 static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
     dlpi_flights *fl = w->flights;
     dlpi_unit t = dlpi_flight_unit(f);
     int what = DLPI_ROW_DONE;
-    rc = dlpi_guard_out(w, &f->item, dlpi_guard_cell(w, (uint64_t)(f - fl->all)), f->slot, f->row,
-                        rc);
-    dlpi_flight_load(w, f);
+    if (DLPI_DEBUG)
+        rc = dlpi_guard_out(w, &f->item, dlpi_guard_cell(w, (uint64_t)(f - fl->all)), f->slot,
+                            f->row, rc);
+    if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_flight_load(w, f); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, f->row);
     if (rc == 0 && w->p->cache_cells > 0 && f->note.drew == 0) dlpi_cache_put(w);
     if (rc != 0) {
@@ -8959,32 +9118,25 @@ static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
 }
 
 /* Set the item up for its next try. */
-static void dlpi_flight_point(dlpi_worker *w, dlpi_flight *f, uint32_t rec) {
+static void dlpi_flight_point(dlpi_worker *w, dlpi_flight *f) {
     const dlp_pipe *p = w->p;
-    const dlpi_bslot *slot = dlpi_slot_at(p, f->slot);
-    uint8_t *cell = dlpi_item_cell(p, f->slot);
-    f->item.index = dlpi_slot_index(p, f->slot)[f->row];
-    f->item.epoch = slot->epoch;
-    f->item.position = slot->position + f->row;
-    if (f->item.position >= p->samples) f->item.position %= p->samples;
-    f->item.row = f->row;
-    f->item.attempt = dlpi_rec_tries(rec);
-    f->item.worker_state = w->state;
     f->message[0] = 0;
     f->errnum = 0;
     f->note.drew = 0;
+    memset(f->length, 0, sizeof f->length);
+    dlpi_flight_load(w, f);
+    f->item = w->item;
+    f->item.data = f->data;
+    f->item.length = f->length;
+    f->item.internal = &f->note;
+    memcpy(f->data, w->data, sizeof f->data);
     if (p->parts) {
-        w->item.index = f->item.index;
         dlpi_item_part(w, f->slot, f->row);
         f->part = w->part;
         f->item.part = &f->part;
     }
-    for (uint32_t i = 0; i < p->items.n; i++) {
-        const dlpi_field *d = &p->items.at[i];
-        f->data[i] = cell + d->offset + f->row * d->row_bytes;
-        f->length[i] = 0;
-        if (!p->fetch->dataset.fills_rows) memset(f->data[i], 0, d->row_bytes);
-    }
+    for (uint32_t i = 0; i < p->items.n && !p->fetch->dataset.fills_rows; i++)
+        memset(f->data[i], 0, p->items.at[i].row_bytes);
 }
 
 /* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
@@ -9016,15 +9168,14 @@ static bool dlpi_flight_send(dlpi_worker *w) {
         dlpi_flight_done(w, f, 0);
         return true;
     }
-    dlpi_flight_point(w, f, rec);
-    if (DLPI_UNLIKELY(f->item.index >= p->fetch->dataset.n_items)) {
-        dlpi_flight_load(w, f);
+    dlpi_flight_load(w, f);
+    if (DLPI_UNLIKELY(w->item.index >= p->fetch->dataset.n_items)) {
         dlpi_row_no_item(w, &t, f->row);
         dlpi_failure_forget(w);
         dlpi_flight_done(w, f, 1);
         return true;
     }
-    dlpi_flight_load(w, f);
+    dlpi_flight_point(w, f);
     if (p->cache_cells > 0 && dlpi_cache_get(w, &t, f->row)) {
         dlpi_flight_done(w, f, 1);
         return true;
@@ -9047,7 +9198,7 @@ static bool dlpi_flight_send(dlpi_worker *w) {
     }
     DLPI_STORE_RLX(&fl->flying[f - fl->all], UINT64_C(0)); /* X2 */
     if (rc == DLP_FULL) dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
-    else dlpi_flight_over(w, f, rc);
+    else dlpi_flight_over(w, f, dlpi_item_returned(w, rc));
     dlpi_flights_show(w);
     return rc != DLP_FULL;
 }
@@ -9146,6 +9297,7 @@ static uint64_t dlpi_flights_due(const dlpi_flights *fl, uint64_t least) {
 
 static void dlpi_flights_broken(dlpi_worker *w, const char *what, int rc) {
     dlp_error e;
+    dlpi_words_forget(w);
     dlpi_describe(w, DLP_ERR_CALLBACK, &e);
     snprintf(e.message, sizeof e.message, "async.reap %s %d", what, rc);
     w->flights->broken = true;
@@ -9167,7 +9319,8 @@ static void dlpi_flights_clock(dlpi_worker *w, const dlpi_flight *f, uint64_t no
     average = average == 0 ? each : (average * 7 + each) / 8;
     DLPI_STORE_RLX(&wb->item_ns, average ? average : 1); /* statistics, here and below */
     dlpi_bump(&wb->busy_ns, ns);
-    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, f->gen, f->item.epoch, n);
+    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, f->gen,
+                   dlpi_slot_at(w->p, f->slot)->epoch, n);
     w->last_ns = now;
 }
 
@@ -9238,7 +9391,7 @@ static bool dlpi_fetcher_done(dlpi_worker *w, dlpi_flight *f, dlpi_cpu *cpu) {
         dlpi_cpu_note(w, cpu, now);
     if (pool->over) return false;
     if (!dlpi_stopped(w->p)) {
-        dlpi_flight_over(w, f, f->code);
+        dlpi_flight_over(w, f, dlpi_item_returned(w, f->code));
         dlpi_flights_fill(w);
         if (fl->n_out > 0 && !pool->parked && (!pool->full || dlpi_flights_full(w))) return false;
     }
@@ -9349,7 +9502,7 @@ static bool dlpi_flights_step(dlpi_worker *w) {
         return true;
     }
     n = dlpi_flights_take(w, back, code, dlpi_flights_patience(w));
-    for (int i = 0; i < n; i++) dlpi_flight_over(w, back[i], code[i]);
+    for (int i = 0; i < n; i++) dlpi_flight_over(w, back[i], dlpi_item_returned(w, code[i]));
     if (n == 0 && fl->n_out == 0) dlpi_nap(1000000); /* a source without room, and without items */
     return true;
 }
@@ -9442,11 +9595,8 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
                          : UINT64_MAX;
         if (n > d->capacity / d->elem_bytes) {
             w->bad_field = d->name;
-            snprintf(w->wb->message, sizeof w->wb->message,
-                     "the collate gave field \"%s\" a shape that does not fit its %" PRIu64
-                     " bytes",
-                     d->name, d->capacity);
-            return DLP_ERR_LENGTH;
+            return dlpi_say(w, DLP_ERR_LENGTH, "the collate gave field \"%s\" a shape that does "
+                            "not fit its %" PRIu64 " bytes", d->name, d->capacity);
         }
         m->bytes = n * d->elem_bytes;
         m->ndim = out->ndim;
@@ -9608,11 +9758,13 @@ static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
     if (w->st->kind == DLP_STAGE_MAP_BATCH) {
         dlpi_batch_view_init(p, t->slot, &w->batch, w->tensors);
         dlpi_batch_view(p, t->slot, &w->batch, w->tensors);
-        return dlpi_guard_batch(w, t->slot, w->st->batch(w->st->user, &w->batch, w->state));
+        rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
+        return dlpi_guard_batch(w, t->slot, rc);
     }
     if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
-    rc = dlpi_guard_batch(w, t->slot, w->st->collate(w->st->user, &c));
+    rc = dlpi_returned(w, w->st->collate(w->st->user, &c));
+    rc = dlpi_guard_batch(w, t->slot, rc);
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
@@ -9628,8 +9780,9 @@ static bool dlpi_batch_in_place(const dlpi_stage *st) {
     return st->kind == DLP_STAGE_MAP_BATCH && !st->w.idempotent;
 }
 
-/* A batch callback begins: its time counts from now. */
+/* A batch callback begins: its time counts from now, and what it says is of this batch. */
 static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_words_forget(w);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
     DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
 }
@@ -9656,8 +9809,9 @@ static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t
     DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0));           /* X1 */
 }
 
-/* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or failure;
-   DLPI_WENT_BACK: the batch goes through the stages before once more. */
+/* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
+   a failure; DLPI_WENT_BACK, which is no code: the batch goes through the stages before once
+   more. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
@@ -9759,17 +9913,14 @@ static uint64_t dlpi_parts_due(const dlpi_worker *w, uint64_t ns) {
 /* Who killed its workers too often, or held one past its deadline, has failed. */
 static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
     uint32_t rec = cell->rec;
-    if (rec & DLPI_REC_LATE) {
-        snprintf(w->wb->message, sizeof w->wb->message,
-                 "the load ran past its deadline_ms %d, its worker was killed",
-                 w->st->w.deadline_ms);
-        return DLP_ERR_DEADLINE;
-    }
+    if (rec & DLPI_REC_LATE)
+        return dlpi_say(w, DLP_ERR_DEADLINE,
+                        "the load ran past its deadline_ms %d, its worker was killed",
+                        w->st->w.deadline_ms);
     if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    snprintf(w->wb->message, sizeof w->wb->message,
-             "the loading process died %u times here, the last time by %s", dlpi_rec_kills(rec),
-             dlpi_signal_text(cell->killed_by));
-    return DLP_ERR_KILLED;
+    return dlpi_say(w, DLP_ERR_KILLED,
+                    "the loading process died %u times here, the last time by %s",
+                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
 }
 
 /* One try. Returns 0, or what is wrong. */
@@ -9788,16 +9939,15 @@ static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->internal = w;
-    rc = w->st->part.load(w->st->user, part);
-    if ((rc = dlpi_guard_part(w, cell->part, dlpi_part_bytes(w->p, c), rc)) != 0) return rc;
-    if (part->bytes <= part->capacity) {
-        cell->bytes = part->bytes;
-        return 0;
-    }
-    snprintf(w->wb->message, sizeof w->wb->message,
-             "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part->bytes,
-             part->capacity);
-    return DLP_ERR_LENGTH;
+    rc = dlpi_item_returned(w, w->st->part.load(w->st->user, part));
+    rc = dlpi_guard_part(w, cell->part, dlpi_part_bytes(w->p, c), rc);
+    if (rc != 0) return rc;
+    if (part->bytes > w->st->part.max_part_bytes)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part->bytes,
+                        w->st->part.max_part_bytes);
+    cell->bytes = part->bytes;
+    return 0;
 }
 
 static void dlpi_part_error(const dlpi_worker *w, dlpi_pcell *cell, int code) {
@@ -9816,6 +9966,7 @@ static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
         int rc;
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
         DLPI_STORE_RLX(&w->wb->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        dlpi_words_forget(w);
         rc = dlpi_part_try(w, c, cell);
         DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
         if (rc == 0) return DLPI_PART_LOADED;
@@ -10064,7 +10215,8 @@ static int dlpi_worker_begin(dlpi_worker *w) {
         return rc;
     }
     if (rc == 0) return DLP_OK;
-    dlpi_describe(w, rc, &e);
+    dlpi_words_forget(w); /* of who died before in this place */
+    dlpi_describe(w, dlpi_returned(w, rc), &e);
     snprintf(e.message, sizeof e.message, "worker_init returned %d", rc);
     dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
     return DLP_ERR_CALLBACK;
@@ -10405,6 +10557,7 @@ static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to
    copied it, had the copy not failed. */
 static uint32_t dlpi_xfer_source(const dlp_pipe *p, uint64_t chunk, uint32_t s, uint64_t b) {
     uint64_t word = DLPI_LOAD_SEQ(dlpi_chunk_word(p, chunk)); /* Q1 <- Q1 */
+    if (dlpi_chunk_left(p, s)) return s; /* its zeros */
     if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
     return (word >> 16) - 1 == b ? s : (uint32_t)(word >> 1 & 0x7fff);
 }
@@ -10473,10 +10626,10 @@ static bool dlpi_xfer_poll(dlpi_worker *w) {
             i++;
             continue;
         }
-        if (done < 0) dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
+        if (done != 1) dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
         else if (w->p->chunks.preload == DLP_PRELOAD_DEVICE)
-            /* C2 -> C2 */
-            DLPI_STORE_SEQ(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), 2u);
+            DLPI_STORE_SEQ(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), /* C2 -> C2 */
+                           dlpi_chunk_left(w->p, k.slot) ? 0u : 2u);
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
         dlpi_xfer_ready(w, k.slot, k.gen);
         moved = true;
@@ -11496,6 +11649,7 @@ DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ..
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_chunks *d = &p->chunks;
+    dlp_chunk shown; /* theirs to spoil */
     if (l->c.count == 0) return 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = p->items.at[f].row_bytes / (uint64_t)p->items.at[f].f.shape[0];
@@ -11503,7 +11657,8 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
         if (!d->fills_rows) memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
-    return d->load(d->user, &l->c);
+    shown = l->c;
+    return d->load(d->user, &shown);
 }
 
 /* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
@@ -11647,8 +11802,7 @@ static dlp_batch *dlpi_cut_view(dlp_pipe *p) {
     uint32_t v = dlpi_cut_free_view(p);
     uint64_t first, j = c->at++, n = dlpi_chunk_batch(p, c->rows, j);
     dlp_batch *b = &p->out[v];
-    bool left = DLPI_LOAD_RLX(&slot->dirty) && /* ordered by ready */
-                dlpi_rec_state(dlpi_slot_rec(p, c->slot)[0]) == DLPI_ROW_LEFT;
+    bool left = dlpi_chunk_left(p, c->slot);
     b->count = dlpi_chunk_share(p, n, &first);
     first += j * p->split->split.batch_size;
     b->sequence = c->sequence++;
@@ -11720,6 +11874,25 @@ static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const cha
                     int64_t got) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_ARG, field, "%s is %" PRId64 ", must be %s", field, got, range);
+    dlpi_copy_text(e.stage, sizeof e.stage, stage);
+    dlpi_pipe_fail(p, &e);
+    return DLP_ERR_ARG;
+}
+
+/* The same of field i, called name: err.field is "fields[].what", the message tells which of them
+   it is, and which dimension. */
+__attribute__((format(printf, 6, 7)))
+static int dlpi_bad_field(dlp_pipe *p, const char *stage, uint32_t i, const char *name,
+                          const char *what, const char *format, ...) {
+    dlp_error e;
+    va_list args;
+    size_t n;
+    dlpi_error_set(&e, DLP_ERR_ARG, "", "fields[%" PRIu32 "] \"%.31s\": ", i, name ? name : "");
+    n = strlen(e.message);
+    va_start(args, format);
+    vsnprintf(e.message + n, sizeof e.message - n, format, args);
+    va_end(args);
+    snprintf(e.field, sizeof e.field, "fields[].%s", what);
     dlpi_copy_text(e.stage, sizeof e.stage, stage);
     dlpi_pipe_fail(p, &e);
     return DLP_ERR_ARG;
@@ -11816,35 +11989,42 @@ static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
 
 #define DLPI_CELL_MAX (UINT64_C(1) << 46)
 
-/* Copy and measure one field. rows: of a batch. */
+/* The checks of field i of a stage, as DLPI_RANGE. */
+#define DLPI_FIELD(v, lo, hi, what, range) \
+    if ((int64_t)(v) < (lo) || (int64_t)(v) > (hi)) \
+    return dlpi_bad_field(p, stage, i, f->name, what, what " is %" PRId64 ", must be " range, \
+                          (int64_t)(v))
+
+/* Copy and measure field i. rows: of a batch. */
 static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
-                           uint64_t rows, bool pooled) {
-    dlpi_stage named, *st = &named;
+                           uint32_t i, uint64_t rows, bool pooled) {
     uint64_t n = 1;
-    memset(&named, 0, sizeof named);
-    dlpi_copy_text(named.name, sizeof named.name, stage);
     memset(d, 0, sizeof *d);
     d->f = *f;
     dlpi_copy_text(d->name, sizeof d->name, f->name);
     d->f.name = d->name;
     if (d->f.dtype == 0) d->f.dtype = DLP_U8;
     d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
-    DLPI_RANGE(d->elem_bytes, 1, 8, "fields[].dtype", "a DLP_DTYPE of 8, 16, 32 or 64 bits");
-    DLPI_RANGE(f->ndim, 0, DLP_MAX_DIMS - 1, "fields[].ndim", "0..7");
-    DLPI_RANGE(f->ragged, 0, f->ndim > 0 ? 1 : 0, "fields[].ragged",
-               "0, or 1 with ndim of at least 1");
-    for (int i = 0; i < f->ndim; i++) {
-        DLPI_RANGE(f->shape[i], 1, INT64_C(1) << 46, "fields[].shape", "1 and more");
-        if (n > DLPI_CELL_MAX / (uint64_t)f->shape[i])
-            return dlpi_bad(p, stage, "fields[].shape", "under 2^46 elements in all", f->shape[i]);
-        n *= (uint64_t)f->shape[i];
+    if (d->elem_bytes == 0)
+        return dlpi_bad_field(p, stage, i, f->name, "dtype", "dtype is %#" PRIx32
+                              ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits", f->dtype);
+    DLPI_FIELD(f->ndim, 0, DLP_MAX_DIMS - 1, "ndim", "0..7");
+    DLPI_FIELD(f->ragged, 0, f->ndim > 0 ? 1 : 0, "ragged", "0, or 1 with ndim of at least 1");
+    for (int k = 0; k < f->ndim; k++) {
+        if (f->shape[k] < 1)
+            return dlpi_bad_field(p, stage, i, f->name, "shape", "shape[%d] is %" PRId64
+                                  ", must be 1 and more", k, f->shape[k]);
+        if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
+            return dlpi_bad_field(p, stage, i, f->name, "shape", "with shape[%d], which is %" PRId64
+                                  ", an item has more than 2^46 elements", k, f->shape[k]);
+        n *= (uint64_t)f->shape[k];
     }
     d->row_bytes = n * d->elem_bytes;
     if (d->row_bytes > DLPI_CELL_MAX / rows)
-        return dlpi_bad(p, stage, "fields[].shape", "under 2^46 bytes a batch",
-                        (int64_t)d->row_bytes);
+        return dlpi_bad_field(p, stage, i, f->name, "shape", "%" PRIu64 " items of %" PRIu64
+                              " bytes are more than 2^46 in a batch", rows, d->row_bytes);
     d->capacity = d->row_bytes * rows;
-    DLPI_RANGE(f->max_per_batch, 0, INT64_C(1) << 46, "fields[].max_per_batch", "0 and more");
+    DLPI_FIELD(f->max_per_batch, 0, INT64_C(1) << 46, "max_per_batch", "0 and more");
     if (pooled && f->ragged && f->max_per_batch > 0) {
         uint64_t unit = d->row_bytes / (uint64_t)f->shape[0];
         if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
@@ -11859,8 +12039,9 @@ static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         const char *name = st->fields[i].name;
         if (name == NULL || name[0] == 0 || strlen(name) >= sizeof st->field_names[i])
-            return dlpi_bad(p, st->name, "fields[].name", "1 to 31 bytes",
-                            name ? (int64_t)strlen(name) : 0);
+            return dlpi_bad_field(p, st->name, i, name, "name",
+                                  "name has %zu bytes, must have 1 to 31",
+                                  name ? strlen(name) : (size_t)0);
         dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
         st->fields[i].name = st->field_names[i];
     }
@@ -11879,11 +12060,12 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
     memset(fs, 0, sizeof *fs);
     fs->n = n;
     for (uint32_t i = 0; i < n; i++) {
-        int rc = dlpi_field_init(p, stage, &fs->at[i], &f[i], p->batch_rows, pooled);
+        int rc = dlpi_field_init(p, stage, &fs->at[i], &f[i], i, p->batch_rows, pooled);
         if (rc != DLP_OK) return rc;
         for (uint32_t j = 0; j < i; j++)
             if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
-                return dlpi_bad(p, stage, "fields[].name", "different from the others'", i);
+                return dlpi_bad_field(p, stage, i, fs->at[i].name, "name",
+                                      "name is that of fields[%" PRIu32 "] already", j);
         fs->any_ragged |= f[i].ragged != 0;
         fs->at[i].offset = at;
         at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_GUARD)), 64);
@@ -12216,9 +12398,13 @@ static int dlpi_split_cells(dlp_pipe *p) {
     uint64_t room = dlpi_split_room(&st->split);
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlp_field *d = &p->items.at[f].f;
-        DLPI_RANGE(d->ragged, 0, 0, "fields[].ragged", "0 before a split stage");
-        DLPI_RANGE(d->ndim ? d->shape[0] : 0, (int64_t)room, INT64_MAX, "fields[].shape[0]",
-                   "the rows of a chunk that one rank has");
+        int64_t rows = d->ndim ? d->shape[0] : 0;
+        if (d->ragged)
+            return dlpi_bad_field(p, st->name, f, d->name, "ragged",
+                                  "ragged is 1, must be 0 before a split stage");
+        if (rows < (int64_t)room)
+            return dlpi_bad_field(p, st->name, f, d->name, "shape[0]", "shape[0] is %" PRId64
+                                  ", one rank has %" PRIu64 " rows of a chunk", rows, room);
     }
     if (p->chunks.preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_CHUNK;
@@ -12362,6 +12548,11 @@ static void dlpi_layout_slot(dlp_pipe *p) {
         dlpi_take_bytes(&at, 2u * (8 + DLP_SAMPLER_STATE_BYTES), 1);
     p->off_rec = dlpi_take_bytes(&at, cells, 1);
     p->off_pcell = dlpi_take_bytes(&at, p->parts ? cells : 0, 1);
+    p->tries_bytes = 0;
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->w.retries > 0)
+            p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
+    p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->off_valid = dlpi_take_bytes(&at, rows, 1);
     p->slot_stride = dlpi_line_up(at);
 }
@@ -12786,7 +12977,7 @@ static uint64_t dlpi_view_hash(void) {
         offsetof(dlpi_wblock, trace_head), offsetof(dlpi_wblock, state),
         offsetof(dlpi_wblock, max_ns), offsetof(dlpi_wblock, finished),
         offsetof(dlpi_wblock, hist), offsetof(dlpi_wblock, pid), offsetof(dlpi_sst, ready),
-        offsetof(dlp_spsc, tail), sizeof(dlp_skip), sizeof(dlp_error), sizeof(dlp_trace_event),
+        offsetof(dlp_spsc, tail), sizeof(dlpi_skip), sizeof(dlp_error), sizeof(dlp_trace_event),
         DLPI_HIST, DLPI_SKIP_RING};
     uint64_t h = DLPI_FORMAT;
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) h = dlp_hash(h, at[i], i, DLPI_MAGIC);
@@ -13064,11 +13255,13 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.message = w->wb->message;
     w->note.w = w;
     w->note.errnum = &w->wb->message_errno;
+    w->note.said = 0;
     w->item.internal = &w->note;
     if (st->in_flight > 0 && p->flights != NULL) dlpi_flights_init(p, w);
     if (st->work < p->n_work) w->bell = &p->bells[st->work];
     if (st == p->parts) w->bell = dlpi_parts_bell(p);
     w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
+    w->given = w->item;
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     p->region + p->off_table);
 }
@@ -13679,6 +13872,7 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
     out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
     out->part_wait_ns = DLPI_LOAD_RLX(&ctl->part_wait_ns);
+    if (DLPI_LOAD_ACQ(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
@@ -15412,6 +15606,8 @@ static int dlpi_file_begin(const dlp_files *f, dlpi_file *q, dlp_item *item) {
     if (f->d.paths) q->at.path = f->d.paths[item->index];
     else rc = f->d.locate(f->d.user, item, &q->at);
     q->at.room = room; /* whatever locate made of it */
+    if (rc == DLP_FULL) /* which would be taken for a submit that has no room */
+        return dlp_item_fail(item, 0, "locate returned %d (DLP_FULL)", rc);
     if (rc == 0 && q->at.path == NULL && q->at.fd < 0)
         return dlp_item_fail(item, EINVAL, "there is no path for this item");
     if (rc == 0 && q->at.offset > INT64_MAX)
@@ -16069,7 +16265,7 @@ static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
     memcpy(text, wb->message, sizeof text);
     if (text[0] == 0) snprintf(text, sizeof text, "download returned %d", rc);
     dlp_part_fail(part, wb->message_errno, "%s: %.100s", dlpi_path_end(path), text);
-    return rc;
+    return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK; /* no part is left out by a download */
 }
 
 static bool dlpi_file_is(int fd, const char *path) {
@@ -16281,7 +16477,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
         if (err) err->errnum = ENOMEM;
         return DLP_ERR_MEMORY;
     }
-    p->memfd = p->name_fd = -1;
+    p->memfd = p->name_fd = p->err.worker = -1;
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
@@ -16428,7 +16624,7 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
 DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    dlpi_note_write(&((const dlpi_worker *)part->internal)->note, errnum, format, args);
+    dlpi_note_write(&((dlpi_worker *)part->internal)->note, errnum, format, args);
     va_end(args);
     return DLP_ERR_CALLBACK;
 }
@@ -16621,6 +16817,14 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     return p->started ? DLP_ERR_STATE : dlpi_start(p);
 }
 
+/* The caller holds all that it may. No error of the pipe's: told until it has released one. */
+static int dlpi_held_fail(dlp_pipe *p) {
+    return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
+                          "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
+                          p->n_held, p->n_held == 1 ? "batch is" : "batches are", p->max_held,
+                          p->n_held == 1 ? "it" : "one");
+}
+
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
@@ -16630,7 +16834,8 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p->lent) dlpi_lent_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
-    if (p->n_held >= p->max_held) return DLP_ERR_HELD;
+    if (p->n_held >= p->max_held) return dlpi_held_fail(p);
+    p->held_err.code = 0;
     if (p->epoch_end_due) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
@@ -16736,12 +16941,17 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
+    if (p->lent == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
+        dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
+                  p->n_held, p->n_held == 1 ? "batch is" : "batches are");
     return p->lent ? dlpi_lent_close(p) : dlpi_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
     static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
-    return p == NULL ? &none : &p->err;
+    if (p == NULL) return &none;
+    return p->err.code == 0 && p->held_err.code != 0 && p->n_held >= p->max_held ? &p->held_err
+                                                                                 : &p->err;
 }
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
@@ -16801,7 +17011,8 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
     from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
     if (n - from > (uint64_t)max) from = n - (uint64_t)max;
     for (; from != n; from++) {
-        dlp_skip *k = &p->ctl->skip_ring[from % DLPI_SKIP_RING];
+        dlpi_skip *k = &p->ctl->skip_ring[from % DLPI_SKIP_RING];
+        uint64_t words[DLPI_SKIP_WORDS];
         if (DLPI_LOAD_ACQ(&k->code) == 0) continue; /* K1 <- K1: being written */
         out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
         out[copied].position = DLPI_LOAD_RLX(&k->position);
@@ -16810,6 +17021,10 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
         out[copied].errnum = DLPI_LOAD_RLX(&k->errnum);
         out[copied].stage = DLPI_LOAD_RLX(&k->stage);
         out[copied].worker = DLPI_LOAD_RLX(&k->worker);
+        for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+            words[i] = DLPI_LOAD_RLX(&p->ctl->skip_words[from % DLPI_SKIP_RING][i]); /* K1 <- K1 */
+        memcpy(out[copied].message, words, sizeof words);
+        out[copied].message[sizeof words - 1] = 0;
         out[copied++].code = DLPI_LOAD_RLX(&k->code);
     }
     if (total) *total = n;
@@ -16979,9 +17194,11 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     DLPI_RANGE(d->last, 0, 1, "last", "DLP_LAST_SHORT or DLP_LAST_DROP");
     DLPI_RANGE(d->n_fields, 1, DLP_MAX_FIELDS, "n_fields", "1..16");
     if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
-    for (uint32_t f = 0; f < d->n_fields; f++) {
-        DLPI_RANGE(d->fields[f].ndim, 0, DLP_MAX_DIMS - 2, "fields[].ndim", "0..6");
-        DLPI_RANGE(d->fields[f].ragged, 0, 0, "fields[].ragged", "0");
+    for (uint32_t i = 0; i < d->n_fields; i++) {
+        const char *stage = st->name;
+        const dlp_field *f = &d->fields[i];
+        DLPI_FIELD(f->ndim, 0, DLP_MAX_DIMS - 2, "ndim", "0..6");
+        DLPI_FIELD(f->ragged, 0, 0, "ragged", "0");
     }
     DLPI_RANGE(d->fills_rows, 0, 1, "fills_rows", "0 or 1");
     DLPI_RANGE(d->shuffle_chunks, 0, 1, "shuffle_chunks", "0 or 1");
@@ -18577,6 +18794,11 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
                           " times, the last of them died by %s; no item is lost.\n",
                           g->name, g->restarts, dlpi_signal_text((uint32_t)g->died_by));
         }
+    }
+    if (s->first_skip.code != 0) {
+        char line[640];
+        dlp_error_format(&s->first_skip, line, sizeof line);
+        dlpi_text_add(t, "First replaced or left out: %s\n", line);
     }
 }
 

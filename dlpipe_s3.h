@@ -8488,7 +8488,12 @@ DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) 
         snprintf(http, sizeof http, " (HTTP %d%s%s%s%s)", (int)err->http_status,
                  err->s3_code[0] ? " " : "", err->s3_code, err->request_id[0] ? ", request " : "",
                  err->request_id);
-    if (err->errnum) snprintf(os, sizeof os, " [errno %d]", (int)err->errnum);
+    if (err->errnum) {
+        const char *text = strerror(err->errnum);
+        bool said = strstr(err->message, text) != NULL;
+        snprintf(os, sizeof os, " [errno %d%s%s]", (int)err->errnum, said ? "" : ": ",
+                 said ? "" : text);
+    }
     return snprintf(buf, size, "%s%s%s%s%s%s", place, range,
                     err->message[0] ? err->message : "no error", http, os,
                     err->attempts > 1 ? "; tried more than once" : "");

@@ -886,7 +886,7 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     dlp_pipe *p = m->view = calloc(1, sizeof *m->view);
     if (p == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     p->view = p->prepared = p->started = 1;
-    p->memfd = p->name_fd = -1;
+    p->memfd = p->name_fd = p->err.worker = -1;
     memcpy(p->name, r->name, sizeof p->name);
     p->d.name = p->name;
     p->d.unordered = r->unordered;
@@ -968,6 +968,9 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
     c->error.stage[sizeof c->error.stage - 1] = 0;
     c->error.field[sizeof c->error.field - 1] = 0;
     c->error.message[sizeof c->error.message - 1] = 0;
+    c->first_skip.stage[sizeof c->first_skip.stage - 1] = 0;
+    c->first_skip.field[sizeof c->first_skip.field - 1] = 0;
+    c->first_skip.message[sizeof c->first_skip.message - 1] = 0;
     *p->ctl = *c;
     if (c->error_ready != 0) p->err = c->error;
     return true;
@@ -1270,7 +1273,8 @@ static int dlpi_proc_find(dlp_monitor *m, const char *which, dlp_error *err) {
 static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
     char path[DLPI_NAME_PATH];
     int fd, rc, errnum = 0;
-    bool alive;
+    bool alive, begun;
+    struct stat st;
     dlpi_name_path(name, path);
     fd = dlpi_fd_above(open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (fd < 0 || !dlpi_name_ours(fd, true)) errnum = errno;
@@ -1281,10 +1285,13 @@ static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
         return DLP_ERR_SYSTEM;
     }
     alive = flock(fd, LOCK_SH | LOCK_NB) != 0;
+    begun = fstat(fd, &st) == 0 && st.st_size > 0; /* it is made, locked, then written */
     rc = dlpi_name_read(fd, r);
     close(fd);
     if (!alive)
         return dlpi_error_set(err, DLP_ERR_STATE, "who", "the owner of \"%s\" is gone", name);
+    if (!begun)
+        return dlpi_error_set(err, DLP_ERR_STATE, "who", "\"%s\" is still starting", name);
     if (rc == DLP_ERR_UNSUPPORTED)
         return dlpi_error_set(err, rc, "who", "the record of \"%s\" has another format", name);
     if (rc != DLP_OK || strcmp(r->name, name) != 0)

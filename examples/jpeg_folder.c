@@ -200,17 +200,18 @@ static int run(const folder *f, const dlp_files_desc *files_desc, dlp_loader_des
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
     dlp_error err;
+    int code;
     if (dlp_files_open(&files, files_desc, &err) != DLP_OK) return say_error(&err);
     dlp_files_wire(files, &desc->dataset, &desc->workers);
     if (dlp_loader_open(&p, desc, &err) != DLP_OK) {
         dlp_files_close(files);
         return say_error(&err);
     }
-    while (dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK) {
+    while ((code = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK) {
         /* b->fields[0].data is [b->count][224][224][3] bytes: a training step would be here */
         dlp_pipe_release(p, b);
     }
-    int bad = dlp_pipe_error(p)->code != DLP_OK && say_error(dlp_pipe_error(p));
+    int bad = code != DLP_END && say_error(dlp_pipe_error(p));
     report(p, f);
     bad |= dlp_pipe_close(p) != DLP_OK;
     return dlp_files_close(files) != DLP_OK || bad;

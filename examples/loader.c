@@ -25,13 +25,14 @@ int main(void) {
     dlp_pipe *pipe = NULL;
     dlp_batch *batch = NULL;
     dlp_error err;
+    int code;
     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
-    while (dlp_pipe_next(pipe, &batch, DLP_FOREVER) == DLP_OK) {
+    while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
         const float *x = batch->fields[0].data; /* [count][3] */
         printf("epoch %d: %d items, the first %g\n", (int)batch->epoch, (int)batch->count,
                (double)x[0]);
         dlp_pipe_release(pipe, batch);
     }
-    int code = dlp_pipe_error(pipe)->code; /* 0: the epochs are over */
-    return dlp_pipe_close(pipe) == DLP_OK && code == DLP_OK ? 0 : 1;
+    if (code != DLP_END) puts(dlp_pipe_error(pipe)->message);
+    return dlp_pipe_close(pipe) == DLP_OK && code == DLP_END ? 0 : 1;
 }

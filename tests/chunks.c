@@ -323,6 +323,36 @@ static void preload__epoch_left__copies_what_is_loaded(void) {
     kit_close(&k, p);
 }
 
+static int skips_at_first(void *user, dlp_chunk *c) {
+    int rc = load(user, c);
+    return c->index == 2 && c->epoch == 0 ? DLP_SKIP : rc;
+}
+
+/* A chunk that load leaves out is zeros for this epoch, and is loaded in the next. */
+static void preload__chunk_left_out__zeros_then_loaded(void) {
+    for (int kind = 0; kind < 2 * DEV_KINDS; kind++) {
+        kit k;
+        dlp_pipe *p;
+        dlp_batch *b;
+        int rc;
+        kit_init(&k, 97, 20, 6);
+        kit_device(&k, kind / 2);
+        k.d.epochs = 2;
+        k.d.load = skips_at_first;
+        k.d.workers.num_workers = kind % 2;
+        k.d.preload = k.d.device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
+        if ((p = kit_open(&k)) == NULL) return;
+        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            bool left = b->index[0] / 20 == 2 && b->epoch == 0;
+            CHECK(b->valid_count == (left ? 0 : b->count));
+            CHECK(left ? field_at(b, 0)[0] == 0 && field_at(b, 1)[0] == 0 : bytes_same(b));
+            dlp_pipe_release(p, b);
+        }
+        CHECK(rc == DLP_END && k.s->failures == 0);
+        kit_close(&k, p);
+    }
+}
+
 /* AUTO takes what fits: the plan says how much that is. */
 static void preload__auto__takes_what_fits(void) {
     uint64_t limit[2] = {0, 0};
@@ -806,6 +836,7 @@ int main(void) {
     hold__random__bytes_stay();
     preload__any__loads_each_chunk_once();
     preload__epoch_left__copies_what_is_loaded();
+    preload__chunk_left_out__zeros_then_loaded();
     preload__auto__takes_what_fits();
     errors__raise__names_the_chunk();
     errors__policies__keep_the_count();

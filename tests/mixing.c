@@ -618,6 +618,8 @@ static void buckets_open__one_field_wrong__named(void) {
     d = good;
     d.order = &order;
     buckets_refused(&d, "buckets.order", "BATCHES");
+    order.order = DLP_ORDER_PARTS;
+    buckets_refused(&d, "buckets.order", "PARTS");
     order.order = DLP_ORDER_WEIGHTED;
     buckets_refused(&d, "sampler.weights", "NULL");
 }

@@ -200,12 +200,39 @@ static void record__damaged__is_an_error_and_taken_over(void) {
         CHECK(flock(fd, LOCK_EX | LOCK_NB) == 0); /* as if it were alive */
         rc = dlp_monitor_open(&m, name_of("bad"), &e);
         if (kind == 7) CHECK(rc == DLP_OK); /* nothing is wrong with this one */
+        else if (kind == 0) CHECK(rc == DLP_ERR_STATE); /* it was not written in time */
         else CHECK(rc == (kind == 5 ? DLP_ERR_UNSUPPORTED : DLP_ERR_CORRUPT) && e.message[0] != 0);
         dlp_monitor_close(m);
         close(fd);
         q = named("bad", &rc);
         CHECK(rc == DLP_OK && unname(q) == DLP_OK && !there("bad"));
     }
+    CHECK(unname(p) == DLP_OK);
+}
+
+/* A name is made and locked before its record is written: who comes in between waits. */
+static void record__not_written_yet__waited_for(void) {
+    dlpi_name_rec r;
+    int rc, fd, status = 1;
+    dlp_pipe *p = named("good", &rc);
+    dlp_monitor *m = NULL;
+    pid_t pid;
+    CHECK(rc == DLP_OK && pread(p->name_fd, &r, sizeof r, 0) == sizeof r);
+    dlpi_copy_text(r.name, sizeof r.name, name_of("late"));
+    r.check = dlpi_name_check(&r);
+    put("late", &r, 0, 0600);
+    fd = open(path_of("late"), O_RDWR | O_CLOEXEC);
+    CHECK(flock(fd, LOCK_EX | LOCK_NB) == 0);
+    pid = fork();
+    if (pid == 0) {
+        dlpi_nap(50000000);
+        _exit(pwrite(fd, &r, sizeof r, 0) != sizeof r);
+    }
+    CHECK(dlp_monitor_open(&m, name_of("late"), NULL) == DLP_OK);
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    dlp_monitor_close(m);
+    unlink(path_of("late"));
+    close(fd);
     CHECK(unname(p) == DLP_OK);
 }
 
@@ -389,6 +416,7 @@ int main(void) {
     name__in_use__names_who_has_it();
     stale__removed_by_lock_alone();
     record__damaged__is_an_error_and_taken_over();
+    record__not_written_yet__waited_for();
     record__of_another_pipe__does_not_lead_to_this_one();
     record__not_ours__is_left_alone();
     if (test_end("names") != 0) return 1;

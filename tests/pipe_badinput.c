@@ -276,6 +276,31 @@ static void plan__field_out_of_range__names_it(void) {
            "fields[].max_per_batch");
 }
 
+/* Which field of several it is, and which dimension. */
+static void plan__one_of_many_fields_is_wrong__message_tells_which(void) {
+    static const struct {
+        dlp_field f;
+        const char *words;
+    } cases[] = {
+        {{.name = "label", .ndim = 3, .shape = {4, 5, 0}}, "fields[1] \"label\": shape[2] is 0"},
+        {{.name = "label", .ndim = 3, .shape = {1 << 30, 1 << 15, 8}}, "with shape[2]"},
+        {{.name = "label", .ndim = 9}, "fields[1] \"label\": ndim is 9"},
+        {{.name = "label", .dtype = 5}, "fields[1] \"label\": dtype is 0x5"},
+        {{.name = "index"}, "fields[1] \"index\": name is that of fields[0]"},
+        {{.name = ""}, "fields[1] \"\": name has 0 bytes"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dlp_field fields[2] = {{.name = "index", .dtype = DLP_U64}, cases[i].f};
+        dlp_loader_desc d = {.dataset = {.n_items = 9, .fields = fields, .n_fields = 2,
+                                         .fetch = rig_fetch},
+                             .batch_size = 3};
+        dlp_pipe *p;
+        dlp_error e;
+        CHECK(dlp_loader_open(&p, &d, &e) == DLP_ERR_ARG);
+        if (!CHECK(strstr(e.message, cases[i].words) != NULL)) printf("  %s\n", e.message);
+    }
+}
+
 /* The same checks for each stage that has workers. */
 #define WORKERS(setup, path, stage) \
     do { \
@@ -818,6 +843,7 @@ int main(void) {
     add__dataset_out_of_range__names_field();
     add__dataset_missing__named();
     plan__field_out_of_range__names_it();
+    plan__one_of_many_fields_is_wrong__message_tells_which();
     add__workers_desc_out_of_range__names_stage_and_field();
     add__processes__unsupported();
     add__batch_desc_out_of_range__names_field();

@@ -2,6 +2,8 @@
    can be told beforehand from (seed, epoch, position), tries and replacements among them. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
+#include <errno.h>
+#include <limits.h>
 
 #include "pipe_rig.h"
 
@@ -78,11 +80,18 @@ static void plan_faults(fault *f, uint64_t *random, int n_stages, int most) {
         }
 }
 
-/* Does the item get through all stages? Tries are counted per item over all stages. */
+/* Does the item get through all stages? attempt counts over all stages, retries in each. */
 static int gets_through(const rig *r, const fault *f, uint64_t index) {
-    for (int s = 0; s <= r->n_item_maps; s++) {
+    int32_t tries[STAGES] = {0}, attempt = 0;
+    for (int s = 0; s <= r->n_item_maps;) {
         const dlp_workers_desc *w = s == 0 ? &r->fetch : &r->item_map[s - 1].workers;
-        if (f->fails[s][index] > w->retries) return 0;
+        if (f->fails[s][index] <= attempt) {
+            s++;
+            continue;
+        }
+        if (f->fails[s][index] >= ALWAYS || tries[s]++ == w->retries) return 0;
+        attempt++;
+        if (!w->idempotent) s = 0;
     }
     return 1;
 }
@@ -593,7 +602,440 @@ static void errors__batch_callback_fails__retried_or_told(void) {
         }
 }
 
+/* ---- what callbacks return, say, and do to their items ---- */
+
+typedef struct odd {
+    int code;          /* what item 7, or the batch of it, returns */
+    int words;         /* 1: with words; 2: item 6 says some, and succeeds */
+} odd;
+
+static int odd_item(const odd *o, dlp_item *it) {
+    if (o->words == 2 && it->index == 6) dlp_item_fail(it, 12, "all is well");
+    if (it->index != 7) return 0;
+    if (o->words == 1) dlp_item_fail(it, 5, "seven");
+    return o->code;
+}
+
+static int odd_fetch(void *user, dlp_item *it) {
+    rig_fetch(NULL, it);
+    return odd_item(user, it);
+}
+
+static int odd_map(void *user, dlp_item *it) { return odd_item(user, it); }
+
+static int odd_batch_map(void *user, dlp_batch *b, void *state) {
+    (void)state;
+    return b->in_epoch == 1 ? ((const odd *)user)->code : 0;
+}
+
+static int odd_collate(void *user, dlp_collate *c) {
+    const odd *o = user;
+    if (o->words == 2 && c->position == 0) dlp_collate_fail(c, 12, "all is well");
+    if (c->position == 5) return o->code;
+    return dlp_collate_pad(NULL, c);
+}
+
+/* Run to the first error; *e is what is told. */
+static int run_odd(rig *r, dlp_error *e, int *left) {
+    dlp_pipe *p;
+    dlp_batch *b;
+    int rc;
+    *left = 0;
+    if (rig_open(r, &p) != DLP_OK) return 1;
+    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        *left += (int)(b->count - b->valid_count);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    *e = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return rc;
+}
+
+enum { ODD_FETCH, ODD_THREADS, ODD_MAP, ODD_COLLATE, ODD_BATCH_MAP, ODD_PLACES };
+
+static void wire_odd(rig *r, odd *o, int place, int workers) {
+    rig_init(r, 20, 5);
+    rig_workers(r, workers, 0);
+    r->dataset.user = o;
+    if (place == ODD_FETCH || place == ODD_THREADS) r->dataset.fetch = odd_fetch;
+    if (place == ODD_THREADS) {
+        r->fetch.num_workers = workers ? workers : 1;
+        r->fetcher = DLP_FETCH_THREADS;
+        r->in_flight = 4;
+    }
+    if (place == ODD_MAP) {
+        r->n_item_maps = 1;
+        r->item_map[0].item = odd_map;
+        r->item_map[0].user = o;
+    }
+    if (place == ODD_COLLATE) {
+        r->batch.collate = odd_collate;
+        r->batch.collate_user = o;
+    }
+    if (place == ODD_BATCH_MAP) {
+        r->n_batch_maps = 1;
+        r->batch_map[0].batch = odd_batch_map;
+        r->batch_map[0].user = o;
+    }
+}
+
+/* Whatever number a callback returns, it is a failure that says so, but for what it may return:
+   never an outcome of the library's own, never a silence. */
+static void errors__callback_returns_any_number__a_failure_that_names_it(void) {
+    static const int codes[] = {INT_MIN, INT_MAX, -17, -9, -15, -8, -7, -6, -1, 1, 2, 3, 4, 5, 6,
+                                7, 8, 100, -100};
+    for (int place = 0; place < ODD_PLACES; place++)
+        for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+            for (int workers = 0; workers < 3; workers += 2) {
+                rig r;
+                odd o = {codes[i], 0};
+                dlp_error e;
+                char number[32];
+                int left, rc, items = place <= ODD_MAP;
+                wire_odd(&r, &o, place, workers);
+                r.fetch.retries = r.batch.workers.retries = (int32_t)(i & 1);
+                rc = run_odd(&r, &e, &left);
+                if (items && codes[i] == DLP_SKIP) {
+                    CHECK(rc == DLP_END && left == 1);
+                    continue;
+                }
+                snprintf(number, sizeof number, "returned %d", codes[i]);
+                CHECK(rc == (items && codes[i] == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK));
+                CHECK(rc < 0 && e.code == rc && strstr(e.message, number) != NULL);
+                CHECK(codes[i] != 4 || strstr(e.message, "DLP_END") != NULL);
+                if (rc != DLP_ERR_CALLBACK && rc != DLP_ERR_LENGTH)
+                    printf("  place %d code %d: %d %s\n", place, codes[i], rc, e.message);
+            }
+}
+
+/* Words that an item said, and then did well, are not told of the next one. */
+static void errors__words_of_another_item__not_told(void) {
+    for (int place = 0; place < ODD_BATCH_MAP; place++)
+        for (int words = 1; words < 3; words++)
+            for (int workers = 0; workers < 2; workers++) {
+                rig r;
+                odd o = {-3, words};
+                dlp_error e;
+                int left;
+                if (place == ODD_COLLATE && words == 1) continue;
+                wire_odd(&r, &o, place, workers);
+                if (place == ODD_THREADS) r.in_flight = 1;
+                CHECK(run_odd(&r, &e, &left) == DLP_ERR_CALLBACK);
+                CHECK(strstr(e.message, words == 1 ? "seven" : "returned -3") != NULL);
+                CHECK(e.errnum == (words == 1 ? 5 : 0));
+            }
+}
+
+/* Tries count per stage: each of three fails as often as it may, and the item gets through. */
+typedef struct tired {
+    int calls[STAGES][N_ITEMS];
+    int most[STAGES];
+} tired;
+
+typedef struct tired_stage {
+    tired *t;
+    int stage;
+} tired_stage;
+
+static int tired_item(void *user, dlp_item *it) {
+    const tired_stage *ts = user;
+    int n = __atomic_add_fetch(&ts->t->calls[ts->stage][it->index], 1, __ATOMIC_RELAXED);
+    if (ts->stage == 0) rig_fetch(NULL, it);
+    else rig_item_map(NULL, it);
+    return it->index % 3 == 0 && n <= ts->t->most[ts->stage] ? -5 : 0;
+}
+
+static void errors__each_stage_fails_as_often_as_it_may__item_gets_through(void) {
+    for (int kind = 0; kind < 12; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        tired t = {.most = {2, 3, 1}};
+        tired_stage ts[STAGES] = {{&t, 0}, {&t, 1}, {&t, 2}};
+        dlp_workers_desc *w[STAGES];
+        uint64_t n = 0;
+        int rc, too_often = kind >= 6;
+        rig_init(&r, N_ITEMS, 10);
+        r.n_item_maps = 2;
+        rig_workers(&r, kind % 3, kind / 3 & 1);
+        for (int i = 0; i < STAGES; i++) {
+            w[i] = i ? &r.item_map[i - 1].workers : &r.fetch;
+            w[i]->retries = t.most[i];
+        }
+        r.dataset.fetch = r.item_map[0].item = r.item_map[1].item = tired_item;
+        r.dataset.user = &ts[0];
+        r.item_map[0].user = &ts[1];
+        r.item_map[1].user = &ts[2];
+        t.most[1] += too_often;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            CHECK(rig_batch_same(&r, b, 0, n++));
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(too_often ? rc == DLP_ERR_CALLBACK && n == 0 : rc == DLP_END && n == 21);
+        CHECK(!too_often || t.calls[1][0] == 4);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* A row that was replaced, and left out by a map: its index stays when a batch map sends the whole
+   batch through all stages again. */
+static int replaced_fetch(void *user, dlp_item *it) {
+    (void)user;
+    rig_fetch(NULL, it);
+    return it->index % 10 == 3 ? -1 : 0;
+}
+
+static int leaving_map(void *user, dlp_item *it) {
+    (void)user;
+    return it->index % 10 != 3 && it->position % 10 == 3 ? DLP_SKIP : 0;
+}
+
+typedef struct seen_map {
+    uint64_t index[2][200];
+    int calls[20];
+} seen_map;
+
+static int again_map(void *user, dlp_batch *b, void *state) {
+    seen_map *s = user;
+    int n = s->calls[b->in_epoch]++;
+    (void)state;
+    memcpy(&s->index[n & 1][b->position], b->index, b->count * sizeof *b->index);
+    return n == 0 ? -1 : 0;
+}
+
+static void errors__row_replaced_then_left_out__index_stays(void) {
+    for (int workers = 0; workers < 2; workers++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        static seen_map s;
+        memset(&s, 0, sizeof s);
+        rig_init(&r, 200, 10);
+        rig_workers(&r, workers, 0);
+        r.dataset.fetch = replaced_fetch;
+        r.fetch.on_error = DLP_ON_ERROR_REPLACE;
+        r.n_item_maps = r.n_batch_maps = 1;
+        r.item_map[0].item = leaving_map;
+        r.batch_map[0].batch = again_map;
+        r.batch_map[0].user = &s;
+        r.batch_map[0].workers.retries = 1;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            CHECK(b->valid[3] == 0 && b->index[3] % 10 != 3);
+            CHECK(memcmp(&s.index[0][b->position], b->index, 80) == 0);
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(memcmp(s.index[0], s.index[1], sizeof s.index[0]) == 0 && s.calls[19] == 2);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Rows of a short batch that a stream drops: nobody sees them, nor what was wrong with them. */
+static int short_stream_fetch(void *user, dlp_item *it) {
+    (void)user;
+    rig_fetch(NULL, it);
+    return it->index >= 23 ? DLP_END : it->index == 21 ? -5 : 0;
+}
+
+static void errors__item_of_a_dropped_batch_fails__not_told(void) {
+    for (int kind = 0; kind < 6; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        int rc, n = 0, drop = kind >= 3;
+        rig_init(&r, 0, 10);
+        r.dataset.stream = 1;
+        r.dataset.fetch = short_stream_fetch;
+        r.fetch.num_workers = kind % 3;
+        r.repeat.epochs = 2;
+        r.batch.last = drop ? DLP_LAST_DROP : DLP_LAST_SHORT;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            n++;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(drop ? rc == DLP_END && n == 4 : rc == DLP_ERR_CALLBACK && n == 2);
+        CHECK(dlp_pipe_error(p)->code == (drop ? 0 : rc));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* A fetch that spoils what it was given, behind having used it. */
+static int spoiling_fetch(void *user, dlp_item *it) {
+    int rc = rig_fetch(NULL, it);
+    (void)user;
+    it->index = 3;
+    it->epoch = it->position = it->seed = 1u << 20;
+    it->row = it->attempt = it->n_fields = 99;
+    it->data[0] = it->data[1] = NULL;
+    return rc;
+}
+
+static void errors__callback_changes_its_item__nothing_else_is_spoiled(void) {
+    for (int kind = 0; kind < 8; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t n = 0;
+        rig_init(&r, 60, 10);
+        rig_order(&r, kind & 4 ? DLP_ORDER_SHUFFLED : DLP_ORDER_SEQUENTIAL);
+        r.repeat.epochs = 3;
+        r.dataset.fetch = spoiling_fetch;
+        r.fetch.num_workers = kind & 3;
+        if ((kind & 3) == 3) {
+            r.fetcher = DLP_FETCH_THREADS;
+            r.in_flight = 3;
+        }
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            CHECK(rig_batch_same(&r, b, n / 6, n % 6));
+            n++;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(n == 18 && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* ---- what is said of it ---- */
+
+static int line_is(const dlp_error *e, const char *want) {
+    char line[1024];
+    int n = dlp_error_format(e, line, sizeof line);
+    if (strcmp(line, want) != 0) printf("  %s\n", line);
+    return n == (int)strlen(line) && strcmp(line, want) == 0;
+}
+
+static void error_format__each_part__in_its_place(void) {
+    dlp_error e = {0};
+    CHECK(line_is(&e, "DLP_OK: ok"));
+    e = (dlp_error){.code = DLP_ERR_ARG, .worker = -1, .message = "no"};
+    CHECK(line_is(&e, "DLP_ERR_ARG: no"));
+    e.worker = 3;
+    CHECK(line_is(&e, "DLP_ERR_ARG: worker 3: no"));
+    strcpy(e.stage, "fetch");
+    e.has_item = 1;
+    e.index = 7;
+    CHECK(line_is(&e, "DLP_ERR_ARG: stage \"fetch\" worker 3, item 7 (epoch 0, position 0): no"));
+    e = (dlp_error){.code = DLP_ERR_HELD, .worker = -1, .has_item = 1};
+    CHECK(line_is(&e, "DLP_ERR_HELD: item 0 (epoch 0, position 0): max_held batches are held "
+                      "already [release one, or raise max_held]"));
+    e = (dlp_error){.code = DLP_ERR_SYSTEM, .worker = -1, .errnum = ENOENT, .message = "open"};
+    CHECK(line_is(&e, "DLP_ERR_SYSTEM: open (errno 2: No such file or directory)"));
+    strcpy(e.message, "open: No such file or directory"); /* once is enough */
+    CHECK(line_is(&e, "DLP_ERR_SYSTEM: open: No such file or directory (errno 2)"));
+    for (int code = -30; code < 10; code++) CHECK(strstr(dlp_code_hint(code), "message") == NULL);
+}
+
+static void pipe_error__nothing_wrong__as_documented(void) {
+    rig r;
+    dlp_pipe *p;
+    const dlp_error *e;
+    rig_init(&r, N_ITEMS, 10);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    e = dlp_pipe_error(p);
+    CHECK(e->code == 0 && e->worker == -1 && e->has_item == 0 && e->message[0] == 0);
+    CHECK(line_is(e, "DLP_OK: ok"));
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* Why items were left out, or replaced, is told: by the list, explain, and when it was too much. */
+static int broken_fetch(void *user, dlp_item *it) {
+    rig_fetch(NULL, it);
+    if (user != NULL) return DLP_SKIP;
+    if (it->index % 10 == 4) return dlp_item_fail(it, EIO, "picture %d is cut", (int)it->index);
+    return it->index % 10 == 5 ? -77 : 0;
+}
+
+static void skips__why__told(void) {
+    for (int kind = 0; kind < 4; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_skip skip[64];
+        char text[4096];
+        int rc, n, budget = kind & 1;
+        rig_init(&r, 60, 10);
+        r.dataset.fetch = broken_fetch;
+        r.fetch.num_workers = 1;
+        r.fetch.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
+        r.fetch.max_skips = budget ? 3 : 0;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK)
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        CHECK(rc == (budget ? DLP_ERR_BUDGET : DLP_END));
+        if (budget) CHECK(strstr(dlp_pipe_error(p)->message, "item 4: picture 4 is cut") != NULL);
+        n = dlp_pipe_skips(p, skip, 64, NULL);
+        CHECK(n >= 3 && skip[0].errnum == EIO && skip[0].code == DLP_ERR_CALLBACK);
+        for (int i = 0; i < n; i++) {
+            char words[32];
+            snprintf(words, sizeof words, "picture %d is cut", (int)skip[i].index);
+            if (skip[i].index % 10 == 5) strcpy(words, "the callback returned -77");
+            CHECK(strcmp(skip[i].message, words) == 0);
+        }
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+        CHECK(strstr(text, "First replaced or left out: ") != NULL &&
+              strstr(text, "picture 4 is cut (errno 5: ") != NULL);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void skips__nothing_but_DLP_SKIP__no_failure_is_told(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    rig_init(&r, 60, 10);
+    r.dataset.fetch = broken_fetch;
+    r.dataset.user = &r;
+    r.fetch.on_error = DLP_ON_ERROR_REPLACE;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK);
+    CHECK(strstr(dlp_pipe_error(p)->message, "left out by stage \"fetch\" 101 times") != NULL);
+    CHECK(strstr(dlp_pipe_error(p)->message, "failed") == NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void keep_word(void *user, const char *message) { snprintf(user, 160, "%s", message); }
+
+/* A release was forgotten: said by the pipe's error, until there is one; and by close. */
+static void held__release_forgotten__told(void) {
+    for (int max = 1; max < 3; max++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b[3];
+        char word[160] = "";
+        const dlp_error *e;
+        rig_init(&r, N_ITEMS, 10);
+        r.pipe.max_held = max;
+        r.pipe.log = keep_word;
+        r.pipe.log_user = word;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (int i = 0; i < max; i++) CHECK(dlp_pipe_next(p, &b[i], 20000) == DLP_OK);
+        CHECK(dlp_pipe_error(p)->code == 0);
+        CHECK(dlp_pipe_next(p, &b[max], 20000) == DLP_ERR_HELD);
+        e = dlp_pipe_error(p);
+        CHECK(e->code == DLP_ERR_HELD && e->worker == -1 && e->has_item == 0);
+        CHECK(strstr(e->message, max == 1 ? "1 batch is held" : "2 batches are held") != NULL);
+        CHECK(dlp_pipe_release(p, b[0]) == DLP_OK && dlp_pipe_error(p)->code == 0);
+        CHECK(dlp_pipe_next(p, &b[0], 20000) == DLP_OK && dlp_pipe_error(p)->code == 0);
+        CHECK(word[0] == 0 && dlp_pipe_close(p) == DLP_OK);
+        CHECK(strstr(word, max == 1 ? "1 batch is held" : "2 batches are held") != NULL);
+        for (int i = 0; i < max; i++) CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
+    }
+}
+
 int main(int argc, char **argv) {
+    held__release_forgotten__told();
+    skips__why__told();
+    skips__nothing_but_DLP_SKIP__no_failure_is_told();
+    error_format__each_part__in_its_place();
+    pipe_error__nothing_wrong__as_documented();
+    errors__callback_returns_any_number__a_failure_that_names_it();
+    errors__words_of_another_item__not_told();
+    errors__callback_changes_its_item__nothing_else_is_spoiled();
+    errors__each_stage_fails_as_often_as_it_may__item_gets_through();
+    errors__row_replaced_then_left_out__index_stays();
+    errors__item_of_a_dropped_batch_fails__not_told();
     errors__random_failures__bytes_foretold(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
     errors__row_goes_back_while_another_waits__sleeps();
     errors__retry_with_backoff__parks_the_item_only();
