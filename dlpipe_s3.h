@@ -109,12 +109,14 @@
      first byte in time, half a head          random pause (see below)
      a body ends, is reset, stands still      goes on at the next byte, by Range and If-Match; those
                                               that had come stay (no ETag: from the beginning).
-                                              max_attempts counts attempts without progress
+                                              max_attempts, if set, counts those without progress
      an idle connection had been closed       sent again at once on a new one, at no cost
      408 429 500 502 503 504, RequestTimeout, sent again after a random pause
      InternalError, SlowDown, Throttling...   and not before Retry-After
-     more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms), then
-                                              more again with good answers; no hedges
+     more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms, down
+                                              to 1/8), no hedges; then with good answers twice as
+                                              many each time, up to half of what it was, from there
+                                              on all of them in 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, 412 to an If-Match of ours from the beginning, 3 times at most
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
@@ -128,10 +130,13 @@
      a certificate that is not trusted        an error at once
      more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
 
-   The n-th retry waits 0..backoff_ms * 2^n, evenly spread, at most backoff_max_ms. Retries stop at
-   max_attempts, at request_timeout_ms, or when all workers of a client together have had
-   retry_tokens more retries than successes: then most requests fail, and more of them would not
-   help the server.
+   The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
+   random. What ends a request is time, request_timeout_ms, so that a server may be away for a
+   minute; and max_attempts, where it is set. When all workers of a client together have had
+   retry_tokens more retries than successes, most requests fail: each retry then waits as the last
+   ones do, backoff_max_ms or half of it, until some succeed. Behind 16 failures without an answer
+   the log is told no longer of each, but every 5 seconds how long there has been none; then, that
+   it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
    A second request (hedge) goes out when a first byte is later than 1.5 times the 95th percentile
    of those of like sizes (up to 16 KiB, 256 KiB, 4 MiB, above), once 16 are known; later, where
@@ -358,12 +363,13 @@ typedef struct dlp_s3_desc {
     int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte */
     int32_t stall_timeout_ms;    /* 0: 5,000; without a byte inside a body */
     int32_t request_timeout_ms;  /* 0: 120,000; a request with all its attempts */
-    int32_t max_attempts;        /* 0: 8; 1..100 */
-    int32_t backoff_ms;          /* 0: 50; the n-th retry waits 0..backoff_ms * 2^n, at most
-                                    backoff_max_ms */
+    int32_t max_attempts;        /* 0: no such bound, request_timeout_ms is one; 1..100 */
+    int32_t backoff_ms;          /* 0: 50; the n-th retry waits for backoff_ms * 2^n, at most
+                                    backoff_max_ms, or down to half of that */
     int32_t backoff_max_ms;      /* 0: 5,000 */
     int32_t retry_tokens;        /* 0: 500; retries that all workers together may have ahead of
-                                    successes; DLP_NONE (-1): no limit */
+                                    successes before each waits the longest; DLP_NONE (-1): no
+                                    limit */
     int32_t hedge_percent;       /* 0: 5; second requests for slow ones, of all requests; -1: no */
     /* Bounds, of each dlp_s3_io. */
     int32_t max_requests;        /* 0: 64; in flight; 1..4096. Connections are as many at most, and
@@ -409,6 +415,8 @@ typedef struct dlp_s3_stats {
     uint64_t connections;     /* opened */
     uint64_t timeouts;
     uint64_t refreshes;       /* of credentials, after those of dlp_s3_open */
+    uint64_t away_ns;         /* for so long requests have failed, and none has got its answer; 0:
+                                 the last that was over had one */
 } dlp_s3_stats;
 
 /* Read the counters: each is right, together they are a few requests apart. Any thread. */
@@ -5492,12 +5500,19 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
    Policy alone: no socket, no clock (the caller passes the time in), so that a test can run years
    of it. What workers share is counters and a count of retries; the rest is one thread's own.
 
-   Retries. The n-th waits a random time of 0..backoff * 2^n ("full jitter": M. Brooker, Exponential
-   Backoff And Jitter, AWS Architecture Blog, 2015), and not less than a Retry-After asks for. A
-   retry is taken from a bucket that all workers share, a request that ends well puts one back (the
-   standard retry mode of AWS' SDKs): where most requests fail, they fail soon, instead of making
-   each a storm of max_attempts. The bucket is a count of retries ahead of successes, so that a
-   worker that dies takes nothing with it.
+   Retries. The n-th waits for backoff * 2^n, half of it fixed and half random ("equal jitter": M.
+   Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), and not less than a
+   Retry-After asks for. With all of it random a number of attempts would have no least duration:
+   what bounds them is time. A retry is taken from a bucket that all workers share, a request that
+   ends well puts one back (the standard retry mode of AWS' SDKs): where most requests fail, each
+   waits the longest pause at once, and a server that comes back meets few of them a second. None
+   fails for that: a server that is away empties the bucket in a moment. The bucket is a count of
+   retries ahead of successes, so that a worker that dies takes nothing with it.
+
+   Away. From a failure on until any request of the client's has its answer the server counts as
+   away, since the request that failed was begun, or the last answer came. Those are words that all
+   share (S9), of which one is read with each answer; they are for people to read, and no order of
+   theirs matters.
 
    Hedges. A request that waits for its first byte for longer than nearly all others is sent once
    more on another connection, and the first valid head wins (Dean and Barroso, The Tail at Scale,
@@ -5508,9 +5523,12 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
    DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
 
    Throttling. One 503 among many good answers delays its own request only. More than an eighth of
-   the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff, and
-   rise again with each good answer, so that the half comes back in 512; and there are no hedges
-   until 4 * backoff after. */
+   the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff (a
+   period), down to an eighth; and until a period after the last of those they do not rise, and
+   there are no hedges. Then they rise as TCP's window does (RFC 5681): with each good answer by one,
+   which doubles them in the time of an answer, until they are half of what they were; from there by
+   the clock, all of them in 32 periods, so that quick answers do not make it hasty. Time without
+   answers counts for 5 periods at most. */
 
 enum { /* in the order of dlp_s3_stats */
     DLPI_S3_N_REQUESTS,
@@ -5526,6 +5544,7 @@ enum { /* in the order of dlp_s3_stats */
     DLPI_S3_N_CONNECTIONS,
     DLPI_S3_N_TIMEOUTS,
     DLPI_S3_N_REFRESHES,
+    DLPI_S3_N_AWAY,
     DLPI_S3_COUNTS
 };
 _Static_assert(sizeof(dlp_s3_stats) == 8 * DLPI_S3_COUNTS, "a counter for each of dlp_s3_stats");
@@ -5535,6 +5554,9 @@ typedef struct dlpi_s3_shared {
     uint64_t count[DLPI_S3_COUNTS];
     uint64_t ahead; /* retries ahead of successes; a race can leave it a little below 0 */
     int64_t skew_s; /* the servers' clock less ours */
+    uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
+    uint64_t fails;   /* S9, since then */
+    uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
 } dlpi_s3_shared;
 
 static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
@@ -5563,11 +5585,14 @@ typedef struct dlpi_s3_patience {
     uint64_t backoff_ns, backoff_max_ns, give_up_ns; /* give_up: the first-byte time-out */
     uint64_t random;
     uint64_t answers;        /* the last 64, a bit each: throttled or not */
-    uint64_t next_cut_ns, throttled_until_ns;
+    uint64_t next_cut_ns, throttled_until_ns, risen_ns;
     uint64_t limit, full;    /* requests in flight, in 1024ths */
+    uint64_t half;           /* of what limit was before it was cut */
+    bool cutting;            /* no good answer since throttled_until_ns */
     uint64_t hedges;         /* that may be sent, in hundredths */
     int64_t retry_tokens;    /* -1: no limit */
-    int32_t max_attempts, hedge_percent;
+    int32_t max_attempts;    /* -1: no limit */
+    int32_t hedge_percent;
     dlpi_s3_times times[DLPI_S3_CLASSES];
 } dlpi_s3_patience;
 
@@ -5738,12 +5763,21 @@ static int dlpi_s3_judge(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
 
 /* ---- retries ---- */
 
-/* A random time of 0..backoff * 2^n, n from 1. */
+/* A time of backoff * 2^n, n from 1, or down to half of that. */
 static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
     uint64_t most = p->backoff_ns;
     while (n-- > 0 && most < p->backoff_max_ns) most *= 2;
     if (most > p->backoff_max_ns) most = p->backoff_max_ns;
-    return dlpi_s3_random(&p->random) % (most + 1);
+    return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
+}
+
+/* Whether a retry may be had at the usual pause. */
+static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
+    if (p->retry_tokens < 0 ||
+        (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
+        return true;
+    DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
+    return false;
 }
 
 /* Take one more attempt; attempts: those that failed one after the other, 1 or more;
@@ -5751,20 +5785,51 @@ static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
    there is none left; *why then says so. */
 static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
                                uint64_t *wait_ns, const char **why) {
-    if (attempts >= p->max_attempts) {
+    if (p->max_attempts >= 0 && attempts >= p->max_attempts) {
         *why = "after as many attempts as max_attempts allows";
         return false;
     }
-    if (p->retry_tokens >= 0 &&
-        (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) >= p->retry_tokens) {
-        DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
-        *why = "not tried again: too many requests fail (retry_tokens)";
-        return false;
-    }
-    *wait_ns = dlpi_s3_backoff(p, attempts);
+    *wait_ns = dlpi_s3_backoff(p, dlpi_s3_token_take(p) ? attempts : INT32_MAX);
     if (retry_after_s > 0)
         *wait_ns += (uint64_t)(retry_after_s < 3600 ? retry_after_s : 3600) * 1000 * DLPI_S3_MS;
     return true;
+}
+
+/* ---- whether the server is away ---- */
+
+#define DLPI_S3_AWAY_FEW 16u            /* failures that are told one by one */
+#define DLPI_S3_AWAY_NS 1000000000u     /* what is shorter is not told */
+#define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
+
+/* For how long it has been away by now. */
+static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
+    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
+    return since && now_ns > since ? now_ns - since : 0;
+}
+
+enum { DLPI_S3_TELL_IT = 0, DLPI_S3_TELL_NOTHING, DLPI_S3_TELL_AWAY };
+
+/* A request that has waited since a time has failed, and is to be tried again. Returns what the log
+   is to be told: this failure, that the server is away, or nothing. */
+static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
+    uint64_t none = 0, told = DLPI_LOAD_RLX(&s->told_ns); /* S9 */
+    uint64_t fails = DLPI_ADD_RLX(&s->fails, 1u);         /* S9 */
+    DLPI_CAS_SEQ(&s->away_ns, &none, since_ns);           /* S9 */
+    if (fails < DLPI_S3_AWAY_FEW) return DLPI_S3_TELL_IT;
+    if (dlpi_s3_away_for(s, now_ns) < DLPI_S3_AWAY_NS ||
+        (told && now_ns < told + DLPI_S3_AWAY_TELL_NS))
+        return DLPI_S3_TELL_NOTHING;
+    return DLPI_CAS_SEQ(&s->told_ns, &told, now_ns) ? DLPI_S3_TELL_AWAY : DLPI_S3_TELL_NOTHING;
+}
+
+/* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
+static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
+    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
+    if (since == 0) return 0;
+    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
+    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
+    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0; /* S9 */
+    return now_ns > since ? now_ns - since : 1;
 }
 
 /* ---- throttling ---- */
@@ -5773,13 +5838,31 @@ static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
     return now_ns < p->throttled_until_ns;
 }
 
+static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) {
+    return 4 * p->backoff_ns;
+}
+
 static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
-    uint64_t period = 4 * p->backoff_ns;
+    uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
     p->throttled_until_ns = now_ns + period;
     if (now_ns < p->next_cut_ns) return;
     p->next_cut_ns = now_ns + period;
+    if (!p->cutting) p->half = p->limit / 2;
+    p->cutting = true;
     p->limit = p->limit * 7 / 10;
-    if (p->limit < 1024) p->limit = 1024;
+    if (p->limit < floor) p->limit = floor;
+}
+
+/* A good answer came: let there be more in flight. */
+static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t period = dlpi_s3_period(p), passed = now_ns - p->risen_ns, more;
+    p->risen_ns = now_ns;
+    if (p->limit == p->full || now_ns < p->throttled_until_ns) return;
+    p->cutting = false;
+    if (passed > 5 * period) passed = 5 * period;
+    more = p->limit < p->half ? 1024 : p->full * passed / (32 * period);
+    if (more == 0) p->risen_ns = now_ns - passed; /* until it is something */
+    p->limit = p->limit + more < p->full ? p->limit + more : p->full;
 }
 
 /* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
@@ -5789,8 +5872,7 @@ static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttle
         if (__builtin_popcountll(p->answers) > 8) dlpi_s3_cut(p, now_ns);
         return;
     }
-    p->limit += p->full / 1024 + 1;
-    if (p->limit > p->full) p->limit = p->full;
+    dlpi_s3_rise(p, now_ns);
     if (ok && (int64_t)DLPI_LOAD_RLX(&p->shared->ahead) > 0)
         DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
 }
@@ -6142,6 +6224,7 @@ struct dlpi_s3_leg {
     bool fresh;                  /* only on a new connection */
     bool in_hedging, in_waiting;
     int32_t attempts;            /* that failed without progress */
+    uint64_t begun_ns;           /* when it was made, or had got on last */
     uint64_t size_bytes;         /* about so many, for how long its answer may take */
     unsigned size_class;
 };
@@ -6196,6 +6279,7 @@ struct dlp_s3_io {
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
     uint64_t heard_ns;           /* what had come by then has been seen to */
+    uint64_t good_ns;            /* when the last answer came */
     dlp_s3_request *done, *done_last; /* linked by internal */
     dlp_s3_request *awaited_one; /* by dlp_s3_do */
     dlpi_s3_patience patience;
@@ -6607,12 +6691,37 @@ static bool dlpi_s3_leg_keeps(const dlpi_s3_leg *leg) {
     return (op->strong || (op->r->if_match && op->r->if_match[0] == '"')) && !op->r->query;
 }
 
+/* It was heard of the server: an answer, be it a refusal. */
+static void dlpi_s3_heard(dlp_s3_io *io) {
+    uint64_t away_ns = dlpi_s3_back(&io->s3->common->shared, io->now);
+    io->good_ns = io->now;
+    if (away_ns) dlpi_s3_say(io, "s3: answers come again, after %.1f s", (double)away_ns / 1e9);
+}
+
+/* Tell the log that a leg is tried again, or that there is none that is not. */
+static void dlpi_s3_leg_tell(dlp_s3_io *io, const dlpi_s3_leg *leg, uint64_t wait_ns) {
+    dlpi_s3_shared *shared = &io->s3->common->shared;
+    const dlp_s3_request *r = leg->op->r;
+    uint64_t since = leg->begun_ns > io->good_ns ? leg->begun_ns : io->good_ns;
+    int what = dlpi_s3_away(shared, since, io->now);
+    if (what == DLPI_S3_TELL_IT)
+        dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", r->bucket, r->key, r->error.message,
+                    (unsigned)(wait_ns / DLPI_S3_MS));
+    if (what == DLPI_S3_TELL_AWAY)
+        dlpi_s3_say(io, "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are sent "
+                        "again, for up to request_timeout_ms (%d ms)",
+                    (double)dlpi_s3_away_for(shared, io->now) / 1e9, leg->op->site->host,
+                    (unsigned)leg->op->site->port, r->error.message,
+                    (int)io->desc->request_timeout_ms);
+}
+
 /* Try the leg again after a while, or end the request. */
 static void dlpi_s3_leg_retry(dlp_s3_io *io, dlpi_s3_leg *leg, int64_t retry_after_s, int code) {
     dlpi_s3_op *op = leg->op;
     const char *why = "";
     uint64_t wait_ns = 0;
-    if (leg->done > leg->tried_at && dlpi_s3_leg_keeps(leg)) leg->attempts = 0; /* it gets on */
+    if (leg->done > leg->tried_at) leg->begun_ns = io->now; /* it gets on */
+    if (leg->done > leg->tried_at && dlpi_s3_leg_keeps(leg)) leg->attempts = 0;
     leg->tried_at = leg->done;
     leg->attempts++;
     if (!dlpi_s3_retry_take(&io->patience, leg->attempts, retry_after_s, &wait_ns, &why)) {
@@ -6621,8 +6730,7 @@ static void dlpi_s3_leg_retry(dlp_s3_io *io, dlpi_s3_leg *leg, int64_t retry_aft
         return;
     }
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", op->r->bucket, op->r->key,
-                op->r->error.message, (unsigned)(wait_ns / DLPI_S3_MS));
+    dlpi_s3_leg_tell(io, leg, wait_ns);
     if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
     dlpi_s3_timer_set(&io->timers, &leg->timer, io->now + wait_ns);
 }
@@ -6959,6 +7067,7 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_error_read(op, link, region, sizeof region);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
     if (throttled) dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
+    else if (e->http_status < 500 && e->http_status != 408) dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, throttled, false);
     c.t.began = true;
     c.t.status = e->http_status;
@@ -7344,6 +7453,7 @@ static bool dlpi_s3_link_head(dlp_s3_io *io, dlpi_s3_link *link) {
 /* The leg has what it is there for. */
 static void dlpi_s3_link_done(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, false, true);
     dlpi_s3_leg_part(io, leg, link);
     dlpi_s3_link_free(io, link);
@@ -7564,6 +7674,7 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     leg->n_links = 0;
     leg->begun = leg->fresh = false;
     leg->attempts = 0;
+    leg->begun_ns = io->now;
     leg->size_bytes = leg->bytes != UINT64_MAX ? leg->bytes : op->split ? part : op->bound;
     if (op->r->method != DLP_S3_GET) leg->size_bytes = 1;
     leg->size_class = dlpi_s3_class(leg->size_bytes);
@@ -8283,7 +8394,7 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(first_byte_timeout_ms, 10000, 1, INT32_MAX),
         DLPI_S3_NUMBER(stall_timeout_ms, 5000, 1, INT32_MAX),
         DLPI_S3_NUMBER(request_timeout_ms, 120000, 1, INT32_MAX),
-        DLPI_S3_NUMBER(max_attempts, 8, 1, 100),
+        DLPI_S3_NUMBER(max_attempts, -1, -1, 100),
         DLPI_S3_NUMBER(backoff_ms, 50, 1, 60000),
         DLPI_S3_NUMBER(backoff_max_ms, 5000, 1, 3600000),
         DLPI_S3_NUMBER(retry_tokens, 500, -1, INT32_MAX),
@@ -8399,6 +8510,7 @@ DLPDEF void dlp_s3_stats_get(const dlp_s3 *s3, dlp_s3_stats *out) {
     uint64_t count[DLPI_S3_COUNTS];
     for (int i = 0; i < DLPI_S3_COUNTS; i++)
         count[i] = DLPI_LOAD_RLX(&s3->common->shared.count[i]); /* S8, each by itself */
+    count[DLPI_S3_N_AWAY] = dlpi_s3_away_for(&s3->common->shared, dlpi_s3_now_ns());
     count[DLPI_S3_N_REFRESHES] = DLPI_LOAD_RLX(&s3->common->vault.version) - 1; /* open has one */
     memcpy(out, count, sizeof *out);
 }
