@@ -652,9 +652,9 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
                               dlp_s3_error *err);
 
 /* Enter the source into a loader's desc, or a fetch stage's: n_items, fields, fetch and user of the
-   dataset (and fills_rows, where it writes every byte), worker_init, worker_exit and worker_user of
-   the workers. source: borrowed until the pipe is closed. Before the pipe is made; any number of
-   pipes may use one source - any thread - does not wait or allocate. */
+   dataset (and fills_rows, where it writes every byte), worker_init, worker_exit, worker_user and
+   tell of the workers. source: borrowed until the pipe is closed. Before the pipe is made; any
+   number of pipes may use one source - any thread - does not wait or allocate. */
 DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_dataset *dataset,
                                dlp_workers_desc *workers);
 
@@ -5525,10 +5525,10 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
    Throttling. One 503 among many good answers delays its own request only. More than an eighth of
    the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff (a
    period), down to an eighth; and until a period after the last of those they do not rise, and
-   there are no hedges. Then they rise as TCP's window does (RFC 5681): with each good answer by one,
-   which doubles them in the time of an answer, until they are half of what they were; from there by
-   the clock, all of them in 32 periods, so that quick answers do not make it hasty. Time without
-   answers counts for 5 periods at most. */
+   there are no hedges. Then they rise as TCP's window does (RFC 5681): with each good answer by
+   one, which doubles them in the time of an answer, until they are half of what they were; from
+   there by the clock, all of them in 32 periods, so that quick answers do not make it hasty. Time
+   without answers counts for 5 periods at most. */
 
 enum { /* in the order of dlp_s3_stats */
     DLPI_S3_N_REQUESTS,
@@ -5819,7 +5819,8 @@ static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
     if (dlpi_s3_away_for(s, now_ns) < DLPI_S3_AWAY_NS ||
         (told && now_ns < told + DLPI_S3_AWAY_TELL_NS))
         return DLPI_S3_TELL_NOTHING;
-    return DLPI_CAS_SEQ(&s->told_ns, &told, now_ns) ? DLPI_S3_TELL_AWAY : DLPI_S3_TELL_NOTHING;
+    if (!DLPI_CAS_SEQ(&s->told_ns, &told, now_ns)) return DLPI_S3_TELL_NOTHING; /* S9, by one */
+    return DLPI_S3_TELL_AWAY;
 }
 
 /* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
@@ -6708,8 +6709,8 @@ static void dlpi_s3_leg_tell(dlp_s3_io *io, const dlpi_s3_leg *leg, uint64_t wai
         dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", r->bucket, r->key, r->error.message,
                     (unsigned)(wait_ns / DLPI_S3_MS));
     if (what == DLPI_S3_TELL_AWAY)
-        dlpi_s3_say(io, "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are sent "
-                        "again, for up to request_timeout_ms (%d ms)",
+        dlpi_s3_say(io, "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are "
+                        "sent again, for up to request_timeout_ms (%d ms)",
                     (double)dlpi_s3_away_for(shared, io->now) / 1e9, leg->op->site->host,
                     (unsigned)leg->op->site->port, r->error.message,
                     (int)io->desc->request_timeout_ms);
@@ -10407,10 +10408,21 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
 }
 
+/* tell: that the server is away. */
+static int dlpi_src_tell(void *user, char *buf, size_t size) {
+    const dlp_s3_source *s = (const dlp_s3_source *)user;
+    uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
+    if (away_ns < DLPI_S3_AWAY_NS) return 0;
+    return snprintf(buf, size, "no answer from the S3 server of bucket '%s' for %.1f s; requests "
+                    "wait, and are sent again, for up to request_timeout_ms (%d ms)", s->d.bucket,
+                    (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
+}
+
 static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {
     workers->worker_init = dlpi_src_worker_init;
     workers->worker_exit = dlpi_src_worker_exit;
     workers->worker_user = s;
+    workers->tell = dlpi_src_tell;
 }
 
 DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_dataset *dataset, dlp_workers_desc *workers) {

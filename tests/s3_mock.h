@@ -762,8 +762,8 @@ static int s3_mock_listen(int backlog, int *port) {
     return fd;
 }
 
-/* Let it be away: connections are ended, new ones refused (S3_MOCK_REFUSE), reset, or never answered
-   (S3_MOCK_HANG: those that there are, too); or be there again (S3_MOCK_KEEP). */
+/* Let it be away: connections are ended, new ones refused (S3_MOCK_REFUSE), reset, or never
+   answered (S3_MOCK_HANG: those that there are, too); or be there again (S3_MOCK_KEEP). */
 S3_MOCK void s3_mock_away(s3_mock *m, int how) {
     pthread_mutex_lock(&m->lock);
     if (how == S3_MOCK_REFUSE) close(m->listener);
