@@ -211,7 +211,8 @@
      (not for numeric hosts) or when credentials are to be fetched anew.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
      to a host below it at that port, or from S3 of AWS to S3 of AWS.
-   * Proxies (HTTPS_PROXY) are not used.
+   * No proxies; no FIPS, dual-stack or accelerated endpoints, no access points by their ARNs, no
+     directory buckets (S3 Express): refused, not ignored (>>s3-client).
 */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE) && \
@@ -280,11 +281,27 @@ extern "C" {
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
 
-   A profile that the program names comes before the environment. Profiles are those of the files
+   A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE serves where
+   AWS_PROFILE is not set, and both are refused where they differ. Profiles are those of the files
    AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the first
    before the second. A credential_process is started without a shell, in a group of its own, with
    no descriptors but its output, standard error and an empty input, and has a minute. Roles to be
    assumed (source_profile) and single sign-on are for a credential_process to do, and said to be.
+
+   Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
+   with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
+
+     AWS_USE_FIPS_ENDPOINT, AWS_USE_DUALSTACK_ENDPOINT; profile: use_fips_endpoint,
+     use_dualstack_endpoint, and below s3 use_dualstack_endpoint, use_accelerate_endpoint: "true"
+     AWS_RETRY_MODE; profile: retry_mode: others than "standard" and "adaptive", both of which what
+     this client does is a kind of
+     regions that stand for something else (fips-us-east-1, aws-global, ...), without an endpoint
+     HTTPS_PROXY or HTTP_PROXY, by the endpoint, or ALL_PROXY, also in small letters, unless
+     NO_PROXY covers the endpoint ("*", a host or a domain above it, with its port or without, an
+     address, or addresses as 10.0.0.0/8), or it is on this machine
+
+   and so are buckets that are none, with DLP_ERR_ARG, where they are named: ARNs; at AWS also names
+   of directory buckets (--x-s3: S3 Express) and of S3 on Outposts, which other hosts serve.
 
    What expires is fetched again some 5 minutes before, by one of all processes for all; if that
    fails, what is at hand stays in use while it is valid, and the next attempts come after 1 to 48
@@ -344,9 +361,10 @@ typedef struct dlp_s3_desc {
                                     AWS_IGNORE_CONFIGURED_ENDPOINT_URLS, "true" */
     const char *region;          /* environment: AWS_REGION, AWS_DEFAULT_REGION; profile: region;
                                     else us-east-1 */
-    const char *profile;         /* environment: AWS_PROFILE; else "default" */
-    int32_t style;               /* AUTO: by path for a custom endpoint and for bucket names that
-                                    cannot be host names, else by host name */
+    const char *profile;         /* environment: AWS_PROFILE, AWS_DEFAULT_PROFILE; else "default" */
+    int32_t style;               /* AUTO: as addressing_style below s3 in the profile says; else by
+                                    path for a custom endpoint and for bucket names that cannot be
+                                    host names, otherwise by host name */
     /* Who. All NULL and 0: see above. */
     int32_t anonymous;           /* 1: requests are not signed */
     const char *access_key;      /* with secret_key; copied */
@@ -363,7 +381,8 @@ typedef struct dlp_s3_desc {
     int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte */
     int32_t stall_timeout_ms;    /* 0: 5,000; without a byte inside a body */
     int32_t request_timeout_ms;  /* 0: 120,000; a request with all its attempts */
-    int32_t max_attempts;        /* 0: no such bound, request_timeout_ms is one; 1..100 */
+    int32_t max_attempts;        /* 1..100; environment: AWS_MAX_ATTEMPTS; profile: max_attempts;
+                                    0: else no such bound, request_timeout_ms is one */
     int32_t backoff_ms;          /* 0: 50; the n-th retry waits for backoff_ms * 2^n, at most
                                     backoff_max_ms, or down to half of that */
     int32_t backoff_max_ms;      /* 0: 5,000 */
@@ -392,8 +411,8 @@ typedef struct dlp_s3 dlp_s3;
    left open by it.
    out: to be closed; desc: copied; NULL: all defaults; err: zeroed, or what failed; may be NULL -
    returns DLP_OK, DLP_ERR_ARG (the message names the field), DLP_ERR_MEMORY, DLP_ERR_UNSUPPORTED
-   (https without TLS), DLP_ERR_SYSTEM, DLP_ERR_REMOTE (credentials) - any thread - may wait for
-   credentials. */
+   (https without TLS; settings as above), DLP_ERR_SYSTEM, DLP_ERR_REMOTE (credentials) - any
+   thread - may wait for credentials. */
 DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err);
 
 /* Free the client; other processes, forked from this one or before it, go on with theirs. Returns
@@ -2317,6 +2336,24 @@ static bool dlpi_s3_region_ok(const char *region) {
     return n > 0 && n < 64 && region[n] == '\0';
 }
 
+/* What is named by a bucket's name that is none, in words; NULL: it may be one. At AWS other hosts
+   serve what these endings stand for; elsewhere they are names like any other. */
+static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *bucket) {
+    static const char *const kinds[][2] = {
+        {"--x-s3", "a directory bucket (S3 Express), which is not supported"},
+        {"--xa-s3", "an access point of a directory bucket (S3 Express), which is not supported"},
+        {"--op-s3", "an access point of S3 on Outposts, which is not supported"}};
+    size_t n = strlen(bucket);
+    if (strncmp(bucket, "arn:", 4) == 0)
+        return "an ARN: of an access point its alias is what can be asked for";
+    if (e->custom && !strstr(e->host, ".amazonaws.com")) return NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        size_t k = strlen(kinds[i][0]);
+        if (n > k && strcmp(bucket + n - k, kinds[i][0]) == 0) return kinds[i][1];
+    }
+    return NULL;
+}
+
 /* Name the host and the path of an object ("" for key: of the bucket itself). host: Host header,
    with the port where it is not the usual one. path: escaped once and never made simpler, so that
    "a//b", "./c" and "a+b" stay other keys than "a/b", "c" and "a b". Returns DLP_OK, or
@@ -3613,7 +3650,9 @@ typedef struct dlpi_s3_config {
     int32_t attempts;
     int32_t pause_ms;        /* between the first two, at most; doubled from there on */
     int32_t named_by_user;   /* the profile was: it must be there */
-    int32_t pad;
+    int32_t named;           /* by whom ever */
+    int32_t style;           /* DLP_S3_STYLE_* that the profile asks for */
+    int32_t max_attempts;    /* of a request; -1: nobody says */
     char endpoint[512];      /* "": AWS */
     char region[64];
     char ca_file[1024];      /* "": the system's */
@@ -3925,16 +3964,23 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
     return q.found;
 }
 
-/* Get a setting of the profile, the credentials file's first. Returns 1: there, and not empty;
-   0: not; or an error. */
-static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, char *out, size_t size,
-                                dlp_s3_error *err) {
+/* Find a setting of the profile, or one nested below it, the credentials file's first. Returns the
+   number of the file, from 1: there, and not empty; 0: not; or an error. */
+static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, const char *sub,
+                                 char *out, size_t size, dlp_s3_error *err) {
     for (int i = 1; i >= 0; i--) {
-        int there = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, name, NULL, out, size,
-                                         err);
-        if (there < 0 || (there && *out)) return there;
+        int there = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, name, sub, out, size, err);
+        if (there < 0) return there;
+        if (there && *out) return i + 1;
     }
     return 0;
+}
+
+/* Get a setting of the profile. Returns 1, 0, or an error. */
+static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, char *out, size_t size,
+                                dlp_s3_error *err) {
+    int file = dlpi_s3_profiles_find(p, name, NULL, out, size, err);
+    return file > 0 ? 1 : file;
 }
 
 /* Whether the profile is there. Also finds lines that make no sense, wherever they are. */
@@ -4013,24 +4059,48 @@ static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
 
 static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     const char *name = d->profile && *d->profile ? d->profile : NULL;
+    const char *one = dlpi_s3_env("AWS_PROFILE"), *other = dlpi_s3_env("AWS_DEFAULT_PROFILE");
     c->named_by_user = name != NULL;
-    if (!name) name = dlpi_s3_env("AWS_PROFILE");
+    if (!name && one && other && strcmp(one, other) != 0)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "AWS_PROFILE is \"%.60s\", "
+                                 "AWS_DEFAULT_PROFILE is \"%.60s\", and AWS' own tools do not "
+                                 "agree on which counts: unset one", one, other);
+    if (!name) name = one ? one : other;
+    c->named = name != NULL;
     if (!name) name = "default";
     if (dlpi_s3_copy(c->profile, sizeof c->profile, name)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile: the name is too long");
 }
 
+/* Whether it is the name of no region, but of endpoints, of which AWS' tools make one. */
+static bool dlpi_s3_region_beyond(const char *region) {
+    static const char *const ends[] = {"-fips", "-global"};
+    size_t n = strlen(region);
+    for (size_t i = 0; i < 2; i++) {
+        size_t k = strlen(ends[i]);
+        if (n > k && strcmp(region + n - k, ends[i]) == 0) return true;
+    }
+    return strncmp(region, "fips-", 5) == 0 || strncmp(region, "s3-", 3) == 0;
+}
+
 /* A region becomes a part of what is signed, and of AWS' host names. Other servers' may have
-   capitals. */
+   capitals. The endpoint is known. */
 static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d,
                                  const dlpi_s3_profiles *p, dlp_s3_error *err) {
-    const char *region = d->region && *d->region ? d->region : dlpi_s3_env("AWS_REGION");
+    const char *region = d->region && *d->region ? d->region : NULL, *from = "region";
     char found[sizeof c->region];
+    if (!region) region = dlpi_s3_env(from = "AWS_REGION");
+    if (!region) region = dlpi_s3_env(from = "AWS_DEFAULT_REGION");
     if (!region) {
-        int code = dlpi_s3_config_find(p, "AWS_DEFAULT_REGION", "region", found, sizeof found, err);
+        int code = dlpi_s3_profiles_find(p, "region", NULL, found, sizeof found, err);
         if (code < 0) return code;
         region = code ? found : "us-east-1";
+        from = code ? c->file[code - 1] : "region";
     }
+    if (!c->endpoint[0] && dlpi_s3_region_beyond(region))
+        return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "%.100s: \"%.40s\" is no region but "
+                                 "stands for other endpoints, which are not supported", from,
+                                 region);
     if (!dlpi_s3_copy(c->region, sizeof c->region, region) ||
         region[strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")])
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" cannot be one", region);
@@ -4072,8 +4142,7 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
 
 static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                 dlp_s3_error *err) {
-    int code = dlpi_s3_config_region(c, d, p, err);
-    if (code) return code;
+    int code;
     if (d->endpoint && *d->endpoint) {
         if (!dlpi_s3_copy(c->endpoint, sizeof c->endpoint, d->endpoint))
             return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: the URL is too long");
@@ -4082,6 +4151,8 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
                                   err);
         if (code < 0) return code;
     }
+    code = dlpi_s3_config_region(c, d, p, err);
+    if (code) return code;
     if (d->ca_file && *d->ca_file)
         return dlpi_s3_copy(c->ca_file, sizeof c->ca_file, d->ca_file)
                    ? DLP_OK
@@ -4089,6 +4160,79 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     code = dlpi_s3_config_find(p, "AWS_CA_BUNDLE", "ca_bundle", c->ca_file, sizeof c->ca_file, err);
     return code < 0 ? code : DLP_OK;
 }
+
+/* ---- proxies, which are none of ours ---- */
+
+/* The bytes of an address. Returns how many, 0: it is none. */
+static size_t dlpi_s3_address_bytes(const char *text, uint8_t bytes[16]) {
+    if (inet_pton(AF_INET, text, bytes) == 1) return 4;
+    return inet_pton(AF_INET6, text, bytes) == 1 ? 16 : 0;
+}
+
+/* Whether a host is an address of a net, "10.0.0.0/8". */
+static bool dlpi_s3_net_has(const char *net, const char *host) {
+    const char *slash = strchr(net, '/');
+    uint8_t a[16], b[16];
+    char first[64];
+    size_t n, bits, digits = slash ? strlen(slash + 1) : 0;
+    if (digits < 1 || digits > 3 || slash - net >= (int)sizeof first) return false;
+    if (dlpi_s3_number(slash + 1, digits) < 0) return false;
+    bits = (size_t)dlpi_s3_number(slash + 1, digits);
+    snprintf(first, sizeof first, "%.*s", (int)(slash - net), net);
+    n = dlpi_s3_address_bytes(first, a);
+    if (n == 0 || n != dlpi_s3_address_bytes(host, b) || bits > 8 * n) return false;
+    if (memcmp(a, b, bits / 8) != 0) return false;
+    return bits % 8 == 0 || (a[bits / 8] ^ b[bits / 8]) >> (8 - bits % 8) == 0;
+}
+
+/* Whether a word of NO_PROXY covers an endpoint: the host, or one above it. */
+static bool dlpi_s3_word_covers(const char *word, const dlpi_s3_endpoint *e) {
+    char host[256];
+    uint16_t port = e->port;
+    size_t n = strlen(e->host), m;
+    if (strcmp(word, "*") == 0 || strcasecmp(word, e->host) == 0) return true;
+    if (dlpi_s3_net_has(word, e->host)) return true;
+    if (*word == '*') word++;
+    if (*word == '.') word++;
+    if (dlpi_s3_authority(word, strlen(word), host, &port) || port != e->port) return false;
+    m = strlen(host);
+    if (n <= m) return strcmp(host, e->host) == 0;
+    return e->host[n - m - 1] == '.' && strcmp(e->host + n - m, host) == 0;
+}
+
+static bool dlpi_s3_no_proxy(const char *list, const dlpi_s3_endpoint *e) {
+    char word[300];
+    while (list && *list) {
+        size_t n = strcspn(list, ", \t");
+        if (n && n < sizeof word) {
+            snprintf(word, sizeof word, "%.*s", (int)n, list);
+            if (dlpi_s3_word_covers(word, e)) return true;
+        }
+        list += n + (list[n] != '\0');
+    }
+    return false;
+}
+
+static bool dlpi_s3_is_loopback(const char *host) {
+    return strcmp(host, "localhost") == 0 || dlpi_s3_net_has("127.0.0.0/8", host) ||
+           dlpi_s3_net_has("::1/128", host);
+}
+
+/* Refuse an endpoint that is to be reached by a proxy. No message has its URL, which might hold a
+   password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
+static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
+    const char *const names[] = {e->tls ? "https_proxy" : "http_proxy",
+                                 e->tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
+    const char *none = getenv("no_proxy"), *value = NULL, *name = NULL;
+    for (int i = 0; i < 4 && !value; i++) value = getenv(name = names[i]); /* "" is: without one */
+    if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
+    if (dlpi_s3_no_proxy(none ? none : getenv("NO_PROXY"), e)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "%s is set, but proxies are not "
+                             "supported; where %.100s can be reached without one, add it to "
+                             "NO_PROXY", name, e->host);
+}
+
+/* ---- credentials ---- */
 
 static int dlpi_s3_config_given(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     c->source = DLPI_S3_GIVEN;
@@ -4112,6 +4256,8 @@ static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
 /* The token file is known; variables: whether they count. */
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
+    dlpi_s3_endpoint sts;
+    const char *why;
     int code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_ARN" : NULL, "role_arn", c->role,
                                    sizeof c->role, err);
     if (code < 0) return code;
@@ -4128,6 +4274,9 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
     if (code == 0)
         snprintf(c->url, sizeof c->url, "https://sts.%s.%s", c->region,
                  dlpi_s3_aws_domain(c->region));
+    if (dlpi_s3_endpoint_parse(&sts, c->url, &why) == DLP_OK &&
+        dlpi_s3_proxy_beyond(&sts, err) != DLP_OK)
+        return DLP_ERR_UNSUPPORTED;
     c->source = DLPI_S3_WEB;
     c->timeout_ms = 10000;
     c->attempts = 3;
@@ -4250,6 +4399,65 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
     return 1;
 }
 
+/* ---- settings that AWS' tools go by ---- */
+
+typedef struct dlpi_s3_beyond {
+    const char *variable;    /* NULL: none */
+    const char *name, *sub;  /* in a profile; sub: NULL, or nested below name */
+    const char *fine;        /* what it may say, each with blanks around it; NULL: all but "true" */
+    const char *what;
+} dlpi_s3_beyond;
+
+/* What this library does not do, and may not ignore: requests would go to another host, or be other
+   ones, than whoever set it thinks. */
+static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
+    {"AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint", NULL, NULL, "FIPS endpoints are"},
+    {"AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint", NULL, NULL,
+     "dual-stack endpoints are"},
+    {NULL, "s3", "use_dualstack_endpoint", NULL, "dual-stack endpoints are"},
+    {NULL, "s3", "use_accelerate_endpoint", NULL, "transfer acceleration is"},
+    {"AWS_RETRY_MODE", "retry_mode", NULL, " standard adaptive ",
+     "what else than \"standard\" and \"adaptive\" stands for is"},
+};
+
+/* Refuse what is set of a row of that table. */
+static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond *b,
+                                 dlp_s3_error *err) {
+    const char *value = b->variable ? dlpi_s3_env(b->variable) : NULL;
+    char said[64], word[70], where[240];
+    int file = 0;
+    snprintf(where, sizeof where, "%s", b->variable ? b->variable : b->name);
+    if (!value) {
+        file = dlpi_s3_profiles_find(p, b->name, b->sub, said, sizeof said, err);
+        if (file <= 0) return file;
+        value = said;
+        snprintf(where, sizeof where, "%s%s%s of profile \"%.30s\" in \"%.60s\"", b->name,
+                 b->sub ? "." : "", b->sub ? b->sub : "", p->c->profile, p->c->file[file - 1]);
+    }
+    snprintf(word, sizeof word, " %.60s ", value);
+    if (b->fine ? strstr(b->fine, word) != NULL : !dlpi_s3_is_true(value)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "%.160s: \"%.16s\"; but %s not "
+                             "supported", where, value, b->what);
+}
+
+/* How objects are addressed, how often they are asked for, and what is refused. */
+static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
+    static const char *const styles[] = {"auto", "path", "virtual"}; /* DLP_S3_STYLE_* */
+    char said[64] = "";
+    int code = dlpi_s3_profiles_find(p, "s3", "addressing_style", said, sizeof said, err);
+    if (code < 0) return code;
+    while (code && c->style < 3 && strcasecmp(said, styles[c->style]) != 0) c->style++;
+    if (c->style == 3)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "s3.addressing_style of profile \"%.40s\" "
+                                 "in \"%.80s\": none of auto, path, virtual", c->profile,
+                                 c->file[code - 1]);
+    code = dlpi_s3_config_number(p, "AWS_MAX_ATTEMPTS", "max_attempts", INT32_MAX, -1,
+                                 &c->max_attempts, err);
+    for (size_t i = 0; code >= 0 && i < sizeof dlpi_s3_beyonds / sizeof dlpi_s3_beyonds[0]; i++)
+        code = dlpi_s3_config_refuse(p, &dlpi_s3_beyonds[i], err);
+    return code < 0 ? code : DLP_OK;
+}
+
 static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\" is neither in \"%.60s\" "
                              "nor in \"%.60s\"", c->profile, c->file[0], c->file[1]);
@@ -4269,7 +4477,7 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
             code = dlpi_s3_config_web(c, p, true, err);
         }
     }
-    if (code == 0 && !has_profile && dlpi_s3_env("AWS_PROFILE"))
+    if (code == 0 && !has_profile && c->named)
         return dlpi_s3_config_missing(c, err);
     if (code == 0) code = dlpi_s3_config_of_profile(c, p, err);
     if (code == 0) code = dlpi_s3_config_container(c, err);
@@ -4298,6 +4506,7 @@ static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_e
     has = dlpi_s3_profiles_has(&p, err);
     if (has == 0 && c->named_by_user) has = dlpi_s3_config_missing(c, err);
     code = has < 0 ? has : dlpi_s3_config_where(c, d, &p, err);
+    if (!code) code = dlpi_s3_config_habits(c, &p, err);
     if (!code && !d->anonymous)
         code = given ? dlpi_s3_config_given(c, d, err) : dlpi_s3_config_source(c, &p, has, err);
     dlpi_s3_profiles_close(&p);
@@ -8145,10 +8354,12 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
 
 DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     dlpi_s3_op *op;
+    const char *why;
     int code;
     if (!io || !r) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
-    code = dlpi_s3_check(r);
+    why = r->bucket ? dlpi_s3_bucket_beyond(&io->s3->endpoint, r->bucket) : NULL;
+    code = why ? dlpi_s3_bad(r, "bucket", why) : dlpi_s3_check(r);
     if (code != DLP_OK) return code;
     if (dlpi_s3_ring_empty(&io->free_ops)) return DLP_FULL;
     op = DLPI_S3_OF(io->free_ops.next, dlpi_s3_op, node);
@@ -8428,6 +8639,7 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     if (!c->endpoint[0]) dlpi_s3_endpoint_aws(&s3->endpoint, c->region);
     else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: %s", why);
+    if (dlpi_s3_proxy_beyond(&s3->endpoint, err) != DLP_OK) return DLP_ERR_UNSUPPORTED;
     if (desc->tls) {
         s3->tls = *desc->tls;
         s3->has_tls = true;
@@ -8449,6 +8661,8 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
     if (code != DLP_OK) return code;
     code = dlpi_s3_config_load(&s3->common->config, desc, err);
     if (code != DLP_OK) return code;
+    if (desc->style == DLP_S3_STYLE_AUTO) s3->desc.style = s3->common->config.style;
+    if (desc->max_attempts == 0) s3->desc.max_attempts = s3->common->config.max_attempts;
     code = dlpi_s3_open_endpoint(s3, desc, err);
     if (code != DLP_OK) return code;
     code = dlpi_s3_vault_refresh(&s3->common->config, &s3->common->vault, 0, false, err);
@@ -8899,6 +9113,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     const char *wrong;
     if (!out || !io || !desc || !desc->bucket || !desc->bucket[0])
         return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "a list needs out, io, desc and a bucket");
+    wrong = dlpi_s3_bucket_beyond(&io->s3->endpoint, desc->bucket);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     if (desc->page < 0 || desc->page > 1000)
         return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page is none of 0..1000");
     l = calloc(1, sizeof *l);
@@ -10389,6 +10605,8 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", out ? "desc" : "out");
     wrong = dlpi_src_source_wrong(desc);
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
+    wrong = dlpi_s3_bucket_beyond(&desc->s3->endpoint, desc->bucket);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     s = calloc(1, sizeof *s);
     if (s == NULL) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, 0, "no memory for the source");
     s->d = *desc;
@@ -10414,7 +10632,7 @@ static int dlpi_src_tell(void *user, char *buf, size_t size) {
     uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
     if (away_ns < DLPI_S3_AWAY_NS) return 0;
     return snprintf(buf, size, "no answer from the S3 server of bucket '%s' for %.1f s; requests "
-                    "wait, and are sent again, for up to request_timeout_ms (%d ms)", s->d.bucket,
+                    "wait, and are sent again, for up to request_timeout_ms (%d ms)", s->bucket,
                     (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
 }
 
