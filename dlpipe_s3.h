@@ -5647,6 +5647,18 @@ static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t 
     return code;
 }
 
+/* An address failed, or did not. Those that fail while it is put last already are of the same
+   failure: many connections are tried at once, and it is not away for longer for that. */
+static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint64_t now) {
+    bool again = name->bad_until_ns[i] > now;
+    if (worked) {
+        name->bad_until_ns[i] = name->fails[i] = 0;
+        return;
+    }
+    if (!again && name->fails[i] < 6) name->fails[i]++;
+    name->bad_until_ns[i] = now + (DLPI_S3_ADDRESS_BAD_NS << (name->fails[i] - 1));
+}
+
 /* Tell how connecting to an address of a host went: those that failed are put last for a while.
    Returns whether there is one that did not fail lately: worth trying at once. */
 __attribute__((unused))
@@ -5658,14 +5670,7 @@ static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi
     for (dlpi_s3_name *name = h->names; name; name = name->next) {
         if (strcmp(name->host, host) != 0) continue;
         for (uint32_t i = 0; i < name->n; i++) {
-            if (dlpi_s3_address_same(a, &name->at[i])) {
-                name->bad_until_ns[i] =
-                    worked ? 0 : now + (DLPI_S3_ADDRESS_BAD_NS << name->fails[i]);
-                if (worked)
-                    name->fails[i] = 0;
-                else if (name->fails[i] < 5)
-                    name->fails[i]++;
-            }
+            if (dlpi_s3_address_same(a, &name->at[i])) dlpi_s3_name_tried(name, i, worked, now);
             another = another || name->bad_until_ns[i] <= now;
         }
     }
@@ -5727,8 +5732,9 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
    more on another connection, and the first valid head wins (Dean and Barroso, The Tail at Scale,
    2013). "Nearly all": p95 of recent first-byte times of its size class, times a factor of 1.5 at
    first, which grows with hedges that were too hasty (the first answer came first) and shrinks with
-   those that won; and wider as long as samples are few. Times that a winning hedge cut off count as
-   long as they were seen to last. The budget is a share of requests, of which no more than
+   those that won; it goes half of the way back with every 256 samples, since few hedges go out that
+   could prove it too wide; and wider as long as samples are few. Times that a winning hedge cut off
+   count as long as they were seen to last. The budget is a share of requests, of which no more than
    DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
 
    Throttling. One 503 among many good answers delays its own request only. More than an eighth of
@@ -6115,6 +6121,7 @@ static uint64_t dlpi_s3_bucket_end(unsigned i) {
 }
 
 static void dlpi_s3_halve(dlpi_s3_times *t) {
+    if (t->factor > DLPI_S3_FACTOR_FIRST) t->factor -= (t->factor - DLPI_S3_FACTOR_FIRST + 1) / 2;
     t->total = 0;
     for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
 }

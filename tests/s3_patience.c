@@ -377,6 +377,19 @@ static void hedge__hasty__waits_longer(void) {
     CHECK(later < at_first && later > 11 * MS);
 }
 
+/* A slow while in which no hedge came first is over: soon they go out as early as before. */
+static void hedge__hasty_for_a_while__forgotten(void) {
+    dlp_s3_desc d = defaults();
+    uint64_t at_first;
+    begin(&d, 8);
+    for (int i = 0; i < 3000; i++) dlpi_s3_first_byte(&patience, 100000, 10 * MS);
+    at_first = dlpi_s3_hedge_after(&patience, 0, 100000);
+    for (int i = 0; i < 1000; i++) dlpi_s3_hedge_over(&patience, 100000, false, 0);
+    CHECK(dlpi_s3_hedge_after(&patience, 0, 100000) > 4 * at_first);
+    for (int i = 0; i < 2000; i++) dlpi_s3_first_byte(&patience, 100000, 10 * MS);
+    CHECK(dlpi_s3_hedge_after(&patience, 0, 100000) < at_first * 12 / 10);
+}
+
 static void hedge__budget__a_share_of_traffic(void) {
     dlp_s3_desc d = defaults();
     int hedges = 0;
@@ -605,6 +618,7 @@ int main(void) {
     hedge__buckets__have_no_gaps();
     hedge__p95__trusted_when_known_and_follows();
     hedge__hasty__waits_longer();
+    hedge__hasty_for_a_while__forgotten();
     hedge__budget__a_share_of_traffic();
     model__faulty_server__soon_over_and_few_requests();
     return test_end("s3_patience");
