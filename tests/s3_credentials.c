@@ -1194,6 +1194,10 @@ static void container__far_or_odd__not_asked(void) {
         if (i < 3) CHECK(strstr(error.message, "without TLS"));
         if (i == 9) CHECK(strstr(error.message, "DLPIPE_S3_OPENSSL"));
     }
+    if (!s3_mock_localhost()) {
+        test_skip("localhost is no name here (/etc/hosts)");
+        return;
+    }
     as_container();
     snprintf(config->url, sizeof config->url, "http://localhost:%u/container?a=b",
              (unsigned)server.port);

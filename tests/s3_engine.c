@@ -829,6 +829,10 @@ static void engine__name__found_by_helper(void) {
     char url[64];
     dlp_s3_desc d;
     dlp_s3_request r;
+    if (!s3_mock_localhost()) {
+        test_skip("localhost is no name here (/etc/hosts)");
+        return;
+    }
     mock = s3_mock_start();
     snprintf(url, sizeof url, "http://localhost:%d", mock->port); /* ::1 may come first: refused */
     d = usual();

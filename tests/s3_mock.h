@@ -806,6 +806,16 @@ S3_MOCK void s3_mock_stop(s3_mock *m) {
     free(m);
 }
 
+/* Whether the name localhost leads to 127.0.0.1: where /etc/hosts is missing, it may not. */
+S3_MOCK int s3_mock_localhost(void) {
+    dlpi_s3_address at[DLPI_S3_ADDRESSES_MAX];
+    char why[200];
+    int errnum, n;
+    n = dlpi_s3_resolve("localhost", 80, at, DLPI_S3_ADDRESSES_MAX, &errnum, why, sizeof why);
+    while (n > 0 && at[n - 1].at.any.sa_family != AF_INET) n--;
+    return n > 0;
+}
+
 /* A port that refuses connections: nothing listens there, and nobody else can take it. Close *fd
    after. */
 S3_MOCK int s3_mock_refusing_port(int *fd) {
