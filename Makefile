@@ -154,11 +154,17 @@ run: $(B)/examples/fashion_mnist
 # S3 on this machine alone (Debian: radosgw ceph-mon ceph-osd ceph-base ceph-common), until Ctrl-C;
 # all of it is in memory. S3_SERVER="tests/servers/radosgw.py --port 9000"
 S3_SERVER ?= tests/servers/radosgw.py --port 9000
+HAS_PYTHON = case '$(S3_SERVER)' in *.py*) [ -x /usr/bin/python3 ] || { \
+    echo 'there is no /usr/bin/python3 for $(firstword $(S3_SERVER)) (Debian: python3)'; \
+    exit 1; } ;; esac
+
 s3-server:
+	@$(HAS_PYTHON)
 	@$(S3_SERVER)
 
 # The same training as run, of 6,000 images that lie in a bucket there. RUN_FLAGS="-e 5 -p"
 run-s3: $(B)/examples/s3_train
+	@$(HAS_PYTHON)
 	@DATA="$(DATA)" sh examples/get_fashion_mnist.sh $(B)/data
 	@$(S3_SERVER) -- sh -c '$< -u -n 6000 $(B)/data s3://fashion/mnist && \
 	    $< $(RUN_FLAGS) -o $(B) s3://fashion/mnist'

@@ -1599,6 +1599,10 @@ typedef struct dlp_workers_desc {
                                  processes, and worker_init are for all workers_max from the start;
                                  those in excess sleep. At most DLP_MAX_WORKERS; not with
                                  DLP_DISPATCH_BATCHES (classic, concurrent) */
+    int (*tell)(void *user, char *buf, size_t size); /* what these workers wait for now, such as a
+                                 server that is away, as a line of dlp_pipe_explain; returns as
+                                 snprintf, 0: nothing. user: worker_user. By who calls explain, at
+                                 any time until close; must not wait. May be NULL */
 } dlp_workers_desc;
 
 /* How a worker fetches: one item after the other, or up to in_flight of them at once. */
@@ -18976,10 +18980,25 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
     }
 }
 
+/* What workers wait for, in their own words. */
+static void dlpi_explain_waits(dlpi_text *t, const dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++) {
+        const dlpi_stage *st = &p->stages[i];
+        char line[256];
+        if (st->w.tell && st->w.tell(st->w.worker_user, line, sizeof line) > 0)
+            dlpi_text_add(t, "Waits: stage '%.31s': %s.\n", st->name, line);
+    }
+}
+
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
+    dlpi_text t = {buf, size, 0};
     dlp_stats s;
     int rc = dlp_pipe_stats(p, &s);
-    return rc < 0 ? rc : dlp_stats_explain(&s, buf, size);
+    if (rc >= 0) rc = dlp_stats_explain(&s, buf, size);
+    if (rc < 0) return rc;
+    t.len = (size_t)rc;
+    dlpi_explain_waits(&t, p);
+    return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
 
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {

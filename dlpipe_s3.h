@@ -109,12 +109,14 @@
      first byte in time, half a head          random pause (see below)
      a body ends, is reset, stands still      goes on at the next byte, by Range and If-Match; those
                                               that had come stay (no ETag: from the beginning).
-                                              max_attempts counts attempts without progress
+                                              max_attempts, if set, counts those without progress
      an idle connection had been closed       sent again at once on a new one, at no cost
      408 429 500 502 503 504, RequestTimeout, sent again after a random pause
      InternalError, SlowDown, Throttling...   and not before Retry-After
-     more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms), then
-                                              more again with good answers; no hedges
+     more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms, down
+                                              to 1/8), no hedges; then with good answers twice as
+                                              many each time, up to half of what it was, from there
+                                              on all of them in 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, 412 to an If-Match of ours from the beginning, 3 times at most
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
@@ -128,10 +130,13 @@
      a certificate that is not trusted        an error at once
      more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
 
-   The n-th retry waits 0..backoff_ms * 2^n, evenly spread, at most backoff_max_ms. Retries stop at
-   max_attempts, at request_timeout_ms, or when all workers of a client together have had
-   retry_tokens more retries than successes: then most requests fail, and more of them would not
-   help the server.
+   The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
+   random. What ends a request is time, request_timeout_ms, so that a server may be away for a
+   minute; and max_attempts, where it is set. When all workers of a client together have had
+   retry_tokens more retries than successes, most requests fail: each retry then waits as the last
+   ones do, backoff_max_ms or half of it, until some succeed. Behind 16 failures without an answer
+   the log is told no longer of each, but every 5 seconds how long there has been none; then, that
+   it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
    A second request (hedge) goes out when a first byte is later than 1.5 times the 95th percentile
    of those of like sizes (up to 16 KiB, 256 KiB, 4 MiB, above), once 16 are known; later, where
@@ -206,7 +211,8 @@
      (not for numeric hosts) or when credentials are to be fetched anew.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
      to a host below it at that port, or from S3 of AWS to S3 of AWS.
-   * Proxies (HTTPS_PROXY) are not used.
+   * No proxies; no FIPS, dual-stack or accelerated endpoints, no access points by their ARNs, no
+     directory buckets (S3 Express): refused, not ignored (>>s3-client).
 */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE) && \
@@ -282,12 +288,28 @@ extern "C" {
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
 
    A program with more rights than who started it (setuid) asks nothing of its environment, HOME
-   included. A profile that the program names comes before the environment. Profiles are those of
+   included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
+   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are those of
    the files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config),
    the first before the second. A credential_process is started without a shell, in a group of its
    own, with no descriptors but its output, standard error and an empty input, and has a minute.
    Roles to be assumed (source_profile) and single sign-on are for a credential_process to do, and
    said to be.
+
+   Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
+   with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
+
+     AWS_USE_FIPS_ENDPOINT, AWS_USE_DUALSTACK_ENDPOINT; profile: use_fips_endpoint,
+     use_dualstack_endpoint, and below s3 use_dualstack_endpoint, use_accelerate_endpoint: "true"
+     AWS_RETRY_MODE; profile: retry_mode: others than "standard" and "adaptive", both of which what
+     this client does is a kind of
+     regions that stand for something else (fips-us-east-1, aws-global, ...), without an endpoint
+     HTTPS_PROXY or HTTP_PROXY, by the endpoint, or ALL_PROXY, also in small letters, unless
+     NO_PROXY covers the endpoint ("*", a host or a domain above it, with its port or without, an
+     address, or addresses as 10.0.0.0/8), or it is on this machine
+
+   and so are buckets that are none, with DLP_ERR_ARG, where they are named: ARNs; at AWS also names
+   of directory buckets (--x-s3: S3 Express) and of S3 on Outposts, which other hosts serve.
 
    What expires is fetched again some 5 minutes before, by one of all processes for all; if that
    fails, what is at hand stays in use while it is valid, and the next attempts come after 1 to 48
@@ -347,9 +369,10 @@ typedef struct dlp_s3_desc {
                                     AWS_IGNORE_CONFIGURED_ENDPOINT_URLS, "true" */
     const char *region;          /* environment: AWS_REGION, AWS_DEFAULT_REGION; profile: region;
                                     else us-east-1 */
-    const char *profile;         /* environment: AWS_PROFILE; else "default" */
-    int32_t style;               /* AUTO: by path for a custom endpoint and for bucket names that
-                                    cannot be host names, else by host name */
+    const char *profile;         /* environment: AWS_PROFILE, AWS_DEFAULT_PROFILE; else "default" */
+    int32_t style;               /* AUTO: as addressing_style below s3 in the profile says; else by
+                                    path for a custom endpoint and for bucket names that cannot be
+                                    host names, otherwise by host name */
     /* Who. All NULL and 0: see above. */
     int32_t anonymous;           /* 1: requests are not signed */
     const char *access_key;      /* with secret_key; copied */
@@ -366,12 +389,14 @@ typedef struct dlp_s3_desc {
     int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte */
     int32_t stall_timeout_ms;    /* 0: 5,000; without a byte inside a body */
     int32_t request_timeout_ms;  /* 0: 120,000; a request with all its attempts */
-    int32_t max_attempts;        /* 0: 8; 1..100 */
-    int32_t backoff_ms;          /* 0: 50; the n-th retry waits 0..backoff_ms * 2^n, at most
-                                    backoff_max_ms */
+    int32_t max_attempts;        /* 1..100; environment: AWS_MAX_ATTEMPTS; profile: max_attempts;
+                                    0: else no such bound, request_timeout_ms is one */
+    int32_t backoff_ms;          /* 0: 50; the n-th retry waits for backoff_ms * 2^n, at most
+                                    backoff_max_ms, or down to half of that */
     int32_t backoff_max_ms;      /* 0: 5,000 */
     int32_t retry_tokens;        /* 0: 500; retries that all workers together may have ahead of
-                                    successes; DLP_NONE (-1): no limit */
+                                    successes before each waits the longest; DLP_NONE (-1): no
+                                    limit */
     int32_t hedge_percent;       /* 0: 5; second requests for slow ones, of all requests; -1: no */
     /* Bounds, of each dlp_s3_io. */
     int32_t max_requests;        /* 0: 64; in flight; 1..4096. Connections are as many at most, and
@@ -394,8 +419,8 @@ typedef struct dlp_s3 dlp_s3;
    left open by it.
    out: to be closed; desc: copied; NULL: all defaults; err: zeroed, or what failed; may be NULL -
    returns DLP_OK, DLP_ERR_ARG (the message names the field), DLP_ERR_MEMORY, DLP_ERR_UNSUPPORTED
-   (https without TLS), DLP_ERR_SYSTEM, DLP_ERR_REMOTE (credentials) - any thread - may wait for
-   credentials. */
+   (https without TLS; settings as above), DLP_ERR_SYSTEM, DLP_ERR_REMOTE (credentials) - any
+   thread - may wait for credentials. */
 DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err);
 
 /* Free the client; other processes, forked from this one or before it, go on with theirs. Returns
@@ -417,6 +442,8 @@ typedef struct dlp_s3_stats {
     uint64_t connections;     /* opened */
     uint64_t timeouts;
     uint64_t refreshes;       /* of credentials, after those of dlp_s3_open */
+    uint64_t away_ns;         /* for so long requests have failed, and none has got its answer; 0:
+                                 the last that was over had one */
 } dlp_s3_stats;
 
 /* Read the counters: each is right, together they are a few requests apart. Any thread. */
@@ -652,9 +679,9 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
                               dlp_s3_error *err);
 
 /* Enter the source into a loader's desc, or a fetch stage's: n_items, fields, fetch and user of the
-   dataset (and fills_rows, where it writes every byte), worker_init, worker_exit and worker_user of
-   the workers. source: borrowed until the pipe is closed. Before the pipe is made; any number of
-   pipes may use one source - any thread - does not wait or allocate. */
+   dataset (and fills_rows, where it writes every byte), worker_init, worker_exit, worker_user and
+   tell of the workers. source: borrowed until the pipe is closed. Before the pipe is made; any
+   number of pipes may use one source - any thread - does not wait or allocate. */
 DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_dataset *dataset,
                                dlp_workers_desc *workers);
 
@@ -2361,6 +2388,24 @@ static bool dlpi_s3_region_ok(const char *region) {
     return n > 0 && n < 64 && region[n] == '\0';
 }
 
+/* What is named by a bucket's name that is none, in words; NULL: it may be one. At AWS other hosts
+   serve what these endings stand for; elsewhere they are names like any other. */
+static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *bucket) {
+    static const char *const kinds[][2] = {
+        {"--x-s3", "a directory bucket (S3 Express), which is not supported"},
+        {"--xa-s3", "an access point of a directory bucket (S3 Express), which is not supported"},
+        {"--op-s3", "an access point of S3 on Outposts, which is not supported"}};
+    size_t n = strlen(bucket);
+    if (strncmp(bucket, "arn:", 4) == 0)
+        return "an ARN: of an access point its alias is what can be asked for";
+    if (e->custom && !strstr(e->host, ".amazonaws.com")) return NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        size_t k = strlen(kinds[i][0]);
+        if (n > k && strcmp(bucket + n - k, kinds[i][0]) == 0) return kinds[i][1];
+    }
+    return NULL;
+}
+
 /* Name the host and the path of an object ("" for key: of the bucket itself). host: Host header,
    with the port where it is not the usual one. path: escaped once and never made simpler, so that
    "a//b", "./c" and "a+b" stay other keys than "a/b", "c" and "a b". Returns DLP_OK, or
@@ -3658,7 +3703,9 @@ typedef struct dlpi_s3_config {
     int32_t attempts;
     int32_t pause_ms;        /* between the first two, at most; doubled from there on */
     int32_t named_by_user;   /* the profile was: it must be there */
-    int32_t pad;
+    int32_t named;           /* by whom ever */
+    int32_t style;           /* DLP_S3_STYLE_* that the profile asks for */
+    int32_t max_attempts;    /* of a request; -1: nobody says */
     char endpoint[512];      /* "": AWS */
     char region[64];
     char ca_file[1024];      /* "": the system's */
@@ -3970,16 +4017,23 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
     return q.found;
 }
 
-/* Get a setting of the profile, the credentials file's first. Returns 1: there, and not empty;
-   0: not; or an error. */
-static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, char *out, size_t size,
-                                dlp_s3_error *err) {
+/* Find a setting of the profile, or one nested below it, the credentials file's first. Returns the
+   number of the file, from 1: there, and not empty; 0: not; or an error. */
+static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, const char *sub,
+                                 char *out, size_t size, dlp_s3_error *err) {
     for (int i = 1; i >= 0; i--) {
-        int there = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, name, NULL, out, size,
-                                         err);
-        if (there < 0 || (there && *out)) return there;
+        int there = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, name, sub, out, size, err);
+        if (there < 0) return there;
+        if (there && *out) return i + 1;
     }
     return 0;
+}
+
+/* Get a setting of the profile. Returns 1, 0, or an error. */
+static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, char *out, size_t size,
+                                dlp_s3_error *err) {
+    int file = dlpi_s3_profiles_find(p, name, NULL, out, size, err);
+    return file > 0 ? 1 : file;
 }
 
 /* Whether the profile is there. Also finds lines that make no sense, wherever they are. */
@@ -4058,24 +4112,48 @@ static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
 
 static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     const char *name = d->profile && *d->profile ? d->profile : NULL;
+    const char *one = dlpi_s3_env("AWS_PROFILE"), *other = dlpi_s3_env("AWS_DEFAULT_PROFILE");
     c->named_by_user = name != NULL;
-    if (!name) name = dlpi_s3_env("AWS_PROFILE");
+    if (!name && one && other && strcmp(one, other) != 0)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "AWS_PROFILE is \"%.60s\", "
+                                 "AWS_DEFAULT_PROFILE is \"%.60s\", and AWS' own tools do not "
+                                 "agree on which counts: unset one", one, other);
+    if (!name) name = one ? one : other;
+    c->named = name != NULL;
     if (!name) name = "default";
     if (dlpi_s3_copy(c->profile, sizeof c->profile, name)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile: the name is too long");
 }
 
+/* Whether it is the name of no region, but of endpoints, of which AWS' tools make one. */
+static bool dlpi_s3_region_beyond(const char *region) {
+    static const char *const ends[] = {"-fips", "-global"};
+    size_t n = strlen(region);
+    for (size_t i = 0; i < 2; i++) {
+        size_t k = strlen(ends[i]);
+        if (n > k && strcmp(region + n - k, ends[i]) == 0) return true;
+    }
+    return strncmp(region, "fips-", 5) == 0 || strncmp(region, "s3-", 3) == 0;
+}
+
 /* A region becomes a part of what is signed, and of AWS' host names. Other servers' may have
-   capitals. */
+   capitals. The endpoint is known. */
 static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d,
                                  const dlpi_s3_profiles *p, dlp_s3_error *err) {
-    const char *region = d->region && *d->region ? d->region : dlpi_s3_env("AWS_REGION");
+    const char *region = d->region && *d->region ? d->region : NULL, *from = "region";
     char found[sizeof c->region];
+    if (!region) region = dlpi_s3_env(from = "AWS_REGION");
+    if (!region) region = dlpi_s3_env(from = "AWS_DEFAULT_REGION");
     if (!region) {
-        int code = dlpi_s3_config_find(p, "AWS_DEFAULT_REGION", "region", found, sizeof found, err);
+        int code = dlpi_s3_profiles_find(p, "region", NULL, found, sizeof found, err);
         if (code < 0) return code;
         region = code ? found : "us-east-1";
+        from = code ? c->file[code - 1] : "region";
     }
+    if (!c->endpoint[0] && dlpi_s3_region_beyond(region))
+        return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "%.100s: \"%.40s\" is no region but "
+                                 "stands for other endpoints, which are not supported", from,
+                                 region);
     if (!dlpi_s3_copy(c->region, sizeof c->region, region) ||
         region[strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")])
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" cannot be one", region);
@@ -4117,8 +4195,7 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
 
 static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                 dlp_s3_error *err) {
-    int code = dlpi_s3_config_region(c, d, p, err);
-    if (code) return code;
+    int code;
     if (d->endpoint && *d->endpoint) {
         if (!dlpi_s3_copy(c->endpoint, sizeof c->endpoint, d->endpoint))
             return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: the URL is too long");
@@ -4127,6 +4204,8 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
                                   err);
         if (code < 0) return code;
     }
+    code = dlpi_s3_config_region(c, d, p, err);
+    if (code) return code;
     if (d->ca_file && *d->ca_file)
         return dlpi_s3_copy(c->ca_file, sizeof c->ca_file, d->ca_file)
                    ? DLP_OK
@@ -4134,6 +4213,79 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     code = dlpi_s3_config_find(p, "AWS_CA_BUNDLE", "ca_bundle", c->ca_file, sizeof c->ca_file, err);
     return code < 0 ? code : DLP_OK;
 }
+
+/* ---- proxies, which are none of ours ---- */
+
+/* The bytes of an address. Returns how many, 0: it is none. */
+static size_t dlpi_s3_address_bytes(const char *text, uint8_t bytes[16]) {
+    if (inet_pton(AF_INET, text, bytes) == 1) return 4;
+    return inet_pton(AF_INET6, text, bytes) == 1 ? 16 : 0;
+}
+
+/* Whether a host is an address of a net, "10.0.0.0/8". */
+static bool dlpi_s3_net_has(const char *net, const char *host) {
+    const char *slash = strchr(net, '/');
+    uint8_t a[16], b[16];
+    char first[64];
+    size_t n, bits, digits = slash ? strlen(slash + 1) : 0;
+    if (digits < 1 || digits > 3 || slash - net >= (int)sizeof first) return false;
+    if (dlpi_s3_number(slash + 1, digits) < 0) return false;
+    bits = (size_t)dlpi_s3_number(slash + 1, digits);
+    snprintf(first, sizeof first, "%.*s", (int)(slash - net), net);
+    n = dlpi_s3_address_bytes(first, a);
+    if (n == 0 || n != dlpi_s3_address_bytes(host, b) || bits > 8 * n) return false;
+    if (memcmp(a, b, bits / 8) != 0) return false;
+    return bits % 8 == 0 || (a[bits / 8] ^ b[bits / 8]) >> (8 - bits % 8) == 0;
+}
+
+/* Whether a word of NO_PROXY covers an endpoint: the host, or one above it. */
+static bool dlpi_s3_word_covers(const char *word, const dlpi_s3_endpoint *e) {
+    char host[256];
+    uint16_t port = e->port;
+    size_t n = strlen(e->host), m;
+    if (strcmp(word, "*") == 0 || strcasecmp(word, e->host) == 0) return true;
+    if (dlpi_s3_net_has(word, e->host)) return true;
+    if (*word == '*') word++;
+    if (*word == '.') word++;
+    if (dlpi_s3_authority(word, strlen(word), host, &port) || port != e->port) return false;
+    m = strlen(host);
+    if (n <= m) return strcmp(host, e->host) == 0;
+    return e->host[n - m - 1] == '.' && strcmp(e->host + n - m, host) == 0;
+}
+
+static bool dlpi_s3_no_proxy(const char *list, const dlpi_s3_endpoint *e) {
+    char word[300];
+    while (list && *list) {
+        size_t n = strcspn(list, ", \t");
+        if (n && n < sizeof word) {
+            snprintf(word, sizeof word, "%.*s", (int)n, list);
+            if (dlpi_s3_word_covers(word, e)) return true;
+        }
+        list += n + (list[n] != '\0');
+    }
+    return false;
+}
+
+static bool dlpi_s3_is_loopback(const char *host) {
+    return strcmp(host, "localhost") == 0 || dlpi_s3_net_has("127.0.0.0/8", host) ||
+           dlpi_s3_net_has("::1/128", host);
+}
+
+/* Refuse an endpoint that is to be reached by a proxy. No message has its URL, which might hold a
+   password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
+static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
+    const char *const names[] = {e->tls ? "https_proxy" : "http_proxy",
+                                 e->tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
+    const char *none = getenv("no_proxy"), *value = NULL, *name = NULL;
+    for (int i = 0; i < 4 && !value; i++) value = getenv(name = names[i]); /* "" is: without one */
+    if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
+    if (dlpi_s3_no_proxy(none ? none : getenv("NO_PROXY"), e)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "%s is set, but proxies are not "
+                             "supported; where %.100s can be reached without one, add it to "
+                             "NO_PROXY", name, e->host);
+}
+
+/* ---- credentials ---- */
 
 static int dlpi_s3_config_given(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     c->source = DLPI_S3_GIVEN;
@@ -4157,6 +4309,8 @@ static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
 /* The token file is known; variables: whether they count. */
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
+    dlpi_s3_endpoint sts;
+    const char *why;
     int code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_ARN" : NULL, "role_arn", c->role,
                                    sizeof c->role, err);
     if (code < 0) return code;
@@ -4173,6 +4327,9 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
     if (code == 0)
         snprintf(c->url, sizeof c->url, "https://sts.%s.%s", c->region,
                  dlpi_s3_aws_domain(c->region));
+    if (dlpi_s3_endpoint_parse(&sts, c->url, &why) == DLP_OK &&
+        dlpi_s3_proxy_beyond(&sts, err) != DLP_OK)
+        return DLP_ERR_UNSUPPORTED;
     c->source = DLPI_S3_WEB;
     c->timeout_ms = 10000;
     c->attempts = 3;
@@ -4295,6 +4452,65 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
     return 1;
 }
 
+/* ---- settings that AWS' tools go by ---- */
+
+typedef struct dlpi_s3_beyond {
+    const char *variable;    /* NULL: none */
+    const char *name, *sub;  /* in a profile; sub: NULL, or nested below name */
+    const char *fine;        /* what it may say, each with blanks around it; NULL: all but "true" */
+    const char *what;
+} dlpi_s3_beyond;
+
+/* What this library does not do, and may not ignore: requests would go to another host, or be other
+   ones, than whoever set it thinks. */
+static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
+    {"AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint", NULL, NULL, "FIPS endpoints are"},
+    {"AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint", NULL, NULL,
+     "dual-stack endpoints are"},
+    {NULL, "s3", "use_dualstack_endpoint", NULL, "dual-stack endpoints are"},
+    {NULL, "s3", "use_accelerate_endpoint", NULL, "transfer acceleration is"},
+    {"AWS_RETRY_MODE", "retry_mode", NULL, " standard adaptive ",
+     "what else than \"standard\" and \"adaptive\" stands for is"},
+};
+
+/* Refuse what is set of a row of that table. */
+static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond *b,
+                                 dlp_s3_error *err) {
+    const char *value = b->variable ? dlpi_s3_env(b->variable) : NULL;
+    char said[64], word[70], where[240];
+    int file = 0;
+    snprintf(where, sizeof where, "%s", b->variable ? b->variable : b->name);
+    if (!value) {
+        file = dlpi_s3_profiles_find(p, b->name, b->sub, said, sizeof said, err);
+        if (file <= 0) return file;
+        value = said;
+        snprintf(where, sizeof where, "%s%s%s of profile \"%.30s\" in \"%.60s\"", b->name,
+                 b->sub ? "." : "", b->sub ? b->sub : "", p->c->profile, p->c->file[file - 1]);
+    }
+    snprintf(word, sizeof word, " %.60s ", value);
+    if (b->fine ? strstr(b->fine, word) != NULL : !dlpi_s3_is_true(value)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "%.160s: \"%.16s\"; but %s not "
+                             "supported", where, value, b->what);
+}
+
+/* How objects are addressed, how often they are asked for, and what is refused. */
+static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
+    static const char *const styles[] = {"auto", "path", "virtual"}; /* DLP_S3_STYLE_* */
+    char said[64] = "";
+    int code = dlpi_s3_profiles_find(p, "s3", "addressing_style", said, sizeof said, err);
+    if (code < 0) return code;
+    while (code && c->style < 3 && strcasecmp(said, styles[c->style]) != 0) c->style++;
+    if (c->style == 3)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "s3.addressing_style of profile \"%.40s\" "
+                                 "in \"%.80s\": none of auto, path, virtual", c->profile,
+                                 c->file[code - 1]);
+    code = dlpi_s3_config_number(p, "AWS_MAX_ATTEMPTS", "max_attempts", INT32_MAX, -1,
+                                 &c->max_attempts, err);
+    for (size_t i = 0; code >= 0 && i < sizeof dlpi_s3_beyonds / sizeof dlpi_s3_beyonds[0]; i++)
+        code = dlpi_s3_config_refuse(p, &dlpi_s3_beyonds[i], err);
+    return code < 0 ? code : DLP_OK;
+}
+
 static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\" is neither in \"%.60s\" "
                              "nor in \"%.60s\"", c->profile, c->file[0], c->file[1]);
@@ -4314,7 +4530,7 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
             code = dlpi_s3_config_web(c, p, true, err);
         }
     }
-    if (code == 0 && !has_profile && dlpi_s3_env("AWS_PROFILE"))
+    if (code == 0 && !has_profile && c->named)
         return dlpi_s3_config_missing(c, err);
     if (code == 0) code = dlpi_s3_config_of_profile(c, p, err);
     if (code == 0) code = dlpi_s3_config_container(c, err);
@@ -4343,6 +4559,7 @@ static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_e
     has = dlpi_s3_profiles_has(&p, err);
     if (has == 0 && c->named_by_user) has = dlpi_s3_config_missing(c, err);
     code = has < 0 ? has : dlpi_s3_config_where(c, d, &p, err);
+    if (!code) code = dlpi_s3_config_habits(c, &p, err);
     if (!code && !d->anonymous)
         code = given ? dlpi_s3_config_given(c, d, err) : dlpi_s3_config_source(c, &p, has, err);
     dlpi_s3_profiles_close(&p);
@@ -5483,6 +5700,18 @@ static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t 
     return code;
 }
 
+/* An address failed, or did not. Those that fail while it is put last already are of the same
+   failure: many connections are tried at once, and it is not away for longer for that. */
+static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint64_t now) {
+    bool again = name->bad_until_ns[i] > now;
+    if (worked) {
+        name->bad_until_ns[i] = name->fails[i] = 0;
+        return;
+    }
+    if (!again && name->fails[i] < 6) name->fails[i]++;
+    name->bad_until_ns[i] = now + (DLPI_S3_ADDRESS_BAD_NS << (name->fails[i] - 1));
+}
+
 /* Tell how connecting to an address of a host went: those that failed are put last for a while.
    Returns whether there is one that did not fail lately: worth trying at once. */
 __attribute__((unused))
@@ -5494,14 +5723,7 @@ static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi
     for (dlpi_s3_name *name = h->names; name; name = name->next) {
         if (strcmp(name->host, host) != 0) continue;
         for (uint32_t i = 0; i < name->n; i++) {
-            if (dlpi_s3_address_same(a, &name->at[i])) {
-                name->bad_until_ns[i] =
-                    worked ? 0 : now + (DLPI_S3_ADDRESS_BAD_NS << name->fails[i]);
-                if (worked)
-                    name->fails[i] = 0;
-                else if (name->fails[i] < 5)
-                    name->fails[i]++;
-            }
+            if (dlpi_s3_address_same(a, &name->at[i])) dlpi_s3_name_tried(name, i, worked, now);
             another = another || name->bad_until_ns[i] <= now;
         }
     }
@@ -5545,25 +5767,36 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
    Policy alone: no socket, no clock (the caller passes the time in), so that a test can run years
    of it. What workers share is counters and a count of retries; the rest is one thread's own.
 
-   Retries. The n-th waits a random time of 0..backoff * 2^n ("full jitter": M. Brooker, Exponential
-   Backoff And Jitter, AWS Architecture Blog, 2015), and not less than a Retry-After asks for. A
-   retry is taken from a bucket that all workers share, a request that ends well puts one back (the
-   standard retry mode of AWS' SDKs): where most requests fail, they fail soon, instead of making
-   each a storm of max_attempts. The bucket is a count of retries ahead of successes, so that a
-   worker that dies takes nothing with it.
+   Retries. The n-th waits for backoff * 2^n, half of it fixed and half random ("equal jitter": M.
+   Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), and not less than a
+   Retry-After asks for. With all of it random a number of attempts would have no least duration:
+   what bounds them is time. A retry is taken from a bucket that all workers share, a request that
+   ends well puts one back (the standard retry mode of AWS' SDKs): where most requests fail, each
+   waits the longest pause at once, and a server that comes back meets few of them a second. None
+   fails for that: a server that is away empties the bucket in a moment. The bucket is a count of
+   retries ahead of successes, so that a worker that dies takes nothing with it.
+
+   Away. From a failure on until any request of the client's has its answer the server counts as
+   away, since the request that failed was begun, or the last answer came. Those are words that all
+   share (S9), of which one is read with each answer; they are for people to read, and no order of
+   theirs matters.
 
    Hedges. A request that waits for its first byte for longer than nearly all others is sent once
    more on another connection, and the first valid head wins (Dean and Barroso, The Tail at Scale,
    2013). "Nearly all": p95 of recent first-byte times of its size class, times a factor of 1.5 at
    first, which grows with hedges that were too hasty (the first answer came first) and shrinks with
-   those that won; and wider as long as samples are few. Times that a winning hedge cut off count as
-   long as they were seen to last. The budget is a share of requests, of which no more than
+   those that won; it goes half of the way back with every 256 samples, since few hedges go out that
+   could prove it too wide; and wider as long as samples are few. Times that a winning hedge cut off
+   count as long as they were seen to last. The budget is a share of requests, of which no more than
    DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
 
    Throttling. One 503 among many good answers delays its own request only. More than an eighth of
-   the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff, and
-   rise again with each good answer, so that the half comes back in 512; and there are no hedges
-   until 4 * backoff after. */
+   the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff (a
+   period), down to an eighth; and until a period after the last of those they do not rise, and
+   there are no hedges. Then they rise as TCP's window does (RFC 5681): with each good answer by
+   one, which doubles them in the time of an answer, until they are half of what they were; from
+   there by the clock, all of them in 32 periods, so that quick answers do not make it hasty. Time
+   without answers counts for 5 periods at most. */
 
 enum { /* in the order of dlp_s3_stats */
     DLPI_S3_N_REQUESTS,
@@ -5579,6 +5812,7 @@ enum { /* in the order of dlp_s3_stats */
     DLPI_S3_N_CONNECTIONS,
     DLPI_S3_N_TIMEOUTS,
     DLPI_S3_N_REFRESHES,
+    DLPI_S3_N_AWAY,
     DLPI_S3_COUNTS
 };
 _Static_assert(sizeof(dlp_s3_stats) == 8 * DLPI_S3_COUNTS, "a counter for each of dlp_s3_stats");
@@ -5588,6 +5822,9 @@ typedef struct dlpi_s3_shared {
     uint64_t count[DLPI_S3_COUNTS];
     uint64_t ahead; /* retries ahead of successes; a race can leave it a little below 0 */
     int64_t skew_s; /* the servers' clock less ours */
+    uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
+    uint64_t fails;   /* S9, since then */
+    uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
 } dlpi_s3_shared;
 
 static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
@@ -5616,11 +5853,14 @@ typedef struct dlpi_s3_patience {
     uint64_t backoff_ns, backoff_max_ns, give_up_ns; /* give_up: the first-byte time-out */
     uint64_t random;
     uint64_t answers;        /* the last 64, a bit each: throttled or not */
-    uint64_t next_cut_ns, throttled_until_ns;
+    uint64_t next_cut_ns, throttled_until_ns, risen_ns;
     uint64_t limit, full;    /* requests in flight, in 1024ths */
+    uint64_t half;           /* of what limit was before it was cut */
+    bool cutting;            /* no good answer since throttled_until_ns */
     uint64_t hedges;         /* that may be sent, in hundredths */
     int64_t retry_tokens;    /* -1: no limit */
-    int32_t max_attempts, hedge_percent;
+    int32_t max_attempts;    /* -1: no limit */
+    int32_t hedge_percent;
     dlpi_s3_times times[DLPI_S3_CLASSES];
 } dlpi_s3_patience;
 
@@ -5791,12 +6031,21 @@ static int dlpi_s3_judge(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
 
 /* ---- retries ---- */
 
-/* A random time of 0..backoff * 2^n, n from 1. */
+/* A time of backoff * 2^n, n from 1, or down to half of that. */
 static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
     uint64_t most = p->backoff_ns;
     while (n-- > 0 && most < p->backoff_max_ns) most *= 2;
     if (most > p->backoff_max_ns) most = p->backoff_max_ns;
-    return dlpi_s3_random(&p->random) % (most + 1);
+    return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
+}
+
+/* Whether a retry may be had at the usual pause. */
+static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
+    if (p->retry_tokens < 0 ||
+        (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
+        return true;
+    DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
+    return false;
 }
 
 /* Take one more attempt; attempts: those that failed one after the other, 1 or more;
@@ -5804,20 +6053,52 @@ static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
    there is none left; *why then says so. */
 static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
                                uint64_t *wait_ns, const char **why) {
-    if (attempts >= p->max_attempts) {
+    if (p->max_attempts >= 0 && attempts >= p->max_attempts) {
         *why = "after as many attempts as max_attempts allows";
         return false;
     }
-    if (p->retry_tokens >= 0 &&
-        (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) >= p->retry_tokens) {
-        DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
-        *why = "not tried again: too many requests fail (retry_tokens)";
-        return false;
-    }
-    *wait_ns = dlpi_s3_backoff(p, attempts);
+    *wait_ns = dlpi_s3_backoff(p, dlpi_s3_token_take(p) ? attempts : INT32_MAX);
     if (retry_after_s > 0)
         *wait_ns += (uint64_t)(retry_after_s < 3600 ? retry_after_s : 3600) * 1000 * DLPI_S3_MS;
     return true;
+}
+
+/* ---- whether the server is away ---- */
+
+#define DLPI_S3_AWAY_FEW 16u            /* failures that are told one by one */
+#define DLPI_S3_AWAY_NS 1000000000u     /* what is shorter is not told */
+#define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
+
+/* For how long it has been away by now. */
+static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
+    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
+    return since && now_ns > since ? now_ns - since : 0;
+}
+
+enum { DLPI_S3_TELL_IT = 0, DLPI_S3_TELL_NOTHING, DLPI_S3_TELL_AWAY };
+
+/* A request that has waited since a time has failed, and is to be tried again. Returns what the log
+   is to be told: this failure, that the server is away, or nothing. */
+static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
+    uint64_t none = 0, told = DLPI_LOAD_RLX(&s->told_ns); /* S9 */
+    uint64_t fails = DLPI_ADD_RLX(&s->fails, 1u);         /* S9 */
+    DLPI_CAS_SEQ(&s->away_ns, &none, since_ns);           /* S9 */
+    if (fails < DLPI_S3_AWAY_FEW) return DLPI_S3_TELL_IT;
+    if (dlpi_s3_away_for(s, now_ns) < DLPI_S3_AWAY_NS ||
+        (told && now_ns < told + DLPI_S3_AWAY_TELL_NS))
+        return DLPI_S3_TELL_NOTHING;
+    if (!DLPI_CAS_SEQ(&s->told_ns, &told, now_ns)) return DLPI_S3_TELL_NOTHING; /* S9, by one */
+    return DLPI_S3_TELL_AWAY;
+}
+
+/* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
+static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
+    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
+    if (since == 0) return 0;
+    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
+    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
+    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0; /* S9 */
+    return now_ns > since ? now_ns - since : 1;
 }
 
 /* ---- throttling ---- */
@@ -5826,13 +6107,31 @@ static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
     return now_ns < p->throttled_until_ns;
 }
 
+static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) {
+    return 4 * p->backoff_ns;
+}
+
 static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
-    uint64_t period = 4 * p->backoff_ns;
+    uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
     p->throttled_until_ns = now_ns + period;
     if (now_ns < p->next_cut_ns) return;
     p->next_cut_ns = now_ns + period;
+    if (!p->cutting) p->half = p->limit / 2;
+    p->cutting = true;
     p->limit = p->limit * 7 / 10;
-    if (p->limit < 1024) p->limit = 1024;
+    if (p->limit < floor) p->limit = floor;
+}
+
+/* A good answer came: let there be more in flight. */
+static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t period = dlpi_s3_period(p), passed = now_ns - p->risen_ns, more;
+    p->risen_ns = now_ns;
+    if (p->limit == p->full || now_ns < p->throttled_until_ns) return;
+    p->cutting = false;
+    if (passed > 5 * period) passed = 5 * period;
+    more = p->limit < p->half ? 1024 : p->full * passed / (32 * period);
+    if (more == 0) p->risen_ns = now_ns - passed; /* until it is something */
+    p->limit = p->limit + more < p->full ? p->limit + more : p->full;
 }
 
 /* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
@@ -5842,8 +6141,7 @@ static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttle
         if (__builtin_popcountll(p->answers) > 8) dlpi_s3_cut(p, now_ns);
         return;
     }
-    p->limit += p->full / 1024 + 1;
-    if (p->limit > p->full) p->limit = p->full;
+    dlpi_s3_rise(p, now_ns);
     if (ok && (int64_t)DLPI_LOAD_RLX(&p->shared->ahead) > 0)
         DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
 }
@@ -5876,6 +6174,7 @@ static uint64_t dlpi_s3_bucket_end(unsigned i) {
 }
 
 static void dlpi_s3_halve(dlpi_s3_times *t) {
+    if (t->factor > DLPI_S3_FACTOR_FIRST) t->factor -= (t->factor - DLPI_S3_FACTOR_FIRST + 1) / 2;
     t->total = 0;
     for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
 }
@@ -6195,6 +6494,7 @@ struct dlpi_s3_leg {
     bool fresh;                  /* only on a new connection */
     bool in_hedging, in_waiting;
     int32_t attempts;            /* that failed without progress */
+    uint64_t begun_ns;           /* when it was made, or had got on last */
     uint64_t size_bytes;         /* about so many, for how long its answer may take */
     unsigned size_class;
 };
@@ -6249,6 +6549,7 @@ struct dlp_s3_io {
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
     uint64_t heard_ns;           /* what had come by then has been seen to */
+    uint64_t good_ns;            /* when the last answer came */
     dlp_s3_request *done, *done_last; /* linked by internal */
     dlp_s3_request *awaited_one; /* by dlp_s3_do */
     dlpi_s3_patience patience;
@@ -6660,12 +6961,37 @@ static bool dlpi_s3_leg_keeps(const dlpi_s3_leg *leg) {
     return (op->strong || (op->r->if_match && op->r->if_match[0] == '"')) && !op->r->query;
 }
 
+/* It was heard of the server: an answer, be it a refusal. */
+static void dlpi_s3_heard(dlp_s3_io *io) {
+    uint64_t away_ns = dlpi_s3_back(&io->s3->common->shared, io->now);
+    io->good_ns = io->now;
+    if (away_ns) dlpi_s3_say(io, "s3: answers come again, after %.1f s", (double)away_ns / 1e9);
+}
+
+/* Tell the log that a leg is tried again, or that there is none that is not. */
+static void dlpi_s3_leg_tell(dlp_s3_io *io, const dlpi_s3_leg *leg, uint64_t wait_ns) {
+    dlpi_s3_shared *shared = &io->s3->common->shared;
+    const dlp_s3_request *r = leg->op->r;
+    uint64_t since = leg->begun_ns > io->good_ns ? leg->begun_ns : io->good_ns;
+    int what = dlpi_s3_away(shared, since, io->now);
+    if (what == DLPI_S3_TELL_IT)
+        dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", r->bucket, r->key, r->error.message,
+                    (unsigned)(wait_ns / DLPI_S3_MS));
+    if (what == DLPI_S3_TELL_AWAY)
+        dlpi_s3_say(io, "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are "
+                        "sent again, for up to request_timeout_ms (%d ms)",
+                    (double)dlpi_s3_away_for(shared, io->now) / 1e9, leg->op->site->host,
+                    (unsigned)leg->op->site->port, r->error.message,
+                    (int)io->desc->request_timeout_ms);
+}
+
 /* Try the leg again after a while, or end the request. */
 static void dlpi_s3_leg_retry(dlp_s3_io *io, dlpi_s3_leg *leg, int64_t retry_after_s, int code) {
     dlpi_s3_op *op = leg->op;
     const char *why = "";
     uint64_t wait_ns = 0;
-    if (leg->done > leg->tried_at && dlpi_s3_leg_keeps(leg)) leg->attempts = 0; /* it gets on */
+    if (leg->done > leg->tried_at) leg->begun_ns = io->now; /* it gets on */
+    if (leg->done > leg->tried_at && dlpi_s3_leg_keeps(leg)) leg->attempts = 0;
     leg->tried_at = leg->done;
     leg->attempts++;
     if (!dlpi_s3_retry_take(&io->patience, leg->attempts, retry_after_s, &wait_ns, &why)) {
@@ -6674,8 +7000,7 @@ static void dlpi_s3_leg_retry(dlp_s3_io *io, dlpi_s3_leg *leg, int64_t retry_aft
         return;
     }
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", op->r->bucket, op->r->key,
-                op->r->error.message, (unsigned)(wait_ns / DLPI_S3_MS));
+    dlpi_s3_leg_tell(io, leg, wait_ns);
     if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
     dlpi_s3_timer_set(&io->timers, &leg->timer, io->now + wait_ns);
 }
@@ -7012,6 +7337,7 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_error_read(op, link, region, sizeof region);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
     if (throttled) dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
+    else if (e->http_status < 500 && e->http_status != 408) dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, throttled, false);
     c.t.began = true;
     c.t.status = e->http_status;
@@ -7397,6 +7723,7 @@ static bool dlpi_s3_link_head(dlp_s3_io *io, dlpi_s3_link *link) {
 /* The leg has what it is there for. */
 static void dlpi_s3_link_done(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, false, true);
     dlpi_s3_leg_part(io, leg, link);
     dlpi_s3_link_free(io, link);
@@ -7617,6 +7944,7 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     leg->n_links = 0;
     leg->begun = leg->fresh = false;
     leg->attempts = 0;
+    leg->begun_ns = io->now;
     leg->size_bytes = leg->bytes != UINT64_MAX ? leg->bytes : op->split ? part : op->bound;
     if (op->r->method != DLP_S3_GET) leg->size_bytes = 1;
     leg->size_class = dlpi_s3_class(leg->size_bytes);
@@ -8086,10 +8414,12 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
 
 DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     dlpi_s3_op *op;
+    const char *why;
     int code;
     if (!io || !r) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
-    code = dlpi_s3_check(r);
+    why = r->bucket ? dlpi_s3_bucket_beyond(&io->s3->endpoint, r->bucket) : NULL;
+    code = why ? dlpi_s3_bad(r, "bucket", why) : dlpi_s3_check(r);
     if (code != DLP_OK) return code;
     if (dlpi_s3_ring_empty(&io->free_ops)) return DLP_FULL;
     op = DLPI_S3_OF(io->free_ops.next, dlpi_s3_op, node);
@@ -8336,7 +8666,7 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(first_byte_timeout_ms, 10000, 1, INT32_MAX),
         DLPI_S3_NUMBER(stall_timeout_ms, 5000, 1, INT32_MAX),
         DLPI_S3_NUMBER(request_timeout_ms, 120000, 1, INT32_MAX),
-        DLPI_S3_NUMBER(max_attempts, 8, 1, 100),
+        DLPI_S3_NUMBER(max_attempts, -1, -1, 100),
         DLPI_S3_NUMBER(backoff_ms, 50, 1, 60000),
         DLPI_S3_NUMBER(backoff_max_ms, 5000, 1, 3600000),
         DLPI_S3_NUMBER(retry_tokens, 500, -1, INT32_MAX),
@@ -8369,6 +8699,7 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     if (!c->endpoint[0]) dlpi_s3_endpoint_aws(&s3->endpoint, c->region);
     else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: %s", why);
+    if (dlpi_s3_proxy_beyond(&s3->endpoint, err) != DLP_OK) return DLP_ERR_UNSUPPORTED;
     if (desc->tls) {
         s3->tls = *desc->tls;
         s3->has_tls = true;
@@ -8390,6 +8721,8 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
     if (code != DLP_OK) return code;
     code = dlpi_s3_config_load(&s3->common->config, desc, err);
     if (code != DLP_OK) return code;
+    if (desc->style == DLP_S3_STYLE_AUTO) s3->desc.style = s3->common->config.style;
+    if (desc->max_attempts == 0) s3->desc.max_attempts = s3->common->config.max_attempts;
     code = dlpi_s3_open_endpoint(s3, desc, err);
     if (code != DLP_OK) return code;
     code = dlpi_s3_vault_refresh(&s3->common->config, &s3->common->vault, 0, false, err);
@@ -8452,6 +8785,7 @@ DLPDEF void dlp_s3_stats_get(const dlp_s3 *s3, dlp_s3_stats *out) {
     uint64_t count[DLPI_S3_COUNTS];
     for (int i = 0; i < DLPI_S3_COUNTS; i++)
         count[i] = DLPI_LOAD_RLX(&s3->common->shared.count[i]); /* S8, each by itself */
+    count[DLPI_S3_N_AWAY] = dlpi_s3_away_for(&s3->common->shared, dlpi_s3_now_ns());
     count[DLPI_S3_N_REFRESHES] = DLPI_LOAD_RLX(&s3->common->vault.version) - 1; /* open has one */
     memcpy(out, count, sizeof *out);
 }
@@ -8844,6 +9178,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     const char *wrong;
     if (!out || !io || !desc || !desc->bucket || !desc->bucket[0])
         return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "a list needs out, io, desc and a bucket");
+    wrong = dlpi_s3_bucket_beyond(&io->s3->endpoint, desc->bucket);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     if (desc->page < 0 || desc->page > 1000)
         return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page is none of 0..1000");
     l = calloc(1, sizeof *l);
@@ -10344,6 +10680,8 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", out ? "desc" : "out");
     wrong = dlpi_src_source_wrong(desc);
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
+    wrong = dlpi_s3_bucket_beyond(&desc->s3->endpoint, desc->bucket);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     s = calloc(1, sizeof *s);
     if (s == NULL) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, 0, "no memory for the source");
     s->d = *desc;
@@ -10363,10 +10701,21 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
 }
 
+/* tell: that the server is away. */
+static int dlpi_src_tell(void *user, char *buf, size_t size) {
+    const dlp_s3_source *s = (const dlp_s3_source *)user;
+    uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
+    if (away_ns < DLPI_S3_AWAY_NS) return 0;
+    return snprintf(buf, size, "no answer from the S3 server of bucket '%s' for %.1f s; requests "
+                    "wait, and are sent again, for up to request_timeout_ms (%d ms)", s->bucket,
+                    (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
+}
+
 static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {
     workers->worker_init = dlpi_src_worker_init;
     workers->worker_exit = dlpi_src_worker_exit;
     workers->worker_user = s;
+    workers->tell = dlpi_src_tell;
 }
 
 DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_dataset *dataset, dlp_workers_desc *workers) {

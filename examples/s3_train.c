@@ -52,6 +52,11 @@ static bool complain_s3(const dlp_s3_error *err) {
     return complain("S3", line);
 }
 
+static void say(void *user, const char *line) { /* what requests wait for */
+    (void)user;
+    fprintf(stderr, "%s\n", line);
+}
+
 static double seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -451,6 +456,7 @@ static bool parse(options *opt, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     options opt = {.per_object = 1, .epochs = 2, .workers = 4, .in_flight = 16, .batch = 64};
+    dlp_s3_desc desc = {.log = say};
     dlp_s3 *s3 = NULL;
     dlp_s3_error err;
     bool good;
@@ -461,7 +467,7 @@ int main(int argc, char **argv) {
                         "[-o out-directory] s3://bucket/prefix\n");
         return 2;
     }
-    if (dlp_s3_open(&s3, NULL, &err) != DLP_OK) return complain_s3(&err), 1;
+    if (dlp_s3_open(&s3, &desc, &err) != DLP_OK) return complain_s3(&err), 1;
     good = opt.upload ? upload(s3, &opt) : run(s3, &opt);
     dlp_s3_close(s3);
     return good ? 0 : 1;

@@ -68,6 +68,8 @@ static int serve(const char *name, int share) {
     if (dlp_loader_open(&pipe_to_stop, &desc, &err) != DLP_OK) return failed("open", &err);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
+    printf("serving '%s': waiting for %d trainers, each: share take %s\n", name, TRAINERS, name);
+    fflush(stdout);
     while ((rc = dlp_shm_serve(pipe_to_stop, 1000)) == DLP_TIMEOUT) continue;
     if (rc < 0) failed("serve", dlp_pipe_error(pipe_to_stop));
     printf("served: %s\n", rc == DLP_END ? "all" : dlp_code_name(rc));

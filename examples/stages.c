@@ -133,11 +133,17 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
 
 /* ---- the state, in a file ---- */
 
-static bool state_load(const char *path, dlp_state *s) {
+/* Returns 1: there is one; 0: there is no file; -1: it is no state, or cannot be read: better to
+   stop than to begin anew and write over it. */
+static int state_load(const char *path, dlp_state *s) {
     FILE *f = fopen(path, "rb");
-    bool whole = f && fread(s->bytes, sizeof s->bytes, 1, f) == 1;
+    bool whole = f && fread(s->bytes, sizeof s->bytes, 1, f) == 1 && fgetc(f) == EOF;
+    if (!f && errno == ENOENT) return 0;
+    if (!whole)
+        fprintf(stderr, "%s: %s; it is left as it is\n", path,
+                f ? "not a file that this program has written" : strerror(errno));
     if (f) fclose(f);
-    return whole;
+    return whole ? 1 : -1;
 }
 
 static bool state_save(const char *path, const dlp_state *s) { /* whole, or the old one stays */
@@ -166,7 +172,8 @@ int main(int argc, char **argv) {
     order o = {0, 0, {0}};
     if (argc < 2 || argc > 3 || argv[1][0] == '-' || most < 1)
         return fprintf(stderr, "usage: stages STATE-FILE [MOST]\n"), 2;
-    dlp_pipe *p = open_pipe(&o, state_load(argv[1], &state) ? &state : NULL);
+    int resumes = state_load(argv[1], &state);
+    dlp_pipe *p = resumes < 0 ? NULL : open_pipe(&o, resumes ? &state : NULL);
     if (!p) return 1;
     for (int n = 0; n < most && (code = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK; n++) {
         print_batch(b);

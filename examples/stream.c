@@ -83,11 +83,17 @@ static int fetch(void *user, dlp_item *item) {
 
 /* ---- the state, in a file ---- */
 
-static bool state_load(const char *path, dlp_state *state) {
+/* Returns 1: there is one; 0: there is no file; -1: it is no state, or cannot be read: better to
+   stop than to begin anew and write over it. */
+static int state_load(const char *path, dlp_state *state) {
     FILE *f = path ? fopen(path, "rb") : NULL;
-    bool ok = f && fread(state->bytes, sizeof state->bytes, 1, f) == 1;
+    bool ok = f && fread(state->bytes, sizeof state->bytes, 1, f) == 1 && fgetc(f) == EOF;
+    if (!f && (!path || errno == ENOENT)) return 0;
+    if (!ok)
+        fprintf(stderr, "%s: %s; it is left as it is\n", path,
+                f ? "not a file that this program has written" : strerror(errno));
     if (f) fclose(f);
-    return ok;
+    return ok ? 1 : -1;
 }
 
 static bool state_save(const char *path, const dlp_state *state) { /* whole, or the old one stays */
@@ -161,7 +167,10 @@ int main(int argc, char **argv) {
     }
     if (argc - optind > 1) return usage();
     if (optind < argc && (s.fd = open(argv[optind], O_RDONLY)) < 0) return perror(argv[optind]), 1;
-    if (state_load(path, &state)) desc.pipe.resume = &state;
+    rc = state_load(path, &state);
+    if (rc < 0) return 1;
+    if (rc > 0) desc.pipe.resume = &state;
+    rc = DLP_OK;
     if (dlp_loader_open(&p, &desc, &err) != DLP_OK) return say(&err);
     if (jump >= 0) {
         rc = dlp_pipe_state_at(p, 0, (uint64_t)jump, &state);

@@ -66,6 +66,21 @@ if timeout 60 $dir/stages $dir/state >$dir/lives 2>$dir/said; then
 fi
 grep -q 'DLP_ERR_CORRUPT' $dir/said || fail "stages, of a damaged state: $(cat $dir/said)"
 
+# What is no state at all is refused, and left as it is: by stream, too.
+for text in 'my thesis' ''; do
+    printf '%s' "$text" >$dir/state
+    timeout 60 $dir/stages $dir/state >$dir/lives 2>$dir/said && fail "stages: took '$text'"
+    grep -q "$dir/state: not a file that this program has written" $dir/said ||
+        fail "stages, of '$text': $(cat $dir/said)"
+    echo a | timeout 60 $dir/stream -s $dir/state >$dir/lives 2>$dir/said &&
+        fail "stream: took '$text'"
+    grep -q "$dir/state: not a file that this program has written" $dir/said ||
+        fail "stream, of '$text': $(cat $dir/said)"
+    [ ! -s $dir/lives ] && [ "$(cat $dir/state)" = "$text" ] || fail "'$text': not left as it is"
+done
+cat $dir/whole $dir/whole >$dir/state # longer than any
+timeout 60 $dir/stages $dir/state >$dir/lives 2>$dir/said && fail 'stages: took a long file'
+
 # stream: lines of a pipe, in one life and in several; a jump; a way back that is not there.
 lines() {
     awk "BEGIN { for (i = 1; i <= $1; i++) print i }"
@@ -93,6 +108,7 @@ share() { # mode
     timeout 60 $dir/share take $name >$dir/took.2 2>&1 &
     two=$!
     timeout 60 $dir/share serve $name "$1" >$dir/said 2>&1 || fail "share $1: $(cat $dir/said)"
+    grep -q "^serving '$name': waiting for 2 trainers" $dir/said || fail "share: $(cat $dir/said)"
     wait $one || fail "share take, $1: $(cat $dir/took.1)"
     wait $two || fail "share take, $1: $(cat $dir/took.2)"
     cat $dir/took.1 $dir/took.2 >$dir/took

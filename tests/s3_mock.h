@@ -8,6 +8,7 @@
      ... endpoint: m->url ...
      s3_mock_check(m, "/bucket/key", 0, bytes, n)         are these the bytes, from there on?
      s3_mock_count(m, NULL), s3_mock_seen(m, i, &request) what came
+     s3_mock_away(m, S3_MOCK_REFUSE), ... (m, S3_MOCK_KEEP)  away, and back on the same port
      s3_mock_stop(m);
 
    A reply of all zeroes is what an S3 server does: 200, 206 for a range, 404 NoSuchKey, 412 where
@@ -22,7 +23,7 @@
 
 #define S3_MOCK static __attribute__((unused))
 
-enum { S3_MOCK_KEEP = 0, S3_MOCK_CLOSE, S3_MOCK_RESET, S3_MOCK_HANG };
+enum { S3_MOCK_KEEP = 0, S3_MOCK_CLOSE, S3_MOCK_RESET, S3_MOCK_HANG, S3_MOCK_REFUSE };
 
 typedef struct s3_mock_reply {
     int status;             /* 0: by the object and the request */
@@ -111,7 +112,8 @@ struct s3_mock {
     uint64_t default_bytes; /* of objects that are not known; 0: NoSuchKey */
     const char *request_id; /* NULL: MOCK and the request's number */
 
-    int listener, bell[2], closing; /* the rest is its own; lock: seen, n_seen, open, most */
+    int listener, bell[2]; /* the rest is its own; lock: seen, n_seen, open, most, away */
+    int away;
     pthread_t thread;
     pthread_mutex_t lock;
     s3_mock_request *seen;
@@ -666,7 +668,7 @@ static void s3_mock_accept(s3_mock *m) {
         p->fd = fd;
         p->record = -1;
         p->number = m->connections++;
-        how = m->accept ? m->accept(m->user, p->number) : S3_MOCK_KEEP;
+        how = m->accept ? m->accept(m->user, p->number) : m->away;
         if (how == S3_MOCK_HANG) p->hangs = 1;
         else if (how) s3_mock_drop(p, how);
     }
@@ -706,6 +708,7 @@ static void s3_mock_round(s3_mock *m, const struct pollfd *set) {
 static void *s3_mock_main(void *arg) {
     s3_mock *m = arg;
     struct pollfd *set = NULL;
+    char word;
     for (;;) {
         int wait, n;
         pthread_mutex_lock(&m->lock);
@@ -724,7 +727,7 @@ static void *s3_mock_main(void *arg) {
         pthread_mutex_unlock(&m->lock);
         poll(set, (nfds_t)n, wait);
         pthread_mutex_lock(&m->lock);
-        if (set[1].revents) break;
+        if (set[1].revents && read(m->bell[0], &word, 1) == 1 && word == 'x') break;
         s3_mock_round(m, set);
         pthread_mutex_unlock(&m->lock);
     }
@@ -734,14 +737,16 @@ static void *s3_mock_main(void *arg) {
     return NULL;
 }
 
-/* Take a free port of 127.0.0.1. */
+/* Take a port of 127.0.0.1; *port 0: a free one, which it is set to. */
 static int s3_mock_socket(int *port) {
     struct sockaddr_in a;
     socklen_t n = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
     memset(&a, 0, sizeof a);
     a.sin_family = AF_INET;
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    a.sin_port = htons((uint16_t)*port);
+    if (*port) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) ||
         getsockname(fd, (struct sockaddr *)&a, &n)) {
         perror("s3_mock: no port of 127.0.0.1");
@@ -757,6 +762,26 @@ static int s3_mock_listen(int backlog, int *port) {
     return fd;
 }
 
+/* Let it be away: connections are ended, new ones refused (S3_MOCK_REFUSE), reset, or never
+   answered (S3_MOCK_HANG: those that there are, too); or be there again (S3_MOCK_KEEP). */
+S3_MOCK void s3_mock_away(s3_mock *m, int how) {
+    pthread_mutex_lock(&m->lock);
+    if (how == S3_MOCK_REFUSE) close(m->listener);
+    if (how == S3_MOCK_REFUSE) m->listener = -1;
+    else if (m->listener < 0) m->listener = s3_mock_listen(1024, &m->port);
+    m->away = how;
+    for (int i = 0; i < m->n_peers; i++) {
+        s3_mock_peer *p = &m->peers[i];
+        if (p->fd < 0 || (how == S3_MOCK_KEEP && !p->hangs)) continue;
+        s3_mock_over(m, p);
+        p->busy = 0;
+        p->hangs = 1;
+        if (how != S3_MOCK_HANG) s3_mock_drop(p, S3_MOCK_RESET);
+    }
+    pthread_mutex_unlock(&m->lock);
+    if (write(m->bell[1], "w", 1) != 1) abort();
+}
+
 S3_MOCK s3_mock *s3_mock_start(void) {
     s3_mock *m = calloc(1, sizeof *m);
     if (!m) abort();
@@ -768,11 +793,11 @@ S3_MOCK s3_mock *s3_mock_start(void) {
 }
 
 S3_MOCK void s3_mock_stop(s3_mock *m) {
-    if (write(m->bell[1], "", 1) != 1) abort();
+    if (write(m->bell[1], "x", 1) != 1) abort();
     pthread_join(m->thread, NULL);
     close(m->bell[0]);
     close(m->bell[1]);
-    close(m->listener);
+    if (m->listener >= 0) close(m->listener);
     for (int i = 0; i < m->n_things; i++) free(m->things[i].data);
     free(m->things);
     free(m->seen);
@@ -781,10 +806,20 @@ S3_MOCK void s3_mock_stop(s3_mock *m) {
     free(m);
 }
 
+/* Whether the name localhost leads to 127.0.0.1: where /etc/hosts is missing, it may not. */
+S3_MOCK int s3_mock_localhost(void) {
+    dlpi_s3_address at[DLPI_S3_ADDRESSES_MAX];
+    char why[200];
+    int errnum, n;
+    n = dlpi_s3_resolve("localhost", 80, at, DLPI_S3_ADDRESSES_MAX, &errnum, why, sizeof why);
+    while (n > 0 && at[n - 1].at.any.sa_family != AF_INET) n--;
+    return n > 0;
+}
+
 /* A port that refuses connections: nothing listens there, and nobody else can take it. Close *fd
    after. */
 S3_MOCK int s3_mock_refusing_port(int *fd) {
-    int port;
+    int port = 0;
     *fd = s3_mock_socket(&port);
     return port;
 }
@@ -793,7 +828,7 @@ S3_MOCK int s3_mock_refusing_port(int *fd) {
 S3_MOCK int s3_mock_full_port(int fds[3]) {
     struct sockaddr_in a;
     struct pollfd set[2];
-    int port;
+    int port = 0;
     fds[0] = s3_mock_listen(0, &port);
     memset(&a, 0, sizeof a);
     a.sin_family = AF_INET;

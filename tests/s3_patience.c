@@ -11,7 +11,7 @@ static dlpi_s3_shared shared;
 static dlpi_s3_patience patience;
 
 static dlp_s3_desc defaults(void) {
-    dlp_s3_desc d = {.first_byte_timeout_ms = 10000, .max_attempts = 8, .backoff_ms = 50,
+    dlp_s3_desc d = {.first_byte_timeout_ms = 10000, .max_attempts = -1, .backoff_ms = 50,
                      .backoff_max_ms = 5000, .retry_tokens = 500, .hedge_percent = 5,
                      .max_requests = 64};
     return d;
@@ -124,7 +124,8 @@ static void judge__connections__retried_but_what_stays_wrong(void) {
 
 /* ---- retries ---- */
 
-static void retry__waits__full_jitter_within_bounds(void) {
+/* Half of each pause is fixed: so many retries last so long at least. */
+static void retry__waits__equal_jitter_within_bounds(void) {
     dlp_s3_desc d = defaults();
     d.retry_tokens = -1;
     d.max_attempts = 100;
@@ -140,8 +141,8 @@ static void retry__waits__full_jitter_within_bounds(void) {
             if (wait > top) top = wait;
         }
         CHECK(top <= most && top > most / 100 * 98);
-        CHECK(least < most / 50);
-        CHECK(sum / 2000 > most / 100 * 46 && sum / 2000 < most / 100 * 54);
+        CHECK(least >= most / 2 && least < most / 100 * 52);
+        CHECK(sum / 2000 > most / 100 * 73 && sum / 2000 < most / 100 * 77);
     }
 }
 
@@ -151,30 +152,62 @@ static void retry__retry_after__waited_at_least(void) {
     const char *why;
     begin(&d, 2);
     CHECK(dlpi_s3_retry_take(&patience, 1, 2, &wait, &why));
-    CHECK(wait >= 2000 * MS && wait <= 2100 * MS);
+    CHECK(wait >= 2050 * MS && wait <= 2100 * MS);
     CHECK(dlpi_s3_retry_take(&patience, 1, INT64_MAX, &wait, &why)); /* no overflow */
     CHECK(wait >= 3600 * 1000 * MS && wait <= 3601 * 1000 * MS);
 }
 
-static void retry__attempts_or_tokens_gone__gives_up_in_words(void) {
+/* How many of a hundred first retries may be had at their own pause. */
+static int at_once(void) {
+    uint64_t wait = 0;
+    const char *why;
+    int n = 0;
+    for (int i = 0; i < 100; i++) {
+        CHECK(dlpi_s3_retry_take(&patience, 1, -1, &wait, &why));
+        if (wait <= 100 * MS) n++;
+        else CHECK(wait >= 2500 * MS && wait <= 5000 * MS);
+    }
+    return n;
+}
+
+static void retry__tokens_gone__waits_the_longest(void) {
+    dlp_s3_desc d = defaults();
+    d.retry_tokens = 10;
+    begin(&d, 3);
+    CHECK(at_once() == 10 && at_once() == 0);
+    dlpi_s3_answered(&patience, 0, false, true);
+    dlpi_s3_answered(&patience, 0, false, true);
+    CHECK(at_once() == 2);
+    for (int i = 0; i < 1000; i++) dlpi_s3_answered(&patience, 0, false, true);
+    CHECK(at_once() == 10); /* successes are not saved up */
+}
+
+static void retry__attempts__a_bound_only_where_it_is_set(void) {
     dlp_s3_desc d = defaults();
     uint64_t wait = 77;
     const char *why = NULL;
-    int taken = 0;
-    d.retry_tokens = 10;
+    begin(&d, 3);
+    CHECK(dlpi_s3_retry_take(&patience, INT32_MAX - 1, -1, &wait, &why));
+    d.max_attempts = 8;
     begin(&d, 3);
     CHECK(dlpi_s3_retry_take(&patience, 7, -1, &wait, &why));
     CHECK(!dlpi_s3_retry_take(&patience, 8, -1, &wait, &why) && strstr(why, "max_attempts"));
-    while (taken < 100 && dlpi_s3_retry_take(&patience, 1, -1, &wait, &why)) taken++;
-    CHECK(taken == 9 && strstr(why, "retry_tokens"));
-    dlpi_s3_answered(&patience, 0, false, true);
-    dlpi_s3_answered(&patience, 0, false, true);
-    CHECK(dlpi_s3_retry_take(&patience, 1, -1, &wait, &why));
-    CHECK(dlpi_s3_retry_take(&patience, 1, -1, &wait, &why));
-    CHECK(!dlpi_s3_retry_take(&patience, 1, -1, &wait, &why));
-    for (int i = 0; i < 1000; i++) dlpi_s3_answered(&patience, 0, false, true);
-    for (taken = 0; taken < 100 && dlpi_s3_retry_take(&patience, 1, -1, &wait, &why);) taken++;
-    CHECK(taken == 10); /* successes are not saved up */
+}
+
+/* ---- whether the server is away ---- */
+
+static void away__failures__told_one_by_one_then_together_then_over(void) {
+    uint64_t now = 500 * MS;
+    int told[3] = {0};
+    memset(&shared, 0, sizeof shared);
+    CHECK(dlpi_s3_back(&shared, now) == 0 && dlpi_s3_away_for(&shared, now) == 0);
+    for (; now < 12 * 1000 * MS; now += 10 * MS) told[dlpi_s3_away(&shared, 400 * MS, now)]++;
+    CHECK(told[DLPI_S3_TELL_IT] == 16 && told[DLPI_S3_TELL_AWAY] == 3); /* 1.4, 6.4, 11.4 s */
+    CHECK(dlpi_s3_away_for(&shared, now) == now - 400 * MS);
+    CHECK(dlpi_s3_back(&shared, now) == now - 400 * MS && dlpi_s3_back(&shared, now) == 0);
+    CHECK(dlpi_s3_away_for(&shared, now) == 0);
+    CHECK(dlpi_s3_away(&shared, now, now) == DLPI_S3_TELL_IT);
+    CHECK(dlpi_s3_back(&shared, now + MS) == 0); /* what was not told is not over */
 }
 
 /* ---- throttling ---- */
@@ -188,32 +221,96 @@ static void throttle__lone_503s__change_nothing(void) {
     CHECK(dlpi_s3_hedge_take(&patience, 6400 * MS));
 }
 
-static void throttle__many__fewer_in_flight_then_more_again(void) {
-    dlp_s3_desc d = defaults();
-    uint64_t now = 0;
-    int before = 64, good = 0, cuts = 0;
-    begin(&d, 5);
-    for (; now < 2000 * MS; now += MS) { /* 2 s of nothing but 503 */
+/* Nothing but 503 for so long, an answer each millisecond. Returns how often it was cut. */
+static int throttled_for(uint64_t *now, uint64_t ms) {
+    int cuts = 0, before = dlpi_s3_limit(&patience);
+    for (uint64_t end = *now + ms * MS; *now < end; *now += MS) {
         int is;
-        dlpi_s3_answered(&patience, now, true, false);
+        dlpi_s3_answered(&patience, *now, true, false);
         is = dlpi_s3_limit(&patience);
         cuts += is < before;
         CHECK(is <= before && is >= before * 7 / 10 - 1);
         before = is;
-        if (now == 199 * MS) CHECK(is == 44);
     }
-    CHECK(cuts >= 9 && cuts <= 10); /* one in 4 * 50 ms */
-    CHECK(before >= 1 && before <= 3);
-    CHECK(!dlpi_s3_hedge_take(&patience, now));
+    return cuts;
+}
+
+static void throttle__many__fewer_in_flight_down_to_a_floor(void) {
+    dlp_s3_desc d = defaults();
+    uint64_t now = 0;
+    begin(&d, 5);
+    CHECK(throttled_for(&now, 200) == 1 && dlpi_s3_limit(&patience) == 44);
+    CHECK(throttled_for(&now, 1800) == 5); /* one in 4 * 50 ms, down to an eighth */
+    CHECK(dlpi_s3_limit(&patience) == 8);
+    now -= MS;
     CHECK(!dlpi_s3_hedge_take(&patience, now + 198 * MS) &&
           dlpi_s3_hedge_take(&patience, now + 200 * MS));
-    while (dlpi_s3_limit(&patience) < 64 && good < 5000) {
-        dlpi_s3_answered(&patience, now, false, true);
-        good++;
+    dlpi_s3_answered(&patience, now + 198 * MS, false, true);
+    CHECK(dlpi_s3_limit(&patience) == 8);
+    dlpi_s3_answered(&patience, now + 200 * MS, false, true);
+    CHECK(dlpi_s3_limit(&patience) == 9);
+}
+
+/* As many in flight as there may be, each answered well after answer_ms. Returns the time until
+   there may be so many. */
+static uint64_t until_again(uint64_t now, uint64_t answer_ms, int limit) {
+    uint64_t due[4096], from = now;
+    int n = 0;
+    for (; dlpi_s3_limit(&patience) < limit && now < from + 60000 * MS; now += MS / 10) {
+        for (int i = 0; i < n; i++)
+            if (due[i] <= now) {
+                due[i--] = due[--n];
+                dlpi_s3_answered(&patience, now, false, true);
+            }
+        while (n < dlpi_s3_limit(&patience)) due[n++] = now + answer_ms * MS;
     }
-    CHECK(good > 900 && good < 1100);
-    for (int i = 0; i < 1000; i++) dlpi_s3_answered(&patience, now, false, true);
-    CHECK(dlpi_s3_limit(&patience) == 64);
+    return (now - from) / MS;
+}
+
+static void throttle__over__twice_as_many_then_more_by_the_clock(void) {
+    static const int full[] = {64, 1, 5, 1000}, answer_ms[] = {1, 20, 800};
+    dlp_s3_desc d = defaults();
+    for (int i = 0; i < 12; i++) {
+        int all = d.max_requests = full[i / 3];
+        uint64_t now = 0, most;
+        begin(&d, 6);
+        throttled_for(&now, 3000);
+        most = until_again(now, (uint64_t)answer_ms[i % 3], all * 3 / 4);
+        CHECK(most <= 5000);
+        most += until_again(now + most * MS, (uint64_t)answer_ms[i % 3], all);
+        CHECK(most <= 8000);
+        CHECK(all < 8 || most >= 3200); /* quick answers do not make it hasty */
+        CHECK(dlpi_s3_limit(&patience) == all);
+    }
+}
+
+/* A server that lets 20 in flight pass: it is not asked for much more, nor for much less. */
+static void throttle__some_pass__near_what_passes(void) {
+    dlp_s3_desc d = defaults();
+    uint64_t now = 0, due[64], asked = 0, refused = 0, good = 0;
+    int n = 0, kind[64];
+    begin(&d, 7);
+    for (; now < 60000 * MS; now += MS / 10) {
+        for (int i = 0; i < n; i++)
+            if (due[i] <= now) {
+                dlpi_s3_answered(&patience, now, kind[i] == 0, kind[i] != 0);
+                good += kind[i] != 0;
+                due[i] = due[--n];
+                kind[i--] = kind[n];
+            }
+        while (n < dlpi_s3_limit(&patience)) {
+            int passing = 0;
+            for (int i = 0; i < n; i++) passing += kind[i];
+            kind[n] = passing < 20;
+            refused += !kind[n];
+            asked++;
+            due[n++] = now + (passing < 20 ? 20 : 10) * MS;
+        }
+    }
+    printf("20 pass: %d %% refused, %.1f pass on average\n", (int)(refused * 100 / asked),
+           (double)good * 20 / 60000);
+    CHECK(refused * 100 / asked < 15);
+    CHECK(good * 20 / 60000 >= 14);
 }
 
 static void throttle__one_in_flight__stays_one(void) {
@@ -278,6 +375,19 @@ static void hedge__hasty__waits_longer(void) {
     }
     later = dlpi_s3_hedge_after(&patience, 0, 100000);
     CHECK(later < at_first && later > 11 * MS);
+}
+
+/* A slow while in which no hedge came first is over: soon they go out as early as before. */
+static void hedge__hasty_for_a_while__forgotten(void) {
+    dlp_s3_desc d = defaults();
+    uint64_t at_first;
+    begin(&d, 8);
+    for (int i = 0; i < 3000; i++) dlpi_s3_first_byte(&patience, 100000, 10 * MS);
+    at_first = dlpi_s3_hedge_after(&patience, 0, 100000);
+    for (int i = 0; i < 1000; i++) dlpi_s3_hedge_over(&patience, 100000, false, 0);
+    CHECK(dlpi_s3_hedge_after(&patience, 0, 100000) > 4 * at_first);
+    for (int i = 0; i < 2000; i++) dlpi_s3_first_byte(&patience, 100000, 10 * MS);
+    CHECK(dlpi_s3_hedge_after(&patience, 0, 100000) < at_first * 12 / 10);
 }
 
 static void hedge__budget__a_share_of_traffic(void) {
@@ -495,15 +605,20 @@ int main(void) {
     judge__answers__as_documented();
     judge__clock_region_token__once_or_twice();
     judge__connections__retried_but_what_stays_wrong();
-    retry__waits__full_jitter_within_bounds();
+    retry__waits__equal_jitter_within_bounds();
     retry__retry_after__waited_at_least();
-    retry__attempts_or_tokens_gone__gives_up_in_words();
+    retry__tokens_gone__waits_the_longest();
+    retry__attempts__a_bound_only_where_it_is_set();
+    away__failures__told_one_by_one_then_together_then_over();
     throttle__lone_503s__change_nothing();
-    throttle__many__fewer_in_flight_then_more_again();
+    throttle__many__fewer_in_flight_down_to_a_floor();
+    throttle__over__twice_as_many_then_more_by_the_clock();
+    throttle__some_pass__near_what_passes();
     throttle__one_in_flight__stays_one();
     hedge__buckets__have_no_gaps();
     hedge__p95__trusted_when_known_and_follows();
     hedge__hasty__waits_longer();
+    hedge__hasty_for_a_while__forgotten();
     hedge__budget__a_share_of_traffic();
     model__faulty_server__soon_over_and_few_requests();
     return test_end("s3_patience");

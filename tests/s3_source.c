@@ -814,6 +814,39 @@ static void source__lengths_that_no_machine_has__saturate(void) {
     }
 }
 
+/* A server that is away for a while: the pipe says so, and goes on behind it. */
+static void outage__server_is_away__explained_and_survived(int kind) {
+    world w;
+    dlp_s3_source *source;
+    dlp_loader_desc d = world_loader();
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    outcome want, got;
+    char text[4096];
+    int waited = 0;
+    memset(&got, 0, sizeof got);
+    world_open(&w, 0);
+    world_memory(&d, &w);
+    outcome_run(&d, &want);
+    d = world_loader();
+    world_kind(&d, kind);
+    source = world_source(&w, client);
+    world_wire(&d, source);
+    s3_mock_away(mock, S3_MOCK_REFUSE);
+    CHECK(dlp_loader_open(&p, &d, &got.err) == DLP_OK);
+    do {
+        CHECK(dlp_pipe_next(p, &b, 50) == DLP_TIMEOUT);
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+    } while (!strstr(text, "no answer from the S3 server of bucket 'photos'") && ++waited < 100);
+    CHECK(waited >= 15 && waited < 100 && strstr(text, "Waits: stage 'fetch': no answer"));
+    CHECK(dlp_pipe_explain(p, NULL, 0) > 0 && dlp_pipe_explain(p, text, 10) > 100);
+    s3_mock_away(mock, S3_MOCK_KEEP);
+    outcome_take(p, 1000, &got);
+    CHECK(outcome_same(&got, &want, "away", kind));
+    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    dlp_s3_manifest_close(w.manifest);
+}
+
 int main(int argc, char **argv) {
     uint64_t random = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     manifest__lines__parsed_or_named();
@@ -850,6 +883,8 @@ int main(int argc, char **argv) {
     parts__downloaded__once();
     chunks__rows_of_objects__as_from_memory();
     chunks__object_too_short__named();
+    outage__server_is_away__explained_and_survived(0);
+    outage__server_is_away__explained_and_survived(2);
     CHECK(dlp_s3_close(client) == DLP_OK);
     s3_mock_stop(mock);
     return test_end("s3_source");

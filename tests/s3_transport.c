@@ -510,6 +510,21 @@ static bool gives(asked *q, const dlpi_s3_address *a) {
     return seen;
 }
 
+/* Many connections to it that fail at once are one failure. */
+static void names__address_fails_often_at_once__back_as_soon(void) {
+    asked q = {.h = dlpi_s3_helper_new(NULL)};
+    dlpi_s3_address bad;
+    fake_set(0, 3, 0);
+    CHECK(ask_on(&q, "bucket.example") == 0);
+    bad = q.a;
+    for (int i = 0; i < 64; i++)
+        CHECK(dlpi_s3_helper_tried(q.h, "bucket.example", &bad, false));
+    CHECK(!gives(&q, &bad));
+    age(&q, DLPI_S3_ADDRESS_BAD_NS);
+    CHECK(gives(&q, &bad));
+    dlpi_s3_helper_free(q.h);
+}
+
 static void names__three_addresses__in_turn_bad_ones_last(void) {
     asked q = {.h = dlpi_s3_helper_new(NULL)};
     int first;
@@ -889,6 +904,7 @@ int main(void) {
     request__17_hosts__room_but_where_all_are_asked();
     resolve__many_kinds__those_of_tcp_with_a_route();
     names__numbers__no_thread_no_resolver();
+    names__address_fails_often_at_once__back_as_soon();
     names__three_addresses__in_turn_bad_ones_last();
     test_tries(names__resolver_hangs__nobody_waits);
     names__cached__old_ones_serve_while_asked_anew();
