@@ -100,23 +100,29 @@
    its answer tells the size and the ETag, which further parts must match.
 
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
-   Nothing is handed over that is not, byte for byte, what one version of one object holds. Lengths,
-   ranges and ETags of all answers are compared; a request that cannot be had whole is an error.
-   (Where a server gives no strong ETag, parts are compared by the object's size alone.)
+   Nothing is handed over that is not, byte for byte, what one version of one object holds. Status,
+   range, lengths and ETag of each answer are held against what was asked; a request that cannot be
+   had whole is an error. (Where a server gives no ETag at all, parts are compared by the object's
+   size alone.) A 200 with Content-Range is taken for that range. One without, to a range, is the
+   whole object, and serves where that begins there.
 
      what goes wrong                          what follows
      no connection, none in time, reset, no   sent again, on another connection or address, after a
      first byte in time, half a head          random pause (see below)
      a body ends, is reset, stands still      goes on at the next byte, by Range and If-Match; those
                                               that had come stay (no ETag: from the beginning).
-                                              max_attempts counts attempts without progress
+                                              max_attempts counts attempts without progress. Where
+                                              all comes instead (200), what had come is passed over
      an idle connection had been closed       sent again at once on a new one, at no cost
      408 429 500 502 503 504, RequestTimeout, sent again after a random pause
      InternalError, SlowDown, Throttling...   and not before Retry-After
      more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms), then
                                               more again with good answers; no hedges
      a slow first byte                        sent a second time, and a third: the first head wins
-     ETag changed, 412 to an If-Match of ours from the beginning, 3 times at most
+     ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
+     If-Match of ours
+     an ETag that if_match does not name      an error at once, also where the server takes no heed
+     416, 501 to a range that was only ours   asked for whole
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
      HTTP                                     server's habit; then DLP_ERR_LENGTH, _REMOTE
      another region (301, 400)                asked there, and from then on at once
@@ -435,7 +441,8 @@ typedef struct dlp_s3_request {
     const char *query;       /* NULL, or parameters as "a=b&c=", in order, values URI-encoded */
     uint64_t offset;         /* GET: first byte */
     uint64_t length;         /* GET: bytes, exactly; 0: to the object's end */
-    const char *if_match;    /* NULL, or the ETag that the object must have */
+    const char *if_match;    /* NULL, or the ETag that the object must have: a strong one, which the
+                                answer must tell, too; a list of them; "*": any */
     void *body;              /* GET: laid here; PUT: sent from here (not written to) */
     uint64_t capacity;       /* GET: bytes at body, more is DLP_ERR_LENGTH; PUT: bytes to send */
     const dlp_s3_piece *pieces; /* GET with length: in place of body, in order; sum: length */
@@ -444,7 +451,7 @@ typedef struct dlp_s3_request {
 
     int32_t code;            /* DLP_OK; DLP_ERR_REMOTE, _LENGTH, _ARG, _SYSTEM, _MEMORY */
     uint64_t received;       /* GET: bytes in body */
-    uint64_t object_bytes;   /* of the whole object, where the server told */
+    uint64_t object_bytes;   /* of the whole object, where the server told; HEAD of a key: always */
     char etag[72];           /* with its quotes; "" if there was none, or a longer one */
     dlp_s3_error error;      /* all zero if code is 0 */
     void *internal;
@@ -5614,7 +5621,8 @@ enum {
     DLPI_S3_T_BROKEN,     /* ended, reset, in head or body */
     DLPI_S3_T_BAD,        /* not HTTP */
     DLPI_S3_T_SHORT,      /* of the wrong length or range */
-    DLPI_S3_T_CHANGED     /* a later answer for the same object has another ETag */
+    DLPI_S3_T_CHANGED,    /* a later answer for the same object has another ETag, or none */
+    DLPI_S3_T_OTHER       /* it is not the version that the user's If-Match names */
 };
 
 typedef struct dlpi_s3_trouble {
@@ -5684,6 +5692,7 @@ static int dlpi_s3_judge_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries)
     case DLPI_S3_T_BAD: /* a damaged answer may come once or twice, a wrong server comes always */
     case DLPI_S3_T_SHORT: return dlpi_s3_again(&tries->wrong, 2, DLPI_S3_RETRY);
     case DLPI_S3_T_CHANGED: return dlpi_s3_again(&tries->restarts, 3, DLPI_S3_RESTART);
+    case DLPI_S3_T_OTHER: return DLPI_S3_GIVE_UP;
     default: return DLPI_S3_RETRY;
     }
 }
@@ -6104,7 +6113,9 @@ typedef struct dlpi_s3_link {
     uint32_t served;             /* answers that ended */
     int32_t low_water;           /* SO_RCVLOWAT */
     bool hedge;
-    bool ranged;                 /* the request has a Range */
+    bool ranged;                 /* the request has a Range, */
+    uint64_t first, last;        /* of these bytes; 0 and UINT64_MAX: the object, its end */
+    uint64_t skip;               /* bytes of the answer that are before them, and had come */
     bool unsent;                 /* some of it is not sent yet */
     bool deaf;                   /* the server takes no more of it */
     uint64_t sent_ns;            /* the request's last byte */
@@ -6604,7 +6615,7 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
    that they are of the same object. */
 static bool dlpi_s3_leg_keeps(const dlpi_s3_leg *leg) {
     const dlpi_s3_op *op = leg->op;
-    return (op->strong || (op->r->if_match && op->r->if_match[0] == '"')) && !op->r->query;
+    return op->strong && !op->r->query;
 }
 
 /* Try the leg again after a while, or end the request. */
@@ -6994,75 +7005,126 @@ static int dlpi_s3_op_wrong(dlpi_s3_op *op, const char *words) {
     return DLPI_S3_T_SHORT;
 }
 
-/* What a 200 gives of a GET: the object from its first byte on. */
-static int dlpi_s3_head_whole(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
-    dlpi_s3_op *op = leg->op;
-    dlp_s3_request *r = op->r;
-    uint64_t all = h->has_length ? (uint64_t)h->content_length : UINT64_MAX;
-    if (r->offset + leg->first + leg->done > 0)
-        return dlpi_s3_op_wrong(op, "the server sent the whole object instead of a range");
-    if (h->until_close && !r->query)
-        return dlpi_s3_op_wrong(op, "the server does not tell the length of what it sends");
-    if (all != UINT64_MAX) r->object_bytes = all;
-    if (all != UINT64_MAX && r->length && all < r->length)
-        return dlpi_s3_op_length(op, all, "are all there is, not", r->length);
-    if (all != UINT64_MAX && !r->length && all > op->bound)
-        return dlpi_s3_op_length(op, all, "are more than there is room for,", op->bound);
-    if (op->next == leg->first + leg->bytes || !r->length) { /* it comes at once, then */
-        leg->bytes = r->length ? r->length : all;
-        op->size = leg->bytes;
-        op->next = leg->bytes;
-        op->split = false;
-    }
-    return DLPI_S3_FINE;
-}
+/* What an answer to GET or HEAD has of the object. */
+typedef struct dlpi_s3_extent {
+    bool part;                   /* Content-Range says which: a 206, and a 200 that has one */
+    uint64_t first;
+    uint64_t bytes;              /* UINT64_MAX: as many as come */
+    uint64_t total;              /* of the whole object; UINT64_MAX: not told */
+} dlpi_s3_extent;
 
-/* What a 206 gives must be exactly what was asked for; without a length, to the object's end. */
-static int dlpi_s3_head_part(const dlp_s3_io *io, dlpi_s3_leg *leg, const dlpi_s3_http *h,
-                             bool ranged) {
-    dlpi_s3_op *op = leg->op;
-    dlp_s3_request *r = op->r;
-    uint64_t first = r->offset + leg->first + leg->done, bytes = leg->bytes, size = op->size;
-    if (!ranged || !h->has_range || h->range_first != first)
-        return dlpi_s3_op_wrong(op, "the server sent another range than it was asked for");
-    if (h->has_length &&
-        (uint64_t)h->content_length != h->range_last - h->range_first + 1)
+static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_extent *x) {
+    uint64_t length = h->has_length ? (uint64_t)h->content_length : UINT64_MAX;
+    if (!h->has_range && (h->status == 206 || h->range_seen || h->range_bad))
+        return dlpi_s3_op_wrong(op, "the server does not tell which range it sends");
+    x->part = h->has_range;
+    x->first = x->part ? h->range_first : 0;
+    x->bytes = x->part ? h->range_last - h->range_first + 1 : length;
+    x->total = x->part ? h->range_total : length;
+    if (h->has_length && length != x->bytes)
         return dlpi_s3_op_wrong(op, "Content-Range and Content-Length differ");
-    if (size == UINT64_MAX) {
-        if (h->range_total == UINT64_MAX)
-            return dlpi_s3_op_wrong(op, "the server does not tell the object's size");
-        size = h->range_total - r->offset;
-        if (size > op->bound) {
-            r->object_bytes = h->range_total;
-            return dlpi_s3_op_length(op, size, "are more than there is room for,", op->bound);
-        }
-        bytes = op->split && size > io->desc->part_bytes + leg->done
-                    ? io->desc->part_bytes + leg->done
-                    : size;
-    } else if (h->range_total != UINT64_MAX && r->length &&
-               h->range_total < r->offset + r->length) {
-        return dlpi_s3_op_length(op, h->range_total - first, "are all that follow, not",
-                                 r->length - leg->first - leg->done);
-    }
-    if (h->range_last != r->offset + leg->first + bytes - 1)
-        return dlpi_s3_op_wrong(op, "the server sent another range than it was asked for");
-    if (h->range_total != UINT64_MAX) {
-        if (op->opened && r->object_bytes && r->object_bytes != h->range_total) {
-            dlpi_s3_op_message(op, 0, "the object's size has changed");
-            return DLPI_S3_T_CHANGED;
-        }
-        r->object_bytes = h->range_total;
-    }
-    if (op->size == UINT64_MAX) op->next = bytes; /* a head that was refused changes nothing */
-    op->size = size;
-    leg->bytes = bytes;
     return DLPI_S3_FINE;
 }
 
-/* Compare the ETag with that of earlier answers, or keep it. */
+/* The whole object, where a range of it may have been asked for. It serves a leg that begins with
+   the object: one that goes on passes over what it has, if the object has as many bytes as it had.
+   Where it is as long as the range would be, or of no length, it may be just that range. */
+static int dlpi_s3_head_whole(dlpi_s3_leg *leg, const dlpi_s3_link *link,
+                              const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = leg->op;
+    const dlp_s3_request *r = op->r;
+    if (r->offset + leg->first > 0)
+        return dlpi_s3_op_wrong(op, "the server sent the whole object instead of a range");
+    if (x->bytes == UINT64_MAX && !r->query &&
+        (link->http.until_close || (r->method == DLP_S3_HEAD && r->key[0])))
+        return dlpi_s3_op_wrong(op, "the server does not tell the length of what it sends");
+    if (!link->ranged || op->size != UINT64_MAX) return DLPI_S3_FINE;
+    if (link->first > 0) op->strong = false;
+    else if (x->bytes != UINT64_MAX && x->bytes != link->last + 1) return DLPI_S3_FINE;
+    op->split = false; /* asked for from the beginning, and without a range, then */
+    return dlpi_s3_op_wrong(op, "the server does not tell whether it sends all, or a range");
+}
+
+/* Whether these are the bytes that were asked for: all of the range, or of it all that there is. */
+static int dlpi_s3_head_bounds(dlpi_s3_leg *leg, const dlpi_s3_link *link,
+                               const dlpi_s3_extent *x) {
+    uint64_t end = x->first + x->bytes, until = link->last + 1; /* 0: to the object's end */
+    if (!x->part) return dlpi_s3_head_whole(leg, link, x);
+    if (link->last == UINT64_MAX || until > x->total) until = x->total;
+    if (until == UINT64_MAX || (leg->op->size == UINT64_MAX && x->total == UINT64_MAX))
+        return dlpi_s3_op_wrong(leg->op, "the server does not tell the object's size");
+    if (x->first != link->first || end != until || (!link->ranged && link->http.status == 206))
+        return dlpi_s3_op_wrong(leg->op, "the server sent another range than it was asked for");
+    return DLPI_S3_FINE;
+}
+
+/* The object's size against what it was, what is wanted of it, and the room for it. */
+static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
+    dlp_s3_request *r = op->r;
+    uint64_t total = x->total;
+    if (total == UINT64_MAX) return DLPI_S3_FINE;
+    if (op->opened && r->object_bytes && r->object_bytes != total) {
+        dlpi_s3_op_message(op, 0, "the object's size has changed");
+        return DLPI_S3_T_CHANGED;
+    }
+    r->object_bytes = total;
+    if (r->method != DLP_S3_GET) return DLPI_S3_FINE;
+    if (r->length && total < r->offset + r->length)
+        return dlpi_s3_op_length(op, total - r->offset, "are all there is, not", r->length);
+    if (!r->length && total - r->offset > op->bound)
+        return dlpi_s3_op_length(op, total - r->offset, "are more than there is room for,",
+                                 op->bound);
+    return DLPI_S3_FINE;
+}
+
+/* Now it is known how much the leg has to bring, and how much others: none, where all comes at once
+   and no other has begun. */
+static void dlpi_s3_head_settle(dlpi_s3_leg *leg, dlpi_s3_link *link, const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = leg->op;
+    uint64_t begin = op->r->offset + leg->first;
+    link->skip = link->first - x->first;
+    if (leg->bytes == UINT64_MAX) {
+        op->size = x->total == UINT64_MAX ? UINT64_MAX : x->total - op->r->offset;
+        leg->bytes = x->bytes == UINT64_MAX ? UINT64_MAX : x->first + x->bytes - begin;
+        op->next = leg->bytes;
+    } else if (!x->part && op->next == leg->first + leg->bytes) {
+        op->next = leg->bytes = op->size;
+    }
+    if (op->next == op->size) dlpi_s3_ring_out(&op->node);
+}
+
+/* Whether an answer's ETag is one that an If-Match names, by the strong comparison (RFC 9110,
+   13.1.1): those that are weak, on either side, are not. S3 takes them without quotes, too. */
+static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
+    const char *bare = etag[0] == '"' ? etag + 1 : etag, *at = if_match;
+    size_t n = strcspn(bare, "\""), k;
+    bool weak, quoted;
+    if (strcmp(at + strspn(at, " "), "*") == 0) return true;
+    if (!etag[0] || strncmp(etag, "W/", 2) == 0) return false;
+    for (at += strspn(at, " ,"); *at; at += strspn(at, " ,")) {
+        weak = strncmp(at, "W/", 2) == 0;
+        if (weak) at += 2;
+        quoted = *at == '"';
+        at += quoted;
+        k = strcspn(at, quoted ? "\"" : " ,");
+        if (!weak && k == n && memcmp(at, bare, n) == 0) return true;
+        at += k;
+        at += *at == '"';
+    }
+    return false;
+}
+
+/* Compare the ETag with the one that was asked for, and with that of the answers before: they had
+   the same, or none. The first one is kept. */
 static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_request *r = op->r;
-    if (op->opened && r->etag[0] && h->etag[0] && strcmp(h->etag, r->etag) != 0) {
+    if (r->if_match && !dlpi_s3_etag_named(r->if_match, h->etag)) {
+        dlpi_s3_op_message(op, 0, h->etag[0] ? "its ETag is %s, which if_match does not name"
+                                             : "if_match is given, and the server tells no ETag%s",
+                           h->etag);
+        return DLPI_S3_T_OTHER;
+    }
+    if (op->opened && strcmp(h->etag, r->etag) != 0) {
         dlpi_s3_op_message(op, 0, "the object has changed");
         return DLPI_S3_T_CHANGED;
     }
@@ -7074,25 +7136,29 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* Judge a head of 2xx. Returns FINE; FINAL: the request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
-static int dlpi_s3_head_judge(const dlp_s3_io *io, dlpi_s3_leg *leg, const dlpi_s3_http *h,
-                              bool ranged) {
+/* Hold a head of 2xx against what was asked for on its link: status, version, range and lengths.
+   Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the request ends
+   with DLP_ERR_LENGTH; DLPI_S3_T_*. */
+static int dlpi_s3_head_judge(dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
     dlpi_s3_op *op = leg->op;
-    dlp_s3_request *r = op->r;
+    const dlpi_s3_http *h = &link->http;
+    dlpi_s3_extent x;
     int code;
-    if (r->method != DLP_S3_GET) {
-        dlpi_s3_copy(r->etag, sizeof r->etag, h->etag);
-        if (r->method == DLP_S3_HEAD && h->content_length >= 0)
-            r->object_bytes = (uint64_t)h->content_length;
+    if (op->r->method == DLP_S3_PUT) {
+        dlpi_s3_copy(op->r->etag, sizeof op->r->etag, h->etag);
         return DLPI_S3_FINE;
     }
     if (h->status != 200 && h->status != 206)
-        return dlpi_s3_op_wrong(op, "an answer to GET without an object");
+        return dlpi_s3_op_wrong(op, "an answer without an object");
     code = dlpi_s3_head_etag(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(leg, link, &x);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
     if (code != DLPI_S3_FINE) return code;
-    code = h->status == 206 ? dlpi_s3_head_part(io, leg, h, ranged) : dlpi_s3_head_whole(leg, h);
-    if (code == DLPI_S3_FINE) op->opened = true;
-    return code;
+    op->opened = true;
+    if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(leg, link, &x);
+    return DLPI_S3_FINE;
 }
 
 /* The object's size, as a 416 tells it: in Content-Range, or in AWS' document. */
@@ -7120,7 +7186,7 @@ static bool dlpi_s3_link_empty(const dlpi_s3_link *link) {
         return false;
     total = dlpi_s3_link_total(link);
     if (total != UINT64_MAX) r->object_bytes = total;
-    if (r->length || (total != r->offset && (total != UINT64_MAX || r->offset != 0))) return false;
+    if (r->length || total != r->offset) return false;
     r->object_bytes = r->offset;
     op->size = op->next = leg->bytes = 0;
     op->opened = true;
@@ -7139,15 +7205,18 @@ static bool dlpi_s3_head_all(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
 
 /* ---- requests, sent ---- */
 
-/* "bytes=0-9", or NULL. */
-static const char *dlpi_s3_leg_range(const dlp_s3_io *io, const dlpi_s3_leg *leg, char *to,
-                                     size_t size) {
+/* The bytes that a request asks for; as text, "bytes=0-9", or NULL: all of the object. */
+static const char *dlpi_s3_link_range(const dlp_s3_io *io, dlpi_s3_link *link,
+                                      const dlpi_s3_leg *leg, char *to, size_t size) {
     const dlpi_s3_op *op = leg->op;
-    uint64_t first = op->r->offset + leg->first + leg->done;
-    uint64_t last = op->r->offset + leg->first + (leg->bytes - 1);
-    if (op->r->method != DLP_S3_GET || op->r->query) return NULL;
-    if (leg->bytes == UINT64_MAX) last = op->split ? first + io->desc->part_bytes - 1 : UINT64_MAX;
-    if (first == 0 && !op->r->length && !op->split) return NULL;
+    uint64_t begin = op->r->offset + leg->first, first = begin + leg->done, last = UINT64_MAX;
+    if (leg->bytes != UINT64_MAX) last = begin + leg->bytes - 1;
+    else if (op->split) last = first + io->desc->part_bytes - 1;
+    link->ranged = op->r->method == DLP_S3_GET && !op->r->query &&
+                   (first > 0 || op->r->length || op->split);
+    link->first = link->ranged ? first : 0;
+    link->last = link->ranged ? last : UINT64_MAX;
+    if (!link->ranged) return NULL;
     if (last == UINT64_MAX) snprintf(to, size, "bytes=%llu-", (unsigned long long)first);
     else
         snprintf(to, size, "bytes=%llu-%llu", (unsigned long long)first, (unsigned long long)last);
@@ -7168,7 +7237,7 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     h.host = io->host;
     h.path = io->path;
     h.query = r->query;
-    h.range = dlpi_s3_leg_range(io, leg, range, sizeof range);
+    h.range = dlpi_s3_link_range(io, link, leg, range, sizeof range);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
@@ -7184,7 +7253,7 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     link->out_at = 0;
     link->out_n = (uint32_t)n;
     link->put_at = 0;
-    link->ranged = h.range != NULL;
+    link->skip = 0;
     if (h.has_body && r->capacity && r->capacity <= DLPI_S3_OUT_BYTES - link->out_n) {
         memcpy(link->out + link->out_n, r->body, r->capacity);
         link->out_n += (uint32_t)r->capacity;
@@ -7316,8 +7385,7 @@ static void dlpi_s3_link_final(dlp_s3_io *io, dlpi_s3_link *link) {
 
 /* The head is there. Returns whether the link still serves its leg. */
 static bool dlpi_s3_link_head(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    dlpi_s3_op *op = leg->op;
+    dlpi_s3_op *op = link->leg->op;
     const dlpi_s3_http *h = &link->http;
     int code;
     dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
@@ -7325,7 +7393,7 @@ static bool dlpi_s3_link_head(dlp_s3_io *io, dlpi_s3_link *link) {
         link->state = DLPI_S3_LINK_ERROR;
         return true;
     }
-    code = dlpi_s3_head_judge(io, leg, h, link->ranged);
+    code = dlpi_s3_head_judge(link);
     if (code == DLPI_S3_FINAL) {
         dlpi_s3_link_final(io, link);
         return false;
@@ -7350,11 +7418,27 @@ static void dlpi_s3_link_done(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_leg_done(io, leg);
 }
 
+/* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
+   whether that is so. */
+static bool dlpi_s3_link_unranged(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_op *op = leg->op;
+    int32_t status = link->http.status;
+    if ((status != 416 && status != 501) || op->opened || !op->split || link->first > 0 ||
+        op->r->length || leg->n_links > 1)
+        return false;
+    op->split = false;
+    dlpi_s3_leg_part(io, leg, link);
+    dlpi_s3_link_free(io, link);
+    dlpi_s3_leg_again(io, leg);
+    return true;
+}
+
 /* A whole answer that is not 2xx, or as much of it as is looked at. */
 static void dlpi_s3_link_told(dlp_s3_io *io, dlpi_s3_link *link) {
     if (dlpi_s3_link_empty(link) || dlpi_s3_head_all(link->leg, &link->http))
         dlpi_s3_link_done(io, link);
-    else dlpi_s3_link_refused(io, link);
+    else if (!dlpi_s3_link_unranged(io, link)) dlpi_s3_link_refused(io, link);
 }
 
 /* The answer has ended. */
@@ -7429,10 +7513,16 @@ static bool dlpi_s3_link_body(dlp_s3_io *io, dlpi_s3_link *link, const char *at,
     if (link->state == DLPI_S3_LINK_ERROR) return dlpi_s3_link_error(io, link, at, n);
     if (link->state != DLPI_S3_LINK_BODY || leg->op->r->method != DLP_S3_GET)
         return dlpi_s3_link_waste(io, link, n);
+    if (link->skip) {
+        uint64_t had = n < link->skip ? n : link->skip;
+        link->skip -= had;
+        at += had;
+        n -= (size_t)had;
+    }
     if (dlpi_s3_leg_lay(leg, at, n) == n) return true;
     if (leg->bytes == UINT64_MAX) {
         dlpi_s3_link_overflow(io, link);
-    } else if (link->http.status == 206) { /* which then is not to be trusted in the rest */
+    } else if (link->http.has_range) { /* which then is not to be trusted in the rest */
         dlpi_s3_op_message(leg->op, 0, "the body goes on behind the range that was told");
         dlpi_s3_leg_rewind(leg);
         dlpi_s3_link_wrong(io, link, DLPI_S3_T_SHORT);
@@ -7496,7 +7586,7 @@ static char *dlpi_s3_link_target(dlp_s3_io *io, dlpi_s3_link *link, uint64_t *n,
     *n = link->http.head_done ? 16384 : DLPI_S3_HEAD_READ;
     if (direct == 0 || link->state == DLPI_S3_LINK_ERROR) return io->scratch;
     *n = direct < DLPI_S3_SCRATCH ? direct : DLPI_S3_SCRATCH;
-    if (link->state != DLPI_S3_LINK_BODY || link->leg->op->r->method != DLP_S3_GET)
+    if (link->state != DLPI_S3_LINK_BODY || link->skip || link->leg->op->r->method != DLP_S3_GET)
         return io->scratch;
     to = dlpi_s3_leg_room(link->leg, &room);
     if (room == 0 || (room < DLPI_S3_SMALL_PIECE && room < direct)) return io->scratch;
