@@ -114,7 +114,8 @@
                                               max_attempts counts attempts without progress. Where
                                               all comes instead (200), what had come is passed over
      an idle connection had been closed       sent again at once on a new one, at no cost
-     408 429 500 502 503 504, RequestTimeout, sent again after a random pause
+     408 429 499 500 502 503 504, 520..524,   sent again after a random pause
+     529 530, RequestTimeout,
      InternalError, SlowDown, Throttling...   and not before Retry-After
      more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms), then
                                               more again with good answers; no hedges
@@ -126,7 +127,7 @@
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
      HTTP                                     server's habit; then DLP_ERR_LENGTH, _REMOTE
      another region (301, 400)                asked there, and from then on at once
-     301, 302, 307, 308 with Location         followed, 5 times at most
+     301, 302, 307, 308 with Location         followed, 5 times at most; of up to 8 KiB, as every line
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
      ExpiredToken and the like                credentials are fetched anew, once for all who wait;
                                               given as options or variables: an error
@@ -169,7 +170,7 @@
    its own, and closes, or just leaves alone, what it inherited. Programs begun by exec open their
    own client.
 
-   A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 69 KB for each of
+   A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
    names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
@@ -207,7 +208,7 @@
      deletes. It may happen more than once, with the same bytes, where an answer was lost.
    * Hosts in use at once (buckets by host name; regions): 16 for each io. More are DLP_FULL until
      requests to another have ended.
-   * An io maps about 60 KB for each connection, most of which is never touched.
+   * An io maps about 67 KB for each connection, most of which is never touched.
    * Names are looked up by getaddrinfo, in a thread that starts when there is a name to look up
      (not for numeric hosts) or when credentials are to be fetched anew.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
@@ -2398,9 +2399,8 @@ static int dlpi_s3_place_address(const char *host, bool tls, char name[256], uin
      "keep-alive"; not after a body until close; and not if bytes follow the answer, which nobody
      asked for: they would be taken for the next one.
 
-   Limits: a line of 8 KiB, 128 header lines (trailers counted apart), 64 KiB of head, all 1xx
-   included, and again of trailers and of chunk extensions; 16 hexadecimal digits of a chunk's size,
-   256 bytes of its line. */
+   Limits: a line of 8 KiB, 64 KiB of head, all 1xx included, and again of trailers and of chunk
+   extensions; 16 hexadecimal digits of a chunk's size, 256 bytes of its line. */
 
 enum { /* what feed and eof return */
     DLPI_S3_HTTP_BAD = -1,
@@ -2413,7 +2413,6 @@ enum { /* what feed and eof return */
 enum {
     DLPI_S3_HTTP_LINE = 8192,        /* bytes, CR LF included */
     DLPI_S3_HTTP_CHUNK_LINE = 256,
-    DLPI_S3_HTTP_FIELDS = 128,
     DLPI_S3_HTTP_HEAD_BYTES = 65536,
     DLPI_S3_HTTP_INTERIMS = 16,
     DLPI_S3_HTTP_DIGITS = 16
@@ -2455,14 +2454,14 @@ typedef struct dlpi_s3_http {
     /* Where it stands. */
     uint64_t left;            /* of the body, or of this chunk */
     int64_t retry_at_s;       /* Retry-After as a date; -1 */
-    uint32_t head_bytes, fields, interims, extension_bytes, line_n;
+    uint32_t head_bytes, interims, extension_bytes, line_n;
     int32_t at;               /* DLPI_S3_AT_* */
     bool close, stay;         /* Connection said so */
     bool range_bad, range_seen;
     /* Of these only the first bytes are cleared. */
     char etag[72];            /* with its quotes; "": none, or a longer one */
     char request_id[96];
-    char location[1024];      /* "": none, longer, or not printable */
+    char location[DLPI_S3_HTTP_LINE]; /* "": none, or not printable */
     char region[64];          /* x-amz-bucket-region */
     char line[DLPI_S3_HTTP_LINE]; /* the beginning of a line that is cut */
 } dlpi_s3_http;
@@ -2702,8 +2701,6 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
 static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
     const char *value = s;
     size_t k = 0;
-    if (h->fields == DLPI_S3_HTTP_FIELDS) return dlpi_s3_http_bad(h, "too many header lines");
-    h->fields++;
     while (k < n && dlpi_s3_http_is_token((unsigned char)s[k])) k++;
     if (k == 0 && (s[0] == ' ' || s[0] == '\t'))
         return dlpi_s3_http_bad(h, "a header line is folded");
@@ -2724,7 +2721,6 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
     h->etag[0] = h->request_id[0] = h->location[0] = h->region[0] = 0;
-    h->fields = 0;
     h->at = DLPI_S3_AT_STATUS;
 }
 
@@ -2808,7 +2804,7 @@ static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
         return dlpi_s3_http_bad(h, "a chunk's size is not a number");
     h->left = size;
     h->at = size ? DLPI_S3_AT_CHUNK : DLPI_S3_AT_TRAILER;
-    h->fields = h->head_bytes = 0; /* of the trailers */
+    h->head_bytes = 0; /* of the trailers */
     return 0;
 }
 
@@ -5735,9 +5731,17 @@ static int dlpi_s3_judge(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     case 401:
     case 403: return dlpi_s3_judge_refused(t, tries);
     case 408:
+    case 499: /* nginx: it had been given up in front of the server */
     case 500:
     case 502:
-    case 504: return DLPI_S3_RETRY;
+    case 504:
+    case 520: /* Cloudflare's, of servers behind it: 520..524, 529 and 530 */
+    case 521:
+    case 522:
+    case 523:
+    case 524:
+    case 529:
+    case 530: return DLPI_S3_RETRY;
     case 409: return dlpi_s3_one_of(t->s3_code, conflicts) ? DLPI_S3_RETRY : DLPI_S3_GIVE_UP;
     case 412:
         return t->resumed ? dlpi_s3_again(&tries->restarts, 3, DLPI_S3_RESTART) : DLPI_S3_GIVE_UP;
@@ -6180,7 +6184,8 @@ struct dlpi_s3_op {
     bool foreign;                /* and that is not the endpoint's: nothing secret goes there */
     char region[64];             /* "": the client's */
     dlpi_s3_endpoint to;
-    char to_path[1024];
+    const char *to_query;        /* behind the path in to_path; NULL: there was none */
+    char to_path[DLPI_S3_HTTP_LINE];
 };
 
 struct dlp_s3_io {
@@ -6217,7 +6222,7 @@ struct dlp_s3_io {
     dlpi_s3_site sites[DLPI_S3_SITES];
     dlpi_s3_site *last_site;
     char *scratch;
-    char path[4096], host[300], text[512];
+    char path[DLPI_S3_HTTP_LINE], host[300], text[512];
 };
 
 static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...)
@@ -6745,13 +6750,28 @@ static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endp
     return dlpi_s3_host_aws(host) >= 0 && dlpi_s3_host_aws(host) == dlpi_s3_host_aws(own);
 }
 
-/* Take "http://host/path?query" apart: the query is known already. */
+/* Keep the path of a Location, and its query. */
+static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
+    size_t path = strcspn(at, "?#"), query = 0;
+    op->to_query = NULL;
+    if (path == 0) dlpi_s3_copy(op->to_path, sizeof op->to_path, "/");
+    memcpy(op->to_path, at, path);
+    if (path > 0) op->to_path[path] = '\0';
+    if (at[path] != '?') return;
+    query = strcspn(at + path + 1, "#");
+    path = strlen(op->to_path) + 1;
+    op->to_query = op->to_path + path;
+    memcpy(op->to_path + path, strchr(at, '?') + 1, query);
+    op->to_path[path + query] = '\0';
+}
+
+/* Take "http://host/path?query" apart. */
 static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char *location) {
     char authority[300];
     const char *at = strstr(location, "://"), *why = NULL;
     const dlpi_s3_endpoint *from = op->moved ? &op->to : &io->s3->endpoint;
     dlpi_s3_endpoint to;
-    size_t n, path;
+    size_t n;
     if (location[0] == '/') { /* the same server */
         to = *from;
         to.prefix[0] = '\0';
@@ -6764,12 +6784,9 @@ static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char
         if (dlpi_s3_endpoint_parse(&to, authority, &why) != DLP_OK) return why;
         at = location + n;
     }
-    path = strcspn(at, "?#");
-    if (path >= sizeof op->to_path) return "its Location is too long";
     if (from->tls && !to.tls) return "it leads from https to http";
     if (to.tls && !io->s3->has_tls) return "it leads to https, which was not compiled in";
-    memcpy(op->to_path, path ? at : "/", path ? path : 1);
-    op->to_path[path ? path : 1] = '\0';
+    dlpi_s3_op_target(op, at);
     op->to = to;
     op->foreign = !dlpi_s3_kin(&to, &io->s3->endpoint);
     op->moved = true;
@@ -6880,7 +6897,12 @@ static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c
         dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
         dlpi_s3_op_restart(io, op);
         return;
-    default: dlpi_s3_op_end(io, op, dlpi_s3_case_code(c)); return;
+    default:
+        if (c->t.what == DLPI_S3_T_ANSWER && c->t.status / 100 == 3)
+            dlpi_s3_op_add(op, c->t.has_location ? "and sends it on, once too often"
+                                                 : "without a Location that can be followed");
+        dlpi_s3_op_end(io, op, dlpi_s3_case_code(c));
+        return;
     }
 }
 
@@ -6965,7 +6987,7 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_op *op = leg->op;
     dlpi_s3_case c = dlpi_s3_case_of(DLPI_S3_T_ANSWER, 0);
     dlp_s3_error *e = &op->r->error;
-    char region[64], used_region[64], location[1024];
+    char region[64], used_region[64], location[sizeof link->http.location];
     bool throttled;
     dlpi_s3_error_read(op, link, region, sizeof region);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
@@ -7236,7 +7258,7 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     h.method = methods[r->method];
     h.host = io->host;
     h.path = io->path;
-    h.query = r->query;
+    h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
     h.range = dlpi_s3_link_range(io, link, leg, range, sizeof range);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
     h.has_body = r->method == DLP_S3_PUT;
@@ -9490,6 +9512,8 @@ static bool dlpi_src_fits(const dlp_s3_source *s, dlpi_src_get *q, uint64_t byte
     return bytes % s->unit == 0 || dlpi_src_fails(q, DLPI_SRC_RAGGED);
 }
 
+/* A whole object whose size is known has no more room than that: so it is known not to be larger
+   than a part, where that is so, and asked for without a range, which some servers refuse. */
 static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
                          void *to, uint64_t capacity) {
     memset(r, 0, sizeof *r);
@@ -9498,9 +9522,18 @@ static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3
     if (at->offset != DLP_S3_WHOLE) {
         r->offset = at->offset;
         r->length = at->length;
+    } else if (at->length > 0 && at->length < capacity) {
+        capacity = at->length;
     }
     r->body = to;
     r->capacity = capacity;
+}
+
+/* Whether a whole object turned out to be another size than the manifest's, which is *is. */
+static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
+    *is = r->code == DLP_OK ? r->received : r->object_bytes;
+    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != at->length &&
+           (r->code == DLP_OK || (r->code == DLP_ERR_LENGTH && *is > 0));
 }
 
 /* Set up for an item. Returns whether there is anything to ask for: what it has is in order. */
@@ -9523,12 +9556,8 @@ static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *it
 /* The request of one item is over: look at what came. */
 static void dlpi_src_look(const dlp_s3_source *s, dlpi_src_get *q) {
     const dlp_s3_request *r = &q->request;
-    if (r->code != DLP_OK) {
-        dlpi_src_fails(q, DLPI_SRC_FAILED);
-        return;
-    }
-    q->got = r->received;
-    if (q->at.length > 0 && r->received != q->at.length) dlpi_src_fails(q, DLPI_SRC_CHANGED);
+    if (dlpi_src_other_size(r, &q->at, &q->got)) dlpi_src_fails(q, DLPI_SRC_CHANGED);
+    else if (r->code != DLP_OK) dlpi_src_fails(q, DLPI_SRC_FAILED);
     else if (q->at.length == 0) dlpi_src_fits(s, q, r->received);
 }
 
@@ -9924,6 +9953,18 @@ static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, cons
                          (unsigned long long)bytes, (unsigned long long)at->length);
 }
 
+/* Read the bytes of a part; etag: NULL, or the one that they have to have, if it is a strong one. */
+static int dlpi_src_part_get(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+                             const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
+                             dlp_s3_request *r) {
+    uint64_t is;
+    dlpi_src_ask(s, r, at, to, capacity);
+    if (etag && etag[0] == '"') r->if_match = etag;
+    dlpi_src_wait(s, io, dlpi_src_part_pipe(part), r);
+    if (dlpi_src_other_size(r, at, &is)) return dlpi_src_part_size(s, part, at, is);
+    return r->code == DLP_OK ? 0 : dlpi_src_part_complain(part, r);
+}
+
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     dlp_s3_source *s = source;
     const dlpi_worker *dw = part->internal;
@@ -9936,11 +9977,9 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
         return dlp_part_fail(part, 0, "parts out of objects want the workers that "
                                       "dlp_s3_source_wire_parts sets");
     q = dlpi_src_lend(w, true);
-    dlpi_src_ask(s, &q->request, &at, part->data, part->capacity);
-    if (dlpi_src_wait(s, &q->io, dlpi_src_part_pipe(part), &q->request) != DLP_OK)
-        rc = dlpi_src_part_complain(part, &q->request);
-    else if ((rc = dlpi_src_part_size(s, part, &at, q->request.received)) == 0)
-        part->bytes = q->request.received;
+    rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL,
+                           &q->request);
+    if (rc == 0) part->bytes = q->request.received;
     dlpi_src_give(w, q);
     return rc;
 }
@@ -9973,11 +10012,7 @@ static int dlpi_src_download_to(const dlp_s3_source *s, dlp_s3_io **io, const dl
     map = mmap(NULL, (size_t)at->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return dlp_part_fail(part, errno, "%s: mmap: %s", at->key, strerror(errno));
-    dlpi_src_ask(s, &r, at, map, at->length);
-    if (at->offset == DLP_S3_WHOLE) r.length = at->length;
-    if (etag[0]) r.if_match = etag;
-    if (dlpi_src_wait(s, io, dlpi_src_part_pipe(part), &r) != DLP_OK)
-        rc = dlpi_src_part_complain(part, &r);
+    rc = dlpi_src_part_get(s, io, part, at, map, at->length, etag, &r);
     munmap(map, (size_t)at->length);
     return rc;
 }

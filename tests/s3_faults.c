@@ -239,7 +239,8 @@ static void answers__may_pass__tried_again(void) {
         const char *code;
     } kinds[] = {{500, "InternalError"}, {502, NULL}, {503, "SlowDown"}, {504, NULL}, {408, NULL},
                  {503, "ServiceUnavailable"}, {429, "TooManyRequests"}, {400, "RequestTimeout"},
-                 {400, "Throttling"}, {409, "OperationAborted"}};
+                 {400, "Throttling"}, {409, "OperationAborted"}, {499, NULL}, {520, NULL},
+                 {522, NULL}, {529, NULL}, {530, NULL}};
     dlp_s3_request r;
     dlp_s3_desc d;
     char key[32], path[64];
@@ -738,8 +739,69 @@ static void redirects__followed__but_not_for_ever(void) {
     CHECK(s3_mock_count(mock, "/bucket/loop") == 6);
     CHECK(ask(&r, "bare", 0, 0) == DLP_ERR_REMOTE && r.error.http_status == 301);
     CHECK(ask(&r, "odd", 0, 0) == DLP_ERR_REMOTE && s3_mock_count(mock, "/bucket/odd") == 1);
+    CHECK(strstr(r.error.message, "http") != NULL);
     gone();
     s3_mock_stop(other);
+    down();
+}
+
+/* Signed ones are long, and nothing without their query; those longer than a line may be are
+   refused, and others that cannot be followed are said to be. */
+static void redirects__long_ones__followed_with_their_query(void) {
+    static const size_t most[] = {900, 1100, 2000, 5000, 8000};
+    static char there[9000], line[9100];
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    s3_mock *other = s3_mock_start();
+    up();
+    d = usual();
+    s3_mock_object(other, "/bucket/other", 100);
+    connect_to(&d);
+    for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
+        s3_mock_request q;
+        size_t n = (size_t)snprintf(there, sizeof there, "%s/bucket/other?X-Amz-Signature=a&b=",
+                                    other->url);
+        memset(there + n, 'c', most[i] - n);
+        there[most[i]] = '\0';
+        snprintf(line, sizeof line, "Location: %s#part\r\n", there);
+        s3_mock_forget(mock);
+        s3_mock_forget(other);
+        s3_mock_on(mock, "/bucket/key", -1, (s3_mock_reply){
+            .status = 302, .headers = line, .body = ""});
+        CHECK(ask(&r, "key", 0, 0) == DLP_OK && whole("/bucket/other", &r, 0, 100));
+        CHECK(s3_mock_count(mock, NULL) == 1 && s3_mock_seen(other, 0, &q));
+        CHECK(strncmp(q.query, "X-Amz-Signature=a&b=ccc", 23) == 0 && !strchr(q.query, '#'));
+        CHECK(strstr(q.head, SECRET) == NULL && strstr(q.head, "AKIDEXAMPLE") == NULL);
+    }
+    s3_mock_forget(mock);
+    memset(there, 'c', sizeof there - 1);
+    snprintf(line, sizeof line, "Location: http://127.0.0.1:1/%.8300s\r\n", there);
+    s3_mock_on(mock, "/bucket/key", -1, (s3_mock_reply){
+        .status = 302, .headers = line, .body = ""});
+    CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE && strstr(r.error.message, "too long"));
+    s3_mock_on(mock, "/bucket/odd", -1, (s3_mock_reply){
+        .status = 302, .headers = "Location: http://\xc3\xa4/\r\n", .body = ""});
+    CHECK(ask(&r, "odd", 0, 0) == DLP_ERR_REMOTE && strstr(r.error.message, "Location"));
+    gone();
+    s3_mock_stop(other);
+    down();
+}
+
+/* Servers that say much of an object may still be read. */
+static void head__many_lines__read(void) {
+    static char lines[500 * 40];
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    size_t n = 0;
+    up();
+    d = usual();
+    for (int i = 0; i < 500; i++)
+        n += (size_t)snprintf(lines + n, sizeof lines - n, "x-amz-meta-%d: value %d\r\n", i, i);
+    s3_mock_object(mock, "/bucket/key", 3000);
+    s3_mock_on(mock, "/bucket/key", -1, (s3_mock_reply){.headers = lines});
+    connect_to(&d);
+    CHECK(ask(&r, "key", 0, 0) == DLP_OK && whole("/bucket/key", &r, 0, 3000));
+    CHECK(ask(&r, "key", 10, 20) == DLP_OK && stats().retries == 0);
     down();
 }
 
@@ -1315,6 +1377,8 @@ int main(void) {
     clock__wrong__corrected_once();
     region__wrong__asked_in_the_right_one_from_then_on();
     redirects__followed__but_not_for_ever();
+    redirects__long_ones__followed_with_their_query();
+    head__many_lines__read();
     token__expired__fetched_anew_once_for_all();
     wrong__bodies__never_delivered();
     length__more_than_room__told();

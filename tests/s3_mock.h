@@ -395,7 +395,7 @@ static void s3_mock_head(s3_mock *m, s3_mock_text *t, const s3_mock_request *q,
     else if (r->content_length != -2 && r->status != 204 && r->status != 304)
         s3_mock_say(t, "Content-Length: %" PRId64 "\r\n", length < 0 ? 0 : length);
     if (r->close) s3_mock_say(t, "Connection: close\r\n");
-    if (r->headers) s3_mock_say(t, "%s", r->headers);
+    if (r->headers) s3_mock_add(t, r->headers, strlen(r->headers));
     s3_mock_add(t, "\r\n", 2);
 }
 
