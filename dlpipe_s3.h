@@ -4750,6 +4750,12 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
+/* A container's token is the whole value of a header, "Basic ..." too; others are one word. */
+static bool dlpi_s3_token_ok(const dlpi_s3_config *c, const char *token) {
+    if (c->source != DLPI_S3_CONTAINER) return dlpi_s3_is_graphic(token);
+    return token[strspn(token, " \t")] && dlpi_s3_http_is_text(token, strlen(token));
+}
+
 /* Read a token, less the end of its line. It goes into a head or a form: one line of it. */
 static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_s3_error *err) {
     size_t n = 0;
@@ -4758,7 +4764,7 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials (%s): %.120s: %s",
                                  dlpi_s3_source_name(c->source), c->token_file, strerror(e));
     while (n && (s->token[n - 1] == '\n' || s->token[n - 1] == '\r')) s->token[--n] = '\0';
-    if (dlpi_s3_is_graphic(s->token)) return DLP_OK;
+    if (dlpi_s3_token_ok(c, s->token)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (%s): %.120s is not a token",
                              dlpi_s3_source_name(c->source), c->token_file);
 }
@@ -4816,9 +4822,9 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     int code = c->token_file[0] ? dlpi_s3_fetch_token(c, s, err) : DLP_OK;
     if (code) return code;
     if (!c->token_file[0]) dlpi_s3_copy(s->token, sizeof s->token, c->authorization);
-    if (strpbrk(s->token, "\r\n"))
+    if (s->token[0] && !dlpi_s3_token_ok(c, s->token))
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "AWS_CONTAINER_AUTHORIZATION_TOKEN has more than one line");
+                                 "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token");
     snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
     if (!dlpi_s3_ask_well(c, &a, s, stop)) {
         s->word[0] = '\0';
