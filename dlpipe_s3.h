@@ -362,7 +362,7 @@ typedef struct dlp_s3_desc {
     const dlp_s3_transport *tls; /* NULL: OpenSSL where it was compiled in; copied */
     /* Patience. 0 is the default, DLP_NOWAIT never where it says so. */
     int32_t connect_timeout_ms;  /* 0: 3,000; the handshake included */
-    int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte */
+    int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte, delivered */
     int32_t stall_timeout_ms;    /* 0: 5,000; without a byte inside a body */
     int32_t request_timeout_ms;  /* 0: 120,000; a request with all its attempts */
     int32_t max_attempts;        /* 0: 8; 1..100 */
@@ -754,6 +754,7 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 #include <strings.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -6129,7 +6130,9 @@ typedef struct dlpi_s3_link {
     bool unsent;                 /* some of it is not sent yet */
     bool deaf;                   /* the server takes no more of it */
     uint64_t sent_ns;            /* the request's last byte */
-    uint64_t put_at;             /* bytes of a PUT's body that are sent */
+    uint64_t put_at;             /* bytes of a PUT's body that are sent, */
+    uint64_t queued;             /* and those of them that the kernel had still, at the last look, */
+    uint64_t moved_ns;           /* and when there were more */
     uint32_t out_at, out_n;
     uint32_t error_n;
     char *out;
@@ -7303,7 +7306,18 @@ static uint64_t dlpi_s3_link_unsent(const dlpi_s3_link *link, const char **from)
     return r->capacity - link->put_at;
 }
 
-/* All of the request is sent. */
+/* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
+   it or some of it written, moves without waking anybody. */
+static void dlpi_s3_link_queued(dlp_s3_io *io, dlpi_s3_link *link) {
+    int n = 0;
+    if (link->deaf || link->leg->op->r->method != DLP_S3_PUT) return;
+    if (ioctl(link->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
+    link->queued = (uint64_t)n;
+    link->moved_ns = io->now;
+    if (n > 0) dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms / 4 + 1);
+}
+
+/* All of the request is sent, though not delivered. */
 static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_leg *leg = link->leg;
     int32_t ms = io->desc->first_byte_timeout_ms;
@@ -7312,6 +7326,7 @@ static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
     link->state = DLPI_S3_LINK_WAITING;
     link->sent_ns = io->now;
     dlpi_s3_due(io, &link->timer, link->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
+    dlpi_s3_link_queued(io, link);
     dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_leg_await(io, leg);
 }
@@ -7323,6 +7338,7 @@ static void dlpi_s3_link_send(dlp_s3_io *io, dlpi_s3_link *link) {
     while ((n = dlpi_s3_link_unsent(link, &from)) > 0) {
         int64_t put = dlpi_s3_conn_write(&link->conn, from, n > 1u << 20 ? 1u << 20 : (size_t)n);
         if (put == DLP_S3_WANT_WRITE || put == DLP_S3_WANT_READ) {
+            dlpi_s3_link_queued(io, link);
             dlpi_s3_link_watch(io, link, put == DLP_S3_WANT_READ
                                              ? EPOLLIN | EPOLLRDHUP
                                              : EPOLLIN | EPOLLRDHUP | EPOLLOUT);
@@ -7362,7 +7378,7 @@ static void dlpi_s3_link_begin(dlp_s3_io *io, dlpi_s3_link *link, dlpi_s3_leg *l
     link->hedge = hedge;
     link->deaf = false;
     link->unsent = true;
-    link->sent_ns = 0;
+    link->sent_ns = link->queued = 0;
     link->error_n = 0;
     link->state = DLPI_S3_LINK_SENDING;
     if (leg->n_links == 0) io->on_wire++;
@@ -7921,8 +7937,8 @@ static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
     case DLPI_S3_LINK_DRAIN: dlpi_s3_link_close(io, link); return;
     case DLPI_S3_LINK_OPENING: break;
     case DLPI_S3_LINK_WAITING:
-        what = "no answer began within";
         ms = io->desc->first_byte_timeout_ms;
+        what = link->queued ? "no more of it was taken within" : "no answer began within";
         break;
     default:
         what = "nothing moved for";
@@ -7951,10 +7967,26 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
 
+/* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
+   from its last byte on. */
+static bool dlpi_s3_link_delivers(dlp_s3_io *io, dlpi_s3_link *link) {
+    int32_t stall = io->desc->stall_timeout_ms, first = io->desc->first_byte_timeout_ms;
+    bool sent = link->state == DLPI_S3_LINK_WAITING;
+    int n = 0;
+    if (!link->queued || link->deaf || (!sent && link->state != DLPI_S3_LINK_SENDING)) return false;
+    if (ioctl(link->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
+    if ((uint64_t)n < link->queued) link->moved_ns = io->now;
+    link->queued = (uint64_t)n;
+    if (io->now - link->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall)) return false;
+    dlpi_s3_due(io, &link->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
+    return true;
+}
+
 /* A link that is to time out may have bytes that are too few to wake anybody. */
 static bool dlpi_s3_link_moves(dlp_s3_io *io, dlpi_s3_link *link) {
     uint64_t before = link->timer.due;
     uint32_t generation = link->generation;
+    if (dlpi_s3_link_delivers(io, link)) return true;
     if (link->state != DLPI_S3_LINK_BODY || link->low_water <= 1) return false;
     dlpi_s3_link_read(io, link);
     if (link->generation != generation || link->state != DLPI_S3_LINK_BODY) return true;
