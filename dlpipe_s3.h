@@ -113,6 +113,7 @@
                                               that had come stay (no ETag: from the beginning).
                                               max_attempts counts attempts without progress. Where
                                               all comes instead (200), what had come is passed over
+     no connection after 300 ms               another address is tried, too, if the host has one
      an idle connection had been closed       sent again at once on a new one, at no cost
      408 429 499 500 502 503 504, 520..524,   sent again after a random pause
      529 530, RequestTimeout,
@@ -5936,6 +5937,7 @@ enum {
     DLPI_S3_SITES = 16,
     DLPI_S3_COPIES = 3,          /* links of a leg: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
+    DLPI_S3_RACE_MS = 300,       /* a connection that takes longer has another address tried, too */
     DLPI_S3_DRAIN_MS = 3000,
     DLPI_S3_DEAF_MS = 1000,      /* for an answer from a server that takes no more */
     DLPI_S3_STALE_MS = 1000,     /* idle for longer: looked at before it is used */
@@ -6123,6 +6125,8 @@ typedef struct dlpi_s3_link {
     uint32_t events;             /* what epoll watches */
     uint32_t served;             /* answers that ended */
     int32_t low_water;           /* SO_RCVLOWAT */
+    bool late;                   /* opening for DLPI_S3_RACE_MS, and the helper knows */
+    bool raced;                  /* and another is begun in its place */
     bool hedge;
     bool ranged;                 /* the request has a Range, */
     uint64_t first, last;        /* of these bytes; 0 and UINT64_MAX: the object, its end */
@@ -6442,7 +6446,7 @@ static void dlpi_s3_link_low_water(dlp_s3_io *io, dlpi_s3_link *link, uint64_t b
 
 /* The link has no leg. */
 static void dlpi_s3_link_close(dlp_s3_io *io, dlpi_s3_link *link) {
-    if (link->state == DLPI_S3_LINK_OPENING) link->site->opening--;
+    if (link->state == DLPI_S3_LINK_OPENING && !link->raced) link->site->opening--;
     if (link->state == DLPI_S3_LINK_IDLE) io->n_idle--;
     dlpi_s3_ring_out(&link->node);
     dlpi_s3_ring_out(&link->age);
@@ -7774,12 +7778,14 @@ static bool dlpi_s3_site_connect(dlp_s3_io *io, dlpi_s3_site *site) {
     link->state = DLPI_S3_LINK_OPENING;
     link->served = 0;
     link->low_water = 1;
-    link->unsent = false;
+    link->unsent = link->late = link->raced = false;
+    link->sent_ns = io->now;
     site->links++;
     site->opening++;
     io->links_out++;
     dlpi_s3_tally(io, DLPI_S3_N_CONNECTIONS, 1);
-    dlpi_s3_due(io, &link->timer, io->desc->connect_timeout_ms);
+    dlpi_s3_due(io, &link->timer, io->desc->connect_timeout_ms < DLPI_S3_RACE_MS
+                                      ? io->desc->connect_timeout_ms : DLPI_S3_RACE_MS);
     if (dlpi_s3_link_watch(io, link, EPOLLOUT)) return true;
     errnum = errno;
     snprintf(io->text, sizeof io->text, "cannot watch a socket: %s", strerror(errnum));
@@ -7798,16 +7804,31 @@ static void dlpi_s3_link_open(dlp_s3_io *io, dlpi_s3_link *link) {
     }
     if (code == 0) {
         dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, true);
-        site->opening--;
+        site->opening -= !link->raced;
         dlpi_s3_link_idle(io, link);
         return;
     }
     if (link->conn.state == DLPI_S3_HANDSHAKE) what = DLPI_S3_T_TLS;
     errnum = link->conn.errnum;
     dlpi_s3_copy(io->text, sizeof io->text, link->conn.why);
-    code = dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
+    code = link->late ? link->raced
+                      : dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
     dlpi_s3_link_close(io, link);
     if (!code) dlpi_s3_site_failed(io, site, what, errnum, io->text);
+}
+
+/* A connection that is long in coming: if there is an address that has not failed lately, one to
+   that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
+   it counts for nothing until it is there. Returns whether it may still come. */
+static bool dlpi_s3_link_race(dlp_s3_io *io, dlpi_s3_link *link) {
+    uint64_t until = link->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
+    if (link->state != DLPI_S3_LINK_OPENING || io->now >= until) return false;
+    dlpi_s3_timer_set(&io->timers, &link->timer, until);
+    if (link->late || link->conn.state != DLPI_S3_CONNECTING) return true;
+    link->late = true;
+    link->raced = dlpi_s3_helper_tried(io->helper, link->site->host, &link->conn.address, false);
+    link->site->opening -= link->raced;
+    return true;
 }
 
 /* Whether an idle connection may be used. It may have ended unnoticed, or be too old for who stands
@@ -7932,6 +7953,7 @@ static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
     const char *what = "the connection was not there after";
     int32_t ms = io->desc->connect_timeout_ms;
     dlpi_s3_site *site = link->site;
+    bool raced;
     switch (link->state) {
     case DLPI_S3_LINK_IDLE:
     case DLPI_S3_LINK_DRAIN: dlpi_s3_link_close(io, link); return;
@@ -7951,9 +7973,10 @@ static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
         dlpi_s3_link_broken(io, link, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
         return;
     }
-    dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
+    if (!link->late) dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
+    raced = link->raced;
     dlpi_s3_link_close(io, link);
-    dlpi_s3_site_failed(io, site, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
+    if (!raced) dlpi_s3_site_failed(io, site, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
@@ -7986,7 +8009,7 @@ static bool dlpi_s3_link_delivers(dlp_s3_io *io, dlpi_s3_link *link) {
 static bool dlpi_s3_link_moves(dlp_s3_io *io, dlpi_s3_link *link) {
     uint64_t before = link->timer.due;
     uint32_t generation = link->generation;
-    if (dlpi_s3_link_delivers(io, link)) return true;
+    if (dlpi_s3_link_race(io, link) || dlpi_s3_link_delivers(io, link)) return true;
     if (link->state != DLPI_S3_LINK_BODY || link->low_water <= 1) return false;
     dlpi_s3_link_read(io, link);
     if (link->generation != generation || link->state != DLPI_S3_LINK_BODY) return true;
