@@ -128,7 +128,7 @@
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
      HTTP                                     server's habit; then DLP_ERR_LENGTH, _REMOTE
      another region (301, 400)                asked there, and from then on at once
-     301, 302, 307, 308 with Location         followed, 5 times at most; of up to 8 KiB, as every line
+     301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
      ExpiredToken and the like                credentials are fetched anew, once for all who wait;
                                               given as options or variables: an error
@@ -6135,7 +6135,7 @@ typedef struct dlpi_s3_link {
     bool deaf;                   /* the server takes no more of it */
     uint64_t sent_ns;            /* the request's last byte */
     uint64_t put_at;             /* bytes of a PUT's body that are sent, */
-    uint64_t queued;             /* and those of them that the kernel had still, at the last look, */
+    uint64_t queued;             /* and those that the kernel still had at the last look, */
     uint64_t moved_ns;           /* and when there were more */
     uint32_t out_at, out_n;
     uint32_t error_n;
@@ -10014,7 +10014,7 @@ static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, cons
                          (unsigned long long)bytes, (unsigned long long)at->length);
 }
 
-/* Read the bytes of a part; etag: NULL, or the one that they have to have, if it is a strong one. */
+/* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
 static int dlpi_src_part_get(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                              const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
                              dlp_s3_request *r) {

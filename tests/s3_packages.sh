@@ -29,7 +29,8 @@ ${CC:-cc} -std=c11 -Wall -Wextra -O0 -o $dir/real $servers/real.c -lssl -lcrypto
 kinds='seaweedfs juicefs rclone'
 for kind in $kinds; do
     {
-        $servers/packaged_s3.py "$kind" -- sh tests/s3_packages.sh use "$kind" >"$dir/$kind.out" 2>&1
+        $servers/packaged_s3.py "$kind" -- sh tests/s3_packages.sh use "$kind" \
+            >"$dir/$kind.out" 2>&1
         echo $? >"$dir/$kind.code"
     } &
 done
