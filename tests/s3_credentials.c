@@ -1163,7 +1163,14 @@ static void container__token__sent(void) {
     CHECK(error.http_status == 401 && strstr(error.message, "answered 401 InvalidToken"));
     server.authorization = "Other" TOKEN;
     CHECK(fetch() == DLP_OK && got_keys("AKID3"));
+    put_file("token", "Basic " TOKEN "\n"); /* as the variable takes it */
+    server.authorization = "Basic " TOKEN;
+    CHECK(fetch() == DLP_OK && got_keys("AKID4"));
     put_file("token", TOKEN "\r\nHost: other\r\n");
+    CHECK(fetch() == DLP_ERR_ARG && strstr(error.message, path));
+    put_file("token", " \n");
+    CHECK(fetch() == DLP_ERR_ARG && strstr(error.message, path));
+    put_file("token", "Basic \001" TOKEN);
     CHECK(fetch() == DLP_ERR_ARG && strstr(error.message, path));
     put_file("token", NULL);
     CHECK(fetch() == DLP_ERR_SYSTEM && error.errnum == ENOENT);

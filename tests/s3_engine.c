@@ -371,6 +371,107 @@ static void engine__parts__side_by_side(void) {
     end();
 }
 
+/* What a server says of a range that it answers with 200: which it is; something else; nothing. */
+static void engine__range_answered_200__never_cut(void) {
+    static const uint64_t sizes[] = {1, 65535, 65536, 65537, 131072, 1000000};
+    static dlp_s3_piece piece[2];
+    dlp_s3_desc d;
+    dlp_s3_request r;
+    mock = s3_mock_start();
+    d = usual();
+    d.part_bytes = 65536;
+    d.max_requests = 8;
+    begin(&d);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        s3_mock_reply named = {.ok_range = 1}, chunks = {.ok_range = 1, .chunk = 5000};
+        s3_mock_reply silent = {.status = 200}, silent_chunks = {.status = 200, .chunk = 5000};
+        s3_mock_reply all = {.ignore_range = 1, .chunk = 5000};
+        s3_mock_reply kinds[] = {named, chunks, silent, silent_chunks, all};
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            uint64_t n = sizes[i];
+            s3_mock_forget(mock);
+            s3_mock_object(mock, "/b/k", n);
+            s3_mock_on(mock, "/b/k", -1, kinds[k]);
+            r = get("k", large, sizeof large);
+            memset(large, 'x', n + 1);
+            CHECK(done(&r, DLP_OK) == DLP_OK && r.received == n && large[n] == 'x');
+            CHECK(s3_mock_check("/b/k", 0, large, n));
+            if (k < 2) CHECK(s3_mock_count(mock, NULL) == (int)((n + 65535) / 65536));
+        }
+    }
+    s3_mock_forget(mock);
+    s3_mock_on(mock, "/b/k", -1, (s3_mock_reply){.ok_range = 1});
+    r = range("k", 1000, 300000);
+    CHECK(done(&r, DLP_OK) == DLP_OK && s3_mock_check("/b/k", 1000, large, 300000));
+    r = range("k", 900000, 0);
+    CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 100000);
+    CHECK(s3_mock_check("/b/k", 900000, large, 100000));
+    piece[0] = (dlp_s3_piece){NULL, 70000};
+    piece[1] = (dlp_s3_piece){large, 80000};
+    r = range("k", 30000, 150000);
+    r.body = NULL;
+    r.capacity = 0;
+    r.pieces = piece;
+    r.n_pieces = 2;
+    CHECK(done(&r, DLP_OK) == DLP_OK && s3_mock_check("/b/k", 100000, large, 80000));
+    end();
+}
+
+static void engine__range_answered_200__another_is_refused(void) {
+    static const s3_mock_reply kinds[] = {
+        {.ok_range = 1, .content_range = "bytes 0-99/5000"},
+        {.ok_range = 1, .content_range = "bytes 0-999999/x"},
+        {.ok_range = 1, .content_range = "bytes */5000"},
+        {.ok_range = 1, .content_range = "bytes 1-5000/5001"},
+        {.ok_range = 1, .shift = 10},
+    };
+    dlp_s3_desc d;
+    dlp_s3_request r;
+    mock = s3_mock_start();
+    d = usual();
+    d.part_bytes = 65536;
+    begin(&d);
+    s3_mock_object(mock, "/b/k", 5000);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        s3_mock_forget(mock);
+        s3_mock_on(mock, "/b/k", -1, kinds[i]);
+        for (int ask = 0; ask < 4; ask++) {
+            if (i == 4 && ask < 2) continue; /* there is nowhere to shift all of it to */
+            r = ask < 2 ? get("k", large, ask ? 60000 : sizeof large)
+                        : range("k", 0, ask == 2 ? 1000 : 100000);
+            CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH && r.error.message[0]);
+        }
+    }
+    s3_mock_forget(mock); /* HEAD asks for no range, and gets the size of all */
+    s3_mock_on(mock, "/b/k", 0, (s3_mock_reply){.content_range = "bytes 0-99/5000"});
+    s3_mock_on(mock, "/b/k", 1, (s3_mock_reply){.content_length = -2});
+    r = get("k", NULL, 0);
+    r.method = DLP_S3_HEAD;
+    CHECK(dlp_s3_do(io, &r) == DLP_OK && r.object_bytes == 5000);
+    CHECK(s3_mock_count(mock, NULL) == 3);
+    end();
+}
+
+/* A server that knows no ranges is asked for all. */
+static void engine__range_refused__asked_without(void) {
+    dlp_s3_desc d;
+    dlp_s3_request r;
+    mock = s3_mock_start();
+    d = usual();
+    d.part_bytes = 65536;
+    begin(&d);
+    for (int status = 416; status <= 501; status += 501 - 416) {
+        s3_mock_forget(mock);
+        s3_mock_object(mock, "/b/k", 200000);
+        s3_mock_on(mock, "/b/k", 0, (s3_mock_reply){.status = status, .body = "no"});
+        r = get("k", large, sizeof large);
+        CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 200000);
+        CHECK(s3_mock_check("/b/k", 0, large, 200000) && s3_mock_count(mock, NULL) == 2);
+        CHECK(saw(0, "GET", 1, 0, 65535) && saw(1, "GET", 0, 0, 0));
+    }
+    end();
+}
+
 /* A large object whose parts take all there is leaves room for small ones, in turn. */
 static void engine__parts__small_ones_pass(void) {
     static char small[3][1000];
@@ -1005,6 +1106,9 @@ int main(void) {
     engine__pieces__each_in_its_place();
     engine__parts__side_by_side();
     engine__parts__small_ones_pass();
+    engine__range_answered_200__never_cut();
+    engine__range_answered_200__another_is_refused();
+    engine__range_refused__asked_without();
     engine__head_put__work();
     engine__put__refused_early();
     engine__bounds__full();

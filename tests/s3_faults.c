@@ -239,7 +239,8 @@ static void answers__may_pass__tried_again(void) {
         const char *code;
     } kinds[] = {{500, "InternalError"}, {502, NULL}, {503, "SlowDown"}, {504, NULL}, {408, NULL},
                  {503, "ServiceUnavailable"}, {429, "TooManyRequests"}, {400, "RequestTimeout"},
-                 {400, "Throttling"}, {409, "OperationAborted"}};
+                 {400, "Throttling"}, {409, "OperationAborted"}, {499, NULL}, {520, NULL},
+                 {522, NULL}, {529, NULL}, {530, NULL}};
     dlp_s3_request r;
     dlp_s3_desc d;
     char key[32], path[64];
@@ -529,6 +530,119 @@ static void changed__between_attempts__never_mixed(void) {
     down();
 }
 
+/* Later answers without the ETag of the first, and the other way round, are of who knows what. */
+static void changed__etag_comes_or_goes__never_mixed(void) {
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    s3_mock_reply cut = {.cut = S3_MOCK_CLOSE, .cut_at = 500, .cut_in_body = 1};
+    s3_mock_reply nameless = {.version = 2, .etag = "", .ignore_match = 1};
+    up();
+    d = usual();
+    d.part_bytes = 65536;
+    s3_mock_object(mock, "/bucket/a", 1000);
+    s3_mock_on(mock, "/bucket/a", 0, cut);
+    s3_mock_on(mock, "/bucket/a", -1, nameless);
+    s3_mock_object(mock, "/bucket/b", 300000);
+    s3_mock_on(mock, "/bucket/b", 0, (s3_mock_reply){.version = 1});
+    s3_mock_on(mock, "/bucket/b", -1, nameless);
+    s3_mock_object(mock, "/bucket/c", 300000);
+    s3_mock_on(mock, "/bucket/c", 0, nameless);
+    s3_mock_on(mock, "/bucket/c", -1, (s3_mock_reply){.version = 1});
+    connect_to(&d);
+    CHECK(ask(&r, "a", 0, 0) == DLP_OK && whole("/bucket/a", &r, 2, 1000));
+    CHECK(ask(&r, "b", 0, 0) == DLP_OK && whole("/bucket/b", &r, 2, 300000));
+    CHECK(ask(&r, "c", 0, 0) == DLP_OK && whole("/bucket/c", &r, 1, 300000));
+    for (int i = 0; i < 40; i++) /* now so, now so */
+        s3_mock_on(mock, "/bucket/d", i, i & 1 ? nameless : (s3_mock_reply){.version = 1});
+    s3_mock_object(mock, "/bucket/d", 300000);
+    if (ask(&r, "d", 0, 0) == DLP_OK)
+        CHECK(whole("/bucket/d", &r, 1, 300000) || whole("/bucket/d", &r, 2, 300000));
+    down();
+}
+
+/* Who asks for a version gets that one, whatever the server makes of If-Match. */
+static void if_match__not_held__refused(void) {
+    static const struct { const char *etag, *if_match; int same; } kinds[] = {
+        {"\"a\"", "\"a\"", 1}, {"\"a\"", "a", 1}, {"\"a\"", "*", 1}, {"", "*", 1},
+        {"\"a\"", "\"b\", \"a\"", 1}, {"\"a\"", "\"b\"", 0}, {"\"a\"", "\"aa\"", 0},
+        {"\"aa\"", "\"a\"", 0}, {"\"a\"", "\"b\", \"c\"", 0}, {"W/\"a\"", "\"a\"", 0},
+        {"\"a\"", "W/\"a\"", 0}, {"W/\"a\"", "W/\"a\"", 0}, {"", "\"a\"", 0}, {"\"\"", "", 0},
+        {"\"a\"", "\"A\"", 0}, {"\"a\"", "\"b", 0}, {"\"W/\"", "\"W/\"", 1},
+    };
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    char key[32], path[64];
+    up();
+    d = usual();
+    d.part_bytes = 65536;
+    connect_to(&d);
+    for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds); i++) {
+        snprintf(key, sizeof key, "key%d", i);
+        snprintf(path, sizeof path, "/bucket/%s", key);
+        s3_mock_object(mock, path, 200000);
+        s3_mock_on(mock, path, -1, (s3_mock_reply){.ignore_match = 1, .etag = kinds[i].etag});
+        for (int how = 0; how < 3; how++) { /* in parts, a range, HEAD */
+            int before = s3_mock_count(mock, path), code;
+            r = (dlp_s3_request){.bucket = "bucket", .key = key, .if_match = kinds[i].if_match,
+                                 .method = how == 2 ? DLP_S3_HEAD : DLP_S3_GET};
+            if (how < 2) r.body = room, r.capacity = sizeof room;
+            if (how == 1) r.offset = 10, r.length = 20;
+            code = dlp_s3_do(io, &r);
+            CHECK((code == DLP_OK) == (kinds[i].same == 1));
+            if (code == DLP_OK) continue;
+            CHECK(code == DLP_ERR_REMOTE && r.received == 0 && strstr(words(&r.error), "if_match"));
+            CHECK(s3_mock_count(mock, path) == before + 1);
+        }
+    }
+    down();
+}
+
+/* A server that has no ranges, or has them no more, sends all: what had come is passed over. */
+static void resume__answered_200__goes_on_behind(void) {
+    s3_mock_reply cut = {.cut = S3_MOCK_CLOSE, .cut_at = 70000, .cut_in_body = 1};
+    s3_mock_reply all = {.ignore_range = 1, .ignore_match = 1}, other = all, again = all;
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    again.cut = S3_MOCK_CLOSE;
+    again.cut_at = 90000;
+    again.cut_in_body = 1;
+    other.version = 2;
+    connect_to(&d);
+    for (int i = 0; i < 2; i++, all.chunk = again.chunk = 3000) {
+        s3_mock_forget(mock);
+        s3_mock_object(mock, "/bucket/k", 150000);
+        s3_mock_on(mock, "/bucket/k", 0, cut);
+        s3_mock_on(mock, "/bucket/k", 1, again);
+        s3_mock_on(mock, "/bucket/k", -1, all);
+        CHECK(ask(&r, "k", 0, 0) == DLP_OK && whole("/bucket/k", &r, 0, 150000));
+        CHECK(seen(1).has_range && seen(1).first == 70000);
+        CHECK(s3_mock_count(mock, NULL) == 3 && (i || seen(2).first == 90000));
+    }
+    s3_mock_forget(mock); /* of another version it is all that is taken */
+    s3_mock_on(mock, "/bucket/k", 0, cut);
+    s3_mock_on(mock, "/bucket/k", -1, other);
+    CHECK(ask(&r, "k", 0, 0) == DLP_OK && whole("/bucket/k", &r, 2, 150000));
+    s3_mock_forget(mock); /* no length is told, then or now: from the beginning */
+    cut.chunk = 3000;
+    s3_mock_on(mock, "/bucket/k", 0, cut);
+    s3_mock_on(mock, "/bucket/k", -1, (s3_mock_reply){.ignore_range = 1, .chunk = 3000});
+    CHECK(ask(&r, "k", 0, 0) == DLP_OK && whole("/bucket/k", &r, 0, 150000));
+    gone();
+    d.part_bytes = 65536; /* a first part, beside others */
+    connect_to(&d);
+    s3_mock_forget(mock);
+    s3_mock_on(mock, "/bucket/k", 0, (s3_mock_reply){.cut = S3_MOCK_RESET, .cut_at = 30000,
+                                                     .cut_in_body = 1, .pause_ms = 30,
+                                                     .pause_at = 20000});
+    for (int i = 1; i < 3; i++) s3_mock_on(mock, "/bucket/k", i, (s3_mock_reply){0});
+    s3_mock_on(mock, "/bucket/k", -1, (s3_mock_reply){.ignore_range = 1});
+    CHECK(ask(&r, "k", 0, 0) == DLP_OK && whole("/bucket/k", &r, 0, 150000));
+    gone();
+    down();
+}
+
 /* ---- clock, region, redirects, credentials ---- */
 
 static int64_t signed_at(const s3_mock_request *q) {
@@ -624,8 +738,69 @@ static void redirects__followed__but_not_for_ever(void) {
     CHECK(s3_mock_count(mock, "/bucket/loop") == 6);
     CHECK(ask(&r, "bare", 0, 0) == DLP_ERR_REMOTE && r.error.http_status == 301);
     CHECK(ask(&r, "odd", 0, 0) == DLP_ERR_REMOTE && s3_mock_count(mock, "/bucket/odd") == 1);
+    CHECK(strstr(r.error.message, "http") != NULL);
     gone();
     s3_mock_stop(other);
+    down();
+}
+
+/* Signed ones are long, and nothing without their query; those longer than a line may be are
+   refused, and others that cannot be followed are said to be. */
+static void redirects__long_ones__followed_with_their_query(void) {
+    static const size_t most[] = {900, 1100, 2000, 5000, 8000};
+    static char there[9000], line[9100];
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    s3_mock *other = s3_mock_start();
+    up();
+    d = usual();
+    s3_mock_object(other, "/bucket/other", 100);
+    connect_to(&d);
+    for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
+        s3_mock_request q;
+        size_t n = (size_t)snprintf(there, sizeof there, "%s/bucket/other?X-Amz-Signature=a&b=",
+                                    other->url);
+        memset(there + n, 'c', most[i] - n);
+        there[most[i]] = '\0';
+        snprintf(line, sizeof line, "Location: %s#part\r\n", there);
+        s3_mock_forget(mock);
+        s3_mock_forget(other);
+        s3_mock_on(mock, "/bucket/key", -1, (s3_mock_reply){
+            .status = 302, .headers = line, .body = ""});
+        CHECK(ask(&r, "key", 0, 0) == DLP_OK && whole("/bucket/other", &r, 0, 100));
+        CHECK(s3_mock_count(mock, NULL) == 1 && s3_mock_seen(other, 0, &q));
+        CHECK(strncmp(q.query, "X-Amz-Signature=a&b=ccc", 23) == 0 && !strchr(q.query, '#'));
+        CHECK(strstr(q.head, SECRET) == NULL && strstr(q.head, "AKIDEXAMPLE") == NULL);
+    }
+    s3_mock_forget(mock);
+    memset(there, 'c', sizeof there - 1);
+    snprintf(line, sizeof line, "Location: http://127.0.0.1:1/%.8300s\r\n", there);
+    s3_mock_on(mock, "/bucket/key", -1, (s3_mock_reply){
+        .status = 302, .headers = line, .body = ""});
+    CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE && strstr(r.error.message, "too long"));
+    s3_mock_on(mock, "/bucket/odd", -1, (s3_mock_reply){
+        .status = 302, .headers = "Location: http://\xc3\xa4/\r\n", .body = ""});
+    CHECK(ask(&r, "odd", 0, 0) == DLP_ERR_REMOTE && strstr(r.error.message, "Location"));
+    gone();
+    s3_mock_stop(other);
+    down();
+}
+
+/* Servers that say much of an object may still be read. */
+static void head__many_lines__read(void) {
+    static char lines[500 * 40];
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    size_t n = 0;
+    up();
+    d = usual();
+    for (int i = 0; i < 500; i++)
+        n += (size_t)snprintf(lines + n, sizeof lines - n, "x-amz-meta-%d: value %d\r\n", i, i);
+    s3_mock_object(mock, "/bucket/key", 3000);
+    s3_mock_on(mock, "/bucket/key", -1, (s3_mock_reply){.headers = lines});
+    connect_to(&d);
+    CHECK(ask(&r, "key", 0, 0) == DLP_OK && whole("/bucket/key", &r, 0, 3000));
+    CHECK(ask(&r, "key", 10, 20) == DLP_OK && stats().retries == 0);
     down();
 }
 
@@ -1195,9 +1370,14 @@ int main(void) {
     truncated__at_every_byte__goes_on_there();
     truncated__again_and_again__progress_counts();
     changed__between_attempts__never_mixed();
+    changed__etag_comes_or_goes__never_mixed();
+    if_match__not_held__refused();
+    resume__answered_200__goes_on_behind();
     clock__wrong__corrected_once();
     region__wrong__asked_in_the_right_one_from_then_on();
     redirects__followed__but_not_for_ever();
+    redirects__long_ones__followed_with_their_query();
+    head__many_lines__read();
     token__expired__fetched_anew_once_for_all();
     wrong__bodies__never_delivered();
     length__more_than_room__told();

@@ -584,6 +584,68 @@ static void put__accepted_before_it_is_sent__is_not(void) {
     put_answered_early(HEAD_200 "Content-Length: 0\r\n\r\n", "", 200, 24 << 20, false);
 }
 
+/* A server that takes the body slowly: step bytes whenever the client had a turn, up to most bytes,
+   and answers when it has all. Returns the client's code; *stats: its counters. */
+static int put_taken_slowly(size_t bytes, size_t step, size_t most, dlp_s3_stats *stats) {
+    static char sink[1 << 20];
+    char *body = calloc(1, bytes), url[64], head[2048] = "";
+    int small = 32768;
+    struct sockaddr_in a;
+    dlp_s3_desc d;
+    dlp_s3_request r = {.method = DLP_S3_PUT, .bucket = "bucket", .key = "k", .body = body,
+                        .capacity = bytes};
+    dlp_s3_request *one = NULL;
+    size_t got = 0;
+    listen_by_hand(&a);
+    setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(a.sin_port));
+    d = patient(url);
+    d.first_byte_timeout_ms = 100;
+    d.stall_timeout_ms = 300;
+    begin_as(&d);
+    CHECK(dlp_s3_submit(io, &r) == DLP_OK && turns(&one, 2) == 0);
+    peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    while (got < bytes && got < most && !one) {
+        ssize_t n = recv(peer, sink, step, MSG_DONTWAIT);
+        char *end;
+        if (n > 0 && !head[0]) {
+            memcpy(head, sink, (size_t)n < sizeof head ? (size_t)n : sizeof head - 1);
+            end = strstr(head, "\r\n\r\n");
+            n -= end ? end + 4 - head : 0;
+        }
+        got += n > 0 ? (size_t)n : 0;
+        turns(&one, 1);
+    }
+    if (got == bytes) send(peer, HEAD_200 "Content-Length: 0\r\n\r\n", 38, MSG_NOSIGNAL);
+    from_ns = dlpi_s3_now_ns();
+    if (!one) CHECK(turns(&one, 4000) == 1);
+    dlp_s3_stats_get(s3, stats);
+    close(peer);
+    close(listener);
+    free(body);
+    end();
+    return r.code;
+}
+
+/* The answer's time begins when the body has been delivered, not when the kernel has taken it. */
+static void put__delivered_slowly__is_waited_for(void) {
+    dlp_s3_stats stats;
+    CHECK_SOON(put_taken_slowly(1 << 20, 8192, SIZE_MAX, &stats) == DLP_OK);
+    CHECK_SOON(stats.timeouts == 0);
+    CHECK_SOON(put_taken_slowly(12 << 20, 65536, SIZE_MAX, &stats) == DLP_OK);
+    CHECK_SOON(stats.timeouts == 0);
+}
+
+static void put__delivered_no_more__times_out(void) {
+    dlp_s3_stats stats;
+    CHECK(put_taken_slowly(1 << 20, 8192, 300000, &stats) == DLP_ERR_REMOTE);
+    CHECK(stats.timeouts == 1);
+    CHECK_SOON(took_ms() > 150 && took_ms() < 1500);
+    CHECK(put_taken_slowly(12 << 20, 65536, 300000, &stats) == DLP_ERR_REMOTE);
+    CHECK(stats.timeouts == 1);
+    CHECK_SOON(took_ms() > 150 && took_ms() < 1500);
+}
+
 /* ---- a TLS library of one's own ---- */
 
 static int fake_open(void *user, int fd, const char *host, void **session, char *why, size_t n) {
@@ -714,6 +776,8 @@ int main(void) {
     redirect__near_by__is_told_apart();
     put__refused_while_it_is_sent__is_refused();
     put__accepted_before_it_is_sent__is_not();
+    test_tries(put__delivered_slowly__is_waited_for);
+    test_tries(put__delivered_no_more__times_out);
     test_tries(tls__faster_than_it_is_read__times_out);
     tls__takes_all_at_once__is_given_a_share();
     free(bomb);

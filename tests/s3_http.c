@@ -556,16 +556,17 @@ static void line__at_its_limit__is_the_longest(void) {
     CHECK(walker.rc == DLPI_S3_HTTP_BAD);
 }
 
-static void lines__at_their_limit__are_the_most(void) {
+static void lines__many__are_read_up_to_all_bytes(void) {
     for (int more = 0; more < 2; more++) {
         big_begin(OK);
-        for (int i = 0; i < 127 + more; i++) big_add("A: b\r\n");
+        for (int i = 0; i < (more ? 11000 : 10000); i++) big_add("A: b\r\n");
         big_add(L0);
-        big_is(more ? "bad: too many header lines" : "200 length 0 keep");
+        big_is(more ? "bad: too many bytes of header lines" : "200 length 0 keep");
         big_begin(CH "0\r\n");
-        for (int i = 0; i < 128 + more; i++) big_add("A: b\r\n");
+        for (int i = 0; i < (more ? 11000 : 10000); i++) big_add("A: b\r\n");
         big_add("\r\n");
-        big_is(more ? "bad: too many header lines, after 200 chunked" : "200 chunked keep");
+        big_is(more ? "bad: too many bytes of header lines, after 200 chunked"
+                    : "200 chunked keep");
         big_begin("");
         for (int i = 0; i < 16 + more; i++) big_add("HTTP/1.1 102 x\r\n\r\n");
         big_add(OK L0);
@@ -624,9 +625,8 @@ static void kept__longer_than_there_is_room__is_cut_or_left_out(void) {
     static const struct { const char *name; size_t most; bool cut; size_t at; } f[] = {
         {"ETag: ", 71, false, offsetof(dlpi_s3_http, etag)},
         {"x-amz-request-id: ", 95, true, offsetof(dlpi_s3_http, request_id)},
-        {"Location: ", 1023, false, offsetof(dlpi_s3_http, location)},
         {"x-amz-bucket-region: ", 63, false, offsetof(dlpi_s3_http, region)}};
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < 3; i++)
         for (size_t more = 0; more < 2; more++) {
             const char *kept = (const char *)&walker.h + f[i].at;
             big_begin(OK);
@@ -755,7 +755,7 @@ static void head__of_an_object__takes(void) {
 int main(void) {
     answers__cut_anywhere__say_the_same();
     line__at_its_limit__is_the_longest();
-    lines__at_their_limit__are_the_most();
+    lines__many__are_read_up_to_all_bytes();
     head__at_its_limit__is_the_largest();
     extensions__at_their_limit__are_the_most();
     kept__longer_than_there_is_room__is_cut_or_left_out();

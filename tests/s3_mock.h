@@ -36,6 +36,7 @@ typedef struct s3_mock_reply {
     const char *extra;      /* bytes behind the answer's end */
     int version;            /* of the object: other bytes, another ETag; 0: the object's own */
     int ignore_range;       /* 200 and all of it */
+    int ok_range;           /* 200 and a part of it, with Content-Range */
     int ignore_match;       /* no 412 */
     int shift;              /* Content-Range and bytes begin so many bytes later */
     const char *content_range; /* in place of the true one */
@@ -357,7 +358,7 @@ static const char *s3_mock_serve(const s3_mock_request *q, s3_mock_reply *r, s3_
     if (q->first >= o->bytes || q->first > q->last) return r->status = 416, "InvalidRange";
     *first = q->first;
     *n = (q->last >= o->bytes ? o->bytes - 1 : q->last) - q->first + 1;
-    if (!r->status) r->status = 206;
+    if (!r->status) r->status = r->ok_range ? 200 : 206;
     return NULL;
 }
 
@@ -389,14 +390,14 @@ static void s3_mock_head(s3_mock *m, s3_mock_text *t, const s3_mock_request *q,
     if (r->content_range) s3_mock_say(t, "Content-Range: %s\r\n", r->content_range);
     else if (r->status == 416 && o)
         s3_mock_say(t, "Content-Range: bytes */%" PRIu64 "\r\n", o->bytes);
-    else if (r->status == 206 && o)
+    else if ((r->status == 206 || (r->ok_range && r->status == 200 && q->has_range)) && o)
         s3_mock_say(t, "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n", first,
                     first + n - 1, o->bytes);
     if (r->chunk) s3_mock_say(t, "Transfer-Encoding: chunked\r\n");
     else if (r->content_length != -2 && r->status != 204 && r->status != 304)
         s3_mock_say(t, "Content-Length: %" PRId64 "\r\n", length < 0 ? 0 : length);
     if (r->close) s3_mock_say(t, "Connection: close\r\n");
-    if (r->headers) s3_mock_say(t, "%s", r->headers);
+    if (r->headers) s3_mock_add(t, r->headers, strlen(r->headers));
     s3_mock_add(t, "\r\n", 2);
 }
 

@@ -48,7 +48,8 @@ static void judge__answers__as_documented(void) {
         "TooManyRequestsException", "RequestLimitExceeded", "BandwidthLimitExceeded",
         "LimitExceededException", "RequestThrottled", "SlowDown", "EC2ThrottledException",
         "ProvisionedThroughputExceededException"};
-    static const int statuses[] = {408, 429, 500, 502, 503, 504};
+    static const int statuses[] = {408, 429, 499, 500, 502, 503, 504, 520, 521, 522, 523, 524,
+                                   529, 530};
     static const int final[] = {402, 404, 405, 406, 410, 411, 413, 414, 416, 417, 418, 422, 501,
                                 505, 507, 304, 300};
     for (size_t i = 0; i < sizeof again / sizeof *again; i++)

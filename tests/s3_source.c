@@ -453,6 +453,9 @@ static void sizes__other_than_promised__named(void) {
         CHECK(one_item(&(dlp_s3_entry){"six", DLP_S3_WHOLE, 601, 0}, &world_field, fetcher, &e) ==
               DLP_ERR_CALLBACK);
         CHECK(strstr(e.message, "six: has 600 bytes, the manifest says 601") != NULL);
+        CHECK(one_item(&(dlp_s3_entry){"six", DLP_S3_WHOLE, 599, 0}, &world_field, fetcher, &e) ==
+              DLP_ERR_CALLBACK);
+        CHECK(strstr(e.message, "six: has 600 bytes, the manifest says 599") != NULL);
         CHECK(one_item(&(dlp_s3_entry){"six", 500, 200, 0}, &world_field, fetcher, &e) ==
               DLP_ERR_LENGTH);
         CHECK(strstr(e.message, "s3://photos/six bytes 500-699: ") != NULL);
@@ -483,6 +486,21 @@ static int decoder_run(void *user, void *state, dlp_item *item, const void *byte
     CHECK(state == user);
     memcpy(item->data[0], sum, sizeof sum);
     return item->index == 17 ? DLP_SKIP : 0;
+}
+
+/* A small object of known size is asked for without a range, however large others may be. */
+static void sizes__known__no_range(void) {
+    static const dlp_field large = {"f", DLP_U8, 1, {9 << 20}, 1, 0};
+    s3_mock_request q;
+    dlp_error e;
+    s3_mock_object(mock, "/photos/six", 600);
+    for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher += DLP_FETCH_ASYNC) {
+        s3_mock_forget(mock);
+        CHECK(one_item(&(dlp_s3_entry){"six", DLP_S3_WHOLE, 600, 0}, &large, fetcher, &e) ==
+              DLP_END);
+        CHECK(s3_mock_count(mock, NULL) == 1 && s3_mock_seen(mock, 0, &q) && !q.has_range);
+    }
+    s3_mock_forget(mock);
 }
 
 static void decode__buffers__sees_all_bytes(void) {
@@ -874,6 +892,7 @@ int main(int argc, char **argv) {
     neighbours__more_than_a_part__in_parts();
     neighbours__one_is_bad__the_others_are_not();
     sizes__other_than_promised__named();
+    sizes__known__no_range();
     decode__buffers__sees_all_bytes();
     resume__in_the_middle__goes_on();
     test_tries(stop__server_hangs__within_a_second);

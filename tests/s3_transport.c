@@ -842,6 +842,67 @@ static void request__dead_addresses__others_tried_at_once(void) {
     s3_mock_stop(m);
 }
 
+/* A listener at another address with the same port, whose queue is full. */
+static void be_silent(int fds[4], uint32_t address, int port) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(address),
+                            .sin_port = htons((uint16_t)port)};
+    struct pollfd set = {.events = POLLOUT};
+    int one = 1;
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fds[0], SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    CHECK(bind(fds[0], (struct sockaddr *)&a, sizeof a) == 0 && listen(fds[0], 0) == 0);
+    for (int i = 1; i < 4; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)connect(fds[i], (struct sockaddr *)&a, sizeof a);
+        if (i == 1) set.fd = fds[i];
+    }
+    CHECK(poll(&set, 1, 20000) == 1);
+}
+
+/* One of two addresses says nothing: a lone request does not wait until it could not connect. */
+static void request__silent_address__another_is_tried_beside_it(void) {
+    s3_mock *m = s3_mock_start();
+    int fds[2][4], port = m->port;
+    s3_mock_object(m, "/key", 50);
+    be_silent(fds[0], 0x7f000002u, port);
+    for (int i = 0; i < 8; i++) {
+        dlp_s3 *s3 = NULL;
+        dlp_s3_io *io = io_for(m, &s3);
+        dlp_s3_stats stats;
+        uint64_t began = dlpi_s3_now_ns();
+        fake_set(0, 2, 0);
+        CHECK(get_one(io, "bucket") == DLP_OK);
+        CHECK_SOON(dlpi_s3_now_ns() - began < 1500 * DLPI_S3_MS);
+        dlp_s3_stats_get(s3, &stats);
+        CHECK_SOON(stats.timeouts == 0 && stats.retries == 0);
+        CHECK(io->last_site->opening == 0 && io->last_site->links == stats.connections);
+        for (int k = 0; k < 3; k++) CHECK(get_one(io, "bucket") == DLP_OK);
+        dlp_s3_io_close(io);
+        CHECK(dlp_s3_close(s3) == DLP_OK);
+    }
+    s3_mock_stop(m);
+    be_silent(fds[1], 0x7f000001u, port); /* both: an error, in the time of the second */
+    for (int i = 0; i < 2; i++) {
+        dlp_s3_desc desc = {.anonymous = 1, .style = DLP_S3_STYLE_VIRTUAL, .max_attempts = 1,
+                            .connect_timeout_ms = 700};
+        uint64_t began = dlpi_s3_now_ns();
+        char url[64];
+        dlp_s3 *s3 = NULL;
+        dlp_s3_io *io = NULL;
+        dlp_s3_error err;
+        snprintf(url, sizeof url, "http://s3.test:%d", port);
+        desc.endpoint = url;
+        CHECK(dlp_s3_open(&s3, &desc, &err) == DLP_OK && dlp_s3_io_open(&io, s3, &err) == DLP_OK);
+        CHECK(get_one(io, "bucket") == DLP_ERR_REMOTE);
+        CHECK_SOON(dlpi_s3_now_ns() - began < 2500 * DLPI_S3_MS);
+        CHECK(dlpi_s3_now_ns() - began >= 1000 * DLPI_S3_MS);
+        CHECK(io->last_site->opening == 0 && io->links_out == 0);
+        dlp_s3_io_close(io);
+        CHECK(dlp_s3_close(s3) == DLP_OK);
+    }
+    for (int i = 0; i < 8; i++) close(fds[i / 4][i % 4]);
+}
+
 /* Hosts beyond those that an io has room for: of those that nobody asks any more one makes room,
    whatever its connections are about; only where all are asked is there none. */
 static void request__17_hosts__room_but_where_all_are_asked(void) {
@@ -903,6 +964,7 @@ int main(void) {
     request__dead_addresses__others_tried_at_once();
     request__17_hosts__room_but_where_all_are_asked();
     resolve__many_kinds__those_of_tcp_with_a_route();
+    test_tries(request__silent_address__another_is_tried_beside_it);
     names__numbers__no_thread_no_resolver();
     names__address_fails_often_at_once__back_as_soon();
     names__three_addresses__in_turn_bad_ones_last();
