@@ -50,7 +50,7 @@ else
 WANTED := $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_FIRST)
 endif
 
-.PHONY: help run test programs examples sanitize sanitized-programs fuzz soak lint bench
+.PHONY: help run test check programs examples sanitize sanitized-programs fuzz soak lint bench
 .PHONY: deps deps-bench clean scale s3-server run-s3 differential
 .DEFAULT_GOAL := help
 
@@ -58,6 +58,7 @@ help:
 	@echo 'make run            train a classifier of Fashion-MNIST through dlpipe'
 	@echo 'make test           compile and run the test suite (needs a C compiler only)'
 	@echo '                    TESTS="queue_spsc compile/*" selects, STRICT=1 forbids skips'
+	@echo 'make check          a part of it that takes about a minute'
 	@echo 'make s3-server      an S3 server on this machine, until Ctrl-C'
 	@echo 'make run-s3         train from a bucket on such a server'
 	@echo 'make examples       compile the example programs into build/examples'
@@ -79,26 +80,51 @@ PROGRAMS := $(addprefix $(B)/tests/,$(filter $(UNITS),$(WANTED)))
 FOREIGN := $(addprefix $(B)/,$(filter musl/% aarch64/%,$(WANTED)))
 RESULTS := $(patsubst compile/%,$(B)/compile/%,$(filter compile/%,$(WANTED)))
 
+# Progress while programs are compiled: "[12/180] build/tests/order". told counts in a file;
+# compile_told TARGET counts first what is to be made.
+told = echo >>$(B)/told; echo "[$$(grep -c '' $(B)/told)$(TOLD_ALL)] $(1)"
+compile_told = mkdir -p $(B); : >$(B)/told; \
+    all=$$($(MAKE) -n -k $(1) 2>/dev/null | grep -c '>>$(B)/told'); \
+    $(MAKE) --no-print-directory -k -j$(JOBS) $(1) TOLD_ALL=/$$all
+MUSL_LIB := $(if $(shell command -v musl-gcc),$(B)/lib/musl.a)
+AARCH64_LIB := $(if $(shell command -v aarch64-linux-gnu-gcc),$(B)/lib/aarch64.a)
+
 # TLS wants OpenSSL; where its headers are not installed, these tests say so.
 TLS_UNITS := s3_tls
 TLS_LIBS = $(shell printf '\43include <openssl/ssl.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && \
                    echo -lssl -lcrypto)
 $(addprefix $(B)/tests/,$(TLS_UNITS)): LIBS += $(TLS_LIBS)
 
-# A program that does not compile is a failed test, which shows what the compiler said.
-$(B)/tests/%: tests/%.c $(HEADERS) $(COMMON) Makefile
+# The implementation, once for each configuration of flags. A test that compiles one of its own takes
+# nothing out of the archive.
+$(B)/lib/%.a: tests/lib.c tests/inside.h $(HEADERS) Makefile
 	@mkdir -p $(@D)
+	@$(call told,$@)
 	@rm -f $@
-	@$(CC) -std=c11 $(WARN) $(CFLAGS) -o $@ $< $(LIBS) >$@.log 2>&1 || true
+	@$(LIB_CC) -c -o $(@:.a=.o) $< >$@.log 2>&1 && ar -crs $@ $(@:.a=.o) || \
+	    { cat $@.log; exit 1; }
+$(B)/lib/tests.a: LIB_CC = $(CC) -std=c11 $(WARN) $(CFLAGS)
+$(B)/lib/musl.a: LIB_CC = musl-gcc -std=c11 -O1
+$(B)/lib/aarch64.a: LIB_CC = aarch64-linux-gnu-gcc -std=c11 -O1
 
-$(B)/musl/%: tests/%.c $(HEADERS) $(COMMON)
+# A program that does not compile is a failed test, which shows what the compiler said.
+$(B)/tests/%: tests/%.c $(B)/lib/tests.a $(HEADERS) $(COMMON) Makefile
+	@mkdir -p $(@D)
+	@$(call told,$@)
+	@rm -f $@
+	@$(CC) -std=c11 $(WARN) $(CFLAGS) -o $@ $< $(B)/lib/tests.a $(LIBS) >$@.log 2>&1 || true
+
+$(B)/musl/%: tests/%.c $(HEADERS) $(COMMON) $(MUSL_LIB)
+	@$(call told,$@)
 	@sh tests/compile/matrix build musl $* || true
 
-$(B)/aarch64/%: tests/%.c $(HEADERS) $(COMMON)
+$(B)/aarch64/%: tests/%.c $(HEADERS) $(COMMON) $(AARCH64_LIB)
+	@$(call told,$@)
 	@sh tests/compile/matrix build aarch64 $* || true
 
 $(B)/compile/%: $(HEADERS) README.md $(wildcard tests/compile/*)
 	@mkdir -p $(@D)
+	@$(call told,$@)
 	@sh tests/compile/matrix run $* >$@.log 2>&1; echo $$? >$@
 
 programs: $(PROGRAMS) $(FOREIGN) $(RESULTS)
@@ -107,7 +133,7 @@ programs: $(PROGRAMS) $(FOREIGN) $(RESULTS)
 test:
 	@mkdir -p $(B)/compile $(B)/log
 	@for f in $(RESULTS); do [ ! -f $$f ] || [ "$$(cat $$f)" = 0 ] || rm -f $$f; done
-	@$(MAKE) --no-print-directory -k -j$(JOBS) programs
+	@$(call compile_told,programs)
 	@: >$(B)/list
 	@for t in $(WANTED); do case $$t in \
 	    compile/*) echo "$$t @$(B)/$$t" ;; \
@@ -116,6 +142,13 @@ test:
 	       else x=$(B)/tests/$$t; echo "$$t [ -x $$x ] || { cat $$x.log; exit 1; }; $$x"; fi ;; \
 	    esac; done >$(B)/list
 	@CC="$(CC)" STRICT=$(STRICT) sh tests/run $(B)/list
+
+# What breaks first, of each part something.
+CHECK := order samplers mixing queue_spsc queue_mpsc s3_http s3_sign pipe_basic pipe_ranks \
+         pipe_ragged pipe_epochs pipe_resume cache streams shm_basic shm_streams shm_chunks \
+         s3_list compile/c11-gcc compile/cxx11-g++ compile/vendored-cc
+check:
+	@$(MAKE) --no-print-directory test TESTS="$(CHECK)"
 
 # ---- examples ------------------------------------------------------------------------------------
 
@@ -193,12 +226,15 @@ SAN_O_clang-address := -O0
 FIXED := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
 define sanitized
-$(B)/san/$(1)/%: tests/%.c $$(HEADERS) $$(COMMON) Makefile
+SAN_CC_$(1) := $$(word 1,$(2)) $$(SAN_FLAGS) $$(or $$(SAN_O_$(1)),-O1) $$(SAN_$$(word 2,$(2)))
+SAN_LIB_$(1) := $$(if $$(shell command -v $$(word 1,$(2))),$$(B)/lib/$(1).a)
+$(B)/lib/$(1).a: LIB_CC = $$(SAN_CC_$(1))
+$(B)/san/$(1)/%: tests/%.c $$(SAN_LIB_$(1)) $$(HEADERS) $$(COMMON) Makefile
 	@mkdir -p $$(@D)
+	@$$(call told,$$@)
 	@rm -f $$@
-	@! command -v $$(word 1,$(2)) >/dev/null || \
-	    $$(word 1,$(2)) $$(SAN_FLAGS) $$(or $$(SAN_O_$(1)),-O1) \
-	        $$(SAN_$$(word 2,$(2))) -o $$@ $$< $$(LIBS) >$$@.log 2>&1 || true
+	@[ -z "$$(SAN_LIB_$(1))" ] || \
+	    $$(SAN_CC_$(1)) -o $$@ $$< $$(SAN_LIB_$(1)) $$(LIBS) >$$@.log 2>&1 || true
 endef
 $(foreach s,$(SANITIZED),$(eval $(call sanitized,$(s),$(subst -, ,$(s)))))
 $(foreach s,$(SANITIZED),$(addprefix $(B)/san/$(s)/,$(TLS_UNITS))): LIBS += $(TLS_LIBS)
@@ -207,7 +243,7 @@ sanitized-programs: $(addprefix $(B)/san/,$(SANITIZED_TESTS))
 
 sanitize:
 	@mkdir -p $(B)/san
-	@$(MAKE) --no-print-directory -k -j$(JOBS) sanitized-programs
+	@$(call compile_told,sanitized-programs)
 	@for t in $(SANITIZED_TESTS); do \
 	    x=$(B)/san/$$t; cc=$${t%%-*}; \
 	    echo "$$t command -v $$cc >/dev/null || { echo skipped: $$cc is not installed; exit 77; };" \

@@ -2,7 +2,7 @@
 #ifndef CHECK_H
 #define CHECK_H
 
-#include <stdio.h>
+#include "posix.h"
 #include "tries.h"
 
 static int test_failures;

@@ -45,12 +45,12 @@ static inline int late_copy(void *user, void *dev, const void *host, uint64_t by
 }
 static inline int late_record(void *user, uint32_t buffer) {
     late *l = user;
-    l->due[buffer] = dlpi_now_ns() + l->copy_ns;
+    l->due[buffer] = test_now_ns() + l->copy_ns;
     return 0;
 }
 static inline int late_done(void *user, uint32_t buffer) {
     late *l = user;
-    if (dlpi_now_ns() < l->due[buffer]) return 0;
+    if (test_now_ns() < l->due[buffer]) return 0;
     for (int i = 0; i < l->n[buffer]; i++)
         memcpy(l->copy[buffer][i].to, l->copy[buffer][i].from, l->copy[buffer][i].bytes);
     l->n[buffer] = 0;
@@ -139,7 +139,7 @@ static inline int oracle(const dlp_chunks_desc *d, uint64_t epoch, uint64_t k, e
                 e->global = (uint32_t)n;
                 if (train && d->shuffle_rows)
                     dlp_permutation_init(&p, rows,
-                                         dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, d->seed, c), 1),
+                                         inside_absorb(inside_hash(INSIDE_ROWS, d->seed, c), 1),
                                          epoch);
                 for (uint64_t i = from; i < to; i++)
                     e->index[i - from] = first + (train && d->shuffle_rows

@@ -4,7 +4,7 @@
      differential N [SEED]        N of them, from that seed on; N with an s behind it: seconds
      differential = SEED [DROP]   one of them, without the features of DROP (two numbers in hex)
      differential shrink SEED     leave out features while it still fails */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
 
@@ -70,10 +70,10 @@ static void end_session(pid_t session) { /* what is left of a run that has hung 
 
 /* Wait for its end. Returns 0: it agreed. */
 static int watch(pid_t pid) {
-    uint64_t last = UINT64_MAX, since = dlpi_now_ns();
+    uint64_t last = UINT64_MAX, since = test_now_ns();
     int status = 0, looked = 0;
     for (;;) {
-        uint64_t now = dlpi_now_ns(),
+        uint64_t now = test_now_ns(),
                  progress = __atomic_load_n(&words_->progress, __ATOMIC_SEQ_CST);
         if (waitpid(pid, &status, WNOHANG) == pid) break;
         if (progress != last) last = progress, since = now;
@@ -151,8 +151,8 @@ static void table(const tally *t) {
 static int many(uint64_t n, double seconds, uint64_t seed) {
     const uint64_t none[2] = {0, 0};
     static tally t;
-    uint64_t until = dlpi_now_ns() + (uint64_t)(seconds * 1e9);
-    for (uint64_t i = 0; i < n && dlpi_now_ns() < until && t.failed < 20; i++) {
+    uint64_t until = test_now_ns() + (uint64_t)(seconds * 1e9);
+    for (uint64_t i = 0; i < n && test_now_ns() < until && t.failed < 20; i++) {
         cfg c;
         int failed = run_one(seed + i, none, &c);
         t.n++;

@@ -93,7 +93,7 @@ static void check_state(const void *user, const void *state, int worker, int sta
 }
 
 static void nap(uint64_t key) {
-    if (now_.slow && key % 5 == 1) dlpi_nap(20000 + key % 7 * 30000);
+    if (now_.slow && key % 5 == 1) test_nap(20000 + key % 7 * 30000);
 }
 
 /* ---- items ---- */

@@ -28,10 +28,10 @@ static void bytes__any_topology__as_inline(uint64_t seed) {
             j.d.num_workers = 1 + (int32_t)test_pick(&random, 4);
             if (j.d.fetcher) j.d.in_flight = (int32_t)test_pick(&random, 9);
             if (j.d.fetcher && j.d.topology) j.d.batch_pool = test_pick(&random, 4) * 14;
-            from = dlpi_now_ns();
+            from = test_now_ns();
             job_run(&j, &got);
             CHECK(digest_same(&got, &inline_));
-            if (policy == BACKS_OFF) CHECK(dlpi_now_ns() - from > 7000000); /* 1 + 2 + 4 ms */
+            if (policy == BACKS_OFF) CHECK(test_now_ns() - from > 7000000); /* 1 + 2 + 4 ms */
             if (!digest_same(&got, &inline_))
                 printf("  kind %d policy %d workers %d: rc %d, %d batches, skips %d\n", i, policy,
                        j.d.num_workers, got.rc, got.n, (int)got.skips);
@@ -143,7 +143,7 @@ static void blame__source_refuses__nothing_runs(void) {
     wb = p->workers[p->fetch->first_worker].wb;
     CHECK(dlp_pipe_next(p, &b, 10) == DLP_TIMEOUT);
     for (int i = 0; i < 2000 && __atomic_load_n(&wb->state, __ATOMIC_SEQ_CST) == DLP_WORKER_BUSY;)
-        i++, dlpi_nap(1000000);
+        i++, test_nap(1000000);
     CHECK(__atomic_load_n(&wb->retried, __ATOMIC_SEQ_CST) > 0);
     CHECK(__atomic_load_n(&wb->running, __ATOMIC_SEQ_CST) == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -314,7 +314,7 @@ static double time_of(int kind, uint32_t rows, dlp_stats *s, char *text, int siz
     job j;
     dlp_pipe *p;
     dlp_batch *b;
-    uint64_t from = dlpi_now_ns();
+    uint64_t from = test_now_ns();
     job_init(&j, FINE);
     job_kind(&j, kind);
     j.nap_us = 30000;
@@ -326,7 +326,7 @@ static double time_of(int kind, uint32_t rows, dlp_stats *s, char *text, int siz
     if (j.d.topology == DLP_TOPOLOGY_ECONOMIC) j.d.pipe.prefetch_factor = 4;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
     while (dlp_pipe_next(p, &b, 20000) == DLP_OK) CHECK(dlp_pipe_release(p, b) == DLP_OK);
-    from = dlpi_now_ns() - from;
+    from = test_now_ns() - from;
     CHECK(dlp_pipe_stats(p, s) == DLP_OK && dlp_pipe_explain(p, text, (size_t)size) > 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     return 160 * 1e9 / (double)from;
@@ -453,7 +453,7 @@ static void epochs__left_early__workers_stay(void) {
         }
         CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END);
         for (int i = 0; i < 20000 && __atomic_load_n(&inits, __ATOMIC_SEQ_CST) < 3; i++)
-            dlpi_nap(1000000); /* one may begin late, and not if the pipe is closed first */
+            test_nap(1000000); /* one may begin late, and not if the pipe is closed first */
         CHECK(dlp_pipe_close(p) == DLP_OK && inits == 3);
     }
 }
@@ -473,11 +473,11 @@ static int stops_soon(int i, uint64_t *random) {
     for (uint32_t n = test_pick(random, 6); n > 0; n--)
         if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     held = held && dlp_pipe_next(p, &b, 20000) == DLP_OK;
-    dlpi_nap(test_pick(random, 2000) * 1000u);
-    from = dlpi_now_ns();
+    test_nap(test_pick(random, 2000) * 1000u);
+    from = test_now_ns();
     dlp_pipe_stop(p);
     CHECK(dlp_pipe_close(p) == DLP_OK);
-    from = dlpi_now_ns() - from;
+    from = test_now_ns() - from;
     if (held) CHECK(dlp_pipe_release(p, b) == DLP_OK);
     if (from >= 1000000000u) printf("  job %d: %d ms\n", i, (int)(from / 1000000));
     return from < 1000000000u;
@@ -494,13 +494,13 @@ static uint64_t first_items[2]; /* when worker 0 and 1 had their first item */
 static int slow_init(void *user, int worker, void **state) { /* until the other has an item */
     for (int i = 0; worker == 1 && i < 20000; i++) {
         if (__atomic_load_n(&first_items[0], __ATOMIC_SEQ_CST) != 0) break;
-        dlpi_nap(1000000);
+        test_nap(1000000);
     }
     return source_init(user, worker, state);
 }
 static int noting_fetch(void *user, dlp_item *it) {
     uint64_t none = 0;
-    __atomic_compare_exchange_n(&first_items[it->worker & 1], &none, dlpi_now_ns(), 0,
+    __atomic_compare_exchange_n(&first_items[it->worker & 1], &none, test_now_ns(), 0,
                                 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return job_fetch(user, it);
 }
@@ -530,7 +530,7 @@ static uint64_t wake_ns(int kind, int leaves, int redo) {
     rig r;
     dlp_pipe *p;
     dlp_batch *b;
-    uint64_t from = dlpi_now_ns();
+    uint64_t from = test_now_ns();
     rig_init(&r, 150, 10);
     rig_workers(&r, 5, DLP_DISPATCH_BATCHES);
     r.pipe.prefetch_factor = 5;
@@ -541,12 +541,12 @@ static uint64_t wake_ns(int kind, int leaves, int redo) {
     r.batch.batch_workers = kind ? 5 : 0;
     if (rig_open(&r, &p) != DLP_OK) return 0;
     while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
-        dlpi_nap(2000000);
+        test_nap(2000000);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         if (leaves) CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
-    return dlpi_now_ns() - from;
+    return test_now_ns() - from;
 }
 
 /* Bells, set by hand: new batches and freed units wake those who may take them, and they alone. */
@@ -603,7 +603,7 @@ static int pool_fetch(void *user, dlp_item *it) {
         several++;
     open_now[it->worker].batch = it->position / 14;
     pthread_mutex_unlock(&lock);
-    dlpi_nap(it->index % 7 * 100000);
+    test_nap(it->index % 7 * 100000);
     rc = job_fetch(user, it);
     pthread_mutex_lock(&lock);
     open_now[it->worker].out--;
@@ -664,7 +664,7 @@ static void source__broken__said(void) {
 static int blocked, entered;
 static int blocking_fetch(void *user, dlp_item *it) {
     if (it->position == 3) __atomic_store_n(&entered, 1, __ATOMIC_SEQ_CST);
-    while (it->position == 3 && __atomic_load_n(&blocked, __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
+    while (it->position == 3 && __atomic_load_n(&blocked, __ATOMIC_SEQ_CST)) test_nap(1000000);
     return job_fetch(user, it);
 }
 
@@ -681,7 +681,7 @@ static void close__thread_blocks__named(void) {
     blocked = 1;
     entered = 0;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-    while (!__atomic_load_n(&entered, __ATOMIC_SEQ_CST)) dlpi_nap(1000000);
+    while (!__atomic_load_n(&entered, __ATOMIC_SEQ_CST)) test_nap(1000000);
     CHECK(dlp_pipe_next(p, &b, 20) == DLP_TIMEOUT);
     for (int i = 0; i < 1000; i++) { /* others that are older may be out for a moment */
         CHECK(dlp_pipe_close(p) == DLP_ERR_BUSY);
@@ -689,12 +689,12 @@ static void close__thread_blocks__named(void) {
     }
     CHECK(dlp_pipe_error(p)->has_item && dlp_pipe_error(p)->position == 3);
     __atomic_store_n(&blocked, 0, __ATOMIC_SEQ_CST);
-    while (dlp_pipe_close(p) == DLP_ERR_BUSY) dlpi_nap(1000000);
+    while (dlp_pipe_close(p) == DLP_ERR_BUSY) test_nap(1000000);
 }
 
 /* A thread's callback that is late is named, though others come and go beside it. */
 static int late_fetch(void *user, dlp_item *it) {
-    if (it->position == 5) dlpi_nap(400000000);
+    if (it->position == 5) test_nap(400000000);
     return job_fetch(user, it);
 }
 static void deadline__one_of_many__named(void) {
@@ -727,7 +727,7 @@ static int meeting_fetch(void *user, dlp_item *it) {
     if (it->epoch == 0 && it->position < 8) {
         __atomic_add_fetch(&met, 1, __ATOMIC_SEQ_CST);
         for (int i = 0; i < 5000 && __atomic_load_n(&met, __ATOMIC_SEQ_CST) < 8; i++)
-            dlpi_nap(1000000);
+            test_nap(1000000);
         if (__atomic_load_n(&met, __ATOMIC_SEQ_CST) < 8)
             __atomic_store_n(&missed, 1, __ATOMIC_SEQ_CST);
     }
@@ -760,12 +760,12 @@ static uint64_t overtaking_ns(void) {
     blocked = 1;
     entered = 0;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-    from = dlpi_now_ns();
+    from = test_now_ns();
     for (int n = 0; n < 14; n++) {
         CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
-    ns = dlpi_now_ns() - from;
+    ns = test_now_ns() - from;
     __atomic_store_n(&blocked, 0, __ATOMIC_SEQ_CST);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     if (ns >= 350000000) printf("  %d ms\n", (int)(ns / 1000000));
@@ -789,9 +789,9 @@ static int soon_there(void) {
     j.d.pipe.prefetch_factor = 1;
     j.d.pipe.max_held = 1;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-    for (uint64_t from = dlpi_now_ns(), now; dlp_pipe_next(p, &b, 20000) == DLP_OK; from = now) {
+    for (uint64_t from = test_now_ns(), now; dlp_pipe_next(p, &b, 20000) == DLP_OK; from = now) {
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
-        now = dlpi_now_ns();
+        now = test_now_ns();
         soon += now - from < 700000;
         n++;
     }
@@ -818,7 +818,7 @@ static uint64_t sleeps_of(int tid) {
 }
 
 static int napping_fetch(void *user, dlp_item *it) {
-    dlpi_nap(500000);
+    test_nap(500000);
     return job_fetch(user, it);
 }
 

@@ -54,7 +54,7 @@ static inline int job_item(const job *j, const dlp_item *it) {
     if (j->ends && it->index >= j->ends) return DLP_END;
     rc = job_fails(j, it);
     __atomic_store_n(&j->worker[it->index], it->worker, __ATOMIC_RELAXED);
-    if (j->nap_us) dlpi_nap((uint64_t)j->nap_us * 1000u);
+    if (j->nap_us) test_nap((uint64_t)j->nap_us * 1000u);
     memset(it->data[0], 0xee, sizeof words); /* what a failed item leaves must not be seen */
     if (rc != 0) return rc;
     if (j->still) rig_words(it->seed, it->index, 0, 0, words);
@@ -203,7 +203,7 @@ static inline void job_run(job *j, digest *out) {
     out->err = *dlp_pipe_error(p);
     CHECK(dlp_pipe_skips(p, NULL, 0, &out->skips) == 0);
     CHECK(dlp_pipe_stats(p, &out->stats) == DLP_OK);
-    out->restarts = p->ctl->restarts;
+    out->restarts = inside_restarts(p);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 

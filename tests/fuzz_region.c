@@ -290,7 +290,7 @@ static void restore(const fuzz_case *k) {
 
 static void run_fd(int fd, const fuzz_case *k) {
     dlp_monitor *m = calloc(1, sizeof *m);
-    uint64_t from = dlpi_now_ns();
+    uint64_t from = test_now_ns();
     dlp_error e;
     int rc;
     m->fd = dup(fd);
@@ -308,7 +308,7 @@ static void run_fd(int fd, const fuzz_case *k) {
         look(m); /* of the last copy, if that one could not be made */
     }
     dlp_monitor_close(m);
-    CHECK(dlpi_now_ns() - from < UINT64_C(20000000000));
+    CHECK(test_now_ns() - from < UINT64_C(20000000000));
 }
 
 static void run(const fuzz_case *k) {
@@ -500,11 +500,11 @@ static void *change_all_the_time(void *arg) {
 static void region__changed_while_looked_at(double seconds) {
     struct image *im = &images[1];
     fuzz_case whole = {1, 0, {{0, 0, 0, 0}}};
-    uint64_t until = dlpi_now_ns() + (uint64_t)(seconds * 1e9), n = 0;
+    uint64_t until = test_now_ns() + (uint64_t)(seconds * 1e9), n = 0;
     pthread_t other;
     looking = 1;
     if (pthread_create(&other, NULL, change_all_the_time, im) != 0) exit(1);
-    for (; dlpi_now_ns() < until; n++) run_fd(im->fd, NULL);
+    for (; test_now_ns() < until; n++) run_fd(im->fd, NULL);
     __atomic_store_n(&looking, 0, __ATOMIC_SEQ_CST);
     pthread_join(other, NULL);
     add(&whole, im->n, 0, im->n, 0);
@@ -691,13 +691,13 @@ int main(void) {
     strings__not_terminated();
     region__changed_while_looked_at(getenv("SHORT") ? 0.2 : 0.5);
     printf("extremes: %" PRIu64 " opened\n", opened);
-    until = dlpi_now_ns() + (uint64_t)(most * 1e9);
-    every = dlpi_now_ns() + UINT64_C(60000000000);
-    for (opened = 0; (dlpi_now_ns() < until || rounds < 200) && test_failures == 0; rounds++) {
+    until = test_now_ns() + (uint64_t)(most * 1e9);
+    every = test_now_ns() + UINT64_C(60000000000);
+    for (opened = 0; (test_now_ns() < until || rounds < 200) && test_failures == 0; rounds++) {
         region__changed_at_random(&seed);
         name__changed_at_random(&seed);
-        if (dlpi_now_ns() < every) continue;
-        every = dlpi_now_ns() + UINT64_C(60000000000);
+        if (test_now_ns() < every) continue;
+        every = test_now_ns() + UINT64_C(60000000000);
         printf("%" PRIu64 " cases, %" PRIu64 " opened\n", rounds, opened);
         fflush(stdout);
     }

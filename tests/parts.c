@@ -354,7 +354,7 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
 
 /* ---- what is loaded when ---- */
 
-static uint64_t now_ms(void) { return dlpi_now_ns() / 1000000; }
+static uint64_t now_ms(void) { return test_now_ns() / 1000000; }
 
 /* Nobody takes batches: the queue fills up, and no part more. */
 static void queue__full__workers_wait(void) {
@@ -453,15 +453,15 @@ static double wait_share(uint32_t sleep_us) {
     r.d.parts.queue_size = 3;
     r.d.parts.workers.num_workers = 1;
     if (parts_open(&r, &p) != DLP_OK || dlp_pipe_next(p, &b, 20000) != DLP_OK) return 1;
-    all = dlpi_now_ns();
+    all = test_now_ns();
     for (int rc = DLP_OK; rc == DLP_OK;) {
         parts_nap(1000);
         dlp_pipe_release(p, b);
-        from = dlpi_now_ns();
+        from = test_now_ns();
         rc = dlp_pipe_next(p, &b, 20000);
-        waited += dlpi_now_ns() - from;
+        waited += test_now_ns() - from;
     }
-    all = dlpi_now_ns() - all;
+    all = test_now_ns() - all;
     CHECK(dlp_pipe_close(p) == DLP_OK);
     return (double)waited / (double)all;
 }

@@ -129,13 +129,13 @@ static inline void parts_items_of(const parts_rig *r, uint64_t epoch, uint64_t *
     static dlp_permutation parts, items;
     bool shuffle = r->d.loader.shuffle != 0;
     uint64_t n = 0, seed = r->d.loader.seed;
-    dlp_permutation_init(&parts, r->d.parts.n_parts, dlpi_hash_in(DLPI_DOMAIN_PARTS, seed, 0),
+    dlp_permutation_init(&parts, r->d.parts.n_parts, inside_hash(INSIDE_PARTS, seed, 0),
                          epoch);
     for (uint64_t j = 0; j < r->d.parts.n_parts; j++) {
         uint64_t part = j;
         if (shuffle || r->d.parts.shuffle_parts) part = dlp_permutation_at(&parts, j);
         dlp_permutation_init(&items, r->items[part],
-                             dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, seed, part), epoch);
+                             inside_hash(INSIDE_PART_ITEMS, seed, part), epoch);
         for (uint64_t i = 0; i < r->items[part]; i++) {
             uint64_t item = i;
             if (shuffle || r->d.parts.shuffle_items) item = dlp_permutation_at(&items, i);

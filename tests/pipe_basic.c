@@ -1,6 +1,6 @@
 /* The pipe end to end: the bytes that (seed, epoch, position) tell, in order, whatever the
    wiring. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 
 #include "pipe_rig.h"
@@ -109,13 +109,13 @@ static void pipe__every_small_batch__same_bytes(void) {
    out. */
 static int does_not_doze(void) {
     rig r;
-    uint64_t random = 5, began = dlpi_now_ns();
+    uint64_t random = 5, began = test_now_ns();
     rig_init(&r, 200, 1);
     r.sampler.threaded = 1;
     r.pipe.prefetch_factor = 1;
     CHECK(run_through(&r, &random));
     /* each sleep that nobody ends takes 100 ms */
-    return dlpi_now_ns() - began < UINT64_C(2000000000);
+    return test_now_ns() - began < UINT64_C(2000000000);
 }
 
 static void pipe__inline_fetch_behind_threaded_sampler__does_not_doze(void) {

@@ -15,12 +15,12 @@ static void atomics_hook(int kind, const void *at) {
     uint32_t dice;
     (void)kind;
     (void)at;
-    if (state == 0) state = (uint64_t)(uintptr_t)&state ^ dlpi_now_ns();
+    if (state == 0) state = (uint64_t)(uintptr_t)&state ^ test_now_ns();
     state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     dice = (uint32_t)(state >> 40) & 0xffffu;
     if (dice >= __atomic_load_n(&chaos_often, __ATOMIC_RELAXED)) return;
     if ((state >> 60) < 11) sched_yield();
-    else dlpi_nap(state >> 33 & 0x3ffff); /* up to 0.26 ms */
+    else test_nap(state >> 33 & 0x3ffff); /* up to 0.26 ms */
 }
 
 /* ---- stages that fail: each row `need` times, and "bad" items for ever, in one of the stages
@@ -276,9 +276,9 @@ static void one_pipe(uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, began = dlpi_now_ns();
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, began = test_now_ns();
     int seconds = argc > 2 ? atoi(argv[2]) : test_share(10, 600), n = 0;
-    for (; n == 0 || dlpi_now_ns() - began < (uint64_t)seconds * 1000000000u; n++) {
+    for (; n == 0 || test_now_ns() - began < (uint64_t)seconds * 1000000000u; n++) {
         static const uint32_t often[] = {0, 20, 200, 2000};
         __atomic_store_n(&chaos_often, often[(seed + (uint64_t)n) % 4], __ATOMIC_RELAXED);
         one_pipe(seed + (uint64_t)n);

@@ -423,7 +423,7 @@ typedef struct stopper {
 static void *stop_later(void *user) {
     stopper *s = user;
     sleep_us((int64_t)s->after_us);
-    s->at_ns = dlpi_now_ns();
+    s->at_ns = test_now_ns();
     dlp_pipe_stop(s->p);
     return NULL;
 }
@@ -452,7 +452,7 @@ static void stop_from_a_thread(int kind, int workers, uint64_t after_us) {
     s.after_us = after_us;
     CHECK(pthread_create(&t, NULL, stop_later, &s) == 0);
     CHECK(next_until_stopped(p) == DLP_STOPPED);
-    took = dlpi_now_ns();
+    took = test_now_ns();
     pthread_join(t, NULL);
     took -= s.at_ns;
     if (took > 100000000) printf("  %" PRIu64 " us, kind %d\n", took / 1000, kind);
@@ -481,7 +481,7 @@ static void on_signal(int number) {
     long before = seam.calls;
     (void)number;
     errno = 4711;
-    handled.at_ns = dlpi_now_ns();
+    handled.at_ns = test_now_ns();
     dlp_pipe_stop(signal_pipe);
     saved = errno;
     handled.calls += seam.calls - before + (saved != 4711);

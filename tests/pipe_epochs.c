@@ -1,6 +1,6 @@
 /* Epochs: repeat, marks, leaving one early, batch samplers whose length nobody knows, unordered
    delivery. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 
 #include "pipe_rig.h"

@@ -226,10 +226,10 @@ static void one_case(uint64_t *random, int workers, int dispatch, int policy, in
     if (workers > 0 && test_pick(random, 4) == 0) r.item_map[0].workers.num_workers = 0;
     if (test_pick(random, 4) == 0) r.item_map[0].workers.dispatch = !dispatch;
     {
-        uint64_t began = dlpi_now_ns();
+        uint64_t began = test_now_ns();
         int ok = run_policy(&r, &f);
         CHECK(ok);
-        if (!ok || dlpi_now_ns() - began > UINT64_C(3000000000))
+        if (!ok || test_now_ns() - began > UINT64_C(3000000000))
             printf("  %s: workers %d dispatch %d policy %d backoff %d idempotent %d maps %d "
                    "retries %d batch %u "
                    "prefetch %d unordered %d random %#llx\n",
@@ -280,9 +280,9 @@ static uint64_t cpu_of_waiting(int workers, int backoff_ms) {
     }
     wire_faults(&r, &f, sf, 1, &w);
     cpu = cpu_ns();
-    began = dlpi_now_ns();
+    began = test_now_ns();
     CHECK(run_policy(&r, &f));
-    CHECK(dlpi_now_ns() - began + 10000000 > (uint64_t)backoff_ms * 1000000); /* it did wait */
+    CHECK(test_now_ns() - began + 10000000 > (uint64_t)backoff_ms * 1000000); /* it did wait */
     return cpu_ns() - cpu;
 }
 
@@ -330,9 +330,9 @@ static void errors__retry_with_backoff__parks_the_item_only(void) {
         stage_fault sf[STAGES];
         dlp_pipe *p;
         dlp_batch *b;
-        uint64_t until = dlpi_now_ns() + UINT64_C(20000000000);
+        uint64_t until = test_now_ns() + UINT64_C(20000000000);
         if (open_backoff(&r, &f, sf, &p, kind, 60000) != DLP_OK) return;
-        while (seen_of(&f, kind >> 1) < 32 && dlpi_now_ns() < until)
+        while (seen_of(&f, kind >> 1) < 32 && test_now_ns() < until)
             CHECK(dlp_pipe_next(p, &b, 1) == DLP_TIMEOUT);
         CHECK(seen_of(&f, kind >> 1) == 32);
         CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -345,10 +345,10 @@ static int waits_together(int kind) {
     stage_fault sf[STAGES];
     dlp_pipe *p;
     dlp_batch *b;
-    uint64_t began = dlpi_now_ns(), took;
+    uint64_t began = test_now_ns(), took;
     if (open_backoff(&r, &f, sf, &p, kind, 100) != DLP_OK) return 0;
     CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
-    took = (dlpi_now_ns() - began) / 1000000;
+    took = (test_now_ns() - began) / 1000000;
     CHECK(took > 290); /* 100 ms, then 200 */
     CHECK(rig_batch_same(&r, b, 0, 0));
     for (uint32_t i = 0; i < 32; i++) CHECK(f.seen[kind >> 1][i] == (i % 4 == 0 ? 3 : 1));

@@ -20,16 +20,16 @@ static double idle_seconds(void) { return is_short() ? 0.5 : 1.0; }
 static double idle_share(dlp_pipe *p, int in_next) {
     uint64_t from, cpu, until;
     dlp_batch *b = NULL;
-    from = dlpi_now_ns();
+    from = test_now_ns();
     cpu = cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
     until = from + (uint64_t)(idle_seconds() * 1e9);
     if (in_next) {
-        while (dlpi_now_ns() < until)
+        while (test_now_ns() < until)
             if (dlp_pipe_next(p, &b, 200) == DLP_OK) dlp_pipe_release(p, b);
     } else {
         sleep_us((int64_t)(idle_seconds() * 1e6));
     }
-    return (double)(cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / (double)(dlpi_now_ns() - from);
+    return (double)(cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / (double)(test_now_ns() - from);
 }
 
 /* What the machine takes now for 40 bare wake-ups a second, three times over: where its host has
@@ -142,9 +142,9 @@ static int wakes_in_time(int kind) {
     jitter_us = 100;
     CHECK(rig_start(&r, &p) == DLP_OK);
     while (now_ms() < until || (cycles < least && now_ms() < from + 20000)) {
-        uint64_t begin = dlpi_now_ns(), took;
+        uint64_t begin = test_now_ns(), took;
         int rc = dlp_pipe_next(p, &b, 20000);
-        took = dlpi_now_ns() - begin;
+        took = test_now_ns() - begin;
         if (!CHECK(rc == DLP_OK)) break;
         late += took > 90000000 && took < 150000000;
         if (took > 40000000 && getenv("VERBOSE"))

@@ -6,29 +6,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <limits.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <sys/types.h>
-#include <time.h>
-#include <unistd.h>
+#include "posix.h"
 
 #define RIG_UNUSED __attribute__((unused))
 
@@ -290,7 +269,7 @@ RIG_UNUSED static int proc_same(proc_count a) {
     return 0;
 }
 
-RIG_UNUSED static uint64_t now_ms(void) { return dlpi_now_ns() / 1000000u; }
+RIG_UNUSED static uint64_t now_ms(void) { return test_now_ns() / 1000000u; }
 
 RIG_UNUSED static void sleep_us(int64_t us) {
     struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000 * 1000)};

@@ -524,7 +524,7 @@ static void extreme_fields(extreme *x, uint64_t *seed) {
         x->fields[f].ndim = 1;
         x->fields[f].shape[0] = pick(seed, 4) ? most : 1;
         x->fields[f].ragged = pick(seed, 4) == 0;
-        x->row_bytes += (wide)x->fields[f].shape[0];
+        x->row_bytes += (uint64_t)x->fields[f].shape[0];
     }
 }
 

@@ -1,5 +1,5 @@
 /* Ragged fields, collates, and bytes that nobody wrote. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 
 #include "pipe_rig.h"

@@ -4,6 +4,7 @@
 #define PIPE_RIG_H
 
 #include "check.h"
+#include "inside.h"
 
 /* How much of a long list of cases to run: SHORT=1 less, SOAK=1 much more. */
 static inline int test_share(int usual, int soak) {
@@ -109,8 +110,7 @@ static inline void rig_order(rig *r, int order) {
         r->weights = malloc(r->dataset.n_items * sizeof *r->weights);
         for (uint64_t i = 0; i < r->dataset.n_items; i++) r->weights[i] = i % 5 + (i == 0);
         r->sampler.weights = r->weights;
-        r->table = malloc(dlpi_order_table_bytes(&r->sampler, r->dataset.n_items));
-        dlpi_order_build(&r->sampler, r->dataset.n_items, r->table);
+        r->table = inside_order_table(&r->sampler, r->dataset.n_items);
     }
     if (order == DLP_ORDER_FUNCTION) {
         r->sampler.function = rig_function;
@@ -202,30 +202,6 @@ static inline void rig_say(const dlp_pipe *p, int rc) {
     printf("next returned %s; %s\n", dlp_code_name(rc), text);
 }
 
-/* As if batches 0 .. start - 1 had been fed, worked on, delivered and released. Called while the
-   pipe starts, before any of its threads. */
-static inline void rig_place(dlp_pipe *p, uint64_t start) {
-    uint64_t before = start - 1;
-    p->feed.published = p->base = p->high = start;
-    p->ctl->tail = p->ctl->base = p->ctl->delivered = start;
-    for (int i = 0; i < p->n_workers; i++)
-        p->workers[i].low = p->workers[i].tail_seen = p->workers[i].cursor = start;
-    for (uint32_t s = 0; s < p->n_slots; s++) {
-        dlpi_slot_at(p, s)->pub = dlpi_pub(before, 1, 0, 0);
-        for (int i = 0; i < p->n_work; i++) {
-            dlpi_sst *sst = dlpi_sst_at(p, s, p->work[i]);
-            uint64_t units = i < p->n_item_work ? p->units_max : 1u;
-            sst->ready = before + 1;
-            sst->next = dlpi_gen_word(before, units);
-            if (p->words_max > 1) *dlpi_scan(p, sst) = before << 32 | p->words_max;
-            for (uint32_t k = 0; k < p->words_max; k++)
-                dlpi_done(sst)[k] = before << 32 | UINT32_MAX;
-            for (uint64_t k = 0; k < units; k++) dlpi_own(p, sst)[k] = dlpi_gen_word(before, 1u);
-        }
-        if (p->xfer) dlpi_sst_at(p, s, p->xfer)->ready = before + 1;
-    }
-}
-
 /* ---- what must come out ---- */
 
 static inline uint64_t rig_samples(const rig *r) {
@@ -238,8 +214,6 @@ static inline uint64_t rig_batches(const rig *r) {
 }
 
 static inline uint64_t rig_index(rig *r, uint64_t epoch, uint64_t position) {
-    dlpi_order order;
-    uint64_t index;
     switch (r->sampler.order) {
     case DLP_ORDER_SEQUENTIAL: return position;
     case DLP_ORDER_FUNCTION: return rig_function(&r->dataset.n_items, epoch, position);
@@ -250,9 +224,7 @@ static inline uint64_t rig_index(rig *r, uint64_t epoch, uint64_t position) {
         r->permutation_ready = 1;
         return dlp_permutation_at(&r->permutation, position);
     default:
-        dlpi_order_init(&order, &r->sampler, r->dataset.n_items, r->table);
-        dlpi_order_block(&order, epoch, position, 1, &index);
-        return index;
+        return inside_order_index(&r->sampler, r->dataset.n_items, r->table, epoch, position);
     }
 }
 

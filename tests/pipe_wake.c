@@ -50,7 +50,7 @@ static void atomics_hook(int kind, const void *at) {
     __atomic_store_n(&at_gate[i], 0, __ATOMIC_SEQ_CST);
 }
 
-static uint64_t now_ms(void) { return dlpi_now_ns() / 1000000u; }
+static uint64_t now_ms(void) { return test_now_ns() / 1000000u; }
 
 #define AWAIT(x, ms) \
     do { \

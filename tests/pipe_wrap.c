@@ -12,7 +12,7 @@ typedef struct hook {
 
 static int hook_open(void *user) { /* the transfer's device is opened before the threads start */
     hook *h = user;
-    rig_place(h->p, h->start);
+    inside_place(h->p, h->start);
     return 0;
 }
 
@@ -21,7 +21,7 @@ static int hook_init(void *user, int worker, void **state) {
     hook *h = user;
     (void)worker;
     (void)state;
-    rig_place(h->p, h->start);
+    inside_place(h->p, h->start);
     return 0;
 }
 

@@ -91,7 +91,7 @@ static void foretold(const char *name, const work *from, const work *to, double 
     int tries = 0;
     if (to->step != from->step) d.step_ns = to->step ? to->step * 1000 : DLP_NONE;
     for (int round = 0; round < 20 && tries < 5 && off > within; round++) {
-        if (tries == 0 && dlpi_now_ns() >= judge_until) break;
+        if (tries == 0 && test_now_ns() >= judge_until) break;
         int ran = run(from, &before) && run(to, &after);
         CHECK(ran);
         if (!ran || !undisturbed(from, &before) || !undisturbed(to, &after)) continue;
@@ -251,7 +251,7 @@ static int neighbours_begin(int n) {
     for (int i = 0; i < n; i++) {
         fflush(NULL);
         if ((neighbour[i] = fork()) != 0) continue;
-        for (uint64_t until = dlpi_now_ns() + UINT64_C(60000000000); dlpi_now_ns() < until;) {}
+        for (uint64_t until = test_now_ns() + UINT64_C(60000000000); test_now_ns() < until;) {}
         _exit(0);
     }
     return n;
@@ -282,7 +282,7 @@ static int crowded_run(dlp_item_fn fetch, int fetcher, int workers, dlp_stats *s
     dlp_pipe *p = NULL;
     dlp_batch *b;
     if (dlp_loader_open(&p, &d, NULL) != DLP_OK) return 0;
-    for (uint64_t until = dlpi_now_ns() + UINT64_C(700000000); dlpi_now_ns() < until;)
+    for (uint64_t until = test_now_ns() + UINT64_C(700000000); test_now_ns() < until;)
         if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(dlp_pipe_stats(p, s) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
     return 1;
@@ -430,7 +430,7 @@ int main(void) {
     predict__any_stats__ends();
     predict__others_have_the_cores__no_gain();
     predict__busy_neighbours__cores_are_the_limit();
-    judge_until = dlpi_now_ns() + UINT64_C(4000000000);
+    judge_until = test_now_ns() + UINT64_C(4000000000);
     predict__slow_collate_or_steps__as_then_measured();
     predict__sleeping_fetch__as_then_measured();
     predict__mixed_costs__as_then_measured();

@@ -4,6 +4,7 @@
 #define QUEUE_CHECK_H
 
 #include <sys/wait.h>
+#include "posix.h"
 #include "tries.h"
 
 static int failures;

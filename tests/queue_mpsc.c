@@ -1,6 +1,6 @@
 /* MPSC bundles: places and claims, turns, lost hints, hostile memory, stress in threads and
    processes. Arguments: seed (default 1). SOAK=1: 50 times as long. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 #include "queue_check.h"
 

@@ -1,5 +1,5 @@
 /* Rank and world size out of what launchers leave in the environment. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 
 #include "pipe_rig.h"

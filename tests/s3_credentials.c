@@ -856,16 +856,16 @@ static void process__hangs__killed_with_all_its_own(void) {
         CHECK(load(NULL) == DLP_OK);
         dlpi_s3_copy(config->process, sizeof config->process, text);
         config->timeout_ms = 150;
-        t0 = dlpi_s3_now_ns();
+        t0 = test_now_ns();
         CHECK(fetch() == DLP_ERR_REMOTE);
         CHECK_SOON(strstr(error.message, i == 2 ? "not end" : "too long"));
-        CHECK_SOON(dlpi_s3_now_ns() - t0 < 3000 * DLPI_S3_MS);
+        CHECK_SOON(test_now_ns() - t0 < 3000 * DLPI_S3_MS);
         snprintf(path, sizeof path, "%s/seen", home);
         f = fopen(path, "r");
         CHECK_SOON(f && fscanf(f, "%d", &pid) == 1);
         if (f) fclose(f);
-        t0 = dlpi_s3_now_ns();
-        while (pid && !is_dead(pid) && dlpi_s3_now_ns() - t0 < 20000 * DLPI_S3_MS) poll(NULL, 0, 1);
+        t0 = test_now_ns();
+        while (pid && !is_dead(pid) && test_now_ns() - t0 < 20000 * DLPI_S3_MS) poll(NULL, 0, 1);
         CHECK(pid == 0 || is_dead(pid));
     }
 }
@@ -1245,7 +1245,7 @@ static int answer_source;
 static void answer_try(void) {
     const answer_case *c = answer_of;
     int code, source = answer_source, want = c->code;
-    uint64_t t0 = dlpi_s3_now_ns();
+    uint64_t t0 = test_now_ns();
     if (source == 0) as_container();
     if (source == 1) as_web(TOKEN "\n");
     if (source == 2) as_machine();
@@ -1258,7 +1258,7 @@ static void answer_try(void) {
     code = fetch();
     if (source == 2 && strstr(c->says, "expired")) want = DLP_OK;
     CHECK(code == want);
-    CHECK_SOON(dlpi_s3_now_ns() - t0 < 4000 * DLPI_S3_MS);
+    CHECK_SOON(test_now_ns() - t0 < 4000 * DLPI_S3_MS);
     if (want == DLP_OK) {
         CHECK(got_keys("AKID1") && strcmp(got.token, TOKEN "1") == 0);
         CHECK(got.expires_s == NOW + (c->code ? 600 : 3600));
@@ -1455,7 +1455,7 @@ static void *stop_soon(void *arg) {
 
 static void vault__stopped__at_once(void) {
     pthread_t t;
-    uint64_t t0 = dlpi_s3_now_ns();
+    uint64_t t0 = test_now_ns();
     as_container();
     DLPI_STORE_RLX(&server.mode, SLOW);
     config->timeout_ms = 20000;
@@ -1465,7 +1465,7 @@ static void vault__stopped__at_once(void) {
     CHECK(dlpi_s3_vault_refresh_until(config, vault, 0, false, &stop_word, NULL) == DLP_ERR_REMOTE);
     pthread_join(t, NULL);
     server_rests();
-    CHECK_SOON(dlpi_s3_now_ns() - t0 < 3000 * DLPI_S3_MS);
+    CHECK_SOON(test_now_ns() - t0 < 3000 * DLPI_S3_MS);
     CHECK(vault->retry_s == 0);
     bare(); /* what needs no waiting may still come, but is not said to who has closed */
     put_file(".aws/credentials", "[default]\n" KEYS("AKIDLATE"));

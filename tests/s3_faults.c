@@ -1,7 +1,7 @@
 /* What goes wrong between a client and a server, one thing at a time, on a scripted server whose
    count of requests is checked; and all of it at once. What the client says, in errors and to its
    log, is searched for secrets at the end. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe_s3.h"
 
 #include "s3_mock.h"
@@ -133,7 +133,7 @@ static s3_mock_request seen(int i) {
 }
 
 static double ms_since(uint64_t began) {
-    return (double)(dlpi_s3_now_ns() - began) / 1e6;
+    return (double)(test_now_ns() - began) / 1e6;
 }
 
 /* ---- time-outs ---- */
@@ -152,7 +152,7 @@ static void timeout__connect__tried_again_and_told(void) {
     d.connect_timeout_ms = 40;
     d.max_attempts = 2;
     connect_to(&d);
-    began = dlpi_s3_now_ns();
+    began = test_now_ns();
     CHECK(ask(&r, "key", 0, 0) < 0);
     CHECK_SOON(ms_since(began) < 1500);
     CHECK(ms_since(began) >= 79);
@@ -221,7 +221,7 @@ static void timeout__request__ends_it(void) {
     d.max_attempts = 100;
     s3_mock_on(mock, NULL, -1, (s3_mock_reply){.delay_ms = 60000});
     connect_to(&d);
-    began = dlpi_s3_now_ns();
+    began = test_now_ns();
     CHECK(ask(&r, "key", 0, 0) < 0);
     CHECK_SOON(ms_since(began) < 1000);
     CHECK(ms_since(began) > 95);
@@ -1114,13 +1114,13 @@ static void hedge__slow_first_byte__answered_by_the_second(void) {
     connect_to(&d);
     CHECK(get_many(200, 1000, 0, NULL) == 200);
     before = stats();
-    began = dlpi_s3_now_ns();
+    began = test_now_ns();
     CHECK(ask(&r, "slow", 0, 1000) == DLP_OK && whole("/bucket/slow", &r, 0, 1000));
     CHECK_SOON(ms_since(began) < 1500 && s3_mock_count(mock, "/bucket/slow") >= 2);
-    began = dlpi_s3_now_ns();
+    began = test_now_ns();
     CHECK(ask(&r, "slower", 0, 1000) == DLP_OK && whole("/bucket/slower", &r, 0, 1000));
     CHECK_SOON(ms_since(began) < 1500 && s3_mock_count(mock, "/bucket/slower") == 3);
-    began = dlpi_s3_now_ns();
+    began = test_now_ns();
     CHECK(ask(&r, "worse", 0, 1000) == DLP_OK && whole("/bucket/worse", &r, 0, 1000));
     CHECK_SOON(ms_since(began) < 1500 && s3_mock_count(mock, "/bucket/worse") == 4);
     CHECK_SOON(stats().hedges >= before.hedges + 6 && stats().hedges_won >= before.hedges_won + 3);
@@ -1207,7 +1207,7 @@ static void hedge__throttled__comes_when_that_is_over(void) {
         CHECK(dlp_s3_do(io, &r) == DLP_ERR_REMOTE);
     }
     slow = (dlp_s3_request){.bucket = "bucket", .key = "slow", .body = body, .capacity = 1000};
-    began = dlpi_s3_now_ns();
+    began = test_now_ns();
     CHECK(dlp_s3_submit(io, &slow) == DLP_OK);
     CHECK(dlp_s3_reap(io, &done, 1, 20000) == 1 && done == &slow && slow.code == DLP_OK);
     CHECK_SOON(ms_since(began) < 2500 && s3_mock_count(mock, "/bucket/slow") >= 2);
@@ -1242,9 +1242,17 @@ static void hedge__all_slow__within_its_share(void) {
 
 /* ---- all of it at once ---- */
 
+/* SplitMix64. */
+static uint64_t random_next(uint64_t *state) {
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
 static void faulty(void *user, const s3_mock_request *q, s3_mock_reply *r) {
-    double x = (double)(dlpi_s3_random(user) >> 11) / 9007199254740992.0;
-    double y = (double)(dlpi_s3_random(user) >> 11) / 9007199254740992.0;
+    double x = (double)(random_next(user) >> 11) / 9007199254740992.0;
+    double y = (double)(random_next(user) >> 11) / 9007199254740992.0;
     (void)q;
     r->delay_ms = x < 0.02 ? 1500 : 10;
     if (y < 0.02) {
@@ -1287,7 +1295,7 @@ static int faulty_run(uint64_t random) {
     mock->user = &random;
     mock->default_bytes = 100000;
     connect_to(&d);
-    began = dlpi_s3_now_ns();
+    began = test_now_ns();
     CHECK(get_many(n, 100000, 0, NULL) == n);
     ms = ms_since(began);
     each = (double)stats().requests / n;

@@ -76,7 +76,7 @@ static int ask(dlp_s3_request *r, const char *key, uint64_t offset, uint64_t len
     r->length = length;
     r->body = memory;
     r->capacity = room;
-    from_ns = dlpi_s3_now_ns();
+    from_ns = test_now_ns();
     code = dlp_s3_do(io, r);
     CHECK(room == sizeof memory || memory[room] == 0xee);
     for (const char *p = r->error.request_id; *p; p++) CHECK(*p > 32 && *p < 127);
@@ -85,7 +85,7 @@ static int ask(dlp_s3_request *r, const char *key, uint64_t offset, uint64_t len
     return code;
 }
 
-static int took_ms(void) { return (int)((dlpi_s3_now_ns() - from_ns) / 1000000); }
+static int took_ms(void) { return (int)((test_now_ns() - from_ns) / 1000000); }
 
 static int links_out(void) { return (int)io->links_out; }
 
@@ -342,8 +342,8 @@ static void drain__trickling__ends(void) {
                                                      .trickle = 100, .trickle_ms = 5});
     CHECK_SOON(ask(&r, "k", 0, 100, 100) == DLP_OK);
     CHECK_SOON(links_out() == 2);
-    from_ns = dlpi_s3_now_ns();
-    while (links_out() == 2 && took_ms() < 1500) dlpi_s3_turn(io, dlpi_s3_now_ns() + 20000000);
+    from_ns = test_now_ns();
+    while (links_out() == 2 && took_ms() < 1500) dlpi_s3_turn(io, test_now_ns() + 20000000);
     CHECK_SOON(links_out() == 1);
     end();
 }
@@ -617,7 +617,7 @@ static int put_taken_slowly(size_t bytes, size_t step, size_t most, dlp_s3_stats
         turns(&one, 1);
     }
     if (got == bytes) send(peer, HEAD_200 "Content-Length: 0\r\n\r\n", 38, MSG_NOSIGNAL);
-    from_ns = dlpi_s3_now_ns();
+    from_ns = test_now_ns();
     if (!one) CHECK(turns(&one, 4000) == 1);
     dlp_s3_stats_get(s3, stats);
     close(peer);

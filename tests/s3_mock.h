@@ -18,6 +18,7 @@
 #ifndef S3_MOCK_H
 #define S3_MOCK_H
 
+#include "posix.h"
 #include <inttypes.h>
 #include <stdarg.h>
 
@@ -470,7 +471,7 @@ static void s3_mock_drop(s3_mock_peer *p, int how) {
 
 static void s3_mock_over(s3_mock *m, s3_mock_peer *p) {
     if (p->record >= 0) {
-        m->seen[p->record].over_ns = dlpi_s3_now_ns();
+        m->seen[p->record].over_ns = test_now_ns();
         m->open--;
         m->over++;
     }
@@ -531,7 +532,7 @@ static s3_mock_request *s3_mock_record(s3_mock *m, s3_mock_peer *p) {
     q->connection = p->number;
     q->nth_on_connection = p->requests++;
     q->nth = m->n_seen++;
-    q->came_ns = dlpi_s3_now_ns();
+    q->came_ns = test_now_ns();
     p->record = q->nth;
     if (++m->open > m->most) m->most = m->open;
     return q;
@@ -589,7 +590,7 @@ static void s3_mock_finish(s3_mock *m, s3_mock_peer *p) {
     free(p->out);
     p->out = NULL;
     p->out_n = p->out_at = 0;
-    if (end && p->end_ms) p->end_ns = dlpi_s3_now_ns() + (uint64_t)p->end_ms * 1000000u;
+    if (end && p->end_ms) p->end_ns = test_now_ns() + (uint64_t)p->end_ms * 1000000u;
     else if (end) s3_mock_drop(p, end);
 }
 
@@ -688,7 +689,7 @@ static int s3_mock_due(const s3_mock *m, uint64_t now) {
 }
 
 static void s3_mock_round(s3_mock *m, const struct pollfd *set) {
-    uint64_t now = dlpi_s3_now_ns();
+    uint64_t now = test_now_ns();
     int kept = 0, n = m->n_peers;
     for (int i = 0; i < n; i++) {
         s3_mock_peer *p = &m->peers[i];
@@ -724,7 +725,7 @@ static void *s3_mock_main(void *arg) {
             if (p->busy && !p->hangs && !p->wake_ns) events |= POLLOUT;
             set[i + 2] = (struct pollfd){.fd = p->hangs && !p->busy ? -1 : p->fd, .events = events};
         }
-        wait = s3_mock_due(m, dlpi_s3_now_ns());
+        wait = s3_mock_due(m, test_now_ns());
         pthread_mutex_unlock(&m->lock);
         poll(set, (nfds_t)n, wait);
         pthread_mutex_lock(&m->lock);
@@ -809,12 +810,10 @@ S3_MOCK void s3_mock_stop(s3_mock *m) {
 
 /* Whether the name localhost leads to 127.0.0.1: where /etc/hosts is missing, it may not. */
 S3_MOCK int s3_mock_localhost(void) {
-    dlpi_s3_address at[DLPI_S3_ADDRESSES_MAX];
-    char why[200];
-    int errnum, n;
-    n = dlpi_s3_resolve("localhost", 80, at, DLPI_S3_ADDRESSES_MAX, &errnum, why, sizeof why);
-    while (n > 0 && at[n - 1].at.any.sa_family != AF_INET) n--;
-    return n > 0;
+    struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    if (getaddrinfo("localhost", "80", &hints, &found) != 0) return 0;
+    freeaddrinfo(found);
+    return 1;
 }
 
 /* A port that refuses connections: nothing listens there, and nobody else can take it. Close *fd

@@ -12,7 +12,7 @@
 
 enum { THREADS = 8, IN_FLIGHT = 64, BYTES = 2000 };
 enum { REFUSED, RESET, FAILING, SILENT, KINDS };
-#define MS 1000000ull
+#define MS UINT64_C(1000000)
 
 static const char *const names[KINDS] = {"connections refused", "connections reset",
                                          "answers of 500 and 503", "no answers"};

@@ -1,6 +1,6 @@
 /* S3 as a source of items, parts and chunks, with worker threads: manifests; the same bytes as from
    memory in every topology; neighbours in one request; errors, policies, resume, stop. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 #include "../dlpipe_s3.h"
 
@@ -326,7 +326,7 @@ static void items__no_such_key__by_policy_and_by_name(void) {
 /* Control bytes of a key begin no new line in a message. */
 static void words__key_with_control_bytes__one_line(void) {
     char text[200];
-    dlpi_src_place("photos", "a\nb\x1b" "c", text, sizeof text);
+    inside_s3_place("photos", "a\nb\x1b" "c", text, sizeof text);
     CHECK(strcmp(text, "s3://photos/a?b?c") == 0);
 }
 
@@ -593,9 +593,9 @@ static void stop__server_hangs__within_a_second(void) {
         world_wire(&d, source);
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         CHECK(dlp_pipe_next(p, &b, 20) == DLP_TIMEOUT);
-        began = dlpi_now_ns();
+        began = test_now_ns();
         CHECK(dlp_pipe_close(p) == DLP_OK);
-        CHECK_SOON(dlpi_now_ns() - began < 900000000u);
+        CHECK_SOON(test_now_ns() - began < 900000000u);
     }
     CHECK(dlp_s3_source_close(source) == DLP_OK);
     CHECK(dlp_s3_close(s3) == DLP_OK);
@@ -622,7 +622,7 @@ static void stop__any_moment__clean(uint64_t *random) {
             rc = dlp_pipe_next(p, &b, 20000);
             if (rc == DLP_OK) dlp_pipe_release(p, b);
         }
-        dlpi_nap(test_pick(random, 2000) * 1000u);
+        test_nap(test_pick(random, 2000) * 1000u);
         dlp_pipe_stop(p);
         CHECK(dlp_pipe_next(p, &b, 20000) == DLP_STOPPED);
         CHECK(dlp_pipe_error(p)->code == 0);

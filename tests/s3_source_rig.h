@@ -168,7 +168,7 @@ static inline void outcome_take(dlp_pipe *p, int most, outcome *out) {
     }
     out->err = *dlp_pipe_error(p);
     CHECK(dlp_pipe_skips(p, NULL, 0, &out->skips) == 0);
-    out->restarts = p->ctl->restarts;
+    out->restarts = inside_restarts(p);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 

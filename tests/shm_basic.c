@@ -1,6 +1,6 @@
 /* Worker processes end to end: the bytes that (seed, epoch, position) tell, in order, whatever runs
    where; and the same as threads and inline workers make of it. shm_basic [seed] */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
 
@@ -28,7 +28,7 @@ static int run_through(rig *r) {
     }
     if (rc != DLP_END) rig_say(p, rc);
     ok &= rc == DLP_END && n == epochs * rig_batches(r);
-    ok &= p->ctl->restarts == 0;
+    ok &= inside_restarts(p) == 0;
     return dlp_pipe_close(p) == DLP_OK && ok;
 }
 
@@ -439,7 +439,7 @@ static void shm__worker_init__in_the_worker(void) {
     CHECK(dlp_pipe_error(p)->code == 0);
     for (uint32_t i = 0; i < 6; i++) {
         do CHECK(dlp_pipe_worker_stats(p, i, &ws) == DLP_OK); /* one may have begun only now */
-        while (ws.tid == 0 && (dlpi_nap(1000000), ++waits < 20000));
+        while (ws.tid == 0 && (test_nap(1000000), ++waits < 20000));
         CHECK(ws.tid > 0 && ws.tid != c->owner);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -571,9 +571,9 @@ static void shm__callback_stops__pipe_stops(void) {
     r.dataset.fetch = stopping_fetch;
     CHECK(rig_wire(&r, &stopped_) == DLP_OK);
     CHECK(dlp_pipe_start(stopped_) == DLP_OK);
-    from = dlpi_now_ns();
+    from = test_now_ns();
     while ((rc = dlp_pipe_next(stopped_, &b, 20000)) == DLP_OK &&
-           dlpi_now_ns() - from < UINT64_C(20000000000))
+           test_now_ns() - from < UINT64_C(20000000000))
         CHECK(dlp_pipe_release(stopped_, b) == DLP_OK);
     CHECK(rc == DLP_STOPPED);
     CHECK(dlp_pipe_close(stopped_) == DLP_OK);
@@ -597,13 +597,13 @@ static void shm__threads_just_joined__start_succeeds(void) {
 }
 
 static uint64_t timed(const char *what, uint64_t from) {
-    uint64_t now = dlpi_now_ns();
+    uint64_t now = test_now_ns();
     if (getenv("TIMES")) printf("%-40s %4d ms\n", what, (int)((now - from) / 1000000));
     return now;
 }
 
 int main(int argc, char **argv) {
-    uint64_t t = dlpi_now_ns();
+    uint64_t t = test_now_ns();
     int files;
     SHM_NEEDS("shm_basic");
     files = shm_entries("/proc/self/fd");

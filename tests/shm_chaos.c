@@ -4,7 +4,7 @@
    what of the undisturbed throughput is left (stretches with and without kills take turns), and how
    long it is from a kill to the replacement's first item: one JSON object a line.
    shm_chaos [seconds with kills [kills a second [wiring]]] */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
 
@@ -53,7 +53,7 @@ static int chaos_init(void *user, int worker, void **state) {
     garbage_ = (uint64_t)getpid() * UINT64_C(0x9e3779b97f4a7c15) | 1;
     if (me_ >= WORKERS) return -1;
     killed = __atomic_load_n(&shared_->killed_ns[me_], __ATOMIC_RELAXED);
-    if (killed) note(shared_->begun_ns, &shared_->n_begun, dlpi_now_ns() - killed);
+    if (killed) note(shared_->begun_ns, &shared_->n_begun, test_now_ns() - killed);
     __atomic_store_n(&shared_->pid[me_], (int32_t)getpid(), __ATOMIC_SEQ_CST);
     return 0;
 }
@@ -64,7 +64,7 @@ static void begins(void) {
     if (me_ < 0) return; /* a thread, or inline */
     killed = __atomic_load_n(&shared_->killed_ns[me_], __ATOMIC_RELAXED);
     if (killed == 0) return;
-    note(shared_->first_ns, &shared_->n_first, dlpi_now_ns() - killed);
+    note(shared_->first_ns, &shared_->n_first, test_now_ns() - killed);
     __atomic_store_n(&shared_->killed_ns[me_], UINT64_C(0), __ATOMIC_RELAXED);
 }
 
@@ -124,11 +124,11 @@ static int chaos_collate(void *user, dlp_collate *c) {
 
 _Noreturn static void killer(double per_second) {
     chaos *c = shared_;
-    uint64_t random = dlpi_now_ns();
+    uint64_t random = test_now_ns();
     while (!__atomic_load_n(&c->over, __ATOMIC_RELAXED)) {
         uint64_t mean = (uint64_t)(1e9 / per_second);
         int at = (int)test_pick(&random, WORKERS), pid, tries = 0;
-        dlpi_nap(mean / 2 + test_random(&random) % mean);
+        test_nap(mean / 2 + test_random(&random) % mean);
         if (!__atomic_load_n(&c->armed, __ATOMIC_RELAXED)) continue;
         /* one that lives, and has had work since its last death */
         while (tries++ < WORKERS && (__atomic_load_n(&c->pid[at], __ATOMIC_SEQ_CST) == 0 ||
@@ -136,7 +136,7 @@ _Noreturn static void killer(double per_second) {
             at = (at + 1) % WORKERS;
         if (tries > WORKERS) continue;
         pid = __atomic_exchange_n(&c->pid[at], 0, __ATOMIC_SEQ_CST);
-        __atomic_store_n(&c->killed_ns[at], dlpi_now_ns(), __ATOMIC_RELAXED);
+        __atomic_store_n(&c->killed_ns[at], test_now_ns(), __ATOMIC_RELAXED);
         if (pid > 0 && kill(pid, SIGKILL) == 0) __atomic_add_fetch(&c->kills, 1, __ATOMIC_RELAXED);
     }
     _exit(0);
@@ -208,7 +208,7 @@ typedef struct tally {
 static double stretch(dlp_pipe *p, rig *r, tally *t, int kills, uint64_t ns) {
     uint64_t per = rig_batches(r), from, now, rows = 0;
     __atomic_store_n(&shared_->armed, (uint32_t)kills, __ATOMIC_RELAXED);
-    from = now = dlpi_now_ns();
+    from = now = test_now_ns();
     while (now - from < ns) {
         dlp_batch *b;
         int rc = dlp_pipe_next(p, &b, 20000);
@@ -223,7 +223,7 @@ static double stretch(dlp_pipe *p, rig *r, tally *t, int kills, uint64_t ns) {
         t->batches++;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         if (test_failures) return -1;
-        now = dlpi_now_ns();
+        now = test_now_ns();
     }
     t->items += rows;
     t->ns[kills] += now - from;
@@ -255,7 +255,7 @@ static void say(const wiring *w, tally *t, dlp_pipe *p) {
     qsort(t->share, (size_t)t->n, sizeof *t->share, by_double);
     printf("%s: %" PRIu64 " items, each once, in order; %" PRIu32 " kills in %.1f s, %" PRIu64
            " restarts\n",
-           w->name, t->items, shared_->kills, (double)t->ns[1] / 1e9, p->ctl->restarts);
+           w->name, t->items, shared_->kills, (double)t->ns[1] / 1e9, inside_restarts(p));
     if (t->n > 0)
         printf("{\"bench\":\"kills_throughput\",\"regime\":\"%s\",\"unit\":\"share\",\"ours\":%.4f,"
                "\"whole\":%.4f,\"kills_s\":%.1f,\"items_s\":%.0f,\"rounds\":%d}\n",
@@ -297,7 +297,7 @@ static void run(const wiring *w, double seconds, double per_second, uint64_t lea
     __atomic_store_n(&shared_->over, 1u, __ATOMIC_RELAXED);
     if (pid > 0) CHECK(waitpid(pid, NULL, 0) == pid);
     say(w, &t, p);
-    CHECK(shared_->kills > 0 && p->ctl->restarts + WORKERS >= shared_->kills);
+    CHECK(shared_->kills > 0 && inside_restarts(p) + WORKERS >= shared_->kills);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     rig_free(&r);
 }

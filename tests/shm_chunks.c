@@ -1,5 +1,5 @@
 /* Chunks loaded by worker processes, some of which are killed. shm_chunks [seed] */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
 

@@ -1,6 +1,6 @@
 /* Consumers in other processes: everybody gets the bytes that the pipe's own caller would get, in
    order; each batch to each, or to one; and whoever dies holds nothing up. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
 
@@ -42,7 +42,7 @@ typedef struct way { /* how a consumer behaves */
 
 /* Wait until another process has written something, for 20 s. */
 static int await(const uint32_t *word) {
-    for (int i = 0; i < 20000 && !__atomic_load_n(word, __ATOMIC_SEQ_CST); i++) dlpi_nap(1000000);
+    for (int i = 0; i < 20000 && !__atomic_load_n(word, __ATOMIC_SEQ_CST); i++) test_nap(1000000);
     return __atomic_load_n(word, __ATOMIC_SEQ_CST) != 0;
 }
 
@@ -57,7 +57,7 @@ static void consume(rig *r, int me, way w, int in_order) {
     for (int i = 0; i < 4000; i++) {
         rc = dlp_consumer_open(&c, name, &desc, &err);
         if (rc == DLP_OK) break;
-        dlpi_nap(5000000);
+        test_nap(5000000);
     }
     __atomic_store_n(&b0->opened[me], (uint32_t)(rc + 100), __ATOMIC_SEQ_CST);
     if (rc != DLP_OK) {
@@ -80,7 +80,7 @@ static void consume(rig *r, int me, way w, int in_order) {
             __atomic_store_n(&b0->held[me], 1u, __ATOMIC_SEQ_CST);
             for (;;) pause();
         }
-        if (w.nap_us > 0) dlpi_nap((uint64_t)w.nap_us * 1000u);
+        if (w.nap_us > 0) test_nap((uint64_t)w.nap_us * 1000u);
         have[n % (uint64_t)held] = b;
         b = have[(n + 1) % (uint64_t)held]; /* the oldest, once all places are taken */
         if (b != NULL) {
@@ -201,7 +201,7 @@ static void each__one_killed__the_others_go_on(int place) {
     pid[1] = spawn(&r, 1, (way){0, 20, 0, 1, NULL}, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(await(&b0->held[1]));
-    dlpi_nap(100000000);
+    test_nap(100000000);
     CHECK(b0->got[0][19 + 4 + 2] == 0); /* the slowest sets the pace: slots are all of 19.. */
     CHECK(dlp_shm_serve(p, DLP_NOWAIT) == DLP_TIMEOUT);
     kill(pid[1], SIGKILL);
@@ -294,11 +294,11 @@ static void one_credit_try(int share, int *quick) {
     for (uint64_t n = 2; n < 22; n++) {
         uint64_t from, until;
         CHECK(dlp_consumer_next(c, &b, 20000) == DLP_OK);
-        from = dlpi_now_ns();
+        from = test_now_ns();
         until = from + UINT64_C(20000000000);
-        while (DLPI_LOAD_SEQ(&p->ctl->tail) < n && dlpi_now_ns() < until) dlpi_nap(1000000);
-        CHECK(DLPI_LOAD_SEQ(&p->ctl->tail) == n);
-        *quick += dlpi_now_ns() - from < 20000000; /* without a word it looks every 50 ms */
+        while (inside_fed(p) < n && test_now_ns() < until) test_nap(1000000);
+        CHECK(inside_fed(p) == n);
+        *quick += test_now_ns() - from < 20000000; /* without a word it looks every 50 ms */
         CHECK(dlp_consumer_release(c, b) == DLP_OK);
     }
     dlp_consumer_close(c);
@@ -392,7 +392,7 @@ static void forked__child_of_a_consumer__holds_nothing(void) {
         _exit(ok ? 0 : 1);
     }
     CHECK(waited(pid) == 0);
-    dlpi_nap(120000000); /* the feeder looks twice */
+    test_nap(120000000); /* the feeder looks twice */
     do {
         CHECK(rig_batch_same(&r, b, n / rig_batches(&r), n % rig_batches(&r)));
         n++;
@@ -404,7 +404,7 @@ static void forked__child_of_a_consumer__holds_nothing(void) {
 }
 
 static int hanging_fetch(void *user, dlp_item *it) {
-    if (it->position == 100) dlpi_nap(UINT64_C(1500000000));
+    if (it->position == 100) test_nap(UINT64_C(1500000000));
     return rig_fetch(user, it);
 }
 
@@ -437,7 +437,7 @@ static void serve_only__thread_past_its_deadline__serve_says_so(void) {
 static void await_no_name(void) {
     char path[100];
     snprintf(path, sizeof path, "/dev/shm/dlpipe.%s", name);
-    for (int i = 0; i < 20000 && access(path, F_OK) == 0; i++) dlpi_nap(1000000);
+    for (int i = 0; i < 20000 && access(path, F_OK) == 0; i++) test_nap(1000000);
     CHECK(access(path, F_OK) != 0);
 }
 
@@ -465,11 +465,11 @@ static void owner__killed_or_stopped__consumers_are_told(int place) {
         pid = spawn(&r, 0, (way){2000, 0, 0, 1, NULL}, 1);
         CHECK(await(&b0->got[0][10]));
         if (how == 0) kill(owner, SIGKILL);
-        since = dlpi_now_ns();
+        since = test_now_ns();
         waited(owner);
         CHECK(waited(pid) == 0 && b0->wrong[0] == 0);
         CHECK(b0->ended[0] == (uint32_t)(100 + (how == 0 ? DLP_ERR_KILLED : DLP_STOPPED)));
-        late = dlpi_now_ns() - since > UINT64_C(1000000000);
+        late = test_now_ns() - since > UINT64_C(1000000000);
         CHECK(how == 1 || !late || tries < 4);
         if (how == 0 && place == DLP_PLACE_THREADS) CHECK(dlp_shm_remove_stale(name) == 1);
         else await_no_name(); /* the supervisor removes it */

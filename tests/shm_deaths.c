@@ -32,7 +32,7 @@ static void set(int32_t *word, int32_t v) { __atomic_store_n(word, v, __ATOMIC_S
 static int32_t get(const int32_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
 
 static int await(const int32_t *word, int32_t v, int ms) {
-    for (int i = 0; i < ms && get(word) != v; i++) dlpi_nap(1000000);
+    for (int i = 0; i < ms && get(word) != v; i++) test_nap(1000000);
     return get(word) == v;
 }
 
@@ -47,7 +47,7 @@ static void was_late(const char *what) {
 
 /* What began at from has taken a second at most. */
 static void in_a_second(uint64_t from, const char *what) {
-    uint64_t ns = dlpi_now_ns() - from;
+    uint64_t ns = test_now_ns() - from;
     CHECK(ns < AT_MOST);
     if (ns > A_SECOND) was_late(what);
 }
@@ -61,7 +61,7 @@ static bool again(int tries) {
 }
 
 static void await_restarts(dlp_pipe *p, uint64_t n) {
-    for (int i = 0; i < 20000 && DLPI_LOAD_RLX(&p->ctl->restarts) < n; i++) dlpi_nap(1000000);
+    for (int i = 0; i < 20000 && DLPI_LOAD_RLX(&p->ctl->restarts) < n; i++) test_nap(1000000);
 }
 
 /* Signal a process, or the group of one, that the program told of. */
@@ -97,12 +97,12 @@ static pid_t launch(program run, int arg) {
 
 /* All but but_for of the program's processes are gone, within a second. */
 static void expect_gone(pid_t session, pid_t but_for, const char *what, int arg) {
-    uint64_t from = dlpi_now_ns(), ms;
+    uint64_t from = test_now_ns(), ms;
     int left;
     while ((left = shm_session(session, but_for, 0)) > 0 &&
-           dlpi_now_ns() - from < AT_MOST)
-        dlpi_nap(2000000);
-    ms = (dlpi_now_ns() - from) / 1000000;
+           test_now_ns() - from < AT_MOST)
+        test_nap(2000000);
+    ms = (test_now_ns() - from) / 1000000;
     if (ms > slowest_ms_) slowest_ms_ = ms;
     CHECK(left == 0);
     if (left == 0 && ms > 1000) was_late(what);
@@ -136,7 +136,7 @@ static int files_; /* descriptors that it had before */
 static void tell_pids(dlp_pipe *p) {
     for (int i = 0; i < p->n_workers && i < 8; i++) {
         for (int k = 0; k < 20000 && p->workers[i].process && p->workers[i].wb->pid == 0; k++)
-            dlpi_nap(1000000);
+            test_nap(1000000);
         set(&common->worker[i], p->workers[i].wb->pid);
     }
     set(&common->supervisor, dlpi_shm_of(p)->supervisor);
@@ -151,7 +151,7 @@ static void nothing_left(void) {
 
 /* close takes at most a second. */
 static void close_in_time(dlp_pipe *p) {
-    uint64_t from = dlpi_now_ns();
+    uint64_t from = test_now_ns();
     CHECK(dlp_pipe_close(p) == DLP_OK);
     in_a_second(from, "close");
 }
@@ -198,7 +198,7 @@ static void supervisor_killed(int kind) {
     if (kind == 1) /* and the user waits for any child */
         signal(SIGCHLD, SIG_IGN);
     signal_to(get(&common->supervisor), SIGKILL);
-    from = dlpi_now_ns();
+    from = test_now_ns();
     rc = take(&r, p, &k, 1000000);
     CHECK(rc == DLP_ERR_KILLED && strstr(dlp_pipe_error(p)->message, "supervisor") != NULL);
     in_a_second(from, "the supervisor's death is told");
@@ -331,7 +331,7 @@ static void killed_at_any_moment(void) {
     for (int i = 0; i < n; i++) {
         pid_t pid = launch(opens_and_closes, i & 1);
         if (i % 4 < 2) CHECK(await(&common->ready, 1, 20000));
-        dlpi_nap(test_pick(&random, 6000000));
+        test_nap(test_pick(&random, 6000000));
         kill(pid, SIGKILL);
         CHECK(waitpid(pid, NULL, 0) == pid);
         expect_gone(pid, 0, "killed at any moment", i);
@@ -365,11 +365,11 @@ static void supervisor_killed_early(int kind) {
                         if (atoi(at) != getpid()) pid = atoi(at);
                 if (f) fclose(f);
                 if (pid) {
-                    dlpi_nap(test_pick(&random, 3000000));
+                    test_nap(test_pick(&random, 3000000));
                     kill(pid, SIGKILL);
                     _exit(0);
                 }
-                dlpi_nap(100000);
+                test_nap(100000);
             }
             _exit(0);
         }
@@ -394,7 +394,7 @@ static void supervisor_killed_early(int kind) {
 /* ---- stopped ones ---- */
 
 static int slow_fetch(void *user, dlp_item *it) {
-    dlpi_nap(500000);
+    test_nap(500000);
     return rig_fetch(user, it);
 }
 
@@ -415,7 +415,7 @@ static void worker_stopped(int deadline) {
     for (int i = 0; i < 200 && rc == DLP_OK && p->ctl->restarts == 0; i++) {
         signal_to(p->workers[0].wb->pid, SIGSTOP);
         if (deadline == 0) break;
-        dlpi_nap((uint64_t)deadline * 3000000u);
+        test_nap((uint64_t)deadline * 3000000u);
         if (p->ctl->restarts == 0) signal_to(p->workers[0].wb->pid, SIGCONT);
         rc = take(&r, p, &k, 2);
     }
@@ -441,7 +441,7 @@ static void supervisor_stopped(int kind) {
     if (kind == 1) { /* a worker dies, which nobody sees until it goes on */
         signal_to(get(&common->worker[0]), SIGKILL);
         signal_to(get(&common->worker[1]), SIGKILL);
-        dlpi_nap(20000000);
+        test_nap(20000000);
         signal_to(get(&common->supervisor), SIGCONT);
         CHECK(take(&r, p, &k, 200) == DLP_OK);
         await_restarts(p, 2); /* these 200 may have come by one of them */
@@ -467,9 +467,9 @@ static void user_waits(int kind) {
     signal_to(get(&common->worker[0]), SIGKILL);
     CHECK(take(&r, p, &k, 200) == DLP_OK);
     if (kind == 0) {
-        for (int i = 0; i < 20000 && waitpid(-1, NULL, WNOHANG) != mine; i++) dlpi_nap(1000000);
+        for (int i = 0; i < 20000 && waitpid(-1, NULL, WNOHANG) != mine; i++) test_nap(1000000);
         dlp_pipe_stop(p); /* the supervisor ends, and is waited for here */
-        for (int i = 0; i < 20000 && waitpid(-1, NULL, WNOHANG) >= 0; i++) dlpi_nap(1000000);
+        for (int i = 0; i < 20000 && waitpid(-1, NULL, WNOHANG) >= 0; i++) test_nap(1000000);
     }
     close_in_time(p);
     if (kind == 1) CHECK(waitpid(mine, NULL, 0) == -1); /* it has ended */
@@ -859,7 +859,7 @@ static void function_dies(int kind) {
     dlp_pipe *p;
     dlp_batch *b;
     const dlp_error *e;
-    uint64_t from = dlpi_now_ns();
+    uint64_t from = test_now_ns();
     int rc;
     rig_init(&r, 3000, 16);
     rig_order(&r, DLP_ORDER_FUNCTION);
@@ -887,7 +887,7 @@ static void function_dies(int kind) {
     if (rc != DLP_ERR_KILLED || getenv("SAY")) {
         rig_say(p, rc);
         printf("  kind %d: %d restarts in %d ms\n", kind, (int)p->ctl->restarts,
-               (int)((dlpi_now_ns() - from) / 1000000));
+               (int)((test_now_ns() - from) / 1000000));
     }
     close_in_time(p);
     nothing_left();
@@ -902,7 +902,7 @@ static int deadly_once(void *user, dlp_item *it) {
    two of them. They are replaced at once, until there are too many of them. */
 static void dies_all_the_time(int kind) {
     static const dlp_shm_desc shm = {.max_kills = 1};
-    uint64_t from = dlpi_now_ns(), ms = 0, n = 0, early = 0;
+    uint64_t from = test_now_ns(), ms = 0, n = 0, early = 0;
     rig r;
     dlp_pipe *p;
     simple_rig(&r);
@@ -915,7 +915,7 @@ static void dies_all_the_time(int kind) {
     while (ms < 1500) {
         dlp_batch *b;
         if (dlp_pipe_next(p, &b, 100) == DLP_OK) dlp_pipe_release(p, b);
-        ms = (dlpi_now_ns() - from) / 1000000;
+        ms = (test_now_ns() - from) / 1000000;
         n = DLPI_LOAD_RLX(&p->ctl->restarts);
         if (ms < 750) early = n;
     }
@@ -958,10 +958,10 @@ static void no_replacement(int kind) {
     CHECK(prlimit(get(&common->supervisor), RLIMIT_NPROC, NULL, &before) == 0);
     none.rlim_max = before.rlim_max;
     CHECK(prlimit(get(&common->supervisor), RLIMIT_NPROC, &none, NULL) == 0);
-    from = dlpi_now_ns();
+    from = test_now_ns();
     for (int i = 0; i < 2; i++) /* one has a spare, perhaps, the other has not */
         signal_to(get(&common->worker[i]), SIGKILL);
-    while (rc == DLP_OK && dlpi_now_ns() - from < UINT64_C(150000000)) {
+    while (rc == DLP_OK && test_now_ns() - from < UINT64_C(150000000)) {
         dlp_batch *b;
         rc = dlp_pipe_next(p, &b, 20);
         if (rc == DLP_OK) {
@@ -972,7 +972,7 @@ static void no_replacement(int kind) {
     }
     if (kind == 0) {
         prlimit(get(&common->supervisor), RLIMIT_NPROC, &before, NULL);
-        lifted = dlpi_now_ns(); /* it tries for half a second */
+        lifted = test_now_ns(); /* it tries for half a second */
         if (rc == DLP_OK) rc = take(&r, p, &k, 300);
         if (lifted - from > 400000000) was_late("the limit is lifted");
         else CHECK(rc == DLP_OK);
@@ -1115,7 +1115,7 @@ static void stopped_by_signal(int n) {
 }
 
 static int sleepy_fetch(void *user, dlp_item *it) {
-    if (it->index % 7 == 0) dlpi_nap(UINT64_C(20000000000)); /* it is stuck */
+    if (it->index % 7 == 0) test_nap(UINT64_C(20000000000)); /* it is stuck */
     return rig_fetch(user, it);
 }
 
@@ -1177,11 +1177,11 @@ static void supervisor_killed_nowait(int kind) {
     int rc;
     CHECK(take(&r, p, &k, 3) == DLP_OK);
     kill(get(&common->supervisor), SIGKILL);
-    from = dlpi_now_ns();
+    from = test_now_ns();
     while (((rc = dlp_pipe_next(p, &b, DLP_NOWAIT)) == DLP_OK || rc == DLP_TIMEOUT) &&
-           dlpi_now_ns() - from < AT_MOST) {
+           test_now_ns() - from < AT_MOST) {
         if (rc == DLP_OK) dlp_pipe_release(p, b);
-        if (kind == 1) dlpi_nap(1000000);
+        if (kind == 1) test_nap(1000000);
     }
     CHECK(rc == DLP_ERR_KILLED);
     in_a_second(from, "the supervisor's death is told to who never waits");
@@ -1249,7 +1249,7 @@ static void retries_of_each_stage(int idempotent) {
 
 /* The supervisor gets no descriptor to watch a new worker by: that one may have claimed work. */
 static int short_fetch(void *user, dlp_item *it) {
-    dlpi_nap(200000);
+    test_nap(200000);
     return rig_fetch(user, it);
 }
 
@@ -1272,9 +1272,9 @@ static void no_descriptors(int seed) {
     CHECK(prlimit(supervisor, RLIMIT_NOFILE, &few, NULL) == 0);
     signal_to(get(&common->worker[0]), SIGKILL); /* the spare replaces it, and has no successor */
     await_restarts(p, 1);
-    dlpi_nap(5000000);
+    test_nap(5000000);
     signal_to(p->workers[0].wb->pid, SIGKILL);
-    dlpi_nap(100000000); /* some workers are begun in vain */
+    test_nap(100000000); /* some workers are begun in vain */
     CHECK(prlimit(supervisor, RLIMIT_NOFILE, &before, NULL) == 0);
     CHECK(take(&r, p, &k, 100000) == DLP_END && k == 2 * rig_batches(&r));
     close_in_time(p);
@@ -1311,7 +1311,7 @@ static void start_interrupted(int kind) {
 static int once_slow(void *user, dlp_item *it) {
     if (it->index == 37 && __atomic_fetch_add(&common->inits, 1, __ATOMIC_SEQ_CST) == 0) {
         set(&common->go, 1);
-        for (int i = 0; i < 100; i++) dlpi_nap(1000000);
+        for (int i = 0; i < 100; i++) test_nap(1000000);
     }
     return rig_fetch(user, it);
 }
@@ -1334,9 +1334,9 @@ static void stopped_often(int kind) {
         await(&common->go, 1, 10000);
         for (int i = 0; i < 8; i++) {
             kill(-group, SIGSTOP);
-            dlpi_nap(250000000);
+            test_nap(250000000);
             kill(-group, SIGCONT);
-            dlpi_nap(5000000);
+            test_nap(5000000);
         }
         _exit(kind);
     }
@@ -1349,7 +1349,7 @@ static void stopped_often(int kind) {
 }
 
 static uint64_t said(const char *what, uint64_t from) {
-    uint64_t now = dlpi_now_ns();
+    uint64_t now = test_now_ns();
     if (getenv("TIMES")) printf("%-40s %5d ms\n", what, (int)((now - from) / 1000000));
     return now;
 }
@@ -1368,7 +1368,7 @@ static uint64_t said(const char *what, uint64_t from) {
     } while (0)
 
 int main(void) {
-    uint64_t t = dlpi_now_ns();
+    uint64_t t = test_now_ns();
     SHM_NEEDS("shm_deaths");
     setvbuf(stdout, NULL, _IOLBF, 0);
     common = shm_shared(sizeof *common);

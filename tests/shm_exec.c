@@ -1,7 +1,7 @@
 /* Worker processes that begin by exec (DLP_SHM_EXEC): this very program, run anew, with nothing of
    the caller's memory but what it is told. Some cases need a caller of their own: the program then
    runs itself, and SHM_EXEC_CASE says as which. shm_exec */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
 
@@ -103,7 +103,7 @@ static int shell_fetch(void *user, dlp_item *it) {
 }
 
 static int slow_fetch(void *user, dlp_item *it) {
-    dlpi_nap(1000000);
+    test_nap(1000000);
     return made_fetch(user, it);
 }
 
@@ -130,7 +130,7 @@ DLP_SHM_CALLBACK(slow_fetch);
 /* ---- the caller ---- */
 
 static void *thread_waits(void *arg) {
-    while (__atomic_load_n((int *)arg, __ATOMIC_ACQUIRE) == 0) dlpi_nap(1000000);
+    while (__atomic_load_n((int *)arg, __ATOMIC_ACQUIRE) == 0) test_nap(1000000);
     return NULL;
 }
 
@@ -160,9 +160,9 @@ static void exec_rig(rig *r, uint64_t n_items, int workers, int dispatch) {
 
 /* A worker may begin when all is done; each is to have its turn. */
 static void await_all_begun(dlp_pipe *p) {
-    for (int i = 0, ms = 0; i < p->n_workers; i++)
-        for (; p->workers[i].process && ms < 20000; ms++, dlpi_nap(1000000))
-            if (__atomic_load_n(&p->workers[i].wb->tid, __ATOMIC_ACQUIRE) != 0) break;
+    for (int i = 0, ms = 0; i < inside_workers(p); i++)
+        for (; inside_is_process(p, i) && ms < 20000; ms++, test_nap(1000000))
+            if (inside_tid(p, i) != 0) break;
 }
 
 /* All of it, each batch as it must be; worker 0 of the fetch stage is killed before batch kill. */
@@ -177,14 +177,12 @@ static void expect_all(rig *r, uint64_t kill_before) {
         if (n == kill_before) {
             pid_t pid = 0;
             for (int ms = 0; ms < 20000 && pid == 0; ms++) { /* it may not have begun yet */
-                pid = __atomic_load_n(&p->workers[0].wb->pid, __ATOMIC_ACQUIRE);
-                if (pid == 0) dlpi_nap(1000000);
+                pid = inside_pid(p, 0);
+                if (pid == 0) test_nap(1000000);
             }
             CHECK(pid > 1 && pid != getpid());
             if (pid > 1 && pid != getpid()) kill(pid, SIGKILL);
-            for (int ms = 0;
-                 ms < 20000 && __atomic_load_n(&p->ctl->restarts, __ATOMIC_ACQUIRE) == 0; ms++)
-                dlpi_nap(1000000);
+            for (int ms = 0; ms < 20000 && inside_restarts(p) == 0; ms++) test_nap(1000000);
         }
         if ((rc = dlp_pipe_next(p, &b, 20000)) != DLP_OK) break;
         CHECK(rig_batch_same(r, b, n / per, n % per));
@@ -194,7 +192,7 @@ static void expect_all(rig *r, uint64_t kill_before) {
     if (rc != DLP_END) rig_say(p, rc);
     if (blob_.file[0]) await_all_begun(p);
     CHECK(rc == DLP_END && n == epochs * per);
-    CHECK(p->ctl->restarts == (kill_before < n));
+    CHECK(inside_restarts(p) == (kill_before < n));
     CHECK(dlp_pipe_close(p) == DLP_OK);
     rig_free(r);
 }
@@ -319,7 +317,7 @@ static void exec__later_stage_replaces__from_the_order(int threads, int own) {
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
     if (rc != DLP_END) rig_say(p, rc);
-    CHECK(rc == DLP_END && n == rig_batches(&r) && replaced == 30 && p->ctl->restarts == 0);
+    CHECK(rc == DLP_END && n == rig_batches(&r) && replaced == 30 && inside_restarts(p) == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -388,7 +386,7 @@ static void exec__forked_early__starts_later(void) {
     CHECK(dlp_pipe_fork(p) == DLP_OK && dlp_pipe_fork(p) == DLP_ERR_STATE);
     CHECK(dlp_pipe_start(p) == DLP_OK);
     CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 0, 0));
-    CHECK(p->trainer->wb->pid == getpid()); /* whose clock and trace are the caller's */
+    CHECK(inside_consumer_pid(p) == getpid());
     CHECK(dlp_pipe_close(p) == DLP_OK);
     CHECK(dlp_pipe_release(p, b) == DLP_OK);
     CHECK(rig_wire(&r, &p) == DLP_OK && dlp_pipe_fork(p) == DLP_OK);
@@ -535,13 +533,13 @@ static bool caller_killed(int after_ms) {
     pid = run_case(program_, "runs", out[1]);
     close(out[1]);
     if (after_ms < 0) CHECK(read(out[0], &byte, 1) == 1 && byte == 'g');
-    else dlpi_nap((uint64_t)after_ms * 1000000u);
+    else test_nap((uint64_t)after_ms * 1000000u);
     kill(pid, SIGKILL);
-    from = dlpi_now_ns();
+    from = test_now_ns();
     CHECK(waitpid(pid, NULL, 0) == pid);
-    while ((left = shm_session(pid, 0, 0)) > 0 && dlpi_now_ns() - from < UINT64_C(20000000000))
-        dlpi_nap(2000000);
-    from = dlpi_now_ns() - from;
+    while ((left = shm_session(pid, 0, 0)) > 0 && test_now_ns() - from < UINT64_C(20000000000))
+        test_nap(2000000);
+    from = test_now_ns() - from;
     CHECK(left == 0);
     if (left) shm_session(pid, 0, 1);
     if (from > 1000000000) printf("  killed after %d ms: %d ms\n", after_ms, (int)(from / 1000000));
@@ -642,7 +640,7 @@ static void exec__program_deleted__runs(void) {
    here that it is a supervisor; and can't begin workers by it. */
 static void case_setuid(void) {
     rig r;
-    CHECK(getauxval(AT_SECURE) != 0 && getenv("HOME") != NULL && dlpi_env("HOME") == NULL);
+    CHECK(getauxval(AT_SECURE) != 0 && getenv("HOME") != NULL && inside_env("HOME") == NULL);
     exec_rig(&r, 100, 2, 0);
     expect_refused(&r, DLP_ERR_UNSUPPORTED, "", "shm.start", "setuid");
 }

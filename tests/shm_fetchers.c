@@ -126,13 +126,13 @@ static void kills__at_random__same_bytes(uint64_t *random) {
             digest_take(&j, &got, b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             if (test_pick(random, 5) != 0) continue;
-            dlpi_nap(test_pick(random, 1000) * 1000u);
+            test_nap(test_pick(random, 1000) * 1000u);
             CHECK(dlp_pipe_worker_stats(p, test_pick(random, (uint32_t)j.d.num_workers), &s) == 0);
             if (s.pid > 0 && s.state != DLP_WORKER_STARTING) kills += kill(s.pid, SIGKILL) == 0;
         }
         got.err = *dlp_pipe_error(p);
-        for (int ms = 0; ms < 20000 && kills > 0 && p->ctl->restarts == 0; ms++) dlpi_nap(1000000);
-        CHECK(p->ctl->restarts > 0 || kills == 0);
+        for (int ms = 0; ms < 20000 && kills > 0 && inside_restarts(p) == 0; ms++) test_nap(1000000);
+        CHECK(inside_restarts(p) > 0 || kills == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
         CHECK(kills > 0 && digest_same(&got, &want));
         if (!digest_same(&got, &want)) say("kills", kind, &j, &got, &want);

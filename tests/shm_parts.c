@@ -261,7 +261,7 @@ static void monitor__part_queue__cells_and_workers(void) {
         for (int ms = 0; ms < 20000; ms++) { /* until there is no more to do for the loaders */
             CHECK(dlp_monitor_refresh(m, &err) == DLP_OK && dlp_pipe_stats(view, &s) == DLP_OK);
             if (s.stages[2].loaded > 0) break;
-            dlpi_nap(1000000);
+            test_nap(1000000);
         }
         CHECK(s.stages[2].kind == DLP_STAGE_PARTS);
         CHECK(s.stages[2].cells == p->part_cells && s.stages[2].loaded > 0);

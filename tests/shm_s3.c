@@ -1,7 +1,7 @@
 /* S3 as a source in worker processes: the same bytes as from memory in every topology, also when
    workers are killed with requests under way; parts and chunks; a stop while a server hangs.
    shm_s3 [seed] */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #define DLPIPE_SHM_IMPLEMENTATION
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
@@ -73,11 +73,11 @@ static void kills__at_random__same_bytes(uint64_t *random) {
             got.of[got.n++] = digest_batch(b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             if (test_pick(random, 6) != 0) continue;
-            dlpi_nap(test_pick(random, 1000) * 1000u);
+            test_nap(test_pick(random, 1000) * 1000u);
             worker = test_pick(random, 2);
             CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
             for (int i = 0; i < 20000 && kills == 0 && s.state == DLP_WORKER_STARTING; i++) {
-                dlpi_nap(1000000);
+                test_nap(1000000);
                 CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
             }
             if (s.pid > 0 && s.state != DLP_WORKER_STARTING) kills += kill(s.pid, SIGKILL) == 0;
@@ -155,9 +155,9 @@ static void stop__server_is_gone__within_a_second(void) {
         in_processes(&d);
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         CHECK(dlp_pipe_next(p, &b, 50) == DLP_TIMEOUT);
-        began = dlpi_now_ns();
+        began = test_now_ns();
         CHECK(dlp_pipe_close(p) == DLP_OK);
-        CHECK_SOON(dlpi_now_ns() - began < 1000000000u);
+        CHECK_SOON(test_now_ns() - began < 1000000000u);
     }
     CHECK(dlp_s3_source_close(source) == DLP_OK);
     CHECK(dlp_s3_close(s3) == DLP_OK);

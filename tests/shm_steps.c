@@ -261,7 +261,7 @@ static int row_right(const dlp_batch *b, uint32_t row) {
 /* ---- the rig: a pipe with worker processes that nobody supervises ---- */
 
 static int steps_begin(dlp_pipe *p) {
-    if (now_.start > 0) rig_place(p, now_.start);
+    if (now_.start > 0) inside_place(p, now_.start);
     p->workers[0].wb->item_ns = 1; /* so that runs have several rows */
     return DLP_OK;
 }
@@ -433,7 +433,7 @@ static void work_to_the_end(void) {
             return;
         }
         if (moved) idle = 0;
-        else if (now_.backoff && idle++ < 40) dlpi_nap(1000000);
+        else if (now_.backoff && idle++ < 40) test_nap(1000000);
         else break;
     }
     wrong("work was lost: nothing moves any more");
@@ -803,7 +803,7 @@ static void scene_prepare(void) {
     wrong_ = NULL;
     for (int i = 0; i < 2000 && (int)taken_ < now_.warm && wrong_ == NULL; i++)
         if (!one_round(v, NULL, &rc)) {
-            if (now_.backoff) dlpi_nap(1000000);
+            if (now_.backoff) test_nap(1000000);
             else if (!dlpi_step(v)) break; /* what only it can do: its lane */
         }
     for (int i = 0; i < 400 && now_.victim != PARTS; i++) { /* those before it do all they can */
@@ -974,7 +974,7 @@ static int64_t can_step(void) { /* instructions stepped in a trial; 0: it can't 
 }
 
 int main(int argc, char **argv) {
-    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, began = dlpi_now_ns();
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, began = test_now_ns();
     uint64_t limit = (uint64_t)test_share(18, 1500) * 1000000000u, n = 0;
     SHM_NEEDS("shm_steps");
     if (!can_step()) {
@@ -989,7 +989,7 @@ int main(int argc, char **argv) {
         run_scene(strtoull(argv[2], NULL, 0));
     } else {
         scenes_of_sleep();
-        for (; dlpi_now_ns() - began < limit && common->failures < 12; n++) {
+        for (; test_now_ns() - began < limit && common->failures < 12; n++) {
             scene_make(n, seed);
             run_scene(n);
         }
@@ -998,7 +998,7 @@ int main(int argc, char **argv) {
            "%d ways, %d real deaths, %d went wrong, %.1f s\n",
            (int)n, (int)common->instructions, (int)common->images, (int)common->images,
            (int)common->trials, (int)common->kills, (int)common->failures,
-           (double)(dlpi_now_ns() - began) / 1e9);
+           (double)(test_now_ns() - began) / 1e9);
     CHECK(common->failures == 0);
     CHECK(argc > 2 || (common->images > 100 && common->trials > 20));
     return test_end("shm_steps");

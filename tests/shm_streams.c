@@ -1,5 +1,5 @@
 /* Streams and seeks where the workers are processes, and die. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
 

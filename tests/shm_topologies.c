@@ -1,5 +1,5 @@
 /* Every topology by worker processes: bytes, resume, seeks, failures, epochs, stops. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
 

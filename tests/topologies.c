@@ -1,5 +1,5 @@
 /* Every topology, inline and by threads: bytes, resume, seeks, failures, epochs, stops. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../dlpipe.h"
 
 #include "pipe_rig.h"

@@ -11,7 +11,7 @@ static void nap_us(long us) {
     nanosleep(&t, NULL);
 }
 
-static double seconds(void) { return (double)dlpi_now_ns() / 1e9; }
+static double seconds(void) { return (double)test_now_ns() / 1e9; }
 
 static int item_us;
 
