@@ -483,7 +483,7 @@ enum {
 #define DLPI_X(name, value, text, hint) DLP_##name = value,
     DLP_CODES(DLPI_X)
 #undef DLPI_X
-    DLP_CODES_END_ = 127
+        DLP_CODES_END_ = 127
 };
 
 /* Special values. Zero always means the documented default. */
@@ -499,14 +499,14 @@ enum {
 /* What went wrong first, with its place. Strings are always terminated. Fields that do not apply
    are 0, worker -1. */
 typedef struct dlp_error {
-    int32_t code;       /* DLP_ERR_*, or 0 */
-    int32_t errnum;     /* errno, or 0 */
-    int32_t worker;     /* worker number in its stage, -1: none */
-    int32_t has_item;   /* 1: index, epoch, position say which item */
+    int32_t code;     /* DLP_ERR_*, or 0 */
+    int32_t errnum;   /* errno, or 0 */
+    int32_t worker;   /* worker number in its stage, -1: none */
+    int32_t has_item; /* 1: index, epoch, position say which item */
     uint64_t index, epoch, position;
-    char stage[32];     /* stage name, or "" */
-    char field[48];     /* desc or dataset field at fault, or "" */
-    char message[256];  /* what happened, in words; the user's own message where there is one */
+    char stage[32];    /* stage name, or "" */
+    char field[48];    /* desc or dataset field at fault, or "" */
+    char message[256]; /* what happened, in words; the user's own message where there is one */
 } dlp_error;
 
 /* Name ("DLP_ERR_ARG"), text and hint of a code ("": it has none); "unknown code" for others. Any
@@ -603,42 +603,42 @@ typedef uint64_t __attribute__((may_alias)) dlpi_word;
 /* A lane as it lies in memory, followed by its slots. Blocks of 128 bytes, one writer each. For
    looking; use the calls below. Counters run free and wrap at 2^64. */
 typedef struct dlp_spsc {
-    uint64_t magic;             /* written last by init; read-only from then on */
+    uint64_t magic; /* written last by init; read-only from then on */
     uint32_t version, layout;
     uint32_t record_bytes, shared;
-    uint64_t capacity;          /* records, a power of two */
-    uint64_t slots_offset;      /* from the lane's beginning */
+    uint64_t capacity;     /* records, a power of two */
+    uint64_t slots_offset; /* from the lane's beginning */
     uint64_t total_bytes;
     unsigned char pad0[80];
-    uint64_t tail;              /* records pushed; written by the producer */
+    uint64_t tail; /* records pushed; written by the producer */
     unsigned char pad1[120];
-    uint64_t head;              /* records taken, published from time to time; by the consumer */
+    uint64_t head; /* records taken, published from time to time; by the consumer */
     unsigned char pad2[120];
-    uint32_t producer_bell;     /* futex word: the producer sleeps */
+    uint32_t producer_bell; /* futex word: the producer sleeps */
     unsigned char pad3[124];
-    uint32_t consumer_bell;     /* futex word: the consumer sleeps (a bundle has its own) */
+    uint32_t consumer_bell; /* futex word: the consumer sleeps (a bundle has its own) */
     unsigned char pad4[124];
 } dlp_spsc;
 
 /* Producer's handle. Private to one thread at a time. */
 typedef struct dlp_spsc_tx {
-    uint64_t tail;              /* next record's number */
-    uint64_t head_seen;         /* the consumer's counter when last read */
+    uint64_t tail;      /* next record's number */
+    uint64_t head_seen; /* the consumer's counter when last read */
     uint64_t capacity;
     unsigned char *slots;
     dlp_spsc *lane;
-    uint32_t *bell;             /* of the consumer */
+    uint32_t *bell; /* of the consumer */
     uint64_t reserved;
     uint32_t record_bytes, shared;
-    uint32_t spin_ns, yields;   /* before sleeping; may be changed */
-    unsigned char pad[184];     /* two handles side by side share no line */
+    uint32_t spin_ns, yields; /* before sleeping; may be changed */
+    unsigned char pad[184];   /* two handles side by side share no line */
 } dlp_spsc_tx;
 
 /* Consumer's handle. Private to one thread at a time. */
 typedef struct dlp_spsc_rx {
-    uint64_t head;              /* next record's number */
-    uint64_t tail_seen;         /* the producer's counter when last read */
-    uint64_t published;         /* what lane->head says */
+    uint64_t head;      /* next record's number */
+    uint64_t tail_seen; /* the producer's counter when last read */
+    uint64_t published; /* what lane->head says */
     uint64_t publish_every;
     uint64_t capacity;
     unsigned char *slots;
@@ -646,7 +646,7 @@ typedef struct dlp_spsc_rx {
     uint64_t peeked;
     uint32_t record_bytes, shared;
     uint32_t spin_ns, yields;
-    uint32_t slip, slip_most;   /* pauses before a look, see dlpi_spsc_look_rx */
+    uint32_t slip, slip_most; /* pauses before a look, see dlpi_spsc_look_rx */
     unsigned char pad[168];
 } dlp_spsc_rx;
 
@@ -655,7 +655,7 @@ typedef struct dlp_mpsc {
     uint64_t magic;
     uint32_t version, layout;
     uint32_t record_bytes, shared;
-    uint64_t capacity;          /* records of each lane */
+    uint64_t capacity; /* records of each lane */
     uint32_t producers, ready_words;
     uint64_t ready_offset, owners_offset, lanes_offset, lane_bytes, total_bytes;
     unsigned char pad0[48];
@@ -666,19 +666,19 @@ typedef struct dlp_mpsc {
 /* A producer's handle of a bundle: a lane's, and where to say that the lane is ready. */
 typedef struct dlp_mpsc_tx {
     dlp_spsc_tx lane;
-    uint64_t *ready;            /* NULL: 16 producers or fewer */
+    uint64_t *ready; /* NULL: 16 producers or fewer */
     uint64_t ready_bit;
     uint32_t *owner;
 } dlp_mpsc_tx;
 
 /* The consumer's handle of a bundle. */
 typedef struct dlp_mpsc_rx {
-    dlp_spsc_rx *at;            /* lane in turn */
-    uint32_t left;              /* records it may still give in this turn */
-    uint32_t quantum;           /* records of a turn: 64; may be changed, 1 or more */
-    uint32_t turn;              /* its number */
+    dlp_spsc_rx *at;  /* lane in turn */
+    uint32_t left;    /* records it may still give in this turn */
+    uint32_t quantum; /* records of a turn: 64; may be changed, 1 or more */
+    uint32_t turn;    /* its number */
     uint32_t producers, ready_words, word;
-    uint64_t bits;              /* lanes of ready word `word` still to visit */
+    uint64_t bits; /* lanes of ready word `word` still to visit */
     uint64_t finds;
     dlp_spsc_rx *lanes;
     dlp_mpsc *bundle;
@@ -778,7 +778,7 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
    the call or after it. */
 
 DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
-                                       uint32_t record_bytes) {
+                                     uint32_t record_bytes) {
     return slots + (number & (capacity - 1)) * record_bytes;
 }
 
@@ -786,8 +786,7 @@ DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, ui
 DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
     uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* H2 <- H1 */
     uint64_t used = tx->tail - head;
-    if (DLPI_UNLIKELY(used > tx->capacity))
-        return DLP_ERR_CORRUPT;
+    if (DLPI_UNLIKELY(used > tx->capacity)) return DLP_ERR_CORRUPT;
     tx->head_seen = head;
     return (int64_t)(tx->capacity - used);
 }
@@ -826,34 +825,29 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
    some records, but less than an eighth of the ring, single pops let a few pauses more pass before
    the next look. One record at a time, as in a ping-pong, never slips. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
-    for (; DLPI_UNLIKELY(pauses > 0); pauses--)
-        dlpi_pause();
+    for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
     uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
     uint64_t stock = tail - rx->head;
-    if (DLPI_UNLIKELY(stock > rx->capacity))
-        return DLP_ERR_CORRUPT;
+    if (DLPI_UNLIKELY(stock > rx->capacity)) return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
     if (stock < 2)
         rx->slip = stock == 0 ? rx->slip / 2 : 0;
     else if (stock < rx->publish_every && rx->slip < rx->slip_most)
         rx->slip++;
-    if (stock == 0 && rx->published != rx->head)
-        dlp_spsc_publish(rx);
+    if (stock == 0 && rx->published != rx->head) dlp_spsc_publish(rx);
     return (int64_t)stock;
 }
 
 DLPI_INLINE int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
     uint64_t stock = rx->tail_seen - rx->head;
-    if (DLPI_LIKELY(stock >= want))
-        return (int64_t)stock;
+    if (DLPI_LIKELY(stock >= want)) return (int64_t)stock;
     return dlpi_spsc_look_rx(rx, want == 1 ? rx->slip : 0);
 }
 
 /* Give n slots back. */
 DLPI_INLINE void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
     rx->head += n;
-    if (DLPI_UNLIKELY(rx->head - rx->published >= rx->publish_every))
-        dlp_spsc_publish(rx);
+    if (DLPI_UNLIKELY(rx->head - rx->published >= rx->publish_every)) dlp_spsc_publish(rx);
 }
 
 /* Copy a record into its slot, word by word: the caller has often just written it field by field,
@@ -901,8 +895,7 @@ DLPI_INLINE void dlpi_get_record(void *record, const void *slot, uint32_t bytes)
 static inline void dlpi_copy_in(unsigned char *slots, uint64_t capacity, uint64_t number,
                                 uint32_t record_bytes, const void *records, uint64_t n) {
     uint64_t first = capacity - (number & (capacity - 1));
-    if (first > n)
-        first = n;
+    if (first > n) first = n;
     memcpy(dlpi_slot(slots, capacity, number, record_bytes), records, first * record_bytes);
     if (first < n)
         memcpy(slots, (const unsigned char *)records + first * record_bytes,
@@ -912,8 +905,7 @@ static inline void dlpi_copy_in(unsigned char *slots, uint64_t capacity, uint64_
 static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, uint64_t number,
                                  uint32_t record_bytes, void *records, uint64_t n) {
     uint64_t at = number & (capacity - 1), first = capacity - at;
-    if (first > n)
-        first = n;
+    if (first > n) first = n;
     memcpy(records, slots + at * record_bytes, first * record_bytes);
     if (first < n)
         memcpy((unsigned char *)records + first * record_bytes, slots, (n - first) * record_bytes);
@@ -926,10 +918,8 @@ static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **recor
     int64_t room = dlpi_spsc_room(tx, n);
     uint64_t at = tx->tail & (tx->capacity - 1);
     uint64_t most = tx->capacity - at < n ? tx->capacity - at : n;
-    if (DLPI_UNLIKELY(room <= 0))
-        return room;
-    if ((uint64_t)room < most)
-        most = (uint64_t)room;
+    if (DLPI_UNLIKELY(room <= 0)) return room;
+    if ((uint64_t)room < most) most = (uint64_t)room;
     tx->reserved = most;
     *records = tx->slots + at * tx->record_bytes;
     return (int64_t)most;
@@ -938,25 +928,20 @@ static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **recor
 /* Publish the first n of the records reserved; the others are given up. Returns DLP_OK,
    DLP_ERR_ARG if fewer were reserved. Wait-free, but for waking. */
 static inline int dlp_spsc_commit(dlp_spsc_tx *tx, uint64_t n) {
-    if (DLPI_UNLIKELY(n > tx->reserved))
-        return DLP_ERR_ARG;
+    if (DLPI_UNLIKELY(n > tx->reserved)) return DLP_ERR_ARG;
     tx->reserved = 0;
-    if (n > 0)
-        dlpi_spsc_publish_tx(tx, n);
+    if (n > 0) dlpi_spsc_publish_tx(tx, n);
     return DLP_OK;
 }
 
 /* Give up what was reserved. */
-static inline void dlp_spsc_abort(dlp_spsc_tx *tx) {
-    tx->reserved = 0;
-}
+static inline void dlp_spsc_abort(dlp_spsc_tx *tx) { tx->reserved = 0; }
 
 /* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT. Wait-free, but for
    waking. */
 DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     int64_t room = dlpi_spsc_room(tx, 1);
-    if (DLPI_UNLIKELY(room <= 0))
-        return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
+    if (DLPI_UNLIKELY(room <= 0)) return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
     dlpi_put_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
                     tx->record_bytes);
     dlpi_spsc_publish_tx(tx, 1);
@@ -967,10 +952,8 @@ DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
    store publishes them all. Wait-free, but for waking. */
 static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n) {
     int64_t room = dlpi_spsc_room(tx, n);
-    if (DLPI_UNLIKELY(room <= 0 || n == 0))
-        return n == 0 ? 0 : room;
-    if ((uint64_t)room < n)
-        n = (uint64_t)room;
+    if (DLPI_UNLIKELY(room <= 0 || n == 0)) return n == 0 ? 0 : room;
+    if ((uint64_t)room < n) n = (uint64_t)room;
     dlpi_copy_in(tx->slots, tx->capacity, tx->tail, tx->record_bytes, records, n);
     dlpi_spsc_publish_tx(tx, n);
     return (int64_t)n;
@@ -984,10 +967,8 @@ static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **re
     int64_t stock = dlpi_spsc_stock(rx, n);
     uint64_t at = rx->head & (rx->capacity - 1);
     uint64_t most = rx->capacity - at < n ? rx->capacity - at : n;
-    if (DLPI_UNLIKELY(stock <= 0))
-        return stock;
-    if ((uint64_t)stock < most)
-        most = (uint64_t)stock;
+    if (DLPI_UNLIKELY(stock <= 0)) return stock;
+    if ((uint64_t)stock < most) most = (uint64_t)stock;
     rx->peeked = most;
     *records = rx->slots + at * rx->record_bytes;
     return (int64_t)most;
@@ -996,8 +977,7 @@ static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **re
 /* Give the first n of the peeked records back; the others are not taken. Returns DLP_OK,
    DLP_ERR_ARG if fewer were peeked. Wait-free, but for waking. */
 static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
-    if (DLPI_UNLIKELY(n > rx->peeked))
-        return DLP_ERR_ARG;
+    if (DLPI_UNLIKELY(n > rx->peeked)) return DLP_ERR_ARG;
     rx->peeked = 0;
     dlpi_spsc_take(rx, n);
     return DLP_OK;
@@ -1007,8 +987,7 @@ static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
    waking. */
 DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
     int64_t stock = dlpi_spsc_stock(rx, 1);
-    if (DLPI_UNLIKELY(stock <= 0))
-        return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
+    if (DLPI_UNLIKELY(stock <= 0)) return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
     dlpi_get_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
                     rx->record_bytes);
     dlpi_spsc_take(rx, 1);
@@ -1019,10 +998,8 @@ DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
    for waking. */
 static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max) {
     int64_t stock = dlpi_spsc_stock(rx, max);
-    if (DLPI_UNLIKELY(stock <= 0 || max == 0))
-        return max == 0 ? 0 : stock;
-    if ((uint64_t)stock < max)
-        max = (uint64_t)stock;
+    if (DLPI_UNLIKELY(stock <= 0 || max == 0)) return max == 0 ? 0 : stock;
+    if ((uint64_t)stock < max) max = (uint64_t)stock;
     dlpi_copy_out(rx->slots, rx->capacity, rx->head, rx->record_bytes, records, max);
     dlpi_spsc_take(rx, max);
     return (int64_t)max;
@@ -1032,16 +1009,14 @@ static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uin
    DLP_ERR_CORRUPT. */
 DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_spsc_try_push(tx, record);
-    if (DLPI_LIKELY(r != DLP_FULL))
-        return r;
+    if (DLPI_LIKELY(r != DLP_FULL)) return r;
     r = dlp_spsc_wait_tx(tx, timeout_ms);
     return r == DLP_OK ? dlp_spsc_try_push(tx, record) : r;
 }
 
 DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
     int r = dlp_spsc_try_pop(rx, record);
-    if (DLPI_LIKELY(r != DLP_EMPTY))
-        return r;
+    if (DLPI_LIKELY(r != DLP_EMPTY)) return r;
     r = dlp_spsc_wait_rx(rx, timeout_ms);
     return r == DLP_OK ? dlp_spsc_try_pop(rx, record) : r;
 }
@@ -1087,22 +1062,18 @@ static inline int dlp_mpsc_commit(dlp_mpsc_tx *tx, uint64_t n) {
     return r;
 }
 
-static inline void dlp_mpsc_abort(dlp_mpsc_tx *tx) {
-    dlp_spsc_abort(&tx->lane);
-}
+static inline void dlp_mpsc_abort(dlp_mpsc_tx *tx) { dlp_spsc_abort(&tx->lane); }
 
 DLPI_INLINE int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_mpsc_try_push(tx, record);
-    if (DLPI_LIKELY(r != DLP_FULL))
-        return r;
+    if (DLPI_LIKELY(r != DLP_FULL)) return r;
     r = dlp_mpsc_wait_tx(tx, timeout_ms);
     return r == DLP_OK ? dlp_mpsc_try_push(tx, record) : r;
 }
 
 /* Have a lane with records in turn. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
 DLPI_INLINE int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
-    if (DLPI_LIKELY(rx->left > 0 && rx->at->tail_seen != rx->at->head))
-        return DLP_OK;
+    if (DLPI_LIKELY(rx->left > 0 && rx->at->tail_seen != rx->at->head)) return DLP_OK;
     return dlpi_mpsc_find(rx);
 }
 
@@ -1110,11 +1081,9 @@ DLPI_INLINE int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
    Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
 DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
-    if (DLPI_UNLIKELY(r != DLP_OK))
-        return r;
+    if (DLPI_UNLIKELY(r != DLP_OK)) return r;
     rx->left--;
-    if (producer)
-        *producer = rx->turn;
+    if (producer) *producer = rx->turn;
     return dlp_spsc_try_pop(rx->at, record);
 }
 
@@ -1122,17 +1091,14 @@ DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *produc
 static inline int64_t dlp_mpsc_peek(dlp_mpsc_rx *rx, uint64_t n, const void **records,
                                     uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
-    if (DLPI_UNLIKELY(r != DLP_OK))
-        return r == DLP_EMPTY ? 0 : r;
-    if (producer)
-        *producer = rx->turn;
+    if (DLPI_UNLIKELY(r != DLP_OK)) return r == DLP_EMPTY ? 0 : r;
+    if (producer) *producer = rx->turn;
     return dlp_spsc_peek(rx->at, n < rx->left ? n : rx->left, records);
 }
 
 static inline int dlp_mpsc_release(dlp_mpsc_rx *rx, uint64_t n) {
     int r = dlp_spsc_release(rx->at, n);
-    if (r == DLP_OK)
-        rx->left -= (uint32_t)n;
+    if (r == DLP_OK) rx->left -= (uint32_t)n;
     return r;
 }
 
@@ -1143,8 +1109,7 @@ static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uin
     uint64_t done = 0;
     while (done < max) {
         int r = dlpi_mpsc_turn(rx);
-        if (r != DLP_OK)
-            return done > 0 || r == DLP_EMPTY ? (int64_t)done : r;
+        if (r != DLP_OK) return done > 0 || r == DLP_EMPTY ? (int64_t)done : r;
         uint64_t n = max - done < rx->left ? max - done : rx->left;
         uint64_t stock = rx->at->tail_seen - rx->at->head;
         n = n < stock ? n : stock;
@@ -1159,8 +1124,7 @@ static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uin
 
 DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
     int r = dlp_mpsc_try_pop(rx, record, producer);
-    if (DLPI_LIKELY(r != DLP_EMPTY))
-        return r;
+    if (DLPI_LIKELY(r != DLP_EMPTY)) return r;
     r = dlp_mpsc_wait_rx(rx, timeout_ms);
     return r == DLP_OK ? dlp_mpsc_try_pop(rx, record, producer) : r;
 }
@@ -1177,7 +1141,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
 
 #define DLP_PERMUTATION_TABLE 1024 /* smaller permutations are tables */
-#define DLP_PERMUTATION_ROUNDS 10 /* at most */
+#define DLP_PERMUTATION_ROUNDS 10  /* at most */
 
 /* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest.
    After init it is read-only, holds no pointer and may be copied and shared. */
@@ -1239,29 +1203,29 @@ typedef uint32_t dlp_dtype;
    Of a ragged field (ragged = 1) shape[0] is the most rows an item may have; its cell has room for
    all of them, and what an item leaves free is zeroed. */
 typedef struct dlp_field {
-    const char *name;                /* copied; required, unique, 1..31 bytes */
-    dlp_dtype dtype;                 /* 0: DLP_U8 */
-    int32_t ndim;                    /* 0..DLP_MAX_DIMS-1 */
-    int64_t shape[DLP_MAX_DIMS];     /* elements, each 1 or more */
-    int32_t ragged;                  /* 1: an item's first dimension varies from 0 to shape[0] */
-    int64_t max_per_batch;           /* ragged with a collate: most rows (of dimension 0, all items
+    const char *name;            /* copied; required, unique, 1..31 bytes */
+    dlp_dtype dtype;             /* 0: DLP_U8 */
+    int32_t ndim;                /* 0..DLP_MAX_DIMS-1 */
+    int64_t shape[DLP_MAX_DIMS]; /* elements, each 1 or more */
+    int32_t ragged;              /* 1: an item's first dimension varies from 0 to shape[0] */
+    int64_t max_per_batch;       /* ragged with a collate: most rows (of dimension 0, all items
                                         together) in a batch; 0: batch rows * shape[0] */
 } dlp_field;
 
 /* An item that a callback is to write or change. Valid during the call only. */
 typedef struct dlp_item {
-    uint64_t index;      /* dataset index */
+    uint64_t index; /* dataset index */
     uint64_t epoch;
-    uint64_t position;   /* place in the epoch's global order */
-    uint32_t row;        /* row in its batch */
-    uint32_t attempt;    /* 0, then 1.. for each retry, in whichever stage */
+    uint64_t position; /* place in the epoch's global order */
+    uint32_t row;      /* row in its batch */
+    uint32_t attempt;  /* 0, then 1.. for each retry, in whichever stage */
     uint32_t n_fields;
-    uint32_t worker;     /* worker number in its stage */
-    void *worker_state;  /* what worker_init left */
-    void **data;         /* [n_fields] where each field of this item is, aligned to its dtype */
-    uint64_t *length;    /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
+    uint32_t worker;    /* worker number in its stage */
+    void *worker_state; /* what worker_init left */
+    void **data;        /* [n_fields] where each field of this item is, aligned to its dtype */
+    uint64_t *length;   /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
                             map: as the stage before left it. Fixed-size fields: leave it 0 */
-    uint64_t seed;       /* the sampler's seed */
+    uint64_t seed;      /* the sampler's seed */
     void *internal;
     const struct dlp_part *part; /* fetch behind a part queue: the part that has this item, else
                             NULL */
@@ -1287,15 +1251,15 @@ DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, .
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;         /* 1..2^48; not read with stream = 1; with a part queue 0: the sum of
+    uint64_t n_items;        /* 1..2^48; not read with stream = 1; with a part queue 0: the sum of
                                  its counts */
-    const dlp_field *fields;  /* [n_fields] copied */
-    uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
-    uint32_t fills_rows;      /* 0: each row is zeroed before fetch, which costs a memset of it.
+    const dlp_field *fields; /* [n_fields] copied */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
+    uint32_t fills_rows;     /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
-    dlp_item_fn fetch;        /* required, but for DLP_FETCH_ASYNC */
-    void *user;               /* borrowed until close */
-    int32_t stream;           /* 1: nobody knows how many items there are: see >>streams. n_items is
+    dlp_item_fn fetch;       /* required, but for DLP_FETCH_ASYNC */
+    void *user;              /* borrowed until close */
+    int32_t stream;          /* 1: nobody knows how many items there are: see >>streams. n_items is
                                  then not read */
 } dlp_dataset;
 
@@ -1306,15 +1270,15 @@ typedef struct dlp_dataset {
    strides are those of a dense array in C order). */
 typedef struct dlp_tensor {
     const char *name;
-    void *data;                   /* the array is aligned to 64 bytes, each row to its dtype;
+    void *data;     /* the array is aligned to 64 bytes, each row to its dtype;
                                      after a transfer stage: where the device's alloc put it */
-    uint64_t bytes;               /* bytes in use */
+    uint64_t bytes; /* bytes in use */
     dlp_dtype dtype;
     int32_t ndim;
-    int64_t shape[DLP_MAX_DIMS];  /* [count, item shape...], or as a collate made it */
-    const uint64_t *lengths;      /* ragged: [count] rows of each item, else NULL; host memory */
-    const uint64_t *offsets;      /* packed: [count + 1] where each item begins, else NULL; host */
-    uint64_t byte_offset;         /* where the array begins behind data: for views into a chunk on a
+    int64_t shape[DLP_MAX_DIMS]; /* [count, item shape...], or as a collate made it */
+    const uint64_t *lengths;     /* ragged: [count] rows of each item, else NULL; host memory */
+    const uint64_t *offsets;     /* packed: [count + 1] where each item begins, else NULL; host */
+    uint64_t byte_offset;        /* where the array begins behind data: for views into a chunk on a
                                      device whose addresses are handles, else 0 */
 } dlp_tensor;
 
@@ -1323,17 +1287,17 @@ enum { DLP_BATCH_LAST = 1 /* last batch of its epoch */ };
 /* A batch lent to the caller until released. Read its fields; do not change them (data may be
    written, it is the caller's until release). */
 typedef struct dlp_batch {
-    uint64_t sequence;       /* 0.. over the life of the pipe, in the order of the sampler */
+    uint64_t sequence; /* 0.. over the life of the pipe, in the order of the sampler */
     uint64_t epoch;
-    uint64_t position;       /* first row's place in the epoch's global order */
-    uint64_t in_epoch;       /* number of this batch in its epoch */
-    uint32_t count;          /* rows; 0 only where ranks share a short batch */
-    uint32_t valid_count;    /* rows with valid[] = 1 */
-    uint32_t flags;          /* DLP_BATCH_LAST */
+    uint64_t position;    /* first row's place in the epoch's global order */
+    uint64_t in_epoch;    /* number of this batch in its epoch */
+    uint32_t count;       /* rows; 0 only where ranks share a short batch */
+    uint32_t valid_count; /* rows with valid[] = 1 */
+    uint32_t flags;       /* DLP_BATCH_LAST */
     uint32_t n_fields;
-    const dlp_tensor *fields;    /* [n_fields] */
-    const uint64_t *index;       /* [count] dataset index of each row */
-    const uint8_t *valid;        /* [count] 0: padding, or left out (_SHORT, DLP_SKIP) */
+    const dlp_tensor *fields; /* [n_fields] */
+    const uint64_t *index;    /* [count] dataset index of each row */
+    const uint8_t *valid;     /* [count] 0: padding, or left out (_SHORT, DLP_SKIP) */
     void *internal;
 } dlp_batch;
 
@@ -1353,12 +1317,12 @@ typedef struct dlp_state {
 
 enum {
     DLP_ORDER_SEQUENTIAL = 0,
-    DLP_ORDER_SHUFFLED,     /* a keyed permutation of the epoch: each index once */
-    DLP_ORDER_REPLACEMENT,  /* uniform with replacement */
-    DLP_ORDER_WEIGHTED,     /* with replacement, by integer weights */
-    DLP_ORDER_FUNCTION,     /* the user's pure function of (epoch, position) */
-    DLP_ORDER_BATCHES,      /* the user's batch sampler */
-    DLP_ORDER_PARTS         /* that of a part queue, see >>parts */
+    DLP_ORDER_SHUFFLED,    /* a keyed permutation of the epoch: each index once */
+    DLP_ORDER_REPLACEMENT, /* uniform with replacement */
+    DLP_ORDER_WEIGHTED,    /* with replacement, by integer weights */
+    DLP_ORDER_FUNCTION,    /* the user's pure function of (epoch, position) */
+    DLP_ORDER_BATCHES,     /* the user's batch sampler */
+    DLP_ORDER_PARTS        /* that of a part queue, see >>parts */
 };
 
 enum {
@@ -1391,20 +1355,20 @@ typedef struct dlp_batch_sampler {
 } dlp_batch_sampler;
 
 typedef struct dlp_sampler_desc {
-    int32_t order;             /* DLP_ORDER_* */
-    int32_t threaded;          /* 0: inline in the caller's next/release; 1: a thread of its own */
-    uint64_t seed;             /* any value */
-    uint64_t samples_per_epoch;/* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
+    int32_t order;              /* DLP_ORDER_* */
+    int32_t threaded;           /* 0: inline in the caller's next/release; 1: a thread of its own */
+    uint64_t seed;              /* any value */
+    uint64_t samples_per_epoch; /* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
                                   0: the number of items, or n_subset. Else 0 */
-    const uint64_t *subset;    /* NULL: all items; else the order runs over subset[0..n_subset-1];
+    const uint64_t *subset;     /* NULL: all items; else the order runs over subset[0..n_subset-1];
                                   borrowed until close. Not for BATCHES, whose lists are taken as
                                   they are */
     uint64_t n_subset;
-    const uint64_t *weights;   /* WEIGHTED: [items, or n_subset], sum 1..2^63; copied at start */
+    const uint64_t *weights; /* WEIGHTED: [items, or n_subset], sum 1..2^63; copied at start */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position); /* FUNCTION: dataset index
                                   of a position or, with a subset, place in the subset; pure; called
                                   by many threads at once. Past the end: DLP_ERR_CALLBACK */
-    void *function_user;       /* borrowed until close */
+    void *function_user;                                                 /* borrowed until close */
     uint64_t function_id;      /* FUNCTION, BATCHES: the user's number for this order, part of a
                                   state's fingerprint */
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
@@ -1417,8 +1381,8 @@ typedef struct dlp_sampler_desc {
 } dlp_sampler_desc;
 
 typedef struct dlp_repeat_desc {
-    int64_t epochs;            /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END once behind each epoch */
+    int64_t epochs;    /* 0: one; DLP_FOREVER */
+    int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
 } dlp_repeat_desc;
 
 /* Rank and world size as the launcher of a parallel job says them in the environment, for the two
@@ -1501,25 +1465,25 @@ DLPDEF void dlp_mix_close(dlp_mix *mix);
    1,024: 0.5 ms). Windows of 100,000 items and more want sampler.threaded = 1. */
 
 typedef struct dlp_buckets_desc {
-    uint64_t n_items;         /* required; the dataset's */
-    const uint32_t *lengths;  /* [n_items] tokens of each item; borrowed until dlp_buckets_close.
+    uint64_t n_items;        /* required; the dataset's */
+    const uint32_t *lengths; /* [n_items] tokens of each item; borrowed until dlp_buckets_close.
                                  Read through at open. Or: */
     uint32_t (*length)(void *user, uint64_t index); /* pure; called where the sampler runs */
     void *length_user;
-    uint64_t lengths_id;      /* with length: your number for these lengths, part of a state's
+    uint64_t lengths_id;   /* with length: your number for these lengths, part of a state's
                                  fingerprint (of an array a hash is) */
-    uint32_t batch_size;      /* required; most rows of a batch, that of the pipe */
-    uint32_t window;          /* items sorted together, up to 2^24; 0: 100 batches. Rounded up to
+    uint32_t batch_size;   /* required; most rows of a batch, that of the pipe */
+    uint32_t window;       /* items sorted together, up to 2^24; 0: 100 batches. Rounded up to
                                  whole batches (with max_tokens: to a multiple of divisible_by) */
-    uint64_t max_tokens;      /* most rows x longest in a (global) batch, padding counted; 0: no
+    uint64_t max_tokens;   /* most rows x longest in a (global) batch, padding counted; 0: no
                                  bound. An item too long for it is an error that names it */
-    uint32_t divisible_by;    /* rows of a batch are a multiple of this, which divides batch_size;
+    uint32_t divisible_by; /* rows of a batch are a multiple of this, which divides batch_size;
                                  so every world size that divides it gives each rank as many rows,
                                  and the same global batches. 0: 1 */
-    int32_t shuffle;          /* 1: batches of a window in a keyed order, and (order NULL) items
+    int32_t shuffle;       /* 1: batches of a window in a keyed order, and (order NULL) items
                                  too; 0: short ones first */
-    uint64_t seed;            /* any value */
-    int32_t last;             /* DLP_LAST_SHORT: all items come, the epoch's last rows fill no batch
+    uint64_t seed;         /* any value */
+    int32_t last;          /* DLP_LAST_SHORT: all items come, the epoch's last rows fill no batch
                                  (nor divisible_by). DLP_LAST_DROP: the positions that would be left
                                  over are left out */
     const dlp_sampler_desc *order; /* the order whose windows are sorted, any but BATCHES (a mix, a
@@ -1585,15 +1549,15 @@ typedef struct dlp_workers_desc {
     int (*worker_init)(void *user, int worker, void **state); /* in the worker, before its first
                                  item; returns 0, or failure: DLP_ERR_CALLBACK. May be NULL */
     void (*worker_exit)(void *user, int worker, void *state); /* in the worker, at its end */
-    void *worker_user;        /* borrowed until close */
-    const int32_t *affinity;  /* [n_affinity] CPU 0..1023 of worker i is affinity[i % n_affinity];
+    void *worker_user;                                        /* borrowed until close */
+    const int32_t *affinity; /* [n_affinity] CPU 0..1023 of worker i is affinity[i % n_affinity];
                                  copied; a hint, on Linux */
-    int32_t n_affinity;       /* 0..4096; 0: wherever the system likes */
-    uint64_t stack_bytes;     /* of each thread, under 4 GiB; 0: the system's */
-    const char *name;         /* stage name, copied, cut at 31 bytes; NULL: "fetch", "batch", "map";
+    int32_t n_affinity;      /* 0..4096; 0: wherever the system likes */
+    uint64_t stack_bytes;    /* of each thread, under 4 GiB; 0: the system's */
+    const char *name;        /* stage name, copied, cut at 31 bytes; NULL: "fetch", "batch", "map";
                                  11 bytes of it show in thread names */
-    int32_t workers_min;      /* 0: 1; at most num_workers; 0 if workers_max is */
-    int32_t workers_max;      /* 0: num_workers for good. Else next adds and retires workers of this
+    int32_t workers_min;     /* 0: 1; at most num_workers; 0 if workers_max is */
+    int32_t workers_max;     /* 0: num_workers for good. Else next adds and retires workers of this
                                  stage between these two, from num_workers on, by what the last
                                  moments showed (>>impl-tune, dlp_pipe_explain). Memory, threads or
                                  processes, and worker_init are for all workers_max from the start;
@@ -1633,13 +1597,13 @@ typedef struct dlp_async {
 typedef struct dlp_fetch_desc {
     const dlp_dataset *dataset; /* copied; required */
     dlp_workers_desc workers;
-    int32_t fetcher;            /* DLP_FETCH_*; but for the sequential, num_workers is 1 or more */
-    int32_t in_flight;          /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
-    uint32_t batch_pool;        /* with DLP_DISPATCH_BATCHES: items of the batches that a worker has
+    int32_t fetcher;     /* DLP_FETCH_*; but for the sequential, num_workers is 1 or more */
+    int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
+    uint32_t batch_pool; /* with DLP_DISPATCH_BATCHES: items of the batches that a worker has
                                    open at once, counted from the oldest that is not whole (256: 4
                                    batches of 64); 0: as many batches as keep in_flight items under
                                    way; less than a batch: one. Not with another dispatch */
-    dlp_async async;            /* ASYNC; the struct is copied, dataset.fetch may be NULL then */
+    dlp_async async;     /* ASYNC; the struct is copied, dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
 /* Keep what fetch wrote, from one epoch to the next, in memory that all workers share. No workers
@@ -1650,7 +1614,7 @@ typedef struct dlp_fetch_desc {
    Items whose fetch calls dlp_item_random are not kept; nor those that failed or were left out.
    Empty after a resume. */
 typedef struct dlp_cache_desc {
-    uint64_t bytes;           /* required: budget, 2^46 at most; one item's cell takes its rows and
+    uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
                                  lengths, each rounded up to 8 bytes, and 8 more. What is above the
                                  cells for all items is not taken */
 } dlp_cache_desc;
@@ -1662,25 +1626,25 @@ typedef struct dlp_collate {
     uint32_t count;
     uint32_t worker;
     void *worker_state;
-    const uint64_t *index;      /* [count] */
-    const uint8_t *valid;       /* [count] */
+    const uint64_t *index; /* [count] */
+    const uint8_t *valid;  /* [count] */
     uint32_t n_in, n_out;
     const struct dlp_collate_in {
         const dlp_field *field;
-        const void *data;       /* row i is at data + i * stride */
-        uint64_t stride;        /* bytes */
-        const uint64_t *lengths;/* ragged: [count], else NULL */
-    } *in;
+        const void *data;        /* row i is at data + i * stride */
+        uint64_t stride;         /* bytes */
+        const uint64_t *lengths; /* ragged: [count], else NULL */
+    } * in;
     struct dlp_collate_out {
         const dlp_field *field;
         void *data;
-        uint64_t capacity;      /* bytes */
-        int32_t ndim;           /* to be set, with shape; preset to the field's [count, shape...] */
+        uint64_t capacity; /* bytes */
+        int32_t ndim;      /* to be set, with shape; preset to the field's [count, shape...] */
         int64_t shape[DLP_MAX_DIMS];
-        uint64_t *lengths;      /* [count], preset to zero */
-        uint64_t *offsets;      /* [count + 1]; a collate that packs sets has_offsets */
+        uint64_t *lengths; /* [count], preset to zero */
+        uint64_t *offsets; /* [count + 1]; a collate that packs sets has_offsets */
         int32_t has_offsets;
-    } *out;
+    } * out;
     void *internal;
 } dlp_collate;
 
@@ -1700,26 +1664,26 @@ DLPDEF int dlp_collate_pack(void *user, dlp_collate *c);
 DLPDEF int dlp_collate_fail(const dlp_collate *c, int errnum, const char *format, ...);
 
 typedef struct dlp_batch_desc {
-    uint32_t batch_size;        /* rows of the global batch (of all ranks); required, 1..2^20 */
-    int32_t last;               /* DLP_LAST_*; not for DLP_ORDER_BATCHES, whose lists say it */
-    dlp_collate_fn collate;     /* NULL: rows are written in place, nothing is copied */
-    void *collate_user;         /* borrowed until close */
-    const dlp_field *out_fields;/* with a collate: fields of the batch, [n_out_fields]; NULL: the
+    uint32_t batch_size;         /* rows of the global batch (of all ranks); required, 1..2^20 */
+    int32_t last;                /* DLP_LAST_*; not for DLP_ORDER_BATCHES, whose lists say it */
+    dlp_collate_fn collate;      /* NULL: rows are written in place, nothing is copied */
+    void *collate_user;          /* borrowed until close */
+    const dlp_field *out_fields; /* with a collate: fields of the batch, [n_out_fields]; NULL: the
                                    dataset's; copied */
     uint32_t n_out_fields;
-    int32_t batch_workers;      /* 0: without a collate none (the last item worker closes it), with
+    int32_t batch_workers;    /* 0: without a collate none (the last item worker closes it), with
                                    one min(prefetch_factor, 64) of them (inline if items are
                                    inline), as the plan tells; DLP_NONE: inline; at most
                                    DLP_MAX_WORKERS */
-    dlp_workers_desc workers;   /* num_workers is set from batch_workers */
+    dlp_workers_desc workers; /* num_workers is set from batch_workers */
 } dlp_batch_desc;
 
 /* A 1:1 stage of the user's. Give item (before the batch stage) or batch (behind it), not both.
    Cells are changed in place; count, index and shapes stay. */
 typedef struct dlp_map_desc {
-    dlp_item_fn item;           /* lengths of ragged fields may be changed */
+    dlp_item_fn item; /* lengths of ragged fields may be changed */
     int (*batch)(void *user, dlp_batch *batch, void *worker_state); /* 0, or failure */
-    void *user;                 /* borrowed until close */
+    void *user;                                                     /* borrowed until close */
     dlp_workers_desc workers;
 } dlp_map_desc;
 
@@ -1727,10 +1691,10 @@ typedef struct dlp_map_desc {
    unregister_memory, close: by close (or the last release); copy, record, done: by the transfer
    thread, or, inline, by next. Functions return 0 or failure (DLP_ERR_DEVICE). */
 typedef struct dlp_device {
-    const char *name;                                                /* borrowed until close */
-    int (*open)(void *user);                                         /* may be NULL */
-    void (*close)(void *user);                                       /* may be NULL */
-    int (*register_memory)(void *user, void *mem, uint64_t bytes); /* NULL: pageable copies */
+    const char *name;                                                 /* borrowed until close */
+    int (*open)(void *user);                                          /* may be NULL */
+    void (*close)(void *user);                                        /* may be NULL */
+    int (*register_memory)(void *user, void *mem, uint64_t bytes);    /* NULL: pageable copies */
     void (*unregister_memory)(void *user, void *mem, uint64_t bytes); /* or NULL */
     int (*alloc)(void *user, uint64_t bytes, void **dev);
     void (*free)(void *user, void *dev);
@@ -1738,7 +1702,7 @@ typedef struct dlp_device {
     int (*copy)(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer);
     int (*record)(void *user, uint32_t buffer);
     int (*done)(void *user, uint32_t buffer);
-    void *user;                                                      /* borrowed until close */
+    void *user;      /* borrowed until close */
     int32_t handles; /* 1: what alloc gives is a handle that nothing can be added to (cl_mem) */
 } dlp_device;
 
@@ -1746,9 +1710,9 @@ typedef struct dlp_device {
 DLPDEF const dlp_device *dlp_device_host(void);
 
 typedef struct dlp_transfer_desc {
-    const dlp_device *device;  /* copied; NULL: dlp_device_host() */
-    int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
-    int32_t threaded;          /* 0: inline; 1: a thread */
+    const dlp_device *device; /* copied; NULL: dlp_device_host() */
+    int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
+    int32_t threaded;         /* 0: inline; 1: a thread */
 } dlp_transfer_desc;
 
 /* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
@@ -1781,29 +1745,29 @@ typedef int32_t dlp_stage; /* a stage of a pipe; negative: DLP_ERR_*, see dlp_pi
    threads. A pipe gives its bytes back when it is freed. */
 typedef struct dlp_budget {
     uint64_t limit_bytes;
-    uint64_t used_bytes;       /* kept by dlpipe */
+    uint64_t used_bytes; /* kept by dlpipe */
 } dlp_budget;
 
 struct dlp_shm_desc;
 
 typedef struct dlp_pipe_desc {
-    int32_t prefetch_factor;   /* batches between sampler and next; 0: 2 (1 when all is inline); at
+    int32_t prefetch_factor;  /* batches between sampler and next; 0: 2 (1 when all is inline); at
                                   most 4096, 320 when unordered */
-    int32_t max_held;          /* batches the caller may hold at once; 0: 1; at most 256, 63 with a
+    int32_t max_held;         /* batches the caller may hold at once; 0: 1; at most 256, 63 with a
                                   transfer stage */
-    int32_t unordered;         /* 1: batches of an epoch come in the order of completion */
-    int32_t close_timeout_ms;  /* how long close waits for running callbacks; 0: 5000; DLP_NOWAIT;
+    int32_t unordered;        /* 1: batches of an epoch come in the order of completion */
+    int32_t close_timeout_ms; /* how long close waits for running callbacks; 0: 5000; DLP_NOWAIT;
                                   DLP_FOREVER */
-    uint64_t limit_bytes;      /* 0: none; the plan must fit */
-    dlp_budget *budget;        /* NULL: none; borrowed until close */
-    uint32_t trace_bytes;      /* trace ring of each worker; 0: 4096; at most 64 MiB */
-    int32_t no_memfd;          /* 1: anonymous memory, cannot be observed from outside */
-    const dlp_state *resume;   /* NULL: from the beginning; copied */
+    uint64_t limit_bytes;     /* 0: none; the plan must fit */
+    dlp_budget *budget;       /* NULL: none; borrowed until close */
+    uint32_t trace_bytes;     /* trace ring of each worker; 0: 4096; at most 64 MiB */
+    int32_t no_memfd;         /* 1: anonymous memory, cannot be observed from outside */
+    const dlp_state *resume;  /* NULL: from the beginning; copied */
     void (*log)(void *user, const char *message); /* warnings, in start, and of batches held in
                                   close; NULL: for dlp_pipe_warning only */
-    void *log_user;            /* borrowed until close */
-    const char *name;          /* copied, cut at 31 bytes; for people */
-    const struct dlp_shm_desc *shm; /* of dlpipe_shm.h; NULL: its defaults; copied */
+    void *log_user;                               /* borrowed until close */
+    const char *name;                             /* copied, cut at 31 bytes; for people */
+    const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
 } dlp_pipe_desc;
 
 /* Make a pipe without stages.
@@ -1841,8 +1805,8 @@ typedef struct dlp_plan_line {
 } dlp_plan_line;
 typedef struct dlp_plan {
     uint64_t total_bytes, limit_bytes;
-    uint64_t slots;              /* prefetch_factor + max_held */
-    uint64_t slot_bytes;         /* one batch with its per-row records */
+    uint64_t slots;      /* prefetch_factor + max_held */
+    uint64_t slot_bytes; /* one batch with its per-row records */
     uint32_t n_lines;
     dlp_plan_line lines[32];
 } dlp_plan;
@@ -1971,33 +1935,33 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 typedef struct dlp_loader_desc {
-    dlp_dataset dataset;         /* required */
-    uint32_t batch_size;         /* required; global batch */
-    int32_t num_workers;         /* item workers; 0: inline (not with a fetcher) */
-    int32_t shuffle;             /* 1: DLP_ORDER_SHUFFLED; same as sampler.order */
-    int32_t drop_last;           /* 1: DLP_LAST_DROP; last is then that, or 0 */
-    int32_t last;                /* DLP_LAST_* */
-    int64_t epochs;              /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;           /* 1: next returns DLP_EPOCH_END between epochs */
-    uint64_t seed;               /* same as sampler.seed; 0: that one */
+    dlp_dataset dataset; /* required */
+    uint32_t batch_size; /* required; global batch */
+    int32_t num_workers; /* item workers; 0: inline (not with a fetcher) */
+    int32_t shuffle;     /* 1: DLP_ORDER_SHUFFLED; same as sampler.order */
+    int32_t drop_last;   /* 1: DLP_LAST_DROP; last is then that, or 0 */
+    int32_t last;        /* DLP_LAST_* */
+    int64_t epochs;      /* 0: one; DLP_FOREVER */
+    int32_t epoch_end;   /* 1: next returns DLP_EPOCH_END between epochs */
+    uint64_t seed;       /* same as sampler.seed; 0: that one */
     dlp_sampler_desc sampler;
-    dlp_workers_desc workers;    /* num_workers: 0, or as above */
-    dlp_collate_fn collate;      /* from here as in dlp_batch_desc */
+    dlp_workers_desc workers; /* num_workers: 0, or as above */
+    dlp_collate_fn collate;   /* from here as in dlp_batch_desc */
     void *collate_user;
     const dlp_field *out_fields;
     uint32_t n_out_fields;
     int32_t batch_workers;
-    const dlp_device *device;    /* not NULL: a transfer stage on this device */
+    const dlp_device *device; /* not NULL: a transfer stage on this device */
     int32_t device_buffers;
     int32_t transfer_threaded;
-    dlp_pipe_desc pipe;          /* pipe.prefetch_factor is for each worker in a topology other than
+    dlp_pipe_desc pipe; /* pipe.prefetch_factor is for each worker in a topology other than
                                     the economic; num_workers times that is at most 4096 */
-    int32_t topology;            /* DLP_TOPOLOGY_*; sets workers.dispatch, but for the economic */
-    int32_t fetcher;             /* from here as in dlp_fetch_desc; not in the classic topology */
+    int32_t topology;   /* DLP_TOPOLOGY_*; sets workers.dispatch, but for the economic */
+    int32_t fetcher;    /* from here as in dlp_fetch_desc; not in the classic topology */
     int32_t in_flight;
-    uint32_t batch_pool;         /* the concurrent topology only */
+    uint32_t batch_pool; /* the concurrent topology only */
     dlp_async async;
-    uint64_t cache_bytes;        /* 0: no cache; else as dlp_cache_desc.bytes */
+    uint64_t cache_bytes; /* 0: no cache; else as dlp_cache_desc.bytes */
 } dlp_loader_desc;
 
 /* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
@@ -2032,18 +1996,18 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 
 /* Rows that a callback is to load. Valid during the call only. */
 typedef struct dlp_chunk {
-    uint64_t index;      /* chunk */
-    uint64_t first;      /* dataset index of the first row to be written; see dlp_chunk_row */
-    uint64_t count;      /* rows; of one rank all that are wanted of the chunk */
+    uint64_t index; /* chunk */
+    uint64_t first; /* dataset index of the first row to be written; see dlp_chunk_row */
+    uint64_t count; /* rows; of one rank all that are wanted of the chunk */
     uint64_t chunk_first, chunk_rows; /* the chunk as it is in the dataset: first row, rows */
     uint64_t epoch;
-    uint64_t seed;       /* the pipe's */
-    uint32_t attempt;    /* 0, then 1.. for each retry */
+    uint64_t seed;    /* the pipe's */
+    uint32_t attempt; /* 0, then 1.. for each retry */
     uint32_t n_fields;
-    uint32_t worker;     /* worker number */
-    int32_t shuffled;    /* 1: ask dlp_chunk_row which rows */
-    void *worker_state;  /* what worker_init left */
-    void **data;         /* [n_fields] where row 0 of each field goes, the others behind it */
+    uint32_t worker;    /* worker number */
+    int32_t shuffled;   /* 1: ask dlp_chunk_row which rows */
+    void *worker_state; /* what worker_init left */
+    void **data;        /* [n_fields] where row 0 of each field goes, the others behind it */
     const void *internal;
 } dlp_chunk;
 
@@ -2062,46 +2026,46 @@ typedef int (*dlp_chunk_fn)(void *user, dlp_chunk *c);
 
 enum {
     DLP_PRELOAD_NONE = 0,
-    DLP_PRELOAD_CPU,      /* each chunk has a CPU buffer of its own and is loaded once */
-    DLP_PRELOAD_DEVICE,   /* each has a device buffer of its own: loaded and copied once */
-    DLP_PRELOAD_AUTO      /* DEVICE, else CPU, else NONE: the first that fits in limit_bytes */
+    DLP_PRELOAD_CPU,    /* each chunk has a CPU buffer of its own and is loaded once */
+    DLP_PRELOAD_DEVICE, /* each has a device buffer of its own: loaded and copied once */
+    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first that fits in limit_bytes */
 };
 
 enum {
     DLP_PASS_TRAIN = 0,
-    DLP_PASS_EVALUATE,    /* one epoch in the dataset's order, each row once */
-    DLP_PASS_PREDICT      /* the same */
+    DLP_PASS_EVALUATE, /* one epoch in the dataset's order, each row once */
+    DLP_PASS_PREDICT   /* the same */
 };
 
 typedef struct dlp_chunks_desc {
-    uint64_t n_items;            /* rows of the dataset; required, 1..2^48 */
-    const dlp_field *fields;     /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
+    uint64_t n_items;        /* rows of the dataset; required, 1..2^48 */
+    const dlp_field *fields; /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
     uint32_t n_fields;
-    uint32_t fills_rows;         /* 0: zeroed before load; 1: load writes every byte of its rows */
-    uint64_t chunk_rows;         /* rows of a chunk, on all ranks together; required, 1..2^46 */
-    uint32_t batch_size;         /* rows of the global batch; required, 1..2^20 */
-    int32_t last;                /* DLP_LAST_SHORT or _DROP, for what is left of each chunk */
-    int32_t shuffle_chunks;      /* 1: the chunks' order is a permutation of each epoch */
-    int32_t shuffle_rows;        /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;           /* required */
-    void *user;                  /* borrowed until close */
-    dlp_workers_desc workers;    /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+    uint32_t fills_rows;       /* 0: zeroed before load; 1: load writes every byte of its rows */
+    uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
+    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
+    int32_t last;              /* DLP_LAST_SHORT or _DROP, for what is left of each chunk */
+    int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
+    int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
+    dlp_chunk_fn load;         /* required */
+    void *user;                /* borrowed until close */
+    dlp_workers_desc workers;  /* loaders; num_workers 0: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
                                     fetch with a name: wire dlp_pipe_add_split yourself */
-    int32_t cpu_buffers;         /* 0: 2, without a device max_held + 1, which is the least then;
+    int32_t cpu_buffers;       /* 0: 2, without a device max_held + 1, which is the least then;
                                     with a preload this and max_held are at most 64 together */
-    int32_t device_buffers;      /* 0: max_held + 1; max_held + 1..64 */
-    const dlp_device *device;    /* not NULL: a transfer stage on this device */
-    int32_t transfer_threaded;   /* 0: a thread; DLP_NONE: inline */
-    int32_t preload;             /* DLP_PRELOAD_* */
-    int64_t epochs;              /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;           /* 1: next returns DLP_EPOCH_END between epochs */
-    int32_t pass;                /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
+    int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
+    const dlp_device *device;  /* not NULL: a transfer stage on this device */
+    int32_t transfer_threaded; /* 0: a thread; DLP_NONE: inline */
+    int32_t preload;           /* DLP_PRELOAD_* */
+    int64_t epochs;            /* 0: one; DLP_FOREVER */
+    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END between epochs */
+    int32_t pass;              /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
                                     epochs are not read */
-    uint64_t seed;               /* any value */
-    uint32_t rank, world_size;   /* 0, 0: one rank */
-    int32_t allow_uneven;        /* 1: batch_size need not be divisible by world_size */
-    dlp_pipe_desc pipe;          /* max_held counts views; prefetch_factor and unordered stay 0 */
+    uint64_t seed;             /* any value */
+    uint32_t rank, world_size; /* 0, 0: one rank */
+    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+    dlp_pipe_desc pipe;        /* max_held counts views; prefetch_factor and unordered stay 0 */
 } dlp_chunks_desc;
 
 /* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.
@@ -2113,19 +2077,19 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
 
 /* What a run came to. */
 typedef struct dlp_run_result {
-    uint64_t steps, items;       /* batches and rows that on_step took */
-    uint64_t epochs;             /* ended in this run */
+    uint64_t steps, items; /* batches and rows that on_step took */
+    uint64_t epochs;       /* ended in this run */
     uint64_t elapsed_ns;
-    dlp_state state;             /* behind the last step that was made */
+    dlp_state state; /* behind the last step that was made */
 } dlp_run_result;
 
 typedef struct dlp_run_desc {
-    int (*on_step)(void *user, dlp_batch *batch);  /* required. Not 0: stop behind this step */
-    int (*on_epoch)(void *user, uint64_t epoch);   /* behind an epoch's last step; or NULL. Not 0:
+    int (*on_step)(void *user, dlp_batch *batch); /* required. Not 0: stop behind this step */
+    int (*on_epoch)(void *user, uint64_t epoch);  /* behind an epoch's last step; or NULL. Not 0:
                                                       stop */
-    void *user;                  /* borrowed */
-    uint64_t max_steps;          /* stop behind so many; 0: no limit */
-    dlp_run_result *result;      /* written in any case; NULL: not wanted */
+    void *user;                                   /* borrowed */
+    uint64_t max_steps;                           /* stop behind so many; 0: no limit */
+    dlp_run_result *result;                       /* written in any case; NULL: not wanted */
 } dlp_run_desc;
 
 /* Drive a pipe: a step for each batch, which is released behind it, until the epochs are over.
@@ -2156,17 +2120,17 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
 
 /* A part. Valid during the call only. */
 typedef struct dlp_part {
-    uint64_t index;      /* 0..n_parts - 1 */
-    void *data;          /* aligned to 4096; load writes it; fetch may only read it */
-    uint64_t bytes;      /* load: to be set, at most capacity; fetch: as load set it. What lies
+    uint64_t index;     /* 0..n_parts - 1 */
+    void *data;         /* aligned to 4096; load writes it; fetch may only read it */
+    uint64_t bytes;     /* load: to be set, at most capacity; fetch: as load set it. What lies
                             behind is not defined */
-    uint64_t capacity;   /* max_part_bytes */
-    uint64_t items;      /* in this part */
-    uint64_t first;      /* dataset index of its first item: the items of all parts before it */
-    uint64_t item;       /* fetch: number of this item in the part, 0.. */
-    uint32_t attempt;    /* load: 0, then 1.. for each retry */
-    uint32_t worker;     /* load: worker number */
-    void *worker_state;  /* load: what worker_init left */
+    uint64_t capacity;  /* max_part_bytes */
+    uint64_t items;     /* in this part */
+    uint64_t first;     /* dataset index of its first item: the items of all parts before it */
+    uint64_t item;      /* fetch: number of this item in the part, 0.. */
+    uint32_t attempt;   /* load: 0, then 1.. for each retry */
+    uint32_t worker;    /* load: worker number */
+    void *worker_state; /* load: what worker_init left */
     void *internal;
 } dlp_part;
 
@@ -2179,23 +2143,23 @@ DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, .
 typedef int (*dlp_part_fn)(void *user, dlp_part *part);
 
 typedef struct dlp_part_desc {
-    uint64_t n_parts;          /* required, 1..2^31 */
-    const uint64_t *items;     /* [n_parts] items in each, 0 or more; copied; NULL: count tells */
+    uint64_t n_parts;      /* required, 1..2^31 */
+    const uint64_t *items; /* [n_parts] items in each, 0 or more; copied; NULL: count tells */
     int (*count)(void *user, uint64_t part, uint64_t *items); /* asked for each part while the stage
                                   is added; returns 0, or failure: DLP_ERR_CALLBACK */
-    uint64_t manifest_id;      /* the user's number for this list of parts (a hash of names, say),
+    uint64_t manifest_id;     /* the user's number for this list of parts (a hash of names, say),
                                   part of a state's fingerprint, as the counts are */
-    uint64_t max_part_bytes;   /* required: of the largest part, 1..2^46 */
-    uint32_t queue_size;       /* part cells, 2..4096; 0: as many as one batch of this rank may
+    uint64_t max_part_bytes;  /* required: of the largest part, 1..2^46 */
+    uint32_t queue_size;      /* part cells, 2..4096; 0: as many as one batch of this rank may
                                   need, and one more. Fewer than that need is an error of start */
-    uint32_t streams;          /* C, divides batch_size; 0: 1. Part of the order: it stays the same
+    uint32_t streams;         /* C, divides batch_size; 0: 1. Part of the order: it stays the same
                                   when world_size changes */
-    int32_t shuffle_parts;     /* 1: parts in an order of each epoch's own */
-    int32_t shuffle_items;     /* 1: items inside a part, likewise */
-    uint64_t steps_per_epoch;  /* 0: every item once. Else full batches in an epoch */
-    dlp_part_fn load;          /* required */
-    void *user;                /* borrowed until close */
-    dlp_workers_desc workers;  /* the part workers; 0 of them: loaded in next. on_error: RAISE: an
+    int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
+    int32_t shuffle_items;    /* 1: items inside a part, likewise */
+    uint64_t steps_per_epoch; /* 0: every item once. Else full batches in an epoch */
+    dlp_part_fn load;         /* required */
+    void *user;               /* borrowed until close */
+    dlp_workers_desc workers; /* the part workers; 0 of them: loaded in next. on_error: RAISE: an
                                   error of the first batch that needs the part; SHORT: the part's
                                   rows are left out. dispatch: CLAIM; workers_max: 0. name NULL:
                                   "parts" */
@@ -2210,7 +2174,7 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc);
 
 typedef struct dlp_parts_desc {
     dlp_part_desc parts;
-    dlp_loader_desc loader;    /* all as there; shuffle: parts and items are shuffled */
+    dlp_loader_desc loader; /* all as there; shuffle: parts and items are shuffled */
 } dlp_parts_desc;
 
 /* Open, wire and start sampler -> repeat -> parts -> fetch [-> cache] -> batch [-> transfer].
@@ -2224,14 +2188,14 @@ DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error 
 typedef struct dlp_part_file {
     const char *path;
     uint64_t offset;
-    uint64_t bytes;            /* 0: to the file's end */
+    uint64_t bytes; /* 0: to the file's end */
 } dlp_part_file;
 
 /* Files as parts: .load = dlp_part_files_load, .user = &files. */
 typedef struct dlp_part_files {
-    const dlp_part_file *files;/* [n_files] by part index; borrowed until close */
+    const dlp_part_file *files; /* [n_files] by part index; borrowed until close */
     uint64_t n_files;
-    const char *dir;           /* the cache, or wherever they are; NULL: paths as they are, else
+    const char *dir; /* the cache, or wherever they are; NULL: paths as they are, else
                                   dir/path; directories exist already */
     /* NULL: the files are there. Else called for one that is not: write the whole of it to fd, a
        new file that gets its name once it is complete and safe on disk. path: of that name -
@@ -2270,47 +2234,47 @@ enum {
 };
 
 typedef struct dlp_worker_stats {
-    int32_t stage, worker;      /* stage as added; worker in its stage */
-    int32_t state;              /* DLP_WORKER_* */
-    int32_t tid;                /* for display */
-    uint64_t items;             /* items done (batches for batch stages) */
+    int32_t stage, worker; /* stage as added; worker in its stage */
+    int32_t state;         /* DLP_WORKER_* */
+    int32_t tid;           /* for display */
+    uint64_t items;        /* items done (batches for batch stages) */
     uint64_t bytes;
-    uint64_t busy_ns;           /* in callbacks */
-    uint64_t starved_ns;        /* waiting for input */
-    uint64_t blocked_ns;        /* waiting for a free cell: all that may be in flight is done here,
+    uint64_t busy_ns;       /* in callbacks */
+    uint64_t starved_ns;    /* waiting for input */
+    uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
                                    and the caller has not taken it */
-    uint64_t cpu_ns;            /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
+    uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
                                    known */
-    uint64_t current_index;     /* item in work (batch for batch stages), UINT64_MAX: none */
+    uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
-    uint64_t queued;            /* tickets in its lanes */
-    int32_t process;            /* 1: a process of its own; 0: a thread, or inline */
-    int32_t pid;                /* of the process it runs in; for display; 0: not begun */
-    int32_t restarts;           /* times that it died and was begun anew */
-    int32_t died_by;            /* the signal that ended it last; 0: none, it exited */
-    uint64_t core_wait_ns;      /* those threads were ready to run, but others had the cores, or a
+    uint64_t queued;       /* tickets in its lanes */
+    int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
+    int32_t pid;           /* of the process it runs in; for display; 0: not begun */
+    int32_t restarts;      /* times that it died and was begun anew */
+    int32_t died_by;       /* the signal that ended it last; 0: none, it exited */
+    uint64_t core_wait_ns; /* those threads were ready to run, but others had the cores, or a
                                    CPU quota was used up; 0 if not known (/proc/thread-self) */
 } dlp_worker_stats;
 
 typedef struct dlp_stage_stats {
     char name[32];
-    int32_t kind;               /* DLP_STAGE_* */
-    int32_t workers;            /* 0: inline; of a tuned stage those that work now */
-    int32_t unit_is_batch;      /* 1: items count batches */
+    int32_t kind;          /* DLP_STAGE_* */
+    int32_t workers;       /* 0: inline; of a tuned stage those that work now */
+    int32_t unit_is_batch; /* 1: items count batches */
     uint64_t items, bytes, retried, replaced, left_out;
-    uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns;   /* summed over workers */
-    uint64_t p50_ns, p95_ns, p99_ns, max_ns;            /* time of one item, 0: not known yet */
-    uint64_t ready;             /* batches waiting before it; the first stage: 0 */
-    uint64_t restarts;          /* worker processes that died and were begun anew */
-    int32_t died_by;            /* the signal that ended one of them last, 0: none, it exited */
-    int32_t in_flight;          /* items that each worker may have under way at once; 0: one */
-    uint64_t flight_ns;         /* that all items were under way, added up; 0 with in_flight 0.
+    uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
+    uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
+    uint64_t ready;     /* batches waiting before it; the first stage: 0 */
+    uint64_t restarts;  /* worker processes that died and were begun anew */
+    int32_t died_by;    /* the signal that ended one of them last, 0: none, it exited */
+    int32_t in_flight;  /* items that each worker may have under way at once; 0: one */
+    uint64_t flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
                                    flight_ns / busy_ns is how many a worker had at once */
     int32_t workers_min, workers_max; /* 0: not tuned */
-    uint32_t cells, loaded;     /* part queue: its cells, and those with a part that is there, */
-    uint32_t loading, in_use;   /* is asked for or being loaded; of those there, one that a batch
+    uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
+    uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
                                    needs which is fed and not delivered */
-    uint64_t core_wait_ns;      /* summed over workers */
+    uint64_t core_wait_ns;    /* summed over workers */
 } dlp_stage_stats;
 
 enum {
@@ -2322,9 +2286,9 @@ enum {
 
 /* What became of the number of a stage's workers, and why. */
 typedef struct dlp_tune_note {
-    uint64_t at_ns;             /* since start */
+    uint64_t at_ns; /* since start */
     int32_t stage, from, to;
-    int32_t reason;             /* DLP_TUNE_* */
+    int32_t reason; /* DLP_TUNE_* */
 } dlp_tune_note;
 
 #define DLP_TUNE_NOTES 16
@@ -2345,49 +2309,49 @@ enum {
 /* The chunks of a pipe with a split stage, and where their buffers are; without one all is 0. Its
    five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
 typedef struct dlp_chunk_stats {
-    uint64_t taken;            /* chunks that were cut, or begun to be */
-    uint64_t loadable;         /* chunks of the epoch fed last that are not yet given to a loader */
-    uint64_t cpu_buffers;      /* 0: a view of an older version's pipe can't tell */
+    uint64_t taken;       /* chunks that were cut, or begun to be */
+    uint64_t loadable;    /* chunks of the epoch fed last that are not yet given to a loader */
+    uint64_t cpu_buffers; /* 0: a view of an older version's pipe can't tell */
     uint64_t cpu_free, cpu_loading;
-    uint64_t cpu_filled;       /* loaded; of those, not copied yet where there is a device */
-    uint64_t device_buffers;   /* 0: no device */
+    uint64_t cpu_filled;     /* loaded; of those, not copied yet where there is a device */
+    uint64_t device_buffers; /* 0: no device */
     uint64_t device_free, device_copying;
-    uint64_t device_filled;    /* copied, not yet cut */
-    uint64_t in_use;           /* chunks being cut, or with views held */
-    int32_t preload;           /* DLP_PRELOAD_CPU, _DEVICE: all chunks stay; else _NONE */
+    uint64_t device_filled; /* copied, not yet cut */
+    uint64_t in_use;        /* chunks being cut, or with views held */
+    int32_t preload;        /* DLP_PRELOAD_CPU, _DEVICE: all chunks stay; else _NONE */
     int32_t pad0;
-    uint64_t per_epoch;        /* chunks that an epoch has */
+    uint64_t per_epoch; /* chunks that an epoch has */
 } dlp_chunk_stats;
 
 typedef struct dlp_stats {
-    uint64_t elapsed_ns;        /* since start */
-    uint64_t batches, items;    /* delivered */
-    uint64_t bytes;             /* of fields delivered */
-    uint64_t wait_ns;           /* the caller waited in next */
-    uint64_t step_ns;           /* the caller was elsewhere, between next and next */
+    uint64_t elapsed_ns;     /* since start */
+    uint64_t batches, items; /* delivered */
+    uint64_t bytes;          /* of fields delivered */
+    uint64_t wait_ns;        /* the caller waited in next */
+    uint64_t step_ns;        /* the caller was elsewhere, between next and next */
     uint64_t step_p50_ns, step_p95_ns;
-    uint64_t first_batch_ns;    /* from start to the first batch */
-    uint64_t epoch;             /* of the batch delivered last */
-    uint32_t batch_size;        /* rows of this rank's full batch */
+    uint64_t first_batch_ns; /* from start to the first batch */
+    uint64_t epoch;          /* of the batch delivered last */
+    uint32_t batch_size;     /* rows of this rank's full batch */
     uint32_t prefetch_factor, max_held;
-    uint32_t in_flight;         /* batches between sampler and next */
-    uint32_t ready;             /* ... of them complete */
+    uint32_t in_flight; /* batches between sampler and next */
+    uint32_t ready;     /* ... of them complete */
     uint32_t held;
     uint32_t slots;
-    uint32_t cpus;              /* that the process may use */
+    uint32_t cpus; /* that the process may use */
     uint32_t n_stages, n_workers;
     uint64_t plan_bytes;
     dlp_stage_stats stages[DLP_MAX_STAGES];
     uint64_t cache_hits, cache_misses; /* items that the cache had, and had not */
-    uint64_t cache_bytes;       /* of cells in use */
-    uint64_t cache_capacity;    /* of all its cells; 0: there is no cache */
-    uint64_t cache_all_bytes;   /* of the cells that all items of the dataset would take */
+    uint64_t cache_bytes;              /* of cells in use */
+    uint64_t cache_capacity;           /* of all its cells; 0: there is no cache */
+    uint64_t cache_all_bytes;          /* of the cells that all items of the dataset would take */
     dlp_chunk_stats chunks;
-    uint64_t tunes;             /* decisions of the tuner; the newest, the oldest of them first: */
+    uint64_t tunes; /* decisions of the tuner; the newest, the oldest of them first: */
     dlp_tune_note tune[DLP_TUNE_NOTES];
-    uint64_t part_wait_ns;      /* of wait_ns: the part queue was empty */
-    dlp_worker_stats longest;   /* who is at its item the longest now; current_age_ns 0: nobody */
-    dlp_error first_skip;       /* why an item was replaced or left out for the first time; code 0:
+    uint64_t part_wait_ns;    /* of wait_ns: the part queue was empty */
+    dlp_worker_stats longest; /* who is at its item the longest now; current_age_ns 0: nobody */
+    dlp_error first_skip;     /* why an item was replaced or left out for the first time; code 0:
                                    none was */
 } dlp_stats;
 
@@ -2404,7 +2368,7 @@ DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out)
 typedef struct dlp_skip {
     uint64_t epoch, position, index, new_index; /* new_index UINT64_MAX: left out */
     int32_t code, errnum, stage, worker;
-    char message[128];       /* why, as in an error record, cut */
+    char message[128]; /* why, as in an error record, cut */
 } dlp_skip;
 
 /* Copy the newest skips, oldest of them first.
@@ -2433,11 +2397,11 @@ enum {
 
 /* A stretch of time in a lane (a worker, or the trainer). Stretches of a lane do not overlap. */
 typedef struct dlp_trace_event {
-    uint64_t begin_ns, end_ns;  /* since start */
-    uint64_t sequence;          /* batch */
+    uint64_t begin_ns, end_ns; /* since start */
+    uint64_t sequence;         /* batch */
     uint32_t epoch;
-    uint16_t kind;              /* DLP_TRACE_* */
-    uint16_t items;             /* done in it, of one batch */
+    uint16_t kind;  /* DLP_TRACE_* */
+    uint16_t items; /* done in it, of one batch */
 } dlp_trace_event;
 
 /* Return the number of trace lanes, or DLP_ERR_ARG, DLP_ERR_STATE (not started). Lane 0 is the
@@ -2471,25 +2435,25 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
    time is not measured: they are taken to compute all the time. */
 
 typedef struct dlp_predict_desc {
-    int32_t num_workers;     /* fetch; 0: as measured; DLP_NONE: inline */
-    int32_t batch_workers;   /* the batch stage, if it has a collate; likewise */
+    int32_t num_workers;             /* fetch; 0: as measured; DLP_NONE: inline */
+    int32_t batch_workers;           /* the batch stage, if it has a collate; likewise */
     int32_t workers[DLP_MAX_STAGES]; /* likewise, by stage as in dlp_stats; not 0: goes before the
                                         two above */
-    uint32_t prefetch_factor;/* 0: as measured; above 128 taken as 128 */
-    uint32_t cpus;           /* cores; 0: as measured, less those that others had */
-    int64_t step_ns;         /* a step of the trainer, the mean; 0: as measured; DLP_NONE: none */
-    int32_t step_idle;       /* 1: a step keeps no core busy (it waits for a device); so always
+    uint32_t prefetch_factor;        /* 0: as measured; above 128 taken as 128 */
+    uint32_t cpus;                   /* cores; 0: as measured, less those that others had */
+    int64_t step_ns;   /* a step of the trainer, the mean; 0: as measured; DLP_NONE: none */
+    int32_t step_idle; /* 1: a step keeps no core busy (it waits for a device); so always
                                 with a transfer stage */
-    int32_t unordered;       /* 1: batches are delivered as they are complete */
+    int32_t unordered; /* 1: batches are delivered as they are complete */
 } dlp_predict_desc;
 
 typedef struct dlp_predict {
     double items_per_s, batches_per_s;
-    double wait_share;       /* of the trainer's time, 0..1: in next, inline stages included */
-    double cores;            /* kept busy, in the mean */
+    double wait_share; /* of the trainer's time, 0..1: in next, inline stages included */
+    double cores;      /* kept busy, in the mean */
     double busy_share[DLP_MAX_STAGES]; /* of the time of a stage's workers, 0..1; inline: of the
                                           trainer's */
-    uint64_t batches;        /* that were simulated */
+    uint64_t batches;                  /* that were simulated */
 } dlp_predict;
 
 /* Foretell how a measured pipe would run otherwise.
@@ -2526,24 +2490,24 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
    the CUdeviceptr of its first row, or the chunk's cl_mem and byte_offset. */
 
 typedef struct dlp_cuda_desc {
-    int32_t device;         /* ordinal; not read if context is given; 0: the first */
-    int32_t has_consumer;   /* 1: consumer is one, also if it is NULL (the default stream) */
-    void *context;          /* CUcontext, borrowed; NULL: the device's primary one (that of the
+    int32_t device;       /* ordinal; not read if context is given; 0: the first */
+    int32_t has_consumer; /* 1: consumer is one, also if it is NULL (the default stream) */
+    void *context;        /* CUcontext, borrowed; NULL: the device's primary one (that of the
                                runtime API), retained until close */
-    void *stream;           /* CUstream for the copies, borrowed; NULL: one of its own */
-    void *consumer;         /* CUstream whose work reads the batches, borrowed: copies into a buffer
+    void *stream;         /* CUstream for the copies, borrowed; NULL: one of its own */
+    void *consumer;       /* CUstream whose work reads the batches, borrowed: copies into a buffer
                                wait for all that it was given before. Not to be captured */
-    const char *library;    /* NULL: "libcuda.so.1" */
+    const char *library;  /* NULL: "libcuda.so.1" */
 } dlp_cuda_desc;
 
 typedef struct dlp_opencl_desc {
-    int32_t device;         /* of all devices of all platforms, in their order, or, if it is given,
+    int32_t device;      /* of all devices of all platforms, in their order, or, if it is given,
                                of context's; not read with queue; 0: the first */
-    void *context;          /* cl_context, retained until close; NULL: queue's, or one of its own */
-    void *queue;            /* cl_command_queue for the copies, likewise; NULL: one of its own */
-    void *consumer;         /* cl_command_queue whose work reads the batches, likewise: copies into
+    void *context;       /* cl_context, retained until close; NULL: queue's, or one of its own */
+    void *queue;         /* cl_command_queue for the copies, likewise; NULL: one of its own */
+    void *consumer;      /* cl_command_queue whose work reads the batches, likewise: copies into
                                a buffer wait for all that it was given before; NULL: none */
-    const char *library;    /* NULL: "libOpenCL.so.1" */
+    const char *library; /* NULL: "libOpenCL.so.1" */
 } dlp_opencl_desc;
 
 /* Make a device out of a GPU.
@@ -2557,14 +2521,14 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
 
 /* What a device is made of, to enqueue work beside its copies. */
 typedef struct dlp_device_info {
-    const char *kind;        /* "cuda", "opencl" */
-    char name[128];          /* what the driver calls it */
-    int32_t device;          /* ordinal (cuda) */
-    int32_t pinned;          /* 1: the slots of the pipe that uses it are pinned; since start */
-    void *context;           /* CUcontext, cl_context */
-    void *queue;             /* CUstream, cl_command_queue of the copies */
-    void *device_id;         /* cl_device_id (opencl) */
-    char unpinned[96];       /* why they are not: the call and its error, or "" */
+    const char *kind;  /* "cuda", "opencl" */
+    char name[128];    /* what the driver calls it */
+    int32_t device;    /* ordinal (cuda) */
+    int32_t pinned;    /* 1: the slots of the pipe that uses it are pinned; since start */
+    void *context;     /* CUcontext, cl_context */
+    void *queue;       /* CUstream, cl_command_queue of the copies */
+    void *device_id;   /* cl_device_id (opencl) */
+    char unpinned[96]; /* why they are not: the call and its error, or "" */
 } dlp_device_info;
 
 /* Tell what a device is made of.
@@ -2595,15 +2559,15 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
 
 typedef struct dlp_dl_tensor {
     void *data;
-    int32_t device_type;     /* 1: host, 2: CUDA, 4: OpenCL (data is a cl_mem), 12: a device of the
+    int32_t device_type; /* 1: host, 2: CUDA, 4: OpenCL (data is a cl_mem), 12: a device of the
                                 user's, who may write here what it is */
-    int32_t device_id;       /* CUDA: ordinal; else 0 */
+    int32_t device_id;   /* CUDA: ordinal; else 0 */
     int32_t ndim;
-    uint8_t code, bits;      /* of dlp_dtype */
-    uint16_t lanes;          /* 1 */
-    int64_t *shape;          /* [ndim] */
-    int64_t *strides;        /* [ndim] elements; never NULL */
-    uint64_t byte_offset;    /* as dlp_tensor has it */
+    uint8_t code, bits;   /* of dlp_dtype */
+    uint16_t lanes;       /* 1 */
+    int64_t *shape;       /* [ndim] */
+    int64_t *strides;     /* [ndim] elements; never NULL */
+    uint64_t byte_offset; /* as dlp_tensor has it */
 } dlp_dl_tensor;
 
 typedef struct dlp_managed_tensor {
@@ -2613,10 +2577,10 @@ typedef struct dlp_managed_tensor {
 } dlp_managed_tensor;
 
 typedef struct dlp_managed_tensor_v1 {
-    uint32_t major, minor;   /* 1, 0 */
+    uint32_t major, minor; /* 1, 0 */
     void *manager_ctx;
     void (*deleter)(struct dlp_managed_tensor_v1 *self);
-    uint64_t flags;          /* 0: may be written */
+    uint64_t flags; /* 0: may be written */
     dlp_dl_tensor dl_tensor;
 } dlp_managed_tensor_v1;
 
@@ -2662,11 +2626,11 @@ enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
 
 /* Where an item's bytes are. locate finds fd -1, path at room, room empty, the rest 0. */
 typedef struct dlp_extent {
-    const char *path;        /* written into room, or a string that stays until close */
-    char *room;              /* DLP_FILES_ROOM bytes */
-    int32_t fd;              /* not -1: read this open file and leave it open; no path then */
-    uint64_t offset;         /* where the item begins */
-    uint64_t length;         /* its bytes; 0: to the file's end. With fd and a length the file may
+    const char *path; /* written into room, or a string that stays until close */
+    char *room;       /* DLP_FILES_ROOM bytes */
+    int32_t fd;       /* not -1: read this open file and leave it open; no path then */
+    uint64_t offset;  /* where the item begins */
+    uint64_t length;  /* its bytes; 0: to the file's end. With fd and a length the file may
                                 be a block device */
 } dlp_extent;
 
@@ -2674,19 +2638,20 @@ typedef struct dlp_files_desc {
     uint64_t n_items;        /* 1..2^48 */
     const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start */
     uint32_t n_fields;
-    int32_t use_threads;     /* 1: threads, also where io_uring is to be had */
-    const char *const *paths;/* [n_items] item i is the whole file paths[i]; borrowed until close */
+    int32_t use_threads; /* 1: threads, also where io_uring is to be had */
+    const char *const
+        *paths; /* [n_items] item i is the whole file paths[i]; borrowed until close */
     int (*locate)(void *user, const dlp_item *item, dlp_extent *out); /* in place of paths; returns
                                 as fetch does; pure; called by all workers at once */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-                             /* write item out of bytes, which are valid during the call; returns
+    /* write item out of bytes, which are valid during the call; returns
                                 as fetch does; in the worker itself. NULL: direct */
-    void *user;              /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes;      /* with a decode: most bytes of an item, 1..2^40; more of them is
+    void *user;         /* of all callbacks here; borrowed until close */
+    uint64_t max_bytes; /* with a decode: most bytes of an item, 1..2^40; more of them is
                                 DLP_ERR_LENGTH. Direct: not used, field 0 says it */
-    int32_t direct;          /* 1: bytes go into field 0 also with a decode, which finds them there
+    int32_t direct;     /* 1: bytes go into field 0 also with a decode, which finds them there
                                 and writes the other fields */
-    int32_t in_flight;       /* files that a worker has in hand at once; 0: 16; 1..256; at least the
+    int32_t in_flight;  /* files that a worker has in hand at once; 0: 16; 1..256; at least the
                                 stage's in_flight, of which more would wait */
     int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
     void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
@@ -2885,12 +2850,11 @@ DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
                  e->index, e->epoch, e->position);
     if (e->stage[0]) snprintf(place, sizeof place, "stage \"%s\"", e->stage);
     if (e->errnum) dlpi_errno_text(e, errnum, sizeof errnum);
-    return snprintf(buf, size, "%s: %s%s%s%s%s%s%s%s%s%s%s", c->name, place,
-                    place[0] && worker[0] ? " " : "", worker,
-                    (place[0] || worker[0]) && item[0] ? ", " : "", item,
-                    place[0] || worker[0] || item[0] ? ": " : "",
-                    e->message[0] ? e->message : c->text, errnum, c->hint[0] ? " [" : "", c->hint,
-                    c->hint[0] ? "]" : "");
+    return snprintf(
+        buf, size, "%s: %s%s%s%s%s%s%s%s%s%s%s", c->name, place, place[0] && worker[0] ? " " : "",
+        worker, (place[0] || worker[0]) && item[0] ? ", " : "", item,
+        place[0] || worker[0] || item[0] ? ": " : "", e->message[0] ? e->message : c->text, errnum,
+        c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -2959,14 +2923,11 @@ static int dlpi_lot_nap(const uint32_t *word, uint32_t expect, uint64_t timeout_
     uint64_t begin = dlpi_now_ns(), nap = 50000;
     while (DLPI_LOAD_SEQ(word) == expect) { /* W1, any change of the word */
         uint64_t gone = dlpi_now_ns() - begin;
-        if (gone >= timeout_ns)
-            return 1;
-        if (nap > timeout_ns - gone)
-            nap = timeout_ns - gone;
+        if (gone >= timeout_ns) return 1;
+        if (nap > timeout_ns - gone) nap = timeout_ns - gone;
         struct timespec t = {(time_t)(nap / 1000000000u), (long)(nap % 1000000000u)};
         nanosleep(&t, NULL);
-        if (nap < 1000000)
-            nap *= 2;
+        if (nap < 1000000) nap *= 2;
     }
     return 0;
 }
@@ -2977,8 +2938,7 @@ static int dlpi_lot_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_
     dlpi_lot_waiter me = {NULL, word, bits, 0, PTHREAD_COND_INITIALIZER};
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    uint64_t at = (uint64_t)t.tv_nsec +
-                  (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
+    uint64_t at = (uint64_t)t.tv_nsec + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
     t.tv_sec += (time_t)(at / 1000000000u);
     t.tv_nsec = (long)(at % 1000000000u);
     int timed_out = 0;
@@ -2989,8 +2949,7 @@ static int dlpi_lot_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_
         while (!me.woken && !timed_out)
             timed_out = pthread_cond_timedwait(&me.cond, lock, &t) == ETIMEDOUT;
         if (!me.woken) {
-            while (*list != &me)
-                list = &(*list)->next;
+            while (*list != &me) list = &(*list)->next;
             *list = me.next;
         }
         timed_out = !me.woken;
@@ -3002,15 +2961,13 @@ static int dlpi_lot_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_
 
 static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
                            int shared) {
-    if (shared)
-        return dlpi_lot_nap(word, expect, timeout_ns);
+    if (shared) return dlpi_lot_nap(word, expect, timeout_ns);
     pthread_once(&dlpi_park_once, dlpi_park_begin);
     return dlpi_lot_wait(word, expect, bits, timeout_ns);
 }
 
 static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
-    if (shared)
-        return;
+    if (shared) return;
     pthread_once(&dlpi_park_once, dlpi_park_begin);
     uint32_t bucket = dlpi_park_bucket(word);
     pthread_mutex_lock(&dlpi_park_lot[bucket].lock);
@@ -3187,10 +3144,8 @@ static int dlpi_cpu_count(void) {
     uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
     cpu_set_t set;
     int n = 0;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        n = CPU_COUNT(&set);
-    if (n < 1)
-        n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+    if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (one > two) one = two;
     return n < 1 ? 1 : one < (uint64_t)n ? (int)one : n;
 #else
@@ -3256,8 +3211,7 @@ static int dlpi_heavy_barrier(int shared) {
 #define DLPI_BELL_RMW 2u
 
 static void dlpi_bell_join(uint32_t *bell, int shared) {
-    if (!dlpi_heavy_register(shared))
-        DLPI_OR_SEQ(bell, DLPI_BELL_RMW); /* -> B1 */
+    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(bell, DLPI_BELL_RMW); /* -> B1 */
 }
 
 DLPDEF void dlpi_bell_ring(uint32_t *bell, uint32_t shared) {
@@ -3271,8 +3225,7 @@ DLPDEF void dlpi_spsc_room_bell(dlp_spsc_rx *rx) {
     if (!(DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)) /* B2 <- B3 */
         return;
     uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* T2 <- T1 */
-    if (used <= rx->capacity / 2 || used > rx->capacity)
-        dlpi_bell_ring(bell, rx->shared);
+    if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_bell_ring(bell, rx->shared);
 }
 
 /* One who waits: on which bell, how patiently, and for what. */
@@ -3287,16 +3240,13 @@ static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until
     uint64_t end = until - begin < w->spin_ns ? until : begin + w->spin_ns;
     if (w->spin_ns > 0) {
         for (uint32_t i = 1;; i++) {
-            if (w->look(w->handle))
-                return 1;
-            if (i % 16 == 0 && dlpi_now_ns() >= end)
-                break;
+            if (w->look(w->handle)) return 1;
+            if (i % 16 == 0 && dlpi_now_ns() >= end) break;
             dlpi_pause();
         }
     }
     for (uint32_t i = 0; i < w->yields; i++) {
-        if (w->look(w->handle))
-            return 1;
+        if (w->look(w->handle)) return 1;
         sched_yield();
     }
     return w->look(w->handle);
@@ -3328,15 +3278,11 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
 
 /* Wait until look says so. Returns DLP_OK or DLP_TIMEOUT. */
 static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
-    if (w->look(w->handle))
-        return DLP_OK;
-    if (timeout_ms == DLP_NOWAIT)
-        return DLP_TIMEOUT;
+    if (w->look(w->handle)) return DLP_OK;
+    if (timeout_ms == DLP_NOWAIT) return DLP_TIMEOUT;
     uint64_t begin = dlpi_now_ns(), until = UINT64_MAX;
-    if (timeout_ms > 0)
-        until = begin + (uint64_t)timeout_ms * 1000000u;
-    if (dlpi_await_awake(w, begin, until))
-        return DLP_OK;
+    if (timeout_ms > 0) until = begin + (uint64_t)timeout_ms * 1000000u;
+    if (dlpi_await_awake(w, begin, until)) return DLP_OK;
     return dlpi_await_asleep(w, until);
 }
 
@@ -3387,8 +3333,7 @@ DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity) {
 DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
                          int shared) {
     uint64_t need = dlp_spsc_bytes(record_bytes, capacity);
-    if (!dlpi_queue_mem_ok(mem) || need == 0 || need > bytes || need > SIZE_MAX)
-        return DLP_ERR_ARG;
+    if (!dlpi_queue_mem_ok(mem) || need == 0 || need > bytes || need > SIZE_MAX) return DLP_ERR_ARG;
     dlp_spsc *lane = (dlp_spsc *)mem;
     memset(lane, 0, sizeof *lane);
     lane->version = DLPI_QUEUE_VERSION;
@@ -3425,8 +3370,7 @@ static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy)
 
 DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
     dlp_spsc copy;
-    if (!tx || !dlpi_queue_mem_ok(mem))
-        return DLP_ERR_ARG;
+    if (!tx || !dlpi_queue_mem_ok(mem)) return DLP_ERR_ARG;
     dlp_spsc *lane = (dlp_spsc *)mem;
     if (dlpi_spsc_check(lane, bytes, &copy) != DLP_OK || copy.tail - copy.head > copy.capacity)
         return DLP_ERR_CORRUPT;
@@ -3447,8 +3391,7 @@ DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
 
 DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
     dlp_spsc copy;
-    if (!rx || !dlpi_queue_mem_ok(mem))
-        return DLP_ERR_ARG;
+    if (!rx || !dlpi_queue_mem_ok(mem)) return DLP_ERR_ARG;
     dlp_spsc *lane = (dlp_spsc *)mem;
     if (dlpi_spsc_check(lane, bytes, &copy) != DLP_OK || copy.tail - copy.head > copy.capacity)
         return DLP_ERR_CORRUPT;
@@ -3478,25 +3421,23 @@ static int dlpi_spsc_has_stock(void *handle) {
 
 DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms) {
     dlpi_waiter w = {&tx->lane->producer_bell, tx->shared, tx->spin_ns, tx->yields,
-                     dlpi_spsc_has_room, tx};
+                     dlpi_spsc_has_room,       tx};
     int r = dlpi_await(&w, timeout_ms);
     return r == DLP_OK && dlpi_spsc_room(tx, 1) < 0 ? DLP_ERR_CORRUPT : r;
 }
 
 DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms) {
     dlpi_waiter w = {&rx->lane->consumer_bell, rx->shared, rx->spin_ns, rx->yields,
-                     dlpi_spsc_has_stock, rx};
+                     dlpi_spsc_has_stock,      rx};
     int r = dlpi_await(&w, timeout_ms);
     return r == DLP_OK && dlpi_spsc_stock(rx, 1) < 0 ? DLP_ERR_CORRUPT : r;
 }
 
 /* What is left of timeout_ms since begin, as a time-out again. */
 static int dlpi_time_left(int timeout_ms, uint64_t *begin) {
-    if (timeout_ms <= 0)
-        return timeout_ms;
+    if (timeout_ms <= 0) return timeout_ms;
     uint64_t now = dlpi_now_ns();
-    if (*begin == 0)
-        *begin = now;
+    if (*begin == 0) *begin = now;
     uint64_t gone = (now - *begin) / 1000000u;
     return gone < (uint64_t)timeout_ms ? timeout_ms - (int)gone : DLP_NOWAIT;
 }
@@ -3507,32 +3448,27 @@ DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records, uint64_
     uint64_t done = 0, begin = 0;
     for (;;) {
         int64_t k = dlp_spsc_try_push_burst(tx, from + done * tx->record_bytes, n - done);
-        if (k < 0)
-            return k;
+        if (k < 0) return k;
         done += (uint64_t)k;
-        if (done == n)
-            return (int64_t)done;
+        if (done == n) return (int64_t)done;
         int r = dlp_spsc_wait_tx(tx, dlpi_time_left(timeout_ms, &begin));
-        if (r != DLP_OK)
-            return r < 0 ? r : (int64_t)done;
+        if (r != DLP_OK) return r < 0 ? r : (int64_t)done;
     }
 }
 
 DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, int timeout_ms) {
     int64_t n = dlp_spsc_try_pop_burst(rx, records, max);
-    if (n != 0 || max == 0)
-        return n;
+    if (n != 0 || max == 0) return n;
     int r = dlp_spsc_wait_rx(rx, timeout_ms);
-    if (r != DLP_OK)
-        return r < 0 ? r : 0;
+    if (r != DLP_OK) return r < 0 ? r : 0;
     return dlp_spsc_try_pop_burst(rx, records, max);
 }
 
 /* ---- bundles ---- */
 
-#ifndef DLPI_MPSC_SCAN          /* a checker may define these two before inclusion */
-#define DLPI_MPSC_SCAN 16u      /* up to so many producers the consumer just looks at their tails */
-#define DLPI_MPSC_SWEEP 64u     /* every so many searches all lanes are looked at */
+#ifndef DLPI_MPSC_SCAN      /* a checker may define these two before inclusion */
+#define DLPI_MPSC_SCAN 16u  /* up to so many producers the consumer just looks at their tails */
+#define DLPI_MPSC_SWEEP 64u /* every so many searches all lanes are looked at */
 #endif
 #define DLPI_MPSC_QUANTUM 64u
 
@@ -3541,8 +3477,7 @@ static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity, uint32_
     dlp_mpsc plan;
     memset(&plan, 0, sizeof plan);
     uint64_t lane = dlp_spsc_bytes(record_bytes, capacity);
-    if (lane == 0 || producers == 0 || producers > DLP_MPSC_MAX_PRODUCERS)
-        return plan;
+    if (lane == 0 || producers == 0 || producers > DLP_MPSC_MAX_PRODUCERS) return plan;
     plan.version = DLPI_QUEUE_VERSION;
     plan.layout = DLPI_QUEUE_LAYOUT;
     plan.record_bytes = record_bytes;
@@ -3561,9 +3496,7 @@ DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_
     return dlpi_mpsc_plan(record_bytes, capacity, producers).total_bytes;
 }
 
-static void *dlpi_at(void *mem, uint64_t offset) {
-    return (unsigned char *)mem + offset;
-}
+static void *dlpi_at(void *mem, uint64_t offset) { return (unsigned char *)mem + offset; }
 
 DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
                          uint32_t producers, int shared) {
@@ -3577,8 +3510,7 @@ DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
     for (uint32_t i = 0; i < producers; i++) {
         void *lane = dlpi_at(mem, plan.lanes_offset + i * plan.lane_bytes);
         int r = dlp_spsc_init(lane, plan.lane_bytes, record_bytes, capacity, shared);
-        if (r != DLP_OK)
-            return r;
+        if (r != DLP_OK) return r;
     }
     DLPI_STORE_REL(&((dlp_mpsc *)mem)->magic, DLPI_MPSC_MAGIC); /* M1 -> M2 */
     return DLP_OK;
@@ -3609,23 +3541,18 @@ static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
 
 DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer) {
     dlp_mpsc copy;
-    if (!tx || !dlpi_queue_mem_ok(mem) || producer < DLP_NONE)
-        return DLP_ERR_ARG;
+    if (!tx || !dlpi_queue_mem_ok(mem) || producer < DLP_NONE) return DLP_ERR_ARG;
     dlp_mpsc *bundle = (dlp_mpsc *)mem;
-    if (dlpi_mpsc_check(bundle, bytes, &copy) != DLP_OK)
-        return DLP_ERR_CORRUPT;
+    if (dlpi_mpsc_check(bundle, bytes, &copy) != DLP_OK) return DLP_ERR_CORRUPT;
     uint32_t *owners = (uint32_t *)dlpi_at(mem, copy.owners_offset);
-    if (producer >= (int)copy.producers)
-        return DLP_ERR_ARG;
+    if (producer >= (int)copy.producers) return DLP_ERR_ARG;
     int mine = producer == DLP_NONE ? dlpi_mpsc_claim(owners, copy.producers) : producer;
-    if (mine < 0)
-        return mine;
+    if (mine < 0) return mine;
     DLPI_STORE_SEQ(&owners[mine], 1u); /* O1 */
     memset(tx, 0, sizeof *tx);
     uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
     int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
-    if (r != DLP_OK || tx->lane.record_bytes != copy.record_bytes)
-        return DLP_ERR_CORRUPT;
+    if (r != DLP_OK || tx->lane.record_bytes != copy.record_bytes) return DLP_ERR_CORRUPT;
     tx->lane.bell = &bundle->consumer_bell;
     tx->lane.shared = copy.shared;
     tx->owner = &owners[mine];
@@ -3639,24 +3566,18 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     return mine;
 }
 
-DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) {
-    DLPI_STORE_SEQ(tx->owner, 0u); /* O1 */
-}
+DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* O1 */ }
 
 DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
                               uint64_t bytes) {
     dlp_mpsc copy;
-    if (!rx || !lanes || !dlpi_queue_mem_ok(mem))
-        return DLP_ERR_ARG;
-    if (dlpi_mpsc_check((dlp_mpsc *)mem, bytes, &copy) != DLP_OK)
-        return DLP_ERR_CORRUPT;
-    if (n_lanes < copy.producers)
-        return DLP_ERR_ARG;
+    if (!rx || !lanes || !dlpi_queue_mem_ok(mem)) return DLP_ERR_ARG;
+    if (dlpi_mpsc_check((dlp_mpsc *)mem, bytes, &copy) != DLP_OK) return DLP_ERR_CORRUPT;
+    if (n_lanes < copy.producers) return DLP_ERR_ARG;
     for (uint32_t i = 0; i < copy.producers; i++) {
         void *lane = dlpi_at(mem, copy.lanes_offset + i * copy.lane_bytes);
         int r = dlp_spsc_attach_rx(&lanes[i], lane, copy.lane_bytes);
-        if (r != DLP_OK || lanes[i].record_bytes != copy.record_bytes)
-            return DLP_ERR_CORRUPT;
+        if (r != DLP_OK || lanes[i].record_bytes != copy.record_bytes) return DLP_ERR_CORRUPT;
         lanes[i].slip_most = 0; /* other lanes may have records */
     }
     memset(rx, 0, sizeof *rx);
@@ -3674,8 +3595,7 @@ DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_la
 /* Give lane i its turn if it has records. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
     int64_t stock = dlpi_spsc_stock(&rx->lanes[i], 1);
-    if (stock <= 0)
-        return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
+    if (stock <= 0) return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
     rx->at = &rx->lanes[i];
     rx->turn = i;
     rx->left = rx->quantum > 0 ? rx->quantum : 1;
@@ -3688,8 +3608,7 @@ static int dlpi_mpsc_sweep(dlp_mpsc_rx *rx) {
     for (uint32_t k = 0; k < rx->producers; k++) {
         i = i + 1 < rx->producers ? i + 1 : 0;
         int r = dlpi_mpsc_try_turn(rx, i);
-        if (r != DLP_EMPTY)
-            return r;
+        if (r != DLP_EMPTY) return r;
     }
     return DLP_EMPTY;
 }
@@ -3705,26 +3624,23 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
             uint32_t i = rx->word * 64 + (uint32_t)__builtin_ctzll(rx->bits);
             rx->bits &= rx->bits - 1;
             int r = i < rx->producers ? dlpi_mpsc_try_turn(rx, i) : DLP_EMPTY;
-            if (r != DLP_EMPTY)
-                return r;
+            if (r != DLP_EMPTY) return r;
         }
         rx->word = rx->word + 1 < rx->ready_words ? rx->word + 1 : 0;
         uint64_t *ready = dlpi_mpsc_ready_word(rx, rx->word);
-        if (DLPI_LOAD_RLX(ready) != 0)              /* R3, not worth a write if clear */
+        if (DLPI_LOAD_RLX(ready) != 0)                    /* R3, not worth a write if clear */
             rx->bits = DLPI_XCHG_SEQ(ready, (uint64_t)0); /* R3 <- R2 */
     }
     return DLP_EMPTY;
 }
 
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
-    if (rx->ready_words == 0)
-        return dlpi_mpsc_sweep(rx);
+    if (rx->ready_words == 0) return dlpi_mpsc_sweep(rx);
     if (rx->left == 0 && rx->at->tail_seen != rx->at->head) /* its turn is over, but it has more */
         DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64); /* R2 */
     rx->left = 0;
     int r = DLP_EMPTY;
-    if (++rx->finds % DLPI_MPSC_SWEEP != 0)
-        r = dlpi_mpsc_follow(rx);
+    if (++rx->finds % DLPI_MPSC_SWEEP != 0) r = dlpi_mpsc_follow(rx);
     return r == DLP_EMPTY ? dlpi_mpsc_sweep(rx) : r;
 }
 
@@ -3738,7 +3654,7 @@ DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms) {
 
 DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms) {
     dlpi_waiter w = {&rx->bundle->consumer_bell, rx->shared, rx->spin_ns, rx->yields,
-                     dlpi_mpsc_has_stock, rx};
+                     dlpi_mpsc_has_stock,        rx};
     int r = dlpi_await(&w, timeout_ms);
     return r == DLP_OK ? dlpi_mpsc_turn(rx) : r;
 }
@@ -3749,24 +3665,19 @@ DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_
     uint64_t done = 0, begin = 0;
     for (;;) {
         int64_t k = dlp_mpsc_try_push_burst(tx, from + done * tx->lane.record_bytes, n - done);
-        if (k < 0)
-            return k;
+        if (k < 0) return k;
         done += (uint64_t)k;
-        if (done == n)
-            return (int64_t)done;
+        if (done == n) return (int64_t)done;
         int r = dlp_mpsc_wait_tx(tx, dlpi_time_left(timeout_ms, &begin));
-        if (r != DLP_OK)
-            return r < 0 ? r : (int64_t)done;
+        if (r != DLP_OK) return r < 0 ? r : (int64_t)done;
     }
 }
 
 DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, int timeout_ms) {
     int64_t n = dlp_mpsc_try_pop_burst(rx, records, max);
-    if (n != 0 || max == 0)
-        return n;
+    if (n != 0 || max == 0) return n;
     int r = dlp_mpsc_wait_rx(rx, timeout_ms);
-    if (r != DLP_OK)
-        return r < 0 ? r : 0;
+    if (r != DLP_OK) return r < 0 ? r : 0;
     return dlp_mpsc_try_pop_burst(rx, records, max);
 }
 
@@ -3936,8 +3847,7 @@ static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
 static void dlpi_permutation_rounds(dlp_permutation *p, uint64_t key) {
     uint32_t log2_n = 0;
     /* cppcheck-suppress ctuuninitvar; n is set */
-    while (p->n >> (log2_n + 1))
-        log2_n++;
+    while (p->n >> (log2_n + 1)) log2_n++;
     p->right_bits = (log2_n + 1) / 2;
     p->left_values = (uint32_t)((p->n - 1) >> p->right_bits) + 1;
     p->rounds = log2_n < 12 ? 10 : log2_n < 15 ? 8 : 6;
@@ -3950,8 +3860,7 @@ static void dlpi_permutation_rounds(dlp_permutation *p, uint64_t key) {
 
 DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch) {
     uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PERMUTATION, seed, epoch), n);
-    if (n < 1 || n > DLPI_MAX_ITEMS)
-        return DLP_ERR_ARG;
+    if (n < 1 || n > DLPI_MAX_ITEMS) return DLP_ERR_ARG;
     memset(p, 0, sizeof *p);
     p->n = n;
     p->seed = seed;
@@ -3969,27 +3878,20 @@ DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, u
 
 DLPDEF uint64_t dlp_permutation_at(const dlp_permutation *p, uint64_t position) {
     uint64_t x = position;
-    if (DLPI_UNLIKELY(position >= p->n))
-        return UINT64_MAX;
-    if (p->rounds == 0)
-        return p->table[position];
-    do {
-        x = dlpi_permutation_step(p, x);
-    } while (DLPI_UNLIKELY(x >= p->n));
+    if (DLPI_UNLIKELY(position >= p->n)) return UINT64_MAX;
+    if (p->rounds == 0) return p->table[position];
+    do { x = dlpi_permutation_step(p, x); } while (DLPI_UNLIKELY(x >= p->n));
     return x;
 }
 
 DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value) {
     uint64_t x = value;
-    if (DLPI_UNLIKELY(value >= p->n))
-        return UINT64_MAX;
+    if (DLPI_UNLIKELY(value >= p->n)) return UINT64_MAX;
     if (p->rounds == 0) {
         for (x = 0; p->table[x] != value; x++) {}
         return x;
     }
-    do {
-        x = dlpi_permutation_unstep(p, x);
-    } while (DLPI_UNLIKELY(x >= p->n));
+    do { x = dlpi_permutation_unstep(p, x); } while (DLPI_UNLIKELY(x >= p->n));
     return x;
 }
 
@@ -4040,8 +3942,7 @@ DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, 
     for (; count - done >= 16; done += 16) {
         dlpi_permutation_step16(p, first + done, out + done);
         for (uint32_t i = done; i < done + 16; i++)
-            while (DLPI_UNLIKELY(out[i] >= p->n))
-                out[i] = dlpi_permutation_step(p, out[i]);
+            while (DLPI_UNLIKELY(out[i] >= p->n)) out[i] = dlpi_permutation_step(p, out[i]);
     }
     return done;
 }
@@ -4052,13 +3953,10 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
     uint64_t inside = first < p->n ? p->n - first : 0;
     uint32_t valid = inside < count ? (uint32_t)inside : count, done = 0;
 #ifdef DLPI_ORDER_AVX2
-    if (p->simd)
-        done = dlpi_permutation_block_avx2(p, first, valid, out);
+    if (p->simd) done = dlpi_permutation_block_avx2(p, first, valid, out);
 #endif
-    for (; done < valid; done++)
-        out[done] = dlp_permutation_at(p, first + done);
-    for (; done < count; done++)
-        out[done] = UINT64_MAX;
+    for (; done < valid; done++) out[done] = dlp_permutation_at(p, first + done);
+    for (; done < count; done++) out[done] = UINT64_MAX;
 }
 
 /* --- Weights ---------------------------------------------------------------------------------
@@ -4082,8 +3980,7 @@ static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t to
                                 int heavy) {
     for (; i < n; i++) {
         uint64_t low, high = dlpi_multiply(n, weights[i], &low);
-        if ((high != 0 || low > total) == heavy)
-            break;
+        if ((high != 0 || low > total) == heavy) break;
     }
     return i;
 }
@@ -4124,18 +4021,15 @@ static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total
 }
 
 static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
-    if (d->order != DLP_ORDER_WEIGHTED)
-        return 0;
+    if (d->order != DLP_ORDER_WEIGHTED) return 0;
     return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
 }
 
 static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *table) {
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     dlpi_alias *t = (dlpi_alias *)table;
-    if (d->order != DLP_ORDER_WEIGHTED)
-        return;
-    for (uint64_t i = 0; i < n; i++)
-        total += d->weights[i];
+    if (d->order != DLP_ORDER_WEIGHTED) return;
+    for (uint64_t i = 0; i < n; i++) total += d->weights[i];
     t[0].own = total;
     t[0].alias = n;
     dlpi_alias_build(d->weights, n, total, t + 1);
@@ -4144,15 +4038,13 @@ static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *
 /* --- What a sampler's desc means -------------------------------------------------------------- */
 
 static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) {
-    if (d->order == DLP_ORDER_BATCHES)
-        return 0; /* only the user's sampler knows */
+    if (d->order == DLP_ORDER_BATCHES) return 0; /* only the user's sampler knows */
     return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
 }
 
 static int dlpi_order_fault(dlp_error *err, const char *field, const char *format, ...) {
     va_list args;
-    if (!err)
-        return DLP_ERR_ARG;
+    if (!err) return DLP_ERR_ARG;
     memset(err, 0, sizeof *err);
     err->code = DLP_ERR_ARG;
     err->worker = -1;
@@ -4167,8 +4059,7 @@ static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, 
     if (!d->subset && d->n_subset)
         return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
                                 d->n_subset);
-    if (!d->subset)
-        return DLP_OK;
+    if (!d->subset) return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
         return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
                                 d->n_subset);
@@ -4184,8 +4075,7 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     const uint64_t most = (uint64_t)1 << 63;
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     if (d->order != DLP_ORDER_WEIGHTED) {
-        if (!d->weights)
-            return DLP_OK;
+        if (!d->weights) return DLP_OK;
         return dlpi_order_fault(err, "sampler.weights",
                                 "weights need order DLP_ORDER_WEIGHTED, order is %d",
                                 (int)d->order);
@@ -4221,15 +4111,12 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (d->threaded < 0 || d->threaded > 1)
         return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
-    if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK)
-        return rc;
-    if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK)
-        return rc;
+    if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK) return rc;
     if (draws > DLPI_MAX_ITEMS)
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
-    if (draws &&
-        (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
+    if (draws && (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
         return dlpi_order_fault(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
                                 (int)d->order);
@@ -4246,10 +4133,8 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
 
 static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64_t n) {
     uint64_t lane[4];
-    for (uint64_t k = 0; k < 4; k++)
-        lane[k] = dlpi_absorb(h, k);
-    for (uint64_t i = 0; i < n; i++)
-        lane[i & 3] = dlpi_absorb(lane[i & 3], values[i]);
+    for (uint64_t k = 0; k < 4; k++) lane[k] = dlpi_absorb(h, k);
+    for (uint64_t i = 0; i < n; i++) lane[i & 3] = dlpi_absorb(lane[i & 3], values[i]);
     return dlpi_absorb(dlp_hash(lane[0], lane[1], lane[2], lane[3]), n);
 }
 
@@ -4328,27 +4213,21 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
    that is out of range comes out as n_items or more: the caller checks. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
                              uint64_t *out) {
-    if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch))
-        dlpi_order_begin(o, epoch);
+    if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
     switch (o->kind) {
-    case DLP_ORDER_SHUFFLED:
-        dlp_permutation_block(&o->permutation, first, count, out);
-        break;
+    case DLP_ORDER_SHUFFLED: dlp_permutation_block(&o->permutation, first, count, out); break;
     case DLP_ORDER_REPLACEMENT:
         for (uint32_t i = 0; i < count; i++)
             out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
         break;
     case DLP_ORDER_WEIGHTED:
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = dlpi_order_weighted(o, first + i);
+        for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
         break;
     case DLP_ORDER_FUNCTION:
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = o->function(o->user, epoch, first + i);
+        for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
         break;
     default:
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = first + i;
+        for (uint32_t i = 0; i < count; i++) out[i] = first + i;
     }
     if (o->subset)
         for (uint32_t i = 0; i < count; i++)
@@ -4388,9 +4267,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 #define DLPI_MIX_RANK_BITS 20 /* of a schedule's entry; the dataset is above them */
 #define DLPI_MIX_NOBODY UINT32_MAX
 
-
 typedef struct dlpi_mix_part {
-    uint64_t first;  /* index of its first item */
+    uint64_t first; /* index of its first item */
     uint64_t items;
     uint64_t weight; /* turns in a period */
     uint64_t key;    /* of its shuffles */
@@ -4429,9 +4307,7 @@ static uint64_t dlpi_mix_shuffled(const dlpi_mix_part *part, uint64_t pass, uint
     if (part->items < DLP_PERMUTATION_TABLE) return dlpi_mix_small(part->items, key, x);
     p.n = part->items; /* without its table, which is most of the bytes */
     dlpi_permutation_rounds(&p, key);
-    do {
-        x = dlpi_permutation_step(&p, x);
-    } while (DLPI_UNLIKELY(x >= p.n));
+    do { x = dlpi_permutation_step(&p, x); } while (DLPI_UNLIKELY(x >= p.n));
     return x;
 }
 
@@ -4523,7 +4399,8 @@ static uint64_t dlpi_mix_samples(const dlp_mix *m, int32_t until) {
         if (part->weight == 0) continue;
         here = until == DLP_MIX_FIRST ? dlpi_mix_within(m, part) : dlpi_mix_enough(m, part);
         if (until == DLP_MIX_FIRST ? here < samples
-                                   : until == DLP_MIX_ALL ? here > samples : part->items > most)
+            : until == DLP_MIX_ALL ? here > samples
+                                   : part->items > most)
             samples = here;
         if (part->items > most) most = part->items;
     }
@@ -4578,15 +4455,15 @@ static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
     for (uint32_t i = 0; i < d->n; i++) g = dlpi_gcd(d->weights ? d->weights[i] : 1, g);
-    if (g == 0)
-        return dlpi_order_fault(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
+    if (g == 0) return dlpi_order_fault(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
     for (uint32_t i = 0; i < d->n; i++) {
         uint64_t w = d->weights ? d->weights[i] / g : 1;
         if (w > DLPI_MIX_PERIOD - sum)
             return dlpi_order_fault(err, "mix.weights",
                                     "weights[%" PRIu32 "] = %" PRIu64 " takes the sum, divided by "
                                     "the greatest common divisor %" PRIu64 ", above 2^20: round "
-                                    "the weights", i, d->weights[i], g);
+                                    "the weights",
+                                    i, d->weights[i], g);
         sum += w;
     }
     *divisor = g;
@@ -4656,7 +4533,8 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
     dlpi_mix_fill(m, desc, divisor);
     if (m->samples > DLPI_MAX_ITEMS) {
         free(m);
-        return dlpi_order_fault(err, "mix.samples_per_epoch", "an epoch would have more than 2^48 "
+        return dlpi_order_fault(err, "mix.samples_per_epoch",
+                                "an epoch would have more than 2^48 "
                                 "samples: say how many");
     }
     dlpi_mix_schedule(m);
@@ -4694,8 +4572,10 @@ DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset,
     if (!mix || !dataset || !item || index >= mix->total) return DLP_ERR_ARG;
     for (high = mix->n; high - low > 1;) { /* it lies in [low, high) */
         uint32_t middle = low + (high - low) / 2;
-        if (mix->part[middle].first <= index) low = middle;
-        else high = middle;
+        if (mix->part[middle].first <= index)
+            low = middle;
+        else
+            high = middle;
     }
     *dataset = low;
     *item = index - mix->part[low].first;
@@ -4709,7 +4589,6 @@ DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
 
 #define DLPI_BUCKETS_WINDOW ((uint64_t)1 << 24)
 #define DLPI_BUCKETS_ROWS (1u << 20)
-
 
 /* The positions of a window: number * window on, in an epoch. */
 typedef struct dlpi_window {
@@ -4727,10 +4606,10 @@ struct dlp_buckets {
     uint64_t windows;   /* of an epoch */
     uint64_t longest;   /* that an item may be */
     uint64_t id;
-    void *table;        /* of a weighted order, or NULL */
+    void *table; /* of a weighted order, or NULL */
     dlpi_window now, ahead;
-    uint64_t *scratch;  /* [window] */
-    uint32_t *cut;      /* [window + 1] where the batches of now begin, in its sorted keys */
+    uint64_t *scratch; /* [window] */
+    uint32_t *cut;     /* [window + 1] where the batches of now begin, in its sorted keys */
     uint32_t batches, at, step; /* of now; given out; positions to read ahead with each */
     dlp_permutation turn;       /* of the batches of now */
     char why[256];
@@ -4847,8 +4726,10 @@ static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, ui
     dlp_buckets *b = (dlp_buckets *)user;
     uint32_t turn, from, n;
     if (max < b->d.batch_size) {
-        snprintf(b->why, sizeof b->why, "the pipe's batch_size %" PRIu64 " is below the buckets', "
-                 "%" PRIu32, max, b->d.batch_size);
+        snprintf(b->why, sizeof b->why,
+                 "the pipe's batch_size %" PRIu64 " is below the buckets', "
+                 "%" PRIu32,
+                 max, b->d.batch_size);
         return -1;
     }
     if (b->at == b->batches) {
@@ -4901,7 +4782,8 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
         return dlpi_order_fault(err, "buckets.batch_size",
                                 "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
-                                "divisible_by %" PRIu32, d->batch_size, by);
+                                "divisible_by %" PRIu32,
+                                d->batch_size, by);
     if (d->window > DLPI_BUCKETS_WINDOW)
         return dlpi_order_fault(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
                                 d->window);
@@ -4928,8 +4810,10 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
 static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
     dlp_buckets_desc *d = &b->d;
     uint64_t unit, window, samples;
-    if (d->order) b->base = *d->order;
-    else b->base.order = d->shuffle ? DLP_ORDER_SHUFFLED : DLP_ORDER_SEQUENTIAL;
+    if (d->order)
+        b->base = *d->order;
+    else
+        b->base.order = d->shuffle ? DLP_ORDER_SHUFFLED : DLP_ORDER_SEQUENTIAL;
     if (!d->order) b->base.seed = d->seed;
     if (d->divisible_by == 0) d->divisible_by = 1;
     unit = d->max_tokens ? d->divisible_by : d->batch_size;
@@ -4941,8 +4825,9 @@ static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
     b->windows = (b->positions + d->window - 1) / d->window;
     b->longest = d->max_tokens ? d->max_tokens / d->divisible_by : UINT32_MAX;
     if (b->positions > 0) return DLP_OK;
-    return dlpi_order_fault(err, "buckets.last", "DLP_LAST_DROP leaves nothing of %" PRIu64
-                            " samples: a batch has %" PRIu64, samples, unit);
+    return dlpi_order_fault(
+        err, "buckets.last",
+        "DLP_LAST_DROP leaves nothing of %" PRIu64 " samples: a batch has %" PRIu64, samples, unit);
 }
 
 /* Look for items that are too long, and hash the lengths, four strands at once. */
@@ -4961,9 +4846,11 @@ static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
 
 static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
     const dlp_buckets_desc *d = &b->d;
-    const uint64_t words[] = {lengths, d->batch_size, d->window, d->max_tokens, d->divisible_by,
-                              (uint64_t)d->shuffle, (uint64_t)d->last, (uint64_t)b->base.order,
-                              b->base.seed, dlpi_order_params_hash(&b->base, d->n_items)};
+    const uint64_t words[] = {lengths,           d->batch_size,
+                              d->window,         d->max_tokens,
+                              d->divisible_by,   (uint64_t)d->shuffle,
+                              (uint64_t)d->last, (uint64_t)b->base.order,
+                              b->base.seed,      dlpi_order_params_hash(&b->base, d->n_items)};
     b->id = dlpi_order_hash_array(dlpi_hash_in(DLPI_DOMAIN_BUCKETS, 0, 0), words,
                                   sizeof words / sizeof *words);
 }
@@ -5102,18 +4989,36 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_SEEKS_MAX (UINT32_C(1) << 14)
 #define DLPI_WENT_BACK INT_MIN
 #define DLPI_OVERRUN (INT_MIN + 1)
-#define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256) /* bytes around a field: see >>impl-debug */
+#define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256)       /* bytes around a field: see >>impl-debug */
 #define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
 #define DLPI_NOBODY (UINT32_MAX / 2)
 
 /* What observers read: the header, this table, and what its records speak of. Types are only ever
    added, structs only ever grow at their ends, and a record says how far its elements are apart: so
    an older monitor reads a newer region. What else changes takes a new DLPI_FORMAT. */
-enum { DLPI_REC_CTL = 1, DLPI_REC_WORKERS, DLPI_REC_SLOTS, DLPI_REC_CELLS, DLPI_REC_ITEM_CELLS,
-       DLPI_REC_TRACE, DLPI_REC_TABLE, DLPI_REC_ORDER, DLPI_REC_LANES, DLPI_REC_PIPE,
-       DLPI_REC_STAGES, DLPI_REC_TAKEN, DLPI_REC_FIELDS, DLPI_REC_SHARE,
-       DLPI_REC_CACHE, DLPI_REC_PARTS, DLPI_REC_PART_CELLS,
-       DLPI_REC_CHUNKS, DLPI_REC_RESIDENT, DLPI_REC_DEVICE_SLOTS, DLPI_REC_COUNT };
+enum {
+    DLPI_REC_CTL = 1,
+    DLPI_REC_WORKERS,
+    DLPI_REC_SLOTS,
+    DLPI_REC_CELLS,
+    DLPI_REC_ITEM_CELLS,
+    DLPI_REC_TRACE,
+    DLPI_REC_TABLE,
+    DLPI_REC_ORDER,
+    DLPI_REC_LANES,
+    DLPI_REC_PIPE,
+    DLPI_REC_STAGES,
+    DLPI_REC_TAKEN,
+    DLPI_REC_FIELDS,
+    DLPI_REC_SHARE,
+    DLPI_REC_CACHE,
+    DLPI_REC_PARTS,
+    DLPI_REC_PART_CELLS,
+    DLPI_REC_CHUNKS,
+    DLPI_REC_RESIDENT,
+    DLPI_REC_DEVICE_SLOTS,
+    DLPI_REC_COUNT
+};
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -5123,11 +5028,11 @@ typedef struct dlpi_record {
 typedef struct dlpi_region {
     uint64_t magic;
     uint32_t format, header_bytes;
-    uint64_t layout;      /* of all structs: who maps the region must agree */
-    uint64_t view;        /* of what observers read: who reads it must agree */
+    uint64_t layout; /* of all structs: who maps the region must agree */
+    uint64_t view;   /* of what observers read: who reads it must agree */
     uint64_t total_bytes;
     uint32_t n_records, record_bytes;
-    uint64_t records_at;  /* records[] from the region's beginning */
+    uint64_t records_at; /* records[] from the region's beginning */
     uint64_t reserved;
     dlpi_record records[DLPI_REC_COUNT];
 } dlpi_region;
@@ -5135,13 +5040,13 @@ typedef struct dlpi_region {
 /* The pipe, for those who have nothing but the region. */
 typedef struct dlpi_pipe_rec {
     char name[32];
-    uint64_t token[2];      /* random: a name's record carries the same */
-    uint64_t started_real;  /* CLOCK_REALTIME, ns; for display */
-    int32_t pid, memfd;     /* of the caller; for display */
+    uint64_t token[2];     /* random: a name's record carries the same */
+    uint64_t started_real; /* CLOCK_REALTIME, ns; for display */
+    int32_t pid, memfd;    /* of the caller; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
     uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
     uint32_t words_max, units_max, trace_events;
-    int32_t cpus, unordered, staged, threaded; /* threaded: the sampler */
+    int32_t cpus, unordered, staged, threaded;                     /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t item_cell_stride, off_bells, reserved;
     uint64_t off_index, off_lengths, off_item_lengths, off_offsets, off_fmeta, off_rec, off_valid;
@@ -5152,12 +5057,12 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work;           /* place among the stages with workers, n_work: transfer, -1: none */
+    int32_t work; /* place among the stages with workers, n_work: transfer, -1: none */
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
-    int32_t num_workers;    /* 0: inline */
+    int32_t num_workers;             /* 0: inline */
     int32_t placement, unit_is_batch, deadline_ms;
-    uint32_t n_producers;   /* lanes [producer][worker]; 0: none */
-    uint64_t sst_offset;    /* in a slot */
+    uint32_t n_producers; /* lanes [producer][worker]; 0: none */
+    uint64_t sst_offset;  /* in a slot */
     uint64_t lanes_offset, lane_bytes, lane_cap;
     int32_t in_flight, pad0;
     int32_t active, workers_min; /* workers_min 0: not tuned */
@@ -5209,40 +5114,40 @@ typedef struct dlpi_skip {
     int32_t code, errnum, stage, worker;
 } dlpi_skip;
 
-#define DLPI_SKIP_WORDS (sizeof ((dlp_skip *)0)->message / 8)
+#define DLPI_SKIP_WORDS (sizeof((dlp_skip *)0)->message / 8)
 
 typedef struct dlpi_ctl {
-    uint64_t tail;      /* T1 batches published; feeder */
-    uint32_t fed_all;   /* T1 no batch will follow: 1, and the feeder's life above it; 0 */
-    int32_t feed_code;  /* T1 DLP_ERR_* that ended the feeding */
+    uint64_t tail;     /* T1 batches published; feeder */
+    uint32_t fed_all;  /* T1 no batch will follow: 1, and the feeder's life above it; 0 */
+    int32_t feed_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; caller */
     uint64_t delivered; /* V1 batches delivered; caller */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
     uint64_t pad1[6];
-    uint64_t want;      /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
+    uint64_t want; /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t feeder_sleeps; /* B1 */
     uint32_t feeder_word;
     uint32_t transfer_sleeps; /* B1 */
     uint32_t transfer_word;
     uint8_t pad2[DLPI_LINE - 28];
-    uint64_t cancel;    /* N1 batches of marks below this one are not wanted; caller */
+    uint64_t cancel; /* N1 batches of marks below this one are not wanted; caller */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;
-    uint32_t shared;      /* 1: workers are processes */
+    uint32_t shared; /* 1: workers are processes */
     dlp_error error;
     uint64_t skips, failures;
     dlpi_skip skip_ring[DLPI_SKIP_RING];
-    uint32_t processes; /* J1 1: worker processes are there, 2: they could not be started */
-    uint32_t closing;   /* J2 1: the caller waits for their end */
+    uint32_t processes;      /* J1 1: worker processes are there, 2: they could not be started */
+    uint32_t closing;        /* J2 1: the caller waits for their end */
     uint32_t processes_word; /* J1 futex */
     uint32_t pad4;
-    uint64_t restarts;  /* of worker processes; supervisor */
-    uint64_t views;     /* delivered, where a batch is a view into a chunk; caller */
-    uint64_t tunes;     /* caller */
+    uint64_t restarts; /* of worker processes; supervisor */
+    uint64_t views;    /* delivered, where a batch is a view into a chunk; caller */
+    uint64_t tunes;    /* caller */
     dlp_tune_note tune[DLP_TUNE_NOTES];
     uint64_t part_wait_ns; /* part queue: the caller waited for a part; caller */
     uint64_t part_loads;   /* Q2 loads that ended; part workers */
@@ -5253,10 +5158,10 @@ typedef struct dlpi_ctl {
 } dlpi_ctl;
 
 typedef struct dlpi_sbell { /* one for each stage */
-    uint64_t rewind; /* R1 counts units freed again */
-    uint64_t dealt;  /* B1 counts tickets */
-    uint32_t shared; /* 1: sleepers may be in another process than their wakers */
-    uint32_t active; /* A1 workers below this number may claim; caller */
+    uint64_t rewind;        /* R1 counts units freed again */
+    uint64_t dealt;         /* B1 counts tickets */
+    uint32_t shared;        /* 1: sleepers may be in another process than their wakers */
+    uint32_t active;        /* A1 workers below this number may claim; caller */
     uint8_t pad[DLPI_LINE - 24];
     dlpi_bell bell[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_sbell;
@@ -5279,7 +5184,7 @@ typedef struct dlpi_wblock {
     int32_t pad0;
     uint64_t cache_hits, cache_misses, cache_kept;
     uint64_t cache_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
-    uint64_t flight_ns; /* that items were under way, added up */
+    uint64_t flight_ns;  /* that items were under way, added up */
     uint64_t core_wait_ns;
 } dlpi_wblock;
 
@@ -5294,7 +5199,7 @@ typedef struct dlpi_bslot {
     uint32_t dirty;  /* some row is padding, left out, tried again or replaced */
     uint32_t failed; /* F1 1: error is complete, 2 + worker: who writes it */
     uint32_t dbuf;
-    uint32_t frees;  /* O1 counts units freed again */
+    uint32_t frees; /* O1 counts units freed again */
     dlp_error error;
     uint32_t batch_rec; /* of the batch in its batch stages, as rows have one */
     uint32_t killed_by; /* signal that ended the last worker that died over this slot */
@@ -5309,8 +5214,8 @@ typedef struct dlpi_bslot {
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
    done words below are full; generation (32), redo count (16) and word (16). */
 typedef struct dlpi_sst {
-    uint64_t ready; /* Y1 */
-    uint64_t next;  /* hint: units below are claimed; generation (39) and unit (25) */
+    uint64_t ready;    /* Y1 */
+    uint64_t next;     /* hint: units below are claimed; generation (39) and unit (25) */
     uint64_t words[1]; /* done[n_words], own[n_units], scan */
 } dlpi_sst;
 
@@ -5326,11 +5231,11 @@ typedef struct dlpi_pcell {
     uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
     uint64_t part, first, items, epoch;
     uint64_t bytes;
-    uint64_t due_ns;   /* a failed load is tried again then */
-    uint32_t rec;      /* tries, workers killed: as a row's */
+    uint64_t due_ns; /* a failed load is tried again then */
+    uint32_t rec;    /* tries, workers killed: as a row's */
     uint32_t killed_by;
-    dlp_error error;   /* of a load that failed */
-    uint64_t used;     /* batch fed last that needs it, + 1; feeder, for observers */
+    dlp_error error; /* of a load that failed */
+    uint64_t used;   /* batch fed last that needs it, + 1; feeder, for observers */
     uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
 } dlpi_pcell;
 
@@ -5374,9 +5279,9 @@ typedef struct dlpi_fields {
 } dlpi_fields;
 
 typedef struct dlpi_stage {
-    int kind;          /* DLP_STAGE_* */
-    int id;            /* as added */
-    int next, prev;    /* links, -1 none */
+    int kind;       /* DLP_STAGE_* */
+    int id;         /* as added */
+    int next, prev; /* links, -1 none */
     char name[32];
     dlp_workers_desc w;
     int32_t *affinity;
@@ -5400,10 +5305,10 @@ typedef struct dlpi_stage {
     dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
     char field_names[DLP_MAX_FIELDS][32];
     /* laid out at start */
-    int work;          /* place among the stages with workers, -1: none */
+    int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
-    int begin, tuned;  /* workers at first (of a view: now); 1: n_workers is workers_max */
-    uint64_t sst_offset;         /* in a slot */
+    int begin, tuned;    /* workers at first (of a view: now); 1: n_workers is workers_max */
+    uint64_t sst_offset; /* in a slot */
     uint32_t lane_base, n_producers; /* lanes [producer][worker], 0: claims only */
     uint64_t lane_cap, lanes_offset, lane_bytes;
     dlp_part_desc part;
@@ -5427,51 +5332,56 @@ typedef struct dlpi_note {
 } dlpi_note;
 
 typedef struct dlpi_flight { /* an item of a worker that has several at once: see >>impl-flights */
-    dlp_item item; /* first: what a source gives back is the flight */
+    dlp_item item;           /* first: what a source gives back is the flight */
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
     dlpi_note note;
     char message[256];
     int32_t errnum;
-    int32_t code;          /* what its callback returned, in a thread */
+    int32_t code; /* what its callback returned, in a thread */
     uint64_t gen;
     uint32_t slot, row;
     uint64_t since_ns, due_ns;
-    uint32_t in;           /* which list it is in */
+    uint32_t in; /* which list it is in */
     struct dlpi_flight *next, *prev;
-    dlp_part part;         /* of a part queue */
+    dlp_part part; /* of a part queue */
 } dlpi_flight;
 
 typedef struct dlpi_flight_list {
     dlpi_flight *first, *last;
 } dlpi_flight_list;
 
-enum { DLPI_FLIGHT_FREE, DLPI_FLIGHT_WAITS, DLPI_FLIGHT_OUT, DLPI_FLIGHT_PARKED,
-       DLPI_FLIGHT_LISTS };
+enum {
+    DLPI_FLIGHT_FREE,
+    DLPI_FLIGHT_WAITS,
+    DLPI_FLIGHT_OUT,
+    DLPI_FLIGHT_PARKED,
+    DLPI_FLIGHT_LISTS
+};
 
 /* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
 typedef struct dlpi_fetchers {
-    pthread_mutex_t lock;  /* of all that is the worker's, while rows are out */
-    bool full;             /* when the worker fell asleep: it sleeps long then */
-    bool parked;           /* a row was, since then */
-    uint32_t word;         /* W2 futex */
-    pthread_mutex_t ring;  /* of what follows */
-    pthread_cond_t come;   /* something is to do, or all is over */
-    dlpi_flight **todo;    /* [n_all] */
+    pthread_mutex_t lock; /* of all that is the worker's, while rows are out */
+    bool full;            /* when the worker fell asleep: it sleeps long then */
+    bool parked;          /* a row was, since then */
+    uint32_t word;        /* W2 futex */
+    pthread_mutex_t ring; /* of what follows */
+    pthread_cond_t come;  /* something is to do, or all is over */
+    dlpi_flight **todo;   /* [n_all] */
     uint64_t n_todo, n_begun;
-    int over;              /* to be changed with both locks */
+    int over; /* to be changed with both locks */
     uint32_t n_threads;
-    pthread_t *threads;    /* [in_flight] */
+    pthread_t *threads; /* [in_flight] */
 } dlpi_fetchers;
 
 typedef struct dlpi_flights { /* of one worker */
-    dlpi_flight *all;      /* [n_all] */
-    uint64_t *flying;      /* X2 [n_all] in the region: slot (32), row + 1 (32) while it is out */
+    dlpi_flight *all;         /* [n_all] */
+    uint64_t *flying; /* X2 [n_all] in the region: slot (32), row + 1 (32) while it is out */
     uint32_t n_all, n_out;
     dlpi_flight_list list[DLPI_FLIGHT_LISTS];
-    uint64_t due_ns;       /* what dlpi_park was told last */
-    uint64_t oldest;       /* batch that has a row here */
-    bool oldest_left;      /* a row of it was done: it may be another one */
+    uint64_t due_ns;  /* what dlpi_park was told last */
+    uint64_t oldest;  /* batch that has a row here */
+    bool oldest_left; /* a row of it was done: it may be another one */
     bool alone, broken;
     dlpi_fetchers pool;
 } dlpi_flights;
@@ -5487,21 +5397,21 @@ typedef struct dlpi_worker {
     dlpi_wblock *wb;
     dlp_trace_event *trace;
     dlpi_sbell *bell;
-    uint64_t mark;        /* of the batch that its item is in */
+    uint64_t mark;         /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
-    bool extras;          /* see dlpi_row_extras; known since dlpi_item_at */
-    uint64_t low;         /* every batch below has no unit to claim */
-    uint64_t tail_seen;   /* ctl.tail when last read */
+    bool extras;           /* see dlpi_row_extras; known since dlpi_item_at */
+    uint64_t low;          /* every batch below has no unit to claim */
+    uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rewind_seen;
-    uint64_t claim_end;   /* batches from here on are not to be claimed; 0: none */
+    uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     dlpi_flights *flights; /* NULL: one item at a time */
     dlpi_note note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
-    uint64_t last_ns;     /* last clock reading, 0: none since waiting */
-    uint64_t wait_ns;     /* since when it waits, 0: it does not */
-    bool blocked;         /* ... for want of free cells, not of input */
-    dlpi_cpu cpu;         /* of its own thread */
+    uint64_t last_ns; /* last clock reading, 0: none since waiting */
+    uint64_t wait_ns; /* since when it waits, 0: it does not */
+    bool blocked;     /* ... for want of free cells, not of input */
+    dlpi_cpu cpu;     /* of its own thread */
     dlp_trace_event event;
     int n_parked;
     dlpi_parked parked[DLPI_PARK];
@@ -5510,25 +5420,25 @@ typedef struct dlpi_worker {
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
     const char *bad_field; /* the one whose length is wrong, or NULL */
-    int returned;         /* by the callback that failed */
+    int returned;          /* by the callback that failed */
     /* item and data are what callbacks see, and may spoil; the library goes by index, and by: */
-    dlp_item given;       /* what all items have alike */
-    uint64_t epoch, position; /* of the batch; of its first row */
+    dlp_item given;                /* what all items have alike */
+    uint64_t epoch, position;      /* of the batch; of its first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
     struct dlp_collate_out out[DLP_MAX_FIELDS];
-    uint64_t cursor;      /* transfer: next batch */
+    uint64_t cursor; /* transfer: next batch */
     uint32_t lane_turn;
-    uint32_t near_n;      /* positions near_first.. of near_epoch have the indices near[] */
+    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
     uint64_t near_first, near_epoch, near[64];
     dlpi_order order;
     pthread_t thread;
-    int started, joined; /* joined -1: inline, has begun */
-    int process;         /* 1: runs in a process of its own */
-    uint64_t view_dealt;  /* a view's: tickets ever put into its lanes */
-    dlp_part part;        /* what fetch, or load, sees */
+    int started, joined;    /* joined -1: inline, has begun */
+    int process;            /* 1: runs in a process of its own */
+    uint64_t view_dealt;    /* a view's: tickets ever put into its lanes */
+    dlp_part part;          /* what fetch, or load, sees */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -5539,19 +5449,19 @@ typedef struct dlpi_cell_use { /* the batch that item cells were given to last *
 } dlpi_cell_use;
 
 typedef struct dlpi_held { /* what a dead worker had, and was not done */
-    uint64_t b;              /* a unit of which no callback ran: its batch, or a part's ticket */
+    uint64_t b;            /* a unit of which no callback ran: its batch, or a part's ticket */
     uint32_t slot, unit;
-    uint32_t missing;        /* its rows that were not done; 0: there is none */
-    bool ran;                /* a callback ran, and has the blame */
+    uint32_t missing; /* its rows that were not done; 0: there is none */
+    bool ran;         /* a callback ran, and has the blame */
 } dlpi_held;
 
 typedef struct dlpi_death { /* of a worker process */
-    uint32_t signal; /* that ended it, 0: it called exit */
-    bool late;       /* it was killed because an item was past its deadline */
-    dlpi_held *held; /* written by dlpi_recover; or NULL */
+    uint32_t signal;        /* that ended it, 0: it called exit */
+    bool late;              /* it was killed because an item was past its deadline */
+    dlpi_held *held;        /* written by dlpi_recover; or NULL */
 } dlpi_death;
 
-typedef struct dlpi_place { /* where the feeder is to go on: a checked state */
+typedef struct dlpi_place {          /* where the feeder is to go on: a checked state */
     uint64_t epoch, batch, position; /* the first batch not consumed */
     uint32_t sampler_bytes, life;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
@@ -5581,21 +5491,21 @@ typedef struct dlpi_part_seen { /* part cells, counted */
     uint32_t loaded, in_use, loading;
 } dlpi_part_seen;
 
-typedef struct dlpi_chunk_seen { /* words of chunks, counted */
+typedef struct dlpi_chunk_seen {         /* words of chunks, counted */
     uint64_t per_epoch, fed;             /* chunks of the epoch fed last; of those, fed */
     uint64_t cpu_buffers, resident, out; /* out: slots not given back */
     uint64_t device_buffers, device_free;
     int32_t preload;
 } dlpi_chunk_seen;
 
-typedef struct dlpi_parts { /* the feeder's */
+typedef struct dlpi_parts {    /* the feeder's */
     dlpi_part_order orders[2]; /* of the epoch that is fed, and of the one looked at ahead */
     dlpi_part_use *use;        /* [part_cells] */
     uint64_t *tables;          /* of both orders */
     uint64_t tickets;
-    uint64_t epoch, batch;     /* how far ahead parts are asked for: up to before this batch */
-    uint64_t left;             /* no batch below it will need its parts again */
-    bool stuck;                /* no cell was free, when these were as they are: */
+    uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
+    uint64_t left;         /* no batch below it will need its parts again */
+    bool stuck;            /* no cell was free, when these were as they are: */
     uint64_t seen_epoch, seen_batch, seen_left, seen_loads;
     uint32_t hint[DLPI_PART_HINTS];
 } dlpi_parts;
@@ -5607,9 +5517,9 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint32_t cell_turn;
     dlpi_cell_use *cells; /* [prefetch] */
     int ended;
-    int64_t ahead;        /* batch sampler: rows of the list fetched ahead, -1: none yet */
+    int64_t ahead; /* batch sampler: rows of the list fetched ahead, -1: none yet */
     uint64_t *ahead_index;
-    dlpi_order order;     /* where a chunk has its own cell: which chunk comes next */
+    dlpi_order order; /* where a chunk has its own cell: which chunk comes next */
     uint8_t before_state[8 + DLP_SAMPLER_STATE_BYTES]; /* the sampler's state before that list */
     uint8_t ahead_state[8 + DLP_SAMPLER_STATE_BYTES];  /* and behind it: length, bytes */
     uint32_t run_shift;
@@ -5617,36 +5527,36 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t life;        /* seeks that it has followed, modulo 2^16 */
+    uint32_t life; /* seeks that it has followed, modulo 2^16 */
 } dlpi_feeder;
 
 /* What dlp_chunks_open was given. */
 typedef struct dlpi_chunks {
     dlp_chunk_fn load;
     void *user;
-    int preload;             /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload; /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
     int fills_rows;
 } dlpi_chunks;
 
 /* The splitter; the caller's. */
 typedef struct dlpi_cut {
-    dlpi_order order;        /* of the chunks */
-    uint64_t per_epoch;      /* batches */
-    uint32_t view_rows;      /* rows of this rank's full batch */
-    uint32_t slot;           /* with the chunk that is being cut, DLPI_NO_SLOT: none */
+    dlpi_order order;   /* of the chunks */
+    uint64_t per_epoch; /* batches */
+    uint32_t view_rows; /* rows of this rank's full batch */
+    uint32_t slot;      /* with the chunk that is being cut, DLPI_NO_SLOT: none */
     uint32_t turn;
     uint64_t chunk, rows, views; /* that chunk's number, its rows on all ranks, its batches */
-    uint64_t at;             /* its next view */
-    uint64_t skip;           /* views of the next chunk that were consumed before a resume */
-    uint64_t batches, position; /* of the epoch, before it */
+    uint64_t at;                 /* its next view */
+    uint64_t skip;               /* views of the next chunk that were consumed before a resume */
+    uint64_t batches, position;  /* of the epoch, before it */
     uint64_t sequence, taken;
-    uint32_t *refs;          /* [n_slots] views held, and 1 while it is cut */
-    uint32_t *slot_of;       /* [n_out] */
-    uint64_t *after;         /* [n_out] global position where the view ends */
-    uint64_t *index;         /* [n_out][view_rows] */
+    uint32_t *refs;              /* [n_slots] views held, and 1 while it is cut */
+    uint32_t *slot_of;           /* [n_out] */
+    uint64_t *after;             /* [n_out] global position where the view ends */
+    uint64_t *index;             /* [n_out][view_rows] */
     dlp_permutation permutation; /* of its rows */
 } dlpi_cut;
-typedef struct dlpi_tuned { /* a stage as the tuner saw it last */
+typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
     uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
     uint64_t core_wait_ns;
     double share;     /* of its working workers' time that was busy */
@@ -5655,7 +5565,7 @@ typedef struct dlpi_tuned { /* a stage as the tuner saw it last */
     int cores_said;
     uint32_t hot, cold; /* looks in a row that asked for more, for fewer */
     uint32_t patience;  /* how many it takes for fewer */
-    uint64_t changed; /* look of the last change */
+    uint64_t changed;   /* look of the last change */
 } dlpi_tuned;
 
 typedef struct dlpi_tuner {
@@ -5670,18 +5580,18 @@ typedef struct dlpi_tuner {
 typedef struct dlpi_shm_calls dlpi_shm_calls;
 static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 struct dlpi_shm_calls {
-    int (*open)(dlp_pipe *p);            /* check and copy d.shm */
-    int (*resolve)(dlp_pipe *p);         /* the wiring is known: does it go with d.shm? */
+    int (*open)(dlp_pipe *p);    /* check and copy d.shm */
+    int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
     /* consumers in other processes: by the feeder */
-    bool (*keep)(dlp_pipe *p);           /* who came, who went; did anything change? */
+    bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*may_feed)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p, uint32_t s);
     uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
-    int (*begin)(dlp_pipe *p);           /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);            /* while the caller waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p);          /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p);          /* close: until no process is left */
-    void (*end)(dlp_pipe *p);            /* give up what open and begin took */
+    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);             /* while the caller waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p);           /* close: until no process is left */
+    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
 };
 
 /* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
@@ -5692,15 +5602,15 @@ struct dlp_pipe {
     dlp_pipe_desc d;
     char name[32];
     dlp_state resume;
-    int prepared;         /* the region is there, and its processes */
+    int prepared; /* the region is there, and its processes */
     int started, ended, epoch_end_due, stopped_said;
-    int closing;          /* 1: close was called, 2: no thread of the pipe is left */
-    uint32_t stop_asked;  /* S2: stop may be called from the first moment on */
-    uint32_t can_ring;    /* S2: ctl and bells are there */
+    int closing;         /* 1: close was called, 2: no thread of the pipe is left */
+    uint32_t stop_asked; /* S2: stop may be called from the first moment on */
+    uint32_t can_ring;   /* S2: ctl and bells are there */
     int32_t pid;
-    int in_worker;        /* 1: this is one of its worker processes: a callback may call stop */
-    int view;             /* 1: a copy that a monitor looks at: there is nothing to run or free */
-    uint64_t view_ns;     /* when that copy was made */
+    int in_worker;    /* 1: this is one of its worker processes: a callback may call stop */
+    int view;         /* 1: a copy that a monitor looks at: there is nothing to run or free */
+    uint64_t view_ns; /* when that copy was made */
     dlp_error err;
     dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
     int n_warnings;
@@ -5709,12 +5619,12 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher, *xfer, *split;
-    dlpi_stage *parts;                /* or NULL; its workers are no stage of work[] */
-    dlpi_stage *part_end;             /* behind it nobody needs a batch's parts */
+    dlpi_stage *parts;    /* or NULL; its workers are no stage of work[] */
+    dlpi_stage *part_end; /* behind it nobody needs a batch's parts */
     uint32_t part_cells;
-    dlpi_part_seen view_parts;        /* a view's */
+    dlpi_part_seen view_parts; /* a view's */
     uint64_t part_stride, off_parts, off_part_cells, off_pcell;
-    bool part_waited;                 /* this wait of the caller's was for a part */
+    bool part_waited; /* this wait of the caller's was for a part */
     int n_work;
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers, in order; transfer not among them */
     int n_item_work;                  /* the first of them work on items */
@@ -5724,11 +5634,11 @@ struct dlp_pipe {
     int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
     dlpi_chunks chunks;
-    dlpi_chunk_seen view_chunks;      /* a view's */
+    dlpi_chunk_seen view_chunks;           /* a view's */
     uint64_t off_chunk_rec, off_dev_slots; /* C2 of device buffers: slot + 1 in it, 0 free */
     uint64_t off_resident, resident_bytes; /* chunks that stay: a word for each */
-    uint32_t max_kills;               /* as dlp_shm_desc */
-    uint32_t batch_rows;              /* rows of this rank, at most */
+    uint32_t max_kills;                    /* as dlp_shm_desc */
+    uint32_t batch_rows;                   /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -5738,14 +5648,14 @@ struct dlp_pipe {
     int cpus, peers;
     int spin_rounds, yield_rounds;
     /* layout */
-    uint64_t off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells,
-        off_trace, off_table, off_ring, off_lanes, off_taken, off_pipe, off_stages, region_bytes;
+    uint64_t off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells, off_trace,
+        off_table, off_ring, off_lanes, off_taken, off_pipe, off_stages, region_bytes;
     uint64_t slot_stride, off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta,
         off_tries, off_sampler_state, off_item_lengths;
     uint64_t cell_stride, item_cell_stride, tries_bytes; /* of a slot; 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private;
-    uint64_t plan_bytes;  /* of region, private records and device buffers */
+    uint64_t plan_bytes; /* of region, private records and device buffers */
     int n_workers, n_threads, n_procs;
     int huge_pages; /* DLP_HUGE_* */
     void *shm;      /* what dlpipe_shm.h keeps */
@@ -5757,8 +5667,8 @@ struct dlp_pipe {
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     uint8_t *region;
     int memfd;
-    int name_fd;          /* dlpipe_shm.h: record and lock of the pipe's name, -1: none */
-    char shm_name[64];    /* "": none */
+    int name_fd;       /* dlpipe_shm.h: record and lock of the pipe's name, -1: none */
+    char shm_name[64]; /* "": none */
     dlpi_ctl *ctl;
     dlpi_sbell *bells;
     uint32_t *disp;
@@ -5767,8 +5677,8 @@ struct dlp_pipe {
     dlp_batch *out;       /* [n_out] what the caller sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
-    uint8_t *held;        /* [n_out] */
-    uint8_t *taken;       /* [ring] in the region; unordered: delivered; caller */
+    uint8_t *held;  /* [n_out] */
+    uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
     uint64_t *index_buffer;
     void **dev_data;      /* [device_buffers * fields] */
     dlp_spsc_tx *lane_tx; /* all stages' lanes */
@@ -5776,8 +5686,8 @@ struct dlp_pipe {
     uint32_t n_lanes;
     uint64_t lanes_bytes;
     uint8_t *taken_by_xfer; /* [ring] */
-    dlpi_flights *flights;       /* [workers of fetch], or NULL */
-    dlpi_flight *flight;         /* theirs */
+    dlpi_flights *flights;  /* [workers of fetch], or NULL */
+    dlpi_flight *flight;    /* theirs */
     dlpi_flight **flight_todo;
     pthread_t *flight_threads;
     uint64_t budget_bytes;
@@ -5785,36 +5695,36 @@ struct dlp_pipe {
     struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
     uint32_t n_lent;
     int lent_closed;
-    uint64_t deadline_ns;   /* the shortest of the stages, 0: none */
-    int stream;             /* 1: the dataset has no length */
-    dlpi_place place;       /* where to go on in the life that it says; under dlpi_place_lock */
+    uint64_t deadline_ns; /* the shortest of the stages, 0: none */
+    int stream;           /* 1: the dataset has no length */
+    dlpi_place place;     /* where to go on in the life that it says; under dlpi_place_lock */
     /* What the caller writes with every batch lies apart from what workers read. The feeder's own
        part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
-    uint64_t looked_ns; /* for the processes */
-    uint32_t life;        /* seeks, modulo 2^16 */
-    uint32_t seeks;       /* since the last batch was delivered */
-    uint64_t epoch_now;   /* of the batch delivered last */
-    int epoch_open;       /* some batch of epoch_now delivered, and not its last */
+    uint64_t looked_ns;     /* for the processes */
+    uint32_t life;          /* seeks, modulo 2^16 */
+    uint32_t seeks;         /* since the last batch was delivered */
+    uint64_t epoch_now;     /* of the batch delivered last */
+    int epoch_open;         /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
-    uint64_t win_base;        /* unordered: batches of the epoch delivered without a gap */
+    uint64_t win_base;      /* unordered: batches of the epoch delivered without a gap */
     uint8_t win[DLPI_WINDOW_MAX];
-    uint64_t high;            /* batches up to the highest delivered; the state behind that: */
+    uint64_t high; /* batches up to the highest delivered; the state behind that: */
     uint64_t after_epoch, after_batch, after_position;
     uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
     uint32_t calls_untimed, call_clock_every;
     dlpi_cut cut;
-    uint32_t clock_off;       /* inline: this call is not timed */
-    uint64_t inline_ns;       /* inline: what the last call that was timed took */
+    uint32_t clock_off; /* inline: this call is not timed */
+    uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
     uint8_t pad1[DLPI_LINE];
     dlpi_feeder feed;
     dlpi_parts pq;
     uint8_t pad2[DLPI_LINE];
-    uint32_t live_word;   /* futex: threads that ended */
+    uint32_t live_word; /* futex: threads that ended */
 };
 
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
@@ -5976,14 +5886,15 @@ static void dlpi_ring_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
     dlpi_sbell *sb = &p->bells[st->work];
     if (st->w.dispatch == DLP_DISPATCH_BATCHES)
         dlpi_ring_worker(sb, (uint32_t)(b % (uint64_t)st->n_workers));
-    else dlpi_ring(sb, (uint32_t)st->n_workers, n);
+    else
+        dlpi_ring(sb, (uint32_t)st->n_workers, n);
 }
 
 /* A waiter that is alone on its flag and word: feeder thread, transfer thread. */
 static void dlpi_ring_one(const dlpi_ctl *ctl, uint32_t *sleeps, uint32_t *word) {
-    if (DLPI_LOAD_SEQ(sleeps) == 0) return; /* B1 -> B1 */
+    if (DLPI_LOAD_SEQ(sleeps) == 0) return;     /* B1 -> B1 */
     if (DLPI_XCHG_SEQ(sleeps, 0u) == 0) return; /* B1 */
-    DLPI_ADD_SEQ(word, 1u);                 /* B1 -> B1 */
+    DLPI_ADD_SEQ(word, 1u);                     /* B1 -> B1 */
     dlpi_futex_wake(word, 1, UINT32_MAX, (int)ctl->shared);
 }
 static void dlpi_ring_feeder(dlpi_ctl *ctl) {
@@ -6085,8 +5996,9 @@ static void dlpi_copy_text(char *to, size_t size, const char *from) {
 }
 
 /* Fill an error record; returns code. */
-__attribute__((format(printf, 4, 5)))
-static int dlpi_error_set(dlp_error *e, int code, const char *field, const char *format, ...) {
+__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
+                                                                const char *field,
+                                                                const char *format, ...) {
     va_list args;
     if (e == NULL) return code;
     memset(e, 0, sizeof *e);
@@ -6152,12 +6064,12 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];
     if (DLPI_LOAD_ACQ(&ctl->first_ready) == 0) return; /* K3 <- K3 */
     dlpi_copy_text(own, sizeof own, e->message);
-    snprintf(e->message, sizeof e->message, "%s; the first left out or replaced, item %" PRIu64
-             ": %.80s", own, ctl->first_skip.index, ctl->first_skip.message);
+    snprintf(e->message, sizeof e->message,
+             "%s; the first left out or replaced, item %" PRIu64 ": %.80s", own,
+             ctl->first_skip.index, ctl->first_skip.message);
 }
 
-__attribute__((format(printf, 2, 3)))
-static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
     va_list args;
     va_start(args, format);
@@ -6168,7 +6080,7 @@ static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
 }
 
 static void dlpi_note_write(dlpi_note *note, int errnum, const char *format, va_list args) {
-    vsnprintf(note->message, sizeof ((dlpi_wblock *)0)->message, format, args);
+    vsnprintf(note->message, sizeof((dlpi_wblock *)0)->message, format, args);
     *note->errnum = errnum;
     if (note->w != NULL) /* else a source is tried without a pipe */
         note->said = (uint32_t)DLPI_LOAD_RLX(&note->w->wb->running); /* X2, own */
@@ -6189,8 +6101,8 @@ static void dlpi_failure_forget(dlpi_worker *w) {
 }
 
 /* Say in the library's words why what the worker has in hand fails. Returns code. */
-__attribute__((format(printf, 3, 4)))
-static int dlpi_say(dlpi_worker *w, int code, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
+                                                          const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(w->wb->message, sizeof w->wb->message, format, args);
@@ -6226,7 +6138,8 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     e->errnum = w->wb->message_errno;
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     dlpi_copy_text(e->field, sizeof e->field, w->bad_field);
-    if (w->wb->message[0]) dlpi_copy_text(e->message, sizeof e->message, w->wb->message);
+    if (w->wb->message[0])
+        dlpi_copy_text(e->message, sizeof e->message, w->wb->message);
     else
         snprintf(e->message, sizeof e->message, "the callback returned %d%s%s%s", w->returned,
                  known ? " (" : "", known ? name : "", known ? ")" : "");
@@ -6611,7 +6524,8 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     uint32_t r = dlpi_row_raised(p, s);
     *e = slot->error;
     if (!dlpi_error_behind(p, s)) return;
-    dlpi_error_set(e, DLP_ERR_CALLBACK, "", "the item failed; its words were lost to those of an "
+    dlpi_error_set(e, DLP_ERR_CALLBACK, "",
+                   "the item failed; its words were lost to those of an "
                    "item behind the stream's end");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
     e->has_item = 1;
@@ -6835,8 +6749,10 @@ static uint32_t dlpi_rest_stream(const dlp_pipe *p, uint64_t *r) {
     uint64_t low = 0, high = p->parts->part.streams; /* rests of streams below low are at most r */
     while (high - low > 1) {
         uint64_t mid = low + (high - low) / 2;
-        if (dlpi_stream_first(p, mid) - mid * taken <= *r) low = mid;
-        else high = mid;
+        if (dlpi_stream_first(p, mid) - mid * taken <= *r)
+            low = mid;
+        else
+            high = mid;
     }
     *r -= dlpi_stream_first(p, low) - low * taken;
     return (uint32_t)low;
@@ -6878,8 +6794,10 @@ static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
     uint64_t low = 0, high = n;
     while (high - low > 1) {
         uint64_t mid = low + (high - low) / 2;
-        if (first[mid] <= g) low = mid;
-        else high = mid;
+        if (first[mid] <= g)
+            low = mid;
+        else
+            high = mid;
     }
     return low;
 }
@@ -6892,8 +6810,8 @@ static const dlpi_part_order *dlpi_part_order_of(dlp_pipe *p, uint64_t epoch) {
     if (DLPI_LIKELY(o->ready && o->epoch == epoch)) return o;
     o->epoch = epoch;
     o->ready = 1;
-    dlp_permutation_init(&o->order, n,
-                         dlpi_hash_in(DLPI_DOMAIN_PARTS, p->sampler->sampler.seed, 0), epoch);
+    dlp_permutation_init(&o->order, n, dlpi_hash_in(DLPI_DOMAIN_PARTS, p->sampler->sampler.seed, 0),
+                         epoch);
     for (uint64_t j = 0; j < n; j++) {
         uint64_t part = dlp_permutation_at(&o->order, j);
         o->first[j] = sum;
@@ -6971,8 +6889,10 @@ static uint64_t dlpi_parts_within(const dlpi_stage *st, uint64_t n) {
             uint64_t items = st->part_first[i + 1] - st->part_first[i];
             if (items <= mid) all += items;
         }
-        if (all <= n) low = mid;
-        else high = mid;
+        if (all <= n)
+            low = mid;
+        else
+            high = mid;
     }
     for (uint64_t i = 0; i < st->part.n_parts; i++) {
         uint64_t items = st->part_first[i + 1] - st->part_first[i];
@@ -7027,8 +6947,7 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, uint64_t epoch, uint64_t batch)
         uint64_t *state = &dlpi_pcell_at(p, c)->state, now = DLPI_LOAD_SEQ(state); /* Q1 <- Q1 */
         uint32_t low = dlpi_gen_low(now);
         if (u->ticket == 0) return c;
-        if (u->needed &&
-            (u->need_epoch > epoch || (u->need_epoch == epoch && u->need >= batch)))
+        if (u->needed && (u->need_epoch > epoch || (u->need_epoch == epoch && u->need >= batch)))
             continue;
         if (u->used > p->pq.left) continue;
         if (low == DLPI_PART_LOADED || low == DLPI_PART_FAILED) return c;
@@ -7077,8 +6996,10 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint64_t epoch, uint64_t batch, uint
         if (c < p->part_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
             uint32_t low = dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
             if (low == DLPI_PART_FAILED) q->use[c].until = q->epoch;
-            if (low == DLPI_PART_FAILED) c = p->part_cells;
-            else if (low != DLPI_PART_LOADED) return -1; /* who knows? */
+            if (low == DLPI_PART_FAILED)
+                c = p->part_cells;
+            else if (low != DLPI_PART_LOADED)
+                return -1; /* who knows? */
         }
         if (c == p->part_cells) {
             if ((c = dlpi_part_free_cell(p, epoch, batch)) == p->part_cells) return -1;
@@ -7110,8 +7031,10 @@ static void dlpi_parts_goto(dlp_pipe *p, uint64_t epoch, uint64_t batch) {
         dlpi_part_use *u = &p->pq.use[c];
         uint64_t state = DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state); /* Q1 <- Q1 */
         u->needed = false;
-        if (u->until != UINT64_MAX || dlpi_gen_low(state) == DLPI_PART_FAILED) u->until = 0;
-        else u->epoch = 0;
+        if (u->until != UINT64_MAX || dlpi_gen_low(state) == DLPI_PART_FAILED)
+            u->until = 0;
+        else
+            u->epoch = 0;
     }
 }
 
@@ -7119,7 +7042,7 @@ static void dlpi_parts_goto(dlp_pipe *p, uint64_t epoch, uint64_t batch) {
 static void dlpi_parts_leave(dlp_pipe *p) {
     dlpi_parts *q = &p->pq;
     uint64_t base = DLPI_LOAD_SEQ(&p->ctl->base); /* V1 <- V1 */
-    if (q->left < base) q->left = base; /* delivered: their slots may be others' */
+    if (q->left < base) q->left = base;           /* delivered: their slots may be others' */
     for (; q->left < p->feed.published; q->left++) {
         dlpi_sst *sst = dlpi_sst_at(p, dlpi_slot_of(p, q->left), p->part_end);
         if (!dlpi_ready_past(DLPI_LOAD_ACQ(&sst->ready), q->left)) break; /* Y1 <- Y1 */
@@ -7158,8 +7081,10 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     q->seen_left = q->left;
     q->seen_loads = loads;
     if (fresh == 0) return;
-    if (p->parts->w.num_workers == 0) dlpi_ring_caller(p->ctl, UINT64_MAX);
-    else dlpi_ring(dlpi_parts_bell(p), (uint32_t)p->parts->n_workers, fresh);
+    if (p->parts->w.num_workers == 0)
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+    else
+        dlpi_ring(dlpi_parts_bell(p), (uint32_t)p->parts->n_workers, fresh);
 }
 
 /* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
@@ -7443,7 +7368,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     }
     if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
         f->run_shift = dlpi_run_shift(p, count);
-    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
+    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u);   /* C1: feeder only */
     DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
@@ -7585,11 +7510,11 @@ static void dlpi_deal(dlp_pipe *p, dlpi_stage *st, int producer, uint64_t b, uin
     {
         uint32_t lane = st->lane_base + (uint32_t)(producer * st->n_workers + worker);
         if (dlp_spsc_try_push(&p->lane_tx[lane], &ticket) != DLP_OK) /* doubles filled it */
-            DLPI_ADD_SEQ(&p->bells[st->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+            DLPI_ADD_SEQ(&p->bells[st->work].rewind, UINT64_C(1));   /* R1 -> R1 */
     }
     /* B1: orders the ticket before the look */
     DLPI_ADD_SEQ(&p->bells[st->work].dealt, UINT64_C(1));
-    if (DLPI_UNLIKELY(worker >= dlpi_active(p, st))) { /* retired meanwhile: anybody's */
+    if (DLPI_UNLIKELY(worker >= dlpi_active(p, st))) {         /* retired meanwhile: anybody's */
         DLPI_ADD_SEQ(&p->bells[st->work].rewind, UINT64_C(1)); /* R1 -> R1 */
         dlpi_ring(&p->bells[st->work], (uint32_t)st->n_workers, UINT32_MAX);
     }
@@ -7644,16 +7569,18 @@ static int dlpi_feed_restore(dlp_pipe *p, const dlpi_place *to) {
     while (rc == DLP_OK && f->in_epoch < to->batch && f->ahead > 0)
         rc = dlpi_feed_step(p, (uint64_t)f->ahead);
     if (rc == DLP_OK && f->in_epoch < to->batch)
-        return dlpi_feed_fail(p, "the batch sampler ended the epoch before the saved state; its "
-                              "next", 0);
+        return dlpi_feed_fail(p,
+                              "the batch sampler ended the epoch before the saved state; its "
+                              "next",
+                              0);
     return rc;
 }
 
 /* Go on at another place. */
 static int dlpi_feed_goto(dlp_pipe *p, const dlpi_place *to) {
     dlpi_feeder *f = &p->feed;
-    uint32_t skipped = 0, window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX
-                                                                                : p->ring;
+    uint32_t skipped = 0,
+             window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
     dlpi_feed_epoch(f, to->epoch);
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
@@ -7684,7 +7611,7 @@ static void dlpi_feed_follow(dlp_pipe *p) {
     to = p->place;
     pthread_mutex_unlock(&dlpi_place_lock);
     f->life = to.life;
-    if (f->ended && DLPI_LOAD_RLX(&p->ctl->feed_code) != 0) { /* our own store */
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->feed_code) != 0) {     /* our own store */
         DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         return;
@@ -7714,8 +7641,10 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     }
     if (f->published != before) {
         DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
-        if (p->work[0]->n_producers > 0) dlpi_feed_deal(p, before);
-        else dlpi_feed_wake(p, f->published - before);
+        if (p->work[0]->n_producers > 0)
+            dlpi_feed_deal(p, before);
+        else
+            dlpi_feed_wake(p, f->published - before);
         if (p->world > 1) dlpi_feed_empty(p, before);
         if (p->parts) dlpi_parts_ahead(p);
     }
@@ -7769,7 +7698,8 @@ static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst 
         return dlpi_ready_is(DLPI_LOAD_SEQ(&theirs->ready), t->b); /* Y1 <- Y1 */
     mask = dlpi_unit_mask(t->row, t->end);
     return ((dlpi_done_bits(dlpi_done(theirs), i, t->b) |
-             dlpi_done_bits(dlpi_done(mine), i, t->b)) & mask) == mask;
+             dlpi_done_bits(dlpi_done(mine), i, t->b)) &
+            mask) == mask;
 }
 
 /* The rows of unit t->unit. */
@@ -7814,7 +7744,7 @@ static bool dlpi_claim_ticket(dlpi_worker *w, uint64_t ticket, dlpi_unit *t) {
     t->slot = dlpi_slot_of(p, b);
     sst = dlpi_sst_at(p, t->slot, w->st);
     own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[t->unit % p->units_max]); /* O1 <- O1 */
-    pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, t->slot)->pub);           /* P1 <- P1 */
+    pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, t->slot)->pub);            /* P1 <- P1 */
     if (dlpi_gen(pub) != (b & DLPI_GEN_MASK) || !dlpi_older(dlpi_gen(own), b)) return false;
     count = dlpi_pub_count(pub);
     shift = dlpi_pub_shift(pub);
@@ -7834,7 +7764,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
     /* a guess that saves a line when slots go round in turn */
     if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) {
         s = dlpi_slot_of(p, b);
-        pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+        pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub);          /* P1 <- P1 */
         if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
     }
     sst = dlpi_sst_at(p, s, w->st);
@@ -7887,7 +7817,7 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
         if (!hints || w->low < oldest) w->low = oldest;
     }
     for (uint64_t b = w->low;; b++) {
-        if (b == tail) { /* end of what was seen: is there more? */
+        if (b == tail) {                         /* end of what was seen: is there more? */
             tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
             if (b == tail) break;
         }
@@ -7947,9 +7877,12 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
         dlpi_unit whole = {b, t->slot, 0, 0, 0, false};
         /* R1 -> R1 */
         if (dlpi_freed(p, next, &whole)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
-        if (next->n_producers > 0) dlpi_deal(p, next, w->id, b, 0);
-        else if (next->w.num_workers > 0) dlpi_ring_batch(p, next, b, 1);
-        else dlpi_ring_caller(p->ctl, UINT64_MAX);
+        if (next->n_producers > 0)
+            dlpi_deal(p, next, w->id, b, 0);
+        else if (next->w.num_workers > 0)
+            dlpi_ring_batch(p, next, b, 1);
+        else
+            dlpi_ring_caller(p->ctl, UINT64_MAX);
     } else if (p->xfer && p->xfer->transfer.threaded) {
         dlpi_ring_transfer(p->ctl);
     } else {
@@ -7968,9 +7901,12 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     if ((done & mask) != mask) return;
     /* R1 -> R1 */
     if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
-    if (next->n_producers > 0) dlpi_deal(p, next, w->id, t->b, t->unit);
-    else if (next->w.num_workers > 0) dlpi_ring_batch(p, next, t->b, 1);
-    else dlpi_ring_caller(p->ctl, UINT64_MAX);
+    if (next->n_producers > 0)
+        dlpi_deal(p, next, w->id, t->b, t->unit);
+    else if (next->w.num_workers > 0)
+        dlpi_ring_batch(p, next, t->b, 1);
+    else
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
 /* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
@@ -8049,7 +7985,7 @@ static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
     for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
         DLPI_AND_SEQ(&dlpi_done(sst)[i], ~(uint64_t)UINT32_MAX); /* D1 -> D1 */
     if (k + 1 >= p->n_item_work) {
-        uint64_t next = (DLPI_LOAD_SEQ(&sst->ready) >> DLPI_READY_BITS) + 1; /* Y1 <- Y1 */
+        uint64_t next = (DLPI_LOAD_SEQ(&sst->ready) >> DLPI_READY_BITS) + 1;          /* Y1 <- Y1 */
         DLPI_STORE_SEQ(&sst->ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */
     }
 }
@@ -8141,7 +8077,7 @@ static void dlpi_lanes_leave(dlpi_worker *w) {
    with its lock. */
 
 #define DLPI_CACHE_WRITER 15
-_Static_assert(DLP_MAX_STAGES * DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
+_Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
 
 typedef struct dlpi_cache_cell {
     uint64_t word; /* Z1 */
@@ -8190,7 +8126,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         return false;
     }
     if (w->flights == NULL) {
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, if we die */
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0));   /* X2: no callback is to blame, if we die */
         DLPI_STORE_RLX(&w->wb->current, w->item.index); /* for observers */
     }
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -8237,7 +8173,7 @@ static void dlpi_cache_recover(dlpi_worker *w) {
     word = &dlpi_cache_cell_at(p, at - 1)->word;
     seen = DLPI_LOAD_SEQ(word); /* Z1 <- Z1 */
     if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
-        DLPI_STORE_SEQ(word, UINT64_C(0)); /* Z1 -> Z1 */
+        DLPI_STORE_SEQ(word, UINT64_C(0));           /* Z1 -> Z1 */
     DLPI_STORE_SEQ(&w->wb->cache_cell, UINT64_C(0)); /* Z2 */
 }
 
@@ -8448,7 +8384,7 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
 static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t bits) {
     const dlp_pipe *p = w->p;
     uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[row]); /* its index goes by it */
-    DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by done */
+    DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u);          /* ordered by done */
     dlpi_rec_set(p, t->slot, row, dlpi_rec(DLPI_ROW_LEFT, 0, repl) | bits);
     dlpi_row_clear(p, t, row);
 }
@@ -8473,7 +8409,7 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
 
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
     dlpi_parked *k = &w->parked[w->n_parked]; /* room is kept: see dlpi_worker_find */
-    if (w->flights != NULL) { /* the flight waits, and needs no place here */
+    if (w->flights != NULL) {                 /* the flight waits, and needs no place here */
         w->flights->due_ns = due_ns;
         return;
     }
@@ -8508,8 +8444,10 @@ static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
     dlp_error e;
     dlpi_describe(w, code, &e);
     if (failed)
-        dlpi_say(w, 0, "the item and %u replacements for it failed or were left out, the last: "
-                 "%.150s", DLPI_REPLACE_MAX, e.message);
+        dlpi_say(w, 0,
+                 "the item and %u replacements for it failed or were left out, the last: "
+                 "%.150s",
+                 DLPI_REPLACE_MAX, e.message);
     else
         dlpi_say(w, 0, "left out by stage \"%.31s\" %u times: the item and %u replacements for it",
                  w->st->name, DLPI_REPLACE_MAX + 1, DLPI_REPLACE_MAX);
@@ -8539,8 +8477,8 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
     static const struct {
         uint32_t number;
         const char *text;
-    } names[] = {{6, "SIGABRT"}, {7, "SIGBUS"}, {8, "SIGFPE"}, {9, "SIGKILL"}, {11, "SIGSEGV"},
-                 {15, "SIGTERM"}, {0, "a call of exit"}};
+    } names[] = {{6, "SIGABRT"},  {7, "SIGBUS"},   {8, "SIGFPE"},        {9, "SIGKILL"},
+                 {11, "SIGSEGV"}, {15, "SIGTERM"}, {0, "a call of exit"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].number == killed_by) return names[i].text;
     return "a signal";
@@ -8596,8 +8534,10 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
     if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
-    dlpi_row_leave(w, t, row, code != DLP_SKIP && p->stream && st->w.max_skips > 0
-                                  ? DLPI_REC_COUNTS | (uint32_t)st->work << 23 : 0);
+    dlpi_row_leave(w, t, row,
+                   code != DLP_SKIP && p->stream && st->w.max_skips > 0
+                       ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
+                       : 0);
     dlpi_bump(&w->wb->left_out, 1);
     dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;
@@ -8625,13 +8565,15 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (!d->f.ragged) {
             if (n == 0) continue;
             w->bad_field = d->name;
-            return dlpi_say(w, DLP_ERR_LENGTH, "field \"%s\" has a fixed size, a length of %" PRIu64
-                            " was set", d->name, n);
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has a fixed size, a length of %" PRIu64 " was set",
+                            d->name, n);
         }
         if (n > (uint64_t)d->f.shape[0]) {
             w->bad_field = d->name;
-            return dlpi_say(w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64
-                            " rows, its maximum is %" PRId64, d->name, n, d->f.shape[0]);
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name,
+                            n, d->f.shape[0]);
         }
         unit = d->row_bytes / (uint64_t)d->f.shape[0];
         memset((uint8_t *)w->data[f] + n * unit, 0, d->row_bytes - n * unit);
@@ -8683,8 +8625,7 @@ static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     if (dlpi_row_zeroed(w))
-        for (uint32_t f = 0; f < p->items.n; f++)
-            memset(w->data[f], 0, p->items.at[f].row_bytes);
+        for (uint32_t f = 0; f < p->items.n; f++) memset(w->data[f], 0, p->items.at[f].row_bytes);
     if (w->item.part != NULL) dlpi_item_part(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
     return false;
@@ -8780,7 +8721,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_slot(w, t->slot);
     w->mark = dlpi_slot_mark(slot);
     w->extras = dlpi_row_has_extras(w);
-    w->note.said = 0; /* of a run before */
+    w->note.said = 0;                                   /* of a run before */
     DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
 }
 
@@ -8813,7 +8754,8 @@ static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
         if (take < 8 && w->st->n_workers <= 4)
             dlpi_near_indices(w, slot->epoch, first, take, index);
-        else dlpi_order_block(&w->order, slot->epoch, first, take, index);
+        else
+            dlpi_order_block(&w->order, slot->epoch, first, take, index);
         index += take;
         at += take;
         n -= take;
@@ -8844,7 +8786,8 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
         if (already >> r % DLPI_WORD_ROWS & 1u) continue;
         if (repl > 0 && p->parts)
             index[r] = dlpi_part_replacement(p, t->slot, r, slot->epoch, at, repl);
-        else if (repl > 0) index[r] = dlpi_order_replacement(&w->order, slot->epoch, at, repl);
+        else if (repl > 0)
+            index[r] = dlpi_order_replacement(&w->order, slot->epoch, at, repl);
         else if (p->sampler->sampler.order < DLP_ORDER_BATCHES)
             dlpi_order_block(&w->order, slot->epoch, at, 1, &index[r]);
     }
@@ -8881,8 +8824,10 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t redo = 0, later = 0, left = 0;
     bool simple = t->plain && p->stream == 0, ended = false;
     DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it may be a row of this number */
-    if (t->plain) dlpi_unit_indices(w, t);
-    else if (w->st->work == 0) dlpi_unit_indices_again(w, t, already);
+    if (t->plain)
+        dlpi_unit_indices(w, t);
+    else if (w->st->work == 0)
+        dlpi_unit_indices_again(w, t, already);
     if (p->cache_cells > 0 && w->st->work == 0 && t->end - t->row > 1) dlpi_cache_ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
@@ -8890,9 +8835,12 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
         int what = DLPI_ROW_DONE;
         if (already & bit) continue;
-        if (DLPI_UNLIKELY(!simple)) what = dlpi_unit_row(w, t, r, &left, &ended);
-        else if (dlpi_mark_wanted(p->ctl, w->mark)) what = dlpi_row_run(w, t, r);
-        else left++;
+        if (DLPI_UNLIKELY(!simple))
+            what = dlpi_unit_row(w, t, r, &left, &ended);
+        else if (dlpi_mark_wanted(p->ctl, w->mark))
+            what = dlpi_row_run(w, t, r);
+        else
+            left++;
         if (what == DLPI_ROW_DONE) mask |= bit;
         if (what == DLPI_ROW_REDO) redo |= bit;
         if (what == DLPI_ROW_LATER) later |= bit;
@@ -8978,8 +8926,10 @@ static bool dlpi_unpark(dlpi_worker *w) {
         if (!again && !dlpi_group_due(w, &t, now, &group)) continue;
         rows = again ? UINT32_C(1) << k.row % DLPI_WORD_ROWS : group;
         dlpi_parked_remove(w, &t, rows);
-        if (again) dlpi_row_parked(w, &t);
-        else dlpi_rows_redo(w, &t, rows);
+        if (again)
+            dlpi_row_parked(w, &t);
+        else
+            dlpi_rows_redo(w, &t, rows);
         return true;
     }
     return false;
@@ -9013,7 +8963,7 @@ static bool dlpi_unpark(dlpi_worker *w) {
    hear its bell then. With nothing out it sleeps as others do. */
 
 #define DLPI_REAP_MOST 64
-#define DLPI_REAP_ROOM_MS 1  /* while more could be claimed, if there were more */
+#define DLPI_REAP_ROOM_MS 1 /* while more could be claimed, if there were more */
 #define DLPI_REAP_FULL_MS 50
 
 /* A callback is about to have the row. */
@@ -9028,17 +8978,23 @@ static void dlpi_flight_put(dlpi_flights *fl, dlpi_flight *f, uint32_t list) {
     f->in = list;
     f->next = NULL;
     f->prev = l->last;
-    if (l->last) l->last->next = f;
-    else l->first = f;
+    if (l->last)
+        l->last->next = f;
+    else
+        l->first = f;
     l->last = f;
 }
 
 static void dlpi_flight_move(dlpi_flights *fl, dlpi_flight *f, uint32_t list) {
     dlpi_flight_list *l = &fl->list[f->in];
-    if (f->prev) f->prev->next = f->next;
-    else l->first = f->next;
-    if (f->next) f->next->prev = f->prev;
-    else l->last = f->prev;
+    if (f->prev)
+        f->prev->next = f->next;
+    else
+        l->first = f->next;
+    if (f->next)
+        f->next->prev = f->prev;
+    else
+        l->last = f->prev;
     dlpi_flight_put(fl, f, list);
 }
 
@@ -9201,8 +9157,10 @@ static bool dlpi_flight_send(dlpi_worker *w) {
         return true;
     }
     DLPI_STORE_RLX(&fl->flying[f - fl->all], UINT64_C(0)); /* X2 */
-    if (rc == DLP_FULL) dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
-    else dlpi_flight_over(w, f, dlpi_item_returned(w, rc));
+    if (rc == DLP_FULL)
+        dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
+    else
+        dlpi_flight_over(w, f, dlpi_item_returned(w, rc));
     dlpi_flights_show(w);
     return rc != DLP_FULL;
 }
@@ -9211,11 +9169,13 @@ static bool dlpi_flight_send(dlpi_worker *w) {
 static void dlpi_flight_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_flights *fl = w->flights;
     dlpi_flight *f = fl->list[DLPI_FLIGHT_FREE].first;
-    uint32_t already = dlpi_done_bits(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)),
-                                      t->row / DLPI_WORD_ROWS, t->b);
+    uint32_t already =
+        dlpi_done_bits(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)), t->row / DLPI_WORD_ROWS, t->b);
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
-    if (t->plain) dlpi_unit_indices(w, t);
-    else dlpi_unit_indices_again(w, t, already);
+    if (t->plain)
+        dlpi_unit_indices(w, t);
+    else
+        dlpi_unit_indices_again(w, t, already);
     f->gen = t->b;
     f->slot = t->slot;
     f->row = t->row;
@@ -9323,8 +9283,8 @@ static void dlpi_flights_clock(dlpi_worker *w, const dlpi_flight *f, uint64_t no
     average = average == 0 ? each : (average * 7 + each) / 8;
     DLPI_STORE_RLX(&wb->item_ns, average ? average : 1); /* statistics, here and below */
     dlpi_bump(&wb->busy_ns, ns);
-    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, f->gen,
-                   dlpi_slot_at(w->p, f->slot)->epoch, n);
+    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, f->gen, dlpi_slot_at(w->p, f->slot)->epoch,
+                   n);
     w->last_ns = now;
 }
 
@@ -9519,7 +9479,8 @@ static void dlpi_flights_end(dlpi_worker *w) {
     int code[DLPI_REAP_MOST];
     if (w->st->fetcher == DLP_FETCH_ASYNC)
         while (fl->n_out > 0 && !fl->broken) dlpi_flights_take(w, back, code, DLPI_REAP_FULL_MS);
-    else if (fl->pool.n_threads > 0) dlpi_fetchers_end(w);
+    else if (fl->pool.n_threads > 0)
+        dlpi_fetchers_end(w);
     dlpi_running_forget(w);
 }
 
@@ -9599,8 +9560,10 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
                          : UINT64_MAX;
         if (n > d->capacity / d->elem_bytes) {
             w->bad_field = d->name;
-            return dlpi_say(w, DLP_ERR_LENGTH, "the collate gave field \"%s\" a shape that does "
-                            "not fit its %" PRIu64 " bytes", d->name, d->capacity);
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "the collate gave field \"%s\" a shape that does "
+                            "not fit its %" PRIu64 " bytes",
+                            d->name, d->capacity);
         }
         m->bytes = n * d->elem_bytes;
         m->ndim = out->ndim;
@@ -9695,8 +9658,10 @@ DLPDEF int dlp_collate_pack(void *user, dlp_collate *c) {
     for (uint32_t f = 0; f < c->n_in; f++) {
         const struct dlp_collate_in *in = &c->in[f];
         int rc = 0;
-        if (in->field->ragged) rc = dlpi_pack_field(c, in, &c->out[f]);
-        else memcpy(c->out[f].data, in->data, (size_t)(in->stride * c->count));
+        if (in->field->ragged)
+            rc = dlpi_pack_field(c, in, &c->out[f]);
+        else
+            memcpy(c->out[f].data, in->data, (size_t)(in->stride * c->count));
         if (rc != 0) return rc;
     }
     return 0;
@@ -10007,8 +9972,10 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
     if (what == DLPI_PART_OPEN) return; /* its time comes, and who sleeps first looks at it */
     DLPI_ADD_SEQ(&p->ctl->part_loads, UINT64_C(1)); /* Q2 -> Q2 */
-    if (p->sampler->sampler.threaded) dlpi_ring_feeder(p->ctl);
-    else dlpi_ring_caller(p->ctl, UINT64_MAX);
+    if (p->sampler->sampler.threaded)
+        dlpi_ring_feeder(p->ctl);
+    else
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
@@ -10065,10 +10032,14 @@ static bool dlpi_worker_find(dlpi_worker *w, dlpi_unit *t) {
 
 static void dlpi_unit_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_in(w);
-    if (dlpi_is_parts(w)) dlpi_part_run(w, t);
-    else if (w->flights != NULL) dlpi_flight_take(w, t);
-    else if (dlpi_is_item_stage(w->p, w->st)) dlpi_unit_items(w, t);
-    else dlpi_unit_batch(w, t);
+    if (dlpi_is_parts(w))
+        dlpi_part_run(w, t);
+    else if (w->flights != NULL)
+        dlpi_flight_take(w, t);
+    else if (dlpi_is_item_stage(w->p, w->st))
+        dlpi_unit_items(w, t);
+    else
+        dlpi_unit_batch(w, t);
 }
 
 static bool dlpi_step(dlpi_worker *w) {
@@ -10105,8 +10076,8 @@ static bool dlpi_parks_any(const dlpi_worker *w) {
 /* Retired, and no row waits here for another try? */
 static inline bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_parks_any(w) &&
-           (w->flights == NULL || (w->flights->n_out == 0 &&
-                                   w->flights->list[DLPI_FLIGHT_WAITS].first == NULL));
+           (w->flights == NULL ||
+            (w->flights->n_out == 0 && w->flights->list[DLPI_FLIGHT_WAITS].first == NULL));
 }
 
 /* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
@@ -10184,8 +10155,10 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     w->blocked = dlpi_is_parts(w) || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->wb->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
     for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
-        if (i < p->spin_rounds) dlpi_pause();
-        else sched_yield();
+        if (i < p->spin_rounds)
+            dlpi_pause();
+        else
+            sched_yield();
         if (dlpi_step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
     }
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
@@ -10291,12 +10264,12 @@ static void *dlpi_thread_feeder(void *arg) {
     while (!dlpi_stopped(p) && !dlpi_feeder_over(p)) {
         uint32_t word;
         if (dlpi_feeder_step(p)) continue;
-        word = DLPI_LOAD_SEQ(&ctl->feeder_word);   /* B1 <- B1 */
-        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u);   /* B1 -> B1 */
+        word = DLPI_LOAD_SEQ(&ctl->feeder_word); /* B1 <- B1 */
+        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u); /* B1 -> B1 */
         if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
             dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, /* dead consumers ring no bell */
                             p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
-        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u);   /* B1 */
+        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u); /* B1 */
     }
     dlpi_thread_over(w);
     return NULL;
@@ -10344,7 +10317,6 @@ static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlp
     *row = (uint32_t)running == UINT32_MAX ? UINT32_MAX : (uint32_t)running - 1;
     return true;
 }
-
 
 /* Rows of unit t that are not done; 0 when the unit is complete or its batch gone. */
 static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
@@ -10394,7 +10366,7 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst 
     uint32_t row;
     bool ran;
     if (dlpi_ready_past(DLPI_LOAD_SEQ(&sst->ready), b)) return; /* Y1 <- Y1 */
-    if (DLPI_LOAD_SEQ(dlpi_own(p, sst)) != own) return; /* O1 <- O1: as above */
+    if (DLPI_LOAD_SEQ(dlpi_own(p, sst)) != own) return;         /* O1 <- O1: as above */
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
     dlpi_held_note(why, ran, &whole, 1);
     if (ran) {
@@ -10403,8 +10375,10 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst 
         /* X1 */
         DLPI_STORE_REL(rec, dlpi_rec_killed(*rec, (uint32_t)w->st->work, why->late));
     }
-    if (dlpi_batch_in_place(w->st)) dlpi_batch_redo(w, s, b);
-    else DLPI_CAS_SEQ(dlpi_own(p, sst), &own, dlpi_own_freed(p, s, b)); /* O1 -> O1 */
+    if (dlpi_batch_in_place(w->st))
+        dlpi_batch_redo(w, s, b);
+    else
+        DLPI_CAS_SEQ(dlpi_own(p, sst), &own, dlpi_own_freed(p, s, b)); /* O1 -> O1 */
 }
 
 /* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
@@ -10415,7 +10389,7 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t p
     for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, pub); k--) {
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
         for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
-            if (DLPI_LOAD_SEQ(&own[u]) == mark) /* O1 <- O1 */
+            if (DLPI_LOAD_SEQ(&own[u]) == mark)                   /* O1 <- O1 */
                 DLPI_STORE_SEQ(&own[u], dlpi_own_freed(p, s, b)); /* O1 -> O1 */
     }
 }
@@ -10436,8 +10410,10 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
         dlpi_unit t = {b, s, u, 0, 0, false};
         if (own != mine) continue;
         dlpi_unit_rows(p, w->st, count, shift, &t);
-        if (items) dlpi_recover_unit(w, &t, sst, own, why);
-        else dlpi_recover_batch(w, s, b, sst, own, why);
+        if (items)
+            dlpi_recover_unit(w, &t, sst, own, why);
+        else
+            dlpi_recover_batch(w, s, b, sst, own, why);
     }
     dlpi_recover_redo(w, s, b, pub);
     if (count > 0) dlpi_close_batch(p, last, b, count, DLPI_LOAD_SEQ(&last->ready)); /* Y1 <- Y1 */
@@ -10447,8 +10423,10 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_CALLBACK, "", "a callback failed, and its process was killed (%s) "
-                   "while it wrote down how", dlpi_signal_text(why->signal));
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "",
+                   "a callback failed, and its process was killed (%s) "
+                   "while it wrote down how",
+                   dlpi_signal_text(why->signal));
     dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
     e.worker = w->id;
     for (uint32_t s = 0; s < p->n_slots; s++) {
@@ -10465,16 +10443,18 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
 }
 
 __attribute__((unused)) /* but by dlpipe_shm.h */
-static void dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
+static void
+dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
     dlpi_cache_recover(w);
-    if (dlpi_is_parts(w)) dlpi_part_recover(w, why);
+    if (dlpi_is_parts(w))
+        dlpi_part_recover(w, why);
     else
         for (uint32_t s = 0; s < p->n_slots; s++) dlpi_recover_slot(w, s, why);
     DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
     dlpi_running_forget(w);
-    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);  /* for observers */
+    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX); /* for observers */
     dlpi_rewind(p, 0, p->n_work - 1);
     dlpi_wake_all(p);
 }
@@ -10536,8 +10516,7 @@ static uint64_t dlpi_xfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
 
 /* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
    behind events of number `buffer`. */
-static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
-                          uint32_t buffer) {
+static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to, uint32_t buffer) {
     dlp_pipe *p = w->p;
     const dlp_device *d = &p->xfer->device;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -10561,7 +10540,7 @@ static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to
    copied it, had the copy not failed. */
 static uint32_t dlpi_xfer_source(const dlp_pipe *p, uint64_t chunk, uint32_t s, uint64_t b) {
     uint64_t word = DLPI_LOAD_SEQ(dlpi_chunk_word(p, chunk)); /* Q1 <- Q1 */
-    if (dlpi_chunk_left(p, s)) return s; /* its zeros */
+    if (dlpi_chunk_left(p, s)) return s;                      /* its zeros */
     if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
     return (word >> 16) - 1 == b ? s : (uint32_t)(word >> 1 & 0x7fff);
 }
@@ -10582,13 +10561,15 @@ static bool dlpi_xfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     }
     slot->dbuf = (uint32_t)chunk;
     state = DLPI_LOAD_ACQ(dlpi_dev_slot(p, chunk)); /* C2 <- C2 */
-    if (state == 1) return false; /* maybe out of this cell */
+    if (state == 1) return false;                   /* maybe out of this cell */
     from = state == 0 ? dlpi_xfer_source(p, chunk, s, b) : DLPI_NO_SLOT;
     if (from == s || (from != DLPI_NO_SLOT && !left)) {
         dlpi_clock_in(w);
         DLPI_STORE_RLX(dlpi_dev_slot(p, chunk), 1u); /* C2: only this thread */
-        if (dlpi_xfer_copy(w, s, from, slot->dbuf, s) != DLP_OK) dlpi_xfer_ready(w, s, b);
-        else w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
+        if (dlpi_xfer_copy(w, s, from, slot->dbuf, s) != DLP_OK)
+            dlpi_xfer_ready(w, s, b);
+        else
+            w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
         dlpi_clock_out(w, b, slot->epoch, 1);
         return true;
     }
@@ -10613,8 +10594,10 @@ static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     DLPI_STORE_RLX(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
     dlpi_clock_in(w);
-    if (dlpi_xfer_copy(w, s, s, i, i) != DLP_OK) dlpi_xfer_ready(w, s, b);
-    else w->parked[w->n_parked++] = (dlpi_parked){0, b, s, i};
+    if (dlpi_xfer_copy(w, s, s, i, i) != DLP_OK)
+        dlpi_xfer_ready(w, s, b);
+    else
+        w->parked[w->n_parked++] = (dlpi_parked){0, b, s, i};
     dlpi_clock_out(w, b, slot->epoch, 1);
     return true;
 }
@@ -10630,7 +10613,8 @@ static bool dlpi_xfer_poll(dlpi_worker *w) {
             i++;
             continue;
         }
-        if (done != 1) dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
+        if (done != 1)
+            dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
         else if (w->p->chunks.preload == DLP_PRELOAD_DEVICE)
             DLPI_STORE_SEQ(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), /* C2 -> C2 */
                            dlpi_chunk_left(w->p, k.slot) ? 0u : 2u);
@@ -10646,8 +10630,8 @@ static bool dlpi_xfer_step(dlpi_worker *w) {
     uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
     dlpi_stage *up = p->work[p->n_work - 1];
     bool moved = dlpi_xfer_poll(w);
-    uint64_t mark = w->cursor != tail ? dlpi_slot_mark(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor)))
-                                      : 0;
+    uint64_t mark =
+        w->cursor != tail ? dlpi_slot_mark(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))) : 0;
     for (uint64_t b = w->cursor; b != tail; b++) {
         uint32_t s = dlpi_slot_of(p, b);
         bool taken = p->taken_by_xfer[b & (p->ring - 1)] != 0;
@@ -10683,12 +10667,11 @@ static void *dlpi_thread_transfer(void *arg) {
             dlpi_cpu_note(w, &w->cpu, w->wait_ns);
             DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
         }
-        word = DLPI_LOAD_SEQ(&ctl->transfer_word);   /* B1 <- B1 */
-        DLPI_STORE_SEQ(&ctl->transfer_sleeps, 1u);   /* B1 -> B1 */
+        word = DLPI_LOAD_SEQ(&ctl->transfer_word); /* B1 <- B1 */
+        DLPI_STORE_SEQ(&ctl->transfer_sleeps, 1u); /* B1 -> B1 */
         if (!dlpi_xfer_step(w) && !dlpi_stopped(p))
-            dlpi_futex_wait(&ctl->transfer_word, word, UINT32_MAX, DLPI_SLEEP_NS,
-                            (int)ctl->shared);
-        DLPI_STORE_SEQ(&ctl->transfer_sleeps, 0u);   /* B1 */
+            dlpi_futex_wait(&ctl->transfer_word, word, UINT32_MAX, DLPI_SLEEP_NS, (int)ctl->shared);
+        DLPI_STORE_SEQ(&ctl->transfer_sleeps, 0u); /* B1 */
     }
     dlpi_clock_stop(w);
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
@@ -10724,8 +10707,10 @@ static int dlpi_host_done(void *user, uint32_t buffer) {
     return 1;
 }
 DLPDEF const dlp_device *dlp_device_host(void) {
-    static const dlp_device host = {"host", NULL, NULL, NULL, NULL, dlpi_host_alloc, dlpi_host_free,
-                                    dlpi_host_copy, dlpi_host_record, dlpi_host_done, NULL, 0};
+    static const dlp_device host = {"host",         NULL,           NULL,
+                                    NULL,           NULL,           dlpi_host_alloc,
+                                    dlpi_host_free, dlpi_host_copy, dlpi_host_record,
+                                    dlpi_host_done, NULL,           0};
     return &host;
 }
 
@@ -10736,7 +10721,7 @@ DLPDEF const dlp_device *dlp_device_host(void) {
 
 typedef struct dlpi_state {
     uint64_t magic;
-    uint64_t check;        /* hash of all that follows */
+    uint64_t check; /* hash of all that follows */
     uint64_t n_items, seed, params;
     uint32_t global_batch;
     uint16_t order, last;
@@ -10763,8 +10748,7 @@ static uint64_t dlpi_state_check(const dlpi_state *s) {
 
 /* What else the order of a part queue depends on, in the place of a batch sampler's state. */
 static const char *const dlpi_parts_names[] = {"parts (counts, manifest_id)", "streams",
-                                               "steps_per_epoch", "shuffle_parts",
-                                               "shuffle_items"};
+                                               "steps_per_epoch", "shuffle_parts", "shuffle_items"};
 #define DLPI_PARTS_WORDS (sizeof dlpi_parts_names / sizeof *dlpi_parts_names)
 
 static void dlpi_state_parts(const dlp_pipe *p, dlpi_state *s) {
@@ -10882,8 +10866,9 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
 }
 
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
-    return dlpi_error_set(e, DLP_ERR_RESUME, field, "the state was saved with %s %" PRIu64
-                          ", this pipe has %" PRIu64, field, was, is);
+    return dlpi_error_set(e, DLP_ERR_RESUME, field,
+                          "the state was saved with %s %" PRIu64 ", this pipe has %" PRIu64, field,
+                          was, is);
 }
 
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
@@ -11001,8 +10986,9 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
         if (was != is) return dlpi_state_differs(e, dlpi_parts_names[i], was, is);
     }
     if (s->params != mine.params)
-        return dlpi_state_differs(e, p->split ? "params (chunk_rows, shuffle_rows)"
-                                              : "params (subset, weights, samples, function_id)",
+        return dlpi_state_differs(e,
+                                  p->split ? "params (chunk_rows, shuffle_rows)"
+                                           : "params (subset, weights, samples, function_id)",
                                   s->params, mine.params);
     if (s->window_used > 0 && !p->d.unordered) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
@@ -11246,8 +11232,7 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->xfer && slot->dbuf != DLPI_NO_SLOT && p->chunks.preload != DLP_PRELOAD_DEVICE) {
         DLPI_STORE_SEQ(dlpi_dev_slot(p, slot->dbuf), 0u); /* C2 -> C2 */
-        if (p->xfer->transfer.threaded)
-            dlpi_ring_transfer(p->ctl);
+        if (p->xfer->transfer.threaded) dlpi_ring_transfer(p->ctl);
     }
     if (p->sampler->sampler.threaded) {
         DLPI_STORE_SEQ(&slot->used, 0u); /* C1 -> C1 */
@@ -11406,8 +11391,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         }
         if (dlpi_at_work(p) > 0 && rounds < p->spin_rounds + p->yield_rounds) {
             bool yields = rounds++ >= p->spin_rounds;
-            if (yields) sched_yield(); /* others may keep the core for long */
-            else dlpi_pause();
+            if (yields)
+                sched_yield(); /* others may keep the core for long */
+            else
+                dlpi_pause();
             if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
         }
         if (dlpi_parts_missing(p)) p->part_waited = true;
@@ -11599,7 +11586,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
                 continue;
             }
         }
-        p->seeks = 0; /* none of an older life is left */
+        p->seeks = 0;         /* none of an older life is left */
         dlpi_unpoison(p, *s); /* who did it may have been another process */
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
@@ -11675,11 +11662,17 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     int rc;
     l.w = w;
     l.from = l.at = 0;
-    l.c = (dlp_chunk){.index = it->index, .chunk_rows = dlpi_chunk_size(p, it->index),
-                      .epoch = it->epoch, .seed = it->seed, .attempt = it->attempt,
-                      .n_fields = it->n_fields, .worker = it->worker,
-                      .shuffled = p->split->split.shuffle_rows, .worker_state = it->worker_state,
-                      .data = l.data, .internal = &l};
+    l.c = (dlp_chunk){.index = it->index,
+                      .chunk_rows = dlpi_chunk_size(p, it->index),
+                      .epoch = it->epoch,
+                      .seed = it->seed,
+                      .attempt = it->attempt,
+                      .n_fields = it->n_fields,
+                      .worker = it->worker,
+                      .shuffled = p->split->split.shuffle_rows,
+                      .worker_state = it->worker_state,
+                      .data = l.data,
+                      .internal = &l};
     l.c.chunk_first = it->index * p->split->split.chunk_rows;
     if (l.c.chunk_rows < rows) return DLP_SKIP;
     if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
@@ -11749,8 +11742,7 @@ static void dlpi_cut_begin(dlp_pipe *p, uint32_t s) {
     c->batches = dlpi_chunk_before(p, &c->order, slot->epoch, slot->position, &c->position);
     c->at = c->skip;
     c->skip = 0;
-    if (p->split->split.shuffle_rows)
-        dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
+    if (p->split->split.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
 /* The dataset indices of a view's rows: rows [from, from + count) of the chunk's order. */
@@ -11885,9 +11877,10 @@ static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const cha
 
 /* The same of field i, called name: err.field is "fields[].what", the message tells which of them
    it is, and which dimension. */
-__attribute__((format(printf, 6, 7)))
-static int dlpi_bad_field(dlp_pipe *p, const char *stage, uint32_t i, const char *name,
-                          const char *what, const char *format, ...) {
+__attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, const char *stage,
+                                                                uint32_t i, const char *name,
+                                                                const char *what,
+                                                                const char *format, ...) {
     dlp_error e;
     va_list args;
     size_t n;
@@ -12010,23 +12003,28 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     if (d->f.dtype == 0) d->f.dtype = DLP_U8;
     d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
     if (d->elem_bytes == 0)
-        return dlpi_bad_field(p, stage, i, f->name, "dtype", "dtype is %#" PRIx32
-                              ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits", f->dtype);
+        return dlpi_bad_field(p, stage, i, f->name, "dtype",
+                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits",
+                              f->dtype);
     DLPI_FIELD(f->ndim, 0, DLP_MAX_DIMS - 1, "ndim", "0..7");
     DLPI_FIELD(f->ragged, 0, f->ndim > 0 ? 1 : 0, "ragged", "0, or 1 with ndim of at least 1");
     for (int k = 0; k < f->ndim; k++) {
         if (f->shape[k] < 1)
-            return dlpi_bad_field(p, stage, i, f->name, "shape", "shape[%d] is %" PRId64
-                                  ", must be 1 and more", k, f->shape[k]);
+            return dlpi_bad_field(p, stage, i, f->name, "shape",
+                                  "shape[%d] is %" PRId64 ", must be 1 and more", k, f->shape[k]);
         if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
-            return dlpi_bad_field(p, stage, i, f->name, "shape", "with shape[%d], which is %" PRId64
-                                  ", an item has more than 2^46 elements", k, f->shape[k]);
+            return dlpi_bad_field(p, stage, i, f->name, "shape",
+                                  "with shape[%d], which is %" PRId64
+                                  ", an item has more than 2^46 elements",
+                                  k, f->shape[k]);
         n *= (uint64_t)f->shape[k];
     }
     d->row_bytes = n * d->elem_bytes;
     if (d->row_bytes > DLPI_CELL_MAX / rows)
-        return dlpi_bad_field(p, stage, i, f->name, "shape", "%" PRIu64 " items of %" PRIu64
-                              " bytes are more than 2^46 in a batch", rows, d->row_bytes);
+        return dlpi_bad_field(p, stage, i, f->name, "shape",
+                              "%" PRIu64 " items of %" PRIu64
+                              " bytes are more than 2^46 in a batch",
+                              rows, d->row_bytes);
     d->capacity = d->row_bytes * rows;
     DLPI_FIELD(f->max_per_batch, 0, INT64_C(1) << 46, "max_per_batch", "0 and more");
     if (pooled && f->ragged && f->max_per_batch > 0) {
@@ -12209,8 +12207,9 @@ static int dlpi_parts_sum(dlp_pipe *p) {
     uint64_t items = dlpi_parts_items(p), c = st->part.streams;
     dlp_error e;
     if (p->stream)
-        return dlpi_bad_graph(p, st->name, "this stage wants to know the number of items, and a "
-                                           "stream has none");
+        return dlpi_bad_graph(p, st->name,
+                              "this stage wants to know the number of items, and a "
+                              "stream has none");
     if (ds->n_items != 0 && ds->n_items != items) {
         dlpi_error_set(&e, DLP_ERR_ARG, "dataset.n_items",
                        "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
@@ -12220,8 +12219,10 @@ static int dlpi_parts_sum(dlp_pipe *p) {
     }
     ds->n_items = items;
     if (p->sampler->sampler.subset || p->sampler->sampler.weights)
-        return dlpi_bad(p, p->sampler->name, "sampler.subset", "NULL with DLP_ORDER_PARTS, as "
-                        "weights", 1);
+        return dlpi_bad(p, p->sampler->name, "sampler.subset",
+                        "NULL with DLP_ORDER_PARTS, as "
+                        "weights",
+                        1);
     if (c > p->global_batch || p->global_batch % c != 0) {
         dlpi_error_set(&e, DLP_ERR_ARG, "streams",
                        "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
@@ -12282,8 +12283,10 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     memset(&e, 0, sizeof e);
     e.worker = -1;
     if ((p->parts != NULL) != (d->order == DLP_ORDER_PARTS))
-        return dlpi_bad(p, st->name, "sampler.order", "DLP_ORDER_PARTS with a part queue, and only "
-                        "then", d->order);
+        return dlpi_bad(p, st->name, "sampler.order",
+                        "DLP_ORDER_PARTS with a part queue, and only "
+                        "then",
+                        d->order);
     if (p->parts && dlpi_parts_sum(p) != DLP_OK) return p->err.code;
     if (p->fetch->dataset.n_items == 0)
         return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
@@ -12310,8 +12313,10 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     p->batches_per_epoch = p->samples / p->global_batch;
     if (p->last != DLP_LAST_DROP && p->samples % p->global_batch != 0) p->batches_per_epoch++;
     if (p->batches_per_epoch == 0) {
-        dlpi_error_set(&e, DLP_ERR_ARG, "last", "DLP_LAST_DROP leaves no batch: %" PRIu64
-                       " samples an epoch, batch_size %" PRIu64, p->samples, p->global_batch);
+        dlpi_error_set(&e, DLP_ERR_ARG, "last",
+                       "DLP_LAST_DROP leaves no batch: %" PRIu64
+                       " samples an epoch, batch_size %" PRIu64,
+                       p->samples, p->global_batch);
         dlpi_copy_text(e.stage, sizeof e.stage, p->batcher->name);
         return dlpi_pipe_fail(p, &e);
     }
@@ -12337,13 +12342,16 @@ static int dlpi_check_stream(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++) {
         st = p->work[i];
         if (st->w.on_error == DLP_ON_ERROR_REPLACE)
-            return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
-                            "which knows no other item", st->w.on_error);
+            return dlpi_bad(p, st->name, "on_error",
+                            "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
+                            "which knows no other item",
+                            st->w.on_error);
     }
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].kind == DLP_STAGE_SPLIT)
-            return dlpi_bad_graph(p, p->stages[i].name, "this stage wants to know the number of "
-                                                        "items, and a stream has none");
+            return dlpi_bad_graph(p, p->stages[i].name,
+                                  "this stage wants to know the number of "
+                                  "items, and a stream has none");
     if (p->share_bytes == 0) return DLP_OK;
     dlpi_error_set(&p->err, DLP_ERR_UNSUPPORTED, "shm.share", "a stream has no consumers");
     return DLP_ERR_UNSUPPORTED;
@@ -12359,8 +12367,9 @@ static int dlpi_check_split(dlp_pipe *p) {
     dlp_error e;
     if (p->batcher->batching.batch_size != 1 || p->batcher->batching.collate || p->world != 1 ||
         order->order == DLP_ORDER_BATCHES || p->d.unordered)
-        return dlpi_bad_graph(p, st->name, "a split stage wants items one by one: batch_size 1, no "
-                                           "collate, no batch sampler, no ranks there, in order");
+        return dlpi_bad_graph(p, st->name,
+                              "a split stage wants items one by one: batch_size 1, no "
+                              "collate, no batch sampler, no ranks there, in order");
     DLPI_RANGE(d->chunk_rows, 1, (INT64_C(1) << 48) / (int64_t)n, "chunk_rows",
                "such that all rows are at most 2^48");
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
@@ -12378,14 +12387,15 @@ static int dlpi_check_split(dlp_pipe *p) {
     if (d->batch_size % world != 0 && !d->allow_uneven) {
         dlpi_error_set(&e, DLP_ERR_ARG, "world_size",
                        "batch_size %" PRIu32 " can't be divided by world_size %" PRIu64
-                       "; set allow_uneven for ranks of different counts", d->batch_size, world);
+                       "; set allow_uneven for ranks of different counts",
+                       d->batch_size, world);
         dlpi_copy_text(e.stage, sizeof e.stage, st->name);
         return dlpi_pipe_fail(p, &e);
     }
     p->cut.view_rows = (uint32_t)((d->batch_size + world - 1) / world);
     if (p->cut.view_rows > d->chunk_rows) p->cut.view_rows = (uint32_t)d->chunk_rows;
-    p->cut.per_epoch = (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) +
-                       dlpi_chunk_views(p, odd);
+    p->cut.per_epoch =
+        (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) + dlpi_chunk_views(p, odd);
     return DLP_OK;
 }
 
@@ -12407,8 +12417,9 @@ static int dlpi_split_cells(dlp_pipe *p) {
             return dlpi_bad_field(p, st->name, f, d->name, "ragged",
                                   "ragged is 1, must be 0 before a split stage");
         if (rows < (int64_t)room)
-            return dlpi_bad_field(p, st->name, f, d->name, "shape[0]", "shape[0] is %" PRId64
-                                  ", one rank has %" PRIu64 " rows of a chunk", rows, room);
+            return dlpi_bad_field(
+                p, st->name, f, d->name, "shape[0]",
+                "shape[0] is %" PRId64 ", one rank has %" PRIu64 " rows of a chunk", rows, room);
     }
     if (p->chunks.preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_CHUNK;
@@ -12442,7 +12453,8 @@ static int dlpi_check_pipe(dlp_pipe *p) {
     DLPI_RANGE(d->no_memfd, 0, 1, "no_memfd", "0 or 1");
     if (d->shm == NULL) return DLP_OK;
     if (dlpi_shm != NULL) return dlpi_shm->open(p);
-    dlpi_error_set(&p->err, DLP_ERR_UNSUPPORTED, "shm", "dlp_pipe_desc.shm needs dlpipe_shm.h, "
+    dlpi_error_set(&p->err, DLP_ERR_UNSUPPORTED, "shm",
+                   "dlp_pipe_desc.shm needs dlpipe_shm.h, "
                    "included in the file that has DLPIPE_IMPLEMENTATION");
     return DLP_ERR_UNSUPPORTED;
 }
@@ -12544,8 +12556,7 @@ static void dlpi_layout_slot(dlp_pipe *p) {
     p->off_lengths = dlpi_take_bytes(&at, out_lengths, 1);
     p->off_item_lengths = p->staged ? at : p->off_lengths;
     dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
-    p->off_offsets =
-        dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
+    p->off_offsets = dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
     p->off_fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
     p->off_sampler_state = at;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
@@ -12561,9 +12572,7 @@ static void dlpi_layout_slot(dlp_pipe *p) {
     p->slot_stride = dlpi_line_up(at);
 }
 
-static uint64_t dlpi_wblock_stride(void) {
-    return dlpi_line_up(sizeof(dlpi_wblock));
-}
+static uint64_t dlpi_wblock_stride(void) { return dlpi_line_up(sizeof(dlpi_wblock)); }
 
 /* Lanes of the stages that are dealt tickets: one from each producer to each worker. */
 static void dlpi_layout_lanes(dlp_pipe *p) {
@@ -12605,8 +12614,7 @@ static uint64_t dlpi_flights_bytes(const dlp_pipe *p) {
 
 static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer */
     uint64_t bytes = 0;
-    for (uint32_t f = 0; f < p->batches.n; f++)
-        bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
+    for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
     return bytes;
 }
 
@@ -12710,8 +12718,8 @@ static void dlpi_layout(dlp_pipe *p) {
     p->off_table = dlpi_take_bytes(
         &at, dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items), DLPI_LINE);
     p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
-    p->off_trace = dlpi_take_bytes(
-        &at, dlpi_times(lanes, p->trace_events * sizeof(dlp_trace_event)), 4096);
+    p->off_trace =
+        dlpi_take_bytes(&at, dlpi_times(lanes, p->trace_events * sizeof(dlp_trace_event)), 4096);
     p->flying_stride = dlpi_line_up(dlpi_times(dlpi_flights_each(p), 8));
     p->off_flying = dlpi_take_bytes(
         &at, dlpi_times((uint64_t)p->fetch->n_workers, p->flying_stride), DLPI_LINE);
@@ -12724,8 +12732,7 @@ static void dlpi_layout(dlp_pipe *p) {
     if (p->split) p->off_chunk_rec = dlpi_take_bytes(&at, sizeof(dlpi_chunk_rec), 8);
     p->off_dev_slots =
         dlpi_take_bytes(&at, dlpi_times(dlpi_device_buffers(p), sizeof(uint32_t)), DLPI_LINE);
-    p->off_parts =
-        dlpi_take_bytes(&at, dlpi_times(p->part_cells, sizeof(dlpi_pcell)), DLPI_LINE);
+    p->off_parts = dlpi_take_bytes(&at, dlpi_times(p->part_cells, sizeof(dlpi_pcell)), DLPI_LINE);
     p->off_part_cells = dlpi_take_bytes(&at, dlpi_times(p->part_cells, p->part_stride), 4096);
     p->cell_stride = dlpi_fields_bytes(&p->batches);
     p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
@@ -12909,8 +12916,10 @@ static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *
 #if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
 static int dlpi_region_too_large(dlp_pipe *p) {
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_LIMIT, "", "the region is a file in memory of %" PRIu64 " bytes, "
-                   "more than files may have here (ulimit -f, RLIMIT_FSIZE)", p->region_bytes);
+    dlpi_error_set(&e, DLP_ERR_LIMIT, "",
+                   "the region is a file in memory of %" PRIu64 " bytes, "
+                   "more than files may have here (ulimit -f, RLIMIT_FSIZE)",
+                   p->region_bytes);
     e.errnum = EFBIG;
     return dlpi_pipe_fail(p, &e);
 }
@@ -12926,8 +12935,8 @@ static int dlpi_region_map(dlp_pipe *p) {
     if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
     if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {
         /* close on exec, may be sealed, huge pages */
-        p->memfd = dlpi_fd_above(
-            (int)syscall(SYS_memfd_create, "dlpipe", p->huge_pages > 1 ? 7u : 3u));
+        p->memfd =
+            dlpi_fd_above((int)syscall(SYS_memfd_create, "dlpipe", p->huge_pages > 1 ? 7u : 3u));
         if (p->memfd >= 0 && ftruncate(p->memfd, (off_t)bytes) == 0) {
             fcntl(p->memfd, 1033, 6); /* F_ADD_SEALS: no shrink, no growth */
             at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
@@ -12935,9 +12944,10 @@ static int dlpi_region_map(dlp_pipe *p) {
     }
 #endif
     if (at == MAP_FAILED && must)
-        return dlpi_system_fail(p, DLP_ERR_MEMORY, p->huge_pages > 1
-                                ? "mmap of the region in huge pages (see vm.nr_hugepages)"
-                                : "mmap of the region as a memfd");
+        return dlpi_system_fail(p, DLP_ERR_MEMORY,
+                                p->huge_pages > 1
+                                    ? "mmap of the region in huge pages (see vm.nr_hugepages)"
+                                    : "mmap of the region as a memfd");
     if (at == MAP_FAILED) {
         if (p->memfd >= 0) close(p->memfd);
         p->memfd = -1;
@@ -12968,21 +12978,43 @@ static uint64_t dlpi_layout_hash(void) {
 
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
 static uint64_t dlpi_view_hash(void) {
-    static const size_t at[] = {
-        offsetof(dlpi_ctl, tail), offsetof(dlpi_ctl, base), offsetof(dlpi_ctl, delivered),
-        offsetof(dlpi_ctl, held), offsetof(dlpi_ctl, items), offsetof(dlpi_ctl, bytes),
-        offsetof(dlpi_ctl, wait_ns), offsetof(dlpi_ctl, step_ns), offsetof(dlpi_ctl, first_ns),
-        offsetof(dlpi_ctl, epoch), offsetof(dlpi_ctl, started_ns), offsetof(dlpi_ctl, stop),
-        offsetof(dlpi_ctl, error_ready), offsetof(dlpi_ctl, error), offsetof(dlpi_ctl, skips),
-        offsetof(dlpi_ctl, skip_ring), offsetof(dlpi_wblock, items), offsetof(dlpi_wblock, bytes),
-        offsetof(dlpi_wblock, busy_ns), offsetof(dlpi_wblock, cpu_ns),
-        offsetof(dlpi_wblock, current), offsetof(dlpi_wblock, since_ns),
-        offsetof(dlpi_wblock, retried), offsetof(dlpi_wblock, left_out),
-        offsetof(dlpi_wblock, trace_head), offsetof(dlpi_wblock, state),
-        offsetof(dlpi_wblock, max_ns), offsetof(dlpi_wblock, finished),
-        offsetof(dlpi_wblock, hist), offsetof(dlpi_wblock, pid), offsetof(dlpi_sst, ready),
-        offsetof(dlp_spsc, tail), sizeof(dlpi_skip), sizeof(dlp_error), sizeof(dlp_trace_event),
-        DLPI_HIST, DLPI_SKIP_RING};
+    static const size_t at[] = {offsetof(dlpi_ctl, tail),
+                                offsetof(dlpi_ctl, base),
+                                offsetof(dlpi_ctl, delivered),
+                                offsetof(dlpi_ctl, held),
+                                offsetof(dlpi_ctl, items),
+                                offsetof(dlpi_ctl, bytes),
+                                offsetof(dlpi_ctl, wait_ns),
+                                offsetof(dlpi_ctl, step_ns),
+                                offsetof(dlpi_ctl, first_ns),
+                                offsetof(dlpi_ctl, epoch),
+                                offsetof(dlpi_ctl, started_ns),
+                                offsetof(dlpi_ctl, stop),
+                                offsetof(dlpi_ctl, error_ready),
+                                offsetof(dlpi_ctl, error),
+                                offsetof(dlpi_ctl, skips),
+                                offsetof(dlpi_ctl, skip_ring),
+                                offsetof(dlpi_wblock, items),
+                                offsetof(dlpi_wblock, bytes),
+                                offsetof(dlpi_wblock, busy_ns),
+                                offsetof(dlpi_wblock, cpu_ns),
+                                offsetof(dlpi_wblock, current),
+                                offsetof(dlpi_wblock, since_ns),
+                                offsetof(dlpi_wblock, retried),
+                                offsetof(dlpi_wblock, left_out),
+                                offsetof(dlpi_wblock, trace_head),
+                                offsetof(dlpi_wblock, state),
+                                offsetof(dlpi_wblock, max_ns),
+                                offsetof(dlpi_wblock, finished),
+                                offsetof(dlpi_wblock, hist),
+                                offsetof(dlpi_wblock, pid),
+                                offsetof(dlpi_sst, ready),
+                                offsetof(dlp_spsc, tail),
+                                sizeof(dlpi_skip),
+                                sizeof(dlp_error),
+                                sizeof(dlp_trace_event),
+                                DLPI_HIST,
+                                DLPI_SKIP_RING};
     uint64_t h = DLPI_FORMAT;
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) h = dlp_hash(h, at[i], i, DLPI_MAGIC);
     return h;
@@ -13200,11 +13232,11 @@ failed:
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,  p->out,           p->out_fields,       p->ones,       p->held,
-                   p->taken_by_xfer, p->feed.ahead_index, p->feed.cells, p->dev_data,
-                   p->lane_tx,  p->lane_rx,       p->cut.refs,       p->cut.slot_of, p->cut.after,
-                   p->cut.index,    p->flights,        p->flight,    p->flight_todo,
-                   p->flight_threads, p->pq.use,  p->pq.tables};
+    void *all[] = {
+        p->workers,          p->out,        p->out_fields, p->ones,    p->held,    p->taken_by_xfer,
+        p->feed.ahead_index, p->feed.cells, p->dev_data,   p->lane_tx, p->lane_rx, p->cut.refs,
+        p->cut.slot_of,      p->cut.after,  p->cut.index,  p->flights, p->flight,  p->flight_todo,
+        p->flight_threads,   p->pq.use,     p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -13216,8 +13248,8 @@ static void dlpi_flights_init(dlp_pipe *p, dlpi_worker *w) {
     fl->n_all = (uint32_t)each;
     fl->oldest = UINT64_MAX;
     fl->all = p->flight + from;
-    fl->flying = (uint64_t *)(void *)(p->region + p->off_flying +
-                                      (uint64_t)w->id * p->flying_stride);
+    fl->flying =
+        (uint64_t *)(void *)(p->region + p->off_flying + (uint64_t)w->id * p->flying_stride);
     if (p->flight_todo != NULL) {
         fl->pool.todo = p->flight_todo + from;
         fl->pool.threads = p->flight_threads + from;
@@ -13377,17 +13409,21 @@ static void dlpi_wait_rule(dlp_pipe *p) {
                   "not when they compute)",
                   begin - 1, p->cpus);
     if ((uint64_t)p->fetch->w.num_workers > (uint64_t)p->prefetch * p->batch_rows)
-        dlpi_warn(p, "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
-                  " items in flight: the rest will idle", p->fetch->w.num_workers,
-                  (uint64_t)p->prefetch * p->batch_rows);
+        dlpi_warn(p,
+                  "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
+                  " items in flight: the rest will idle",
+                  p->fetch->w.num_workers, (uint64_t)p->prefetch * p->batch_rows);
     else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight >
              (uint64_t)p->prefetch * p->batch_rows)
-        dlpi_warn(p, "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %"
-                  PRIu64 " items", p->fetch->w.num_workers, p->fetch->in_flight,
-                  (uint64_t)p->prefetch * p->batch_rows);
+        dlpi_warn(
+            p,
+            "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
+            " items",
+            p->fetch->w.num_workers, p->fetch->in_flight, (uint64_t)p->prefetch * p->batch_rows);
     else if (p->fetch->w.dispatch == DLP_DISPATCH_BATCHES &&
              (uint64_t)p->fetch->w.num_workers > p->prefetch)
-        dlpi_warn(p, "num_workers %d is more than prefetch_factor %" PRIu32
+        dlpi_warn(p,
+                  "num_workers %d is more than prefetch_factor %" PRIu32
                   " batches in flight: workers that have no batch idle",
                   p->fetch->w.num_workers, p->prefetch);
 }
@@ -13451,8 +13487,7 @@ static void dlpi_cut_init(dlp_pipe *p) {
     }
     dlpi_order_init(&p->feed.order, &p->sampler->sampler, dlpi_chunk_count(p),
                     p->region + p->off_table);
-    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p),
-                    p->region + p->off_table);
+    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), p->region + p->off_table);
     c->slot = DLPI_NO_SLOT;
 }
 
@@ -13475,8 +13510,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->last_sequence = UINT64_MAX;
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items, p->region + p->off_table);
-    p->params_hash =
-        dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
     for (int i = 0; i < p->n_work + (p->parts != NULL); i++) {
         dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
         uint64_t deadline = (uint64_t)st->w.deadline_ms * 1000000u;
@@ -13639,8 +13673,10 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->split) dlpi_cut_drop(p, p->cut.slot_of[s]);
-    else dlpi_slot_free(p, s);
+    if (p->split)
+        dlpi_cut_drop(p, p->cut.slot_of[s]);
+    else
+        dlpi_slot_free(p, s);
     dlpi_feed_inline(p, dlpi_burst(p));
 }
 
@@ -13789,8 +13825,7 @@ static void dlpi_chunks_seen(const dlp_pipe *p, uint64_t tail, dlpi_chunk_seen *
     x->cpu_buffers = p->n_cells;
     x->per_epoch = p->batches_per_epoch;
     /* statistics, here and below */
-    if (tail > 0)
-        x->fed = DLPI_LOAD_RLX(&dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch) + 1;
+    if (tail > 0) x->fed = DLPI_LOAD_RLX(&dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch) + 1;
     for (uint32_t s = 0; s < p->n_slots; s++)
         x->out += DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->used) != 0;
     for (uint64_t k = 0; k < p->resident_bytes / 8; k++)
@@ -13816,9 +13851,12 @@ static void dlpi_chunk_stats(const dlp_pipe *p, dlp_chunk_stats *c) {
         uint32_t s = dlpi_slot_of(p, b);
         /* Y1 <- Y1 */
         bool there = dlpi_ready_is(DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, loaded)->ready), b);
-        if (dlpi_ready(p, b, s)) ready++;
-        else if (there) c->cpu_filled++;
-        else c->cpu_loading++;
+        if (dlpi_ready(p, b, s))
+            ready++;
+        else if (there)
+            c->cpu_filled++;
+        else
+            c->cpu_loading++;
     }
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
@@ -13907,8 +13945,10 @@ static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, in
     /* the oldest is written over next */
     uint64_t n = head < p->trace_events ? head : p->trace_events - 1;
     int copied = 0;
-    if (name && lane == 0) dlpi_copy_text(name, 32, "trainer");
-    else if (name) snprintf(name, 32, "%.24s-%d", w->st->name, w->id);
+    if (name && lane == 0)
+        dlpi_copy_text(name, 32, "trainer");
+    else if (name)
+        snprintf(name, 32, "%.24s-%d", w->st->name, w->id);
     if (n > (uint64_t)max) n = (uint64_t)max;
     for (from = head - n; from != head; from++) {
         const uint64_t *at = (const uint64_t *)(const void *)&w->trace[from % p->trace_events];
@@ -13942,21 +13982,21 @@ typedef struct dlpi_sim_times {
 } dlpi_sim_times;
 
 typedef struct dlpi_sim_stage {
-    int32_t id;               /* in dlp_stats */
-    uint32_t workers, first;  /* 0: inline; where the work of the first of them is */
-    uint32_t working;         /* of them: a heap */
-    uint64_t low;             /* all batches before it are claimed */
+    int32_t id;              /* in dlp_stats */
+    uint32_t workers, first; /* 0: inline; where the work of the first of them is */
+    uint32_t working;        /* of them: a heap */
+    uint64_t low;            /* all batches before it are claimed */
     bool batches;
     dlpi_sim_times times;
-    double cpu;               /* share of busy time that is CPU time */
+    double cpu; /* share of busy time that is CPU time */
     double clock, rate;
-    double busy_ns;           /* of all workers */
-    uint32_t n;               /* in work, the trainer too if it is at it */
-    uint32_t rated;           /* of them when the rate was found */
+    double busy_ns; /* of all workers */
+    uint32_t n;     /* in work, the trainer too if it is at it */
+    uint32_t rated; /* of them when the rate was found */
 } dlpi_sim_stage;
 
 typedef struct dlpi_sim_work { /* of a worker, and of the trainer */
-    double end;   /* by its stage's clock */
+    double end;                /* by its stage's clock */
     uint32_t batch, stage;
 } dlpi_sim_work;
 
@@ -14058,8 +14098,10 @@ static void dlpi_sim_rates(dlpi_sim *m) {
         while (dlpi_sim_use(m, most) > m->cpus) most *= 2;
         for (int i = 0; i < 12; i++) {
             slow = (least + most) / 2;
-            if (dlpi_sim_use(m, slow) > m->cpus) least = slow;
-            else most = slow;
+            if (dlpi_sim_use(m, slow) > m->cpus)
+                least = slow;
+            else
+                most = slow;
         }
     }
     for (uint32_t k = 0; k <= m->n_stages; k++)
@@ -14193,10 +14235,14 @@ static bool dlpi_sim_event(dlpi_sim *m) {
     }
     g = &m->stage[w->stage];
     g->n--;
-    if (w->stage == m->n_stages) m->ended++;
-    else m->batch[w->batch].done[w->stage]++;
-    if (w == &m->trainer) m->trainer.stage = DLPI_SIM_REST;
-    else dlpi_sim_pop(m, g);
+    if (w->stage == m->n_stages)
+        m->ended++;
+    else
+        m->batch[w->batch].done[w->stage]++;
+    if (w == &m->trainer)
+        m->trainer.stage = DLPI_SIM_REST;
+    else
+        dlpi_sim_pop(m, g);
     dlpi_sim_dispatch(m);
     return true;
 }
@@ -14272,7 +14318,8 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
     if (d->step_ns == 0)
         dlpi_sim_times_of(&steps->times, (double)s->step_ns / (double)s->batches,
                           (double)s->step_p50_ns, (double)s->step_p95_ns, (double)s->step_p95_ns);
-    else dlpi_sim_times_of(&steps->times, d->step_ns > 0 ? (double)d->step_ns : 0, 0, 0, 0);
+    else
+        dlpi_sim_times_of(&steps->times, d->step_ns > 0 ? (double)d->step_ns : 0, 0, 0, 0);
     steps->cpu = idle ? 0 : 1;
     return DLP_OK;
 }
@@ -14383,13 +14430,13 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
    in the message that the pipe makes of the number. */
 
 typedef struct dlpi_gpu {
-    char name[160];            /* of dlp_device: "cuda:0", and after a failure what failed */
+    char name[160]; /* of dlp_device: "cuda:0", and after a failure what failed */
     char base[24];
-    uint32_t used;             /* U1: a pipe has it open */
-    int dirty;                 /* copies were enqueued since open */
+    uint32_t used; /* U1: a pipe has it open */
+    int dirty;     /* copies were enqueued since open */
     dlp_device_info info;
-    uint8_t ordered[DLPI_PARK];/* a copy into the buffer has waited for its readers */
-    uint8_t due[DLPI_PARK];    /* release_after left an event for the next copy */
+    uint8_t ordered[DLPI_PARK]; /* a copy into the buffer has waited for its readers */
+    uint8_t due[DLPI_PARK];     /* release_after left an event for the next copy */
 } dlpi_gpu;
 
 #if defined(DLPIPE_CUDA) || defined(DLPIPE_OPENCL)
@@ -14471,7 +14518,8 @@ typedef struct dlpi_cuda_calls {
     int (*copy)(unsigned long long to, const void *from, size_t bytes, void *stream);
 } dlpi_cuda_calls;
 
-#define DLPI_CU(field, name) {name, offsetof(dlpi_cuda_calls, field)}
+#define DLPI_CU(field, name) \
+    { name, offsetof(dlpi_cuda_calls, field) }
 static const dlpi_symbol dlpi_cuda_symbols[] = {
     DLPI_CU(init, "cuInit"),
     DLPI_CU(error_name, "cuGetErrorName"),
@@ -14770,9 +14818,18 @@ DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error
         dlpi_cuda_end(c);
         return rc;
     }
-    *out = (dlp_device){c->gpu.name,          dlpi_cuda_open,  dlpi_gpu_leave, dlpi_cuda_register,
-                        dlpi_cuda_unregister, dlpi_cuda_alloc, dlpi_cuda_free, dlpi_cuda_copy,
-                        dlpi_cuda_record,     dlpi_cuda_done,  c,            0};
+    *out = (dlp_device){c->gpu.name,
+                        dlpi_cuda_open,
+                        dlpi_gpu_leave,
+                        dlpi_cuda_register,
+                        dlpi_cuda_unregister,
+                        dlpi_cuda_alloc,
+                        dlpi_cuda_free,
+                        dlpi_cuda_copy,
+                        dlpi_cuda_record,
+                        dlpi_cuda_done,
+                        c,
+                        0};
     return DLP_OK;
 }
 
@@ -14816,7 +14873,8 @@ typedef struct dlpi_cl_calls {
     int32_t (*finish)(void *queue);
 } dlpi_cl_calls;
 
-#define DLPI_CL(field, name) {name, offsetof(dlpi_cl_calls, field)}
+#define DLPI_CL(field, name) \
+    { name, offsetof(dlpi_cl_calls, field) }
 static const dlpi_symbol dlpi_cl_symbols[] = {
     DLPI_CL(platforms, "clGetPlatformIDs"),
     DLPI_CL(devices, "clGetDeviceIDs"),
@@ -14856,16 +14914,24 @@ enum {
 
 /* Names of error codes -1..-72, as CL/cl.h has them. */
 static const char *dlpi_cl_name(int32_t rc) {
-    static const char *const low[] = {
-        "DEVICE_NOT_FOUND", "DEVICE_NOT_AVAILABLE", "COMPILER_NOT_AVAILABLE",
-        "MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY",
-        "PROFILING_INFO_NOT_AVAILABLE", "MEM_COPY_OVERLAP", "IMAGE_FORMAT_MISMATCH",
-        "IMAGE_FORMAT_NOT_SUPPORTED", "BUILD_PROGRAM_FAILURE", "MAP_FAILURE",
-        "MISALIGNED_SUB_BUFFER_OFFSET", "EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"};
+    static const char *const low[] = {"DEVICE_NOT_FOUND",
+                                      "DEVICE_NOT_AVAILABLE",
+                                      "COMPILER_NOT_AVAILABLE",
+                                      "MEM_OBJECT_ALLOCATION_FAILURE",
+                                      "OUT_OF_RESOURCES",
+                                      "OUT_OF_HOST_MEMORY",
+                                      "PROFILING_INFO_NOT_AVAILABLE",
+                                      "MEM_COPY_OVERLAP",
+                                      "IMAGE_FORMAT_MISMATCH",
+                                      "IMAGE_FORMAT_NOT_SUPPORTED",
+                                      "BUILD_PROGRAM_FAILURE",
+                                      "MAP_FAILURE",
+                                      "MISALIGNED_SUB_BUFFER_OFFSET",
+                                      "EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"};
     static const char *const high[] = {
-        "INVALID_VALUE", "INVALID_DEVICE_TYPE", "INVALID_PLATFORM", "INVALID_DEVICE",
-        "INVALID_CONTEXT", "INVALID_QUEUE_PROPERTIES", "INVALID_COMMAND_QUEUE", "INVALID_HOST_PTR",
-        "INVALID_MEM_OBJECT"};
+        "INVALID_VALUE",         "INVALID_DEVICE_TYPE", "INVALID_PLATFORM",
+        "INVALID_DEVICE",        "INVALID_CONTEXT",     "INVALID_QUEUE_PROPERTIES",
+        "INVALID_COMMAND_QUEUE", "INVALID_HOST_PTR",    "INVALID_MEM_OBJECT"};
     if (rc < 0 && rc >= -14) return low[-1 - rc];
     if (rc <= -30 && rc >= -38) return high[-30 - rc];
     switch (rc) {
@@ -14882,9 +14948,9 @@ typedef struct dlpi_cl {
     dlpi_gpu gpu; /* first */
     dlpi_cl_calls call;
     void *context, *queue, *consumer;
-    void *copied[DLPI_PARK];    /* marker behind the copies into a buffer */
-    void *readers[DLPI_PARK];   /* marker behind the work that reads it, of release_after */
-    void *consumed[DLPI_PARK];  /* the same, of the consumer */
+    void *copied[DLPI_PARK];   /* marker behind the copies into a buffer */
+    void *readers[DLPI_PARK];  /* marker behind the work that reads it, of release_after */
+    void *consumed[DLPI_PARK]; /* the same, of the consumer */
 } dlpi_cl;
 
 static int dlpi_cl_said(dlpi_cl *c, int32_t rc, const char *what) {
@@ -14923,8 +14989,8 @@ static void dlpi_cl_drain(dlpi_cl *c) {
 static int dlpi_cl_alloc(void *user, uint64_t bytes, void **dev) {
     dlpi_cl *c = user;
     int32_t rc = 0;
-    void *buffer = c->call.buffer_create(c->context, DLPI_CL_READ_WRITE, bytes ? (size_t)bytes : 1,
-                                         NULL, &rc);
+    void *buffer =
+        c->call.buffer_create(c->context, DLPI_CL_READ_WRITE, bytes ? (size_t)bytes : 1, NULL, &rc);
     if (rc != 0) return dlpi_cl_said(c, rc, "clCreateBuffer");
     *dev = buffer;
     return 0;
@@ -14957,10 +15023,9 @@ static int dlpi_cl_copy(void *user, void *dev, const void *host, uint64_t bytes,
     if ((rc = dlpi_cl_order(c, buffer)) != 0) return rc;
     if (c->readers[buffer]) wait[n++] = c->readers[buffer];
     if (c->consumed[buffer]) wait[n++] = c->consumed[buffer];
-    return dlpi_cl_said(c,
-                        c->call.write(c->queue, dev, 0, 0, (size_t)bytes, host, n, n ? wait : NULL,
-                                      NULL),
-                        "clEnqueueWriteBuffer");
+    return dlpi_cl_said(
+        c, c->call.write(c->queue, dev, 0, 0, (size_t)bytes, host, n, n ? wait : NULL, NULL),
+        "clEnqueueWriteBuffer");
 }
 
 static int dlpi_cl_record(void *user, uint32_t buffer) {
@@ -14976,8 +15041,8 @@ static int dlpi_cl_record(void *user, uint32_t buffer) {
 static int dlpi_cl_done(void *user, uint32_t buffer) {
     dlpi_cl *c = user;
     int32_t status = 0;
-    int32_t rc = c->call.event_info(c->copied[buffer], DLPI_CL_EVENT_STATUS, sizeof status, &status,
-                                    NULL);
+    int32_t rc =
+        c->call.event_info(c->copied[buffer], DLPI_CL_EVENT_STATUS, sizeof status, &status, NULL);
     if (rc != 0) return dlpi_cl_said(c, rc, "clGetEventInfo");
     if (status > 0) return 0;
     dlpi_cl_forget(c, &c->copied[buffer]);
@@ -15019,8 +15084,10 @@ static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
     void *platforms[DLPI_CL_ROOM], *devices[DLPI_CL_ROOM];
     uint32_t n_platforms = 0, seen = 0;
     int32_t rc = c->call.platforms(DLPI_CL_ROOM, platforms, &n_platforms);
-    if (rc == DLPI_CL_PLATFORM_NOT_FOUND) n_platforms = 0;
-    else if (rc != 0) return dlpi_cl_fail(rc, "clGetPlatformIDs", DLP_ERR_UNSUPPORTED, "", err);
+    if (rc == DLPI_CL_PLATFORM_NOT_FOUND)
+        n_platforms = 0;
+    else if (rc != 0)
+        return dlpi_cl_fail(rc, "clGetPlatformIDs", DLP_ERR_UNSUPPORTED, "", err);
     if (n_platforms > DLPI_CL_ROOM) n_platforms = DLPI_CL_ROOM;
     for (uint32_t i = 0; i < n_platforms; i++) {
         uint32_t n = 0;
@@ -15050,8 +15117,8 @@ static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
     if (d->queue) {
         rc = c->call.queue_info(d->queue, DLPI_CL_QUEUE_DEVICE, sizeof *device, device, NULL);
         if (rc == 0)
-            rc = c->call.queue_info(d->queue, DLPI_CL_QUEUE_CONTEXT, sizeof context, &context,
-                                    NULL);
+            rc =
+                c->call.queue_info(d->queue, DLPI_CL_QUEUE_CONTEXT, sizeof context, &context, NULL);
         if (rc != 0) return dlpi_cl_fail(rc, "clGetCommandQueueInfo", DLP_ERR_DEVICE, "queue", err);
     } else if (context) {
         rc = c->call.context_info(context, DLPI_CL_CONTEXT_DEVICES, sizeof devices, devices, &used);
@@ -15093,8 +15160,7 @@ static int dlpi_cl_begin(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
         if (rc != 0) return dlpi_cl_fail(rc, "clCreateCommandQueue", DLP_ERR_DEVICE, "", err);
         c->queue = queue;
     }
-    if (d->consumer &&
-        (rc = dlpi_cl_keep(c, d->consumer, &c->consumer, "consumer", err)) != DLP_OK)
+    if (d->consumer && (rc = dlpi_cl_keep(c, d->consumer, &c->consumer, "consumer", err)) != DLP_OK)
         return rc;
     rc = c->call.device_info(info->device_id, DLPI_CL_DEVICE_NAME, sizeof info->name - 1,
                              info->name, NULL);
@@ -15120,9 +15186,9 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
         dlpi_cl_end(c);
         return rc;
     }
-    *out = (dlp_device){c->gpu.name,   dlpi_cl_open, dlpi_gpu_leave, NULL,
-                        NULL,          dlpi_cl_alloc, dlpi_cl_free,  dlpi_cl_copy,
-                        dlpi_cl_record, dlpi_cl_done, c, 1};
+    *out =
+        (dlp_device){c->gpu.name,  dlpi_cl_open, dlpi_gpu_leave, NULL,         NULL, dlpi_cl_alloc,
+                     dlpi_cl_free, dlpi_cl_copy, dlpi_cl_record, dlpi_cl_done, c,    1};
     return DLP_OK;
 }
 
@@ -15172,7 +15238,8 @@ DLPDEF int dlp_device_close(dlp_device *device) {
 
 /* The number of the events of the buffer that batch s (of a split pipe, view s) lies in. */
 __attribute__((unused)) /* without these devices */
-static uint32_t dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
+static uint32_t
+dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
     uint32_t slot = p->split ? p->cut.slot_of[s] : s;
     return p->chunks.preload == DLP_PRELOAD_DEVICE ? slot : dlpi_slot_at(p, slot)->dbuf;
 }
@@ -15417,23 +15484,23 @@ enum {
     DLPI_FILE_NO_OPEN,
     DLPI_FILE_NO_STAT,
     DLPI_FILE_IRREGULAR,
-    DLPI_FILE_OUTSIDE,   /* the stretch is not within the file */
+    DLPI_FILE_OUTSIDE, /* the stretch is not within the file */
     DLPI_FILE_TOO_BIG,
     DLPI_FILE_TOO_SMALL,
-    DLPI_FILE_RAGGED,    /* not a whole number of rows */
+    DLPI_FILE_RAGGED, /* not a whole number of rows */
     DLPI_FILE_NO_READ,
     DLPI_FILE_SHRANK
 };
 
 typedef struct dlpi_file {
-    struct dlpi_file *next;  /* in the list that it is in */
+    struct dlpi_file *next; /* in the list that it is in */
     dlp_item *item;
     dlp_extent at;
-    uint8_t *buffer;         /* for decode; NULL: direct */
-    uint8_t *to;             /* where its bytes go */
-    uint64_t size, want, got;/* of the file, where known; of the item */
-    int fd;                  /* -1: not open */
-    int what, errnum;        /* DLPI_FILE_*: what went wrong */
+    uint8_t *buffer;          /* for decode; NULL: direct */
+    uint8_t *to;              /* where its bytes go */
+    uint64_t size, want, got; /* of the file, where known; of the item */
+    int fd;                   /* -1: not open */
+    int what, errnum;         /* DLPI_FILE_*: what went wrong */
 } dlpi_file;
 
 typedef struct dlpi_files_list {
@@ -15468,36 +15535,38 @@ typedef struct dlpi_uring {
 
 struct dlp_files {
     dlp_files_desc d;
-    int asked;           /* for async: workers make a ring or a crew */
-    uint32_t users;      /* U2: workers of this process */
-    uint64_t capacity;   /* most bytes of an item */
-    uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
-    bool ragged;         /* field 0 is */
-    bool ring;           /* this system has io_uring */
+    int asked;         /* for async: workers make a ring or a crew */
+    uint32_t users;    /* U2: workers of this process */
+    uint64_t capacity; /* most bytes of an item */
+    uint64_t unit;     /* bytes of a row of field 0; of all of it, if that is not ragged */
+    bool ragged;       /* field 0 is */
+    bool ring;         /* this system has io_uring */
     char backend[96];
 };
 
 typedef struct dlpi_files_worker {
     dlp_files *files;
-    void *state;               /* what the user's worker_init left */
-    dlpi_file *file;           /* [in_flight] */
-    void *memory;              /* rooms and buffers */
+    void *state;     /* what the user's worker_init left */
+    dlpi_file *file; /* [in_flight] */
+    void *memory;    /* rooms and buffers */
     dlpi_uring uring;
-    pthread_mutex_t lock;      /* of the lists, and of what follows */
-    pthread_cond_t work;       /* there is something to do, or to end */
-    pthread_cond_t room;       /* a record is free */
+    pthread_mutex_t lock; /* of the lists, and of what follows */
+    pthread_cond_t work;  /* there is something to do, or to end */
+    pthread_cond_t room;  /* a record is free */
     dlpi_files_list free, todo, over;
-    int at_work;               /* todo's, and those that the ring or the crew has */
-    int stop, waits;           /* the driver sleeps */
-    uint32_t over_word;        /* IO4 */
+    int at_work;        /* todo's, and those that the ring or the crew has */
+    int stop, waits;    /* the driver sleeps */
+    uint32_t over_word; /* IO4 */
     int n_crew;
-    pthread_t *crew;           /* [in_flight] */
+    pthread_t *crew; /* [in_flight] */
 } dlpi_files_worker;
 
 static void dlpi_files_put(dlpi_files_list *l, dlpi_file *q) {
     q->next = NULL;
-    if (l->first == NULL) l->first = q;
-    else l->last->next = q;
+    if (l->first == NULL)
+        l->first = q;
+    else
+        l->last->next = q;
     l->last = q;
 }
 
@@ -15607,9 +15676,11 @@ static int dlpi_file_begin(const dlp_files *f, dlpi_file *q, dlp_item *item) {
     q->at.fd = -1;
     q->at.path = q->at.room = room;
     room[0] = 0;
-    if (f->d.paths) q->at.path = f->d.paths[item->index];
-    else rc = f->d.locate(f->d.user, item, &q->at);
-    q->at.room = room; /* whatever locate made of it */
+    if (f->d.paths)
+        q->at.path = f->d.paths[item->index];
+    else
+        rc = f->d.locate(f->d.user, item, &q->at);
+    q->at.room = room;  /* whatever locate made of it */
     if (rc == DLP_FULL) /* which would be taken for a submit that has no room */
         return dlp_item_fail(item, 0, "locate returned %d (DLP_FULL)", rc);
     if (rc == 0 && q->at.path == NULL && q->at.fd < 0)
@@ -15697,10 +15768,10 @@ _Static_assert(sizeof(dlpi_uring_params) == 120, "io_uring's layout");
 enum {
     DLPI_URING_OPENAT = 18,
     DLPI_URING_READ = 22,
-    DLPI_URING_SINGLE_MMAP = 1,        /* of features */
-    DLPI_URING_PROBE = 8,              /* of io_uring_register */
+    DLPI_URING_SINGLE_MMAP = 1, /* of features */
+    DLPI_URING_PROBE = 8,       /* of io_uring_register */
     DLPI_URING_OPS = 64,
-    DLPI_URING_SQES_AT = 0x10000000    /* offset in the ring's file */
+    DLPI_URING_SQES_AT = 0x10000000 /* offset in the ring's file */
 };
 
 /* Has the kernel both operations? */
@@ -15801,7 +15872,7 @@ static dlpi_sqe *dlpi_uring_put(dlpi_uring *u, uint8_t opcode, const dlpi_file *
 }
 
 static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
-    uint32_t head = DLPI_LOAD_RLX(u->cq_head); /* ours */
+    uint32_t head = DLPI_LOAD_RLX(u->cq_head);           /* ours */
     if (head == DLPI_LOAD_ACQ(u->cq_tail)) return false; /* IO2 <- IO2 */
     *out = u->cqe[head & u->cq_mask];
     DLPI_STORE_REL(u->cq_head, head + 1); /* IO3 -> IO3 */
@@ -15838,8 +15909,10 @@ static void dlpi_files_ring_begin(dlpi_files_worker *w, dlpi_file *q) {
     dlpi_sqe *e;
     w->at_work++;
     if (q->at.fd >= 0) {
-        if (dlpi_file_opened(w->files, q, q->at.fd)) dlpi_files_ring_read(w, q);
-        else dlpi_files_over(w, q);
+        if (dlpi_file_opened(w->files, q, q->at.fd))
+            dlpi_files_ring_read(w, q);
+        else
+            dlpi_files_over(w, q);
         return;
     }
     e = dlpi_uring_put(&w->uring, DLPI_URING_OPENAT, q);
@@ -15852,11 +15925,16 @@ static void dlpi_files_ring_begin(dlpi_files_worker *w, dlpi_file *q) {
 static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result) {
     bool refused = result == -EAGAIN || result == -EINTR || result == -EOPNOTSUPP;
     bool more;
-    if (q->fd < 0) more = dlpi_file_opened(w->files, q, refused ? dlpi_file_open_now(q) : result);
-    else if (refused) more = (dlpi_file_read_all(q), false);
-    else more = dlpi_file_got(q, result);
-    if (more) dlpi_files_ring_read(w, q);
-    else dlpi_files_over(w, q);
+    if (q->fd < 0)
+        more = dlpi_file_opened(w->files, q, refused ? dlpi_file_open_now(q) : result);
+    else if (refused)
+        more = (dlpi_file_read_all(q), false);
+    else
+        more = dlpi_file_got(q, result);
+    if (more)
+        dlpi_files_ring_read(w, q);
+    else
+        dlpi_files_over(w, q);
 }
 
 /* Let the ring move. Returns 0 or errno. */
@@ -16033,8 +16111,10 @@ static bool dlpi_files_idle(dlpi_files_worker *w) {
 static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
 #if !defined(DLPIPE_NO_URING)
     if (w->uring.fd >= 0) {
-        if (w->at_work > (int)w->uring.queued) dlpi_uring_wait(&w->uring, (int)(ns / 1000000u) + 1);
-        else dlpi_nap(1000000); /* the kernel is short of memory for requests */
+        if (w->at_work > (int)w->uring.queued)
+            dlpi_uring_wait(&w->uring, (int)(ns / 1000000u) + 1);
+        else
+            dlpi_nap(1000000); /* the kernel is short of memory for requests */
         return;
     }
 #endif
@@ -16176,7 +16256,8 @@ static void dlpi_files_choose(dlp_files *f) {
     rc = dlpi_uring_open(&u, 1);
     dlpi_uring_close(&u);
     f->ring = rc == 0;
-    if (f->ring) dlpi_copy_text(f->backend, sizeof f->backend, "io_uring");
+    if (f->ring)
+        dlpi_copy_text(f->backend, sizeof f->backend, "io_uring");
     else
         snprintf(f->backend, sizeof f->backend, "threads: io_uring is %s here (errno %d)",
                  rc == EPERM || rc == EACCES ? "forbidden" : "not to be had", rc);
@@ -16283,8 +16364,10 @@ static void dlpi_directory_of(char *dir, const char *path) {
     char *slash;
     dlpi_copy_text(dir, DLPI_PATH_MAX, path);
     slash = strrchr(dir, '/');
-    if (slash == NULL) dlpi_copy_text(dir, DLPI_PATH_MAX, ".");
-    else slash[slash == dir] = 0;
+    if (slash == NULL)
+        dlpi_copy_text(dir, DLPI_PATH_MAX, ".");
+    else
+        slash[slash == dir] = 0;
 }
 
 /* Make a rename last. */
@@ -16373,9 +16456,12 @@ static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const ch
     }
     if ((fd = dlpi_download_begin(part, path, tmp)) < 0) return fd == -2 ? 0 : DLP_ERR_CALLBACK;
     rc = f->download(f->user, part, path, fd);
-    if (rc != 0) rc = dlpi_download_fail(part, path, rc);
-    else if (fsync(fd) != 0) rc = dlpi_file_fail(part, tmp, "fsync");
-    else if (rename(tmp, path) != 0) rc = dlpi_file_fail(part, path, "rename");
+    if (rc != 0)
+        rc = dlpi_download_fail(part, path, rc);
+    else if (fsync(fd) != 0)
+        rc = dlpi_file_fail(part, tmp, "fsync");
+    else if (rename(tmp, path) != 0)
+        rc = dlpi_file_fail(part, path, "rename");
     else if (dlpi_directory_sync(path) != 0)
         rc = dlpi_file_fail(part, path, "fsync of its directory");
     if (rc != 0) unlink(tmp); /* while the lock is ours */
@@ -16406,13 +16492,14 @@ static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, con
     if (fstat(fd, &st) != 0) return dlpi_file_fail(part, path, "fstat");
     size = (uint64_t)st.st_size;
     if (file->offset > size || n > size - file->offset)
-        return dlp_part_fail(part, 0, "%s: %" PRIu64 " bytes from %" PRIu64 " on are past its %"
-                             PRIu64, dlpi_path_end(path), n, file->offset, size);
+        return dlp_part_fail(part, 0,
+                             "%s: %" PRIu64 " bytes from %" PRIu64 " on are past its %" PRIu64,
+                             dlpi_path_end(path), n, file->offset, size);
     if (n == 0) n = size - file->offset;
     part->bytes = n;
     if (n <= part->capacity) return dlpi_file_read(part, fd, path, file->offset, n);
-    dlp_part_fail(part, 0, "%s: %" PRIu64 " bytes, max_part_bytes is %" PRIu64,
-                  dlpi_path_end(path), n, part->capacity);
+    dlp_part_fail(part, 0, "%s: %" PRIu64 " bytes, max_part_bytes is %" PRIu64, dlpi_path_end(path),
+                  n, part->capacity);
     return DLP_ERR_LENGTH;
 }
 
@@ -16644,13 +16731,18 @@ static int dlpi_parts_count(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_pipe_fail(p, &e);
     }
     for (uint64_t i = 0; i < st->part.n_parts && rc == 0; i++) {
-        if (st->part.items) items = st->part.items[i];
-        else rc = st->part.count(st->part.user, i, &items);
+        if (st->part.items)
+            items = st->part.items[i];
+        else
+            rc = st->part.count(st->part.user, i, &items);
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "count", "part %" PRIu64 ": count returned %d", i, rc);
         if (rc == 0 && items > DLPI_MAX_ITEMS - first[i])
-            rc = dlpi_error_set(&e, DLP_ERR_ARG, "items", "part %" PRIu64 " has %" PRIu64 " items, "
-                                "and with it there are more than 2^48", i, items);
-        else if (rc == 0) first[i + 1] = first[i] + items;
+            rc = dlpi_error_set(&e, DLP_ERR_ARG, "items",
+                                "part %" PRIu64 " has %" PRIu64 " items, "
+                                "and with it there are more than 2^48",
+                                i, items);
+        else if (rc == 0)
+            first[i + 1] = first[i] + items;
     }
     st->part.items = NULL;
     st->part_first = first;
@@ -16933,9 +17025,9 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
     if (p == NULL || p->view) return;
-    DLPI_STORE_SEQ(&p->stop_asked, 1u);            /* S2 -> S2 */
-    if (DLPI_LOAD_SEQ(&p->can_ring) != 0 &&        /* S2 <- S2: what start made is there, */
-        (!dlpi_forked(p) || p->in_worker))         /* and may be asked whose it is */
+    DLPI_STORE_SEQ(&p->stop_asked, 1u);     /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->can_ring) != 0 && /* S2 <- S2: what start made is there, */
+        (!dlpi_forked(p) || p->in_worker))  /* and may be asked whose it is */
         dlpi_stop_now(p);
     errno = saved;
 }
@@ -16944,7 +17036,7 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
+    if (p->closing == 2) return DLP_OK;                  /* what is out keeps it, and frees it */
     if (p->lent == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_held, p->n_held == 1 ? "batch is" : "batches are");
@@ -16974,9 +17066,12 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
         if (slot >= p->n_out || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
     }
     dlpi_state_config(p, &s);
-    if (batch == NULL || p->d.unordered) dlpi_state_now(p, &s);
-    else if (p->split) dlpi_cut_state(p, slot, &s);
-    else dlpi_state_after(p, slot, batch->flags, &s);
+    if (batch == NULL || p->d.unordered)
+        dlpi_state_now(p, &s);
+    else if (p->split)
+        dlpi_cut_state(p, slot, &s);
+    else
+        dlpi_state_after(p, slot, batch->flags, &s);
     s.check = dlpi_state_check(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);
@@ -17017,7 +17112,7 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
     for (; from != n; from++) {
         dlpi_skip *k = &p->ctl->skip_ring[from % DLPI_SKIP_RING];
         uint64_t words[DLPI_SKIP_WORDS];
-        if (DLPI_LOAD_ACQ(&k->code) == 0) continue; /* K1 <- K1: being written */
+        if (DLPI_LOAD_ACQ(&k->code) == 0) continue;   /* K1 <- K1: being written */
         out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
         out[copied].position = DLPI_LOAD_RLX(&k->position);
         out[copied].index = DLPI_LOAD_RLX(&k->index);
@@ -17124,7 +17219,8 @@ static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
     uint64_t world = l->sampler.world_size ? l->sampler.world_size : 1;
     uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
     if (l->fetch.in_flight > 0) many = (uint64_t)l->fetch.in_flight;
-    if (rows > 0 && l->fetch.batch_pool > 0) need = l->fetch.batch_pool / rows;
+    if (rows > 0 && l->fetch.batch_pool > 0)
+        need = l->fetch.batch_pool / rows;
     else if (rows > 0 && p->d.prefetch_factor == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
         need = 1 + (many + rows - 1) / rows;
     if (p->d.prefetch_factor == 0) p->d.prefetch_factor = 2;
@@ -17222,9 +17318,14 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler,
                              dlp_repeat_desc *repeat, dlp_split_desc *split) {
     bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_split_desc){d->chunk_rows, d->n_items, d->batch_size,
-                              train ? d->last : DLP_LAST_SHORT, train ? d->shuffle_rows : 0,
-                              d->rank, d->world_size, d->allow_uneven};
+    *split = (dlp_split_desc){d->chunk_rows,
+                              d->n_items,
+                              d->batch_size,
+                              train ? d->last : DLP_LAST_SHORT,
+                              train ? d->shuffle_rows : 0,
+                              d->rank,
+                              d->world_size,
+                              d->allow_uneven};
     memset(sampler, 0, sizeof *sampler);
     sampler->seed = d->seed;
     if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
@@ -17298,8 +17399,10 @@ static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, int preload
     int rc = dlp_pipe_open(&p, &d->pipe, err);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
-        if (fits) *fits = dlpi_chunks_fit(p, d, preload);
-        else rc = dlpi_chunks_wire(p, d, preload);
+        if (fits)
+            *fits = dlpi_chunks_fit(p, d, preload);
+        else
+            rc = dlpi_chunks_wire(p, d, preload);
     }
     *out = p;
     return rc;
@@ -17356,8 +17459,10 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
     if ((rc = dlp_pipe_state(p, NULL, &r.state)) != DLP_OK) return rc;
     while (step == DLP_OK) {
         rc = dlp_pipe_next(p, &b, DLP_FOREVER);
-        if (rc == DLP_OK) step = dlpi_run_step(p, desc, &r, b);
-        else if (rc != DLP_EPOCH_END) break;
+        if (rc == DLP_OK)
+            step = dlpi_run_step(p, desc, &r, b);
+        else if (rc != DLP_EPOCH_END)
+            break;
     }
     r.elapsed_ns = dlpi_now_ns() - begin;
     if (desc->result) *desc->result = r;
@@ -17402,12 +17507,8 @@ typedef struct dlpi_num {
 static dlpi_num dlpi_num_of(double v) {
     dlpi_num r;
     const char *unit = "";
-    if (!(v > 0)) {
-        v = 0;
-    }
-    if (v >= 1e15) {
-        v = 1e15;
-    }
+    if (!(v > 0)) { v = 0; }
+    if (v >= 1e15) { v = 1e15; }
     if (v >= 1e6) {
         v /= 1e6;
         unit = " million";
@@ -17442,13 +17543,9 @@ static dlpi_num dlpi_num_percent(double share) {
 static dlpi_num dlpi_num_bytes(double v) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     int u = 0;
-    for (; v >= 1024 && u < 4; u++) {
-        v /= 1024;
-    }
+    for (; v >= 1024 && u < 4; u++) { v /= 1024; }
     dlpi_num n = dlpi_num_of(v), r;
-    if (u == 0) {
-        snprintf(n.s, sizeof n.s, "%d", (int)(v + 0.5));
-    }
+    if (u == 0) { snprintf(n.s, sizeof n.s, "%d", (int)(v + 0.5)); }
     snprintf(r.s, sizeof r.s, "%.24s %s", n.s, units[u]);
     return r;
 }
@@ -17467,22 +17564,16 @@ static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resoluti
     char fraction[12] = ".000000000";
     int decimals = 0;
     dlpi_num r;
-    for (; q > resolution && q > 1 && decimals < 9; q /= 10) {
-        decimals++;
-    }
+    for (; q > resolution && q > 1 && decimals < 9; q /= 10) { decimals++; }
     uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q, rest = v % scale;
     fraction[decimals > 0 ? decimals + 1 : 0] = 0;
-    for (int i = decimals; i > 0; i--, rest /= 10) {
-        fraction[i] = (char)('0' + rest % 10);
-    }
+    for (int i = decimals; i > 0; i--, rest /= 10) { fraction[i] = (char)('0' + rest % 10); }
     snprintf(r.s, sizeof r.s, "%" PRIu64 "%s %s", v / scale, fraction, name);
     return r;
 }
 
 /* A duration with about three digits. */
-static dlpi_num dlpi_num_ns(uint64_t ns) {
-    return dlpi_num_time(ns, ns, ns / 100);
-}
+static dlpi_num dlpi_num_ns(uint64_t ns) { return dlpi_num_time(ns, ns, ns / 100); }
 
 /* ---- a file that is whole or not there ---- */
 
@@ -17514,16 +17605,14 @@ static void dlpi_out_flush(dlpi_out *o) {
 }
 
 static void dlpi_out_bytes(dlpi_out *o, const char *s, size_t n) {
-    if (n > sizeof o->buf - o->n) {
-        dlpi_out_flush(o);
-    }
+    if (n > sizeof o->buf - o->n) { dlpi_out_flush(o); }
     memcpy(o->buf + o->n, s, n);
     o->n += n;
 }
 
 /* Print at most 1023 bytes: strings of unknown length go through dlpi_out_escaped. */
-__attribute__((format(printf, 2, 3)))
-static void dlpi_out_print(dlpi_out *o, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void dlpi_out_print(dlpi_out *o, const char *format,
+                                                                 ...) {
     char line[1024];
     va_list a;
     va_start(a, format);
@@ -17555,9 +17644,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
         return o->fd < 0 ? DLP_ERR_SYSTEM : DLP_OK;
     }
     size_t n = strlen(path);
-    if ((o->temporary = malloc(n + 5)) == NULL) {
-        return DLP_ERR_MEMORY;
-    }
+    if ((o->temporary = malloc(n + 5)) == NULL) { return DLP_ERR_MEMORY; }
     memcpy(o->temporary, path, n);
     memcpy(o->temporary + n, ".tmp", 5);
     o->fd = dlpi_file_anew(o->temporary);
@@ -17572,16 +17659,10 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
 
 static int dlpi_out_close(dlpi_out *o) {
     dlpi_out_flush(o);
-    if (close(o->fd) != 0 && o->errnum == 0) {
-        o->errnum = errno;
-    }
+    if (close(o->fd) != 0 && o->errnum == 0) { o->errnum = errno; }
     if (o->temporary != NULL) {
-        if (o->errnum == 0 && rename(o->temporary, o->path) != 0) {
-            o->errnum = errno;
-        }
-        if (o->errnum != 0) {
-            unlink(o->temporary);
-        }
+        if (o->errnum == 0 && rename(o->temporary, o->path) != 0) { o->errnum = errno; }
+        if (o->errnum != 0) { unlink(o->temporary); }
         free(o->temporary);
     }
     if (o->errnum != 0) {
@@ -17598,14 +17679,10 @@ static uint32_t dlpi_utf8_next(const char **s, const char *end) {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
     uint32_t c = (unsigned char)*(*s)++;
     int more = c < 0x80 ? 0 : c >= 0xf0 && c < 0xf8 ? 3 : c >= 0xe0 ? 2 : 1;
-    if (c >= 0x80 && (c < 0xc2 || c >= 0xf8)) {
-        return 0xfffd;
-    }
+    if (c >= 0x80 && (c < 0xc2 || c >= 0xf8)) { return 0xfffd; }
     c &= more == 3 ? 7u : more == 2 ? 15u : more == 1 ? 31u : 127u;
     for (int i = 0; i < more; i++) {
-        if (*s == end || ((unsigned char)**s & 0xc0) != 0x80) {
-            return 0xfffd;
-        }
+        if (*s == end || ((unsigned char)**s & 0xc0) != 0x80) { return 0xfffd; }
         c = c << 6 | ((unsigned char)*(*s)++ & 0x3f);
     }
     bool bad = c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ||
@@ -17618,9 +17695,7 @@ static uint32_t dlpi_utf8_next(const char **s, const char *end) {
 /* Width of a text in units that no common sans-serif font exceeds at 0.66 em each. */
 static int dlpi_text_units(const char *s, size_t n) {
     int units = 0;
-    for (const char *end = s + n; s != end;) {
-        units += dlpi_utf8_next(&s, end) < 0x250 ? 1 : 2;
-    }
+    for (const char *end = s + n; s != end;) { units += dlpi_utf8_next(&s, end) < 0x250 ? 1 : 2; }
     return units;
 }
 
@@ -17636,9 +17711,7 @@ static void dlpi_out_char(dlpi_out *o, uint32_t c, bool json) {
     } else {
         int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
         b[0] = (char)((more == 1 ? 0xc0u : more == 2 ? 0xe0u : 0xf0u) | c >> (6 * more));
-        for (int i = 1; i <= more; i++) {
-            b[i] = (char)(0x80u | (c >> (6 * (more - i)) & 0x3f));
-        }
+        for (int i = 1; i <= more; i++) { b[i] = (char)(0x80u | (c >> (6 * (more - i)) & 0x3f)); }
         dlpi_out_bytes(o, b, (size_t)more + 1);
     }
 }
@@ -17702,9 +17775,7 @@ static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
                        "\"}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\","
                        "\"args\":{\"sort_index\":%d}}",
                        i + 1, i);
-        for (int k = 0; k < lanes[i].n; k++) {
-            dlpi_json_event(o, i + 1, &lanes[i].events[k]);
-        }
+        for (int k = 0; k < lanes[i].n; k++) { dlpi_json_event(o, i + 1, &lanes[i].events[k]); }
     }
     dlpi_out_print(o, "\n]}\n");
 }
@@ -17712,9 +17783,7 @@ static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
 static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
-    if (rc != DLP_OK) {
-        return rc;
-    }
+    if (rc != DLP_OK) { return rc; }
     dlpi_json_write(&o, lanes, n_lanes);
     return dlpi_out_close(&o);
 }
@@ -17763,9 +17832,7 @@ static int dlpi_u64_compare(const void *a, const void *b) {
 }
 
 static const char *dlpi_group_name(const dlp_stats *s, int group) {
-    if (group < 0) {
-        return "trainer";
-    }
+    if (group < 0) { return "trainer"; }
     return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages
                ? s->stages[group].name
                : "stage";
@@ -17774,9 +17841,7 @@ static const char *dlpi_group_name(const dlp_stats *s, int group) {
 /* Lanes from i on that belong to one group. */
 static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
     int k = i;
-    while (k < n_lanes && lanes[k].group == lanes[i].group) {
-        k++;
-    }
+    while (k < n_lanes && lanes[k].group == lanes[i].group) { k++; }
     return k - i;
 }
 
@@ -17808,9 +17873,7 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
     uint64_t steps = 0; /* the trainer's first that is wanted */
     int limit = DLPI_SVG_EVENTS / (n_lanes + 1), m = 0;
-    if (starts == NULL) {
-        return DLP_ERR_MEMORY;
-    }
+    if (starts == NULL) { return DLP_ERR_MEMORY; }
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
@@ -17884,9 +17947,7 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
         int lanes, pitch;
     } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
     int groups = 0, drawn = 0, trainers = 0, s = 0;
-    for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) {
-        groups++;
-    }
+    for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) { groups++; }
     v->per_group = groups > 0 ? DLPI_SVG_LANES / groups : 0;
     v->per_group = v->per_group < 1 ? 1 : v->per_group;
     for (int i = 0, n; i < n_lanes; i += n) {
@@ -17895,17 +17956,13 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
         drawn += shown;
         trainers += lanes[i].group < 0 ? shown : 0;
     }
-    while (drawn > sizes[s].lanes) {
-        s++;
-    }
+    while (drawn > sizes[s].lanes) { s++; }
     v->pitch = sizes[s].pitch;
     v->trainer_pitch = v->pitch > 22 ? v->pitch : 22;
     v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
     if (v->t1 > v->t0) {
         v->scale = DLPI_SVG_PLOT * 100.0 / (double)(v->t1 - v->t0);
-        if (n_lanes > 0 && lanes[0].group < 0) {
-            dlpi_view_borders(v, &lanes[0]);
-        }
+        if (n_lanes > 0 && lanes[0].group < 0) { dlpi_view_borders(v, &lanes[0]); }
     }
     v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
                 (drawn - trainers) * v->pitch + trainers * v->trainer_pitch +
@@ -17970,9 +18027,7 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *la
     char line[400];
     uint64_t length = v->t1 - v->t0, sum[7] = {0};
     int at = 0;
-    if (n_lanes > 0 && lanes[0].group < 0) {
-        dlpi_lane_sums(&lanes[0], v, sum);
-    }
+    if (n_lanes > 0 && lanes[0].group < 0) { dlpi_lane_sums(&lanes[0], v, sum); }
     uint64_t trainer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
     if (s != NULL && s->items > 0 && s->elapsed_ns > 0) {
         double run = (double)s->wait_ns + (double)s->step_ns;
@@ -17988,9 +18043,7 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *la
                  dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)trainer).s);
     }
     dlpi_svg_text(o, "title", 16, 27, line, 104);
-    if (length == 0) {
-        return;
-    }
+    if (length == 0) { return; }
     at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.",
                   dlpi_num_ns(length).s, dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
     if (s != NULL) {
@@ -18034,9 +18087,7 @@ static void dlpi_svg_legend(dlpi_out *o) {
 /* 1, 2 or 5 times a power of ten ns, so that at most ten fit. */
 static uint64_t dlpi_tick_step(uint64_t length) {
     uint64_t step = 1;
-    for (int i = 0; length / step > 10; i++) {
-        step = i % 3 == 1 ? step / 2 * 5 : step * 2;
-    }
+    for (int i = 0; length / step > 10; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
     return step;
 }
 
@@ -18045,9 +18096,7 @@ static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
     for (uint64_t t = 0;; t += step) {
         int x = dlpi_view_x(v, v->t0 + t);
         dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
-        if (length - t < step) {
-            break;
-        }
+        if (length - t < step) { break; }
     }
 }
 
@@ -18056,9 +18105,7 @@ static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
     dlpi_out_print(o, "<path class=\"grid\" d=\"");
     for (uint64_t t = 0;; t += step) {
         dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, v->t0 + t) / 100, y, height);
-        if (length - t < step) {
-            break;
-        }
+        if (length - t < step) { break; }
     }
     dlpi_out_print(o, "\"/>\n");
 }
@@ -18076,9 +18123,7 @@ typedef struct dlpi_run {
 
 static int dlpi_run_kind(const dlpi_run *r) {
     int best = 1;
-    for (int k = 2; k < 7; k++) {
-        best = r->sum[k] > r->sum[best] ? k : best;
-    }
+    for (int k = 2; k < 7; k++) { best = r->sum[k] > r->sum[best] ? k : best; }
     return best;
 }
 
@@ -18111,9 +18156,7 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
 /* Whether no epoch border crosses these pixels. */
 static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
     for (int i = 0; i < v->n_borders; i++) {
-        if (v->borders[i].x + 1 >= x && v->borders[i].x <= end) {
-            return false;
-        }
+        if (v->borders[i].x + 1 >= x && v->borders[i].x <= end) { return false; }
     }
     return true;
 }
@@ -18124,9 +18167,7 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     int kind = dlpi_run_kind(r), a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
     int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
     char number[24];
-    if (w <= 0) {
-        return;
-    }
+    if (w <= 0) { return; }
     w -= w > 300 ? 50 : 0; /* a hair of white between neighbours */
     if (kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED) {
         y += kind == DLP_TRACE_STARVED ? h - thin : 0;
@@ -18135,9 +18176,7 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     dlpi_out_print(o, "<rect class=\"%s", kinds[kind]);
     int colour = (int)(r->sequence % DLPI_SVG_COLOURS);
     bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
-    if (on_batch) {
-        dlpi_out_print(o, "%d", colour);
-    }
+    if (on_batch) { dlpi_out_print(o, "%d", colour); }
     dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100,
                    a % 100, y, w / 100, w % 100, h);
     dlpi_run_title(o, v, lane, r, kind);
@@ -18159,9 +18198,7 @@ static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, 
     r->n++;
     r->end = end;
     r->sum[e->kind] += end - begin;
-    if (e->kind != DLP_TRACE_WORK && e->kind != DLP_TRACE_STEP) {
-        return;
-    }
+    if (e->kind != DLP_TRACE_WORK && e->kind != DLP_TRACE_STEP) { return; }
     r->items += e->items;
     r->low = e->sequence < r->low ? e->sequence : r->low;
     r->high = e->sequence > r->high ? e->sequence : r->high;
@@ -18182,9 +18219,7 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
         const dlp_trace_event *e = &lane->events[i];
         uint64_t b = e->begin_ns < seen ? seen : e->begin_ns,
                  end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
-        if (e->kind < 1 || e->kind > 6 || end <= b) {
-            continue;
-        }
+        if (e->kind < 1 || e->kind > 6 || end <= b) { continue; }
         bool wide = end - b >= v->least_ns;
         if (r.n > 0 && (wide || b - r.end >= v->least_ns || r.end - r.begin >= v->least_ns)) {
             dlpi_run_draw(o, v, lane, &r, y);
@@ -18193,9 +18228,7 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
         dlpi_run_add(&r, e, b, end);
         seen = end;
     }
-    if (r.n > 0) {
-        dlpi_run_draw(o, v, lane, &r, y);
-    }
+    if (r.n > 0) { dlpi_run_draw(o, v, lane, &r, y); }
 }
 
 /* What a stage's stretches are, where they are not one item after another of the batches that the
@@ -18240,12 +18273,8 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     if (lanes[0].group >= 0 && (uint32_t)lanes[0].group < stages) {
         dlpi_svg_of_stage(o, s, &s->stages[lanes[0].group]);
     }
-    if (silent > 0 && n > 1) {
-        dlpi_out_print(o, "; %d recorded nothing", silent);
-    }
-    if (n > v->per_group) {
-        dlpi_out_print(o, "; the first %d are drawn", v->per_group);
-    }
+    if (silent > 0 && n > 1) { dlpi_out_print(o, "; %d recorded nothing", silent); }
+    if (n > v->per_group) { dlpi_out_print(o, "; the first %d are drawn", v->per_group); }
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
@@ -18268,9 +18297,7 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < drawn; i++) {
-        dlpi_svg_track(o, v, &lanes[i], y + i * pitch);
-    }
+    for (int i = 0; i < drawn; i++) { dlpi_svg_track(o, v, &lanes[i], y + i * pitch); }
     dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
         int top = y + i * pitch;
@@ -18296,9 +18323,7 @@ static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     for (int i = 0; i < v->n_borders; i++) {
         char words[40];
         int x = v->borders[i].x;
-        if (x < last + 140) {
-            continue;
-        }
+        if (x < last + 140) { continue; }
         snprintf(words, sizeof words, "epoch %" PRIu32, v->borders[i].epoch);
         last = x;
         dlpi_svg_text(o, "epoch", x > DLPI_SVG_WIDTH - 60 ? DLPI_SVG_WIDTH - 60 : x, y + 6, words,
@@ -18311,13 +18336,9 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, cons
     dlpi_view v;
     memset(&v, 0, sizeof v);
     int rc = dlpi_view_window(&v, lanes, n_lanes), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
-    if (rc != DLP_OK) {
-        return rc;
-    }
+    if (rc != DLP_OK) { return rc; }
     dlpi_view_layout(&v, lanes, n_lanes);
-    if (v.t1 == v.t0) {
-        v.height = DLPI_SVG_TOP;
-    }
+    if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
     dlpi_svg_style(o, &v);
     dlpi_svg_header(o, &v, lanes, n_lanes, s);
     if (v.t1 > v.t0) {
@@ -18338,13 +18359,9 @@ static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const 
                                      const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
-    if (rc != DLP_OK) {
-        return rc;
-    }
+    if (rc != DLP_OK) { return rc; }
     rc = dlpi_svg_write(&o, lanes, n_lanes, s);
-    if (rc != DLP_OK) {
-        o.errnum = ENOMEM;
-    }
+    if (rc != DLP_OK) { o.errnum = ENOMEM; }
     int closed = dlpi_out_close(&o);
     return rc != DLP_OK ? rc : closed;
 }
@@ -18357,8 +18374,8 @@ typedef struct dlpi_text {
     size_t size, len;
 } dlpi_text;
 
-__attribute__((format(printf, 2, 3)))
-static void dlpi_text_add(dlpi_text *t, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, const char *format,
+                                                                ...) {
     size_t room = t->len < t->size ? t->size - t->len : 0;
     va_list a;
     va_start(a, format);
@@ -18388,7 +18405,7 @@ typedef struct dlpi_verdict {
 /* dlp_stats as shares of the time the caller spent in next and in its steps. */
 typedef struct dlpi_load {
     double ns;   /* that time */
-    double rows;  /* per batch */
+    double rows; /* per batch */
     /* items per batch, as stages count them: rows, but 1 chunk where there are views */
     double units;
     double rate;
@@ -18411,9 +18428,7 @@ static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
 
 /* How many units of its work a stage may have at once. */
 static double dlpi_stage_at_once(const dlp_stats *s, const dlp_stage_stats *g, double rows) {
-    if (g->kind == DLP_STAGE_PARTS) {
-        return g->cells;
-    }
+    if (g->kind == DLP_STAGE_PARTS) { return g->cells; }
     return s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
 }
 
@@ -18422,9 +18437,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
     l->ns = (double)s->wait_ns + (double)s->step_ns;
     l->busiest = l->heaviest = -1;
-    if (s->batches == 0 || !(l->ns > 0)) {
-        return;
-    }
+    if (s->batches == 0 || !(l->ns > 0)) { return; }
     l->rows = (double)s->items / (double)s->batches;
     l->units = s->chunks.taken > 0 ? 1 : l->rows;
     l->rate = (double)s->items * 1e9 / l->ns;
@@ -18448,9 +18461,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         double most = dlpi_stage_at_once(s, g, l->rows);
         l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
-        if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) {
-            l->busiest = i;
-        }
+        if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) { l->busiest = i; }
     }
     /* A step on the host keeps a core busy; one behind a transfer stage keeps the device busy. */
     cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
@@ -18483,16 +18494,10 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
         v->rate_plus_one = share > 0 ? l->rate / share : l->rate;
     }
     for (int k = 0; k < l->n; k++) {
-        if (k != i && l->util[k] > 0) {
-            dlpi_verdict_bound(v, l->rate * reach / l->util[k], k);
-        }
+        if (k != i && l->util[k] > 0) { dlpi_verdict_bound(v, l->rate * reach / l->util[k], k); }
     }
-    if (caller > 0) {
-        dlpi_verdict_bound(v, l->rate * reach / caller, DLPI_LIMIT_TRAINER);
-    }
-    if (l->cores > 0) {
-        dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES);
-    }
+    if (caller > 0) { dlpi_verdict_bound(v, l->rate * reach / caller, DLPI_LIMIT_TRAINER); }
+    if (l->cores > 0) { dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES); }
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
@@ -18521,9 +18526,7 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
                                              : DLPI_LIMIT_UNKNOWN;
     }
     v.next_limit = v.limiting_stage;
-    if (v.limiting_stage >= 0) {
-        dlpi_verdict_predict(&v, &l, s);
-    }
+    if (v.limiting_stage >= 0) { dlpi_verdict_predict(&v, &l, s); }
     return v;
 }
 
@@ -18660,9 +18663,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
                   dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
     double need = l->units > 0 ? g->workers / l->units : 0;
     uint64_t more = 2 * (uint64_t)s->prefetch_factor + (s->prefetch_factor == 0);
-    while (more < 4096 && (double)more < need + 1) {
-        more *= 2;
-    }
+    while (more < 4096 && (double)more < need + 1) { more *= 2; }
     more = more > 4096 ? 4096 : more;
     double deeper = dlpi_explain_deeper(s, l, more);
     dlpi_text_add(t, "Change: raise %s, for instance to %" PRIu64,
@@ -18671,9 +18672,10 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
     if (deeper > 0) {
         dlpi_text_add(t, "; that should give about %s items/s", dlpi_num_of(deeper).s);
     }
-    dlpi_text_add(t, "; each %s more takes about %s.\n", what,
-                  dlpi_num_bytes((double)s->bytes /
-                                 (double)(s->chunks.taken ? s->chunks.taken : s->batches)).s);
+    dlpi_text_add(
+        t, "; each %s more takes about %s.\n", what,
+        dlpi_num_bytes((double)s->bytes / (double)(s->chunks.taken ? s->chunks.taken : s->batches))
+            .s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
         bool parts = k->kind == DLP_STAGE_PARTS;
@@ -18682,8 +18684,10 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
                           "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow %ss hold up "
                           "the order; %s hide them%s.\n",
                           k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s,
-                          parts ? "part" : s->chunks.taken > 0 ? "chunk" : "item",
-                          parts ? "more part cells (queue_size)"
+                          parts                 ? "part"
+                          : s->chunks.taken > 0 ? "chunk"
+                                                : "item",
+                          parts                 ? "more part cells (queue_size)"
                           : s->chunks.taken > 0 ? "more chunks in flight"
                                                 : "more batches in flight",
                           parts || s->chunks.taken > 0 ? "" : ", or unordered = 1");
@@ -18723,18 +18727,15 @@ static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_lo
 static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        if (g->kind != DLP_STAGE_PARTS || (double)s->part_wait_ns < 0.02 * l->ns) {
-            continue;
-        }
-        dlpi_text_add(t,
-                      "Parts: part queue empty: the trainer waits for parts %s %% of the time; "
-                      "workers of '%.31s' load one in %s and are %s %% busy; %s "
-                      "parts.workers.num_workers (%d) and queue_size (%u).\n",
-                      dlpi_num_percent((double)s->part_wait_ns / l->ns).s, g->name,
-                      dlpi_num_ns(g->p50_ns).s,
-                      dlpi_num_percent((double)g->busy_ns /
-                                       (l->ns * (g->workers > 0 ? g->workers : 1))).s,
-                      g->workers > 0 ? "raise" : "set", g->workers, (unsigned)g->cells);
+        if (g->kind != DLP_STAGE_PARTS || (double)s->part_wait_ns < 0.02 * l->ns) { continue; }
+        dlpi_text_add(
+            t,
+            "Parts: part queue empty: the trainer waits for parts %s %% of the time; "
+            "workers of '%.31s' load one in %s and are %s %% busy; %s "
+            "parts.workers.num_workers (%d) and queue_size (%u).\n",
+            dlpi_num_percent((double)s->part_wait_ns / l->ns).s, g->name, dlpi_num_ns(g->p50_ns).s,
+            dlpi_num_percent((double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))).s,
+            g->workers > 0 ? "raise" : "set", g->workers, (unsigned)g->cells);
     }
 }
 
@@ -18777,8 +18778,9 @@ static void dlpi_explain_longest(dlpi_text *t, const dlp_stats *s, int n_stages)
     const dlp_stage_stats *g = &s->stages[w->stage >= 0 && w->stage < n_stages ? w->stage : 0];
     uint64_t age = w->current_age_ns;
     if (age < 100000000 || (age < 1000000000 && age / 2 < g->p99_ns)) return;
-    dlpi_text_add(t, "Longest: worker %d of '%.31s' (thread %d of process %d) has been at %s %"
-                  PRIu64 " for %s; p99 is %s.\n",
+    dlpi_text_add(t,
+                  "Longest: worker %d of '%.31s' (thread %d of process %d) has been at %s %" PRIu64
+                  " for %s; p99 is %s.\n",
                   w->worker, g->name, w->tid, w->pid, dlpi_stage_unit(s, g), w->current_index,
                   dlpi_num_ns(age).s, g->p99_ns ? dlpi_num_ns(g->p99_ns).s : "not known");
 }
@@ -18814,9 +18816,10 @@ static void dlpi_explain_tune(dlpi_text *t, const dlp_stats *s, int n_stages) {
     uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     for (int i = 0; i < n_stages; i++)
         if (s->stages[i].workers_max > 0)
-            dlpi_text_add(t, "Workers: %d of '%.31s' at work, of %d to %d; changed %" PRIu64
-                          " times.\n", s->stages[i].workers, s->stages[i].name,
-                          s->stages[i].workers_min, s->stages[i].workers_max, s->tunes);
+            dlpi_text_add(
+                t, "Workers: %d of '%.31s' at work, of %d to %d; changed %" PRIu64 " times.\n",
+                s->stages[i].workers, s->stages[i].name, s->stages[i].workers_min,
+                s->stages[i].workers_max, s->tunes);
     for (uint64_t i = kept > 4 ? kept - 4 : 0; i < kept; i++) {
         const dlp_tune_note *k = &s->tune[i];
         if (k->stage < 0 || k->stage >= n_stages || k->reason < 1 || k->reason > DLP_TUNE_SET)
@@ -18837,10 +18840,10 @@ static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
     if (s->cache_capacity >= s->cache_all_bytes)
         dlpi_text_add(t, "; it has room for all items.\n");
     else
-        dlpi_text_add(t, "; that is room for %s %% of the items, cache.bytes = %" PRIu64
-                      " would keep all.\n",
-                      dlpi_num_percent((double)s->cache_capacity / (double)s->cache_all_bytes).s,
-                      s->cache_all_bytes);
+        dlpi_text_add(
+            t, "; that is room for %s %% of the items, cache.bytes = %" PRIu64 " would keep all.\n",
+            dlpi_num_percent((double)s->cache_capacity / (double)s->cache_all_bytes).s,
+            s->cache_all_bytes);
 }
 
 /* Where the chunks are: the queues of a pipe that splits. */
@@ -18876,9 +18879,7 @@ static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     dlpi_load l;
-    if (s == NULL || (buf == NULL && size > 0)) {
-        return DLP_ERR_ARG;
-    }
+    if (s == NULL || (buf == NULL && size > 0)) { return DLP_ERR_ARG; }
     dlpi_verdict v = dlpi_verdict_of(s);
     dlpi_load_of(&l, s);
     if (v.limiting_stage >= 0) {
@@ -18916,9 +18917,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
 /* ---- of a pipe ---- */
 
 static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
-    for (int i = 0; i < n; i++) {
-        free((void *)lanes[i].events);
-    }
+    for (int i = 0; i < n; i++) { free((void *)lanes[i].events); }
     free(lanes);
 }
 
@@ -18927,9 +18926,7 @@ static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
 static int dlpi_lane_take(dlp_pipe *p, int i, dlpi_lane *lane) {
     for (int room = 256;; room *= 4) {
         dlp_trace_event *events = malloc((size_t)room * sizeof *events);
-        if (events == NULL) {
-            return DLP_ERR_MEMORY;
-        }
+        if (events == NULL) { return DLP_ERR_MEMORY; }
         int n = dlp_pipe_trace(p, i, events, room, lane->name);
         if (n >= 0 && (n < room || room >= 1 << 22)) {
             lane->events = events;
@@ -18937,21 +18934,15 @@ static int dlpi_lane_take(dlp_pipe *p, int i, dlpi_lane *lane) {
             return DLP_OK;
         }
         free(events);
-        if (n < 0) {
-            return n;
-        }
+        if (n < 0) { return n; }
     }
 }
 
 static int dlpi_lanes_take(dlp_pipe *p, dlpi_lane **out, int *n_out) {
     int n = dlp_pipe_trace_lanes(p), rc = DLP_OK;
-    if (n < 0) {
-        return n;
-    }
+    if (n < 0) { return n; }
     dlpi_lane *lanes = calloc((size_t)n + 1, sizeof *lanes);
-    if (lanes == NULL) {
-        return DLP_ERR_MEMORY;
-    }
+    if (lanes == NULL) { return DLP_ERR_MEMORY; }
     for (int i = 0; i < n && rc == DLP_OK; i++) {
         dlp_worker_stats w;
         lanes[i].group =
@@ -18973,9 +18964,7 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
     for (int i = 1; i < n; i++) {
         dlpi_lane lane = lanes[i];
         int at = i;
-        for (; at > 0 && lanes[at - 1].group > lane.group; at--) {
-            lanes[at] = lanes[at - 1];
-        }
+        for (; at > 0 && lanes[at - 1].group > lane.group; at--) { lanes[at] = lanes[at - 1]; }
         lanes[at] = lane;
     }
 }
@@ -19004,9 +18993,7 @@ DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
     dlpi_lane *lanes;
     int n, rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_lanes_take(p, &lanes, &n);
-    if (rc != DLP_OK) {
-        return rc;
-    }
+    if (rc != DLP_OK) { return rc; }
     rc = dlpi_lanes_write_trace(lanes, n, path);
     dlpi_lanes_free(lanes, n);
     return rc;
@@ -19016,12 +19003,8 @@ DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
     dlp_stats s;
     dlpi_lane *lanes;
     int n, rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlp_pipe_stats(p, &s);
-    if (rc == DLP_OK) {
-        rc = dlpi_lanes_take(p, &lanes, &n);
-    }
-    if (rc != DLP_OK) {
-        return rc;
-    }
+    if (rc == DLP_OK) { rc = dlpi_lanes_take(p, &lanes, &n); }
+    if (rc != DLP_OK) { return rc; }
     dlpi_lanes_sort(lanes, n);
     rc = dlpi_lanes_write_timeline(lanes, n, &s, path);
     dlpi_lanes_free(lanes, n);

@@ -330,16 +330,16 @@ extern "C" {
 /* What went wrong, with its place. Strings are always terminated; those that do not apply are "".
    No secret is ever in one. */
 typedef struct dlp_s3_error {
-    int32_t code;            /* DLP_ERR_*, or 0 */
-    int32_t errnum;          /* errno, or 0 */
-    int32_t http_status;     /* 100..599, or 0: there was no answer */
-    int32_t attempts;        /* requests sent for it */
-    uint64_t first, last;    /* bytes of the object that were asked for; 0, 0: all of it */
+    int32_t code;         /* DLP_ERR_*, or 0 */
+    int32_t errnum;       /* errno, or 0 */
+    int32_t http_status;  /* 100..599, or 0: there was no answer */
+    int32_t attempts;     /* requests sent for it */
+    uint64_t first, last; /* bytes of the object that were asked for; 0, 0: all of it */
     char bucket[64];
-    char key[256];           /* cut at its front, where it is longer */
-    char s3_code[64];        /* such as "NoSuchKey" */
+    char key[256];    /* cut at its front, where it is longer */
+    char s3_code[64]; /* such as "NoSuchKey" */
     char request_id[96];
-    char message[256];       /* in words, one line */
+    char message[256]; /* in words, one line */
 } dlp_s3_error;
 
 /* Write one line that says all of it. Returns the whole line's length, as snprintf. Any thread. */
@@ -372,50 +372,50 @@ enum { DLP_S3_STYLE_AUTO = 0, DLP_S3_STYLE_PATH, DLP_S3_STYLE_VIRTUAL };
 
 typedef struct dlp_s3_desc {
     /* Where. NULL: from the environment, the profile, AWS, in this order. */
-    const char *endpoint;        /* "http://host:port", "https://..."; environment:
+    const char *endpoint; /* "http://host:port", "https://..."; environment:
                                     AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL; profile: services with
                                     s3 and endpoint_url, endpoint_url; none of these with
                                     AWS_IGNORE_CONFIGURED_ENDPOINT_URLS, "true" */
-    const char *region;          /* environment: AWS_REGION, AWS_DEFAULT_REGION; profile: region;
+    const char *region;   /* environment: AWS_REGION, AWS_DEFAULT_REGION; profile: region;
                                     else us-east-1 */
-    const char *profile;         /* environment: AWS_PROFILE, AWS_DEFAULT_PROFILE; else "default" */
-    int32_t style;               /* AUTO: as addressing_style below s3 in the profile says; else by
+    const char *profile;  /* environment: AWS_PROFILE, AWS_DEFAULT_PROFILE; else "default" */
+    int32_t style;        /* AUTO: as addressing_style below s3 in the profile says; else by
                                     path for a custom endpoint and for bucket names that cannot be
                                     host names, otherwise by host name */
     /* Who. All NULL and 0: see above. */
-    int32_t anonymous;           /* 1: requests are not signed */
-    const char *access_key;      /* with secret_key; copied */
+    int32_t anonymous;      /* 1: requests are not signed */
+    const char *access_key; /* with secret_key; copied */
     const char *secret_key;
-    const char *session_token;   /* NULL: none */
-    int32_t unsigned_payload;    /* 1: PUT bodies are not hashed (UNSIGNED-PAYLOAD) */
-    int32_t presign;             /* 1: the signature is in the query, not in headers */
+    const char *session_token; /* NULL: none */
+    int32_t unsigned_payload;  /* 1: PUT bodies are not hashed (UNSIGNED-PAYLOAD) */
+    int32_t presign;           /* 1: the signature is in the query, not in headers */
     /* TLS. */
     const char *ca_file;         /* PEM; environment: AWS_CA_BUNDLE; profile: ca_bundle; else the
                                     system's */
     const dlp_s3_transport *tls; /* NULL: OpenSSL where it was compiled in; copied */
     /* Patience. 0 is the default, DLP_NOWAIT never where it says so. */
-    int32_t connect_timeout_ms;  /* 0: 3,000; the handshake included */
+    int32_t connect_timeout_ms;    /* 0: 3,000; the handshake included */
     int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte, delivered */
-    int32_t stall_timeout_ms;    /* 0: 5,000; without a byte inside a body */
-    int32_t request_timeout_ms;  /* 0: 120,000; a request with all its attempts */
-    int32_t max_attempts;        /* 1..100; environment: AWS_MAX_ATTEMPTS; profile: max_attempts;
+    int32_t stall_timeout_ms;      /* 0: 5,000; without a byte inside a body */
+    int32_t request_timeout_ms;    /* 0: 120,000; a request with all its attempts */
+    int32_t max_attempts;          /* 1..100; environment: AWS_MAX_ATTEMPTS; profile: max_attempts;
                                     0: else no such bound, request_timeout_ms is one */
-    int32_t backoff_ms;          /* 0: 50; the n-th retry waits for backoff_ms * 2^n, at most
+    int32_t backoff_ms;            /* 0: 50; the n-th retry waits for backoff_ms * 2^n, at most
                                     backoff_max_ms, or down to half of that */
-    int32_t backoff_max_ms;      /* 0: 5,000 */
-    int32_t retry_tokens;        /* 0: 500; retries that all workers together may have ahead of
+    int32_t backoff_max_ms;        /* 0: 5,000 */
+    int32_t retry_tokens;          /* 0: 500; retries that all workers together may have ahead of
                                     successes before each waits the longest; DLP_NONE (-1): no
                                     limit */
-    int32_t hedge_percent;       /* 0: 5; second requests for slow ones, of all requests; -1: no */
+    int32_t hedge_percent; /* 0: 5; second requests for slow ones, of all requests; -1: no */
     /* Bounds, of each dlp_s3_io. */
-    int32_t max_requests;        /* 0: 64; in flight; 1..4096. Connections are as many at most, and
+    int32_t max_requests;    /* 0: 64; in flight; 1..4096. Connections are as many at most, and
                                     those of hedges */
-    uint64_t max_bytes;          /* 0: no bound; bytes of bodies under way; one request may exceed
+    uint64_t max_bytes;      /* 0: no bound; bytes of bodies under way; one request may exceed
                                     it alone */
-    uint64_t part_bytes;         /* 0: 8 MiB; larger objects are fetched in parts of this, side by
+    uint64_t part_bytes;     /* 0: 8 MiB; larger objects are fetched in parts of this, side by
                                     side; 64 KiB..1 GiB */
-    int32_t idle_timeout_ms;     /* 0: 20,000; a connection unused for longer is closed */
-    int32_t max_idle;            /* 0: max_requests; connections kept for later */
+    int32_t idle_timeout_ms; /* 0: 20,000; a connection unused for longer is closed */
+    int32_t max_idle;        /* 0: max_requests; connections kept for later */
     void (*log)(void *user, const char *line); /* retries, redirects, refreshed credentials; may be
                                     NULL; called by any thread that works for this client */
     void *log_user;
@@ -439,19 +439,19 @@ DLPDEF int dlp_s3_close(dlp_s3 *s3);
 
 /* Counters of a client, over all threads and processes that use it. */
 typedef struct dlp_s3_stats {
-    uint64_t requests;        /* sent, with retries and hedges */
-    uint64_t objects;         /* requests of the user's that ended well */
-    uint64_t failed;          /* and those that did not */
-    uint64_t bytes;           /* of bodies, received or sent */
-    uint64_t retries;         /* second attempts after a failure */
-    uint64_t replays;         /* of those, free: an idle connection had been closed */
-    uint64_t resumes;         /* of retries, those that went on inside a body */
+    uint64_t requests; /* sent, with retries and hedges */
+    uint64_t objects;  /* requests of the user's that ended well */
+    uint64_t failed;   /* and those that did not */
+    uint64_t bytes;    /* of bodies, received or sent */
+    uint64_t retries;  /* second attempts after a failure */
+    uint64_t replays;  /* of those, free: an idle connection had been closed */
+    uint64_t resumes;  /* of retries, those that went on inside a body */
     uint64_t hedges, hedges_won;
-    uint64_t throttled;       /* answers 503 SlowDown, 429 and the like */
-    uint64_t connections;     /* opened */
+    uint64_t throttled;   /* answers 503 SlowDown, 429 and the like */
+    uint64_t connections; /* opened */
     uint64_t timeouts;
-    uint64_t refreshes;       /* of credentials, after those of dlp_s3_open */
-    uint64_t away_ns;         /* for so long requests have failed, and none has got its answer; 0:
+    uint64_t refreshes; /* of credentials, after those of dlp_s3_open */
+    uint64_t away_ns;   /* for so long requests have failed, and none has got its answer; 0:
                                  the last that was over had one */
 } dlp_s3_stats;
 
@@ -465,33 +465,33 @@ enum { DLP_S3_GET = 0, DLP_S3_HEAD, DLP_S3_PUT };
 
 /* A piece of memory that a body is laid into. */
 typedef struct dlp_s3_piece {
-    void *to;                /* NULL: these bytes are thrown away */
+    void *to; /* NULL: these bytes are thrown away */
     uint64_t bytes;
 } dlp_s3_piece;
 
 /* A request: what is asked for, then what came of it. It lies in the caller's memory, zeroed before
    it is filled in, and stays until reap gives it back, as does all that it points to. */
 typedef struct dlp_s3_request {
-    int32_t method;          /* DLP_S3_GET, _HEAD, _PUT */
-    int32_t no_hedge;        /* 1: never sent twice at once */
+    int32_t method;   /* DLP_S3_GET, _HEAD, _PUT */
+    int32_t no_hedge; /* 1: never sent twice at once */
     const char *bucket;
-    const char *key;         /* any bytes but NUL, 1..1024; PUT: "" makes the bucket */
-    const char *query;       /* NULL, or parameters as "a=b&c=", in order, values URI-encoded */
-    uint64_t offset;         /* GET: first byte */
-    uint64_t length;         /* GET: bytes, exactly; 0: to the object's end */
-    const char *if_match;    /* NULL, or the ETag that the object must have: a strong one, which the
+    const char *key;      /* any bytes but NUL, 1..1024; PUT: "" makes the bucket */
+    const char *query;    /* NULL, or parameters as "a=b&c=", in order, values URI-encoded */
+    uint64_t offset;      /* GET: first byte */
+    uint64_t length;      /* GET: bytes, exactly; 0: to the object's end */
+    const char *if_match; /* NULL, or the ETag that the object must have: a strong one, which the
                                 answer must tell, too; a list of them; "*": any */
-    void *body;              /* GET: laid here; PUT: sent from here (not written to) */
-    uint64_t capacity;       /* GET: bytes at body, more is DLP_ERR_LENGTH; PUT: bytes to send */
+    void *body;           /* GET: laid here; PUT: sent from here (not written to) */
+    uint64_t capacity;    /* GET: bytes at body, more is DLP_ERR_LENGTH; PUT: bytes to send */
     const dlp_s3_piece *pieces; /* GET with length: in place of body, in order; sum: length */
     uint32_t n_pieces;
-    void *user;              /* not read */
+    void *user; /* not read */
 
-    int32_t code;            /* DLP_OK; DLP_ERR_REMOTE, _LENGTH, _ARG, _SYSTEM, _MEMORY */
-    uint64_t received;       /* GET: bytes in body */
-    uint64_t object_bytes;   /* of the whole object, where the server told; HEAD of a key: always */
-    char etag[72];           /* with its quotes; "" if there was none, or a longer one */
-    dlp_s3_error error;      /* all zero if code is 0 */
+    int32_t code;          /* DLP_OK; DLP_ERR_REMOTE, _LENGTH, _ARG, _SYSTEM, _MEMORY */
+    uint64_t received;     /* GET: bytes in body */
+    uint64_t object_bytes; /* of the whole object, where the server told; HEAD of a key: always */
+    char etag[72];         /* with its quotes; "" if there was none, or a longer one */
+    dlp_s3_error error;    /* all zero if code is 0 */
     void *internal;
 } dlp_s3_request;
 
@@ -543,12 +543,12 @@ typedef struct dlp_s3_list_desc {
 } dlp_s3_list_desc;
 
 typedef struct dlp_s3_object {
-    const char *key;         /* until the next call; terminated */
-    uint64_t key_bytes;      /* without the terminator */
+    const char *key;    /* until the next call; terminated */
+    uint64_t key_bytes; /* without the terminator */
     uint64_t bytes;
-    int64_t modified_s;      /* Unix time; 0: none was told, -1: it could not be read */
-    int32_t is_prefix;       /* 1: a common prefix, as a directory: no bytes, no time */
-    char etag[72];           /* with its quotes; "" if there was none, or a longer one */
+    int64_t modified_s; /* Unix time; 0: none was told, -1: it could not be read */
+    int32_t is_prefix;  /* 1: a common prefix, as a directory: no bytes, no time */
+    char etag[72];      /* with its quotes; "" if there was none, or a longer one */
 } dlp_s3_object;
 
 typedef struct dlp_s3_list dlp_s3_list;
@@ -601,10 +601,10 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
 /* Bytes of an object. */
 typedef struct dlp_s3_entry {
     const char *key;
-    uint64_t offset;         /* first byte; DLP_S3_WHOLE: the whole object */
-    uint64_t length;         /* bytes; 0: to the object's end. Of a whole object: what it is to
+    uint64_t offset; /* first byte; DLP_S3_WHOLE: the whole object */
+    uint64_t length; /* bytes; 0: to the object's end. Of a whole object: what it is to
                                 have, 0: whatever it has */
-    uint64_t items;          /* of a part: items in it; else not read */
+    uint64_t items;  /* of a part: items in it; else not read */
 } dlp_s3_entry;
 
 typedef struct dlp_s3_manifest dlp_s3_manifest;
@@ -652,28 +652,28 @@ DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m);
 DLPDEF uint64_t dlp_s3_manifest_bytes(const dlp_s3_manifest *m);
 
 typedef struct dlp_s3_source_desc {
-    dlp_s3 *s3;              /* required; borrowed until close */
-    const char *bucket;      /* required; copied */
+    dlp_s3 *s3;                      /* required; borrowed until close */
+    const char *bucket;              /* required; copied */
     const dlp_s3_manifest *manifest; /* required, with one entry at least; borrowed until close */
     const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start; items only */
     uint32_t n_fields;
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-                             /* write item out of bytes, which are valid during the call; returns
+    /* write item out of bytes, which are valid during the call; returns
                                 as fetch does; in the worker itself. NULL: direct */
-    void *user;              /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes;      /* with a decode: most bytes of an item, up to 2^40; 0: the largest
+    void *user;           /* of all callbacks here; borrowed until close */
+    uint64_t max_bytes;   /* with a decode: most bytes of an item, up to 2^40; 0: the largest
                                 entry's, if all are known. Direct: field 0 says it */
-    int32_t direct;          /* 1: bytes go into field 0 also with a decode, which finds them there
+    int32_t direct;       /* 1: bytes go into field 0 also with a decode, which finds them there
                                 and writes the other fields */
-    int32_t in_flight;       /* items (of chunks: requests) that a worker has in hand at once; 0:
+    int32_t in_flight;    /* items (of chunks: requests) that a worker has in hand at once; 0:
                                 16; 1..1024; at least the stage's in_flight: more would wait */
-    int64_t gap_bytes;       /* ASYNC: ranges of one object, asked for at about the same time, with
+    int64_t gap_bytes;    /* ASYNC: ranges of one object, asked for at about the same time, with
                                 at most so many bytes between them, are one request, whose other
                                 bytes are thrown away; 0: 64 KiB; DLP_NONE: never. Up to in_flight /
                                 2 of them, and joint_bytes. Should it fail, each is asked for by
                                 itself */
-    uint64_t joint_bytes;    /* 0: 8 MiB; of a joint request, and of each request of a chunk */
-    uint64_t row_bytes;      /* for chunks: bytes of a row of the entries, laid end to end; all
+    uint64_t joint_bytes; /* 0: 8 MiB; of a joint request, and of each request of a chunk */
+    uint64_t row_bytes;   /* for chunks: bytes of a row of the entries, laid end to end; all
                                 their lengths are known, and whole rows. 0: not for chunks */
     int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
     void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
@@ -845,7 +845,7 @@ __attribute__((unused)) static const char *dlpi_env(const char *name) {
 }
 #endif
 
-#define DLPI_S3_LINE 128u /* what different threads write lies so far apart */
+#define DLPI_S3_LINE 128u     /* what different threads write lies so far apart */
 #define DLPI_S3_MS 1000000ull /* in nanoseconds */
 
 static inline uint64_t dlpi_s3_now_ns(void) {
@@ -878,13 +878,13 @@ static inline void dlpi_s3_one_line(char *text) {
 }
 
 /* Zero what was secret. explicit_bzero is a call that the optimiser does not take out. */
-static inline void dlpi_s3_wipe(void *at, size_t n) {
-    explicit_bzero(at, n);
-}
+static inline void dlpi_s3_wipe(void *at, size_t n) { explicit_bzero(at, n); }
 
 /* Fill in code, errnum and message, if there is a record to fill in. Returns code. */
-__attribute__((unused, format(printf, 4, 5)))
-static int dlpi_s3_set_error(dlp_s3_error *err, int code, int errnum, const char *format, ...) {
+__attribute__((unused, format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err,
+                                                                           int code, int errnum,
+                                                                           const char *format,
+                                                                           ...) {
     va_list args;
     if (!err) return code;
     err->code = code;
@@ -938,13 +938,13 @@ static const uint32_t dlpi_s3_sha_k[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
 #define DLPI_S3_ROR(x, n) ((x) >> (n) | (x) << (32 - (n)))
-#define DLPI_S3_ROUND(a, b, c, d, e, f, g, h, i)                                             \
-    do {                                                                                     \
-        uint32_t t_ = (h) + (DLPI_S3_ROR(e, 6) ^ DLPI_S3_ROR(e, 11) ^ DLPI_S3_ROR(e, 25)) +  \
-                      (((e) & ((f) ^ (g))) ^ (g)) + dlpi_s3_sha_k[i] + w[(i) & 15];          \
-        (d) += t_;                                                                           \
-        (h) = t_ + (DLPI_S3_ROR(a, 2) ^ DLPI_S3_ROR(a, 13) ^ DLPI_S3_ROR(a, 22)) +           \
-              (((a) & (b)) | ((c) & ((a) | (b))));                                           \
+#define DLPI_S3_ROUND(a, b, c, d, e, f, g, h, i) \
+    do { \
+        uint32_t t_ = (h) + (DLPI_S3_ROR(e, 6) ^ DLPI_S3_ROR(e, 11) ^ DLPI_S3_ROR(e, 25)) + \
+                      (((e) & ((f) ^ (g))) ^ (g)) + dlpi_s3_sha_k[i] + w[(i)&15]; \
+        (d) += t_; \
+        (h) = t_ + (DLPI_S3_ROR(a, 2) ^ DLPI_S3_ROR(a, 13) ^ DLPI_S3_ROR(a, 22)) + \
+              (((a) & (b)) | ((c) & ((a) | (b)))); \
     } while (0)
 
 /* The next 16 words of the schedule, in place. */
@@ -983,22 +983,22 @@ static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks
 #include <immintrin.h>
 
 /* Four rounds: words 4 * i .. 4 * i + 3, which for i >= 4 come from the four groups before them. */
-#define DLPI_S3_SHA_FOUR(i)                                                                       \
-    do {                                                                                          \
-        if ((i) >= 4)                                                                             \
-            m[(i) & 3] = _mm_sha256msg2_epu32(                                                    \
-                _mm_add_epi32(_mm_sha256msg1_epu32(m[(i) & 3], m[((i) + 1) & 3]),                 \
-                              _mm_alignr_epi8(m[((i) + 3) & 3], m[((i) + 2) & 3], 4)),            \
-                m[((i) + 3) & 3]);                                                                \
-        kw = _mm_add_epi32(                                                                       \
-            m[(i) & 3],                                                                           \
-            _mm_loadu_si128((const __m128i *)(const void *)(dlpi_s3_sha_k + 4 * (i))));           \
-        cdgh = _mm_sha256rnds2_epu32(cdgh, abef, kw);                                             \
-        abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(kw, 0x0E));                    \
+#define DLPI_S3_SHA_FOUR(i) \
+    do { \
+        if ((i) >= 4) \
+            m[(i)&3] = _mm_sha256msg2_epu32( \
+                _mm_add_epi32(_mm_sha256msg1_epu32(m[(i)&3], m[((i) + 1) & 3]), \
+                              _mm_alignr_epi8(m[((i) + 3) & 3], m[((i) + 2) & 3], 4)), \
+                m[((i) + 3) & 3]); \
+        kw = _mm_add_epi32( \
+            m[(i)&3], _mm_loadu_si128((const __m128i *)(const void *)(dlpi_s3_sha_k + 4 * (i)))); \
+        cdgh = _mm_sha256rnds2_epu32(cdgh, abef, kw); \
+        abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(kw, 0x0E)); \
     } while (0)
 
-__attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(
-    uint32_t state[8], const uint8_t *p, size_t blocks) {
+__attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(uint32_t state[8],
+                                                                         const uint8_t *p,
+                                                                         size_t blocks) {
     const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
     __m128i dcba = _mm_loadu_si128((const __m128i *)(const void *)state);
     __m128i hgfe = _mm_loadu_si128((const __m128i *)(const void *)(state + 4));
@@ -1011,10 +1011,22 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(
             m[i] = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * i));
             m[i] = _mm_shuffle_epi8(m[i], swap);
         }
-        DLPI_S3_SHA_FOUR(0); DLPI_S3_SHA_FOUR(1); DLPI_S3_SHA_FOUR(2); DLPI_S3_SHA_FOUR(3);
-        DLPI_S3_SHA_FOUR(4); DLPI_S3_SHA_FOUR(5); DLPI_S3_SHA_FOUR(6); DLPI_S3_SHA_FOUR(7);
-        DLPI_S3_SHA_FOUR(8); DLPI_S3_SHA_FOUR(9); DLPI_S3_SHA_FOUR(10); DLPI_S3_SHA_FOUR(11);
-        DLPI_S3_SHA_FOUR(12); DLPI_S3_SHA_FOUR(13); DLPI_S3_SHA_FOUR(14); DLPI_S3_SHA_FOUR(15);
+        DLPI_S3_SHA_FOUR(0);
+        DLPI_S3_SHA_FOUR(1);
+        DLPI_S3_SHA_FOUR(2);
+        DLPI_S3_SHA_FOUR(3);
+        DLPI_S3_SHA_FOUR(4);
+        DLPI_S3_SHA_FOUR(5);
+        DLPI_S3_SHA_FOUR(6);
+        DLPI_S3_SHA_FOUR(7);
+        DLPI_S3_SHA_FOUR(8);
+        DLPI_S3_SHA_FOUR(9);
+        DLPI_S3_SHA_FOUR(10);
+        DLPI_S3_SHA_FOUR(11);
+        DLPI_S3_SHA_FOUR(12);
+        DLPI_S3_SHA_FOUR(13);
+        DLPI_S3_SHA_FOUR(14);
+        DLPI_S3_SHA_FOUR(15);
         abef = _mm_add_epi32(abef, abef_before);
         cdgh = _mm_add_epi32(cdgh, cdgh_before);
     }
@@ -1029,17 +1041,17 @@ static bool dlpi_s3_sha_has_fast(void) {
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & 1u << 29);
 }
 #elif defined(__aarch64__) && !defined(__AARCH64EB__) && \
-    (defined(__ARM_FEATURE_SHA2) || !defined(__clang__)) /* clang has them only if always allowed */
+    (defined(__ARM_FEATURE_SHA2) || \
+     !defined(__clang__)) /* clang has them only if always allowed */
 #include <arm_neon.h>
 #include <sys/auxv.h>
 
-__attribute__((target("+crypto"))) static void dlpi_s3_sha_fast(uint32_t state[8],
-                                                                const uint8_t *p, size_t blocks) {
+__attribute__((target("+crypto"))) static void dlpi_s3_sha_fast(uint32_t state[8], const uint8_t *p,
+                                                                size_t blocks) {
     uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4), m[4];
     for (; blocks > 0; blocks--, p += 64) {
         uint32x4_t abcd_before = abcd, efgh_before = efgh;
-        for (int i = 0; i < 4; i++)
-            m[i] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 16 * i)));
+        for (int i = 0; i < 4; i++) m[i] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 16 * i)));
         for (int i = 0; i < 16; i++) {
             uint32x4_t kw, before = abcd;
             if (i >= 4)
@@ -1061,9 +1073,7 @@ static bool dlpi_s3_sha_has_fast(void) {
 }
 #else
 #define dlpi_s3_sha_fast dlpi_s3_sha_plain
-static bool dlpi_s3_sha_has_fast(void) {
-    return false;
-}
+static bool dlpi_s3_sha_has_fast(void) { return false; }
 #endif
 
 static void dlpi_s3_sha_blocks(uint32_t state[8], const uint8_t *p, size_t blocks) {
@@ -1377,8 +1387,8 @@ typedef struct dlpi_s3_endpoint {
     int32_t is_default_port; /* 80, or 443 with tls */
     int32_t custom;          /* given by somebody; 0: AWS, by region */
     uint16_t port;
-    char host[256];          /* without brackets, in small letters */
-    char prefix[256];        /* of paths, before the bucket: "" or "/x", as it is sent */
+    char host[256];   /* without brackets, in small letters */
+    char prefix[256]; /* of paths, before the bucket: "" or "/x", as it is sent */
 } dlpi_s3_endpoint;
 
 static bool dlpi_s3_host_ok(const char *host) {
@@ -1478,7 +1488,7 @@ static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const 
 /* AWS' domain that a region is in. */
 static const char *dlpi_s3_aws_domain(const char *region) {
     static const char *const partitions[][2] = {
-        {"cn-", "amazonaws.com.cn"}, {"us-isob-", "sc2s.sgov.gov"}, {"us-iso-", "c2s.ic.gov"},
+        {"cn-", "amazonaws.com.cn"},    {"us-isob-", "sc2s.sgov.gov"},  {"us-iso-", "c2s.ic.gov"},
         {"eu-isoe-", "cloud.adc-e.uk"}, {"us-isof-", "csp.hci.ic.gov"}, {"eusc-", "amazonaws.eu"}};
     const char *domain = "amazonaws.com";
     for (size_t i = 0; i < sizeof partitions / sizeof partitions[0]; i++)
@@ -1557,13 +1567,13 @@ enum {
 
 typedef struct dlpi_s3_xml {
     const char *at, *end;
-    const char *why;                       /* BAD: in words */
-    dlpi_s3_span name;                     /* without its namespace */
+    const char *why;   /* BAD: in words */
+    dlpi_s3_span name; /* without its namespace */
     dlpi_s3_span text;
-    dlpi_s3_span open[DLPI_S3_XML_DEPTH];  /* whole names of what is open */
+    dlpi_s3_span open[DLPI_S3_XML_DEPTH]; /* whole names of what is open */
     int32_t depth;
-    int32_t closes;                        /* 1: "<a/>" was opened, to be closed next */
-    int32_t begun;                         /* 1: the outermost element has been seen */
+    int32_t closes; /* 1: "<a/>" was opened, to be closed next */
+    int32_t begun;  /* 1: the outermost element has been seen */
 } dlpi_s3_xml;
 
 static void dlpi_s3_xml_begin(dlpi_s3_xml *x, const char *xml, size_t n) {
@@ -1581,9 +1591,7 @@ static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
     return DLPI_S3_XML_BAD;
 }
 
-static bool dlpi_s3_is_space(char c) {
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
+static bool dlpi_s3_is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 /* Go on behind the next mark. Returns where the mark begins, or NULL: there is none. */
 static const char *dlpi_s3_xml_pass(dlpi_s3_xml *x, const char *mark) {
@@ -1717,13 +1725,12 @@ static bool dlpi_s3_xml_reference(dlpi_s3_out *o, dlpi_s3_span name) {
 static bool dlpi_s3_xml_decode(dlpi_s3_out *o, dlpi_s3_span text) {
     while (text.n > 0) {
         const char *and = memchr(text.at, '&', text.n), *end;
-        size_t plain = and ? (size_t)(and - text.at) : text.n;
+        size_t plain = and? (size_t)(and-text.at) : text.n;
         dlpi_s3_out_add(o, text.at, plain);
         if (!and) return true;
         end = memchr(and, ';', text.n - plain);
         if (!end) return false;
-        if (!dlpi_s3_xml_reference(o, (dlpi_s3_span){and + 1, (size_t)(end - and) - 1}))
-            return false;
+        if (!dlpi_s3_xml_reference(o, (dlpi_s3_span){and+1, (size_t)(end - and) - 1})) return false;
         text.n -= (size_t)(end + 1 - text.at);
         text.at = end + 1;
     }
@@ -1984,24 +1991,24 @@ typedef struct dlpi_s3_key_cache {
 /* A request, as it is to be sent. Strings are borrowed. */
 typedef struct dlpi_s3_head {
     const char *method;
-    const char *host;       /* with its port, where that is not the usual one */
-    const char *path;       /* escaped */
-    const char *query;      /* NULL or "": none; else as dlp_s3_request's */
-    const char *range;      /* "bytes=0-9", or NULL */
-    const char *if_match;   /* or NULL */
+    const char *host;     /* with its port, where that is not the usual one */
+    const char *path;     /* escaped */
+    const char *query;    /* NULL or "": none; else as dlp_s3_request's */
+    const char *range;    /* "bytes=0-9", or NULL */
+    const char *if_match; /* or NULL */
     const void *body;
     uint64_t body_bytes;
-    bool has_body;          /* Content-Length is sent, for 0 bytes too */
+    bool has_body; /* Content-Length is sent, for 0 bytes too */
     bool unsigned_payload;
-    bool presign;           /* the signature is in the query */
+    bool presign; /* the signature is in the query */
     bool close;
-    int32_t expires_s;      /* presign: seconds that it holds; 0: 900 */
-    const char *region;     /* at most 63 bytes; not NULL where it is signed */
-    const char *service;    /* NULL: "s3" */
+    int32_t expires_s;              /* presign: seconds that it holds; 0: 900 */
+    const char *region;             /* at most 63 bytes; not NULL where it is signed */
+    const char *service;            /* NULL: "s3" */
     const dlpi_s3_credentials *who; /* NULL: anonymous */
     int64_t now_s;
     dlpi_s3_key_cache *keys; /* or NULL */
-    const char *extra;      /* "Name: value\r\n" lines that need no signature, or NULL */
+    const char *extra;       /* "Name: value\r\n" lines that need no signature, or NULL */
 } dlpi_s3_head;
 
 /* ---- Signature Version 4 ("Create a signed AWS API request", "Authenticating Requests" in the S3
@@ -2011,7 +2018,7 @@ typedef struct dlpi_s3_head {
 #define DLPI_S3_MAX_PARAMS 64
 
 typedef struct dlpi_s3_header {
-    const char *name;  /* in small letters, which is how it is sent too */
+    const char *name; /* in small letters, which is how it is sent too */
     const char *value;
 } dlpi_s3_header;
 
@@ -2022,12 +2029,12 @@ typedef struct dlpi_s3_param {
 
 typedef struct dlpi_s3_signing {
     const char *method, *path;
-    const char *payload;               /* hash of the body in hex, or UNSIGNED-PAYLOAD */
-    const dlpi_s3_header *headers;     /* in order of their names */
+    const char *payload;           /* hash of the body in hex, or UNSIGNED-PAYLOAD */
+    const dlpi_s3_header *headers; /* in order of their names */
     size_t n_headers;
-    dlpi_s3_param *params;             /* sorted by signing */
+    dlpi_s3_param *params; /* sorted by signing */
     size_t n_params;
-    const char *iso;                   /* the time, as dlpi_s3_date */
+    const char *iso; /* the time, as dlpi_s3_date */
     const char *region, *service;
     const dlpi_s3_credentials *who;
     dlpi_s3_key_cache *keys;
@@ -2453,8 +2460,7 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
         dlpi_s3_out_escaped(&p, bucket);
         if (key[0]) dlpi_s3_out_add(&p, "/", 1);
     }
-    if (p.n < p.size)
-        p.n += dlpi_s3_uri_encode(path + p.n, p.size - p.n, key, strlen(key), true);
+    if (p.n < p.size) p.n += dlpi_s3_uri_encode(path + p.n, p.size - p.n, key, strlen(key), true);
     return dlpi_s3_out_end(&h) && dlpi_s3_out_end(&p) ? DLP_OK : DLP_ERR_ARG;
 }
 
@@ -2503,15 +2509,15 @@ static int dlpi_s3_place_address(const char *host, bool tls, char name[256], uin
    extensions; 16 hexadecimal digits of a chunk's size, 256 bytes of its line. */
 
 enum { /* what feed and eof return */
-    DLPI_S3_HTTP_BAD = -1,
-    DLPI_S3_HTTP_MORE,
-    DLPI_S3_HTTP_HEAD,
-    DLPI_S3_HTTP_BODY,
-    DLPI_S3_HTTP_END
+       DLPI_S3_HTTP_BAD = -1,
+       DLPI_S3_HTTP_MORE,
+       DLPI_S3_HTTP_HEAD,
+       DLPI_S3_HTTP_BODY,
+       DLPI_S3_HTTP_END
 };
 
 enum {
-    DLPI_S3_HTTP_LINE = 8192,        /* bytes, CR LF included */
+    DLPI_S3_HTTP_LINE = 8192, /* bytes, CR LF included */
     DLPI_S3_HTTP_CHUNK_LINE = 256,
     DLPI_S3_HTTP_HEAD_BYTES = 65536,
     DLPI_S3_HTTP_INTERIMS = 16,
@@ -2519,51 +2525,51 @@ enum {
 };
 
 enum { /* what the next byte belongs to */
-    DLPI_S3_AT_STATUS,
-    DLPI_S3_AT_FIELD,
-    DLPI_S3_AT_LENGTH,     /* a body of known length */
-    DLPI_S3_AT_CLOSE,      /* a body until the connection ends */
-    DLPI_S3_AT_SIZE,       /* a chunk's line */
-    DLPI_S3_AT_CHUNK,
-    DLPI_S3_AT_CHUNK_END,  /* the CR LF behind it */
-    DLPI_S3_AT_TRAILER,
-    DLPI_S3_AT_END,
-    DLPI_S3_AT_BAD
+       DLPI_S3_AT_STATUS,
+       DLPI_S3_AT_FIELD,
+       DLPI_S3_AT_LENGTH, /* a body of known length */
+       DLPI_S3_AT_CLOSE,  /* a body until the connection ends */
+       DLPI_S3_AT_SIZE,   /* a chunk's line */
+       DLPI_S3_AT_CHUNK,
+       DLPI_S3_AT_CHUNK_END, /* the CR LF behind it */
+       DLPI_S3_AT_TRAILER,
+       DLPI_S3_AT_END,
+       DLPI_S3_AT_BAD
 };
 
 typedef struct dlpi_s3_http {
     /* What the answer says; valid once the head was reported. */
     int32_t status;
-    int32_t version_minor;    /* of HTTP/1.x */
+    int32_t version_minor; /* of HTTP/1.x */
     bool head_done;
-    bool done;                /* its last byte was used */
-    bool keep_alive;          /* final when done: the connection may carry another request */
+    bool done;       /* its last byte was used */
+    bool keep_alive; /* final when done: the connection may carry another request */
     bool chunked;
     bool has_length;
     bool until_close;
-    bool has_range;           /* Content-Range: range_first..range_last */
-    bool encoded;             /* Content-Encoding: the body is not what was stored, perhaps */
-    bool began;               /* a byte of it came */
+    bool has_range; /* Content-Range: range_first..range_last */
+    bool encoded;   /* Content-Encoding: the body is not what was stored, perhaps */
+    bool began;     /* a byte of it came */
     bool no_body;
-    int64_t content_length;   /* -1: not said */
+    int64_t content_length; /* -1: not said */
     uint64_t range_first, range_last;
-    uint64_t range_total;     /* UINT64_MAX: not said; a 416 may give only this */
-    int64_t date_s;           /* the server's clock, Unix time; -1: not said */
-    int64_t retry_after_s;    /* from the answer on; -1: not said */
-    const char *why;          /* BAD: in words, static; else NULL */
+    uint64_t range_total;  /* UINT64_MAX: not said; a 416 may give only this */
+    int64_t date_s;        /* the server's clock, Unix time; -1: not said */
+    int64_t retry_after_s; /* from the answer on; -1: not said */
+    const char *why;       /* BAD: in words, static; else NULL */
     /* Where it stands. */
-    uint64_t left;            /* of the body, or of this chunk */
-    int64_t retry_at_s;       /* Retry-After as a date; -1 */
+    uint64_t left;      /* of the body, or of this chunk */
+    int64_t retry_at_s; /* Retry-After as a date; -1 */
     uint32_t head_bytes, interims, extension_bytes, line_n;
-    int32_t at;               /* DLPI_S3_AT_* */
-    bool close, stay;         /* Connection said so */
+    int32_t at;       /* DLPI_S3_AT_* */
+    bool close, stay; /* Connection said so */
     bool range_bad, range_seen;
     /* Of these only the first bytes are cleared. */
-    char etag[72];            /* with its quotes; "": none, or a longer one */
+    char etag[72]; /* with its quotes; "": none, or a longer one */
     char request_id[96];
     char location[DLPI_S3_HTTP_LINE]; /* "": none, or not printable */
-    char region[64];          /* x-amz-bucket-region */
-    char line[DLPI_S3_HTTP_LINE]; /* the beginning of a line that is cut */
+    char region[64];                  /* x-amz-bucket-region */
+    char line[DLPI_S3_HTTP_LINE];     /* the beginning of a line that is cut */
 } dlpi_s3_http;
 
 /* ---- characters ---- */
@@ -2742,8 +2748,8 @@ static void dlpi_s3_http_on_range(dlpi_s3_http *h, const char *s, size_t n) {
         h->range_bad = true;
         return;
     }
-    if (h->range_seen && (h->range_first != first || h->range_last != last ||
-                          h->range_total != total))
+    if (h->range_seen &&
+        (h->range_first != first || h->range_last != last || h->range_total != total))
         h->range_bad = true;
     h->range_seen = true;
     h->has_range = first != UINT64_MAX;
@@ -2754,8 +2760,10 @@ static void dlpi_s3_http_on_range(dlpi_s3_http *h, const char *s, size_t n) {
 
 static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t x;
-    if (dlpi_s3_http_number(s, n, &x)) h->retry_after_s = (int64_t)x;
-    else h->retry_at_s = dlpi_s3_time_http(s, n);
+    if (dlpi_s3_http_number(s, n, &x))
+        h->retry_after_s = (int64_t)x;
+    else
+        h->retry_at_s = dlpi_s3_time_http(s, n);
 }
 
 /* One field; its name's length picks those it may be. */
@@ -2763,8 +2771,10 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
                                  size_t n) {
     switch (k) {
     case 4:
-        if (dlpi_s3_http_is(name, "etag", 4)) dlpi_s3_http_keep(h->etag, sizeof h->etag, s, n);
-        else if (dlpi_s3_http_is(name, "date", 4)) h->date_s = dlpi_s3_time_http(s, n);
+        if (dlpi_s3_http_is(name, "etag", 4))
+            dlpi_s3_http_keep(h->etag, sizeof h->etag, s, n);
+        else if (dlpi_s3_http_is(name, "date", 4))
+            h->date_s = dlpi_s3_time_http(s, n);
         break;
     case 8:
         if (dlpi_s3_http_is(name, "location", 8)) dlpi_s3_http_keep_location(h, s, n);
@@ -2784,7 +2794,8 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
     case 16:
         if (dlpi_s3_http_is(name, "x-amz-request-id", 16))
             dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
-        else if (dlpi_s3_http_is(name, "content-encoding", 16)) dlpi_s3_http_on_encoding(h, s, n);
+        else if (dlpi_s3_http_is(name, "content-encoding", 16))
+            dlpi_s3_http_on_encoding(h, s, n);
         break;
     case 17:
         if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
@@ -2852,7 +2863,7 @@ static void dlpi_s3_http_frame(dlpi_s3_http *h) {
     h->until_close = !h->no_body && !h->chunked && !h->has_length;
     h->keep_alive = !h->close && (h->version_minor > 0 || h->stay) && !h->until_close && !lies;
     h->left = h->has_length && !h->no_body ? (uint64_t)h->content_length : 0;
-    h->at = h->until_close             ? DLPI_S3_AT_CLOSE
+    h->at = h->until_close              ? DLPI_S3_AT_CLOSE
             : h->chunked && !h->no_body ? DLPI_S3_AT_SIZE
             : h->left                   ? DLPI_S3_AT_LENGTH
                                         : DLPI_S3_AT_END;
@@ -2887,8 +2898,10 @@ static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     size_t k = 0, digits;
     for (; k < n && k <= DLPI_S3_HTTP_DIGITS; k++) {
         char c = s[k];
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 :
-                    c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
         if (digit < 0) break;
         size = size << 4 | (uint64_t)digit; /* beyond 16 digits it is refused */
     }
@@ -2963,8 +2976,7 @@ static uint64_t dlpi_s3_http_direct(const dlpi_s3_http *h) {
 
 /* Of them, n were. Returns MORE, END, or BAD: those were too many. */
 static int dlpi_s3_http_took(dlpi_s3_http *h, uint64_t n) {
-    if (n > dlpi_s3_http_direct(h))
-        return dlpi_s3_http_bad(h, "more was read than the answer has");
+    if (n > dlpi_s3_http_direct(h)) return dlpi_s3_http_bad(h, "more was read than the answer has");
     if (h->at == DLPI_S3_AT_CLOSE || n == 0) return DLPI_S3_HTTP_MORE;
     h->left -= n;
     if (h->left > 0) return DLPI_S3_HTTP_MORE;
@@ -2993,9 +3005,9 @@ __attribute__((unused)) static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_
    MORE: all are used; HEAD: the head is whole, once, before any byte of the body is used; BODY: a
    run of the body is at *body, inside the bytes given; END: the answer is whole, what is left
    belongs to nobody; BAD. To be called again, with the rest, until MORE, END or BAD. */
-__attribute__((unused)) static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes,
-                                                     size_t n, size_t *used,
-                                                     const char **body, size_t *body_n) {
+__attribute__((unused)) static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes, size_t n,
+                                                     size_t *used, const char **body,
+                                                     size_t *body_n) {
     int rc = 0;
     *used = *body_n = 0;
     *body = NULL;
@@ -3016,8 +3028,10 @@ __attribute__((unused)) static int dlpi_s3_http_feed(dlpi_s3_http *h, const char
             dlpi_s3_http_took(h, *body_n);
             return DLPI_S3_HTTP_BODY;
         }
-        if (h->at == DLPI_S3_AT_CHUNK_END) rc = dlpi_s3_http_chunk_end(h, bytes[(*used)++]);
-        else rc = dlpi_s3_http_take(h, bytes + *used, left, used);
+        if (h->at == DLPI_S3_AT_CHUNK_END)
+            rc = dlpi_s3_http_chunk_end(h, bytes[(*used)++]);
+        else
+            rc = dlpi_s3_http_take(h, bytes + *used, left, used);
     }
     return rc;
 }
@@ -3057,7 +3071,7 @@ typedef struct dlpi_s3_address {
 enum { DLPI_S3_CONNECTING = 1, DLPI_S3_HANDSHAKE, DLPI_S3_READY };
 
 typedef struct dlpi_s3_conn {
-    int32_t fd;                  /* -1: none */
+    int32_t fd; /* -1: none */
     int32_t state;
     int32_t errnum;              /* with DLP_S3_BROKEN */
     pid_t pid;                   /* whose it is */
@@ -3065,12 +3079,12 @@ typedef struct dlpi_s3_conn {
     const char *host;            /* the caller's, until step has returned 0 */
     void *session;
     dlpi_s3_address address;
-    char why[160];               /* with DLP_S3_BROKEN */
+    char why[160]; /* with DLP_S3_BROKEN */
 } dlpi_s3_conn;
 
 /* "127.0.0.1:80", "[::1]:80". */
-__attribute__((unused))
-static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to, size_t size) {
+__attribute__((unused)) static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to,
+                                                         size_t size) {
     char ip[INET6_ADDRSTRLEN] = "?";
     if (a->at.any.sa_family == AF_INET6) {
         inet_ntop(AF_INET6, &a->at.v6.sin6_addr, ip, sizeof ip);
@@ -3082,8 +3096,8 @@ static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to, size_t size
 }
 
 /* Ports may differ. */
-__attribute__((unused))
-static bool dlpi_s3_address_same(const dlpi_s3_address *a, const dlpi_s3_address *b) {
+__attribute__((unused)) static bool dlpi_s3_address_same(const dlpi_s3_address *a,
+                                                         const dlpi_s3_address *b) {
     if (a->at.any.sa_family != b->at.any.sa_family) return false;
     if (a->at.any.sa_family == AF_INET6)
         return memcmp(&a->at.v6.sin6_addr, &b->at.v6.sin6_addr, 16) == 0 &&
@@ -3092,8 +3106,8 @@ static bool dlpi_s3_address_same(const dlpi_s3_address *a, const dlpi_s3_address
 }
 
 /* Make the address of a host that is a number. Returns false: it is a name. */
-__attribute__((unused))
-static bool dlpi_s3_address_numeric(const char *host, uint16_t port, dlpi_s3_address *out) {
+__attribute__((unused)) static bool dlpi_s3_address_numeric(const char *host, uint16_t port,
+                                                            dlpi_s3_address *out) {
     dlpi_s3_address a;
     memset(&a, 0, sizeof a);
     if (inet_pton(AF_INET, host, &a.at.v4.sin_addr) == 1) {
@@ -3111,8 +3125,8 @@ static bool dlpi_s3_address_numeric(const char *host, uint16_t port, dlpi_s3_add
     return true;
 }
 
-__attribute__((unused))
-static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what, int errnum) {
+__attribute__((unused)) static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what,
+                                                     int errnum) {
     char to[64];
     dlpi_s3_address_text(&c->address, to, sizeof to);
     snprintf(c->why, sizeof c->why, "%s %s: %s", what, to, strerror(errnum));
@@ -3129,9 +3143,7 @@ __attribute__((unused)) static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
 }
 
 /* Whether it was made by this process: a child leaves its parent's connections alone. */
-static inline bool dlpi_s3_conn_mine(const dlpi_s3_conn *c) {
-    return c->pid == getpid();
-}
+static inline bool dlpi_s3_conn_mine(const dlpi_s3_conn *c) { return c->pid == getpid(); }
 
 /* End the session and close the socket; nothing that is already closed. The child of a fork ends
    nothing that its parent goes on with: its session meets a file that takes no bytes. */
@@ -3153,9 +3165,10 @@ __attribute__((unused)) static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
 /* Begin to connect. host: whom TLS asks for and verifies, borrowed until step has returned 0; not
    read by plain connections. Returns 0: step goes on, at once if it likes; DLP_S3_BROKEN, with why
    and errnum, and nothing to close. */
-__attribute__((unused))
-static int dlpi_s3_conn_open(dlpi_s3_conn *c, const dlpi_s3_address *address,
-                             const dlp_s3_transport *tls, const char *host) {
+__attribute__((unused)) static int dlpi_s3_conn_open(dlpi_s3_conn *c,
+                                                     const dlpi_s3_address *address,
+                                                     const dlp_s3_transport *tls,
+                                                     const char *host) {
     int one = 1, errnum;
     memset(c, 0, sizeof *c);
     c->address = *address;
@@ -3218,8 +3231,8 @@ __attribute__((unused)) static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *
 }
 
 /* Write what fits. Returns 1..n; DLP_S3_WANT_*: offer the same bytes again; DLP_S3_BROKEN. */
-__attribute__((unused))
-static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
+__attribute__((unused)) static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from,
+                                                          size_t n) {
     ssize_t put;
     if (c->tls) {
         int64_t code;
@@ -3281,9 +3294,9 @@ typedef struct dlpi_s3_session {
     SSL *ssl;
     dlpi_s3_tls_own *own;
     int fd;
-    int errnum;           /* of the socket */
-    bool ended;           /* the socket has no more bytes */
-    int broken;           /* 0, or errno to be told again, with why */
+    int errnum; /* of the socket */
+    bool ended; /* the socket has no more bytes */
+    int broken; /* 0, or errno to be told again, with why */
     char why[160];
     char host[256];
 } dlpi_s3_session;
@@ -3418,7 +3431,7 @@ static dlpi_s3_tls_own *dlpi_s3_tls_mine(dlpi_s3_tls *tls, char *why, size_t siz
     if (found && found->pid == getpid()) return found;
     own = dlpi_s3_tls_own_new(tls->ca_file, why, size);
     if (!own || DLPI_CAS_SEQ(&tls->own, &found, own)) return own; /* O1 -> O2 */
-    dlpi_s3_tls_own_free(own); /* another thread was first */
+    dlpi_s3_tls_own_free(own);                                    /* another thread was first */
     return found;
 }
 
@@ -3429,8 +3442,8 @@ static bool dlpi_s3_tls_expect(SSL *ssl, const char *host) {
     if (!host[0]) return false;
     if (dlpi_s3_address_numeric(host, 0, &unused))
         return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host) == 1;
-    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
-                               X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+    SSL_set_hostflags(ssl,
+                      X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     return SSL_set1_host(ssl, host) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
 }
 
@@ -3497,7 +3510,9 @@ static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     } else {
         s->broken = EPROTO;
         snprintf(s->why, sizeof s->why, "%.60s%s: %s", s->host, when[0] ? when : " in TLS",
-                 words ? words : error == SSL_ERROR_SSL ? "not TLS" : "failed");
+                 words                    ? words
+                 : error == SSL_ERROR_SSL ? "not TLS"
+                                          : "failed");
     }
 }
 
@@ -3519,8 +3534,7 @@ static int dlpi_s3_tls_wants(dlpi_s3_session *s, bool may_end, char *why, size_t
 static int dlpi_s3_tls_handshake(void *session, char *why, size_t size) {
     dlpi_s3_session *s = (dlpi_s3_session *)session;
     ERR_clear_error();
-    return !s->broken && SSL_do_handshake(s->ssl) == 1 ? 0
-                                                       : dlpi_s3_tls_wants(s, false, why, size);
+    return !s->broken && SSL_do_handshake(s->ssl) == 1 ? 0 : dlpi_s3_tls_wants(s, false, why, size);
 }
 
 /* As many records as are there. What breaks it behind the first is kept for the next call: the
@@ -3573,8 +3587,8 @@ static void dlpi_s3_tls_close(void *session) {
 /* Make a transport of OpenSSL. ca_file: PEM, copied; NULL: what AWS_CA_BUNDLE names, else the
    system's. Returns 0, DLP_ERR_ARG (it cannot be read), DLP_ERR_MEMORY. Nothing of OpenSSL is
    called yet. */
-__attribute__((unused))
-static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
+__attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file,
+                                                   dlp_s3_error *err) {
     dlpi_s3_tls *tls;
     if (!ca_file || !ca_file[0]) ca_file = dlpi_env("AWS_CA_BUNDLE");
     if (!ca_file) ca_file = "";
@@ -3604,17 +3618,15 @@ __attribute__((unused)) static void dlpi_s3_tls_free(dlp_s3_transport *out) {
     memset(out, 0, sizeof *out);
 }
 #else
-__attribute__((unused))
-static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
+__attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file,
+                                                   dlp_s3_error *err) {
     (void)out;
     (void)ca_file;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
                              "https: compile with DLPIPE_S3_OPENSSL, or give a transport (tls)");
 }
 
-__attribute__((unused)) static void dlpi_s3_tls_free(dlp_s3_transport *out) {
-    (void)out;
-}
+__attribute__((unused)) static void dlpi_s3_tls_free(dlp_s3_transport *out) { (void)out; }
 #endif
 
 /* ---- names, by calls that wait ---- */
@@ -3644,9 +3656,9 @@ static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why
 /* Find the addresses of a host, a name or a number; those without a route only if all are. Returns
    how many were written, 1..max; DLP_ERR_REMOTE: why, and errnum EAGAIN (may be found later) or
    ENXIO. A name makes it wait, for as long as the resolver likes. */
-__attribute__((unused))
-static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out, uint32_t max,
-                           int *errnum, char *why, size_t size) {
+__attribute__((unused)) static int dlpi_s3_resolve(const char *host, uint16_t port,
+                                                   dlpi_s3_address *out, uint32_t max, int *errnum,
+                                                   char *why, size_t size) {
     struct addrinfo hints, *list = NULL;
     char service[8];
     uint32_t n = 0;
@@ -3693,52 +3705,52 @@ static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out
    answer but its status and an error code made of letters. */
 
 enum { /* sources, in the order in which they are asked; _FILE to _WEB are of one profile */
-    DLPI_S3_NOBODY = 0,      /* anonymous */
-    DLPI_S3_GIVEN,           /* by the user */
-    DLPI_S3_ENVIRONMENT,
-    DLPI_S3_FILE,            /* keys in a profile */
-    DLPI_S3_PROCESS,
-    DLPI_S3_WEB,             /* STS, for a web identity's token; of the environment: before files */
-    DLPI_S3_CONTAINER,
-    DLPI_S3_MACHINE          /* IMDSv2 */
+       DLPI_S3_NOBODY = 0, /* anonymous */
+       DLPI_S3_GIVEN,      /* by the user */
+       DLPI_S3_ENVIRONMENT,
+       DLPI_S3_FILE, /* keys in a profile */
+       DLPI_S3_PROCESS,
+       DLPI_S3_WEB, /* STS, for a web identity's token; of the environment: before files */
+       DLPI_S3_CONTAINER,
+       DLPI_S3_MACHINE /* IMDSv2 */
 };
 
 typedef struct dlpi_s3_config {
-    int32_t source;          /* DLPI_S3_GIVEN.. */
-    int32_t timeout_ms;      /* of one attempt to fetch */
+    int32_t source;     /* DLPI_S3_GIVEN.. */
+    int32_t timeout_ms; /* of one attempt to fetch */
     int32_t attempts;
-    int32_t pause_ms;        /* between the first two, at most; doubled from there on */
-    int32_t named_by_user;   /* the profile was: it must be there */
-    int32_t named;           /* by whom ever */
-    int32_t style;           /* DLP_S3_STYLE_* that the profile asks for */
-    int32_t max_attempts;    /* of a request; -1: nobody says */
-    char endpoint[512];      /* "": AWS */
+    int32_t pause_ms;      /* between the first two, at most; doubled from there on */
+    int32_t named_by_user; /* the profile was: it must be there */
+    int32_t named;         /* by whom ever */
+    int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
+    int32_t max_attempts;  /* of a request; -1: nobody says */
+    char endpoint[512];    /* "": AWS */
     char region[64];
-    char ca_file[1024];      /* "": the system's */
+    char ca_file[1024]; /* "": the system's */
     char profile[128];
-    char file[2][1024];      /* config, credentials; "": none */
-    char process[4096];      /* credential_process */
-    char url[1024];          /* STS, container, machine */
-    char token_file[1024];   /* web identity, container */
+    char file[2][1024];    /* config, credentials; "": none */
+    char process[4096];    /* credential_process */
+    char url[1024];        /* STS, container, machine */
+    char token_file[1024]; /* web identity, container */
     char role[2049], session[65];
-    char authorization[8192]; /* container: a token that was given in the environment */
-    dlpi_s3_credentials given; /* of _GIVEN and _ENVIRONMENT */
+    char authorization[8192];    /* container: a token that was given in the environment */
+    dlpi_s3_credentials given;   /* of _GIVEN and _ENVIRONMENT */
     const dlp_s3_transport *tls; /* set by the client, which owns it; NULL: no https */
     void (*log)(void *user, const char *line);
     void *log_user;
-    int64_t (*clock)(void);  /* Unix time */
+    int64_t (*clock)(void); /* Unix time */
 } dlpi_s3_config;
 
 typedef struct dlpi_s3_vault {
     pthread_mutex_t fetching;
     pthread_mutex_t looking;
-    uint64_t version;        /* 0: nothing yet; slot[version % 2] is the one */
-    int64_t refresh_s[2];    /* of each slot: from here on others should be fetched */
-    int64_t retry_s;         /* after failures: not before this */
+    uint64_t version;     /* 0: nothing yet; slot[version % 2] is the one */
+    int64_t refresh_s[2]; /* of each slot: from here on others should be fetched */
+    int64_t retry_s;      /* after failures: not before this */
     uint64_t random;
-    uint32_t failures;       /* since the last success */
+    uint32_t failures; /* since the last success */
     int32_t failed_code;
-    char failed[256];        /* what the last one said */
+    char failed[256]; /* what the last one said */
     dlpi_s3_credentials slot[2];
 } dlpi_s3_vault;
 
@@ -3750,7 +3762,7 @@ typedef struct dlpi_s3_wait {
 
 static const char *dlpi_s3_source_name(int source) {
     static const char *const names[] = {"anonymous", "given by the program", "environment",
-                                        "profile", "credential_process", "web identity",
+                                        "profile",   "credential_process",   "web identity",
                                         "container", "instance metadata"};
     return names[source];
 }
@@ -3849,22 +3861,20 @@ static int dlpi_s3_file_read(const char *path, char *to, size_t size, size_t *n)
    blanks. Source: the file format in AWS' SDK reference. */
 
 typedef struct dlpi_s3_ini {
-    const char *kind;        /* "profile", "services"; NULL: sections are just names */
+    const char *kind; /* "profile", "services"; NULL: sections are just names */
     const char *section;
-    const char *name;        /* NULL: only whether there is such a section */
-    const char *sub;         /* NULL, or a setting nested below name */
+    const char *name; /* NULL: only whether there is such a section */
+    const char *sub;  /* NULL, or a setting nested below name */
     char *out;
     size_t size;
     bool strict_default;     /* there is a [profile default]: [default] says nothing */
     bool any, here;          /* a section was seen; it is the one */
     bool open, ours, nested; /* a setting may be continued; it is the one; its value was empty */
     bool found;
-    bool cut;                /* what was found is too long for out */
+    bool cut; /* what was found is too long for out */
 } dlpi_s3_ini;
 
-static bool dlpi_s3_is_blank(char c) {
-    return c == ' ' || c == '\t';
-}
+static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
 
 static void dlpi_s3_trim(const char **s, size_t *n) {
     while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
@@ -3881,8 +3891,8 @@ static bool dlpi_s3_ini_is_section(const dlpi_s3_ini *q, const char *s, size_t n
         s += k;
         n -= k;
         dlpi_s3_trim(&s, &n);
-    } else if (k && (q->strict_default || strcmp(q->kind, "profile") != 0 ||
-                     n != 7 || memcmp(s, "default", 7) != 0)) {
+    } else if (k && (q->strict_default || strcmp(q->kind, "profile") != 0 || n != 7 ||
+                     memcmp(s, "default", 7) != 0)) {
         return false;
     }
     if (n > 1 && s[0] == '"' && s[n - 1] == '"') s++, n -= 2;
@@ -3988,7 +3998,7 @@ enum { DLPI_S3_FILE_MAX = 1 << 20 };
 
 typedef struct dlpi_s3_profiles {
     const dlpi_s3_config *c;
-    char *text[2];           /* of c->file, in mappings of DLPI_S3_FILE_MAX; NULL: not there */
+    char *text[2]; /* of c->file, in mappings of DLPI_S3_FILE_MAX; NULL: not there */
     size_t n[2];
     bool strict_default;
 } dlpi_s3_profiles;
@@ -4019,7 +4029,10 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
                                  p->c->file[i], line);
     if (q.cut)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.120s: [%.40s] %.40s is too long",
-                                 p->c->file[i], section, sub ? sub : name ? name : "");
+                                 p->c->file[i], section,
+                                 sub    ? sub
+                                 : name ? name
+                                        : "");
     return q.found;
 }
 
@@ -4083,9 +4096,7 @@ static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, d
 
 /* ---- what is found when a client is opened ---- */
 
-static bool dlpi_s3_is_true(const char *value) {
-    return value && strcasecmp(value, "true") == 0;
-}
+static bool dlpi_s3_is_true(const char *value) { return value && strcasecmp(value, "true") == 0; }
 
 /* Find a setting: the variable's value (NULL: none), else the profile's. Returns 1, 0, or an error.
    */
@@ -4121,9 +4132,11 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     const char *one = dlpi_s3_env("AWS_PROFILE"), *other = dlpi_s3_env("AWS_DEFAULT_PROFILE");
     c->named_by_user = name != NULL;
     if (!name && one && other && strcmp(one, other) != 0)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "AWS_PROFILE is \"%.60s\", "
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "AWS_PROFILE is \"%.60s\", "
                                  "AWS_DEFAULT_PROFILE is \"%.60s\", and AWS' own tools do not "
-                                 "agree on which counts: unset one", one, other);
+                                 "agree on which counts: unset one",
+                                 one, other);
     if (!name) name = one ? one : other;
     c->named = name != NULL;
     if (!name) name = "default";
@@ -4144,8 +4157,8 @@ static bool dlpi_s3_region_beyond(const char *region) {
 
 /* A region becomes a part of what is signed, and of AWS' host names. Other servers' may have
    capitals. The endpoint is known. */
-static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d,
-                                 const dlpi_s3_profiles *p, dlp_s3_error *err) {
+static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
+                                 dlp_s3_error *err) {
     const char *region = d->region && *d->region ? d->region : NULL, *from = "region";
     char found[sizeof c->region];
     if (!region) region = dlpi_s3_env(from = "AWS_REGION");
@@ -4157,9 +4170,10 @@ static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d,
         from = code ? c->file[code - 1] : "region";
     }
     if (!c->endpoint[0] && dlpi_s3_region_beyond(region))
-        return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "%.100s: \"%.40s\" is no region but "
-                                 "stands for other endpoints, which are not supported", from,
-                                 region);
+        return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
+                                 "%.100s: \"%.40s\" is no region but "
+                                 "stands for other endpoints, which are not supported",
+                                 from, region);
     if (!dlpi_s3_copy(c->region, sizeof c->region, region) ||
         region[strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")])
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" cannot be one", region);
@@ -4189,8 +4203,10 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
     if (code == 1) {
         code = dlpi_s3_profiles_ask(p, 0, "services", services, NULL, NULL, NULL, 0, err);
         if (code == 0)
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\": there is no section "
-                                     "[services %.60s]", p->c->profile, services);
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                     "profile \"%.60s\": there is no section "
+                                     "[services %.60s]",
+                                     p->c->profile, services);
         if (code == 1)
             code = dlpi_s3_profiles_ask(p, 0, "services", services, service, "endpoint_url", out,
                                         size, err);
@@ -4283,12 +4299,15 @@ static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
     const char *const names[] = {e->tls ? "https_proxy" : "http_proxy",
                                  e->tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
     const char *none = dlpi_env("no_proxy"), *value = NULL, *name = NULL;
-    for (int i = 0; i < 4 && !value; i++) value = dlpi_env(name = names[i]); /* "" is: without one */
+    for (int i = 0; i < 4 && !value; i++)
+        value = dlpi_env(name = names[i]); /* "" is: without one */
     if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
     if (dlpi_s3_no_proxy(none ? none : dlpi_env("NO_PROXY"), e)) return DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "%s is set, but proxies are not "
+    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
+                             "%s is set, but proxies are not "
                              "supported; where %.100s can be reached without one, add it to "
-                             "NO_PROXY", name, e->host);
+                             "NO_PROXY",
+                             name, e->host);
 }
 
 /* ---- credentials ---- */
@@ -4321,7 +4340,8 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
                                    sizeof c->role, err);
     if (code < 0) return code;
     if (code == 0)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials: a web identity's token file "
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "credentials: a web identity's token file "
                                  "without a role: set AWS_ROLE_ARN, or role_arn in the profile");
     code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_SESSION_NAME" : NULL, "role_session_name",
                                c->session, sizeof c->session, err);
@@ -4351,7 +4371,8 @@ static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
         int code = dlpi_s3_profiles_get(p, names[i], said, sizeof said, err);
         if (code < 0) return code;
         if (code)
-            return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "profile \"%.60s\": %s is not "
+            return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
+                                     "profile \"%.60s\": %s is not "
                                      "supported; let a credential_process do it, such as: aws "
                                      "configure export-credentials --profile NAME",
                                      p->c->profile, names[i]);
@@ -4365,10 +4386,12 @@ static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials 
     char access[sizeof who->access] = "", secret[sizeof who->secret] = "", from[200];
     char *token = who->token;
     int code = dlpi_s3_profiles_get(p, "aws_access_key_id", access, sizeof access, err);
-    int more = code < 0 ? code : dlpi_s3_profiles_get(p, "aws_secret_access_key", secret,
-                                                      sizeof secret, err);
-    int last = more < 0 ? more : dlpi_s3_profiles_get(p, "aws_session_token", token,
-                                                      sizeof who->token, err);
+    int more = code < 0
+                   ? code
+                   : dlpi_s3_profiles_get(p, "aws_secret_access_key", secret, sizeof secret, err);
+    int last = more < 0
+                   ? more
+                   : dlpi_s3_profiles_get(p, "aws_session_token", token, sizeof who->token, err);
     snprintf(from, sizeof from, "profile \"%.100s\"", p->c->profile);
     if (last >= 0 && (code || more)) {
         last = dlpi_s3_who_set(who, access, secret, last ? token : NULL, from, DLP_ERR_ARG, err);
@@ -4443,9 +4466,9 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
         code = dlpi_s3_config_find(p, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
                                    "ec2_metadata_service_endpoint_mode", mode, sizeof mode, err);
         if (code < 0) return code;
-        dlpi_s3_copy(c->url, sizeof c->url, strcasecmp(mode, "IPv6") == 0
-                                                ? "http://[fd00:ec2::254]"
-                                                : "http://169.254.169.254");
+        dlpi_s3_copy(c->url, sizeof c->url,
+                     strcasecmp(mode, "IPv6") == 0 ? "http://[fd00:ec2::254]"
+                                                   : "http://169.254.169.254");
     }
     code = dlpi_s3_config_number(p, "AWS_METADATA_SERVICE_TIMEOUT", "metadata_service_timeout", 600,
                                  1, &seconds, err);
@@ -4461,9 +4484,9 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
 /* ---- settings that AWS' tools go by ---- */
 
 typedef struct dlpi_s3_beyond {
-    const char *variable;    /* NULL: none */
-    const char *name, *sub;  /* in a profile; sub: NULL, or nested below name */
-    const char *fine;        /* what it may say, each with blanks around it; NULL: all but "true" */
+    const char *variable;   /* NULL: none */
+    const char *name, *sub; /* in a profile; sub: NULL, or nested below name */
+    const char *fine;       /* what it may say, each with blanks around it; NULL: all but "true" */
     const char *what;
 } dlpi_s3_beyond;
 
@@ -4495,8 +4518,10 @@ static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond
     }
     snprintf(word, sizeof word, " %.60s ", value);
     if (b->fine ? strstr(b->fine, word) != NULL : !dlpi_s3_is_true(value)) return DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0, "%.160s: \"%.16s\"; but %s not "
-                             "supported", where, value, b->what);
+    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
+                             "%.160s: \"%.16s\"; but %s not "
+                             "supported",
+                             where, value, b->what);
 }
 
 /* How objects are addressed, how often they are asked for, and what is refused. */
@@ -4507,9 +4532,10 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     if (code < 0) return code;
     while (code && c->style < 3 && strcasecmp(said, styles[c->style]) != 0) c->style++;
     if (c->style == 3)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "s3.addressing_style of profile \"%.40s\" "
-                                 "in \"%.80s\": none of auto, path, virtual", c->profile,
-                                 c->file[code - 1]);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "s3.addressing_style of profile \"%.40s\" "
+                                 "in \"%.80s\": none of auto, path, virtual",
+                                 c->profile, c->file[code - 1]);
     code = dlpi_s3_config_number(p, "AWS_MAX_ATTEMPTS", "max_attempts", INT32_MAX, -1,
                                  &c->max_attempts, err);
     for (size_t i = 0; code >= 0 && i < sizeof dlpi_s3_beyonds / sizeof dlpi_s3_beyonds[0]; i++)
@@ -4518,8 +4544,10 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
 }
 
 static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\" is neither in \"%.60s\" "
-                             "nor in \"%.60s\"", c->profile, c->file[0], c->file[1]);
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                             "profile \"%.60s\" is neither in \"%.60s\" "
+                             "nor in \"%.60s\"",
+                             c->profile, c->file[0], c->file[1]);
 }
 
 /* The order is that of AWS' SDKs. A profile that the program names comes before the environment. */
@@ -4536,15 +4564,16 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
             code = dlpi_s3_config_web(c, p, true, err);
         }
     }
-    if (code == 0 && !has_profile && c->named)
-        return dlpi_s3_config_missing(c, err);
+    if (code == 0 && !has_profile && c->named) return dlpi_s3_config_missing(c, err);
     if (code == 0) code = dlpi_s3_config_of_profile(c, p, err);
     if (code == 0) code = dlpi_s3_config_container(c, err);
     if (code == 0) code = dlpi_s3_config_machine(c, p, err);
     if (code) return code < 0 ? code : DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials: there are none in environment, "
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                             "credentials: there are none in environment, "
                              "profile \"%.60s\" or container, and AWS_EC2_METADATA_DISABLED is "
-                             "set; for public buckets, set anonymous", c->profile);
+                             "set; for public buckets, set anonymous",
+                             c->profile);
 }
 
 /* Find out where to go and who asks. c lies in the client's mapping, zeroed; it holds secrets.
@@ -4577,11 +4606,11 @@ static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_e
 enum { DLPI_S3_ANSWER_MAX = 1 << 16, DLPI_S3_TOKEN_MAX = 20000 };
 
 typedef struct dlpi_s3_scratch {
-    size_t n;                /* bytes in answer */
+    size_t n; /* bytes in answer */
     char answer[DLPI_S3_ANSWER_MAX + 1];
     char head[16384];
     char body[3 * DLPI_S3_TOKEN_MAX + 8192];
-    char token[DLPI_S3_TOKEN_MAX]; /* of a file, or of the metadata service */
+    char token[DLPI_S3_TOKEN_MAX];       /* of a file, or of the metadata service */
     char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
     char access[256], secret[256], expires[64], word[128];
     char session[DLPI_S3_ANSWER_MAX + 1];
@@ -4615,15 +4644,15 @@ static bool dlpi_s3_wait_for(const dlpi_s3_wait *w, int fd, short events, int64_
 /* ---- one request over HTTP, waited for ---- */
 
 typedef struct dlpi_s3_ask {
-    const char *url;         /* "http://host:port/path?query" */
-    const char *path;        /* in place of the URL's own; NULL: that */
+    const char *url;  /* "http://host:port/path?query" */
+    const char *path; /* in place of the URL's own; NULL: that */
     const char *method;
-    const char *lines;       /* of the head, each with its end; "" */
-    const char *body;        /* NULL: none */
-    bool near;               /* plain HTTP only to this host, or to where containers are served */
-    int32_t status;          /* of the answer; 0: none came */
-    char why[192];           /* then */
-    char host[300];          /* who was asked, once that is known */
+    const char *lines; /* of the head, each with its end; "" */
+    const char *body;  /* NULL: none */
+    bool near;         /* plain HTTP only to this host, or to where containers are served */
+    int32_t status;    /* of the answer; 0: none came */
+    char why[192];     /* then */
+    char host[300];    /* who was asked, once that is known */
 } dlpi_s3_ask;
 
 /* Where AWS lets credentials travel without TLS: loopback, and the link-local services of
@@ -4852,8 +4881,10 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
     dlpi_s3_json_text(s->answer, s->n, token, s->session, sizeof s->session);
     dlpi_s3_json_text(s->answer, s->n, "SecretAccessKey", s->secret, sizeof s->secret);
     if (!dlpi_s3_json_text(s->answer, s->n, "AccessKeyId", s->access, sizeof s->access))
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): the answer is not the "
-                                 "JSON of credentials", from);
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (%s): the answer is not the "
+                                 "JSON of credentials",
+                                 from);
     code = dlpi_s3_who_set(who, s->access, s->secret, s->session, from, DLP_ERR_REMOTE, err);
     return code ? code : dlpi_s3_fetched_until(c, who, s->expires, clock_s, err);
 }
@@ -4887,8 +4918,7 @@ static int dlpi_s3_process_split(const char *command, char *to, char **argv, int
                 quote = quote ? '\0' : *at;
                 continue;
             }
-            if (*at == '\\' && quote != '\'' && at[1] &&
-                (!quote || at[1] == '"' || at[1] == '\\'))
+            if (*at == '\\' && quote != '\'' && at[1] && (!quote || at[1] == '"' || at[1] == '\\'))
                 at++;
             *to++ = *at;
         }
@@ -4936,8 +4966,8 @@ static int dlpi_s3_process_spawn(char **argv, int *out, pid_t *pid) {
     if (!e) e = posix_spawnattr_setsigdefault(&attr, &all);
     if (!e) e = posix_spawnattr_setpgroup(&attr, 0);
     if (!e)
-        e = posix_spawnattr_setflags(&attr, (short)(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                                    POSIX_SPAWN_SETPGROUP));
+        e = posix_spawnattr_setflags(
+            &attr, (short)(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP));
     if (!e) e = posix_spawnp(pid, argv[0], &actions, &attr, argv, environ);
     posix_spawnattr_destroy(&attr);
 no_attr:
@@ -5018,8 +5048,10 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (!dlpi_s3_json_text(s->answer, s->n, "Version", s->word, sizeof s->word) ||
         strcmp(s->word, "1") != 0)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credential_process (%.80s): what it says "
-                                 "is not JSON of Version 1", s->argv[0]);
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credential_process (%.80s): what it says "
+                                 "is not JSON of Version 1",
+                                 s->argv[0]);
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
@@ -5062,29 +5094,34 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
                              "Credentials/";
     dlpi_s3_ask a = {.url = c->url, .method = "POST", .lines = "", .body = s->body};
     char path[128];
-    struct { const char *name; char *to; size_t size; } part[4] = {
-        {"AccessKeyId", s->access, sizeof s->access},
-        {"SecretAccessKey", s->secret, sizeof s->secret},
-        {"SessionToken", s->session, sizeof s->session},
-        {"Expiration", s->expires, sizeof s->expires}};
+    struct {
+        const char *name;
+        char *to;
+        size_t size;
+    } part[4] = {{"AccessKeyId", s->access, sizeof s->access},
+                 {"SecretAccessKey", s->secret, sizeof s->secret},
+                 {"SessionToken", s->session, sizeof s->session},
+                 {"Expiration", s->expires, sizeof s->expires}};
     int code = dlpi_s3_fetch_token(c, s, err);
     if (code) return code;
     if (dlpi_s3_web_body(c, s))
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
     if (!dlpi_s3_ask_well(c, &a, s, stop)) {
         s->word[0] = '\0';
-        if (a.status) dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word,
-                                       sizeof s->word);
+        if (a.status)
+            dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word, sizeof s->word);
         return dlpi_s3_ask_error(c, &a, s->word, err);
     }
     for (int i = 0; i < 4; i++) {
         snprintf(path, sizeof path, "%s%s", at, part[i].name);
         if (!dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) || !*part[i].to)
-            return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (web identity): the "
-                                     "answer has no %s", part[i].name);
+            return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                     "credentials (web identity): the "
+                                     "answer has no %s",
+                                     part[i].name);
     }
-    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, "web identity", DLP_ERR_REMOTE,
-                           err);
+    code =
+        dlpi_s3_who_set(who, s->access, s->secret, s->session, "web identity", DLP_ERR_REMOTE, err);
     return code ? code : dlpi_s3_fetched_until(c, who, s->expires, s->http.date_s, err);
 }
 
@@ -5113,14 +5150,16 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
                                  dlp_s3_error *err) {
     static const char roles[] = "/latest/meta-data/iam/security-credentials/";
-    dlpi_s3_ask a = {.url = c->url, .method = "PUT", .path = "/latest/api/token",
+    dlpi_s3_ask a = {.url = c->url,
+                     .method = "PUT",
+                     .path = "/latest/api/token",
                      .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
                               "Content-Length: 0\r\n"};
     char path[sizeof roles + sizeof s->word];
     if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, "", err);
-    if (!dlpi_s3_is_graphic(s->answer) ||
-        !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (instance metadata): the "
+    if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (instance metadata): the "
                                  "token is none");
     snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
     a.method = "GET";
@@ -5294,18 +5333,24 @@ static void dlpi_s3_vault_failed(const dlpi_s3_config *c, dlpi_s3_vault *v,
 /* Fetch and publish ("fetching" is held). */
 static int dlpi_s3_vault_renew(const dlpi_s3_config *c, dlpi_s3_vault *v, bool force,
                                const uint32_t *stop, dlp_s3_error *err) {
-    struct both { dlpi_s3_credentials who; dlpi_s3_scratch scratch; } *b;
+    struct both {
+        dlpi_s3_credentials who;
+        dlpi_s3_scratch scratch;
+    } * b;
     const dlpi_s3_credentials *old = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
     int code, e;
     b = (struct both *)dlpi_s3_private_map(sizeof *b);
     if (!b)
-        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM, "credentials: no memory to fetch "
+        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM,
+                                 "credentials: no memory to fetch "
                                  "them");
     code = dlpi_s3_fetch(c, &b->scratch, &b->who, stop, err);
     if (!code && force && strcmp(old->secret, b->who.secret) == 0 &&
         strcmp(old->token, b->who.token) == 0)
-        code = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): the same ones again, "
-                                 "which the server refuses", dlpi_s3_source_name(c->source));
+        code = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (%s): the same ones again, "
+                                 "which the server refuses",
+                                 dlpi_s3_source_name(c->source));
     if (!code && (e = dlpi_s3_vault_publish(v, &b->who, c->clock())) != 0)
         code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: a lock: %s", strerror(e));
     dlpi_s3_private_unmap(b, sizeof *b, sizeof *b);
@@ -5333,8 +5378,10 @@ static int dlpi_s3_vault_refresh_until(const dlpi_s3_config *c, dlpi_s3_vault *v
     bool stopped;
     int code, e = dlpi_s3_mutex_wait(&v->fetching, stop);
     if (e)
-        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: others are fetching them: "
-                                 "%s", strerror(e));
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e,
+                                 "credentials: others are fetching them: "
+                                 "%s",
+                                 strerror(e));
     memset(&why, 0, sizeof why);
     code = dlpi_s3_vault_wants(c, v, seen, force, &why);
     if (code == 1) {
@@ -5367,9 +5414,9 @@ static int dlpi_s3_vault_refresh(const dlpi_s3_config *c, dlpi_s3_vault *v, uint
 enum { DLPI_S3_NAMES_MAX = 64, DLPI_S3_ADDRESSES_MAX = 16, DLPI_S3_HELPER_STACK = 512 * 1024 };
 
 #define DLPI_S3_SECOND 1000000000ull
-#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND) /* then they are asked for anew; serve on, */
-#define DLPI_S3_NAME_OLD_NS (660 * DLPI_S3_SECOND)  /* but no longer than this */
-#define DLPI_S3_NAME_AGAIN_NS (1 * DLPI_S3_SECOND)  /* so long a failure is told, not retried */
+#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND)  /* then they are asked for anew; serve on, */
+#define DLPI_S3_NAME_OLD_NS (660 * DLPI_S3_SECOND)   /* but no longer than this */
+#define DLPI_S3_NAME_AGAIN_NS (1 * DLPI_S3_SECOND)   /* so long a failure is told, not retried */
 #define DLPI_S3_ADDRESS_BAD_NS (10 * DLPI_S3_SECOND) /* put last; doubled 5 times at most */
 
 enum { DLPI_S3_NAME_KNOWN = 0, DLPI_S3_NAME_WANTED, DLPI_S3_NAME_ASKED };
@@ -5379,8 +5426,8 @@ typedef struct dlpi_s3_name {
     char host[256];
     uint16_t port;
     int32_t state;
-    int32_t errnum;              /* of the last failure, with why */
-    uint32_t n, turn;            /* addresses, and which is next */
+    int32_t errnum;                        /* of the last failure, with why */
+    uint32_t n, turn;                      /* addresses, and which is next */
     uint64_t found_ns, failed_ns, used_ns; /* 0: never */
     dlpi_s3_address at[DLPI_S3_ADDRESSES_MAX];
     uint64_t bad_until_ns[DLPI_S3_ADDRESSES_MAX];
@@ -5403,14 +5450,14 @@ typedef struct dlpi_s3_helper {
     pthread_cond_t work;
     pthread_t thread;
     pid_t pid;
-    int32_t bell;                /* -1: nobody listens any more */
+    int32_t bell; /* -1: nobody listens any more */
     uint32_t owners;
-    uint32_t stop;               /* read without the lock, too */
+    uint32_t stop; /* read without the lock, too */
     bool started, busy;
     bool refreshing, refresh_wanted, refresh_force;
-    uint64_t refresh_seen;       /* version */
-    uint64_t refreshes;          /* ended */
-    dlp_s3_error refresh_error;  /* of the last; code 0: it went well */
+    uint64_t refresh_seen;      /* version */
+    uint64_t refreshes;         /* ended */
+    dlp_s3_error refresh_error; /* of the last; code 0: it went well */
     dlpi_s3_owner owner;
     dlpi_s3_name *names;
     uint32_t n_names;
@@ -5601,9 +5648,7 @@ __attribute__((unused)) static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
 }
 
 /* To be watched for reading. */
-static inline int dlpi_s3_helper_fd(const dlpi_s3_helper *h) {
-    return h->bell;
-}
+static inline int dlpi_s3_helper_fd(const dlpi_s3_helper *h) { return h->bell; }
 
 /* Before its news is looked at. */
 __attribute__((unused)) static void dlpi_s3_helper_heard(const dlpi_s3_helper *h) {
@@ -5695,9 +5740,9 @@ static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t por
    will ring, ask again then; DLP_ERR_REMOTE: not found (errnum EAGAIN: perhaps later, ENXIO);
    DLP_ERR_ARG, DLP_ERR_SYSTEM, DLP_ERR_MEMORY, DLP_ERR_FORKED; why and errnum then. Does not
    wait. */
-__attribute__((unused))
-static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t port,
-                                  dlpi_s3_address *out, int *errnum, char *why, size_t size) {
+__attribute__((unused)) static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host,
+                                                          uint16_t port, dlpi_s3_address *out,
+                                                          int *errnum, char *why, size_t size) {
     int code = DLP_ERR_FORKED;
     *errnum = 0;
     if (dlpi_s3_address_numeric(host, port, out)) return 0;
@@ -5726,9 +5771,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
 
 /* Tell how connecting to an address of a host went: those that failed are put last for a while.
    Returns whether there is one that did not fail lately: worth trying at once. */
-__attribute__((unused))
-static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi_s3_address *a,
-                                 bool worked) {
+__attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host,
+                                                         const dlpi_s3_address *a, bool worked) {
     uint64_t now = dlpi_s3_now_ns();
     bool another = false;
     pthread_mutex_lock(&h->lock);
@@ -5746,8 +5790,8 @@ static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi
 /* Have the credentials refreshed, unless somebody has done so since version seen. The bell rings
    when that is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread; errno), DLP_ERR_ARG (it
    has no owner). */
-__attribute__((unused))
-static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool force) {
+__attribute__((unused)) static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version,
+                                                          bool force) {
     int rc;
     if (!h->owner.refresh) return DLP_ERR_ARG;
     if (h->pid != getpid()) return DLP_ERR_FORKED;
@@ -5764,8 +5808,8 @@ static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool
 }
 
 /* How many refreshes have ended; err: how the last one did, code 0 if well. */
-__attribute__((unused))
-static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
+__attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h,
+                                                                 dlp_s3_error *err) {
     uint64_t n;
     pthread_mutex_lock(&h->lock);
     n = h->refreshes;
@@ -5811,29 +5855,29 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
    without answers counts for 5 periods at most. */
 
 enum { /* in the order of dlp_s3_stats */
-    DLPI_S3_N_REQUESTS,
-    DLPI_S3_N_OBJECTS,
-    DLPI_S3_N_FAILED,
-    DLPI_S3_N_BYTES,
-    DLPI_S3_N_RETRIES,
-    DLPI_S3_N_REPLAYS,
-    DLPI_S3_N_RESUMES,
-    DLPI_S3_N_HEDGES,
-    DLPI_S3_N_HEDGES_WON,
-    DLPI_S3_N_THROTTLED,
-    DLPI_S3_N_CONNECTIONS,
-    DLPI_S3_N_TIMEOUTS,
-    DLPI_S3_N_REFRESHES,
-    DLPI_S3_N_AWAY,
-    DLPI_S3_COUNTS
+       DLPI_S3_N_REQUESTS,
+       DLPI_S3_N_OBJECTS,
+       DLPI_S3_N_FAILED,
+       DLPI_S3_N_BYTES,
+       DLPI_S3_N_RETRIES,
+       DLPI_S3_N_REPLAYS,
+       DLPI_S3_N_RESUMES,
+       DLPI_S3_N_HEDGES,
+       DLPI_S3_N_HEDGES_WON,
+       DLPI_S3_N_THROTTLED,
+       DLPI_S3_N_CONNECTIONS,
+       DLPI_S3_N_TIMEOUTS,
+       DLPI_S3_N_REFRESHES,
+       DLPI_S3_N_AWAY,
+       DLPI_S3_COUNTS
 };
 _Static_assert(sizeof(dlp_s3_stats) == 8 * DLPI_S3_COUNTS, "a counter for each of dlp_s3_stats");
 
 /* What all threads and processes of a client share. All zero is its start. (in region) */
 typedef struct dlpi_s3_shared {
     uint64_t count[DLPI_S3_COUNTS];
-    uint64_t ahead; /* retries ahead of successes; a race can leave it a little below 0 */
-    int64_t skew_s; /* the servers' clock less ours */
+    uint64_t ahead;   /* retries ahead of successes; a race can leave it a little below 0 */
+    int64_t skew_s;   /* the servers' clock less ours */
     uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
     uint64_t fails;   /* S9, since then */
     uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
@@ -5843,13 +5887,13 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
     DLPI_ADD_RLX(&s->count[what], n);
 }
 
-#define DLPI_S3_CLASSES 4u        /* sizes up to 16 KiB, 256 KiB, 4 MiB, and larger or not known */
-#define DLPI_S3_BUCKETS 176u      /* microseconds, 8 buckets an octave, up to 16 s */
-#define DLPI_S3_SAMPLES 512u      /* then they are halved: the older, the less they count */
+#define DLPI_S3_CLASSES 4u   /* sizes up to 16 KiB, 256 KiB, 4 MiB, and larger or not known */
+#define DLPI_S3_BUCKETS 176u /* microseconds, 8 buckets an octave, up to 16 s */
+#define DLPI_S3_SAMPLES 512u /* then they are halved: the older, the less they count */
 #define DLPI_S3_SAMPLES_FEWEST 16u
-#define DLPI_S3_HEDGE_SAVED 32u   /* hedges that may be saved up */
-#define DLPI_S3_HEDGE_FIRST 4u    /* and are there at the beginning */
-#define DLPI_S3_FACTOR_FIRST 24u  /* in sixteenths of p95 */
+#define DLPI_S3_HEDGE_SAVED 32u  /* hedges that may be saved up */
+#define DLPI_S3_HEDGE_FIRST 4u   /* and are there at the beginning */
+#define DLPI_S3_FACTOR_FIRST 24u /* in sixteenths of p95 */
 #define DLPI_S3_FACTOR_LEAST 18u
 #define DLPI_S3_FACTOR_MOST 128u
 
@@ -5864,21 +5908,19 @@ typedef struct dlpi_s3_patience {
     dlpi_s3_shared *shared;
     uint64_t backoff_ns, backoff_max_ns, give_up_ns; /* give_up: the first-byte time-out */
     uint64_t random;
-    uint64_t answers;        /* the last 64, a bit each: throttled or not */
+    uint64_t answers; /* the last 64, a bit each: throttled or not */
     uint64_t next_cut_ns, throttled_until_ns, risen_ns;
-    uint64_t limit, full;    /* requests in flight, in 1024ths */
-    uint64_t half;           /* of what limit was before it was cut */
-    bool cutting;            /* no good answer since throttled_until_ns */
-    uint64_t hedges;         /* that may be sent, in hundredths */
-    int64_t retry_tokens;    /* -1: no limit */
-    int32_t max_attempts;    /* -1: no limit */
+    uint64_t limit, full; /* requests in flight, in 1024ths */
+    uint64_t half;        /* of what limit was before it was cut */
+    bool cutting;         /* no good answer since throttled_until_ns */
+    uint64_t hedges;      /* that may be sent, in hundredths */
+    int64_t retry_tokens; /* -1: no limit */
+    int32_t max_attempts; /* -1: no limit */
     int32_t hedge_percent;
     dlpi_s3_times times[DLPI_S3_CLASSES];
 } dlpi_s3_patience;
 
-static uint64_t dlpi_s3_ms(int32_t ms) {
-    return (uint32_t)ms * DLPI_S3_MS;
-}
+static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
 
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
@@ -5911,26 +5953,26 @@ enum {
     DLPI_S3_RESTART       /* from the object's beginning: it has changed */
 };
 enum {
-    DLPI_S3_T_ANSWER,     /* a whole answer, other than what was asked for */
+    DLPI_S3_T_ANSWER, /* a whole answer, other than what was asked for */
     DLPI_S3_T_RESOLVE,
     DLPI_S3_T_CONNECT,
     DLPI_S3_T_TLS,
-    DLPI_S3_T_TIMEOUT,    /* to connect, to the first byte, or inside a body */
-    DLPI_S3_T_BROKEN,     /* ended, reset, in head or body */
-    DLPI_S3_T_BAD,        /* not HTTP */
-    DLPI_S3_T_SHORT,      /* of the wrong length or range */
-    DLPI_S3_T_CHANGED,    /* a later answer for the same object has another ETag, or none */
-    DLPI_S3_T_OTHER       /* it is not the version that the user's If-Match names */
+    DLPI_S3_T_TIMEOUT, /* to connect, to the first byte, or inside a body */
+    DLPI_S3_T_BROKEN,  /* ended, reset, in head or body */
+    DLPI_S3_T_BAD,     /* not HTTP */
+    DLPI_S3_T_SHORT,   /* of the wrong length or range */
+    DLPI_S3_T_CHANGED, /* a later answer for the same object has another ETag, or none */
+    DLPI_S3_T_OTHER    /* it is not the version that the user's If-Match names */
 };
 
 typedef struct dlpi_s3_trouble {
     int32_t what, status, errnum, method;
-    bool reused;       /* the connection had been idle */
-    bool began;        /* a byte of the answer had come */
-    bool resumed;      /* If-Match was ours, not the user's */
+    bool reused;  /* the connection had been idle */
+    bool began;   /* a byte of the answer had come */
+    bool resumed; /* If-Match was ours, not the user's */
     bool has_region, has_location;
-    bool refreshable;  /* credentials are not fixed ones */
-    int64_t skew_s;    /* the answer's Date less our clock as corrected so far; 0: not known */
+    bool refreshable;    /* credentials are not fixed ones */
+    int64_t skew_s;      /* the answer's Date less our clock as corrected so far; 0: not known */
     const char *s3_code; /* "" or NULL: none */
 } dlpi_s3_trouble;
 
@@ -5949,12 +5991,22 @@ static bool dlpi_s3_one_of(const char *name, const char *const *list) {
 /* Whether an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
    behavior"; SlowDownRead and -Write are MinIO's. */
 static bool dlpi_s3_is_throttle(int status, const char *s3_code) {
-    static const char *const codes[] = {
-        "SlowDown", "SlowDownRead", "SlowDownWrite", "Throttling", "ThrottlingException",
-        "ThrottledException", "RequestThrottled", "RequestThrottledException", "TooManyRequests",
-        "TooManyRequestsException", "RequestLimitExceeded", "BandwidthLimitExceeded",
-        "LimitExceededException", "ProvisionedThroughputExceededException",
-        "EC2ThrottledException", NULL};
+    static const char *const codes[] = {"SlowDown",
+                                        "SlowDownRead",
+                                        "SlowDownWrite",
+                                        "Throttling",
+                                        "ThrottlingException",
+                                        "ThrottledException",
+                                        "RequestThrottled",
+                                        "RequestThrottledException",
+                                        "TooManyRequests",
+                                        "TooManyRequestsException",
+                                        "RequestLimitExceeded",
+                                        "BandwidthLimitExceeded",
+                                        "LimitExceededException",
+                                        "ProvisionedThroughputExceededException",
+                                        "EC2ThrottledException",
+                                        NULL};
     return status == 503 || status == 429 || dlpi_s3_one_of(s3_code, codes);
 }
 
@@ -5980,8 +6032,7 @@ static int dlpi_s3_judge_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries)
     if (t->errnum == EKEYREJECTED) return DLPI_S3_GIVE_UP; /* a certificate that is not trusted */
     switch (t->what) {
     case DLPI_S3_T_RESOLVE: /* a name that does not exist will hardly do so in a second */
-        return t->errnum == EAGAIN ? DLPI_S3_RETRY
-                                   : dlpi_s3_again(&tries->names, 2, DLPI_S3_RETRY);
+        return t->errnum == EAGAIN ? DLPI_S3_RETRY : dlpi_s3_again(&tries->names, 2, DLPI_S3_RETRY);
     case DLPI_S3_T_CONNECT: return dlpi_s3_judge_connect(t->errnum);
     case DLPI_S3_T_BROKEN:
         if (!t->reused || t->began || tries->replays >= 3) return DLPI_S3_RETRY;
@@ -5997,8 +6048,9 @@ static int dlpi_s3_judge_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries)
 
 /* 400..403: not let in. */
 static int dlpi_s3_judge_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
-    static const char *const expired[] = {"ExpiredToken", "ExpiredTokenException", "InvalidToken",
-                                          "TokenRefreshRequired", "InvalidAccessKeyId", NULL};
+    static const char *const expired[] = {"ExpiredToken",       "ExpiredTokenException",
+                                          "InvalidToken",       "TokenRefreshRequired",
+                                          "InvalidAccessKeyId", NULL};
     static const char *const clocks[] = {"RequestTimeTooSkewed", "RequestInTheFuture",
                                          "RequestExpired", NULL};
     static const char *const retried[] = {"RequestTimeout", "RequestTimeoutException",
@@ -6008,8 +6060,8 @@ static int dlpi_s3_judge_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries)
     if (dlpi_s3_one_of(t->s3_code, clocks) || t->skew_s > 240 || t->skew_s < -240)
         return dlpi_s3_again(&tries->skews, 2, DLPI_S3_SKEW);
     if (t->has_region) return dlpi_s3_again(&tries->regions, 2, DLPI_S3_OTHER_REGION);
-    if (t->refreshable && (dlpi_s3_one_of(t->s3_code, expired) || t->status == 401 ||
-                           (no_code && t->status == 400)))
+    if (t->refreshable &&
+        (dlpi_s3_one_of(t->s3_code, expired) || t->status == 401 || (no_code && t->status == 400)))
         return dlpi_s3_again(&tries->refreshes, 2, DLPI_S3_REFRESH);
     return DLPI_S3_GIVE_UP;
 }
@@ -6063,8 +6115,7 @@ static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
 
 /* Whether a retry may be had at the usual pause. */
 static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
-    if (p->retry_tokens < 0 ||
-        (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
+    if (p->retry_tokens < 0 || (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
         return true;
     DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
     return false;
@@ -6087,8 +6138,8 @@ static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_
 
 /* ---- whether the server is away ---- */
 
-#define DLPI_S3_AWAY_FEW 16u            /* failures that are told one by one */
-#define DLPI_S3_AWAY_NS 1000000000u     /* what is shorter is not told */
+#define DLPI_S3_AWAY_FEW 16u             /* failures that are told one by one */
+#define DLPI_S3_AWAY_NS 1000000000u      /* what is shorter is not told */
 #define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
 
 /* For how long it has been away by now. */
@@ -6117,8 +6168,8 @@ static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
 static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
     if (since == 0) return 0;
-    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
-    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
+    since = DLPI_XCHG_SEQ(&s->away_ns, 0u);                          /* S9, by one */
+    DLPI_STORE_RLX(&s->fails, 0u);                                   /* S9 */
     if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0; /* S9 */
     return now_ns > since ? now_ns - since : 1;
 }
@@ -6129,9 +6180,7 @@ static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
     return now_ns < p->throttled_until_ns;
 }
 
-static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) {
-    return 4 * p->backoff_ns;
-}
+static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
 
 static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
@@ -6169,9 +6218,7 @@ static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttle
 }
 
 /* Requests that may be on the wire, hedges not counted. */
-static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) {
-    return (int32_t)(p->limit >> 10);
-}
+static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) { return (int32_t)(p->limit >> 10); }
 
 /* ---- hedges ---- */
 
@@ -6288,13 +6335,13 @@ enum {
     DLPI_S3_AT_ONCE = 4194304,   /* read or sent on one connection before others have a turn */
     DLPI_S3_EVENTS = 64,
     DLPI_S3_SITES = 16,
-    DLPI_S3_COPIES = 3,          /* links of a leg: the first, and two hedges */
+    DLPI_S3_COPIES = 3, /* links of a leg: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
-    DLPI_S3_RACE_MS = 300,       /* a connection that takes longer has another address tried, too */
+    DLPI_S3_RACE_MS = 300, /* a connection that takes longer has another address tried, too */
     DLPI_S3_DRAIN_MS = 3000,
-    DLPI_S3_DEAF_MS = 1000,      /* for an answer from a server that takes no more */
-    DLPI_S3_STALE_MS = 1000,     /* idle for longer: looked at before it is used */
-    DLPI_S3_LOW_WATER = 131072   /* of SO_RCVLOWAT, at most */
+    DLPI_S3_DEAF_MS = 1000,    /* for an answer from a server that takes no more */
+    DLPI_S3_STALE_MS = 1000,   /* idle for longer: looked at before it is used */
+    DLPI_S3_LOW_WATER = 131072 /* of SO_RCVLOWAT, at most */
 };
 
 /* ---- lists, timers ---- */
@@ -6306,13 +6353,9 @@ typedef struct dlpi_s3_node {
 
 #define DLPI_S3_OF(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
-static void dlpi_s3_ring_begin(dlpi_s3_node *n) {
-    n->prev = n->next = n;
-}
+static void dlpi_s3_ring_begin(dlpi_s3_node *n) { n->prev = n->next = n; }
 
-static bool dlpi_s3_ring_empty(const dlpi_s3_node *n) {
-    return n->next == n;
-}
+static bool dlpi_s3_ring_empty(const dlpi_s3_node *n) { return n->next == n; }
 
 static void dlpi_s3_ring_out(dlpi_s3_node *n) {
     n->prev->next = n->next;
@@ -6336,15 +6379,15 @@ enum { DLPI_S3_TIMER_LINK, DLPI_S3_TIMER_LEG, DLPI_S3_TIMER_OP };
 /* Deadlines are put off with each answer and hardly ever met. So putting one off, or taking it
    back, only writes due; its place in the heap is mended when it comes up there. */
 typedef struct dlpi_s3_timer {
-    uint64_t due;                /* UINT64_MAX: not set */
-    uint64_t at;                 /* what the heap goes by: not later than due */
-    uint32_t place;              /* in the heap, from 1; 0: not in it */
+    uint64_t due;   /* UINT64_MAX: not set */
+    uint64_t at;    /* what the heap goes by: not later than due */
+    uint32_t place; /* in the heap, from 1; 0: not in it */
     int32_t kind;
     void *of;
 } dlpi_s3_timer;
 
 typedef struct dlpi_s3_heap {
-    dlpi_s3_timer **at;          /* at[1] is the earliest */
+    dlpi_s3_timer **at; /* at[1] is the earliest */
     uint32_t n;
 } dlpi_s3_heap;
 
@@ -6380,9 +6423,7 @@ static void dlpi_s3_timer_set(dlpi_s3_heap *h, dlpi_s3_timer *t, uint64_t due) {
     dlpi_s3_heap_rise(h, t);
 }
 
-static void dlpi_s3_timer_stop(dlpi_s3_timer *t) {
-    t->due = UINT64_MAX;
-}
+static void dlpi_s3_timer_stop(dlpi_s3_timer *t) { t->due = UINT64_MAX; }
 
 /* Take the earliest timer out. */
 static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
@@ -6422,21 +6463,21 @@ typedef struct dlpi_s3_region {
 typedef struct dlpi_s3_common {
     dlpi_s3_shared shared;
     dlpi_s3_region regions[DLPI_S3_REGIONS];
-    uint32_t n_regions;          /* S4, claimed or more */
+    uint32_t n_regions; /* S4, claimed or more */
     uint32_t pad;
     dlpi_s3_config config;
     dlpi_s3_vault vault;
 } dlpi_s3_common;
 
 struct dlp_s3 {
-    dlp_s3_desc desc;            /* numbers resolved; strings NULL */
+    dlp_s3_desc desc; /* numbers resolved; strings NULL */
     dlpi_s3_endpoint endpoint;
     dlpi_s3_common *common;
     size_t common_bytes;
     dlp_s3_transport tls;
     bool has_tls, own_tls;
-    uint64_t users;              /* S5: 1, and those that the helpers hold */
-    uint64_t ios;                /* S6: pid in the upper half, open dlp_s3_io in the lower */
+    uint64_t users; /* S5: 1, and those that the helpers hold */
+    uint64_t ios;   /* S6: pid in the upper half, open dlp_s3_io in the lower */
 };
 
 typedef struct dlpi_s3_op dlpi_s3_op;
@@ -6447,12 +6488,12 @@ typedef struct dlpi_s3_site {
     char host[256];
     uint16_t port;
     bool tls, used;
-    bool looking;                /* its name is being looked up */
-    uint32_t ops, links, opening;/* that belong to it */
+    bool looking;                 /* its name is being looked up */
+    uint32_t ops, links, opening; /* that belong to it */
     uint32_t n_waiting, n_hedging;
-    dlpi_s3_node idle;           /* links, the one used last first */
-    dlpi_s3_node waiting;        /* legs that want a link */
-    dlpi_s3_node hedging;        /* legs that want one more */
+    dlpi_s3_node idle;    /* links, the one used last first */
+    dlpi_s3_node waiting; /* legs that want a link */
+    dlpi_s3_node hedging; /* legs that want one more */
 } dlpi_s3_site;
 
 enum {
@@ -6460,98 +6501,98 @@ enum {
     DLPI_S3_LINK_OPENING,
     DLPI_S3_LINK_IDLE,
     DLPI_S3_LINK_SENDING,
-    DLPI_S3_LINK_WAITING,        /* for the answer's head */
-    DLPI_S3_LINK_BODY,           /* to the caller's memory */
-    DLPI_S3_LINK_ERROR,          /* of an error, to link->error */
-    DLPI_S3_LINK_DRAIN           /* to nowhere */
+    DLPI_S3_LINK_WAITING, /* for the answer's head */
+    DLPI_S3_LINK_BODY,    /* to the caller's memory */
+    DLPI_S3_LINK_ERROR,   /* of an error, to link->error */
+    DLPI_S3_LINK_DRAIN    /* to nowhere */
 };
 
 typedef struct dlpi_s3_link {
     dlpi_s3_conn conn;
     dlpi_s3_site *site;
-    dlpi_s3_leg *leg;            /* whose request is on it */
-    dlpi_s3_node node;           /* site->idle, io->free_links, or io->hungry */
-    dlpi_s3_node age;            /* io->idle, or io->draining */
-    dlpi_s3_timer timer;         /* what the state waits for */
+    dlpi_s3_leg *leg;    /* whose request is on it */
+    dlpi_s3_node node;   /* site->idle, io->free_links, or io->hungry */
+    dlpi_s3_node age;    /* io->idle, or io->draining */
+    dlpi_s3_timer timer; /* what the state waits for */
     int32_t state;
-    uint32_t generation;         /* events of an earlier connection do not count */
-    uint32_t events;             /* what epoll watches */
-    uint32_t served;             /* answers that ended */
-    int32_t low_water;           /* SO_RCVLOWAT */
-    bool late;                   /* opening for DLPI_S3_RACE_MS, and the helper knows */
-    bool raced;                  /* and another is begun in its place */
+    uint32_t generation; /* events of an earlier connection do not count */
+    uint32_t events;     /* what epoll watches */
+    uint32_t served;     /* answers that ended */
+    int32_t low_water;   /* SO_RCVLOWAT */
+    bool late;           /* opening for DLPI_S3_RACE_MS, and the helper knows */
+    bool raced;          /* and another is begun in its place */
     bool hedge;
-    bool ranged;                 /* the request has a Range, */
-    uint64_t first, last;        /* of these bytes; 0 and UINT64_MAX: the object, its end */
-    uint64_t skip;               /* bytes of the answer that are before them, and had come */
-    bool unsent;                 /* some of it is not sent yet */
-    bool deaf;                   /* the server takes no more of it */
-    uint64_t sent_ns;            /* the request's last byte */
-    uint64_t put_at;             /* bytes of a PUT's body that are sent, */
-    uint64_t queued;             /* and those that the kernel still had at the last look, */
-    uint64_t moved_ns;           /* and when there were more */
+    bool ranged;          /* the request has a Range, */
+    uint64_t first, last; /* of these bytes; 0 and UINT64_MAX: the object, its end */
+    uint64_t skip;        /* bytes of the answer that are before them, and had come */
+    bool unsent;          /* some of it is not sent yet */
+    bool deaf;            /* the server takes no more of it */
+    uint64_t sent_ns;     /* the request's last byte */
+    uint64_t put_at;      /* bytes of a PUT's body that are sent, */
+    uint64_t queued;      /* and those that the kernel still had at the last look, */
+    uint64_t moved_ns;    /* and when there were more */
     uint32_t out_at, out_n;
     uint32_t error_n;
     char *out;
     char *error;
-    char region[64];             /* the request on it was signed for */
-    uint64_t version;            /* and with these credentials */
+    char region[64];  /* the request on it was signed for */
+    uint64_t version; /* and with these credentials */
     dlpi_s3_http http;
 } dlpi_s3_link;
 
 /* A place in the pieces of a request. */
 typedef struct dlpi_s3_cursor {
     uint32_t piece;
-    uint64_t at;                 /* inside it */
+    uint64_t at; /* inside it */
 } dlpi_s3_cursor;
 
 struct dlpi_s3_leg {
     dlpi_s3_op *op;
-    dlpi_s3_node queue;          /* waiting or hedging of the site, or none; or io->free_legs */
-    dlpi_s3_node sibling;        /* op->legs */
-    dlpi_s3_node awaited;        /* io->awaited: sent, no answer yet, may be hedged */
-    dlpi_s3_timer timer;         /* back-off */
-    uint64_t first;              /* from the request's first byte */
-    uint64_t bytes;              /* UINT64_MAX: not known yet */
-    uint64_t done;               /* that lie where they belong */
-    uint64_t tried_at;           /* done, when the last attempt began */
-    uint64_t sent_ns;            /* the request, or its last hedge */
-    dlpi_s3_cursor cursor;       /* of its next byte */
+    dlpi_s3_node queue;    /* waiting or hedging of the site, or none; or io->free_legs */
+    dlpi_s3_node sibling;  /* op->legs */
+    dlpi_s3_node awaited;  /* io->awaited: sent, no answer yet, may be hedged */
+    dlpi_s3_timer timer;   /* back-off */
+    uint64_t first;        /* from the request's first byte */
+    uint64_t bytes;        /* UINT64_MAX: not known yet */
+    uint64_t done;         /* that lie where they belong */
+    uint64_t tried_at;     /* done, when the last attempt began */
+    uint64_t sent_ns;      /* the request, or its last hedge */
+    dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_link *links[DLPI_S3_COPIES];
     uint8_t n_links;
-    bool begun;                  /* links[0] has won */
-    bool fresh;                  /* only on a new connection */
+    bool begun; /* links[0] has won */
+    bool fresh; /* only on a new connection */
     bool in_hedging, in_waiting;
-    int32_t attempts;            /* that failed without progress */
-    uint64_t begun_ns;           /* when it was made, or had got on last */
-    uint64_t size_bytes;         /* about so many, for how long its answer may take */
+    int32_t attempts;    /* that failed without progress */
+    uint64_t begun_ns;   /* when it was made, or had got on last */
+    uint64_t size_bytes; /* about so many, for how long its answer may take */
     unsigned size_class;
 };
 
 struct dlpi_s3_op {
     dlp_s3_request *r;
     dlpi_s3_site *site;
-    dlpi_s3_node node;           /* io->wanting, or none; or io->free_ops */
+    dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
     dlpi_s3_node legs;
-    dlpi_s3_timer timer;         /* of all of it */
-    uint64_t bound;              /* bytes that there is room for */
-    uint64_t size;               /* bytes that come; UINT64_MAX: not known yet */
-    uint64_t next;               /* where its next leg begins */
-    uint64_t cost;               /* of max_bytes */
+    dlpi_s3_timer timer; /* of all of it */
+    uint64_t bound;      /* bytes that there is room for */
+    uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
+    uint64_t next;       /* where its next leg begins */
+    uint64_t cost;       /* of max_bytes */
     uint32_t n_legs;
-    int32_t attempts;            /* requests sent */
-    int32_t failures;            /* of a leg, before a restart */
-    dlpi_s3_cursor cursor;       /* of next */
+    int32_t attempts;      /* requests sent */
+    int32_t failures;      /* of a leg, before a restart */
+    dlpi_s3_cursor cursor; /* of next */
     dlpi_s3_tries tries;
-    bool split;                  /* in parts */
-    bool opened;                 /* a first head told size and ETag */
-    bool strong;                 /* r->etag can be used in If-Match */
-    bool failed;                 /* r->error is written to */
-    bool moved;                  /* to, to_path: where an answer sent it */
-    bool foreign;                /* and that is not the endpoint's: nothing secret goes there */
-    char region[64];             /* "": the client's */
+    bool split;      /* in parts */
+    bool opened;     /* a first head told size and ETag */
+    bool strong;     /* r->etag can be used in If-Match */
+    bool failed;     /* r->error is written to */
+    bool moved;      /* to, to_path: where an answer sent it */
+    bool foreign;    /* and that is not the endpoint's: nothing secret goes there */
+    char region[64]; /* "": the client's */
     dlpi_s3_endpoint to;
-    const char *to_query;        /* behind the path in to_path; NULL: there was none */
+    const char *to_query; /* behind the path in to_path; NULL: there was none */
     char to_path[DLPI_S3_HTTP_LINE];
 };
 
@@ -6561,7 +6602,7 @@ struct dlp_s3_io {
     pid_t pid;
     int epoll;
     dlpi_s3_helper *helper;
-    size_t bytes;                /* of this mapping */
+    size_t bytes; /* of this mapping */
     uint64_t now;
     dlpi_s3_heap timers;
     dlpi_s3_op *ops;
@@ -6569,23 +6610,23 @@ struct dlp_s3_io {
     dlpi_s3_link *links;
     uint32_t n_ops, n_links;
     uint32_t ops_out, links_out, n_idle;
-    uint32_t on_wire;            /* legs with a link */
+    uint32_t on_wire; /* legs with a link */
     uint64_t bytes_out;
     dlpi_s3_node free_ops, free_legs, free_links;
-    dlpi_s3_node wanting;        /* ops that have legs to begin */
-    dlpi_s3_node idle;           /* all idle links, the one used last first */
-    dlpi_s3_node hungry;         /* links whose session may have more than was read in this turn */
-    dlpi_s3_node draining;       /* links whose answers nobody wants, the oldest last */
+    dlpi_s3_node wanting;  /* ops that have legs to begin */
+    dlpi_s3_node idle;     /* all idle links, the one used last first */
+    dlpi_s3_node hungry;   /* links whose session may have more than was read in this turn */
+    dlpi_s3_node draining; /* links whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
-    uint64_t heard_ns;           /* what had come by then has been seen to */
-    uint64_t good_ns;            /* when the last answer came */
+    uint64_t heard_ns;                /* what had come by then has been seen to */
+    uint64_t good_ns;                 /* when the last answer came */
     dlp_s3_request *done, *done_last; /* linked by internal */
-    dlp_s3_request *awaited_one; /* by dlp_s3_do */
+    dlp_s3_request *awaited_one;      /* by dlp_s3_do */
     dlpi_s3_patience patience;
     dlpi_s3_key_cache keys;
     dlpi_s3_credentials who;
-    bool refreshing, held;       /* held: until that is over nothing is sent */
+    bool refreshing, held; /* held: until that is over nothing is sent */
     uint64_t refreshes;
     dlpi_s3_site sites[DLPI_S3_SITES];
     dlpi_s3_site *last_site;
@@ -6631,7 +6672,7 @@ static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const ch
     if ((known && strcmp(known, name) == 0) || strlen(bucket) >= sizeof c->regions[0].bucket)
         return;
     if (DLPI_LOAD_RLX(&c->n_regions) >= DLPI_S3_REGIONS) return; /* S4 */
-    i = DLPI_ADD_RLX(&c->n_regions, 1u); /* S4, whose entry it is */
+    i = DLPI_ADD_RLX(&c->n_regions, 1u);                         /* S4, whose entry it is */
     if (i >= DLPI_S3_REGIONS) return;
     dlpi_s3_copy(c->regions[i].bucket, sizeof c->regions[i].bucket, bucket);
     dlpi_s3_copy(c->regions[i].name, sizeof c->regions[i].name, name);
@@ -6728,8 +6769,10 @@ static void dlpi_s3_leg_wait(dlpi_s3_leg *leg, bool first) {
     dlpi_s3_leg_unqueue(leg);
     leg->in_waiting = true;
     site->n_waiting++;
-    if (first) dlpi_s3_ring_first(&site->waiting, &leg->queue);
-    else dlpi_s3_ring_last(&site->waiting, &leg->queue);
+    if (first)
+        dlpi_s3_ring_first(&site->waiting, &leg->queue);
+    else
+        dlpi_s3_ring_last(&site->waiting, &leg->queue);
 }
 
 static void dlpi_s3_leg_wait_hedge(dlpi_s3_leg *leg) {
@@ -6779,8 +6822,8 @@ static bool dlpi_s3_link_watch(dlp_s3_io *io, dlpi_s3_link *link, uint32_t event
     if (link->events == events) return true;
     e.events = events;
     e.data.u64 = (uint64_t)link->generation << 32 | (uint64_t)(link - io->links);
-    if (epoll_ctl(io->epoll, link->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->conn.fd,
-                  &e) != 0) {
+    if (epoll_ctl(io->epoll, link->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->conn.fd, &e) !=
+        0) {
         dlpi_s3_timer_set(&io->timers, &link->timer, io->now);
         return false;
     }
@@ -6915,21 +6958,25 @@ static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
     io->bytes_out -= op->cost;
     dlpi_s3_ring_first(&io->free_ops, &op->node);
     r->code = code;
-    if (code != DLP_OK) dlpi_s3_error_place(op, code);
-    else if (op->failed) memset(&r->error, 0, sizeof r->error);
+    if (code != DLP_OK)
+        dlpi_s3_error_place(op, code);
+    else if (op->failed)
+        memset(&r->error, 0, sizeof r->error);
     dlpi_s3_tally(io, code == DLP_OK ? DLPI_S3_N_OBJECTS : DLPI_S3_N_FAILED, 1);
     r->internal = NULL;
     if (r == io->awaited_one) {
         io->awaited_one = NULL;
         return;
     }
-    if (io->done) io->done_last->internal = r;
-    else io->done = r;
+    if (io->done)
+        io->done_last->internal = r;
+    else
+        io->done = r;
     io->done_last = r;
 }
 
-__attribute__((format(printf, 3, 4)))
-static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum,
+                                                                     const char *format, ...) {
     dlp_s3_error *e = &op->r->error;
     va_list args;
     op->failed = true;
@@ -6969,16 +7016,15 @@ static void dlpi_s3_leg_done(dlp_s3_io *io, dlpi_s3_leg *leg) {
 typedef struct dlpi_s3_case {
     dlpi_s3_trouble t;
     int64_t retry_after_s, date_s;
-    uint64_t version;            /* of the credentials that signed */
-    const char *region;          /* that the answer names, or "" */
-    const char *location;        /* or "" */
+    uint64_t version;     /* of the credentials that signed */
+    const char *region;   /* that the answer names, or "" */
+    const char *location; /* or "" */
     const char *used_region;
 } dlpi_s3_case;
 
 static int dlpi_s3_case_code(const dlpi_s3_case *c) {
-    if (c->t.what == DLPI_S3_T_CONNECT &&
-        (c->t.errnum == EMFILE || c->t.errnum == ENFILE || c->t.errnum == ENOMEM ||
-         c->t.errnum == ENOBUFS))
+    if (c->t.what == DLPI_S3_T_CONNECT && (c->t.errnum == EMFILE || c->t.errnum == ENFILE ||
+                                           c->t.errnum == ENOMEM || c->t.errnum == ENOBUFS))
         return DLP_ERR_SYSTEM;
     if (c->t.what == DLPI_S3_T_SHORT || c->t.status == 416) return DLP_ERR_LENGTH;
     return DLP_ERR_REMOTE;
@@ -7008,8 +7054,9 @@ static void dlpi_s3_leg_tell(dlp_s3_io *io, const dlpi_s3_leg *leg, uint64_t wai
         dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", r->bucket, r->key, r->error.message,
                     (unsigned)(wait_ns / DLPI_S3_MS));
     if (what == DLPI_S3_TELL_AWAY)
-        dlpi_s3_say(io, "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are "
-                        "sent again, for up to request_timeout_ms (%d ms)",
+        dlpi_s3_say(io,
+                    "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are "
+                    "sent again, for up to request_timeout_ms (%d ms)",
                     (double)dlpi_s3_away_for(shared, io->now) / 1e9, leg->op->site->host,
                     (unsigned)leg->op->site->port, r->error.message,
                     (int)io->desc->request_timeout_ms);
@@ -7269,9 +7316,7 @@ static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c
     dlpi_s3_op *op = leg->op;
     dlpi_s3_case_complete(io, op, c);
     switch (dlpi_s3_judge(&c->t, &op->tries)) {
-    case DLPI_S3_RETRY:
-        dlpi_s3_leg_retry(io, leg, c->retry_after_s, dlpi_s3_case_code(c));
-        return;
+    case DLPI_S3_RETRY: dlpi_s3_leg_retry(io, leg, c->retry_after_s, dlpi_s3_case_code(c)); return;
     case DLPI_S3_REPLAY: dlpi_s3_leg_replay(io, leg); return;
     case DLPI_S3_OTHER_REGION: dlpi_s3_leg_region(io, leg, c->region); return;
     case DLPI_S3_REDIRECT: dlpi_s3_leg_redirect(io, leg, c->location); return;
@@ -7324,8 +7369,10 @@ static void dlpi_s3_link_broken(dlp_s3_io *io, dlpi_s3_link *link, int what, int
     }
     dlpi_s3_link_close(io, link);
     if (!leg) return;
-    if (leg->n_links == 0) dlpi_s3_leg_trouble(io, leg, &c);
-    else dlpi_s3_leg_await(io, leg);
+    if (leg->n_links == 0)
+        dlpi_s3_leg_trouble(io, leg, &c);
+    else
+        dlpi_s3_leg_await(io, leg);
 }
 
 /* The answer on a link is not what was asked for; what follows of it is not wanted. */
@@ -7337,8 +7384,10 @@ static void dlpi_s3_link_wrong(dlp_s3_io *io, dlpi_s3_link *link, int what) {
     dlpi_s3_op_answer(leg->op, &link->http);
     dlpi_s3_leg_part(io, leg, link);
     dlpi_s3_link_free(io, link);
-    if (leg->n_links == 0) dlpi_s3_leg_trouble(io, leg, &c);
-    else dlpi_s3_leg_await(io, leg);
+    if (leg->n_links == 0)
+        dlpi_s3_leg_trouble(io, leg, &c);
+    else
+        dlpi_s3_leg_await(io, leg);
 }
 
 /* ---- errors that the server tells ---- */
@@ -7369,8 +7418,10 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_link *link, char *r
         if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
     for (char *p = e->s3_code; *p; p++)
         if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
-    if (text[0]) dlpi_s3_op_message(op, 0, "the server says: %s", text);
-    else dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
+    if (text[0])
+        dlpi_s3_op_message(op, 0, "the server says: %s", text);
+    else
+        dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
 }
 
 /* A whole answer that tells an error. */
@@ -7383,8 +7434,10 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     bool throttled;
     dlpi_s3_error_read(op, link, region, sizeof region);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
-    if (throttled) dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
-    else if (e->http_status < 500 && e->http_status != 408) dlpi_s3_heard(io);
+    if (throttled)
+        dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
+    else if (e->http_status < 500 && e->http_status != 408)
+        dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, throttled, false);
     c.t.began = true;
     c.t.status = e->http_status;
@@ -7399,8 +7452,10 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     dlpi_s3_copy(used_region, sizeof used_region, link->region);
     dlpi_s3_leg_part(io, leg, link);
     dlpi_s3_link_free(io, link);
-    if (leg->n_links == 0) dlpi_s3_leg_trouble(io, leg, &c);
-    else dlpi_s3_leg_await(io, leg);
+    if (leg->n_links == 0)
+        dlpi_s3_leg_trouble(io, leg, &c);
+    else
+        dlpi_s3_leg_await(io, leg);
 }
 
 /* ---- heads of answers ---- */
@@ -7422,10 +7477,10 @@ static int dlpi_s3_op_wrong(dlpi_s3_op *op, const char *words) {
 
 /* What an answer to GET or HEAD has of the object. */
 typedef struct dlpi_s3_extent {
-    bool part;                   /* Content-Range says which: a 206, and a 200 that has one */
+    bool part; /* Content-Range says which: a 206, and a 200 that has one */
     uint64_t first;
-    uint64_t bytes;              /* UINT64_MAX: as many as come */
-    uint64_t total;              /* of the whole object; UINT64_MAX: not told */
+    uint64_t bytes; /* UINT64_MAX: as many as come */
+    uint64_t total; /* of the whole object; UINT64_MAX: not told */
 } dlpi_s3_extent;
 
 static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_extent *x) {
@@ -7444,8 +7499,7 @@ static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_exte
 /* The whole object, where a range of it may have been asked for. It serves a leg that begins with
    the object: one that goes on passes over what it has, if the object has as many bytes as it had.
    Where it is as long as the range would be, or of no length, it may be just that range. */
-static int dlpi_s3_head_whole(dlpi_s3_leg *leg, const dlpi_s3_link *link,
-                              const dlpi_s3_extent *x) {
+static int dlpi_s3_head_whole(dlpi_s3_leg *leg, const dlpi_s3_link *link, const dlpi_s3_extent *x) {
     dlpi_s3_op *op = leg->op;
     const dlp_s3_request *r = op->r;
     if (r->offset + leg->first > 0)
@@ -7454,8 +7508,10 @@ static int dlpi_s3_head_whole(dlpi_s3_leg *leg, const dlpi_s3_link *link,
         (link->http.until_close || (r->method == DLP_S3_HEAD && r->key[0])))
         return dlpi_s3_op_wrong(op, "the server does not tell the length of what it sends");
     if (!link->ranged || op->size != UINT64_MAX) return DLPI_S3_FINE;
-    if (link->first > 0) op->strong = false;
-    else if (x->bytes != UINT64_MAX && x->bytes != link->last + 1) return DLPI_S3_FINE;
+    if (link->first > 0)
+        op->strong = false;
+    else if (x->bytes != UINT64_MAX && x->bytes != link->last + 1)
+        return DLPI_S3_FINE;
     op->split = false; /* asked for from the beginning, and without a range, then */
     return dlpi_s3_op_wrong(op, "the server does not tell whether it sends all, or a range");
 }
@@ -7534,8 +7590,9 @@ static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
 static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_request *r = op->r;
     if (r->if_match && !dlpi_s3_etag_named(r->if_match, h->etag)) {
-        dlpi_s3_op_message(op, 0, h->etag[0] ? "its ETag is %s, which if_match does not name"
-                                             : "if_match is given, and the server tells no ETag%s",
+        dlpi_s3_op_message(op, 0,
+                           h->etag[0] ? "its ETag is %s, which if_match does not name"
+                                      : "if_match is given, and the server tells no ETag%s",
                            h->etag);
         return DLPI_S3_T_OTHER;
     }
@@ -7625,14 +7682,17 @@ static const char *dlpi_s3_link_range(const dlp_s3_io *io, dlpi_s3_link *link,
                                       const dlpi_s3_leg *leg, char *to, size_t size) {
     const dlpi_s3_op *op = leg->op;
     uint64_t begin = op->r->offset + leg->first, first = begin + leg->done, last = UINT64_MAX;
-    if (leg->bytes != UINT64_MAX) last = begin + leg->bytes - 1;
-    else if (op->split) last = first + io->desc->part_bytes - 1;
-    link->ranged = op->r->method == DLP_S3_GET && !op->r->query &&
-                   (first > 0 || op->r->length || op->split);
+    if (leg->bytes != UINT64_MAX)
+        last = begin + leg->bytes - 1;
+    else if (op->split)
+        last = first + io->desc->part_bytes - 1;
+    link->ranged =
+        op->r->method == DLP_S3_GET && !op->r->query && (first > 0 || op->r->length || op->split);
     link->first = link->ranged ? first : 0;
     link->last = link->ranged ? last : UINT64_MAX;
     if (!link->ranged) return NULL;
-    if (last == UINT64_MAX) snprintf(to, size, "bytes=%llu-", (unsigned long long)first);
+    if (last == UINT64_MAX)
+        snprintf(to, size, "bytes=%llu-", (unsigned long long)first);
     else
         snprintf(to, size, "bytes=%llu-%llu", (unsigned long long)first, (unsigned long long)last);
     return to;
@@ -7723,17 +7783,19 @@ static void dlpi_s3_link_send(dlp_s3_io *io, dlpi_s3_link *link) {
         int64_t put = dlpi_s3_conn_write(&link->conn, from, n > 1u << 20 ? 1u << 20 : (size_t)n);
         if (put == DLP_S3_WANT_WRITE || put == DLP_S3_WANT_READ) {
             dlpi_s3_link_queued(io, link);
-            dlpi_s3_link_watch(io, link, put == DLP_S3_WANT_READ
-                                             ? EPOLLIN | EPOLLRDHUP
-                                             : EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+            dlpi_s3_link_watch(io, link,
+                               put == DLP_S3_WANT_READ ? EPOLLIN | EPOLLRDHUP
+                                                       : EPOLLIN | EPOLLRDHUP | EPOLLOUT);
             return;
         }
         if (put < 0) { /* the answer that says why may be there: it is read before this counts */
             link->deaf = true;
             break;
         }
-        if (link->out_at < link->out_n) link->out_at += (uint32_t)put;
-        else link->put_at += (uint64_t)put;
+        if (link->out_at < link->out_n)
+            link->out_at += (uint32_t)put;
+        else
+            link->put_at += (uint64_t)put;
         dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
         budget -= (uint64_t)put < budget ? (uint64_t)put : budget;
         if (budget == 0 && dlpi_s3_link_unsent(link, &from) > 0) {
@@ -7770,8 +7832,10 @@ static void dlpi_s3_link_begin(dlp_s3_io *io, dlpi_s3_link *link, dlpi_s3_leg *l
     leg->fresh = false;
     op->attempts++;
     dlpi_s3_tally(io, DLPI_S3_N_REQUESTS, 1);
-    if (hedge) dlpi_s3_tally(io, DLPI_S3_N_HEDGES, 1);
-    else dlpi_s3_sent(&io->patience);
+    if (hedge)
+        dlpi_s3_tally(io, DLPI_S3_N_HEDGES, 1);
+    else
+        dlpi_s3_sent(&io->patience);
     if (leg->done > 0 && !hedge) dlpi_s3_tally(io, DLPI_S3_N_RESUMES, 1);
     dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
     dlpi_s3_link_send(io, link);
@@ -7867,7 +7931,8 @@ static bool dlpi_s3_link_unranged(dlp_s3_io *io, dlpi_s3_link *link) {
 static void dlpi_s3_link_told(dlp_s3_io *io, dlpi_s3_link *link) {
     if (dlpi_s3_link_empty(link) || dlpi_s3_head_all(link->leg, &link->http))
         dlpi_s3_link_done(io, link);
-    else if (!dlpi_s3_link_unranged(io, link)) dlpi_s3_link_refused(io, link);
+    else if (!dlpi_s3_link_unranged(io, link))
+        dlpi_s3_link_refused(io, link);
 }
 
 /* The answer has ended. */
@@ -8060,8 +8125,8 @@ static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
     if (!budget && link->conn.tls) dlpi_s3_ring_last(&io->hungry, &link->node);
     if (moved && link->state == DLPI_S3_LINK_BODY)
         dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
-    dlpi_s3_link_low_water(
-        io, link, link->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&link->http) : 1);
+    dlpi_s3_link_low_water(io, link,
+                           link->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&link->http) : 1);
 }
 
 /* ---- what is to be done next ---- */
@@ -8078,8 +8143,8 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     op->next = leg->bytes == UINT64_MAX ? UINT64_MAX : op->next + leg->bytes;
     leg->done = leg->tried_at = 0;
     leg->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
-    op->cursor = leg->bytes == UINT64_MAX ? op->cursor
-                                          : dlpi_s3_cursor_on(op->r, op->cursor, leg->bytes);
+    op->cursor =
+        leg->bytes == UINT64_MAX ? op->cursor : dlpi_s3_cursor_on(op->r, op->cursor, leg->bytes);
     leg->n_links = 0;
     leg->begun = leg->fresh = false;
     leg->attempts = 0;
@@ -8166,8 +8231,9 @@ static bool dlpi_s3_site_connect(dlp_s3_io *io, dlpi_s3_site *site) {
     site->opening++;
     io->links_out++;
     dlpi_s3_tally(io, DLPI_S3_N_CONNECTIONS, 1);
-    dlpi_s3_due(io, &link->timer, io->desc->connect_timeout_ms < DLPI_S3_RACE_MS
-                                      ? io->desc->connect_timeout_ms : DLPI_S3_RACE_MS);
+    dlpi_s3_due(io, &link->timer,
+                io->desc->connect_timeout_ms < DLPI_S3_RACE_MS ? io->desc->connect_timeout_ms
+                                                               : DLPI_S3_RACE_MS);
     if (dlpi_s3_link_watch(io, link, EPOLLOUT)) return true;
     errnum = errno;
     snprintf(io->text, sizeof io->text, "cannot watch a socket: %s", strerror(errnum));
@@ -8283,8 +8349,7 @@ static void dlpi_s3_pump(dlp_s3_io *io) {
     dlpi_s3_pump_ops(io);
     for (int i = 0; i < DLPI_S3_SITES; i++) {
         dlpi_s3_site *site = &io->sites[i];
-        if (site->n_waiting + site->n_hedging && dlpi_s3_who_ready(io))
-            dlpi_s3_pump_site(io, site);
+        if (site->n_waiting + site->n_hedging && dlpi_s3_who_ready(io)) dlpi_s3_pump_site(io, site);
     }
 }
 
@@ -8440,8 +8505,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
     dlpi_s3_helper_heard(io->helper);
     if (!io->refreshing || dlpi_s3_helper_refreshed(io->helper, &err) == io->refreshes) return;
     io->refreshing = io->held = false;
-    if (err.code == 0 ||
-        dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who) >= 0)
+    if (err.code == 0 || dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who) >= 0)
         return;
     for (int i = 0; i < DLPI_S3_SITES; i++) { /* nobody to sign for */
         dlpi_s3_site *site = &io->sites[i];
@@ -8690,8 +8754,8 @@ static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_links) {
     dlpi_s3_link *links = (dlpi_s3_link *)dlpi_s3_carve(base, &at, n_links * sizeof *links);
     void *heap = dlpi_s3_carve(base, &at, (2 * n_ops + n_links + 1) * sizeof(dlpi_s3_timer *));
     void *scratch = dlpi_s3_carve(base, &at, DLPI_S3_SCRATCH);
-    char *each = (char *)dlpi_s3_carve(
-        base, &at, n_links * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES));
+    char *each = (char *)dlpi_s3_carve(base, &at,
+                                       n_links * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES));
     if (!base) return at;
     io->ops = ops;
     io->legs = legs;
@@ -8717,7 +8781,7 @@ static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
 /* Put all records on their lists. */
 static void dlpi_s3_io_records(dlp_s3_io *io) {
     dlpi_s3_node *lists[] = {&io->free_ops, &io->free_legs, &io->free_links, &io->wanting,
-                             &io->idle, &io->hungry, &io->draining};
+                             &io->idle,     &io->hungry,    &io->draining};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) dlpi_s3_ring_begin(lists[i]);
     for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) dlpi_s3_ring_begin(&io->awaited[i]);
     for (uint32_t i = 0; i < io->n_ops; i++) {
@@ -8826,12 +8890,12 @@ DLPDEF void dlp_s3_io_close(dlp_s3_io *io) {
 
 typedef struct dlpi_s3_bound {
     const char *field;
-    size_t at;                   /* in dlp_s3_desc */
+    size_t at; /* in dlp_s3_desc */
     int32_t standard, least, most;
 } dlpi_s3_bound;
 
 #define DLPI_S3_NUMBER(field, standard, least, most) \
-    {#field, offsetof(dlp_s3_desc, field), standard, least, most}
+    { #field, offsetof(dlp_s3_desc, field), standard, least, most }
 
 static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     static const dlpi_s3_bound numbers[] = {
@@ -8870,7 +8934,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
 static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     dlpi_s3_config *c = &s3->common->config;
     const char *why = "";
-    if (!c->endpoint[0]) dlpi_s3_endpoint_aws(&s3->endpoint, c->region);
+    if (!c->endpoint[0])
+        dlpi_s3_endpoint_aws(&s3->endpoint, c->region);
     else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: %s", why);
     if (dlpi_s3_proxy_beyond(&s3->endpoint, err) != DLP_OK) return DLP_ERR_UNSUPPORTED;
@@ -9016,7 +9081,7 @@ DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) 
 #define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
 #define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
 #define DLPI_S3_TOKEN 2048
-#define DLPI_S3_LIST_TEXT 1024          /* bytes of a prefix, delimiter, start_after */
+#define DLPI_S3_LIST_TEXT 1024 /* bytes of a prefix, delimiter, start_after */
 #define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
 
 /* A key, to compare others with. bytes 0: none. */
@@ -9028,9 +9093,9 @@ typedef struct dlpi_s3_key {
 /* A cursor: where it is in a page, and the object that it stopped at. */
 typedef struct dlpi_s3_page {
     dlpi_s3_xml xml;
-    bool prefixes;                       /* stops at CommonPrefixes/Prefix, or at Contents */
-    bool inside;                         /* of CommonPrefixes */
-    bool there;                          /* object is set */
+    bool prefixes; /* stops at CommonPrefixes/Prefix, or at Contents */
+    bool inside;   /* of CommonPrefixes */
+    bool there;    /* object is set */
     dlp_s3_object object;
     char key[3 * DLPI_S3_LIST_TEXT + 1]; /* escaped, then decoded in place */
 } dlpi_s3_page;
@@ -9052,14 +9117,14 @@ struct dlp_s3_list {
     bool truncated;            /* there are more pages */
     char token[DLPI_S3_TOKEN]; /* of the next page to be fetched; "": the first */
     char query[DLPI_S3_LIST_QUERY];
-    uint64_t pages, mark;      /* pages fetched; the page when marked was taken */
-    uint32_t empty;            /* pages without a key, one after the other */
-    dlpi_s3_key last[3];       /* of this page's objects, its prefixes, and the pages before */
+    uint64_t pages, mark;           /* pages fetched; the page when marked was taken */
+    uint32_t empty;                 /* pages without a key, one after the other */
+    dlpi_s3_key last[3];            /* of this page's objects, its prefixes, and the pages before */
     uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
     char *body;
     size_t size, bytes;
     dlpi_s3_page contents, prefixes;
-    dlpi_s3_page *given;     /* the one whose object the caller has */
+    dlpi_s3_page *given; /* the one whose object the caller has */
 };
 
 /* Say what is wrong with a page. */
@@ -9422,16 +9487,16 @@ enum { DLPI_SRC_KEY_MOST = 1024, DLPI_SRC_KEYS_MOST = INT32_MAX };
 
 struct dlp_s3_manifest {
     uint64_t n, room;
-    uint64_t *offset, *length;    /* [room] as in dlp_s3_entry */
-    uint32_t *key;                /* [room] number of its key */
-    uint64_t *items;              /* [room]; NULL: no entry has any */
+    uint64_t *offset, *length; /* [room] as in dlp_s3_entry */
+    uint32_t *key;             /* [room] number of its key */
+    uint64_t *items;           /* [room]; NULL: no entry has any */
     uint64_t n_keys, key_room;
-    uint64_t *key_at;             /* [key_room] where it begins in text */
+    uint64_t *key_at; /* [key_room] where it begins in text */
     uint64_t text_bytes, text_room;
-    char *text;                   /* keys, each terminated */
-    bool mixed;                   /* keys did not always rise: a table finds them */
-    uint64_t seats;               /* a power of two; 0: the table is to be made */
-    uint32_t *seat;               /* [seats] number of a key + 1, 0: nobody's */
+    char *text;     /* keys, each terminated */
+    bool mixed;     /* keys did not always rise: a table finds them */
+    uint64_t seats; /* a power of two; 0: the table is to be made */
+    uint32_t *seat; /* [seats] number of a key + 1, 0: nobody's */
 };
 
 /* How much there was, to go back to. */
@@ -9593,8 +9658,9 @@ static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
 }
 
 static int dlpi_src_put_failed(dlp_s3_error *err, int rc) {
-    return dlpi_s3_set_error(err, rc, 0, rc == DLP_ERR_LIMIT ? "too many entries, or keys"
-                                                             : "no memory for the manifest");
+    return dlpi_s3_set_error(err, rc, 0,
+                             rc == DLP_ERR_LIMIT ? "too many entries, or keys"
+                                                 : "no memory for the manifest");
 }
 
 DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err) {
@@ -9647,7 +9713,8 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
             continue;
         if (dlpi_src_entry_wrong(&e))
             rc = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "the list has a key that none can be");
-        else if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK) dlpi_src_put_failed(err, rc);
+        else if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK)
+            dlpi_src_put_failed(err, rc);
     }
     dlp_s3_list_close(list);
     if (rc == DLP_END) rc = DLP_OK;
@@ -9727,7 +9794,8 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     if (columns == 2 || columns == 5) return "one column, three, or four";
     wrong = dlpi_src_key_decode(line);
     if (wrong) return wrong;
-    if (columns > 1 && strcmp(column[1], "*") == 0) e->offset = DLP_S3_WHOLE;
+    if (columns > 1 && strcmp(column[1], "*") == 0)
+        e->offset = DLP_S3_WHOLE;
     else if (columns > 1 && !dlpi_src_digits(column[1], &e->offset))
         return "the offset is no number, nor '*'";
     if (columns > 1 && !dlpi_src_digits(column[2], &e->length)) return "the length is no number";
@@ -9775,7 +9843,8 @@ static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     char key[3 * DLPI_SRC_KEY_MOST + 1];
     dlpi_s3_uri_encode(key, sizeof key, e->key, strlen(e->key), true);
     fputs(key, f);
-    if (e->offset == DLP_S3_WHOLE) fprintf(f, "\t*\t%llu", (unsigned long long)e->length);
+    if (e->offset == DLP_S3_WHOLE)
+        fprintf(f, "\t*\t%llu", (unsigned long long)e->length);
     else if (e->offset > 0 || e->length > 0 || e->items > 0)
         fprintf(f, "\t%llu\t%llu", (unsigned long long)e->offset, (unsigned long long)e->length);
     if (e->items > 0) fprintf(f, "\t%llu", (unsigned long long)e->items);
@@ -9790,8 +9859,8 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     int fd, errnum = 0;
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL || path == NULL || strlen(path) > sizeof tmp - 5)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", m ? "path: none, or too long"
-                                                              : "manifest is NULL");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s",
+                                 m ? "path: none, or too long" : "manifest is NULL");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     fd = dlpi_file_anew(tmp);
     f = fd >= 0 ? fdopen(fd, "wb") : NULL;
@@ -9803,8 +9872,10 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     fputs("# key, offset, length, items\n", f);
     for (uint64_t i = 0; good && i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++) {
         good = dlpi_file_may_be((uint64_t)ftello(f) + DLPI_SRC_LINE_MOST);
-        if (good) dlpi_src_entry_write(&e, f);
-        else errnum = errno;
+        if (good)
+            dlpi_src_entry_write(&e, f);
+        else
+            errnum = errno;
     }
     good = good && !ferror(f) && fflush(f) == 0 && fsync(fileno(f)) == 0;
     if (!good && errnum == 0) errnum = errno ? errno : EIO;
@@ -9817,14 +9888,12 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
 
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out) {
     if (m == NULL || i >= m->n || out == NULL) return DLP_ERR_ARG;
-    *out = (dlp_s3_entry){dlpi_src_key(m, i), m->offset[i], m->length[i],
-                          m->items ? m->items[i] : 0};
+    *out =
+        (dlp_s3_entry){dlpi_src_key(m, i), m->offset[i], m->length[i], m->items ? m->items[i] : 0};
     return DLP_OK;
 }
 
-DLPDEF uint64_t dlp_s3_manifest_count(const dlp_s3_manifest *m) {
-    return m ? m->n : 0;
-}
+DLPDEF uint64_t dlp_s3_manifest_count(const dlp_s3_manifest *m) { return m ? m->n : 0; }
 
 DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m) {
     uint64_t h = 0;
@@ -9846,36 +9915,36 @@ DLPDEF uint64_t dlp_s3_manifest_bytes(const dlp_s3_manifest *m) {
 /* ---- the source ---- */
 
 enum {
-    DLPI_SRC_HAND_MOST = 1024,  /* records of a worker */
-    DLPI_SRC_MATES_MOST = 64,   /* items in a joint request */
-    DLPI_SRC_LOOK_MS = 50,      /* who waits looks so often whether the pipe was stopped */
-    DLPI_SRC_STOP_LOOKS = 4     /* and waits on for so many looks: most requests are over by then */
+    DLPI_SRC_HAND_MOST = 1024, /* records of a worker */
+    DLPI_SRC_MATES_MOST = 64,  /* items in a joint request */
+    DLPI_SRC_LOOK_MS = 50,     /* who waits looks so often whether the pipe was stopped */
+    DLPI_SRC_STOP_LOOKS = 4    /* and waits on for so many looks: most requests are over by then */
 };
 
 enum { DLPI_SRC_FREE, DLPI_SRC_HELD, DLPI_SRC_OUT, DLPI_SRC_OVER };
 
 enum { /* what became of an item */
-    DLPI_SRC_FINE,
-    DLPI_SRC_FAILED,  /* the request did */
-    DLPI_SRC_CHANGED, /* the object has another size than the manifest says */
-    DLPI_SRC_SIZE,    /* it has more bytes than there is room for, or fewer than the field takes */
-    DLPI_SRC_RAGGED,  /* not a whole number of rows */
-    DLPI_SRC_STOPPED
+       DLPI_SRC_FINE,
+       DLPI_SRC_FAILED,  /* the request did */
+       DLPI_SRC_CHANGED, /* the object has another size than the manifest says */
+       DLPI_SRC_SIZE, /* it has more bytes than there is room for, or fewer than the field takes */
+       DLPI_SRC_RAGGED, /* not a whole number of rows */
+       DLPI_SRC_STOPPED
 };
 
 typedef struct dlpi_src_get {
     dlp_s3_request request;
-    struct dlpi_src_get *next;  /* in the list that it is in */
-    struct dlpi_src_get *mate;  /* the next one of a joint request */
+    struct dlpi_src_get *next; /* in the list that it is in */
+    struct dlpi_src_get *mate; /* the next one of a joint request */
     dlp_item *item;
     dlp_s3_entry at;
-    dlp_s3_piece *piece;       /* [2 * most mates] of a joint request; NULL: not asynchronous */
-    dlp_s3_io *io;             /* of a fetch that waits; NULL: none yet */
-    uint8_t *buffer;           /* for decode; NULL: direct */
-    uint8_t *to;               /* where its bytes go */
+    dlp_s3_piece *piece; /* [2 * most mates] of a joint request; NULL: not asynchronous */
+    dlp_s3_io *io;       /* of a fetch that waits; NULL: none yet */
+    uint8_t *buffer;     /* for decode; NULL: direct */
+    uint8_t *to;         /* where its bytes go */
     uint64_t got;
     int32_t where, what;
-    bool alone;                /* asked for by itself: with others it failed */
+    bool alone; /* asked for by itself: with others it failed */
 } dlpi_src_get;
 
 typedef struct dlpi_src_list {
@@ -9897,17 +9966,17 @@ struct dlp_s3_source {
 
 typedef struct dlpi_src_worker {
     dlp_s3_source *source;
-    void *state;               /* what the user's worker_init left */
-    const dlp_pipe *pipe;      /* of the last item, to see that it was stopped */
-    dlp_s3_io *io;             /* for async; NULL: not asked for, or given up */
-    dlpi_src_get *get;          /* [in_flight] */
-    void *memory;              /* buffers */
+    void *state;          /* what the user's worker_init left */
+    const dlp_pipe *pipe; /* of the last item, to see that it was stopped */
+    dlp_s3_io *io;        /* for async; NULL: not asked for, or given up */
+    dlpi_src_get *get;    /* [in_flight] */
+    void *memory;         /* buffers */
     dlp_s3_piece *pieces;
-    pthread_mutex_t lock;      /* of free, which threads of a fetcher share */
-    pthread_cond_t room;       /* a record is free */
-    dlpi_src_get *free;         /* the one used last first */
+    pthread_mutex_t lock; /* of free, which threads of a fetcher share */
+    pthread_cond_t room;  /* a record is free */
+    dlpi_src_get *free;   /* the one used last first */
     dlpi_src_list held, over;
-    int out;                   /* requests that io has */
+    int out; /* requests that io has */
     int mates_most;
     int stop_looks;
 } dlpi_src_worker;
@@ -9915,8 +9984,10 @@ typedef struct dlpi_src_worker {
 static void dlpi_src_put(dlpi_src_list *l, dlpi_src_get *q, int where) {
     q->where = where;
     q->next = NULL;
-    if (l->first == NULL) l->first = q;
-    else l->last->next = q;
+    if (l->first == NULL)
+        l->first = q;
+    else
+        l->last->next = q;
     l->last = q;
 }
 
@@ -9928,8 +9999,10 @@ static dlpi_src_get *dlpi_src_take(dlpi_src_list *l) {
 
 /* Take q, which comes behind before (NULL: it is the first), out of its list. */
 static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get *q) {
-    if (before) before->next = q->next;
-    else l->first = q->next;
+    if (before)
+        before->next = q->next;
+    else
+        l->first = q->next;
     if (l->last == q) l->last = before;
 }
 
@@ -9957,9 +10030,7 @@ static const dlp_pipe *dlpi_src_pipe_of(const dlp_item *item) {
     return w ? w->p : NULL;
 }
 
-static bool dlpi_src_stopped(const dlp_pipe *p) {
-    return p != NULL && dlpi_stopped(p);
-}
+static bool dlpi_src_stopped(const dlp_pipe *p) { return p != NULL && dlpi_stopped(p); }
 
 /* ---- one item, step by step ---- */
 
@@ -10021,9 +10092,12 @@ static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *it
 /* The request of one item is over: look at what came. */
 static void dlpi_src_look(const dlp_s3_source *s, dlpi_src_get *q) {
     const dlp_s3_request *r = &q->request;
-    if (dlpi_src_other_size(r, &q->at, &q->got)) dlpi_src_fails(q, DLPI_SRC_CHANGED);
-    else if (r->code != DLP_OK) dlpi_src_fails(q, DLPI_SRC_FAILED);
-    else if (q->at.length == 0) dlpi_src_fits(s, q, r->received);
+    if (dlpi_src_other_size(r, &q->at, &q->got))
+        dlpi_src_fails(q, DLPI_SRC_CHANGED);
+    else if (r->code != DLP_OK)
+        dlpi_src_fails(q, DLPI_SRC_FAILED);
+    else if (q->at.length == 0)
+        dlpi_src_fits(s, q, r->received);
 }
 
 /* How messages call an object; the end of a long key says more than its beginning. */
@@ -10061,9 +10135,12 @@ static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
     if (e->http_status) n = dlpi_src_add_text(text, size, n, " HTTP %d", e->http_status);
     if (e->s3_code[0]) n = dlpi_src_add_text(text, size, n, " %s", e->s3_code);
     if (e->request_id[0]) n = dlpi_src_add_text(text, size, n, " (request %s)", e->request_id);
-    if (e->message[0]) dlpi_src_add_text(text, size, n, " %s", e->message);
-    else if (e->errnum) dlpi_src_add_text(text, size, n, " %s", strerror(e->errnum));
-    else if (e->http_status == 0) dlpi_src_add_text(text, size, n, " code %d", r->code);
+    if (e->message[0])
+        dlpi_src_add_text(text, size, n, " %s", e->message);
+    else if (e->errnum)
+        dlpi_src_add_text(text, size, n, " %s", strerror(e->errnum));
+    else if (e->http_status == 0)
+        dlpi_src_add_text(text, size, n, " code %d", r->code);
 }
 
 /* The item failed: say why. Returns what fetch returns. */
@@ -10123,8 +10200,9 @@ static int dlpi_src_io_ready(dlp_s3_io **io, const dlp_s3_source *s, dlp_s3_erro
 
 static int dlpi_src_broken(dlp_s3_request *r, int rc) {
     if (r->error.code == 0)
-        dlpi_s3_set_error(&r->error, rc, 0, rc == DLP_STOPPED ? "given up, the pipe was stopped"
-                                                              : "the client's I/O is broken");
+        dlpi_s3_set_error(&r->error, rc, 0,
+                          rc == DLP_STOPPED ? "given up, the pipe was stopped"
+                                            : "the client's I/O is broken");
     r->code = rc;
     return rc;
 }
@@ -10157,8 +10235,9 @@ static dlpi_src_worker *dlpi_src_worker_of(const dlp_s3_source *s, const dlp_ite
 }
 
 static int dlpi_src_no_worker(const dlp_item *item) {
-    return dlp_item_fail(item, 0, "a source of objects wants the workers that dlp_s3_source_wire "
-                                  "sets");
+    return dlp_item_fail(item, 0,
+                         "a source of objects wants the workers that dlp_s3_source_wire "
+                         "sets");
 }
 
 /* dlp_dataset.fetch. */
@@ -10439,11 +10518,11 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     int rc = dlpi_src_part_entry(s, part, &at);
     if (rc != 0) return rc;
     if (!dlpi_src_is_worker(dw, w) || w->source != s)
-        return dlp_part_fail(part, 0, "parts out of objects want the workers that "
-                                      "dlp_s3_source_wire_parts sets");
+        return dlp_part_fail(part, 0,
+                             "parts out of objects want the workers that "
+                             "dlp_s3_source_wire_parts sets");
     q = dlpi_src_lend(w, true);
-    rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL,
-                           &q->request);
+    rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
     if (rc == 0) part->bytes = q->request.received;
     dlpi_src_give(w, q);
     return rc;
@@ -10524,10 +10603,10 @@ typedef struct dlpi_src_rows {
     const dlp_s3_source *s;
     dlp_chunk *c;
     uint8_t *to;
-    uint64_t at, end;        /* dataset rows */
-    uint32_t *place;         /* [chunk_rows] shuffled: where + 1, 0: not wanted; else NULL */
-    dlp_s3_piece *piece;     /* [2 * count] of shuffled ones */
-    uint64_t n_pieces;       /* in use */
+    uint64_t at, end;    /* dataset rows */
+    uint32_t *place;     /* [chunk_rows] shuffled: where + 1, 0: not wanted; else NULL */
+    dlp_s3_piece *piece; /* [2 * count] of shuffled ones */
+    uint64_t n_pieces;   /* in use */
 } dlpi_src_rows;
 
 /* The entry that a row is in. */
@@ -10535,8 +10614,10 @@ static uint64_t dlpi_src_entry_of(const dlp_s3_source *s, uint64_t row) {
     uint64_t low = 0, high = dlp_s3_manifest_count(s->d.manifest);
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
-        if (s->first_row[middle] <= row) low = middle;
-        else high = middle;
+        if (s->first_row[middle] <= row)
+            low = middle;
+        else
+            high = middle;
     }
     return low;
 }
@@ -10703,8 +10784,9 @@ DLPDEF int dlp_s3_chunk_read(dlp_s3_source *source, dlp_chunk *chunk, uint32_t f
     dlpi_src_rows rows;
     int rc;
     if (!dlpi_src_is_worker(call->w, w) || w->source->d.s3 != source->d.s3)
-        return dlp_chunk_fail(chunk, 0, "chunks out of objects want the workers that "
-                                        "dlp_s3_source_wire_chunks sets");
+        return dlp_chunk_fail(chunk, 0,
+                              "chunks out of objects want the workers that "
+                              "dlp_s3_source_wire_chunks sets");
     if (field >= chunk->n_fields || source->first_row == NULL)
         return dlp_chunk_fail(chunk, 0, "there is no such field, or the source has no row_bytes");
     f = &call->w->p->items.at[field];
@@ -10788,8 +10870,10 @@ static int dlpi_src_worker_init(void *user, int worker, void **state) {
     int rc = w ? 0 : ENOMEM;
     if (rc == 0 && s->asked) rc = dlp_s3_io_open(&w->io, s->d.s3, NULL);
     if (rc == 0 && s->d.worker_init) rc = s->d.worker_init(s->d.user, worker, &w->state);
-    if (rc == 0) *state = w;
-    else dlpi_src_worker_free(w);
+    if (rc == 0)
+        *state = w;
+    else
+        dlpi_src_worker_free(w);
     return rc;
 }
 
@@ -10893,9 +10977,10 @@ static int dlpi_src_tell(void *user, char *buf, size_t size) {
     const dlp_s3_source *s = (const dlp_s3_source *)user;
     uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
     if (away_ns < DLPI_S3_AWAY_NS) return 0;
-    return snprintf(buf, size, "no answer from the S3 server of bucket '%s' for %.1f s; requests "
-                    "wait, and are sent again, for up to request_timeout_ms (%d ms)", s->bucket,
-                    (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
+    return snprintf(buf, size,
+                    "no answer from the S3 server of bucket '%s' for %.1f s; requests "
+                    "wait, and are sent again, for up to request_timeout_ms (%d ms)",
+                    s->bucket, (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
 }
 
 static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {

@@ -175,8 +175,8 @@ typedef void (*dlp_shm_fn)(void);
 typedef int (*dlp_shm_init_fn)(const void *blob, uint64_t bytes, void **user);
 
 typedef struct dlp_shm_desc {
-    const char *name;       /* NULL: none; 1..63 of A-Z a-z 0-9 . _ -, not beginning with a dot */
-    int32_t start;          /* DLP_SHM_FORK, DLP_SHM_EXEC */
+    const char *name; /* NULL: none; 1..63 of A-Z a-z 0-9 . _ -, not beginning with a dot */
+    int32_t start;    /* DLP_SHM_FORK, DLP_SHM_EXEC */
     int32_t allow_fork_with_threads; /* 1: fork though the process has threads. Locks that they hold
                                stay locked in the workers for ever: know what you do */
     int32_t max_kills;      /* times that an item may kill its worker before it counts as failed
@@ -231,10 +231,10 @@ DLPDEF int dlp_pipe_fork(dlp_pipe *p);
 
 typedef struct dlp_shm_name {
     char name[64];
-    int32_t pid;       /* of the owner as it sees itself; 0: the record cannot be read */
-    int32_t alive;     /* 1: its lock is held; 0: stale; -1: another user's, not known */
-    uint32_t uid;      /* who made it */
-    uint64_t age_ms;   /* since it was made; 0: not known */
+    int32_t pid;     /* of the owner as it sees itself; 0: the record cannot be read */
+    int32_t alive;   /* 1: its lock is held; 0: stale; -1: another user's, not known */
+    uint32_t uid;    /* who made it */
+    uint64_t age_ms; /* since it was made; 0: not known */
 } dlp_shm_name;
 
 /* List the names on this machine.
@@ -259,13 +259,13 @@ DLPDEF int dlp_shm_remove_stale(const char *name);
 typedef struct dlp_monitor dlp_monitor;
 
 typedef struct dlp_monitor_info {
-    char name[32];          /* dlp_pipe_desc.name */
-    char shm_name[64];      /* by which it was opened, or "" */
-    int32_t pid, memfd;     /* where it was found */
-    uint32_t uid;           /* of the owner, as it said */
-    int32_t stopped;        /* 1: stop or close was called */
-    uint64_t started_ns;    /* CLOCK_REALTIME */
-    uint64_t trace_events;  /* of a lane that are copied, at most */
+    char name[32];         /* dlp_pipe_desc.name */
+    char shm_name[64];     /* by which it was opened, or "" */
+    int32_t pid, memfd;    /* where it was found */
+    uint32_t uid;          /* of the owner, as it said */
+    int32_t stopped;       /* 1: stop or close was called */
+    uint64_t started_ns;   /* CLOCK_REALTIME */
+    uint64_t trace_events; /* of a lane that are copied, at most */
 } dlp_monitor_info;
 
 /* Find a pipe and make the first copy.
@@ -518,8 +518,10 @@ static int dlpi_name_lock(const char *path, int32_t *owner) {
     int held = 0;
     for (int tries = 0; held < 25 && tries < 1000; tries++) {
         int errnum, fd = dlpi_fd_above(open(path, flags | O_CREAT | O_EXCL, 0600));
-        if (fd >= 0) fchmod(fd, 0600); /* whatever the umask */
-        else if (errno == EEXIST) fd = dlpi_fd_above(open(path, flags));
+        if (fd >= 0)
+            fchmod(fd, 0600); /* whatever the umask */
+        else if (errno == EEXIST)
+            fd = dlpi_fd_above(open(path, flags));
         if (fd < 0 && errno == ENOENT) continue; /* removed in between */
         if (fd < 0) return -1;
         errnum = dlpi_name_ours(fd, false) ? 0 : errno;
@@ -652,20 +654,20 @@ static int dlpi_name_sweep(const char *path) {
 #define DLPI_VIEW_WORDS (UINT64_C(1) << 24) /* of chunks that stay, or of device buffers */
 
 struct dlp_monitor {
-    int fd;                /* the region; -1: let go of */
-    int proc, number;      /* /proc/PID, and the memfd's number there; -1: not watched */
+    int fd;           /* the region; -1: let go of */
+    int proc, number; /* /proc/PID, and the memfd's number there; -1: not watched */
     dlp_monitor_info info;
     dlpi_record rec[DLPI_REC_COUNT];
     dlpi_pipe_rec pipe;
     dlpi_stage_rec stages[DLP_MAX_STAGES];
     dlp_pipe *view;
-    dlpi_ctl ctl;          /* being read; view->ctl once it is checked */
-    uint32_t *order;       /* [ring] being read; view->disp once it is checked */
-    uint8_t *slot_seen;    /* [n_slots] */
-    uint64_t *trace_head;  /* [n_workers + 1] in the region, when copied */
-    uint64_t *trace_n;     /* [n_workers + 1] events that the copy has */
+    dlpi_ctl ctl;           /* being read; view->ctl once it is checked */
+    uint32_t *order;        /* [ring] being read; view->disp once it is checked */
+    uint8_t *slot_seen;     /* [n_slots] */
+    uint64_t *trace_head;   /* [n_workers + 1] in the region, when copied */
+    uint64_t *trace_n;      /* [n_workers + 1] events that the copy has */
     dlp_trace_event *trace; /* [n_workers + 1][view->trace_events] */
-    dlpi_wblock *blocks;   /* [n_workers + 1] */
+    dlpi_wblock *blocks;    /* [n_workers + 1] */
 };
 
 /* Read n bytes at an offset inside element i of a record. */
@@ -752,7 +754,8 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
          dlpi_view_has(m, DLPI_REC_SLOTS, 8, r->n_slots) &&
          dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
     if (ok) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's description of its pipe is "
+    return dlpi_error_set(err, DLP_ERR_CORRUPT, "",
+                          "the region's description of its pipe is "
                           "damaged");
 }
 
@@ -799,7 +802,8 @@ static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     for (uint32_t i = 0; ok && i < m->pipe.n_work; i++) ok = (works >> i & 1) != 0;
     free(owned);
     if (ok) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's description of its stages is "
+    return dlpi_error_set(err, DLP_ERR_CORRUPT, "",
+                          "the region's description of its stages is "
                           "damaged");
 }
 
@@ -828,9 +832,12 @@ static void dlpi_view_wire(dlp_monitor *m) {
         st->w.workers_min = r->workers_min;
         st->n_producers = r->n_producers;
         st->sst_offset = (uint64_t)r->work * sizeof(dlpi_sst);
-        if (r->work == p->n_work) p->xfer = st;
-        else if (r->work > p->n_work) p->parts = st;
-        else p->work[r->work] = st;
+        if (r->work == p->n_work)
+            p->xfer = st;
+        else if (r->work > p->n_work)
+            p->parts = st;
+        else
+            p->work[r->work] = st;
         for (int k = 0; k < st->n_workers; k++) {
             p->workers[st->first_worker + k].st = st;
             p->workers[st->first_worker + k].id = k;
@@ -1064,8 +1071,7 @@ static bool dlpi_view_parts(dlp_monitor *m) {
 }
 
 /* How many words of a record, each of them 4 or 8 bytes, have bits of the mask, or none of them? */
-static bool dlpi_view_words(const dlp_monitor *m, int type, uint64_t mask, bool none,
-                            uint64_t *n) {
+static bool dlpi_view_words(const dlp_monitor *m, int type, uint64_t mask, bool none, uint64_t *n) {
     const dlpi_record *r = &m->rec[type];
     uint8_t block[4096];
     uint64_t each = r->stride, in_block = each == 0 ? 0 : sizeof block / each;
@@ -1290,8 +1296,7 @@ static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
     close(fd);
     if (!alive)
         return dlpi_error_set(err, DLP_ERR_STATE, "who", "the owner of \"%s\" is gone", name);
-    if (!begun)
-        return dlpi_error_set(err, DLP_ERR_STATE, "who", "\"%s\" is still starting", name);
+    if (!begun) return dlpi_error_set(err, DLP_ERR_STATE, "who", "\"%s\" is still starting", name);
     if (rc == DLP_ERR_UNSUPPORTED)
         return dlpi_error_set(err, rc, "who", "the record of \"%s\" has another format", name);
     if (rc != DLP_OK || strcmp(r->name, name) != 0)
@@ -1316,7 +1321,8 @@ static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
     }
     return dlpi_error_set(err, DLP_ERR_STATE, "who",
                           "\"%s\" is said to be in process %d, but is not to be seen there: "
-                          "another user's, or in another container", name, (int)r.pid);
+                          "another user's, or in another container",
+                          name, (int)r.pid);
 }
 
 static int dlpi_who_find(dlp_monitor *m, const char *who, dlp_error *err) {
@@ -1371,8 +1377,8 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
     uint64_t watched_item; /* for the deadline: what runs, since when it says so, */
     uint64_t watched_since;
-    uint64_t ran_ns;       /* and how long the supervisor itself saw it run */
-    bool late;             /* it was killed for that */
+    uint64_t ran_ns; /* and how long the supervisor itself saw it run */
+    bool late;       /* it was killed for that */
 } dlpi_proc;
 
 struct dlpi_exec_spec;
@@ -1385,18 +1391,18 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int caller_fd, supervisor_fd; /* pidfds */
     int nudge[2], life[2];        /* [0] is read, [1] written */
     int n_procs;
-    dlpi_proc *procs;             /* [n_procs] */
-    struct pollfd *fds;           /* [n_procs + 3] caller, nudge, workers, spare */
-    pid_t spare;                  /* a process that waits to replace a worker; 0: none */
-    int task;                     /* pipe: says to it which */
-    uint64_t spare_due_ns;        /* when there may be another */
-    uint64_t restart_ns;          /* the last turn that was given */
+    dlpi_proc *procs;      /* [n_procs] */
+    struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare */
+    pid_t spare;           /* a process that waits to replace a worker; 0: none */
+    int task;              /* pipe: says to it which */
+    uint64_t spare_due_ns; /* when there may be another */
+    uint64_t restart_ns;   /* the last turn that was given */
     /* consumers: the feeder's books */
-    uint64_t bound;               /* a bit for each consumer that is admitted */
-    uint64_t looked_ns;           /* at their locks */
+    uint64_t bound;     /* a bit for each consumer that is admitted */
+    uint64_t looked_ns; /* at their locks */
     uint64_t frees;
-    uint64_t left_at;             /* the cursor of who left last */
-    bool enough;                  /* wait_consumers have come */
+    uint64_t left_at; /* the cursor of who left last */
+    bool enough;      /* wait_consumers have come */
 } dlpi_shm_state;
 
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }
@@ -1702,10 +1708,14 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
         proc->deaths = 0;
         return false;
     }
-    if (h->missing != 0) n = dlpi_held_deaths(dlpi_shm_of(p), proc, h);
-    else if (state == DLP_WORKER_STARTING) return false; /* counted by dlpi_proc_again */
-    else if (DLPI_LOAD_RLX(&proc->w->wb->items) != proc->items) n = proc->deaths = 0; /* dead */
-    else n = ++proc->deaths;
+    if (h->missing != 0)
+        n = dlpi_held_deaths(dlpi_shm_of(p), proc, h);
+    else if (state == DLP_WORKER_STARTING)
+        return false; /* counted by dlpi_proc_again */
+    else if (DLPI_LOAD_RLX(&proc->w->wb->items) != proc->items)
+        n = proc->deaths = 0; /* dead */
+    else
+        n = ++proc->deaths;
     if (n < p->max_kills) return false;
     dlpi_held_text(p, proc, h, what, sizeof what);
     snprintf(text, sizeof text,
@@ -1742,8 +1752,10 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
         DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
         dlpi_bump(&p->ctl->restarts, 1);
     }
-    if (!dlpi_stopped(p) && dlpi_proc_next_item(proc)) dlpi_recover_blameless(proc->w);
-    else if (!dlpi_stopped(p)) dlpi_recover(proc->w, &why);
+    if (!dlpi_stopped(p) && dlpi_proc_next_item(proc))
+        dlpi_recover_blameless(proc->w);
+    else if (!dlpi_stopped(p))
+        dlpi_recover(proc->w, &why);
     if (!again || dlpi_proc_hopeless(p, proc, state, &why)) return;
     proc->due_ns = dlpi_restart_turn(s);
     if (proc->due_ns <= dlpi_now_ns()) dlpi_proc_restart(p, k);
@@ -1778,7 +1790,8 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
         if (limit == 0 || proc->pid == 0 || proc->late) continue;
         if (item == 0 || item != proc->watched_item || since != proc->watched_since)
             proc->ran_ns = 0;
-        else proc->ran_ns += passed;
+        else
+            proc->ran_ns += passed;
         proc->watched_item = item;
         proc->watched_since = since;
         if (proc->ran_ns < limit || DLPI_LOAD_RLX(&wb->state) != DLP_WORKER_BUSY) continue;
@@ -1828,8 +1841,8 @@ static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
     uint64_t turn = dlpi_next_turn(p);
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
     if (turn < now + ns) ns = turn > now ? turn - now : 0;
-    if (kill_at != 0 && kill_at < now + ns) ns = kill_at > now ? kill_at - now
-                                                               : 10000000; /* they die slowly */
+    if (kill_at != 0 && kill_at < now + ns)
+        ns = kill_at > now ? kill_at - now : 10000000; /* they die slowly */
     return (int)((ns + 999999) / 1000000);
 }
 
@@ -1929,15 +1942,15 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
 typedef struct dlpi_admit { /* in region: the feeder's words */
-    uint64_t life; /* H2 of the consumer that is admitted */
-    uint64_t join; /* H2 its first batch */
+    uint64_t life;          /* H2 of the consumer that is admitted */
+    uint64_t join;          /* H2 its first batch */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_admit;
 
 typedef struct dlpi_cblock { /* in region: a consumer's words; released[n_slots] follows */
-    uint64_t life;   /* H2 odd: it is there */
-    uint64_t cursor; /* H3 batches below are taken, or not for it */
-    int32_t pid;     /* for people */
+    uint64_t life;           /* H2 odd: it is there */
+    uint64_t cursor;         /* H3 batches below are taken, or not for it */
+    int32_t pid;             /* for people */
     uint32_t held;
     uint8_t pad[DLPI_LINE - 24];
 } dlpi_cblock;
@@ -1998,7 +2011,7 @@ static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     for (uint32_t k = 0; k < p->n_slots; k++) {
         uint64_t b = dlpi_share_given(p, k) - 1, mine = dlpi_gen_word(b, i + 1u), freed;
         if (b + 1 == 0 || DLPI_LOAD_SEQ(dlpi_share_taker(h, k)) != mine) continue; /* H5 */
-        if (DLPI_LOAD_SEQ(&dlpi_share_released(h, i)[k]) == b + 1) continue; /* H4 <- H4 */
+        if (DLPI_LOAD_SEQ(&dlpi_share_released(h, i)[k]) == b + 1) continue;       /* H4 <- H4 */
         freed = dlpi_gen_word(b - 1, DLPI_FREED | (s->frees++ & (DLPI_FREED - 1)));
         any |= DLPI_CAS_SEQ(dlpi_share_taker(h, k), &mine, freed); /* H5 -> H5 */
     }
@@ -2156,8 +2169,8 @@ static int dlpi_share_resolve(dlp_pipe *p) {
                 p, DLP_ERR_ARG, "shm.share",
                 "stages of a shared pipe need workers: an inline one runs in next only");
     p->sampler->sampler.threaded = 1;
-    p->share_bytes = dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_consumers,
-                                       p->n_slots);
+    p->share_bytes =
+        dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_consumers, p->n_slots);
     return DLP_OK;
 }
 
@@ -2205,11 +2218,11 @@ typedef struct dlpi_loan { /* a batch that is held */
 } dlpi_loan;
 
 struct dlp_consumer {
-    dlp_monitor *m;            /* whose pipe; its records, checked */
+    dlp_monitor *m; /* whose pipe; its records, checked */
     int fd;
     uint8_t *map;
     uint64_t bytes;
-    dlpi_share *share;         /* in the mapping; layout is the checked copy of its offsets */
+    dlpi_share *share; /* in the mapping; layout is the checked copy of its offsets */
     dlpi_share layout;
     dlpi_field_rec fields[DLP_MAX_FIELDS];
     uint32_t n_fields, index, max_held, n_held, ring;
@@ -2274,7 +2287,8 @@ static int dlpi_consumer_check(dlp_consumer *c, dlp_error *err) {
     const dlpi_record *fields = c->m->rec + DLPI_REC_FIELDS;
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
     if (c->m->rec[DLPI_REC_SHARE].count == 0)
-        return dlpi_error_set(err, DLP_ERR_STATE, "name", "the pipe is not shared: its "
+        return dlpi_error_set(err, DLP_ERR_STATE, "name",
+                              "the pipe is not shared: its "
                               "dlp_shm_desc.share is DLP_SHARE_NONE");
     c->n_fields = (uint32_t)fields->count;
     for (uint32_t f = 0; ok && f < c->n_fields; f++) {
@@ -2386,8 +2400,8 @@ static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, u
         t->lengths = (uint64_t *)(void *)(slot + p->off_lengths) + (size_t)f * p->batch_rows;
     if (p->staged) {
         dlpi_fmeta m = ((dlpi_fmeta *)(void *)(slot + p->off_fmeta))[f];
-        uint64_t n = m.ndim >= 0 && m.ndim <= DLP_MAX_DIMS ? dlpi_shape_count(m.shape, m.ndim)
-                                                            : UINT64_MAX;
+        uint64_t n =
+            m.ndim >= 0 && m.ndim <= DLP_MAX_DIMS ? dlpi_shape_count(m.shape, m.ndim) : UINT64_MAX;
         if (n > r->capacity / r->elem_bytes || m.bytes != n * r->elem_bytes) return false;
         t->bytes = m.bytes;
         t->ndim = m.ndim;
@@ -2492,7 +2506,7 @@ static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
         if (rc != DLP_OK) return rc;
         rc = dlpi_consumer_have(c, c->cursor, s, out);
         c->cursor++;
-        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor);        /* H3 -> H3 */
         if (c->layout.serve_only) dlpi_ring_feeder(c->ctl); /* a credit, if all others took it */
         if (rc != DLP_SKIP) return rc;
     }
@@ -2505,9 +2519,9 @@ static bool dlpi_consumer_oldest(dlp_consumer *c, const uint64_t *takers, uint64
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
         const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_consumer_slot(c, k);
-        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);      /* H5 <- H5 */
-        uint64_t pub = DLPI_LOAD_SEQ(&slot->pub), at;   /* P1 <- P1 */
-        at = DLPI_LOAD_RLX(&slot->sequence);            /* P1: ordered by pub */
+        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);    /* H5 <- H5 */
+        uint64_t pub = DLPI_LOAD_SEQ(&slot->pub), at; /* P1 <- P1 */
+        at = DLPI_LOAD_RLX(&slot->sequence);          /* P1: ordered by pub */
         if (dlpi_gen(pub) == DLPI_GEN_MASK || dlpi_gen(pub) != (at & DLPI_GEN_MASK)) continue;
         if (!dlpi_older(dlpi_gen(word), at) || (found && at > *b)) continue;
         *b = at;
@@ -2543,10 +2557,10 @@ static int dlpi_consumer_try(dlp_consumer *c, dlp_batch **out) {
     if (!c->admitted) {
         admit = (const dlpi_admit *)(const void *)((uint8_t *)c->share + c->layout.admits_at) +
                 c->index;
-        if (DLPI_LOAD_SEQ(&admit->life) != c->life) /* H2 <- H2 */
+        if (DLPI_LOAD_SEQ(&admit->life) != c->life)                           /* H2 <- H2 */
             return DLPI_LOAD_SEQ(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
         c->admitted = true;
-        c->cursor = DLPI_LOAD_RLX(&admit->join); /* H2: ordered by life */
+        c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by life */
         DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
     }
     return c->layout.mode == DLP_SHARE_EACH ? dlpi_consumer_each(c, out)
@@ -2582,8 +2596,19 @@ static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
 #define DLPI_EXEC_MAGIC UINT64_C(0x6365786570696c64)
 #define DLPI_NAMES 256
 
-enum { DLPI_CB_ITEM, DLPI_CB_BATCH, DLPI_CB_COLLATE, DLPI_CB_INIT, DLPI_CB_EXIT, DLPI_CB_FUNCTION,
-       DLPI_CB_REPLACEMENT, DLPI_CB_SUBMIT, DLPI_CB_REAP, DLPI_CB_LOAD, DLPI_CB_COUNT };
+enum {
+    DLPI_CB_ITEM,
+    DLPI_CB_BATCH,
+    DLPI_CB_COLLATE,
+    DLPI_CB_INIT,
+    DLPI_CB_EXIT,
+    DLPI_CB_FUNCTION,
+    DLPI_CB_REPLACEMENT,
+    DLPI_CB_SUBMIT,
+    DLPI_CB_REAP,
+    DLPI_CB_LOAD,
+    DLPI_CB_COUNT
+};
 
 typedef struct dlpi_callback {
     char name[64];
@@ -2827,8 +2852,10 @@ static dlp_shm_fn dlpi_exec_callback(dlp_pipe *p, const dlpi_stage *st, const ch
     dlp_shm_fn fn = name[0] ? dlpi_callback_find(name) : NULL;
     dlp_error e;
     if (fn != NULL || name[0] == 0) return fn;
-    dlpi_error_set(&e, DLP_ERR_ARG, "", "callback %s is not registered in the worker processes, "
-                   "which run main only up to dlp_shm_main", name);
+    dlpi_error_set(&e, DLP_ERR_ARG, "",
+                   "callback %s is not registered in the worker processes, "
+                   "which run main only up to dlp_shm_main",
+                   name);
     dlpi_copy_text(e.stage, sizeof e.stage, st->name);
     dlpi_ctl_fail(p, DLPI_NOBODY, &e);
     return NULL;
@@ -2866,8 +2893,7 @@ static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
         st->sampler.replacement =
             (uint64_t(*)(void *, uint64_t, uint64_t, uint64_t))fn[DLPI_CB_REPLACEMENT];
         st->async.submit = (int (*)(void *, void *, dlp_item *))fn[DLPI_CB_SUBMIT];
-        st->async.reap =
-            (int (*)(void *, void *, dlp_item **, int *, int, int))fn[DLPI_CB_REAP];
+        st->async.reap = (int (*)(void *, void *, dlp_item **, int *, int, int))fn[DLPI_CB_REAP];
     }
 }
 
@@ -3068,7 +3094,8 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     if (n <= 1) return DLP_OK;
     snprintf(text, sizeof text,
              "the process has %d threads, and a fork copies their locks as they are: start workers "
-             "earlier (dlp_pipe_fork), by exec (shm.start), or set shm.allow_fork_with_threads", n);
+             "earlier (dlp_pipe_fork), by exec (shm.start), or set shm.allow_fork_with_threads",
+             n);
     return dlpi_shm_fail(p, DLP_ERR_STATE, "placement", text);
 }
 
@@ -3098,7 +3125,7 @@ static int dlpi_shm_look(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
     if (!dlpi_supervisor_gone(s) || dlpi_stopped(p)) return DLP_OK;
-    if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc; /* why it ended */
+    if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;                 /* why it ended */
     if (s->d.start == DLP_SHM_EXEC && DLPI_LOAD_ACQ(&p->ctl->processes) == 0) /* J1 <- J1 */
         return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
                              "the supervisor process ended before it had begun: is "
@@ -3186,7 +3213,8 @@ static void dlpi_shm_await(dlp_pipe *p) {
     if (s->supervisor_fd >= 0) /* the user may have waited for it, or ignore SIGCHLD */
         while (waitid((idtype_t)3, (id_t)s->supervisor_fd, &info, WEXITED) < 0 && errno == EINTR)
             continue; /* 3: P_PIDFD */
-    else waitpid(s->supervisor, NULL, 0);
+    else
+        waitpid(s->supervisor, NULL, 0);
     s->supervisor = 0;
 }
 
@@ -3206,9 +3234,9 @@ static void dlpi_shm_end(dlp_pipe *p) {
 }
 
 static const dlpi_shm_calls dlpi_shm_table = {
-    dlpi_shm_open,  dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_feed, dlpi_share_slot_free,
-    dlpi_shm_bytes, dlpi_shm_begin,     dlpi_shm_look,   dlpi_shm_nudge,      dlpi_shm_await,
-    dlpi_shm_end};
+    dlpi_shm_open,        dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_feed,
+    dlpi_share_slot_free, dlpi_shm_bytes,     dlpi_shm_begin,  dlpi_shm_look,
+    dlpi_shm_nudge,       dlpi_shm_await,     dlpi_shm_end};
 static const dlpi_shm_calls *dlpi_shm = &dlpi_shm_table;
 
 /* ---------------------------------------------------------------------------------------------

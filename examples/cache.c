@@ -57,8 +57,8 @@ int main(int argc, char **argv) {
         dlp_pipe_stats(pipe, &s);
         printf("epoch %d: %.2f s, %d hits, %d fetched, %d workers\n", (int)s.epoch,
                (double)(s.elapsed_ns - before.elapsed_ns) / 1e9,
-               (int)(s.cache_hits - before.cache_hits),
-               (int)(s.cache_misses - before.cache_misses), (int)s.stages[2].workers);
+               (int)(s.cache_hits - before.cache_hits), (int)(s.cache_misses - before.cache_misses),
+               (int)s.stages[2].workers);
         before = s;
     }
     if (dlp_pipe_explain(pipe, words, sizeof words) > 0) fputs(words, stdout);

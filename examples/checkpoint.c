@@ -146,8 +146,8 @@ static dlp_pipe *open_pipe(const checkpoint *c, int workers, int epochs) {
         {.name = "y", .dtype = DLP_F32},
     };
     const dlp_loader_desc desc = {
-        .dataset = {.n_items = ITEMS, .fields = fields, .n_fields = 2, .fills_rows = 1,
-                    .fetch = fetch},
+        .dataset =
+            {.n_items = ITEMS, .fields = fields, .n_fields = 2, .fills_rows = 1, .fetch = fetch},
         .batch_size = BATCH,
         .num_workers = workers,
         .shuffle = 1,
@@ -250,9 +250,12 @@ int main(int argc, char **argv) {
     checkpoint c;
     signals_install(); /* first of all: from here on no signal ends us without a checkpoint */
     while ((option = getopt(argc, argv, "w:e:")) != -1) {
-        if (option == 'w') workers = atoi(optarg);
-        else if (option == 'e') epochs = atoi(optarg);
-        else return usage();
+        if (option == 'w')
+            workers = atoi(optarg);
+        else if (option == 'e')
+            epochs = atoi(optarg);
+        else
+            return usage();
     }
     if (optind != argc - 1) return usage();
     if (!checkpoint_load(argv[optind], &c))

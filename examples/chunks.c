@@ -30,7 +30,7 @@ enum { PIXELS = 28 * 28, CLASSES = 10, IMAGES_HEADER = 16, LABELS_HEADER = 8 };
 
 typedef struct images {
     int fd;
-    off_t at;        /* of the first image */
+    off_t at; /* of the first image */
     uint64_t n;
     uint8_t *labels; /* [n] */
 } images;
@@ -123,7 +123,7 @@ static int load(void *user, dlp_chunk *c) {
 typedef struct model {
     float weight[CLASSES][PIXELS], bias[CLASSES];
     float rate;
-    double loss;               /* sum over what was trained on in this epoch */
+    double loss; /* sum over what was trained on in this epoch */
     uint64_t seen, right;
     uint64_t predicted[CLASSES];
     bool quiet;
@@ -245,11 +245,20 @@ typedef struct settings {
 static dlp_chunks_desc chunks_of(const settings *s, images *im) {
     static const dlp_field fields[2] = {{"pixels", DLP_F32, 1, {PIXELS}, 0, 0},
                                         {"label", DLP_U8, 0, {0}, 0, 0}};
-    return (dlp_chunks_desc){.n_items = im->n, .fields = fields, .n_fields = 2, .fills_rows = 1,
-                             .chunk_rows = s->chunk_rows, .batch_size = s->batch, .load = load,
-                             .user = im, .seed = 1, .shuffle_chunks = 1,
-                             .device = dlp_device_host(), .epochs = s->epochs,
-                             .workers.num_workers = s->loaders, .preload = s->preload,
+    return (dlp_chunks_desc){.n_items = im->n,
+                             .fields = fields,
+                             .n_fields = 2,
+                             .fills_rows = 1,
+                             .chunk_rows = s->chunk_rows,
+                             .batch_size = s->batch,
+                             .load = load,
+                             .user = im,
+                             .seed = 1,
+                             .shuffle_chunks = 1,
+                             .device = dlp_device_host(),
+                             .epochs = s->epochs,
+                             .workers.num_workers = s->loaders,
+                             .preload = s->preload,
                              .pipe.limit_bytes = UINT64_C(2) << 30};
 }
 
@@ -340,8 +349,7 @@ int main(int argc, char **argv) {
         good = images_open(&set[0], argv[optind], "train") &&
                images_open(&set[1], argv[optind], "t10k");
     else
-        good = images_make(&set[0], s.images, 1) &&
-               images_make(&set[1], s.images / 8 + 1, 2);
+        good = images_make(&set[0], s.images, 1) && images_make(&set[1], s.images / 8 + 1, 2);
     good = good && train(&s, &set[0], sync, async) && test(&s, &set[1], async);
 done:
     for (int i = 0; i < 2; i++) {

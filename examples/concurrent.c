@@ -174,7 +174,8 @@ static uint64_t run(const dlp_loader_desc *desc, const char *name) {
                : desc->fetcher == DLP_FETCH_THREADS ? "threads"
                                                     : "sequential",
                (double)s.items * 1e9 / (double)s.elapsed_ns, (double)s.plan_bytes / 1e6, s.slots);
-    else printf("%s: %s\n", name, dlp_pipe_error(p)->message);
+    else
+        printf("%s: %s\n", name, dlp_pipe_error(p)->message);
     dlp_pipe_close(p);
     return rc == DLP_END ? hash : 0;
 }
@@ -215,8 +216,8 @@ int main(int argc, char **argv) {
     }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         dlp_loader_desc desc = {
-            .dataset = {.n_items = s.n, .fields = &field, .n_fields = 1, .fetch = fetch,
-                        .user = &s},
+            .dataset =
+                {.n_items = s.n, .fields = &field, .n_fields = 1, .fetch = fetch, .user = &s},
             .batch_size = BATCH,
             .num_workers = workers,
             .shuffle = 1,

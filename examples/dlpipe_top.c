@@ -35,10 +35,10 @@ typedef struct sample {
 typedef struct watch {
     dlp_monitor *monitor;
     dlp_monitor_info about;
-    sample now, before;        /* before.at_ns 0: there is none, rates are since the start */
-    uint64_t moved_ns;         /* when a batch was last seen to be delivered */
-    char owner;                /* state of its process: R, S, T, ... */
-    char words[2048];          /* dlp_pipe_explain */
+    sample now, before; /* before.at_ns 0: there is none, rates are since the start */
+    uint64_t moved_ns;  /* when a batch was last seen to be delivered */
+    char owner;         /* state of its process: R, S, T, ... */
+    char words[2048];   /* dlp_pipe_explain */
 } watch;
 
 static uint64_t now_ns(void) {
@@ -143,8 +143,11 @@ static text number(double v) {
     if (u == 0 && v >= 999.5)
         snprintf(t.s, sizeof t.s, "%d,%03d", (int)(v + 0.5) / 1000, (int)(v + 0.5) % 1000);
     else
-        snprintf(t.s, sizeof t.s, "%.*f%.*s", v < 9.995 ? 2 : v < 99.95 ? 1 : 0, v, u > 0,
-                 &units[u]);
+        snprintf(t.s, sizeof t.s, "%.*f%.*s",
+                 v < 9.995   ? 2
+                 : v < 99.95 ? 1
+                             : 0,
+                 v, u > 0, &units[u]);
     return t;
 }
 
@@ -154,13 +157,13 @@ static text duration(uint64_t ns) {
     int u = 0;
     text t;
     for (; v >= 999.5 && u < 3; u++) v /= 1000;
-    if (ns == 0) snprintf(t.s, sizeof t.s, "-");
+    if (ns == 0)
+        snprintf(t.s, sizeof t.s, "-");
     else if (u < 3 || v < 99.95)
         snprintf(t.s, sizeof t.s, "%.*f %s", v < 9.995 ? 2 : v < 99.95 ? 1 : 0, v, units[u]);
     else
         snprintf(t.s, sizeof t.s, "%" PRIu64 ":%02u:%02u", ns / UINT64_C(3600000000000),
-                 (unsigned)(ns / UINT64_C(60000000000) % 60),
-                 (unsigned)(ns / 1000000000u % 60));
+                 (unsigned)(ns / UINT64_C(60000000000) % 60), (unsigned)(ns / 1000000000u % 60));
     return t;
 }
 
@@ -212,8 +215,7 @@ static int look(watch *w, dlp_error *e) {
     dlp_pipe_explain(p, w->words, sizeof w->words);
     w->now.at_ns = now_ns();
     w->owner = process_state(w->about.pid);
-    if (w->before.at_ns == 0 || w->now.s.batches != w->before.s.batches)
-        w->moved_ns = w->now.at_ns;
+    if (w->before.at_ns == 0 || w->now.s.batches != w->before.s.batches) w->moved_ns = w->now.at_ns;
     return DLP_OK;
 }
 
@@ -242,8 +244,8 @@ static void watch_close(watch *w) {
 typedef struct screen {
     char *s;
     size_t n, size;
-    int columns, rows, row;    /* rows 0: no end */
-    bool live;                 /* in a terminal */
+    int columns, rows, row; /* rows 0: no end */
+    bool live;              /* in a terminal */
 } screen;
 
 static void put(screen *to, const char *s, size_t n) {
@@ -260,8 +262,8 @@ static void put(screen *to, const char *s, size_t n) {
 
 /* One line of text, cut to the screen. style: of ECMA-48 (1 bold, 7 reverse), 0 none. Names come
    from the other process: what could command the terminal is not passed on. */
-__attribute__((format(printf, 3, 4)))
-static void line(screen *to, int style, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static void line(screen *to, int style, const char *format,
+                                                       ...) {
     char words[1024], code[16];
     va_list args;
     int columns = 0;
@@ -301,12 +303,11 @@ static void draw_header(screen *to, const watch *w) {
     if (per_epoch > 0)
         snprintf(epoch, sizeof epoch, "epoch %" PRIu64 " (%" PRId64 " batches each)", s->epoch,
                  per_epoch);
-    line(to, 7, " %.40s  pid %d  up %s  %s%s", name, (int)w->about.pid,
-         duration(s->elapsed_ns).s, owner_state(w), late);
+    line(to, 7, " %.40s  pid %d  up %s  %s%s", name, (int)w->about.pid, duration(s->elapsed_ns).s,
+         owner_state(w), late);
     snprintf(wait_text, sizeof wait_text, "trainer waits %.0f %%", waits * 100);
     line(to, 1, "%s batches/s  %s items/s  %s MB/s  %s", number(rate(w, s->batches, b->batches)).s,
-         number(rate(w, s->items, b->items)).s,
-         number(rate(w, s->bytes, b->bytes) / 1e6).s,
+         number(rate(w, s->items, b->items)).s, number(rate(w, s->bytes, b->bytes) / 1e6).s,
          waits < 0 ? "trainer makes no step" : wait_text);
     snprintf(size, sizeof size, "batch_size %u", (unsigned)s->batch_size);
     if (stage_of(s, DLP_STAGE_SPLIT)) snprintf(size, sizeof size, "of chunks");
@@ -319,8 +320,10 @@ static void draw_limit(screen *to, const watch *w) {
     const dlp_error *e = dlp_pipe_error(dlp_monitor_pipe(w->monitor));
     char words[2048];
     size_t n, left, width = (size_t)(to->columns > 20 ? to->columns : 20);
-    if (e->code != 0) dlp_error_format(e, words, sizeof words);
-    else snprintf(words, sizeof words, "%s", w->words);
+    if (e->code != 0)
+        dlp_error_format(e, words, sizeof words);
+    else
+        snprintf(words, sizeof words, "%s", w->words);
     words[strcspn(words, "\n")] = 0;
     for (char *s = words; *s; s += n) {
         left = strlen(s);
@@ -340,18 +343,22 @@ static void draw_chunks(screen *to, const watch *w) {
     uint64_t device[3] = {c->in_use, c->device_filled, c->device_copying};
     char picture[64], cut[32] = "";
     bar(picture, width, &c->loadable, "+", c->per_epoch);
-    line(to, 0, "chunks [%s] + %" PRIu64 " loadable of %" PRIu64 "  %" PRIu64 " taken  skipped %"
-         PRIu64, picture, c->loadable, c->per_epoch, c->taken, w->now.skips);
+    line(to, 0,
+         "chunks [%s] + %" PRIu64 " loadable of %" PRIu64 "  %" PRIu64 " taken  skipped %" PRIu64,
+         picture, c->loadable, c->per_epoch, c->taken, w->now.skips);
     bar(picture, width, cpu, "#=-", c->cpu_buffers);
     if (c->device_buffers == 0) snprintf(cut, sizeof cut, " # %" PRIu64 " in use ", c->in_use);
-    line(to, 0, "  cpu  [%s]%s = %" PRIu64 " filled  - %" PRIu64 " loading  . %" PRIu64
-         " free of %" PRIu64, picture, cut, c->cpu_filled, c->cpu_loading, c->cpu_free,
-         c->cpu_buffers);
+    line(to, 0,
+         "  cpu  [%s]%s = %" PRIu64 " filled  - %" PRIu64 " loading  . %" PRIu64
+         " free of %" PRIu64,
+         picture, cut, c->cpu_filled, c->cpu_loading, c->cpu_free, c->cpu_buffers);
     if (c->device_buffers == 0) return;
     bar(picture, width, device, "#=-", c->device_buffers);
-    line(to, 0, "  dev  [%s] # %" PRIu64 " in use  = %" PRIu64 " filled  - %" PRIu64
-         " copying  . %" PRIu64 " free of %" PRIu64, picture, c->in_use, c->device_filled,
-         c->device_copying, c->device_free, c->device_buffers);
+    line(to, 0,
+         "  dev  [%s] # %" PRIu64 " in use  = %" PRIu64 " filled  - %" PRIu64 " copying  . %" PRIu64
+         " free of %" PRIu64,
+         picture, c->in_use, c->device_filled, c->device_copying, c->device_free,
+         c->device_buffers);
 }
 
 static void draw_pool(screen *to, const watch *w) {
@@ -368,8 +375,8 @@ static void draw_pool(screen *to, const watch *w) {
     bar(picture, width, parts, "#=-", s->slots);
     line(to, 0, "%-6s [%s] # %u held  = %u ready  - %u open  . %u free of %u  skipped %" PRIu64,
          stage_of(s, DLP_STAGE_SPLIT) ? "chunks" : "slots", picture, (unsigned)held,
-         (unsigned)ready, (unsigned)(s->in_flight - ready),
-         (unsigned)empty, (unsigned)s->slots, w->now.skips);
+         (unsigned)ready, (unsigned)(s->in_flight - ready), (unsigned)empty, (unsigned)s->slots,
+         w->now.skips);
 }
 
 /* What only some pipes have, a line for each: a part queue, a cache. */
@@ -404,10 +411,12 @@ static const char *stage_name(const watch *w, int32_t stage) {
 /* What has been worked on for the longest time: where a pipe hangs. */
 static void draw_oldest(screen *to, const watch *w) {
     const dlp_worker_stats *oldest = &w->now.s.longest;
-    if (oldest->current_age_ns == 0) line(to, 0, "%s", "oldest: nobody works");
-    else line(to, oldest->current_age_ns > 1000000000u ? 1 : 0,
-              "oldest: %.31s-%d works on %" PRIu64 " for %s", stage_name(w, oldest->stage),
-              (int)oldest->worker, oldest->current_index, duration(oldest->current_age_ns).s);
+    if (oldest->current_age_ns == 0)
+        line(to, 0, "%s", "oldest: nobody works");
+    else
+        line(to, oldest->current_age_ns > 1000000000u ? 1 : 0,
+             "oldest: %.31s-%d works on %" PRIu64 " for %s", stage_name(w, oldest->stage),
+             (int)oldest->worker, oldest->current_index, duration(oldest->current_age_ns).s);
 }
 
 static void draw_stages(screen *to, const watch *w) {
@@ -447,12 +456,15 @@ static void draw_worker(screen *to, const watch *w, uint32_t i) {
     char name[48], index[24] = "-", who[32], more[48] = "";
     snprintf(name, sizeof name, "%.11s-%d", stage_name(w, k->stage), (int)k->worker);
     if (k->current_index != UINT64_MAX) snprintf(index, sizeof index, "%" PRIu64, k->current_index);
-    if (k->process) snprintf(who, sizeof who, "%d", (int)k->pid);
-    else if (k->tid) snprintf(who, sizeof who, "%d/%d", (int)k->pid, (int)k->tid);
-    else snprintf(who, sizeof who, "-");
+    if (k->process)
+        snprintf(who, sizeof who, "%d", (int)k->pid);
+    else if (k->tid)
+        snprintf(who, sizeof who, "%d/%d", (int)k->pid, (int)k->tid);
+    else
+        snprintf(who, sizeof who, "-");
     if (k->restarts) snprintf(more, sizeof more, "  restarted %d", (int)k->restarts);
-    if (k->queued) snprintf(more + strlen(more), sizeof more - strlen(more), "  queued %" PRIu64,
-                            k->queued);
+    if (k->queued)
+        snprintf(more + strlen(more), sizeof more - strlen(more), "  queued %" PRIu64, k->queued);
     line(to, 0, "%-15s %-8s %15s %4.0f %% %12s %9s %9s%s", name, state_name(k->state), who,
          worker_busy(w, i) * 100, index, duration(k->current_age_ns).s,
          number(rate(w, k->items, w->before.workers[i].items)).s, more);
@@ -469,8 +481,9 @@ static void draw_workers(screen *to, const watch *w, uint32_t *scroll) {
     if (*scroll > n - (room < n ? room : n)) *scroll = n - (room < n ? room : n);
     if (room < n) from = *scroll;
     for (uint32_t i = from; i < n && i - from < room; i++) draw_worker(to, w, i);
-    if (room < n) line(to, 0, "workers %u to %u of %u: j, k", (unsigned)from,
-                       (unsigned)(from + room), (unsigned)n);
+    if (room < n)
+        line(to, 0, "workers %u to %u of %u: j, k", (unsigned)from, (unsigned)(from + room),
+             (unsigned)n);
 }
 
 static void draw(screen *to, const watch *w, uint32_t *scroll) {
@@ -484,8 +497,10 @@ static void draw(screen *to, const watch *w, uint32_t *scroll) {
     draw_oldest(to, w);
     draw_stages(to, w);
     draw_workers(to, w, scroll);
-    if (to->live) put(to, "\033[J", 3);
-    else put(to, "\n", 1);
+    if (to->live)
+        put(to, "\033[J", 3);
+    else
+        put(to, "\n", 1);
 }
 
 static void show(const screen *to) {
@@ -512,9 +527,8 @@ static void json_text(const char *key, const char *s) {
 }
 
 static void json_stage(const watch *w, uint32_t i, const char *before) {
-    static const char *const kinds[] = {"other", "sampler",  "repeat",    "fetch",
-                                        "map",   "batch", "batch_map", "transfer",
-                                        "cache", "split", "parts"};
+    static const char *const kinds[] = {"other",     "sampler",  "repeat", "fetch", "map",  "batch",
+                                        "batch_map", "transfer", "cache",  "split", "parts"};
     const int32_t n = (int32_t)(sizeof kinds / sizeof *kinds);
     const dlp_stage_stats *g = &w->now.s.stages[i];
     printf("%s{", before);
@@ -536,14 +550,14 @@ static void json_stage(const watch *w, uint32_t i, const char *before) {
 
 static void json_chunks(const dlp_chunk_stats *c) {
     printf("\"chunks\":{\"taken\":%" PRIu64 ",\"per_epoch\":%" PRIu64 ",\"loadable\":%" PRIu64
-           ",\"in_use\":%" PRIu64 ",\"preload\":%d,", c->taken, c->per_epoch, c->loadable,
-           c->in_use, (int)c->preload);
+           ",\"in_use\":%" PRIu64 ",\"preload\":%d,",
+           c->taken, c->per_epoch, c->loadable, c->in_use, (int)c->preload);
     printf("\"cpu\":{\"all\":%" PRIu64 ",\"free\":%" PRIu64 ",\"loading\":%" PRIu64
-           ",\"filled\":%" PRIu64 "},", c->cpu_buffers, c->cpu_free, c->cpu_loading,
-           c->cpu_filled);
+           ",\"filled\":%" PRIu64 "},",
+           c->cpu_buffers, c->cpu_free, c->cpu_loading, c->cpu_filled);
     printf("\"device\":{\"all\":%" PRIu64 ",\"free\":%" PRIu64 ",\"copying\":%" PRIu64
-           ",\"filled\":%" PRIu64 "}},", c->device_buffers, c->device_free, c->device_copying,
-           c->device_filled);
+           ",\"filled\":%" PRIu64 "}},",
+           c->device_buffers, c->device_free, c->device_copying, c->device_filled);
 }
 
 static void json_worker(const watch *w, uint32_t i, const char *before) {
@@ -551,8 +565,10 @@ static void json_worker(const watch *w, uint32_t i, const char *before) {
     printf("%s{\"stage\":%d,\"worker\":%d,\"state\":\"%s\",\"process\":%s,\"pid\":%d,\"tid\":%d,",
            before, (int)k->stage, (int)k->worker, state_name(k->state),
            k->process ? "true" : "false", (int)k->pid, (int)k->tid);
-    if (k->current_index == UINT64_MAX) printf("\"index\":null,");
-    else printf("\"index\":%" PRIu64 ",", k->current_index);
+    if (k->current_index == UINT64_MAX)
+        printf("\"index\":null,");
+    else
+        printf("\"index\":%" PRIu64 ",", k->current_index);
     printf("\"age_ns\":%" PRIu64 ",\"busy\":%.4f,\"items\":%" PRIu64
            ",\"items_per_s\":%.3f,\"queued\":%" PRIu64 ",\"restarts\":%d}",
            k->current_age_ns, worker_busy(w, i), k->items,
@@ -575,8 +591,10 @@ static void json(watch *w) {
     printf("\"batches_per_s\":%.3f,\"items_per_s\":%.3f,\"bytes_per_s\":%.3f,",
            rate(w, s->batches, b->batches), rate(w, s->items, b->items),
            rate(w, s->bytes, b->bytes));
-    if (waits < 0) printf("\"wait_share\":null,");
-    else printf("\"wait_share\":%.4f,", waits);
+    if (waits < 0)
+        printf("\"wait_share\":null,");
+    else
+        printf("\"wait_share\":%.4f,", waits);
     w->words[strcspn(w->words, "\n")] = 0;
     json_text("limit", w->words);
     printf(",\"error\":%d,", (int)e->code);
@@ -741,9 +759,9 @@ static int names(bool remove) {
         if (shown++ == 0) printf("%-32s %8s %6s %10s  %s\n", "NAME", "PID", "UID", "AGE", "STATE");
         printf("%-32s %8d %6u %10s  %s\n", k->name, (int)k->pid, (unsigned)k->uid,
                duration(k->age_ms * 1000000u).s,
-               !remove                                ? states[k->alive + 1]
+               !remove                              ? states[k->alive + 1]
                : dlp_shm_remove_stale(k->name) == 1 ? "removed"
-                                                      : "left there");
+                                                    : "left there");
     }
     free(all);
     return 0;
@@ -764,11 +782,16 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--list") == 0) return names(false);
         if (strcmp(argv[i], "--stale") == 0) return names(true);
-        if (strcmp(argv[i], "--once") == 0) once = true;
-        else if (strcmp(argv[i], "--json") == 0) as_json = true;
-        else if (strcmp(argv[i], "--interval") == 0 && i + 1 < argc) interval_ms = atoi(argv[++i]);
-        else if (argv[i][0] == '-' || who) return usage();
-        else who = argv[i];
+        if (strcmp(argv[i], "--once") == 0)
+            once = true;
+        else if (strcmp(argv[i], "--json") == 0)
+            as_json = true;
+        else if (strcmp(argv[i], "--interval") == 0 && i + 1 < argc)
+            interval_ms = atoi(argv[++i]);
+        else if (argv[i][0] == '-' || who)
+            return usage();
+        else
+            who = argv[i];
     }
     if (who == NULL || interval_ms < 0) return usage();
     if (watch_open(&w, who, &e) != DLP_OK) {

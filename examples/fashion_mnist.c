@@ -235,8 +235,7 @@ static void tile(float acc[TILE_ROWS][TILE_COLUMNS], const float *const a[TILE_R
     float sum[TILE_ROWS][TILE_COLUMNS] = {{0}};
     for (int k = 0; k < n; k++)
         for (int r = 0; r < TILE_ROWS; r++)
-            for (int c = 0; c < TILE_COLUMNS; c++)
-                sum[r][c] += a[r][k * step] * b[k * width + c];
+            for (int c = 0; c < TILE_COLUMNS; c++) sum[r][c] += a[r][k * step] * b[k * width + c];
     memcpy(acc, sum, sizeof sum);
 }
 
@@ -365,8 +364,12 @@ static const dlp_field image_fields[2] = {
 
 static dlp_pipe *open_pipe(images *im, const options *opt, bool training) {
     dlp_loader_desc desc = {
-        .dataset = {.n_items = im->n, .fields = image_fields, .n_fields = 2, .fills_rows = 1,
-                    .fetch = fetch, .user = im},
+        .dataset = {.n_items = im->n,
+                    .fields = image_fields,
+                    .n_fields = 2,
+                    .fills_rows = 1,
+                    .fetch = fetch,
+                    .user = im},
         .batch_size = (uint32_t)opt->batch,
         .num_workers = opt->workers,
         .shuffle = training,
@@ -451,8 +454,8 @@ static int train_all(network *net, dlp_pipe *pipe, const options *opt, double *l
     int code;
     while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
         float rate = 0.03f * (1.0f - (float)((double)batch->sequence / steps));
-        float loss = train(net, batch->fields[0].data, batch->fields[1].data, (int)batch->count,
-                           rate);
+        float loss =
+            train(net, batch->fields[0].data, batch->fields[1].data, (int)batch->count, rate);
         pr.loss = batch->sequence ? 0.98f * pr.loss + 0.02f * loss : loss;
         say_progress(&pr, pipe, opt, batch, batch->flags & DLP_BATCH_LAST);
         *last_loss = (double)pr.loss;

@@ -36,9 +36,7 @@ static void give_up(j_common_ptr info) {
     longjmp(d->out, 1);
 }
 
-static void say_nothing(j_common_ptr info) {
-    (void)info;
-}
+static void say_nothing(j_common_ptr info) { (void)info; }
 
 static int decoder_init(void *user, int worker, void **state) {
     decoder *d = calloc(1, sizeof *d);
@@ -228,10 +226,14 @@ int main(int argc, char **argv) {
     folder f = {0};
     int option;
     while ((option = getopt(argc, argv, "w:b:e:")) != -1) {
-        if (option == 'w') desc.num_workers = atoi(optarg);
-        else if (option == 'b') desc.batch_size = (uint32_t)atoi(optarg);
-        else if (option == 'e') desc.epochs = atoi(optarg);
-        else break;
+        if (option == 'w')
+            desc.num_workers = atoi(optarg);
+        else if (option == 'b')
+            desc.batch_size = (uint32_t)atoi(optarg);
+        else if (option == 'e')
+            desc.epochs = atoi(optarg);
+        else
+            break;
     }
     if (option != -1 || optind + 1 != argc) {
         fprintf(stderr, "usage: jpeg_folder [-w workers] [-b batch] [-e epochs] folder\n");

@@ -15,8 +15,8 @@ int main(void) {
     float scale[3] = {1, 10, 100};
     dlp_field field = {.name = "x", .dtype = DLP_F32, .ndim = 1, .shape = {3}};
     dlp_loader_desc desc = {
-        .dataset = {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch,
-                    .user = scale},
+        .dataset =
+            {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch, .user = scale},
         .batch_size = 64,
         .num_workers = 4,
         .shuffle = 1,

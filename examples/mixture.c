@@ -93,9 +93,13 @@ static int corpus_open(corpus *c) {
 /* The mix in buckets; budget: most tokens of a batch, 0: none. */
 static int bucketed_epoch(const char *what, uint64_t budget, dlp_loader_desc desc,
                           const corpus *c) {
-    dlp_buckets_desc bucketing = {.n_items = desc.dataset.n_items, .lengths = c->length,
-                                  .batch_size = BATCH, .max_tokens = budget, .shuffle = 1,
-                                  .seed = 1, .order = &desc.sampler};
+    dlp_buckets_desc bucketing = {.n_items = desc.dataset.n_items,
+                                  .lengths = c->length,
+                                  .batch_size = BATCH,
+                                  .max_tokens = budget,
+                                  .shuffle = 1,
+                                  .seed = 1,
+                                  .order = &desc.sampler};
     dlp_buckets *buckets = NULL;
     dlp_error err;
     int wrong;
@@ -110,7 +114,9 @@ int main(int argc, char **argv) {
     dlp_field field = {
         .name = "tokens", .dtype = DLP_U32, .ndim = 1, .shape = {LONGEST}, .ragged = 1};
     dlp_loader_desc desc = {.dataset = {.fields = &field, .n_fields = 1, .fetch = fetch},
-                            .batch_size = BATCH, .num_workers = 2, .collate = dlp_collate_pad};
+                            .batch_size = BATCH,
+                            .num_workers = 2,
+                            .collate = dlp_collate_pad};
     corpus c = {0};
     if (argc > 1) return fprintf(stderr, "usage: %s, without arguments\n", argv[0]), 2;
     int wrong = corpus_open(&c);

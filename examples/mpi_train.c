@@ -193,8 +193,12 @@ static dlp_pipe *open_pipe(images *im, const checkpoint *c, const options *opt) 
         {.name = "label", .dtype = DLP_U8},
     };
     const dlp_loader_desc desc = {
-        .dataset = {.n_items = im->n, .fields = fields, .n_fields = 2, .fills_rows = 1,
-                    .fetch = fetch, .user = im},
+        .dataset = {.n_items = im->n,
+                    .fields = fields,
+                    .n_fields = 2,
+                    .fills_rows = 1,
+                    .fetch = fetch,
+                    .user = im},
         .batch_size = BATCH, /* of all ranks together */
         .num_workers = opt->workers,
         .shuffle = 1,
@@ -234,8 +238,10 @@ static void train(checkpoint *c, dlp_pipe *pipe, const options *opt) {
         dlp_pipe_release(pipe, b);
         if (c->steps % EVERY == 0) checkpoint_save(c, pipe, opt->path);
     }
-    if (code == DLP_END) end = "trained";
-    else if (code != DLP_OK) give_up_on(dlp_pipe_error(pipe));
+    if (code == DLP_END)
+        end = "trained";
+    else if (code != DLP_OK)
+        give_up_on(dlp_pipe_error(pipe));
     checkpoint_save(c, pipe, opt->path);
     if (rank == 0)
         printf("%s: %u ranks, %" PRIu64 " steps, loss %.9f\n", end, world, c->steps, c->loss);
@@ -244,11 +250,16 @@ static void train(checkpoint *c, dlp_pipe *pipe, const options *opt) {
 static bool parse(options *opt, int argc, char **argv) {
     int option;
     while ((option = getopt(argc, argv, "n:e:w:i")) != -1) {
-        if (option == 'n') opt->steps = strtoull(optarg, NULL, 10);
-        else if (option == 'e') opt->epochs = atoi(optarg);
-        else if (option == 'w') opt->workers = atoi(optarg);
-        else if (option == 'i') opt->print = true;
-        else return false;
+        if (option == 'n')
+            opt->steps = strtoull(optarg, NULL, 10);
+        else if (option == 'e')
+            opt->epochs = atoi(optarg);
+        else if (option == 'w')
+            opt->workers = atoi(optarg);
+        else if (option == 'i')
+            opt->print = true;
+        else
+            return false;
     }
     if (optind != argc - 2) return false;
     opt->path = argv[optind];
@@ -277,9 +288,9 @@ int main(int argc, char **argv) {
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGUSR1, &act, NULL);
     find_rank();
-    if (!parse(&opt, argc, argv)) give_up("usage",
-                "mpi_train [-n steps] [-e epochs] [-w workers] [-i] CHECKPOINT-FILE "
-                "DATA-DIRECTORY");
+    if (!parse(&opt, argc, argv))
+        give_up("usage", "mpi_train [-n steps] [-e epochs] [-w workers] [-i] CHECKPOINT-FILE "
+                         "DATA-DIRECTORY");
     images_open(&im, opt.data);
     checkpoint_load(&c, opt.path);
     dlp_pipe *pipe = open_pipe(&im, &c, &opt);

@@ -35,7 +35,7 @@ typedef struct shards {
     dlp_part_file list[SHARDS];
     char names[SHARDS][64];
     uint64_t n;
-    uint64_t largest; /* bytes */
+    uint64_t largest;           /* bytes */
     uint64_t first[SHARDS + 1]; /* items before each */
     int slow_ms;
 } shards;
@@ -57,7 +57,7 @@ static int make_shard(const char *path, uint64_t first, uint32_t count) {
     uint8_t record[RECORD];
     int ok = f != NULL;
     for (int i = 0; i < 4; i++)
-        record[i] = (uint8_t)"SHRD"[i], record[4 + i] = (uint8_t)(count >> 8 * i);
+        record[i] = (uint8_t) "SHRD"[i], record[4 + i] = (uint8_t)(count >> 8 * i);
     ok = ok && fwrite(record, HEADER, 1, f) == 1;
     for (uint32_t i = 0; ok && i < count; i++) {
         make_record(first + i, record);
@@ -209,8 +209,10 @@ static int train(dlp_pipe *pipe, const shards *s) {
         if ((rc = dlp_pipe_next(pipe, &b, DLP_FOREVER)) != DLP_OK) break;
         waited = now_ms() - from;
         of = part_changes(s, b, had) ? &change : &other;
-        if (b->sequence == 0) printf("first batch after %.1f ms\n", now_ms() - begin);
-        else note(of, waited);
+        if (b->sequence == 0)
+            printf("first batch after %.1f ms\n", now_ms() - begin);
+        else
+            note(of, waited);
         right += step(b, 0.002f);
         items += b->count;
         if (b->flags & DLP_BATCH_LAST) {
@@ -275,7 +277,8 @@ static int look_at(shards *s, const char *dir) {
 
 static int usage(void) {
     fputs("usage: parts [-w workers] [-q cells] [-m ms] [-e epochs] [-p] DIR\n"
-          "an empty DIR gets shards that are made up; -p: workers are processes\n", stderr);
+          "an empty DIR gets shards that are made up; -p: workers are processes\n",
+          stderr);
     return 2;
 }
 

@@ -175,7 +175,8 @@ static bool upload(dlp_s3 *s3, const options *opt) {
     if (dlp_s3_io_open(&io, s3, &err) != DLP_OK) return complain_s3(&err);
     if (dlp_s3_do(io, &make) == DLP_OK || make.error.http_status == 409) /* 409: it is there */
         good = set_upload(io, opt, TRAIN) && set_upload(io, opt, TEST);
-    else complain_s3(&make.error);
+    else
+        complain_s3(&make.error);
     dlp_s3_io_close(io);
     return good;
 }
@@ -196,8 +197,8 @@ static bool manifest_fill(dlp_s3_manifest *m, dlp_s3 *s3, const options *opt, in
     if (code == DLP_OK) code = dlp_s3_list_open(&list, io, &desc, &err);
     while (code == DLP_OK && (code = dlp_s3_list_next(list, &o, &err)) == DLP_OK)
         for (uint64_t at = 0; code == DLP_OK && at + IMAGE <= o.bytes; at += IMAGE)
-            code = dlp_s3_manifest_add(m, &(dlp_s3_entry){.key = o.key, .offset = at,
-                                                          .length = IMAGE}, &err);
+            code = dlp_s3_manifest_add(
+                m, &(dlp_s3_entry){.key = o.key, .offset = at, .length = IMAGE}, &err);
     dlp_s3_list_close(list);
     dlp_s3_io_close(io);
     if (code != DLP_END) return complain_s3(&err);
@@ -229,11 +230,15 @@ static void images_close(images *im) {
 }
 
 static bool images_open(images *im, dlp_s3 *s3, const options *opt, int set) {
-    static const dlp_field fields[2] = {{.name = "image", .dtype = DLP_F32, .ndim = 1,
-                                         .shape = {PIXELS}},
-                                        {.name = "label", .dtype = DLP_U8}};
-    dlp_s3_source_desc source = {.s3 = s3, .bucket = opt->bucket, .fields = fields, .n_fields = 2,
-                                 .decode = decode, .in_flight = opt->in_flight};
+    static const dlp_field fields[2] = {
+        {.name = "image", .dtype = DLP_F32, .ndim = 1, .shape = {PIXELS}},
+        {.name = "label", .dtype = DLP_U8}};
+    dlp_s3_source_desc source = {.s3 = s3,
+                                 .bucket = opt->bucket,
+                                 .fields = fields,
+                                 .n_fields = 2,
+                                 .decode = decode,
+                                 .in_flight = opt->in_flight};
     dlp_loader_desc desc = {
         .batch_size = (uint32_t)opt->batch,
         .num_workers = opt->workers,
@@ -360,7 +365,8 @@ static bool train(dlp_pipe *p, const options *opt) {
         items += b->count;
         if (now - said > 2 || (b->flags & DLP_BATCH_LAST) != 0) {
             printf("epoch %d of %d  step %4d of %d  %6.0f items/s  trainer waited %2.0f %%  "
-                   "loss %.3f\n", (int)b->epoch + 1, opt->epochs, (int)b->in_epoch + 1, (int)steps,
+                   "loss %.3f\n",
+                   (int)b->epoch + 1, opt->epochs, (int)b->in_epoch + 1, (int)steps,
                    (double)items / (now - said), 100 * waited / (now - said), loss);
             fflush(stdout);
             said = now;
@@ -399,7 +405,8 @@ static void say_time(dlp_s3 *s3, dlp_pipe *p, const options *opt) {
     dlp_s3_stats s;
     dlp_s3_stats_get(s3, &s);
     printf("\n%" PRIu64 " requests, %" PRIu64 " connections, %.1f MB; %" PRIu64 " retries, %" PRIu64
-           " hedges\n", s.requests, s.connections, (double)s.bytes / 1e6, s.retries, s.hedges);
+           " hedges\n",
+           s.requests, s.connections, (double)s.bytes / 1e6, s.retries, s.hedges);
     if (dlp_pipe_explain(p, text, sizeof text) > 0) printf("%s\n", text);
     if (!opt->out) return;
     snprintf(path, sizeof path, "%s/timeline.svg", opt->out);
@@ -438,10 +445,14 @@ static bool parse_url(options *opt, const char *url) {
 static bool parse(options *opt, int argc, char **argv) {
     for (int c; (c = getopt(argc, argv, "upk:n:e:w:f:b:o:")) != -1;) {
         int v = optarg ? atoi(optarg) : 0;
-        if (c == 'u') opt->upload = true;
-        else if (c == 'p') opt->processes = true;
-        else if (c == 'o') opt->out = optarg;
-        else if (c == '?' || v < 1 || v > 60000) return false;
+        if (c == 'u')
+            opt->upload = true;
+        else if (c == 'p')
+            opt->processes = true;
+        else if (c == 'o')
+            opt->out = optarg;
+        else if (c == '?' || v < 1 || v > 60000)
+            return false;
         if (c == 'k') opt->per_object = v;
         if (c == 'n') opt->images = v;
         if (c == 'e') opt->epochs = v;

@@ -103,8 +103,11 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
         .order = DLP_ORDER_BATCHES,
         .seed = SEED,
         .function_id = THIS_ORDER,
-        .batches = {.next = order_next, .begin = order_begin, .save = order_save,
-                    .restore = order_restore, .user = o},
+        .batches = {.next = order_next,
+                    .begin = order_begin,
+                    .save = order_save,
+                    .restore = order_restore,
+                    .user = o},
     };
     dlp_repeat_desc repeat = {.epochs = EPOCHS};
     dlp_fetch_desc fetcher = {

@@ -28,7 +28,7 @@ enum { BATCH = 4, LONGEST = 200 };
 
 typedef struct source {
     int fd;
-    uint64_t place;             /* lines read */
+    uint64_t place; /* lines read */
     char chunk[4096];
     size_t at, filled;
     bool ended;                 /* after the last byte */
@@ -149,10 +149,10 @@ static int usage(void) {
 int main(int argc, char **argv) {
     static source s;
     dlp_field field = {.name = "line", .ndim = 1, .shape = {LONGEST}, .ragged = 1};
-    dlp_loader_desc desc = {.dataset = {.fields = &field, .n_fields = 1, .fetch = fetch, .user = &s,
-                                        .stream = 1},
-                            .batch_size = BATCH,
-                            .num_workers = 1};
+    dlp_loader_desc desc = {
+        .dataset = {.fields = &field, .n_fields = 1, .fetch = fetch, .user = &s, .stream = 1},
+        .batch_size = BATCH,
+        .num_workers = 1};
     const char *path = NULL;
     long most = LONG_MAX, jump = -1;
     dlp_state state;
@@ -160,10 +160,14 @@ int main(int argc, char **argv) {
     dlp_error err;
     int c, rc = 0;
     while ((c = getopt(argc, argv, "s:n:b:")) != -1) {
-        if (c == 's') path = optarg;
-        else if (c == 'n') most = atol(optarg);
-        else if (c == 'b') jump = atol(optarg);
-        else return usage();
+        if (c == 's')
+            path = optarg;
+        else if (c == 'n')
+            most = atol(optarg);
+        else if (c == 'b')
+            jump = atol(optarg);
+        else
+            return usage();
     }
     if (argc - optind > 1) return usage();
     if (optind < argc && (s.fd = open(argv[optind], O_RDONLY)) < 0) return perror(argv[optind]), 1;

@@ -7,15 +7,57 @@
 
 enum { ITEMS = 600, ROWS = 10, LOOKERS = 2 };
 
-enum { INLINE, ECONOMIC, LANES, CLASSIC, CONCURRENT, ASYNC, COLLATE, UNORDERED, CACHE, TUNED,
-       STREAM, MAPS, SAMPLER_THREAD, BATCH_SAMPLER, TRANSFER, TRANSFER_THREAD, PARTS,
-       PARTS_COLLATE, CHUNKS, CHUNKS_ROWS, CHUNKS_STAY, CHUNKS_DEVICE, CHUNKS_DEVICE_INLINE,
-       CHUNKS_STAY_DEVICE, KINDS };
-static const char *const kind_names[KINDS] = {
-    "inline", "economic", "lanes", "classic", "concurrent", "async", "collate", "unordered",
-    "cache", "tuned", "stream", "maps", "sampler thread", "batch sampler", "transfer",
-    "transfer thread", "parts", "parts, collate", "chunks", "chunks, rows shuffled",
-    "chunks that stay", "chunks, device", "chunks, device inline", "chunks that stay, device"};
+enum {
+    INLINE,
+    ECONOMIC,
+    LANES,
+    CLASSIC,
+    CONCURRENT,
+    ASYNC,
+    COLLATE,
+    UNORDERED,
+    CACHE,
+    TUNED,
+    STREAM,
+    MAPS,
+    SAMPLER_THREAD,
+    BATCH_SAMPLER,
+    TRANSFER,
+    TRANSFER_THREAD,
+    PARTS,
+    PARTS_COLLATE,
+    CHUNKS,
+    CHUNKS_ROWS,
+    CHUNKS_STAY,
+    CHUNKS_DEVICE,
+    CHUNKS_DEVICE_INLINE,
+    CHUNKS_STAY_DEVICE,
+    KINDS
+};
+static const char *const kind_names[KINDS] = {"inline",
+                                              "economic",
+                                              "lanes",
+                                              "classic",
+                                              "concurrent",
+                                              "async",
+                                              "collate",
+                                              "unordered",
+                                              "cache",
+                                              "tuned",
+                                              "stream",
+                                              "maps",
+                                              "sampler thread",
+                                              "batch sampler",
+                                              "transfer",
+                                              "transfer thread",
+                                              "parts",
+                                              "parts, collate",
+                                              "chunks",
+                                              "chunks, rows shuffled",
+                                              "chunks that stay",
+                                              "chunks, device",
+                                              "chunks, device inline",
+                                              "chunks that stay, device"};
 
 static const dlp_field one_field[1] = {{"word", DLP_U64, 1, {4}, 0, 0}};
 
@@ -104,9 +146,16 @@ static int64_t list_next(void *user, uint64_t epoch, uint64_t *index, uint64_t m
 /* ---- pipes ---- */
 
 static int any_chunks(int kind, dlp_pipe **p, dlp_error *e) {
-    dlp_chunks_desc d = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .chunk_rows = 50,
-                         .batch_size = ROWS, .load = any_chunk, .shuffle_chunks = 1, .epochs = 4,
-                         .workers = {.num_workers = 3}, .pipe = {.max_held = 2}};
+    dlp_chunks_desc d = {.n_items = ITEMS,
+                         .fields = one_field,
+                         .n_fields = 1,
+                         .chunk_rows = 50,
+                         .batch_size = ROWS,
+                         .load = any_chunk,
+                         .shuffle_chunks = 1,
+                         .epochs = 4,
+                         .workers = {.num_workers = 3},
+                         .pipe = {.max_held = 2}};
     if (kind >= CHUNKS_DEVICE) d.device = dlp_device_host();
     d.shuffle_rows = kind == CHUNKS_ROWS || kind == CHUNKS_DEVICE;
     if (kind == CHUNKS_STAY) d.preload = DLP_PRELOAD_CPU;
@@ -149,15 +198,18 @@ static void any_topology(int kind, dlp_loader_desc *d) {
 
 static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     static uint64_t items[12] = {50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50};
-    dlp_parts_desc q = {.parts = {.n_parts = 12, .items = items, .max_part_bytes = 64,
-                                  .streams = 2, .load = any_part, .queue_size = 5,
-                                  .workers = {.num_workers = 2,
-                                              .on_error = DLP_ON_ERROR_SHORT}}};
+    dlp_parts_desc q = {.parts = {.n_parts = 12,
+                                  .items = items,
+                                  .max_part_bytes = 64,
+                                  .streams = 2,
+                                  .load = any_part,
+                                  .queue_size = 5,
+                                  .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_SHORT}}};
     dlp_loader_desc *d = &q.loader;
     if (kind >= CHUNKS) return any_chunks(kind, p, e);
     if (kind == MAPS) return any_maps(p);
-    d->dataset = (dlp_dataset){.n_items = ITEMS, .fields = one_field, .n_fields = 1,
-                               .fetch = any_fetch};
+    d->dataset =
+        (dlp_dataset){.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
     d->batch_size = ROWS;
     d->num_workers = 3;
     d->shuffle = kind != STREAM && kind != BATCH_SAMPLER;
@@ -312,8 +364,8 @@ static void *stop_later(void *user) {
 static int wire_and_start(dlp_pipe *p) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
     dlp_sampler_desc sampler = {0};
-    dlp_fetch_desc fetch = {.dataset = &ds, .workers = {.num_workers = 2,
-                                                        .on_error = DLP_ON_ERROR_SHORT}};
+    dlp_fetch_desc fetch = {.dataset = &ds,
+                            .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_SHORT}};
     dlp_batch_desc batch = {.batch_size = ROWS};
     dlp_stage at[3] = {dlp_pipe_add_sampler(p, &sampler), dlp_pipe_add_fetch(p, &fetch),
                        dlp_pipe_add_batch(p, &batch)};
@@ -344,11 +396,13 @@ static void *open_and_close(void *user) {
     for (int i = 0; i < 4; i++) {
         dlp_pipe *p = NULL;
         dlp_batch *b = NULL;
-        dlp_loader_desc d = {.dataset = {.n_items = 50, .fields = one_field, .n_fields = 1,
-                                         .fetch = any_fetch},
-                             .batch_size = ROWS, .num_workers = 2, .collate = dlp_collate_pad,
-                             .workers = {.on_error = DLP_ON_ERROR_SHORT},
-                             .pipe = {.budget = &budget}};
+        dlp_loader_desc d = {
+            .dataset = {.n_items = 50, .fields = one_field, .n_fields = 1, .fetch = any_fetch},
+            .batch_size = ROWS,
+            .num_workers = 2,
+            .collate = dlp_collate_pad,
+            .workers = {.on_error = DLP_ON_ERROR_SHORT},
+            .pipe = {.budget = &budget}};
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(dlp_pipe_close(p) == DLP_OK);

@@ -49,7 +49,8 @@ static void prepare(int cold) {
     for (int i = 0; i < FILES; i++) {
         int fd = open(paths[i], O_RDONLY);
         if (fd < 0) fail(paths[i]);
-        if (cold) (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        if (cold)
+            (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
         else
             while (read(fd, rows, MOST) > 0) continue;
         close(fd);
@@ -80,8 +81,11 @@ static double by_source(const dlp_permutation *order, int threads, int k) {
     static dlp_item items[256];
     static uint64_t lengths[256];
     static void *data[256];
-    dlp_files_desc desc = {.n_items = FILES, .paths = (const char *const *)paths,
-                           .fields = &field, .n_fields = 1, .use_threads = threads,
+    dlp_files_desc desc = {.n_items = FILES,
+                           .paths = (const char *const *)paths,
+                           .fields = &field,
+                           .n_fields = 1,
+                           .use_threads = threads,
                            .in_flight = k};
     dlp_item *done[256], *spare[256];
     int code[256], n_spare = k;
@@ -126,9 +130,7 @@ static void print_line(const char *name, double *ours, double *theirs, int round
     double ratio[MAX_ROUNDS];
     char line[512];
     size_t n = (size_t)rounds;
-    for (int i = 0; i < rounds; i++) {
-        ratio[i] = ours[i] / theirs[i];
-    }
+    for (int i = 0; i < rounds; i++) { ratio[i] = ours[i] / theirs[i]; }
     double rate = quantile(ours, n, 0.5), middle = quantile(ratio, n, 0.5);
     snprintf(line, sizeof line,
              "{\"bench\":\"%s\",\"peer\":\"pread\",\"regime\":\"near\",\"unit\":\"file/s\","
@@ -172,8 +174,7 @@ int main(int argc, char **argv) {
     make_files(argc > 2 ? argv[2] : "build/bench");
     for (int cold = 1; cold >= 0; cold--)
         for (int i = 0; i < 3; i++)
-            for (int threads = 0; threads < 2; threads++)
-                measure(cold, threads, depth[i], rounds);
+            for (int threads = 0; threads < 2; threads++) measure(cold, threads, depth[i], rounds);
     remove_files();
     return fclose(lines_file) == 0 ? 0 : 1;
 }

@@ -37,9 +37,7 @@ static void jpeg_trouble_exit(j_common_ptr info) {
     longjmp(t->out, 1);
 }
 
-static void jpeg_trouble_quiet(j_common_ptr info) {
-    DLPI_UNUSED(info);
-}
+static void jpeg_trouble_quiet(j_common_ptr info) { DLPI_UNUSED(info); }
 
 static struct jpeg_error_mgr *jpeg_trouble_init(struct jpeg_trouble *t) {
     jpeg_std_error(&t->base);
@@ -52,8 +50,8 @@ static struct jpeg_error_mgr *jpeg_trouble_init(struct jpeg_trouble *t) {
 struct decoder {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_trouble trouble;
-    uint8_t *room;      /* line, and what lies before it */
-    uint8_t *line;      /* see decoder_room */
+    uint8_t *room; /* line, and what lies before it */
+    uint8_t *line; /* see decoder_room */
     size_t line_bytes;
     bool ready;
 };
@@ -114,9 +112,7 @@ static const char *decode(struct decoder *d, const uint8_t *bytes, size_t n, uin
 }
 
 static void decoder_end(struct decoder *d) {
-    if (d->ready) {
-        jpeg_destroy_decompress(&d->jpeg);
-    }
+    if (d->ready) { jpeg_destroy_decompress(&d->jpeg); }
     free(d->room);
     *d = (struct decoder){.ready = false};
 }
@@ -133,9 +129,7 @@ static bool photo_read(struct photo *p, const char *path) {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_trouble trouble;
     FILE *f = fopen(path, "rb");
-    if (f == NULL) {
-        return false;
-    }
+    if (f == NULL) { return false; }
     jpeg.err = jpeg_trouble_init(&trouble);
     jpeg_create_decompress(&jpeg);
     p->rgb = NULL;
@@ -176,9 +170,7 @@ static void photo_shrink(struct photo *p) {
         for (uint32_t x = 0; x < width * 3; x++) {
             const uint8_t *from = p->rgb + ((size_t)y * 3 * p->width + x / 3 * 3) * 3 + x % 3;
             uint32_t sum = 0;
-            for (size_t k = 0; k < 9; k++) {
-                sum += from[(k / 3 * p->width + k % 3) * 3];
-            }
+            for (size_t k = 0; k < 9; k++) { sum += from[(k / 3 * p->width + k % 3) * 3]; }
             p->rgb[(size_t)y * width * 3 + x] = (uint8_t)(sum / 9); /* is behind what is read */
         }
     }
@@ -189,9 +181,7 @@ static void photo_shrink(struct photo *p) {
 static uint32_t cut_detail(const uint8_t *rgb, struct size size) {
     uint32_t n = size.width * size.height * 3;
     uint64_t sum = 0;
-    for (uint32_t i = 3; i < n; i++) {
-        sum += (uint64_t)abs(rgb[i] - rgb[i - 3]);
-    }
+    for (uint32_t i = 3; i < n; i++) { sum += (uint64_t)abs(rgb[i] - rgb[i - 3]); }
     return (uint32_t)(sum * 16 / n);
 }
 
@@ -199,9 +189,7 @@ static bool picture_write(const char *path, uint8_t *rgb, struct size size, int 
     struct jpeg_compress_struct jpeg;
     struct jpeg_trouble trouble;
     FILE *f = fopen(path, "wb");
-    if (f == NULL) {
-        return false;
-    }
+    if (f == NULL) { return false; }
     jpeg.err = jpeg_trouble_init(&trouble);
     jpeg_create_compress(&jpeg);
     if (setjmp(trouble.out) != 0) {
@@ -237,9 +225,7 @@ static void picture_cut(const struct photo *photo, uint32_t n_photos, uint32_t i
             memcpy(rgb + y * size.width * 3, p->rgb + ((top + y) * p->width + left) * 3,
                    (size_t)size.width * 3);
         }
-        if (cut_detail(rgb, size) >= 80) {
-            return;
-        }
+        if (cut_detail(rgb, size) >= 80) { return; }
     }
 }
 
@@ -249,15 +235,11 @@ static uint32_t photos_read(struct photo photo[4], const char *where) {
                                         "Kleiber_by_Lukas_Baubkus.jpg",
                                         "Painting-Colors_by__herobrine7gamer.jpg"};
     uint32_t n = 0;
-    if (strcmp(where, "made") == 0) {
-        return photo_made(&photo[0], 800, 600) ? 1 : 0;
-    }
+    if (strcmp(where, "made") == 0) { return photo_made(&photo[0], 800, 600) ? 1 : 0; }
     for (size_t i = 0; i < 4; i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/%s", where, name[i]);
-        if (photo_read(&photo[n], path)) {
-            photo_shrink(&photo[n++]);
-        }
+        if (photo_read(&photo[n], path)) { photo_shrink(&photo[n++]); }
     }
     return n;
 }
@@ -274,9 +256,7 @@ static bool pictures_cut(const char *where, struct size size, uint32_t n, const 
         picture_cut(photo, n_photos, i, size, rgb);
         good = picture_write(path, rgb, size, 95);
     }
-    for (uint32_t i = 0; i < n_photos; i++) {
-        free(photo[i].rgb);
-    }
+    for (uint32_t i = 0; i < n_photos; i++) { free(photo[i].rgb); }
     return good;
 }
 #endif

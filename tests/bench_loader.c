@@ -69,8 +69,7 @@ static uint64_t thread_cpu_ns(void) {
 /* Spinning is work: it needs that much of a core, however long that takes. */
 static int fetch_spin(void *user, dlp_item *item) {
     uint64_t until = thread_cpu_ns() + cost_of(user, item->index);
-    while (thread_cpu_ns() < until) {
-    }
+    while (thread_cpu_ns() < until) {}
     return fetch_index(user, item);
 }
 
@@ -124,9 +123,7 @@ static dlp_batch *loader_next(dlp_pipe *p) {
     dlp_batch *b = NULL;
     char text[512];
     int code = dlp_pipe_next(p, &b, WAIT_MS);
-    if (code == DLP_OK) {
-        return b;
-    }
+    if (code == DLP_OK) { return b; }
     if (code != DLP_END) {
         dlp_error_format(dlp_pipe_error(p), text, sizeof text);
         say(" [next: %s: %s]", dlp_code_name(code), text);
@@ -147,9 +144,7 @@ static uint64_t loader_take(dlp_pipe *p, uint64_t batches) {
     uint64_t items = 0;
     for (uint64_t i = 0; i < batches; i++) {
         dlp_batch *b = loader_next(p);
-        if (b == NULL) {
-            break;
-        }
+        if (b == NULL) { break; }
         items += b->count;
         dlp_pipe_release(p, b);
     }
@@ -162,9 +157,7 @@ static double loader_rate_of(dlp_pipe *p, const struct load *l) {
     double begin = seconds_now(), now = begin;
     while (now - begin < l->seconds) {
         uint64_t got = loader_take(p, l->stride);
-        if (got == 0) {
-            return NAN;
-        }
+        if (got == 0) { return NAN; }
         items += got;
         now = seconds_now();
     }
@@ -176,18 +169,14 @@ static double sample_rate(void *arg) {
     struct load l = *(const struct load *)arg;
     l.epochs = DLP_FOREVER;
     dlp_pipe *p = loader_open(&l);
-    if (p == NULL) {
-        return NAN;
-    }
+    if (p == NULL) { return NAN; }
     loader_take(p, 2 * ((uint64_t)l.prefetch + 1) + 64 / l.batch);
     double rate = loader_rate_of(p, &l);
     loader_close(p);
     return rate;
 }
 
-static double sample_ns_per_item(void *arg) {
-    return 1e9 / sample_rate(arg);
-}
+static double sample_ns_per_item(void *arg) { return 1e9 / sample_rate(arg); }
 
 static bool row_is_right(const struct load *l, const dlp_batch *b, uint32_t row) {
     uint64_t index = b->index[row], got;
@@ -204,9 +193,7 @@ static void verify(const struct load *load, const char *title) {
     struct load l = *load;
     uint64_t seen = 0, wrong = 0;
     l.epochs = 1;
-    if (l.fetch == fetch_nothing) {
-        l.fetch = fetch_index;
-    }
+    if (l.fetch == fetch_nothing) { l.fetch = fetch_index; }
     uint8_t *mark = calloc(l.n_items, 1);
     dlp_pipe *p = mark == NULL ? NULL : loader_open(&l);
     for (dlp_batch *b; p != NULL && (b = loader_next(p)) != NULL; dlp_pipe_release(p, b)) {
@@ -216,9 +203,7 @@ static void verify(const struct load *load, const char *title) {
             seen++;
         }
     }
-    if (p != NULL) {
-        loader_close(p);
-    }
+    if (p != NULL) { loader_close(p); }
     free(mark);
     if (seen != l.n_items || wrong != 0) {
         say("%s: %" PRIu64 " of %" PRIu64 " items, %" PRIu64 " of them wrong\n", title, seen,
@@ -249,9 +234,7 @@ static bool copier_open(struct copier *c, const struct load *l) {
     c->order = malloc(l->n_items * sizeof *c->order);
     uint64_t bytes = (c->n_slots * l->batch * l->row_bytes + 4095) / 4096 * 4096;
     c->slots = aligned_alloc(4096, bytes);
-    if (c->order == NULL || c->slots == NULL) {
-        return false;
-    }
+    if (c->order == NULL || c->slots == NULL) { return false; }
     memset(c->slots, 0, bytes);
     for (uint64_t i = 0; i < l->n_items; i++) {
         uint64_t j = mix(i + 1) % (i + 1);
@@ -278,15 +261,11 @@ static void copier_batch(struct copier *c) {
 
 static double sample_memcpy(void *arg) {
     struct copier *c = arg;
-    for (uint64_t i = 0; i < 2 * c->n_slots; i++) {
-        copier_batch(c);
-    }
+    for (uint64_t i = 0; i < 2 * c->n_slots; i++) { copier_batch(c); }
     uint64_t items = 0;
     double begin = seconds_now(), now = begin;
     while (now - begin < c->load->seconds) {
-        for (uint32_t i = 0; i < c->load->stride; i++) {
-            copier_batch(c);
-        }
+        for (uint32_t i = 0; i < c->load->stride; i++) { copier_batch(c); }
         items += (uint64_t)c->load->stride * c->load->batch;
         now = seconds_now();
     }
@@ -505,9 +484,7 @@ static int peak_main(int workers, int placement) {
     uint8_t *source = random_bytes(l.n_source * l.row_bytes);
     uint64_t top = 0;
     l.source = source;
-    if (source == NULL) {
-        return 1;
-    }
+    if (source == NULL) { return 1; }
     resident_bytes(getpid()); /* what reading /proc costs is there before */
     uint64_t before = resident_bytes(getpid());
     dlp_pipe *p = loader_open(&l);
@@ -521,9 +498,7 @@ static int peak_main(int workers, int placement) {
         dlp_pipe_release(p, held);
         held = loader_next(p);
     }
-    if (held == NULL) {
-        return 1;
-    }
+    if (held == NULL) { return 1; }
     dlp_stats stats;
     uint64_t plan = dlp_pipe_stats(p, &stats) == DLP_OK ? stats.plan_bytes : 0;
     printf("%" PRIu64 " %" PRIu64 "\n", top, plan);
@@ -584,9 +559,7 @@ static void bench_peak(void) {
         verify(&l, name);
         compete(&s, "ours", "", sample_peak, &peak[0]);
         compete(&s, "proc", "", sample_peak, &peak[1]);
-        if (with_torch) {
-            compete(&s, "torch", torch.version, sample_torch_peak, &peak[0]);
-        }
+        if (with_torch) { compete(&s, "torch", torch.version, sample_torch_peak, &peak[0]); }
         run_rounds(&s, name, quick ? 1 : few ? 3 : 5);
         for (int who = 0; who < 2; who++) {
             struct measure m = {.bench = name, .unit = "B", .lower_is_better = true};
@@ -597,9 +570,7 @@ static void bench_peak(void) {
                      16 * MIB, peak[who].plan_bytes, 3 * 16 * MIB + MIB,
                      few ? ",\"few_rounds\":\"memory hardly varies, and a sample is long\"" : "");
             put(&m, &s, who, with_torch ? 2 : -1);
-            if (!with_torch) {
-                put_skipped(name, "torch", why, m.extra);
-            }
+            if (!with_torch) { put_skipped(name, "torch", why, m.extra); }
         }
     }
     torch_ask(NULL, 0, "drop");
@@ -610,9 +581,7 @@ static void bench_peak(void) {
 static void put_or_skip(const struct measure *m, const struct series *s, int a, int b) {
     bool with_torch = b < s->n_who;
     put(m, s, a, with_torch ? b : -1);
-    if (!with_torch) {
-        put_skipped(m->bench, "torch", torch_reason(), m->extra);
-    }
+    if (!with_torch) { put_skipped(m->bench, "torch", torch_reason(), m->extra); }
 }
 
 /* ---- the first batch ------------------------------------------------------------------------- */
@@ -622,9 +591,7 @@ static double sample_first(void *arg) {
     dlp_pipe *p = loader_open(arg);
     dlp_batch *b = p == NULL ? NULL : loader_next(p);
     double took = (seconds_now() - begin) * 1e3;
-    if (b == NULL) {
-        return NAN;
-    }
+    if (b == NULL) { return NAN; }
     dlp_pipe_release(p, b);
     loader_close(p);
     return took;
@@ -653,9 +620,7 @@ static void bench_first(void) {
     verify(&proc, "first_batch_ms_proc");
     compete(&s, "ours", "", sample_first, &l);
     compete(&s, "proc", "", sample_first, &proc);
-    if (torch.pid > 0) {
-        compete(&s, "torch", torch.version, sample_torch_first, &l);
-    }
+    if (torch.pid > 0) { compete(&s, "torch", torch.version, sample_torch_first, &l); }
     run_rounds(&s, "first_batch_ms", 7);
     for (int who = 0; who < 2; who++) {
         struct measure m = {.bench = who ? "first_batch_ms_proc" : "first_batch_ms",
@@ -675,13 +640,9 @@ static double tree_cpu_seconds(pid_t pid) {
     int n = children_of(pid, child, MAX_CHILDREN);
     struct timespec t = {0, 0};
     clockid_t clock;
-    if (clock_getcpuclockid(pid, &clock) == 0) {
-        clock_gettime(clock, &t);
-    }
+    if (clock_getcpuclockid(pid, &clock) == 0) { clock_gettime(clock, &t); }
     double sum = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-    for (int i = 0; i < n; i++) {
-        sum += child[i] == torch.pid ? 0 : tree_cpu_seconds(child[i]);
-    }
+    for (int i = 0; i < n; i++) { sum += child[i] == torch.pid ? 0 : tree_cpu_seconds(child[i]); }
     return sum;
 }
 
@@ -704,9 +665,7 @@ static double sample_cpu(void *arg) {
     struct load l = ((const struct payload *)arg)->load;
     l.epochs = DLP_FOREVER;
     dlp_pipe *p = loader_open(&l);
-    if (p == NULL) {
-        return NAN;
-    }
+    if (p == NULL) { return NAN; }
     loader_take(p, 2 * ((uint64_t)l.prefetch + 1) + 64 / l.batch);
     double cpu = tree_cpu_seconds(getpid()), begin = seconds_now();
     double rate = loader_rate_of(p, &l), took = seconds_now() - begin;
@@ -719,10 +678,9 @@ static double sample_cpu(void *arg) {
 static double torch_payload(const char *command, const struct payload *y) {
     const struct load *l = &y->load;
     double figure;
-    bool good =
-        torch_ask(&figure, 1, "%s %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %d %d %d", command,
-                  l->n_source, l->row_bytes, y->per_epoch, l->batch, l->workers, l->prefetch,
-                  y->sharing);
+    bool good = torch_ask(&figure, 1, "%s %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %d %d %d", command,
+                          l->n_source, l->row_bytes, y->per_epoch, l->batch, l->workers,
+                          l->prefetch, y->sharing);
     return good ? figure : NAN;
 }
 
@@ -731,9 +689,7 @@ static double sample_torch_bytes(void *arg) {
     return torch_payload("rate", y) * (double)y->load.row_bytes;
 }
 
-static double sample_torch_cpu(void *arg) {
-    return torch_payload("cpu", arg);
-}
+static double sample_torch_cpu(void *arg) { return torch_payload("cpu", arg); }
 
 /* Threads, processes and both settings of torch on one size, as a rate or as processor time. */
 static void payload_series(const struct payload *size, const char *name, const char *unit,
@@ -768,9 +724,7 @@ static void payload_one(struct payload *y) {
     struct load *l = &y->load, proc;
     char name[64];
     uint8_t *source = random_bytes(l->n_items * l->row_bytes);
-    if (source == NULL) {
-        return;
-    }
+    if (source == NULL) { return; }
     l->n_source = l->n_items;
     l->source = source;
     l->workers = l->prefetch = 2;
@@ -780,9 +734,7 @@ static void payload_one(struct payload *y) {
     snprintf(name, sizeof name, "payload_%s", y->size);
     verify(l, name);
     verify(&proc, name);
-    if (torch.pid > 0 && !torch_verified(l)) {
-        failures++;
-    }
+    if (torch.pid > 0 && !torch_verified(l)) { failures++; }
     payload_series(y, name, "B/s", false);
     payload_series(y, "cpu_s_per_gib", "s/GiB", true);
     torch_ask(NULL, 0, "drop");
@@ -804,9 +756,7 @@ static void bench_payload(void) {
         {.size = "32MiB",
          .load = {.n_items = 8, .row_bytes = 32 * MIB, .batch = 2, .stride = 1},
          .per_epoch = quick ? 32 : 48}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        payload_one(&sizes[i]);
-    }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) { payload_one(&sizes[i]); }
 }
 
 /* ---- start ----------------------------------------------------------------------------------- */
@@ -816,9 +766,7 @@ static double sample_start(void *arg) {
     double begin = seconds_now();
     dlp_pipe *p = loader_open(arg);
     double took = (seconds_now() - begin) * 1e3;
-    if (p == NULL) {
-        return NAN;
-    }
+    if (p == NULL) { return NAN; }
     loader_close(p);
     return took;
 }
@@ -909,9 +857,7 @@ static double sample_gap(void *arg) {
         }
         last = now;
     }
-    if (p != NULL) {
-        loader_close(p);
-    }
+    if (p != NULL) { loader_close(p); }
     if (n_border == BORDERS) {
         took = quantile(at_border, n_border, 0.5);
         g->inside[g->n++] = quantile(inside, n_inside, 0.95);
@@ -970,9 +916,7 @@ static void bench_gap(void) {
     l.n_source = l.n_items;
     uint8_t *source = random_bytes(l.n_source * l.row_bytes);
     l.source = source;
-    if (source == NULL) {
-        return;
-    }
+    if (source == NULL) { return; }
     proc = with_processes(&l);
     verify(&l, "epoch_gap");
     verify(&proc, "epoch_gap_proc");
@@ -1043,9 +987,7 @@ static void bench_skew(void) {
 static double sample_idle(void *arg) {
     const struct load *l = arg;
     dlp_pipe *p = loader_open(l);
-    if (p == NULL || loader_take(p, 100) == 0) {
-        return NAN;
-    }
+    if (p == NULL || loader_take(p, 100) == 0) { return NAN; }
     sleep_us(200000);
     double cpu = tree_cpu_seconds(getpid()), begin = seconds_now();
     sleep_us((uint64_t)(l->seconds * 1e6));
@@ -1092,9 +1034,7 @@ static const struct {
 
 static bool is_wanted(const char *name, char **list, int n) {
     for (int i = 0; i < n; i++) {
-        if (strcmp(list[i], name) == 0) {
-            return true;
-        }
+        if (strcmp(list[i], name) == 0) { return true; }
     }
     return n == 0;
 }

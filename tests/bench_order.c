@@ -77,14 +77,11 @@ int main(int argc, char **argv) {
     } at[] = {
         {"order_ns_1e9", 1000000000}, {"order_ns_2p30p1", 1073741825}, {"order_ns_60000", 60000}};
     int rounds = argc > 1 ? atoi(argv[1]) : 5;
-    if (rounds < 1 || rounds > MAX_ROUNDS)
-        rounds = 5;
+    if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 5;
     mkdir("build", 0777);
     mkdir("build/bench", 0777);
-    if (!lines_to("build/bench/order.jsonl", "w"))
-        return 1;
-    for (size_t k = 0; k < sizeof at / sizeof *at; k++)
-        measure(at[k].name, at[k].n, rounds);
+    if (!lines_to("build/bench/order.jsonl", "w")) return 1;
+    for (size_t k = 0; k < sizeof at / sizeof *at; k++) measure(at[k].name, at[k].n, rounds);
     fprintf(stderr, "checksum %llx\n", (unsigned long long)sink);
     return fclose(lines_file) != 0;
 }

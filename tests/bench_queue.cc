@@ -81,8 +81,7 @@ inline void relax() {
 std::vector<int> cores;
 
 void pin(int which) {
-    if (which < 0)
-        return;
+    if (which < 0) return;
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cores[size_t(which) % cores.size()], &set);
@@ -109,26 +108,21 @@ template <class Rec> struct Dlp {
     static const bool shareable = true;
     alignas(128) unsigned char mem[sizeof(dlp_spsc) + CAPACITY * sizeof(Rec)];
     Dlp(unsigned, bool shared) {
-        if (dlp_spsc_init(mem, sizeof mem, sizeof(Rec), CAPACITY, shared) != DLP_OK)
-            abort();
+        if (dlp_spsc_init(mem, sizeof mem, sizeof(Rec), CAPACITY, shared) != DLP_OK) abort();
     }
     struct Tx {
         dlp_spsc_tx tx;
         Tx(Dlp &q, unsigned) {
-            if (dlp_spsc_attach_tx(&tx, q.mem, sizeof q.mem) != DLP_OK)
-                abort();
+            if (dlp_spsc_attach_tx(&tx, q.mem, sizeof q.mem) != DLP_OK) abort();
         }
         bool push(const Rec &r) { return dlp_spsc_try_push(&tx, &r) == DLP_OK; }
-        size_t push_n(const Rec *r, size_t n) {
-            return size_t(dlp_spsc_try_push_burst(&tx, r, n));
-        }
+        size_t push_n(const Rec *r, size_t n) { return size_t(dlp_spsc_try_push_burst(&tx, r, n)); }
         void push_wait(const Rec &r) { dlp_spsc_push(&tx, &r, DLP_FOREVER); }
     };
     struct Rx {
         dlp_spsc_rx rx;
         explicit Rx(Dlp &q) {
-            if (dlp_spsc_attach_rx(&rx, q.mem, sizeof q.mem) != DLP_OK)
-                abort();
+            if (dlp_spsc_attach_rx(&rx, q.mem, sizeof q.mem) != DLP_OK) abort();
         }
         bool pop(Rec &r) { return dlp_spsc_try_pop(&rx, &r) == DLP_OK; }
         size_t pop_n(Rec *r, size_t n) { return size_t(dlp_spsc_try_pop_burst(&rx, r, n)); }
@@ -148,8 +142,7 @@ template <class Rec> struct DlpBundle {
     struct Tx {
         dlp_mpsc_tx tx;
         Tx(DlpBundle &q, unsigned p) {
-            if (dlp_mpsc_attach_tx(&tx, q.mem, sizeof q.mem, int(p)) < 0)
-                abort();
+            if (dlp_mpsc_attach_tx(&tx, q.mem, sizeof q.mem, int(p)) < 0) abort();
         }
         bool push(const Rec &r) { return dlp_mpsc_try_push(&tx, &r) == DLP_OK; }
         void push_wait(const Rec &r) { dlp_mpsc_push(&tx, &r, DLP_FOREVER); }
@@ -158,8 +151,7 @@ template <class Rec> struct DlpBundle {
         dlp_mpsc_rx rx;
         dlp_spsc_rx lanes[MOST];
         explicit Rx(DlpBundle &q) {
-            if (dlp_mpsc_attach_rx(&rx, lanes, MOST, q.mem, sizeof q.mem) != DLP_OK)
-                abort();
+            if (dlp_mpsc_attach_rx(&rx, lanes, MOST, q.mem, sizeof q.mem) != DLP_OK) abort();
         }
         bool pop(Rec &r) { return dlp_mpsc_try_pop(&rx, &r, NULL) == DLP_OK; }
         void pop_wait(Rec &r) { dlp_mpsc_pop(&rx, &r, NULL, DLP_FOREVER); }
@@ -185,8 +177,7 @@ template <class Rec, bool MP> struct Ck {
         bool push(const Rec &r) { return put(q, r); }
         size_t push_n(const Rec *r, size_t n) {
             size_t k = 0;
-            while (k < n && put(q, r[k]))
-                k++;
+            while (k < n && put(q, r[k])) k++;
             return k;
         }
     };
@@ -196,8 +187,7 @@ template <class Rec, bool MP> struct Ck {
         bool pop(Rec &r) { return get(q, r); }
         size_t pop_n(Rec *r, size_t n) {
             size_t k = 0;
-            while (k < n && get(q, r[k]))
-                k++;
+            while (k < n && get(q, r[k])) k++;
             return k;
         }
     };
@@ -216,8 +206,7 @@ template <class Rec, bool MP> struct Rte {
         /* Several producers on fewer cores: the mode that DPDK has for them (relaxed tail sync). */
         unsigned many = producers + 1 > cores.size() ? unsigned(RING_F_MP_RTS_ENQ) : 0u;
         unsigned flags = RING_F_SC_DEQ | RING_F_EXACT_SZ | (MP ? many : unsigned(RING_F_SP_ENQ));
-        if (rte_ring_init(ring(), "bench", CAPACITY, flags) != 0)
-            abort();
+        if (rte_ring_init(ring(), "bench", CAPACITY, flags) != 0) abort();
     }
     struct Tx {
         rte_ring *r;
@@ -317,20 +306,17 @@ template <class Rec> struct MoodyBulk {
         uint64_t pushed = 0, seen = 0;
         Tx(MoodyBulk &x, unsigned) : q(x), token(x.queue) {}
         bool room(size_t n) {
-            if ((pushed + n) * q.producers <= seen + CAPACITY * q.producers)
-                return true;
+            if ((pushed + n) * q.producers <= seen + CAPACITY * q.producers) return true;
             seen = q.popped.load(std::memory_order_relaxed);
             return (pushed + n) * q.producers <= seen + CAPACITY * q.producers;
         }
         bool push(const Rec &r) {
-            if (!room(1))
-                return false;
+            if (!room(1)) return false;
             pushed++;
             return q.queue.enqueue(token, r);
         }
         size_t push_n(const Rec *r, size_t n) {
-            if (!room(n))
-                return 0;
+            if (!room(n)) return 0;
             pushed += n;
             return q.queue.enqueue_bulk(token, r, n) ? n : 0;
         }
@@ -430,11 +416,9 @@ template <class Rec> struct Mutex {
     }
     size_t get(Rec *r, size_t n) {
         pthread_mutex_lock(&lock);
-        while (tail == head)
-            pthread_cond_wait(&filled, &lock);
+        while (tail == head) pthread_cond_wait(&filled, &lock);
         size_t k = 0;
-        while (k < n && tail != head)
-            r[k++] = slots[head++ % CAPACITY];
+        while (k < n && tail != head) r[k++] = slots[head++ % CAPACITY];
         pthread_cond_signal(&drained);
         pthread_mutex_unlock(&lock);
         return k;
@@ -460,13 +444,11 @@ template <class Rec> struct Pipe {
     static const bool shareable = true;
     int fd[2];
     Pipe(unsigned, bool) {
-        if (pipe(fd) != 0)
-            abort();
+        if (pipe(fd) != 0) abort();
     }
     /* Writes below PIPE_BUF are not torn; a read may end within a record and is completed. */
     void put(const Rec *r, size_t n) {
-        if (write(fd[1], r, n * sizeof(Rec)) != ssize_t(n * sizeof(Rec)))
-            abort();
+        if (write(fd[1], r, n * sizeof(Rec)) != ssize_t(n * sizeof(Rec))) abort();
     }
     size_t get(Rec *r, size_t n) {
         ssize_t got = read(fd[0], r, n * sizeof(Rec));
@@ -516,8 +498,7 @@ template <class Q, class Rec> struct Sample {
 
     void arrive() {
         result->ready.fetch_add(1);
-        while (!result->go.load())
-            sched_yield();
+        while (!result->go.load()) sched_yield();
     }
 
     template <Mode M> void produce(unsigned p) {
@@ -532,8 +513,7 @@ template <class Q, class Rec> struct Sample {
         if constexpr (M == SINGLE) {
             for (uint64_t i = 0; i < n; i++) {
                 r.word[0] = i;
-                while (!tx.push(r))
-                    patience.lost();
+                while (!tx.push(r)) patience.lost();
                 patience.won();
             }
         } else if constexpr (M == BLOCKING) {
@@ -544,13 +524,11 @@ template <class Q, class Rec> struct Sample {
         } else if constexpr (M == BURST) {
             for (uint64_t i = 0; i < n;) {
                 size_t k = n - i < 32 ? size_t(n - i) : 32, at = 0;
-                for (size_t j = 0; j < k; j++)
-                    burst[j].word[0] = i + j;
+                for (size_t j = 0; j < k; j++) burst[j].word[0] = i + j;
                 while (at < k) {
                     size_t put = tx.push_n(burst + at, k - at);
                     at += put;
-                    if (put == 0)
-                        patience.lost();
+                    if (put == 0) patience.lost();
                 }
                 i += k;
             }
@@ -558,10 +536,8 @@ template <class Q, class Rec> struct Sample {
             typename Q::Rx rx(*back);
             for (uint64_t i = 0; i < n; i++) {
                 r.word[0] = i;
-                while (!tx.push(r))
-                    relax();
-                while (!rx.pop(r))
-                    relax();
+                while (!tx.push(r)) relax();
+                while (!rx.pop(r)) relax();
             }
         }
     }
@@ -577,13 +553,11 @@ template <class Q, class Rec> struct Sample {
         memset(&r, 0, sizeof r);
         arrive();
         while (got < total) {
-            if (got >= warm && begin == 0)
-                begin = now_s(), warm = got;
+            if (got >= warm && begin == 0) begin = now_s(), warm = got;
             uint64_t stop = begin == 0 ? warm : total;
             if constexpr (M == SINGLE) {
                 for (; got < stop; got++) {
-                    while (!rx.pop(r))
-                        patience.lost();
+                    while (!rx.pop(r)) patience.lost();
                     patience.won();
                     sum += r.word[0];
                 }
@@ -595,20 +569,16 @@ template <class Q, class Rec> struct Sample {
             } else if constexpr (M == BURST) {
                 while (got < stop) {
                     size_t k = rx.pop_n(burst, 32);
-                    for (size_t j = 0; j < k; j++)
-                        sum += burst[j].word[0];
+                    for (size_t j = 0; j < k; j++) sum += burst[j].word[0];
                     got += k;
-                    if (k == 0)
-                        patience.lost();
+                    if (k == 0) patience.lost();
                 }
             } else {
                 typename Q::Tx tx(*back, 0);
                 for (; got < stop; got++) {
-                    while (!rx.pop(r))
-                        relax();
+                    while (!rx.pop(r)) relax();
                     sum += r.word[0];
-                    while (!tx.push(r))
-                        relax();
+                    while (!tx.push(r)) relax();
                 }
             }
         }
@@ -642,8 +612,7 @@ template <class Q, class Rec> struct Sample {
         struct Opener { /* opens the gate when all have come */
             static void *main(void *arg) {
                 Sample *s = static_cast<Sample *>(arg);
-                while (s->result->ready.load() < int(s->shape.producers) + 1)
-                    usleep(100);
+                while (s->result->ready.load() < int(s->shape.producers) + 1) usleep(100);
                 s->result->go.store(1);
                 return NULL;
             }
@@ -666,8 +635,7 @@ template <class Q, class Rec> struct Sample {
 template <class T> T *shared_new(size_t extra = 0) {
     void *at = mmap(NULL, sizeof(T) + extra, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (at == MAP_FAILED)
-        abort();
+    if (at == MAP_FAILED) abort();
     return static_cast<T *>(at);
 }
 
@@ -741,8 +709,7 @@ void *line_echo(void *arg) {
     Line *line = static_cast<Line *>(arg);
     pin(1);
     for (uint64_t i = 1; i <= PROBE_TRIPS; i++) {
-        while (line->there.load(std::memory_order_acquire) != i) {
-        }
+        while (line->there.load(std::memory_order_acquire) != i) {}
         line->home.store(i, std::memory_order_release);
     }
     return NULL;
@@ -761,8 +728,7 @@ double line_roundtrip() {
     double begin = now_s();
     for (uint64_t i = 1; i <= PROBE_TRIPS; i++) {
         line.there.store(i, std::memory_order_release);
-        while (line.home.load(std::memory_order_acquire) != i) {
-        }
+        while (line.home.load(std::memory_order_acquire) != i) {}
         if (i % (PROBE_TRIPS / 10) == 0) {
             double t = now_s();
             stretch.push_back((t - begin) * 1e9 / (PROBE_TRIPS / 10));
@@ -849,8 +815,7 @@ struct Scenario {
 };
 
 void run_scenario(Scenario &s) {
-    for (auto &m : s.missing)
-        emit_skipped(s.name, m.first, m.second.c_str());
+    for (auto &m : s.missing) emit_skipped(s.name, m.first, m.second.c_str());
     std::vector<Contender> peers;
     for (auto &p : s.peers) {
         if (s.shape.processes && !p.shareable)
@@ -861,21 +826,18 @@ void run_scenario(Scenario &s) {
     std::vector<std::vector<Series>> by(2, std::vector<Series>(peers.size()));
     std::vector<Series> best(2);
     sample(s.ours, s.shape);
-    for (auto &p : peers)
-        sample(p, s.shape);
+    for (auto &p : peers) sample(p, s.shape);
     for (int round = 0; round < rounds; round++) {
         std::vector<double> ours, theirs;
         double first = line_roundtrip(), before = first;
         for (size_t i = 0; i < peers.size(); i++) {
-            if (peers[i].dead)
-                continue;
+            if (peers[i].dead) continue;
             double o = sample(s.ours, s.shape), t = sample(peers[i], s.shape);
             double after = line_roundtrip();
             trips[after >= NEAR_NS].push_back(after);
             int regime = regime_of(before, after);
             before = after;
-            if (t > 0 && o > 0 && regime >= 0)
-                by[size_t(regime)][i].add(o, t);
+            if (t > 0 && o > 0 && regime >= 0) by[size_t(regime)][i].add(o, t);
             ours.push_back(o);
             theirs.push_back(t);
         }
@@ -893,8 +855,7 @@ void run_scenario(Scenario &s) {
     Contender all;
     all.name = "best";
     for (size_t r = 0; r < 2; r++)
-        if (!best[r].ratio.empty())
-            emit_series(s.name, all, REGIME[r], best[r]);
+        if (!best[r].ratio.empty()) emit_series(s.name, all, REGIME[r], best[r]);
 }
 
 template <template <class> class QT, class Rec, Mode M>
@@ -1034,8 +995,7 @@ std::vector<Scenario> scenarios() {
 
 void emit_trips() {
     for (size_t r = 0; r < 2; r++) {
-        if (trips[r].empty())
-            continue;
+        if (trips[r].empty()) continue;
         char text[256];
         snprintf(text, sizeof text,
                  "{\"bench\":\"line_roundtrip\",\"regime\":\"%s\",\"unit\":\"ns\",\"ours\":%.4g,"
@@ -1049,8 +1009,7 @@ void emit_trips() {
 
 bool wanted(const std::string &name, const std::vector<std::string> &prefixes) {
     for (auto &p : prefixes)
-        if (name.compare(0, p.size(), p) == 0)
-            return true;
+        if (name.compare(0, p.size(), p) == 0) return true;
     return prefixes.empty();
 }
 
@@ -1070,8 +1029,7 @@ int main(int argc, char **argv) {
     cpu_set_t set;
     sched_getaffinity(0, sizeof set, &set);
     for (int c = 0; c < CPU_SETSIZE; c++)
-        if (CPU_ISSET(c, &set))
-            cores.push_back(c);
+        if (CPU_ISSET(c, &set)) cores.push_back(c);
     if (cores.size() < 2) {
         fprintf(stderr, "bench_queue: needs two cores\n");
         return 1;
@@ -1080,8 +1038,7 @@ int main(int argc, char **argv) {
     mkdir("build/bench", 0777);
     json_file = fopen("build/bench/queue.jsonl", "w");
     for (auto &s : scenarios())
-        if (wanted(s.name, prefixes))
-            run_scenario(s);
+        if (wanted(s.name, prefixes)) run_scenario(s);
     emit_trips();
     return 0;
 }

@@ -35,9 +35,7 @@ static inline bool asked_for(const char *variable) {
     return getenv(variable) != NULL && strcmp(getenv(variable), "1") == 0;
 }
 
-static inline double seconds_now(void) {
-    return (double)dlpi_now_ns() * 1e-9;
-}
+static inline double seconds_now(void) { return (double)dlpi_now_ns() * 1e-9; }
 
 static inline int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -46,9 +44,7 @@ static inline int by_value(const void *a, const void *b) {
 
 /* The value below which a share of them lies. Sorts. */
 static inline double quantile(double *v, size_t n, double share) {
-    if (n == 0) {
-        return NAN;
-    }
+    if (n == 0) { return NAN; }
     qsort(v, n, sizeof *v, by_value);
     size_t at = (size_t)(share * (double)n);
     return v[at < n ? at : n - 1];
@@ -114,13 +110,9 @@ static inline void *probe_serve(void *arg) {
 static inline int two_cpus(size_t cpu[2]) {
     cpu_set_t set;
     int n = 0;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) {
-        return 0;
-    }
+    if (sched_getaffinity(0, sizeof set, &set) != 0) { return 0; }
     for (size_t i = 0; i < CPU_SETSIZE && n < 2; i++) {
-        if (CPU_ISSET(i, &set)) {
-            cpu[n++] = i;
-        }
+        if (CPU_ISSET(i, &set)) { cpu[n++] = i; }
     }
     return n;
 }
@@ -130,9 +122,7 @@ static inline double line_round_trip(void) {
     struct probe p;
     pthread_t echo, serve;
     memset(&p, 0, sizeof p);
-    if (two_cpus(p.cpu) < 2 || pthread_create(&echo, NULL, probe_echo, &p) != 0) {
-        return 0;
-    }
+    if (two_cpus(p.cpu) < 2 || pthread_create(&echo, NULL, probe_echo, &p) != 0) { return 0; }
     if (pthread_create(&serve, NULL, probe_serve, &p) != 0) {
         probe_serve(&p);
     } else {
@@ -162,21 +152,13 @@ static inline int children_of(pid_t pid, pid_t *out, int max) {
     for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
         char file[384];
         int child;
-        if (e->d_name[0] == '.') {
-            continue;
-        }
+        if (e->d_name[0] == '.') { continue; }
         snprintf(file, sizeof file, "%s/%s/children", path, e->d_name);
         FILE *f = fopen(file, "r");
-        while (f != NULL && n < max && fscanf(f, "%d", &child) == 1) {
-            out[n++] = child;
-        }
-        if (f != NULL) {
-            fclose(f);
-        }
+        while (f != NULL && n < max && fscanf(f, "%d", &child) == 1) { out[n++] = child; }
+        if (f != NULL) { fclose(f); }
     }
-    if (dir != NULL) {
-        closedir(dir);
-    }
+    if (dir != NULL) { closedir(dir); }
     return n;
 }
 
@@ -194,13 +176,9 @@ static inline uint64_t tree_ticks(pid_t pid) {
                ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", &t[0], &t[1],
                &t[2], &t[3]);
     }
-    if (f != NULL) {
-        fclose(f);
-    }
+    if (f != NULL) { fclose(f); }
     uint64_t sum = t[0] + t[1] + t[2] + t[3];
-    for (int i = 0; i < n; i++) {
-        sum += tree_ticks(child[i]);
-    }
+    for (int i = 0; i < n; i++) { sum += tree_ticks(child[i]); }
     return sum;
 }
 
@@ -209,16 +187,12 @@ static inline uint64_t tree_ticks(pid_t pid) {
 static inline int64_t others_ticks(void) {
     unsigned long long t[8] = {0};
     FILE *f = fopen("/proc/stat", "r");
-    if (f == NULL) {
-        return 0;
-    }
+    if (f == NULL) { return 0; }
     const char *root = getenv("BENCH_ROOT");
     int n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3],
                    &t[4], &t[5], &t[6], &t[7]);
     fclose(f);
-    if (n != 8) {
-        return 0;
-    }
+    if (n != 8) { return 0; }
     return (int64_t)(t[0] + t[1] + t[2] + t[5] + t[6] + t[7]) -
            (int64_t)tree_ticks(root != NULL ? (pid_t)atoi(root) : getpid());
 }
@@ -248,9 +222,7 @@ static inline void compete(struct series *s, const char *name, const char *versi
 
 /* What became of a round: the regime before and after, and the cores that others used in it. */
 static inline enum regime judge(double rtt_before, double rtt_after, double others) {
-    if (others > 0.1) {
-        return LOADED;
-    }
+    if (others > 0.1) { return LOADED; }
     return regime_of(rtt_before) == regime_of(rtt_after) ? regime_of(rtt_after) : MIXED;
 }
 
@@ -301,9 +273,7 @@ static inline void put_skipped(const char *bench, const char *peer, const char *
     size_t n = (size_t)snprintf(line, sizeof line,
                                 "{\"bench\":\"%s\",\"peer\":\"%s\",\"skipped\":\"", bench, peer);
     for (; *why != '\0' && n < sizeof line - 700; why++) {
-        if (*why == '"' || *why == '\\') {
-            line[n++] = '\\';
-        }
+        if (*why == '"' || *why == '\\') { line[n++] = '\\'; }
         line[n++] = (unsigned char)*why < ' ' ? ' ' : *why;
     }
     snprintf(line + n, sizeof line - n, "\"%s}", extra);
@@ -317,17 +287,13 @@ static inline int put_regime(const struct measure *m, const struct series *s, in
     size_t n = 0;
     for (int r = 0; r < s->n_rounds; r++) {
         double x = s->value[a][r], y = b < 0 ? 1 : s->value[b][r];
-        if (s->regime[r] != regime || isnan(x) || isnan(y)) {
-            continue;
-        }
+        if (s->regime[r] != regime || isnan(x) || isnan(y)) { continue; }
         ours[n] = x;
         theirs[n] = y;
         ratio[n] = m->lower_is_better ? y / x : x / y;
         rtt[n++] = s->rtt_ns[r];
     }
-    if (n == 0) {
-        return 0;
-    }
+    if (n == 0) { return 0; }
     char peer[256] = "", figures[256];
     double median = quantile(ours, n, 0.5);
     if (b >= 0) {
@@ -374,16 +340,13 @@ static inline void put(const struct measure *m, const struct series *s, int a, i
 /* Where lines go beside standard output. */
 static inline bool lines_to(const char *path, const char *mode) {
     lines_file = fopen(path, mode);
-    if (lines_file == NULL) {
-        say("%s: %s\n", path, strerror(errno));
-    }
+    if (lines_file == NULL) { say("%s: %s\n", path, strerror(errno)); }
     return lines_file != NULL;
 }
 
 static inline void sleep_us(uint64_t us) {
     struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
-    while (nanosleep(&t, &t) != 0 && errno == EINTR) {
-    }
+    while (nanosleep(&t, &t) != 0 && errno == EINTR) {}
 }
 
 static inline int cpus_allowed(void) {
@@ -405,9 +368,7 @@ static inline bool run_child(struct child *c, const char *path, const char *cons
                              size_t size) {
     int fd[2], status = 0;
     size_t n = 0;
-    if (pipe2(fd, O_CLOEXEC) != 0) {
-        return false;
-    }
+    if (pipe2(fd, O_CLOEXEC) != 0) { return false; }
     pid_t pid = fork();
     if (pid == 0) {
         dup2(fd[1], 1);
@@ -429,9 +390,7 @@ static inline bool run_child(struct child *c, const char *path, const char *cons
     }
     text[n] = '\0';
     close(fd[0]);
-    if (pid > 0 && seconds_now() >= until) {
-        kill(pid, SIGKILL);
-    }
+    if (pid > 0 && seconds_now() >= until) { kill(pid, SIGKILL); }
     return pid > 0 && wait4(pid, &status, 0, &c->used) == pid && status == 0;
 }
 
@@ -454,25 +413,19 @@ static inline bool torch_line(char *line, size_t size, int timeout_ms) {
         struct pollfd fd = {torch.out, POLLIN, 0};
         int left = (int)((until - seconds_now()) * 1e3);
         char c;
-        if (left <= 0 || poll(&fd, 1, left) <= 0 || read(torch.out, &c, 1) != 1) {
-            return false;
-        }
+        if (left <= 0 || poll(&fd, 1, left) <= 0 || read(torch.out, &c, 1) != 1) { return false; }
         if (c == '\n') {
             line[n] = '\0';
             return true;
         }
-        if (n + 1 < size) {
-            line[n++] = c;
-        }
+        if (n + 1 < size) { line[n++] = c; }
     }
 }
 
 static inline void torch_end(const char *why) {
     if (torch.pid > 0) {
         close(torch.in); /* the end of its input ends it */
-        if (why[0] != '\0') {
-            kill(torch.pid, SIGTERM);
-        }
+        if (why[0] != '\0') { kill(torch.pid, SIGTERM); }
         waitpid(torch.pid, NULL, 0);
         close(torch.out);
         torch.pid = 0;
@@ -511,9 +464,7 @@ static inline bool torch_ask(double *answer, int n, const char *format, ...)
 static inline bool torch_ask(double *answer, int n, const char *format, ...) {
     char command[256], line[512];
     va_list args;
-    if (torch.pid <= 0) {
-        return false;
-    }
+    if (torch.pid <= 0) { return false; }
     va_start(args, format);
     int length = vsnprintf(command, sizeof command - 1, format, args);
     va_end(args);
@@ -531,9 +482,7 @@ static inline bool torch_ask(double *answer, int n, const char *format, ...) {
         good = end != at;
         at = end;
     }
-    if (!good) {
-        say(" [torch: %s: %s]", command, line);
-    }
+    if (!good) { say(" [torch: %s: %s]", command, line); }
     return good;
 }
 
@@ -549,9 +498,7 @@ static inline void add_pss(pid_t pid, uint64_t *own, uint64_t *shared) {
     unsigned long long kib, total = 0, shmem = 0;
     snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
     FILE *f = fopen(path, "r");
-    if (f == NULL) {
-        return;
-    }
+    if (f == NULL) { return; }
     while (fgets(line, sizeof line, f) != NULL) {
         if (sscanf(line, "Pss: %llu", &kib) == 1) {
             total = kib;
@@ -566,9 +513,7 @@ static inline void add_pss(pid_t pid, uint64_t *own, uint64_t *shared) {
 
 static inline uint64_t dev_shm_bytes(void) {
     struct statvfs fs;
-    if (statvfs("/dev/shm", &fs) != 0) {
-        return 0;
-    }
+    if (statvfs("/dev/shm", &fs) != 0) { return 0; }
     return (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_frsize;
 }
 
@@ -583,14 +528,12 @@ static inline uint64_t memfd_bytes(pid_t pid) {
         char target[64] = "";
         struct stat st;
         snprintf(path, sizeof path, "/proc/%d/fd/%s", (int)pid, e->d_name);
-        if (readlink(path, target, sizeof target - 1) > 0 &&
-            strncmp(target, "/memfd:", 7) == 0 && stat(path, &st) == 0) {
+        if (readlink(path, target, sizeof target - 1) > 0 && strncmp(target, "/memfd:", 7) == 0 &&
+            stat(path, &st) == 0) {
             bytes += (uint64_t)st.st_blocks * 512;
         }
     }
-    if (dir != NULL) {
-        closedir(dir);
-    }
+    if (dir != NULL) { closedir(dir); }
     return bytes;
 }
 

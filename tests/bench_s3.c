@@ -21,10 +21,10 @@ enum { FAULTY_OBJECTS = 600, FAULTY_IN_FLIGHT = 64 };
 /* One contender's sample: what its name is run for. */
 struct run {
     const char *peer;
-    int in_flight, objects, n;           /* samples taken */
-    double rate[MAX_ROUNDS];             /* objects/s; of the large one, GB/s; with faults, s */
-    double cpu_ms[MAX_ROUNDS];           /* of the client, for an object */
-    double requests[MAX_ROUNDS];         /* for an object; 0: not known */
+    int in_flight, objects, n;   /* samples taken */
+    double rate[MAX_ROUNDS];     /* objects/s; of the large one, GB/s; with faults, s */
+    double cpu_ms[MAX_ROUNDS];   /* of the client, for an object */
+    double requests[MAX_ROUNDS]; /* for an object; 0: not known */
 };
 
 static dlp_s3 *client;
@@ -40,9 +40,7 @@ static bool body_is_right(const unsigned char *body, uint64_t number, uint64_t b
     for (uint64_t i = 0; i < words; i += all ? 1 : words - 1) {
         uint64_t word;
         memcpy(&word, body + 8 * i, 8);
-        if (word != (number << 32) + i) {
-            return false;
-        }
+        if (word != (number << 32) + i) { return false; }
     }
     return true;
 }
@@ -67,12 +65,12 @@ static int read_objects(dlp_s3_io *io, int n, int in_flight, bool all) {
             struct flight *f = (struct flight *)(void *)done[--idle];
             f->number = (uint64_t)(begun++ % N_OBJECTS);
             snprintf(f->key, sizeof f->key, "%06" PRIu64 ".bin", f->number);
-            f->request = (dlp_s3_request){.bucket = "many", .key = f->key,
-                                          .body = f->request.user, .capacity = OBJECT_BYTES,
+            f->request = (dlp_s3_request){.bucket = "many",
+                                          .key = f->key,
+                                          .body = f->request.user,
+                                          .capacity = OBJECT_BYTES,
                                           .user = f->request.user};
-            if (dlp_s3_submit(io, &f->request) != DLP_OK) {
-                return right;
-            }
+            if (dlp_s3_submit(io, &f->request) != DLP_OK) { return right; }
         }
         int got = dlp_s3_reap(io, done + idle, in_flight - idle, 0);
         for (int i = 0; i < got; i++) {
@@ -86,9 +84,7 @@ static int read_objects(dlp_s3_io *io, int n, int in_flight, bool all) {
             }
             right += good;
         }
-        if (got <= 0) {
-            return right;
-        }
+        if (got <= 0) { return right; }
         idle += got;
         over += got;
     }
@@ -109,8 +105,9 @@ static bool take_ours(struct run *r, double *seconds) {
     bool right = dlp_s3_io_open(&io, client, &err) == DLP_OK;
     if (right && r->objects == 1) {
         uint64_t received = 0;
-        right = dlp_s3_get(io, "large", "256m", bodies, LARGE_MIB * MIB, &received, &err) ==
-                    DLP_OK && received == LARGE_MIB * MIB;
+        right =
+            dlp_s3_get(io, "large", "256m", bodies, LARGE_MIB * MIB, &received, &err) == DLP_OK &&
+            received == LARGE_MIB * MIB;
     } else if (right) {
         right = read_objects(io, r->objects, r->in_flight, false) == r->objects;
     }
@@ -131,14 +128,10 @@ static double front_requests(void) {
     double requests = 0;
     size_t n = 0;
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (path == NULL || s < 0) {
-        return 0;
-    }
+    if (path == NULL || s < 0) { return 0; }
     snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
     if (connect(s, (struct sockaddr *)&at, sizeof at) == 0 && write(s, "show stat\n", 10) == 10) {
-        for (ssize_t k; (k = read(s, text + n, sizeof text - 1 - n)) > 0;) {
-            n += (size_t)k;
-        }
+        for (ssize_t k; (k = read(s, text + n, sizeof text - 1 - n)) > 0;) { n += (size_t)k; }
         text[n] = '\0';
         /* The 49th column of the front's line is req_tot. */
         for (line = strstr(text, "front,FRONTEND,"); line != NULL && n != 0;) {
@@ -168,23 +161,20 @@ static bool write_lists(int objects) {
         fprintf(f, "url = \"%s/many/%06d.bin\"\noutput = \"/dev/null\"\n",
                 from_env("AWS_ENDPOINT_URL"), i % N_OBJECTS);
     }
-    if (f == NULL || fclose(f) != 0) {
-        return false;
-    }
+    if (f == NULL || fclose(f) != 0) { return false; }
     snprintf(path, sizeof path, "%s/s3_wrk.lua", folder);
     f = fopen(path, "w");
-    if (f == NULL) {
-        return false;
-    }
-    fprintf(f, "local requests, n = {}, 0\n"
-               "function init()\n"
-               "    for line in io.lines('%s/s3_signed') do\n"
-               "        local path, range = line:match('^(%%S+) ?(%%S*)$')\n"
-               "        local headers = range ~= '' and {Range = range} or nil\n"
-               "        requests[#requests + 1] = wrk.format('GET', path, headers)\n"
-               "    end\n"
-               "end\n"
-               "function request() n = n %% #requests + 1 return requests[n] end\n",
+    if (f == NULL) { return false; }
+    fprintf(f,
+            "local requests, n = {}, 0\n"
+            "function init()\n"
+            "    for line in io.lines('%s/s3_signed') do\n"
+            "        local path, range = line:match('^(%%S+) ?(%%S*)$')\n"
+            "        local headers = range ~= '' and {Range = range} or nil\n"
+            "        requests[#requests + 1] = wrk.format('GET', path, headers)\n"
+            "    end\n"
+            "end\n"
+            "function request() n = n %% #requests + 1 return requests[n] end\n",
             folder);
     return fclose(f) == 0;
 }
@@ -223,7 +213,11 @@ static bool peer_command(const struct run *r, char *command, size_t size) {
                      large ? "large" : "many", what, r->in_flight);
     } else if (strcmp(r->peer, "wrk") == 0) {
         n = snprintf(command, size, "exec wrk -t1 -c%d -d%d -s %s/s3_wrk.lua --timeout 10s %s",
-                     r->in_flight, quick ? 1 : strcmp(place, "30ms") == 0 ? 5 : 3, folder, url);
+                     r->in_flight,
+                     quick                        ? 1
+                     : strcmp(place, "30ms") == 0 ? 5
+                                                  : 3,
+                     folder, url);
     }
     return n > 0 && (size_t)n < size;
 }
@@ -241,9 +235,7 @@ static bool take_peer(struct run *r, double *seconds) {
     char command[2048], text[4096];
     double cpu = 0, requests = front_requests(), objects = r->objects;
     bool wrk = strcmp(r->peer, "wrk") == 0;
-    if (!peer_command(r, command, sizeof command)) {
-        return false;
-    }
+    if (!peer_command(r, command, sizeof command)) { return false; }
     double begin = seconds_now();
     bool good = run_command(command, text, sizeof text, &cpu);
     *seconds = seconds_now() - begin;
@@ -252,9 +244,7 @@ static bool take_peer(struct run *r, double *seconds) {
     } else if (good && wrk) {
         const char *rate = strstr(text, "Requests/sec:"), *n = strstr(text, " requests in");
         good = rate != NULL && n != NULL && strstr(text, "Non-2xx") == NULL;
-        while (good && n > text && n[-1] >= '0' && n[-1] <= '9') {
-            n--;
-        }
+        while (good && n > text && n[-1] >= '0' && n[-1] <= '9') { n--; }
         objects = good ? atof(n) : 1;
         *seconds = good ? r->objects / atof(rate + 13) : 0;
     } else if (strcmp(r->peer, "rclone") == 0) {
@@ -301,12 +291,8 @@ static void look_for_peers(void) {
     const char *some = getenv("PEERS");
     for (int i = 0; i < N_PEERS; i++) {
         double cpu;
-        if (some != NULL && strstr(some, peers[i]) == NULL) {
-            continue;
-        }
-        if (!run_command(ask[i], versions[i], sizeof versions[i], &cpu)) {
-            versions[i][0] = '\0';
-        }
+        if (some != NULL && strstr(some, peers[i]) == NULL) { continue; }
+        if (!run_command(ask[i], versions[i], sizeof versions[i], &cpu)) { versions[i][0] = '\0'; }
         versions[i][strcspn(versions[i], "\n")] = '\0';
     }
 }
@@ -341,9 +327,7 @@ static void row_put(struct row *row, const struct measure *m, size_t figure) {
         memcpy(s.value[i], (char *)&row->run[i] + figure, sizeof row->run[i].rate);
     }
     put(m, &s, 0, s.n_who > 1 ? 1 : -1);
-    for (int i = 2; i < s.n_who; i++) {
-        put(m, &s, 0, i);
-    }
+    for (int i = 2; i < s.n_who; i++) { put(m, &s, 0, i); }
 }
 
 static int rounds_of(int rounds) {
@@ -379,8 +363,8 @@ static void bench_faults(void) {
     row_begin(&row, FAULTY_IN_FLIGHT, FAULTY_OBJECTS);
     run_rounds(&row.series, m.bench, rounds_of(7));
     row_put(&row, &m, offsetof(struct run, rate));
-    m = (struct measure){.bench = "s3_faults_requests", .unit = "requests per object",
-                         .lower_is_better = true};
+    m = (struct measure){
+        .bench = "s3_faults_requests", .unit = "requests per object", .lower_is_better = true};
     row_put(&row, &m, offsetof(struct run, requests));
 }
 
@@ -420,9 +404,7 @@ static bool options(int argc, char **argv) {
 int main(int argc, char **argv) {
     dlp_s3_error err;
     quick = asked_for("QUICK");
-    if (!options(argc, argv)) {
-        return usage();
-    }
+    if (!options(argc, argv)) { return usage(); }
     place = argv[optind];
     bodies = malloc(LARGE_MIB * MIB);
     dlp_s3_desc desc = {.max_requests = MAX_IN_FLIGHT};
@@ -440,9 +422,7 @@ int main(int argc, char **argv) {
         for (int n = 16; n <= (far ? 256 : 64); n *= 4) {
             bench_small(n, quick ? 1000 : far && n > 16 ? 2 * N_OBJECTS : N_OBJECTS);
         }
-        if (!far && presign(true)) {
-            bench_large();
-        }
+        if (!far && presign(true)) { bench_large(); }
     }
     dlp_s3_close(client);
     free(bodies);

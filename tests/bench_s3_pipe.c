@@ -33,8 +33,8 @@ static struct {
     const char *folder, *photos, *svg;
     uint32_t n;
     int epochs;
-} plan = {.folder = "build/bench/jpegs", .photos = "/usr/share/backgrounds", .n = 3000,
-          .epochs = 10};
+} plan = {
+    .folder = "build/bench/jpegs", .photos = "/usr/share/backgrounds", .n = 3000, .epochs = 10};
 
 static bool complain(const dlp_s3_error *err) {
     char line[1024];
@@ -50,13 +50,9 @@ static bool pictures_ready(void) {
     struct size size = {CUT_WIDTH, CUT_HEIGHT};
     char path[512];
     snprintf(path, sizeof path, "%s/%05u.jpg", plan.folder, plan.n - 1);
-    if (access(path, R_OK) == 0) {
-        return true;
-    }
+    if (access(path, R_OK) == 0) { return true; }
     mkdir(plan.folder, 0777);
-    if (pictures_cut(plan.photos, size, plan.n, plan.folder)) {
-        return true;
-    }
+    if (pictures_cut(plan.photos, size, plan.n, plan.folder)) { return true; }
     say("no photographs in %s: made pictures\n", plan.photos);
     return pictures_cut("made", size, plan.n, plan.folder);
 }
@@ -76,12 +72,13 @@ static bool put_read(struct put *p, uint32_t i) {
     free(p->bytes);
     p->bytes = good ? malloc((size_t)st.st_size) : NULL;
     good = p->bytes != NULL && fread(p->bytes, 1, (size_t)st.st_size, f) == (size_t)st.st_size;
-    if (f != NULL) {
-        fclose(f);
-    }
+    if (f != NULL) { fclose(f); }
     snprintf(p->key, sizeof p->key, "%05u.jpg", i);
-    p->request = (dlp_s3_request){.method = DLP_S3_PUT, .bucket = bucket, .key = p->key,
-                                  .body = p->bytes, .capacity = good ? (uint64_t)st.st_size : 0,
+    p->request = (dlp_s3_request){.method = DLP_S3_PUT,
+                                  .bucket = bucket,
+                                  .key = p->key,
+                                  .body = p->bytes,
+                                  .capacity = good ? (uint64_t)st.st_size : 0,
                                   .user = p};
     return good;
 }
@@ -100,9 +97,7 @@ static uint64_t upload(dlp_s3 *s3) {
     if (good && dlp_s3_do(io, &make) != DLP_OK) {
         good = make.error.http_status == 409 || complain(&make.error);
     }
-    for (int i = 0; i < PUTS; i++) {
-        idle[i] = &put[i];
-    }
+    for (int i = 0; i < PUTS; i++) { idle[i] = &put[i]; }
     while (good && over < plan.n) {
         while (good && n_idle > 0 && begun < plan.n) {
             good = put_read(idle[n_idle - 1], begun++) &&
@@ -117,9 +112,7 @@ static uint64_t upload(dlp_s3 *s3) {
         }
     }
     dlp_s3_io_close(io);
-    for (int i = 0; i < PUTS; i++) {
-        free(put[i].bytes);
-    }
+    for (int i = 0; i < PUTS; i++) { free(put[i].bytes); }
     return good ? bytes : 0;
 }
 
@@ -166,13 +159,22 @@ static int decode_item(void *user, void *state, dlp_item *item, const void *byte
 static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
     static const dlp_field field = {.name = "picture", .ndim = 3, .shape = {SIDE, SIDE, 3}};
     dlp_s3_list_desc list = {.bucket = bucket};
-    dlp_s3_source_desc sd = {.s3 = s3, .bucket = bucket, .fields = &field, .n_fields = 1,
-                             .decode = decode_item, .worker_init = decoder_begin,
+    dlp_s3_source_desc sd = {.s3 = s3,
+                             .bucket = bucket,
+                             .fields = &field,
+                             .n_fields = 1,
+                             .decode = decode_item,
+                             .worker_init = decoder_begin,
                              .worker_exit = decoder_over,
                              .in_flight = row->fetcher == DLP_FETCH_ASYNC ? IN_FLIGHT : 1};
-    dlp_loader_desc d = {.batch_size = BATCH, .num_workers = WORKERS, .shuffle = 1,
-                         .drop_last = 1, .epochs = plan.epochs, .seed = 20250131,
-                         .topology = row->topology, .fetcher = row->fetcher,
+    dlp_loader_desc d = {.batch_size = BATCH,
+                         .num_workers = WORKERS,
+                         .shuffle = 1,
+                         .drop_last = 1,
+                         .epochs = plan.epochs,
+                         .seed = 20250131,
+                         .topology = row->topology,
+                         .fetcher = row->fetcher,
                          .in_flight = row->fetcher == DLP_FETCH_ASYNC ? IN_FLIGHT : 0,
                          .pipe = {.prefetch_factor = PREFETCH, .name = row->name}};
     dlp_s3_manifest *m = NULL;
@@ -194,12 +196,8 @@ static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
     }
     dlp_s3_source_wire(source, &d.dataset, &d.workers);
     d.dataset.fills_rows = 1;
-    if (row->fetcher == DLP_FETCH_ASYNC) {
-        d.async = dlp_s3_source_async(source);
-    }
-    if (dlp_loader_open(&p, &d, &err) != DLP_OK) {
-        say(" [%s]", err.message);
-    }
+    if (row->fetcher == DLP_FETCH_ASYNC) { d.async = dlp_s3_source_async(source); }
+    if (dlp_loader_open(&p, &d, &err) != DLP_OK) { say(" [%s]", err.message); }
     return p;
 }
 
@@ -213,13 +211,9 @@ static int sample_main(char **argv) {
     plan.epochs = atoi(argv[3]);
     s.before_bytes = (double)pss_of(getpid());
     double begin = seconds_now();
-    if (dlp_s3_open(&s3, NULL, &e) != DLP_OK) {
-        return !complain(&e);
-    }
+    if (dlp_s3_open(&s3, NULL, &e) != DLP_OK) { return !complain(&e); }
     dlp_pipe *p = sample_open(row, s3);
-    if (p == NULL || !sample_take(p, row->step_us, true, &s, begin)) {
-        return 1;
-    }
+    if (p == NULL || !sample_take(p, row->step_us, true, &s, begin)) { return 1; }
     dlp_s3_stats_get(s3, &sent);
     s.requests = (double)sent.requests;
     return sample_tell(p, &s, argv[4]);
@@ -242,7 +236,7 @@ static double sample_row(void *arg) {
     snprintf(number[0], 16, "%d", (int)(row - rows));
     snprintf(number[1], 16, "%d", epochs_of(row));
     snprintf(svg, sizeof svg, "%s/timeline_s3_%s.svg", plan.svg ? plan.svg : "", row->name);
-    const char *argv[] = {"bench_s3_pipe", "--sample", number[0], number[1],
+    const char *argv[] = {"bench_s3_pipe",       "--sample", number[0], number[1],
                           plan.svg ? svg : NULL, NULL};
     if (!sample_ask(&child, argv, s)) {
         failures++;
@@ -264,9 +258,9 @@ static void row_put(const struct series *series, int i, double object_bytes) {
              object_bytes, s->requests);
     put(&m, series, i, i % 2 == 0 ? i + 1 : -1);
     say("%-20s %7.1f item/s  waited %4.1f %%  peak %6.1f MB (%.1f planned)  first batch %4.0f ms  "
-        "%.3f requests an item\n", rows[i].name, s->rate, 100 * s->wait_share,
-        peak_bytes[i] * 1e-6, s->plan_bytes * 1e-6, s->first_ms,
-        s->requests / ((double)epochs_of(&rows[i]) * (plan.n / BATCH * BATCH)));
+        "%.3f requests an item\n",
+        rows[i].name, s->rate, 100 * s->wait_share, peak_bytes[i] * 1e-6, s->plan_bytes * 1e-6,
+        s->first_ms, s->requests / ((double)epochs_of(&rows[i]) * (plan.n / BATCH * BATCH)));
 }
 
 static bool options(int argc, char **argv) {
@@ -289,9 +283,7 @@ int main(int argc, char **argv) {
     struct series series = {0};
     dlp_s3 *s3 = NULL;
     dlp_s3_error e;
-    if (argc > 3 && strcmp(argv[1], "--sample") == 0) {
-        return sample_main(argv);
-    }
+    if (argc > 3 && strcmp(argv[1], "--sample") == 0) { return sample_main(argv); }
     quick = asked_for("QUICK");
     plan.epochs = quick ? 1 : plan.epochs;
     if (!options(argc, argv)) {
@@ -306,18 +298,14 @@ int main(int argc, char **argv) {
     double begin = seconds_now();
     uint64_t bytes = upload(s3);
     dlp_s3_close(s3);
-    if (bytes == 0) {
-        return 1;
-    }
+    if (bytes == 0) { return 1; }
     say("%u objects of %.1f KB uploaded in %.1f s, %d at once\n", plan.n,
         (double)bytes * 1e-3 / plan.n, seconds_now() - begin, PUTS);
     for (int i = 0; i < N_ROWS; i++) {
         compete(&series, rows[i].name, "", sample_row, (void *)(uintptr_t)&rows[i]);
     }
     run_rounds(&series, "S3", 1);
-    for (int i = 0; i < N_ROWS; i++) {
-        row_put(&series, i, (double)bytes / plan.n);
-    }
+    for (int i = 0; i < N_ROWS; i++) { row_put(&series, i, (double)bytes / plan.n); }
     for (int i = 1; i < N_ROWS; i++) {
         if (taken[i].sum != taken[0].sum) {
             say("%s: the bytes of the first epoch differ\n", rows[i].name);

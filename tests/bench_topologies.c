@@ -64,9 +64,7 @@ static size_t file_read(const struct folder *f, const char *name) {
     struct stat st;
     ssize_t got = 0;
     int fd = openat(f->dir, name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        return 0;
-    }
+    if (fd < 0 || fstat(fd, &st) != 0) { return 0; }
     if ((size_t)st.st_size > mine.room) {
         free(mine.file);
         mine.room = (size_t)st.st_size * 2;
@@ -94,9 +92,7 @@ struct group {
    Returns their bytes, which are in the thread's buffer; 0: errno says why not. */
 static size_t group_read(const struct folder *f, uint32_t first) {
     char name[32];
-    if (f->latency_us > 0) {
-        sleep_us(f->latency_us);
-    }
+    if (f->latency_us > 0) { sleep_us(f->latency_us); }
     snprintf(name, sizeof name, "group_%05u", first / GROUP);
     return file_read(f, name);
 }
@@ -113,18 +109,14 @@ static const char *group_picture(const void *bytes, size_t n, uint64_t i, uint8_
 static int picture_of(const struct folder *f, dlp_item *item) {
     uint32_t number = f->first + (uint32_t)item->index;
     size_t n = folder_read(f, number);
-    if (n == 0) {
-        return dlp_item_fail(item, errno, "%05u.jpg cannot be read", number);
-    }
+    if (n == 0) { return dlp_item_fail(item, errno, "%05u.jpg cannot be read", number); }
     const char *why = decode(&mine.decoder, mine.file, n, item->data[0]);
     return why == NULL ? 0 : dlp_item_fail(item, 0, "%05u.jpg: %s", number, why);
 }
 
 static int fetch_picture(void *user, dlp_item *item) {
     const struct folder *f = user;
-    if (f->latency_us > 0) {
-        sleep_us(f->latency_us);
-    }
+    if (f->latency_us > 0) { sleep_us(f->latency_us); }
     return picture_of(f, item);
 }
 
@@ -154,12 +146,8 @@ static int submit_picture(void *user, void *worker_state, dlp_item *item) {
     const struct folder *f = user;
     struct requests *r = worker_state;
     uint64_t now = dlpi_now_ns();
-    while (r->there < r->begun && r->due_ns[r->there % ITEMS_OUT] <= now) {
-        r->there++;
-    }
-    if (r->begun - r->there >= FETCHERS || r->begun - r->done == ITEMS_OUT) {
-        return DLP_FULL;
-    }
+    while (r->there < r->begun && r->due_ns[r->there % ITEMS_OUT] <= now) { r->there++; }
+    if (r->begun - r->there >= FETCHERS || r->begun - r->done == ITEMS_OUT) { return DLP_FULL; }
     r->due_ns[r->begun % ITEMS_OUT] = now + f->latency_us * UINT64_C(1000);
     r->item[r->begun++ % ITEMS_OUT] = item;
     return 0;
@@ -169,16 +157,12 @@ static int submit_picture(void *user, void *worker_state, dlp_item *item) {
 static int reap_picture(void *user, void *worker_state, dlp_item **done, int *code, int max,
                         int timeout_ms) {
     struct requests *r = worker_state;
-    if (r->begun == r->done || max < 1) {
-        return 0;
-    }
+    if (r->begun == r->done || max < 1) { return 0; }
     uint64_t due = r->due_ns[r->done % ITEMS_OUT], now = dlpi_now_ns();
     uint64_t most = timeout_ms > 0 ? (uint64_t)timeout_ms * 1000000 : 0;
     if (due > now) {
         sleep_us((due - now < most ? due - now : most) / 1000);
-        if (due - now > most) {
-            return 0;
-        }
+        if (due - now > most) { return 0; }
     }
     r->there = r->there > r->done + 1 ? r->there : r->done + 1;
     done[0] = r->item[r->done++ % ITEMS_OUT];
@@ -209,15 +193,11 @@ static int fetch_from_part(void *user, dlp_item *item) {
 static int load_chunk(void *user, dlp_chunk *c) {
     const struct folder *f = user;
     size_t n = group_read(f, f->first + (uint32_t)c->chunk_first);
-    if (n == 0) {
-        return dlp_chunk_fail(c, errno, "no group of pictures");
-    }
+    if (n == 0) { return dlp_chunk_fail(c, errno, "no group of pictures"); }
     for (uint64_t k = 0; k < c->count; k++) {
         uint64_t i = dlp_chunk_row(c, k) - c->chunk_first;
         const char *why = group_picture(mine.file, n, i, (uint8_t *)c->data[0] + k * PICTURE_BYTES);
-        if (why != NULL) {
-            return dlp_chunk_fail(c, 0, "picture %d: %s", (int)i, why);
-        }
+        if (why != NULL) { return dlp_chunk_fail(c, 0, "picture %d: %s", (int)i, why); }
     }
     return 0;
 }
@@ -329,7 +309,7 @@ enum { THREADS = DLP_FETCH_THREADS, ASYNC = DLP_FETCH_ASYNC };
 
 static const struct row rows[] = {
     {"economic", "seq", WORKERS, 1, 1, open_loader, ECO, 0, 0},
-    {"economic", "seq64", WORKERS * FETCHERS, 1, 1, open_loader, ECO, 0, 0},
+    {"economic", "seq64", WORKERS *FETCHERS, 1, 1, open_loader, ECO, 0, 0},
     {"economic", "threads", WORKERS, FETCHERS, 1, open_loader, ECO, THREADS, 0},
     {"economic", "async", WORKERS, FETCHERS, 1, open_loader, ECO, ASYNC, 0},
     {"classic", "seq", WORKERS, 1, 1, open_loader, CLA, 0, 0},
@@ -340,7 +320,7 @@ static const struct row rows[] = {
     {"parts", "seq", WORKERS, 1, GROUP, open_parts, 0, 0, 0},
     {"chunks", "seq", WORKERS, 1, GROUP, open_chunks, 0, 0, 0},
     {"bare", "seq", WORKERS, 1, 1, NULL, 0, 0, 0},
-    {"bare", "seq64", WORKERS * FETCHERS, 1, 1, NULL, 0, 0, 0},
+    {"bare", "seq64", WORKERS *FETCHERS, 1, 1, NULL, 0, 0, 0},
     {"bare", "threads", WORKERS, FETCHERS, 1, NULL, 0, THREADS, 0},
     {"bare", "async", WORKERS, FETCHERS, 1, NULL, 0, ASYNC, 0},
     {"bare", "groups", WORKERS, 1, GROUP, NULL, 0, 0, 0},
@@ -354,18 +334,16 @@ static const char *const source_name[] = {"local", "30ms"};
 struct cell {
     const struct row *row;
     int placement, source;
-    uint32_t n_items;  /* of an epoch of a sample */
+    uint32_t n_items; /* of an epoch of a sample */
     uint32_t step_us;
     char name[64];
-    uint64_t sum;      /* of the bytes of an epoch, as words; of the round that is not counted */
+    uint64_t sum; /* of the bytes of an epoch, as words; of the round that is not counted */
     double plan_bytes, peak_bytes;
     double wait_share[2 * MAX_ROUNDS], first_ms[2 * MAX_ROUNDS], gap_ms[2 * MAX_ROUNDS];
     size_t n_samples;
 };
 
-static uint32_t latency_of(int source) {
-    return source == 0 ? 0 : tiny ? 2000 : LATENCY_US;
-}
+static uint32_t latency_of(int source) { return source == 0 ? 0 : tiny ? 2000 : LATENCY_US; }
 
 /* ---- the same requests without a pipe -------------------------------------------------------- */
 
@@ -380,7 +358,7 @@ struct bare {
         uint32_t threads; /* that were begun */
         uint32_t failed;
         uint64_t sum; /* of the bytes of the first epoch */
-    } *shared;        /* by all processes, and the cells behind it */
+    } * shared;       /* by all processes, and the cells behind it */
     uint8_t *cells;
     const struct row *row;
     struct folder *folder;
@@ -443,8 +421,7 @@ struct bare_item {
 static dlp_item *bare_item(const struct bare *b, struct bare_item *i, uint32_t picture) {
     i->picture = picture;
     i->note = (dlpi_note){.message = i->message, .errnum = &i->errnum};
-    i->item =
-        (dlp_item){.index = picture % b->folder->n, .data = &i->cell, .internal = &i->note};
+    i->item = (dlp_item){.index = picture % b->folder->n, .data = &i->cell, .internal = &i->note};
     return &i->item;
 }
 
@@ -509,12 +486,8 @@ static void *bare_member(void *arg) {
 static void bare_team(struct bare *b, int n) {
     pthread_t thread[WORKERS * FETCHERS];
     int begun = 0;
-    while (begun < n && pthread_create(&thread[begun], NULL, bare_member, b) == 0) {
-        begun++;
-    }
-    for (int i = 0; i < begun; i++) {
-        pthread_join(thread[i], NULL);
-    }
+    while (begun < n && pthread_create(&thread[begun], NULL, bare_member, b) == 0) { begun++; }
+    for (int i = 0; i < begun; i++) { pthread_join(thread[i], NULL); }
     DLPI_ADD_RLX(&b->shared->failed, (uint32_t)(begun < n));
 }
 
@@ -525,9 +498,7 @@ static bool bare_take(const struct row *row, int placement, struct folder *folde
     struct bare b = {map, (uint8_t *)map + 4096, row, folder, look};
     int threads = bare_threads(row), status;
     bool good = map != MAP_FAILED;
-    if (placement == DLP_PLACE_THREADS && good) {
-        bare_team(&b, threads);
-    }
+    if (placement == DLP_PLACE_THREADS && good) { bare_team(&b, threads); }
     for (int i = 0; i < row->workers && placement == DLP_PLACE_PROCESSES && good; i++) {
         pid_t pid = fork();
         if (pid == 0) {
@@ -536,9 +507,7 @@ static bool bare_take(const struct row *row, int placement, struct folder *folde
         }
         good = pid > 0;
     }
-    while (wait(&status) > 0) {
-        good = good && status == 0;
-    }
+    while (wait(&status) > 0) { good = good && status == 0; }
     s->rate = EPOCHS * folder->n / (seconds_now() - begin);
     s->sum = good ? b.shared->sum : 0;
     return good && b.shared->failed == 0;
@@ -574,9 +543,7 @@ static int sample_main(char **argv) {
         return !bare_take(row, atoi(argv[3]), &folder, look, &s, begin) || !sample_print(&s);
     }
     dlp_pipe *p = sample_open(row, atoi(argv[3]), &folder);
-    if (p == NULL || !sample_take(p, (uint32_t)atoi(argv[7]), look, &s, begin)) {
-        return 1;
-    }
+    if (p == NULL || !sample_take(p, (uint32_t)atoi(argv[7]), look, &s, begin)) { return 1; }
     return sample_tell(p, &s, argv[10]);
 }
 
@@ -617,19 +584,14 @@ static int decode_main(char **argv) {
     for (uint32_t i = 0; i < folder.n; i++) {
         team.bytes[i] = folder_read(&folder, folder.first + i);
         team.file[i] = malloc(team.bytes[i] + 1);
-        if (team.bytes[i] == 0 || team.file[i] == NULL) {
-            return 1;
-        }
+        if (team.bytes[i] == 0 || team.file[i] == NULL) { return 1; }
         memcpy(team.file[i], mine.file, team.bytes[i]);
     }
     double begin = seconds_now();
-    while (begun < n_threads &&
-           pthread_create(&thread[begun], NULL, decode_member, &team) == 0) {
+    while (begun < n_threads && pthread_create(&thread[begun], NULL, decode_member, &team) == 0) {
         begun++;
     }
-    for (int i = 0; i < begun; i++) {
-        pthread_join(thread[i], NULL);
-    }
+    for (int i = 0; i < begun; i++) { pthread_join(thread[i], NULL); }
     printf("%.9g\n", team.n / (seconds_now() - begin));
     return team.failed || begun == 0;
 }
@@ -657,9 +619,10 @@ static bool ask_sample(const struct cell *c, struct sample *s, uint32_t n, struc
     snprintf(number[3], 16, "%u", part_first(n));
     snprintf(number[4], 16, "%u", n);
     snprintf(number[5], 16, "%u", c->step_us);
-    const char *argv[] = {"bench_topologies", "--sample", number[0], number[1], number[2],
-                          number[3], number[4], number[5], plan.folder,
-                          child->bytes_of != NULL ? "1" : "0", timeline, NULL};
+    const char *argv[] = {
+        "bench_topologies", "--sample", number[0], number[1],   number[2],
+        number[3],          number[4],  number[5], plan.folder, child->bytes_of != NULL ? "1" : "0",
+        timeline,           NULL};
     return sample_ask(child, argv, s);
 }
 
@@ -684,8 +647,7 @@ static double sample_decode(void *arg) {
     snprintf(threads, 16, "%d", cpus_allowed());
     snprintf(first, 16, "%u", part_first(*n));
     snprintf(count, 16, "%u", *n);
-    const char *argv[] = {"bench_topologies", "--decode", threads, first, count, plan.folder,
-                          NULL};
+    const char *argv[] = {"bench_topologies", "--decode", threads, first, count, plan.folder, NULL};
     struct child child = {.most_s = MOST_S};
     plan.round++; /* it is the first contender: a new round */
     if (!run_child(&child, "/proc/self/exe", argv, line, sizeof line) ||
@@ -750,9 +712,7 @@ static double ceiling_of(const struct cell *c) {
 }
 
 /* Latency is what limits it, by far: its samples have few items. */
-static bool is_slow(const struct cell *c) {
-    return in_flight_rate(c) < table.decode / 2;
-}
+static bool is_slow(const struct cell *c) { return in_flight_rate(c) < table.decode / 2; }
 
 static uint32_t look_items(const struct cell *c) {
     uint32_t n = tiny ? plan.n_pictures : is_slow(c) || quick ? WORKERS * BATCH : 12 * BATCH;
@@ -769,9 +729,7 @@ static uint32_t sample_items(const struct cell *c) {
 
 static bool row_is_wanted(const char *name, char **list) {
     for (int i = 0; list[i] != NULL; i++) {
-        if (strncmp(name + strlen("topo_"), list[i], strlen(list[i])) == 0) {
-            return true;
-        }
+        if (strncmp(name + strlen("topo_"), list[i], strlen(list[i])) == 0) { return true; }
     }
     return list[0] == NULL;
 }
@@ -783,18 +741,14 @@ static void table_add(const struct row *row, int placement, int source, bool ste
     c->n_items = sample_items(c);
     snprintf(c->name, sizeof c->name, "topo_%s_%s_%s_%s%s", row->topology, row->fetcher,
              place_name[placement], source_name[source], step ? "_step" : "");
-    if (table.n < MAX_CELLS && (row == &torch_row || row_is_wanted(c->name, wanted))) {
-        table.n++;
-    }
+    if (table.n < MAX_CELLS && (row == &torch_row || row_is_wanted(c->name, wanted))) { table.n++; }
 }
 
 /* Is it worth its time? From files, more requests than workers have nothing to wait for; the quick
    form has one placement of what is slow, the shortest one of each. */
 static bool is_in_table(const struct row *row, int placement, int source) {
     struct cell c = {.row = row, .source = source};
-    if (tiny && placement != source) {
-        return false;
-    }
+    if (tiny && placement != source) { return false; }
     if (row->open == NULL) {
         return (row->workers * row->in_flight > WORKERS || row->request_items > 1) == (source == 1);
     }
@@ -827,9 +781,7 @@ static void table_fill(char **wanted) {
     }
 }
 
-static bool is_bare(const struct cell *c) {
-    return c->row->open == NULL && c->row != &torch_row;
-}
+static bool is_bare(const struct cell *c) { return c->row->open == NULL && c->row != &torch_row; }
 
 /* The cell of the same requests without a pipe; -1: there is none. */
 static int bare_of(const struct cell *c) {
@@ -849,9 +801,7 @@ static int bare_of(const struct cell *c) {
 /* The cell of PyTorch on the same source and with the same step; -1: none. */
 static int torch_of(const struct cell *c) {
     for (int i = table.n_ours; i < table.n; i++) {
-        if (table.cell[i].source == c->source && table.cell[i].step_us == c->step_us) {
-            return i;
-        }
+        if (table.cell[i].source == c->source && table.cell[i].step_us == c->step_us) { return i; }
     }
     return -1;
 }
@@ -868,8 +818,8 @@ static void cell_look(struct cell *c) {
         struct child child = {.bytes_of = resident_bytes, .every_ms = every_ms, .most_s = MOST_S};
         snprintf(svg, sizeof svg, "%s/timeline_%s.svg", plan.svg == NULL ? "" : plan.svg,
                  c->name + strlen("topo_"));
-        good = ask_sample(c, &s, look_items(c), &child,
-                          plan.svg == NULL || is_bare(c) ? NULL : svg);
+        good =
+            ask_sample(c, &s, look_items(c), &child, plan.svg == NULL || is_bare(c) ? NULL : svg);
         failures += !good;
         c->peak_bytes = fmax((double)child.peak_bytes - s.before_bytes, 0);
         c->plan_bytes = s.plan_bytes;
@@ -891,9 +841,7 @@ static void peak_of_slow(struct cell *c) {
 
 /* Every way to load delivers the same bytes. */
 static void table_look(void) {
-    for (int i = 0; i < table.n; i++) {
-        cell_look(&table.cell[i]);
-    }
+    for (int i = 0; i < table.n; i++) { cell_look(&table.cell[i]); }
     for (int i = 0; i < table.n; i++) {
         struct cell *c = &table.cell[i], *o = c;
         for (int j = 0; j < i && o == c; j++) {
@@ -917,9 +865,7 @@ static double rate_of(int i) {
     double v[MAX_ROUNDS];
     size_t n = 0;
     for (int r = 0; r < table.series.n_rounds; r++) {
-        if (!isnan(table.series.value[i + 1][r])) {
-            v[n++] = table.series.value[i + 1][r];
-        }
+        if (!isnan(table.series.value[i + 1][r])) { v[n++] = table.series.value[i + 1][r]; }
     }
     return quantile(v, n, 0.5);
 }
@@ -939,9 +885,7 @@ static int classic_of(const struct cell *c) {
 /* Enough requests are in flight to hide the latency: then the cores should be the limit, or near.
    From files nothing should be slower than a whole batch to each worker. */
 static const char *wanted_of(const struct cell *c) {
-    if (c->step_us != STEP_US || is_slow(c) || is_bare(c)) {
-        return NULL;
-    }
+    if (c->step_us != STEP_US || is_slow(c) || is_bare(c)) { return NULL; }
     return c->source == 0 ? "of_classic 0.95" : "of_ideal 0.95";
 }
 
@@ -993,9 +937,7 @@ static void put_cell(int i) {
     }
     if (t < 0 || is_bare(c)) {
         put(&m, &table.series, i + 1, -1);
-        if (!is_bare(c)) {
-            put_skipped(c->name, "torch", tiny ? "SHORT=1" : torch_reason(), "");
-        }
+        if (!is_bare(c)) { put_skipped(c->name, "torch", tiny ? "SHORT=1" : torch_reason(), ""); }
         return;
     }
     const struct cell *o = &table.cell[t];
@@ -1008,8 +950,8 @@ static void put_cell(int i) {
 }
 
 static void table_print(void) {
-    say("\n%-44s %7s %6s %6s %6s %6s %5s %7s %7s %7s %7s\n", "", "item/s", "of", "of", "of",
-        "MB/s", "wait", "plan", "peak", "first", "gap");
+    say("\n%-44s %7s %6s %6s %6s %6s %5s %7s %7s %7s %7s\n", "", "item/s", "of", "of", "of", "MB/s",
+        "wait", "plan", "peak", "first", "gap");
     say("%-44s %7s %6s %6s %6s %6s %5s %7s %7s %7s %7s\n", "", "", "limit", "bare", "torch", "",
         "%", "MB", "MB", "ms", "ms");
     for (int i = 0; i < table.n; i++) {
@@ -1053,12 +995,8 @@ static bool group_write(uint32_t first, int dir) {
 static bool groups_write(void) {
     int dir = open(plan.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool good = dir >= 0;
-    for (uint32_t i = 0; i < plan.n_pictures && good; i += GROUP) {
-        good = group_write(i, dir);
-    }
-    if (dir >= 0) {
-        close(dir);
-    }
+    for (uint32_t i = 0; i < plan.n_pictures && good; i += GROUP) { good = group_write(i, dir); }
+    if (dir >= 0) { close(dir); }
     return good;
 }
 
@@ -1071,12 +1009,8 @@ static bool pictures_ready(const char *photos) {
     snprintf(path, sizeof path, "%s/made", plan.folder);
     FILE *f = fopen(path, "r");
     bool there = f != NULL && fgets(said, sizeof said, f) != NULL && strcmp(said, want) == 0;
-    if (f != NULL) {
-        fclose(f);
-    }
-    if (there) {
-        return true;
-    }
+    if (f != NULL) { fclose(f); }
+    if (there) { return true; }
     mkdir(plan.folder, 0777);
     return pictures_cut(photos, size, plan.n_pictures, plan.folder) && groups_write() &&
            (f = fopen(path, "w")) != NULL && fputs(want, f) >= 0 && fclose(f) == 0;
@@ -1088,9 +1022,7 @@ static bool pictures_measure(void) {
         char path[512];
         struct stat st;
         snprintf(path, sizeof path, "%s/%05u.jpg", plan.folder, i);
-        if (stat(path, &st) != 0) {
-            return false;
-        }
+        if (stat(path, &st) != 0) { return false; }
         bytes += (uint64_t)st.st_size;
     }
     plan.file_bytes = (double)bytes / plan.n_pictures;
@@ -1149,18 +1081,12 @@ static void table_run(char **wanted) {
 
 int main(int argc, char **argv) {
     const char *photos = "/usr/share/backgrounds";
-    if (argc > 9 && strcmp(argv[1], "--sample") == 0) {
-        return sample_main(argv);
-    }
-    if (argc == 6 && strcmp(argv[1], "--decode") == 0) {
-        return decode_main(argv);
-    }
+    if (argc > 9 && strcmp(argv[1], "--sample") == 0) { return sample_main(argv); }
+    if (argc == 6 && strcmp(argv[1], "--decode") == 0) { return decode_main(argv); }
     tiny = asked_for("SHORT");
     quick = tiny || asked_for("QUICK");
     torch_script = "tests/bench_topologies_torch.py";
-    if (!options(argc, argv, &photos)) {
-        return usage();
-    }
+    if (!options(argc, argv, &photos)) { return usage(); }
     signal(SIGPIPE, SIG_IGN);
     double begin = seconds_now();
     if (!pictures_ready(photos) || !pictures_measure()) {
@@ -1177,13 +1103,9 @@ int main(int argc, char **argv) {
     }
     table_run(argv + optind);
     put_decode();
-    for (int i = 0; i < table.n_ours; i++) {
-        put_cell(i);
-    }
+    for (int i = 0; i < table.n_ours; i++) { put_cell(i); }
     table_print();
-    if (!tiny) {
-        table_judge();
-    }
+    if (!tiny) { table_judge(); }
     torch_end("");
     say("%d failures, %.0f s\n", failures, seconds_now() - begin);
     return failures != 0;

@@ -13,7 +13,7 @@ typedef struct cache_count { /* in memory that worker processes see, too */
 } cache_count;
 
 typedef struct cache_case {
-    uint64_t bytes;     /* of the cache, 0: none */
+    uint64_t bytes; /* of the cache, 0: none */
     int workers, dispatch, placement, ragged, collate, maps, shuffle, order, prefetch;
     int on_error, retries, fail_every, skip, flaky, draws, draw_every;
     int64_t epochs;

@@ -50,9 +50,7 @@ static inline const char **test_lack(void) {
     return &why;
 }
 
-static inline void test_skip(const char *why) {
-    *test_lack() = why;
-}
+static inline void test_skip(const char *why) { *test_lack() = why; }
 
 static inline int test_end(const char *name) {
     printf("%s: %ld checks, %d failed\n", name, test_checks, test_failures);

@@ -32,8 +32,7 @@ static void order__every_kind__as_the_oracle_says(void) {
                 loaded += k.s->rows;
                 kit_close(&k, p);
                 /* each row once an epoch, by one of the ranks */
-                if (rank + 1 == world && k.d.last == DLP_LAST_SHORT)
-                    CHECK(loaded == 2 * shape[0]);
+                if (rank + 1 == world && k.d.last == DLP_LAST_SHORT) CHECK(loaded == 2 * shape[0]);
             }
         }
 }
@@ -96,7 +95,11 @@ static void resume__at_every_batch__goes_on(void) {
 }
 
 static void resume__of_another_order__is_refused(void) {
-    static const char *const fields[] = {"n_items", "batch_size", "last", "order", "seed",
+    static const char *const fields[] = {"n_items",
+                                         "batch_size",
+                                         "last",
+                                         "order",
+                                         "seed",
                                          "params (chunk_rows, shuffle_rows)",
                                          "params (chunk_rows, shuffle_rows)"};
     for (int what = 0; what < 7; what++) {
@@ -470,9 +473,10 @@ static void errors__of_the_device__end_it(void) {
 
 static void descs__bad__are_refused(void) {
     static const char *const fields[] = {
-        "load",        "n_items",         "chunk_rows", "batch_size",     "last",
-        "cpu_buffers", "pipe.prefetch_factor", "preload",    "device_buffers", "world_size",
-        "shuffle_rows", "on_error",       "last",       "rank",           "fields[].ndim"};
+        "load",           "n_items",     "chunk_rows",           "batch_size",
+        "last",           "cpu_buffers", "pipe.prefetch_factor", "preload",
+        "device_buffers", "world_size",  "shuffle_rows",         "on_error",
+        "last",           "rank",        "fields[].ndim"};
     for (int what = 0; what < 15; what++) {
         kit k;
         dlp_pipe *p = NULL;
@@ -762,8 +766,8 @@ static uint64_t own_cache; /* bytes; 0: none */
 static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const dlp_split_desc *split,
                     uint32_t batch_size) {
     dlp_field field = {"x", DLP_U32, 1, {10}, 0, 0};
-    dlp_dataset set = {.n_items = 7, .fields = &field, .n_fields = 1, .fills_rows = 1,
-                       .fetch = fetch_table};
+    dlp_dataset set = {
+        .n_items = 7, .fields = &field, .n_fields = 1, .fills_rows = 1, .fetch = fetch_table};
     dlp_fetch_desc fetch = {.dataset = &set};
     dlp_map_desc map = {double_it, NULL, NULL, {0}};
     dlp_batch_desc batch = {0};

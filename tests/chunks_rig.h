@@ -17,7 +17,11 @@ static inline void sleep_us(uint64_t us) {
 typedef struct late {
     uint64_t copy_ns;
     uint64_t due[64];
-    struct { void *to; const void *from; uint64_t bytes; } copy[64][LATE_COPIES];
+    struct {
+        void *to;
+        const void *from;
+        uint64_t bytes;
+    } copy[64][LATE_COPIES];
     int n[64];
     int copies, fail_at; /* fail_at: which copy fails, 0: none */
     int live;            /* buffers allocated and not freed */
@@ -30,7 +34,7 @@ static inline int late_alloc(void *user, uint64_t bytes, void **dev) {
 }
 static inline void late_free(void *user, void *dev) {
     ((late *)user)->live--;
-    memset(((late *)user)->n, 0, sizeof ((late *)user)->n); /* copies under way are given up */
+    memset(((late *)user)->n, 0, sizeof((late *)user)->n); /* copies under way are given up */
     free(dev);
 }
 static inline int late_copy(void *user, void *dev, const void *host, uint64_t bytes,
@@ -69,10 +73,10 @@ static inline dlp_device late_device(late *l, int handles) {
 typedef struct source {
     uint64_t n_items, chunk_rows;
     uint32_t sleep_us;
-    int calls[64];        /* of each chunk */
-    uint64_t rows;        /* loaded in all */
+    int calls[64];            /* of each chunk */
+    uint64_t rows;            /* loaded in all */
     int bad_chunk, bad_times; /* this one fails so often; -1: always */
-    int whole;            /* 1: each call is expected to be a whole chunk */
+    int whole;                /* 1: each call is expected to be a whole chunk */
     int failures;
 } source;
 
@@ -138,13 +142,11 @@ static inline int oracle(const dlp_chunks_desc *d, uint64_t epoch, uint64_t k, e
                 e->count = (uint32_t)(to - from);
                 e->global = (uint32_t)n;
                 if (train && d->shuffle_rows)
-                    dlp_permutation_init(&p, rows,
-                                         inside_absorb(inside_hash(INSIDE_ROWS, d->seed, c), 1),
-                                         epoch);
+                    dlp_permutation_init(
+                        &p, rows, inside_absorb(inside_hash(INSIDE_ROWS, d->seed, c), 1), epoch);
                 for (uint64_t i = from; i < to; i++)
-                    e->index[i - from] = first + (train && d->shuffle_rows
-                                                      ? dlp_permutation_at(&p, r + i)
-                                                      : r + i);
+                    e->index[i - from] =
+                        first + (train && d->shuffle_rows ? dlp_permutation_at(&p, r + i) : r + i);
             }
             at += n;
         }

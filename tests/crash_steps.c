@@ -115,15 +115,13 @@ static size_t arena_used;
 static void *arena_take(size_t n, size_t size) {
     size_t bytes = (n * size + 127) & ~(size_t)127;
     void *at = arena + arena_used;
-    if (arena_used + bytes > sizeof arena)
-        abort();
+    if (arena_used + bytes > sizeof arena) abort();
     arena_used += bytes;
     return at;
 }
 
 static void fail(const char *what) {
-    if (!failure[0])
-        snprintf(failure, sizeof failure, "%s", what);
+    if (!failure[0]) snprintf(failure, sizeof failure, "%s", what);
     over = 1;
 }
 #define MUST(x) ((x) ? (void)0 : fail(#x))
@@ -141,8 +139,7 @@ static int choose(int n) {
 
 static void give_way(int to) {
     int from = running;
-    if (to == from)
-        return;
+    if (to == from) return;
     running = to;
     if (swapcontext(from < 0 ? &main_context : &actors[from].context,
                     to < 0 ? &main_context : &actors[to].context) != 0)
@@ -155,8 +152,7 @@ static void next_actor(void) {
     for (int i = 1; i <= ACTORS && !over; i++)
         if (actors[(running + ACTORS + i) % ACTORS].state == RUNS)
             can[n++] = (running + ACTORS + i) % ACTORS;
-    if (n > 1 && preempted < (uint32_t)is->preemptions && (k = choose(n)) > 0)
-        preempted++;
+    if (n > 1 && preempted < (uint32_t)is->preemptions && (k = choose(n)) > 0) preempted++;
     give_way(n == 0 ? -1 : can[k]);
 }
 
@@ -172,8 +168,7 @@ static void start(int i, void (*body)(void)) {
 static void wake_idle(void) {
     for (int i = 0; i < ACTORS; i++) {
         actors[i].news = 1;
-        if (actors[i].state == IDLE)
-            actors[i].state = RUNS;
+        if (actors[i].state == IDLE) actors[i].state = RUNS;
     }
 }
 
@@ -183,12 +178,10 @@ static uint8_t row_by[8][64]; /* slot, row: worker + 1 */
 
 static void die(void) {
     for (size_t i = 0; i < sizeof row_by; i++)
-        if ((&row_by[0][0])[i] == running + 1)
-            (&row_by[0][0])[i] = 0;
+        if ((&row_by[0][0])[i] == running + 1) (&row_by[0][0])[i] = 0;
     actors[running].state = DEAD;
     died++;
-    if (loud)
-        printf("%d dies\n", running);
+    if (loud) printf("%d dies\n", running);
     if (dead_worker < 0) {
         dead_worker = running;
         start(SUPERVISOR, supervisor);
@@ -199,21 +192,16 @@ static void die(void) {
 /* A step is about to be made. Choices: go on; another goes on; die. */
 static void step_before(int may_give_way) {
     int can[ACTORS + 1], n = 1;
-    if (running < 0 || running == CALLER || (running == 0 && is->mortal))
-        return;
-    if (over)
-        give_way(-1);
+    if (running < 0 || running == CALLER || (running == 0 && is->mortal)) return;
+    if (over) give_way(-1);
     for (int i = 0; i < ACTORS && may_give_way && preempted < (uint32_t)is->preemptions; i++)
-        if (i != running && actors[i].state == RUNS)
-            can[n++] = i;
+        if (i != running && actors[i].state == RUNS) can[n++] = i;
     if (running < WORKERS && died < (uint32_t)is->deaths &&
         (!is->mortal || is->mortal == running + 1))
         can[n++] = -1;
-    if (n == 1)
-        return;
+    if (n == 1) return;
     n = choose(n);
-    if (n == 0)
-        return;
+    if (n == 0) return;
     if (can[n] < 0) {
         die();
         return;
@@ -222,16 +210,13 @@ static void step_before(int may_give_way) {
     give_way(can[n]);
 }
 
-static void step(void) {
-    step_before(1);
-}
+static void step(void) { step_before(1); }
 
 /* Row records are their unit's owner's. */
 static int is_record(const uint8_t *at) {
     for (uint32_t s = 0; s < pipe_->n_slots; s++) {
         const uint8_t *from = (const uint8_t *)dlpi_slot_rec(pipe_, s);
-        if (at >= from && at < from + 4 * pipe_->batch_rows)
-            return 1;
+        if (at >= from && at < from + 4 * pipe_->batch_rows) return 1;
     }
     return 0;
 }
@@ -244,17 +229,14 @@ static void atomics_hook(int kind, const void *at) {
                !is_record(a);
     for (int k = 0; running >= 0 && p && k < p->n_work; k++)
         ours = ours || at == &p->bells[k].rewind;
-    if (!ours)
-        return;
+    if (!ours) return;
     if (kind >= 0)
         step_before(kind >= HOOK_STORE || !is->mortal);
     else if (loud)
         printf("%d %llx at %td\n", running, (unsigned long long)*(const uint32_t *)at,
                a - (p->region + p->off_slots));
-    if (kind >= HOOK_STORE)
-        wake_idle();
-    if (kind >= 0 && loud)
-        printf("%d %s ", running, kinds[kind]);
+    if (kind >= HOOK_STORE) wake_idle();
+    if (kind >= 0 && loud) printf("%d %s ", running, kinds[kind]);
 }
 
 /* ---- callbacks: a row is 1000 + index, then times 3 by each map ---- */
@@ -274,16 +256,14 @@ static void write_row(uint64_t *at, uint32_t slot, uint32_t row, uint64_t old, u
     MUST(old == 0 || *at == old);
     row_by[slot][row] = (uint8_t)(running + 1);
     *at = HALF;
-    if (row == 0)
-        step();
+    if (row == 0) step();
     MUST(row_by[slot][row] == running + 1 && *at == HALF);
     *at = value;
     row_by[slot][row] = 0;
 }
 
 static int may_fail(void) {
-    if (failed >= (uint32_t)is->fails)
-        return 0;
+    if (failed >= (uint32_t)is->fails) return 0;
     failed++;
     return 1;
 }
@@ -328,8 +308,7 @@ static int collate(void *user, dlp_collate *c) {
         MUST(in[r] == (1000 + c->index[r]) * (is->item_map ? 3 : 1));
         MUST(row_by[slot_of(in)][r] == 0);
         out[r] = in[r];
-        if (r == 0)
-            step();
+        if (r == 0) step();
     }
     return 0;
 }
@@ -339,11 +318,9 @@ static int collate(void *user, dlp_collate *c) {
 static void worker(void) {
     dlpi_worker *w = &pipe_->workers[running];
     for (;;) {
-        if (over)
-            give_way(-1);
+        if (over) give_way(-1);
         actors[running].news = 0;
-        if (dlpi_step(w) || actors[running].news)
-            continue;
+        if (dlpi_step(w) || actors[running].news) continue;
         actors[running].state = IDLE;
         next_actor();
     }
@@ -359,10 +336,8 @@ static void supervisor(void) {
         wake_idle();
         dead_worker = -1;
         for (int i = 0; i < WORKERS; i++)
-            if (actors[i].state == DEAD)
-                dead_worker = i;
-        if (dead_worker >= 0)
-            continue;
+            if (actors[i].state == DEAD) dead_worker = i;
+        if (dead_worker >= 0) continue;
         actors[SUPERVISOR].state = DONE;
         next_actor();
         abort();
@@ -388,8 +363,7 @@ static void caller(void) {
             wake_idle();
             continue;
         }
-        if (over)
-            give_way(-1);
+        if (over) give_way(-1);
         actors[CALLER].state = IDLE;
         next_actor();
     }
@@ -421,16 +395,14 @@ static int build(void) {
         r.batch.collate = collate;
         r.batch.batch_workers = is->collate;
     }
-    if (rig_open(&r, &pipe_) != DLP_OK)
-        return 0;
+    if (rig_open(&r, &pipe_) != DLP_OK) return 0;
     return pipe_->n_workers <= WORKERS;
 }
 
 static void keep_image(void) {
     arena_image = (realloc)(arena_image, sizeof arena);
     region_image = (realloc)(region_image, pipe_->region_bytes);
-    if (!arena_image || !region_image)
-        abort();
+    if (!arena_image || !region_image) abort();
     memcpy(arena_image, arena, arena_used);
     memcpy(region_image, pipe_->region, pipe_->region_bytes);
 }
@@ -444,16 +416,13 @@ static void run_once(void) {
     dead_worker = -1;
     failure[0] = 0;
     over = 0;
-    for (int i = 0; i < ACTORS; i++)
-        actors[i].state = ABSENT;
-    for (int i = 0; i < pipe_->n_workers; i++)
-        start(i, worker);
+    for (int i = 0; i < ACTORS; i++) actors[i].state = ABSENT;
+    for (int i = 0; i < pipe_->n_workers; i++) start(i, worker);
     start(CALLER, caller);
     running = -1;
     next_actor();
     running = -1;
-    if (!over)
-        fail("nobody has anything to do, and a batch is missing");
+    if (!over) fail("nobody has anything to do, and a batch is missing");
 }
 
 /* The next run: the last choice that has more options takes the next of them. */
@@ -469,8 +438,7 @@ static int next_run(void) {
 static int try_plan(const plan *p, uint64_t tell) {
     uint64_t runs = 0;
     is = p;
-    if (!build())
-        return 1;
+    if (!build()) return 1;
     keep_image();
     n_prefix = 0;
     do {
@@ -502,18 +470,13 @@ static const plan plans[] = {
 int main(int argc, char **argv) {
     int bad = 0, found = 0;
     for (int i = 0; i < ACTORS; i++)
-        if (!(actors[i].stack = (malloc)(STACK)))
-            abort();
+        if (!(actors[i].stack = (malloc)(STACK))) abort();
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         plan p = plans[i];
-        if (argc > 1 && strcmp(argv[1], p.name) != 0)
-            continue;
-        if (getenv("EMULATED") && i % 4 != 0)
-            continue;
-        if (getenv("SOAK") && p.preemptions == 1)
-            p.preemptions++;
-        if (getenv("SHORT"))
-            p.preemptions = 1;
+        if (argc > 1 && strcmp(argv[1], p.name) != 0) continue;
+        if (getenv("EMULATED") && i % 4 != 0) continue;
+        if (getenv("SOAK") && p.preemptions == 1) p.preemptions++;
+        if (getenv("SHORT")) p.preemptions = 1;
         bad += try_plan(&p, argc > 2 ? strtoull(argv[2], NULL, 10) : 0);
         found++;
     }

@@ -33,8 +33,8 @@ typedef struct op {
     const void *from;
     size_t bytes;
     fake_event *event;
-    uint64_t number;  /* of the recording */
-    uint64_t sum;     /* what a kernel must read */
+    uint64_t number; /* of the recording */
+    uint64_t sum;    /* what a kernel must read */
 } op;
 
 typedef struct fake_stream {
@@ -45,16 +45,16 @@ typedef struct fake_stream {
 
 static struct {
     pthread_mutex_t lock;
-    int on;                 /* else the real one is asked */
+    int on;                  /* else the real one is asked */
     int no_library, missing; /* symbol that is not there, from 1 */
-    long calls, fail_at;    /* the n-th call fails */
-    char failed[48];        /* and this was it */
+    long calls, fail_at;     /* the n-th call fails */
+    char failed[48];         /* and this was it */
     int register_fails, init_fails, no_devices;
     long pushes, pops, retained, buffers, registers, copies, waits, records, primary_uses;
-    int wrong;              /* uses that no driver would forgive */
+    int wrong; /* uses that no driver would forgive */
     uint64_t pinned_from, pinned_to;
     long unpinned_copies;
-    long queries_needed;    /* ops executed per query: 1 of so many */
+    long queries_needed; /* ops executed per query: 1 of so many */
     long queries;
     void *memory[64];
     fake_event events[512];
@@ -177,8 +177,10 @@ static int f_ctx_device(int *device) {
 static int f_ctx_push(void *context) {
     int rc = enter("cuCtxPushCurrent", 0);
     if (rc == 0) {
-        if (depth >= 4) wrong("contexts are not popped");
-        else current[depth++] = context;
+        if (depth >= 4)
+            wrong("contexts are not popped");
+        else
+            current[depth++] = context;
         gpu.pushes++;
     }
     return leave(rc);
@@ -332,18 +334,30 @@ static void *fake_dlsym(void *lib, const char *name) {
         void (*function)(void);
     } all[] = {
 #define F(symbol, f) {symbol, (void (*)(void))f}
-        F("cuInit", f_init), F("cuGetErrorName", f_error_name), F("cuDeviceGet", f_device_get),
-        F("cuDeviceGetCount", f_device_count), F("cuDeviceGetName", f_device_name),
+        F("cuInit", f_init),
+        F("cuGetErrorName", f_error_name),
+        F("cuDeviceGet", f_device_get),
+        F("cuDeviceGetCount", f_device_count),
+        F("cuDeviceGetName", f_device_name),
         F("cuDevicePrimaryCtxRetain", f_primary_retain),
-        F("cuDevicePrimaryCtxRelease", f_primary_release), F("cuCtxGetDevice", f_ctx_device),
-        F("cuCtxPushCurrent_v2", f_ctx_push), F("cuCtxPopCurrent_v2", f_ctx_pop),
-        F("cuStreamCreate", f_stream_create), F("cuStreamDestroy_v2", f_stream_destroy),
-        F("cuStreamWaitEvent", f_stream_wait), F("cuStreamSynchronize", f_stream_sync),
-        F("cuEventCreate", f_event_create), F("cuEventDestroy_v2", f_event_destroy),
-        F("cuEventRecord", f_event_record), F("cuEventQuery", f_event_query),
-        F("cuEventSynchronize", f_event_sync), F("cuMemAlloc_v2", f_mem_alloc),
-        F("cuMemFree_v2", f_mem_free), F("cuMemHostRegister_v2", f_host_register),
-        F("cuMemHostUnregister", f_host_unregister), F("cuMemcpyHtoDAsync_v2", f_copy),
+        F("cuDevicePrimaryCtxRelease", f_primary_release),
+        F("cuCtxGetDevice", f_ctx_device),
+        F("cuCtxPushCurrent_v2", f_ctx_push),
+        F("cuCtxPopCurrent_v2", f_ctx_pop),
+        F("cuStreamCreate", f_stream_create),
+        F("cuStreamDestroy_v2", f_stream_destroy),
+        F("cuStreamWaitEvent", f_stream_wait),
+        F("cuStreamSynchronize", f_stream_sync),
+        F("cuEventCreate", f_event_create),
+        F("cuEventDestroy_v2", f_event_destroy),
+        F("cuEventRecord", f_event_record),
+        F("cuEventQuery", f_event_query),
+        F("cuEventSynchronize", f_event_sync),
+        F("cuMemAlloc_v2", f_mem_alloc),
+        F("cuMemFree_v2", f_mem_free),
+        F("cuMemHostRegister_v2", f_host_register),
+        F("cuMemHostUnregister", f_host_unregister),
+        F("cuMemcpyHtoDAsync_v2", f_copy),
     };
     if (lib != &gpu) return dlsym(lib, name);
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++) {
@@ -412,8 +426,10 @@ static int drain(rig *r, dlp_pipe *p, int held, int release, void *stream) {
         if (stream) kernel(stream, b);
         have[n_have++] = b;
         if (n_have < held) continue;
-        if (release == AFTER) rc = dlp_pipe_release_after(p, have[0], stream, NULL);
-        else rc = dlp_pipe_release(p, have[0]);
+        if (release == AFTER)
+            rc = dlp_pipe_release_after(p, have[0], stream, NULL);
+        else
+            rc = dlp_pipe_release(p, have[0]);
         if (rc != DLP_OK) {
             CHECK(rc == DLP_ERR_DEVICE);
             CHECK(dlp_pipe_release(p, have[0]) == DLP_OK); /* it is still held */
@@ -517,8 +533,10 @@ static void consumer__plain_release__buffer_not_written(void) {
         uint64_t n = 0;
         dlp_cuda_desc desc = {0};
         gpu_reset();
-        if (k & 2) desc.consumer = user_stream(7);
-        else desc.has_consumer = 1; /* the default stream */
+        if (k & 2)
+            desc.consumer = user_stream(7);
+        else
+            desc.has_consumer = 1; /* the default stream */
         if (bed_open(&t, &desc, k & 1, 2, 0) != DLP_OK) return;
         gpu_work(3);
         while (dlp_pipe_next(t.p, &b, 20000) == DLP_OK) {
@@ -635,9 +653,10 @@ static int says(const dlp_error *e) {
 }
 
 static void fault__each_call__told_and_nothing_left(void) {
-    static const char *const forgiven[] = {
-        "cuMemHostRegister", "cuStreamSynchronize", "cuEventSynchronize", "cuEventDestroy",
-        "cuStreamDestroy", "cuMemFree", "cuMemHostUnregister", "cuDevicePrimaryCtxRelease"};
+    static const char *const forgiven[] = {"cuMemHostRegister",   "cuStreamSynchronize",
+                                           "cuEventSynchronize",  "cuEventDestroy",
+                                           "cuStreamDestroy",     "cuMemFree",
+                                           "cuMemHostUnregister", "cuDevicePrimaryCtxRelease"};
     long told = 0, n = 1;
     for (int k = 0; k < 4; k++) {
         for (n = 1;; n += n < 150 ? 1 : getenv("SHORT") ? 25 : 5) {

@@ -60,8 +60,10 @@ static void *w_context_create(const intptr_t *properties, uint32_t n, void *cons
                               void (*notify)(const char *, const void *, size_t, void *),
                               void *user, int32_t *rc) {
     void *out = NULL;
-    if (fails("clCreateContext")) *rc = FAILS;
-    else out = real.context_create(properties, n, devices, notify, user, rc);
+    if (fails("clCreateContext"))
+        *rc = FAILS;
+    else
+        out = real.context_create(properties, n, devices, notify, user, rc);
     count(&watch.contexts, out != NULL);
     return out;
 }
@@ -75,8 +77,10 @@ static int32_t w_context_retain(void *c) {
 }
 static void *w_queue_create(void *c, void *device, uint64_t properties, int32_t *rc) {
     void *out = NULL;
-    if (fails("clCreateCommandQueue")) *rc = FAILS;
-    else out = real.queue_create(c, device, properties, rc);
+    if (fails("clCreateCommandQueue"))
+        *rc = FAILS;
+    else
+        out = real.queue_create(c, device, properties, rc);
     count(&watch.queues, out != NULL);
     return out;
 }
@@ -90,8 +94,10 @@ static int32_t w_queue_retain(void *q) {
 }
 static void *w_buffer_create(void *c, uint64_t flags, size_t size, void *host, int32_t *rc) {
     void *out = NULL;
-    if (fails("clCreateBuffer")) *rc = FAILS;
-    else out = real.buffer_create(c, flags, size, host, rc);
+    if (fails("clCreateBuffer"))
+        *rc = FAILS;
+    else
+        out = real.buffer_create(c, flags, size, host, rc);
     count(&watch.buffers, out != NULL);
     return out;
 }
@@ -105,8 +111,7 @@ static int32_t w_write(void *q, void *buffer, uint32_t blocking, size_t offset, 
                : real.write(q, buffer, blocking, offset, size, from, n_wait, wait, event);
 }
 static int32_t w_marker(void *q, uint32_t n_wait, void *const *wait, void **event) {
-    int32_t rc =
-        fails("clEnqueueMarkerWithWaitList") ? FAILS : real.marker(q, n_wait, wait, event);
+    int32_t rc = fails("clEnqueueMarkerWithWaitList") ? FAILS : real.marker(q, n_wait, wait, event);
     count(&watch.events, rc == 0);
     return rc;
 }
@@ -125,18 +130,27 @@ static void *watched_dlsym(void *lib, const char *name) {
         void (*function)(void);
         size_t at;
     } all[] = {
-#define W(symbol, field) \
-    {symbol, (void (*)(void))w_##field, offsetof(dlpi_cl_calls, field)}
-        W("clGetPlatformIDs", platforms), W("clGetDeviceIDs", devices),
-        W("clGetDeviceInfo", device_info), W("clCreateContext", context_create),
-        W("clGetContextInfo", context_info), W("clRetainContext", context_retain),
-        W("clReleaseContext", context_release), W("clCreateCommandQueue", queue_create),
-        W("clGetCommandQueueInfo", queue_info), W("clRetainCommandQueue", queue_retain),
-        W("clReleaseCommandQueue", queue_release), W("clCreateBuffer", buffer_create),
-        W("clReleaseMemObject", buffer_release), W("clEnqueueWriteBuffer", write),
-        W("clEnqueueMarkerWithWaitList", marker), W("clGetEventInfo", event_info),
-        W("clReleaseEvent", event_release), W("clWaitForEvents", events_wait),
-        W("clFlush", flush), W("clFinish", finish),
+#define W(symbol, field) {symbol, (void (*)(void))w_##field, offsetof(dlpi_cl_calls, field)}
+        W("clGetPlatformIDs", platforms),
+        W("clGetDeviceIDs", devices),
+        W("clGetDeviceInfo", device_info),
+        W("clCreateContext", context_create),
+        W("clGetContextInfo", context_info),
+        W("clRetainContext", context_retain),
+        W("clReleaseContext", context_release),
+        W("clCreateCommandQueue", queue_create),
+        W("clGetCommandQueueInfo", queue_info),
+        W("clRetainCommandQueue", queue_retain),
+        W("clReleaseCommandQueue", queue_release),
+        W("clCreateBuffer", buffer_create),
+        W("clReleaseMemObject", buffer_release),
+        W("clEnqueueWriteBuffer", write),
+        W("clEnqueueMarkerWithWaitList", marker),
+        W("clGetEventInfo", event_info),
+        W("clReleaseEvent", event_release),
+        W("clWaitForEvents", events_wait),
+        W("clFlush", flush),
+        W("clFinish", finish),
     };
     if (watch.missing && strcmp(watch.missing, name) == 0) return NULL;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -285,8 +299,10 @@ static void late_reader__its_buffer_waits(int threaded, int consumer) {
     memcpy(valid, b->valid, sizeof valid);
     seen.index = index;
     seen.valid = valid;
-    if (consumer) CHECK(dlp_pipe_release(p, b) == DLP_OK);
-    else CHECK(dlp_pipe_release_after(p, b, reader, NULL) == DLP_OK);
+    if (consumer)
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    else
+        CHECK(dlp_pipe_release_after(p, b, reader, NULL) == DLP_OK);
     while ((rc = dlp_pipe_next(p, &b, 150)) == DLP_OK && n < 12) {
         CHECK(same_now(&r, queue, b, n));
         n++;
@@ -376,11 +392,20 @@ static int load_chunk(void *user, dlp_chunk *c) {
 }
 
 static dlp_chunks_desc chunks_desc(const dlp_device *d, int threaded) {
-    dlp_chunks_desc c = {.n_items = CHUNK_ITEMS, .fields = chunk_fields, .n_fields = 2,
-                         .fills_rows = 1, .chunk_rows = CHUNK_ROWS, .batch_size = CHUNK_BATCH,
-                         .shuffle_chunks = 1, .load = load_chunk, .workers = {.num_workers = 2},
-                         .device = d, .transfer_threaded = threaded ? 0 : DLP_NONE, .epochs = 3,
-                         .seed = 5, .pipe = {.max_held = 2}};
+    dlp_chunks_desc c = {.n_items = CHUNK_ITEMS,
+                         .fields = chunk_fields,
+                         .n_fields = 2,
+                         .fills_rows = 1,
+                         .chunk_rows = CHUNK_ROWS,
+                         .batch_size = CHUNK_BATCH,
+                         .shuffle_chunks = 1,
+                         .load = load_chunk,
+                         .workers = {.num_workers = 2},
+                         .device = d,
+                         .transfer_threaded = threaded ? 0 : DLP_NONE,
+                         .epochs = 3,
+                         .seed = 5,
+                         .pipe = {.max_held = 2}};
     return c;
 }
 
@@ -417,8 +442,10 @@ static void chunks__views__bytes_right(void) {
         void *queue;
         int rc;
         queue = begin(&d, &info);
-        if (k & 1) c.preload = DLP_PRELOAD_DEVICE;
-        else c.shuffle_rows = 1;
+        if (k & 1)
+            c.preload = DLP_PRELOAD_DEVICE;
+        else
+            c.shuffle_rows = 1;
         rc = dlp_chunks_open(&p, &c, &err);
         if (rc != DLP_OK) printf("%s\n", err.message);
         CHECK(rc == DLP_OK);
@@ -534,7 +561,7 @@ static int life(int k, dlp_error *err) {
 static void fault__each_call__told_and_nothing_left(void) {
     long told = 0, n = 0, forgiven = 0;
     for (int k = 0; k < 4; k++) {
-        for (n = 1; n < 4000; n += n > 30 ? (getenv("SHORT") ? 23 : 3) : 1) {
+        for (n = 1; n<4000; n += n> 30 ? (getenv("SHORT") ? 23 : 3) : 1) {
             dlp_error err;
             int rc;
             watch_reset();

@@ -131,8 +131,10 @@ static void shrink(uint64_t seed) {
             if ((was & bit) || !feature_has[i](&c)) continue;
             drop[i / 64] = was | bit;
             for (int k = 0; k < 3 && !fails; k++) fails = run_one(seed, drop, &c);
-            if (!fails) drop[i / 64] = was;
-            else changed = 1;
+            if (!fails)
+                drop[i / 64] = was;
+            else
+                changed = 1;
         }
     }
     draw(&c, seed, drop, processes_);
@@ -143,8 +145,7 @@ static void table(const tally *t) {
     printf("%llu configurations, %llu differ\n", (unsigned long long)t->n,
            (unsigned long long)t->failed);
     for (int i = 0; i < FEATURES_N; i++)
-        printf("%8llu %-36s%s", (unsigned long long)t->with[i], feature_text[i],
-               i % 2 ? "\n" : "");
+        printf("%8llu %-36s%s", (unsigned long long)t->with[i], feature_text[i], i % 2 ? "\n" : "");
     printf("\n");
 }
 

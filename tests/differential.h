@@ -4,8 +4,17 @@
 #define DIFFERENTIAL_H
 
 enum { K_ITEMS, K_STREAM, K_PARTS, K_CHUNKS };
-enum { O_SEQUENTIAL, O_SHUFFLED, O_REPLACEMENT, O_WEIGHTED, O_FUNCTION, O_LISTS, O_MIX, O_BUCKETS,
-       ORDERS };
+enum {
+    O_SEQUENTIAL,
+    O_SHUFFLED,
+    O_REPLACEMENT,
+    O_WEIGHTED,
+    O_FUNCTION,
+    O_LISTS,
+    O_MIX,
+    O_BUCKETS,
+    ORDERS
+};
 enum { S_FETCH, S_MAP0, S_MAP1, S_BATCH, S_BMAP0, S_BMAP1, S_PARTS, STAGES_ };
 enum { C_NONE, C_PAD, C_PACK, C_OWN };
 enum { T_HAND, T_LOADER, T_CLASSIC, T_CONCURRENT };
@@ -13,7 +22,7 @@ enum { START_FORK, START_EARLY, START_EXEC };
 enum { CRASH_NONE, CRASH_HEALS, CRASH_STAYS };
 
 #define MOST_ITEMS 320
-#define MOST_ROWS 640   /* positions of an epoch, padding too */
+#define MOST_ROWS 640 /* positions of an epoch, padding too */
 #define MOST_EPOCHS 3
 #define RAGGED_MOST 6
 
@@ -115,8 +124,7 @@ static inline int life_tuned(const wiring *w) {
     X(EARLY, "early fork", any_life(c, life_early), LIVES(w->start = START_FORK)) \
     X(EXEC, "start by exec", any_life(c, life_exec), LIVES(w->start = START_FORK)) \
     X(NAMED, "named pipe", any_life(c, life_named), LIVES(w->named = 0)) \
-    X(FETCH_THREADS, "fetcher of threads", any_life(c, life_fetch_threads), \
-      LIVES(w->fetcher = 0)) \
+    X(FETCH_THREADS, "fetcher of threads", any_life(c, life_fetch_threads), LIVES(w->fetcher = 0)) \
     X(FETCH_ASYNC, "asynchronous fetcher", any_life(c, life_fetch_async), LIVES(w->fetcher = 0)) \
     X(LANES, "dispatch by lanes", any_life(c, life_lanes), \
       STAGES(if (w->st[s].dispatch == DLP_DISPATCH_LANES) w->st[s].dispatch = 0)) \
@@ -137,7 +145,7 @@ static inline int life_tuned(const wiring *w) {
     X(DROP, "last dropped", c->last == DLP_LAST_DROP, c->last = 0) \
     X(PAD, "last padded", c->last == DLP_LAST_PAD, c->last = 0) \
     X(RANKS, "ranks", any_life(c, life_ranks), LIVES(w->rank = w->world = 0)) \
-    X(UNEVEN, "uneven ranks", c->uneven && any_life(c, life_ranks), c->uneven = 0) \
+    X(UNEVEN, "uneven ranks", c->uneven &&any_life(c, life_ranks), c->uneven = 0) \
     X(UNORDERED, "unordered", c->unordered, c->unordered = 0) \
     X(RAGGED, "ragged field", c->ragged, c->ragged = 0) \
     X(FILLS, "fills_rows", c->fills, c->fills = 0) \
@@ -188,7 +196,7 @@ enum {
 #define X(id, text, has, out) F_##id,
     FEATURES(X)
 #undef X
-    FEATURES_N
+        FEATURES_N
 };
 _Static_assert(FEATURES_N <= 128, "features fit in two words");
 
@@ -199,7 +207,10 @@ static const char *const feature_text[] = {
 };
 #define X(id, text, has, out) \
     static inline int has_##id(const cfg *c) { return has; } \
-    static inline void out_##id(cfg *c) { (void)c; out; }
+    static inline void out_##id(cfg *c) { \
+        (void)c; \
+        out; \
+    }
 FEATURES(X)
 #undef X
 static int (*const feature_has[])(const cfg *) = {
@@ -362,8 +373,8 @@ static inline void legal_order(cfg *c) {
     if (c->order >= O_LISTS) c->n_subset = 0;
     if (c->order == O_LISTS || c->order == O_BUCKETS) c->last = DLP_LAST_SHORT;
     if (c->order != O_FUNCTION) c->crash = c->own_replacement = 0;
-    c->bucket_by = c->order == O_BUCKETS && c->batch % (uint32_t)c->bucket_by == 0 ? c->bucket_by
-                                                                                     : 1;
+    c->bucket_by =
+        c->order == O_BUCKETS && c->batch % (uint32_t)c->bucket_by == 0 ? c->bucket_by : 1;
     if (c->bucket_tokens && c->bucket_tokens < c->bucket_by * RAGGED_MOST)
         c->bucket_tokens = c->bucket_by * RAGGED_MOST;
     if (c->n_parts > (int)c->n_items) c->n_parts = (int)c->n_items;
@@ -406,12 +417,11 @@ static inline void legal_chunks(cfg *c) {
     if (c->kind != K_CHUNKS) return;
     c->collate = c->n_maps = c->n_bmaps = c->ragged = c->unordered = 0;
     c->max_skips = c->lengths = 0;
-    LIVES(w->topology = T_HAND; w->fetcher = 0; w->cache = 0; w->threaded = 0;
-          w->st[S_BATCH].n = 0; if (w->start == START_EXEC) w->start = START_FORK)
+    LIVES(w->topology = T_HAND; w->fetcher = 0; w->cache = 0; w->threaded = 0; w->st[S_BATCH].n = 0;
+          if (w->start == START_EXEC) w->start = START_FORK)
     LIVES(if (w->st[S_FETCH].dispatch == DLP_DISPATCH_BATCHES) w->st[S_FETCH].dispatch = 0)
     if (c->preload) c->shuffle_rows = 0;
-    if (c->preload == DLP_PRELOAD_DEVICE)
-        LIVES(if (w->transfer == 0) w->transfer = 1)
+    if (c->preload == DLP_PRELOAD_DEVICE) LIVES(if (w->transfer == 0) w->transfer = 1)
 }
 
 /* Consumers in other processes want workers everywhere, and an order that goes on. */
@@ -486,7 +496,7 @@ static inline void legal(cfg *c) {
 
 static inline void draw(cfg *c, uint64_t seed, const uint64_t *drop, int processes) {
     dice d = {dlp_hash(seed, 0xd1ff, 1, 1)};
-    static const int kinds[] = {K_ITEMS, K_ITEMS, K_ITEMS, K_ITEMS, K_ITEMS,
+    static const int kinds[] = {K_ITEMS,  K_ITEMS, K_ITEMS, K_ITEMS, K_ITEMS,
                                 K_STREAM, K_PARTS, K_PARTS, K_CHUNKS};
     memset(c, 0, sizeof *c);
     c->seed = seed;
@@ -505,11 +515,10 @@ static inline void draw(cfg *c, uint64_t seed, const uint64_t *drop, int process
 }
 
 static inline void describe(const cfg *c, char *to, size_t size) {
-    size_t at = (size_t)snprintf(to, size, "%d items, batches of %d:", (int)c->n_items,
-                                 (int)c->batch);
+    size_t at =
+        (size_t)snprintf(to, size, "%d items, batches of %d:", (int)c->n_items, (int)c->batch);
     for (int i = 0; i < FEATURES_N && at < size; i++)
-        if (feature_has[i](c))
-            at += (size_t)snprintf(to + at, size - at, " %s;", feature_text[i]);
+        if (feature_has[i](c)) at += (size_t)snprintf(to + at, size - at, " %s;", feature_text[i]);
 }
 
 #endif

@@ -7,9 +7,9 @@
 
 /* What all processes of a run share. */
 typedef struct words {
-    uint32_t count[COUNTS]; /* how often something was begun, by a hash of what */
+    uint32_t count[COUNTS];                /* how often something was begun, by a hash of what */
     uint8_t taken[MOST_EPOCHS][MOST_ROWS]; /* by consumers that share batches: how often */
-    uint64_t progress;      /* the watchdog looks at it */
+    uint64_t progress;                     /* the watchdog looks at it */
     uint32_t violated;
     char violation[240];
 } words;
@@ -34,14 +34,16 @@ static uint32_t times_before(uint64_t a, uint64_t b, uint64_t d) {
 }
 
 static void die(void) {
-    if (getpid() == caller_) violation("a callback of a worker process ran in the caller");
-    else raise(SIGKILL);
+    if (getpid() == caller_)
+        violation("a callback of a worker process ran in the caller");
+    else
+        raise(SIGKILL);
 }
 
 static void words_map(const char *path) {
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    void *at = fd < 0 ? MAP_FAILED
-                      : mmap(NULL, sizeof *words_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *at =
+        fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *words_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) _exit(9);
     close(fd);
     words_ = at;
@@ -122,8 +124,7 @@ static int item_fault(dlp_item *it, int s) {
     fault f = fault_at(&now_, now_.life, it->index, s);
     if (f.stage != s) return 0;
     switch (f.kind) {
-    case FAULT_HEALS:
-        return it->attempt < f.n ? item_says(it) : 0;
+    case FAULT_HEALS: return it->attempt < f.n ? item_says(it) : 0;
     case FAULT_FAILS: return item_says(it);
     case FAULT_SKIPS: return DLP_SKIP;
     case FAULT_LENGTH: it->length[2] = RAGGED_MOST + 1; return 0;
@@ -157,8 +158,8 @@ static void item_check(const dlp_item *it, int s) {
     if (it->n_fields != (now_.ragged ? 3u : 2u) || it->seed != now_.order_seed ||
         (it->index >= now_.n_items && now_.kind != K_STREAM) || it->row >= now_.batch ||
         it->epoch >= (uint64_t)now_.epochs)
-        violation("%s: item %d of epoch %d is not as it should be", stage_names[s],
-                  (int)it->index, (int)it->epoch);
+        violation("%s: item %d of epoch %d is not as it should be", stage_names[s], (int)it->index,
+                  (int)it->epoch);
 }
 
 static int item_fetch(void *user, dlp_item *it) {
@@ -168,8 +169,8 @@ static int item_fetch(void *user, dlp_item *it) {
     item_check(it, S_FETCH);
     nap(it->index);
     if (now_.kind == K_STREAM && it->index >= now_.n_items) return DLP_END;
-    row_make(&now_, it->index, it->epoch, it->position,
-             now_.keeps ? 0 : dlp_item_random(it, 7), &r);
+    row_make(&now_, it->index, it->epoch, it->position, now_.keeps ? 0 : dlp_item_random(it, 7),
+             &r);
     if (now_.kind == K_PARTS) {
         const uint64_t *items = it->part ? it->part->data : NULL;
         if (!items || items[it->part->item] != it->index || it->part->bytes != 8 * it->part->items)
@@ -205,12 +206,8 @@ static int item_map(void *user, dlp_item *it, int s) {
     if (now_.ragged) it->length[2] = r.len;
     return rc;
 }
-static int call_map0(void *user, dlp_item *it) {
-    return spoiled(it, item_map(user, it, S_MAP0));
-}
-static int call_map1(void *user, dlp_item *it) {
-    return spoiled(it, item_map(user, it, S_MAP1));
-}
+static int call_map0(void *user, dlp_item *it) { return spoiled(it, item_map(user, it, S_MAP0)); }
+static int call_map1(void *user, dlp_item *it) { return spoiled(it, item_map(user, it, S_MAP1)); }
 
 /* An asynchronous source: gives items back in any order, some at once, and has little room. */
 static int call_submit(void *user, void *state, dlp_item *it) {
@@ -224,8 +221,7 @@ static int call_submit(void *user, void *state, dlp_item *it) {
     s->item[s->n++] = it;
     return 0;
 }
-static int call_reap(void *user, void *state, dlp_item **done, int *code, int max,
-                     int timeout_ms) {
+static int call_reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
     own_state *s = state;
     int n = 0;
     check_state(user, state, -1, S_FETCH);
@@ -321,8 +317,8 @@ static int call_load(void *user, dlp_part *part) {
 }
 
 static int call_chunk(void *user, dlp_chunk *ch) {
-    uint64_t (*w)[4] = ch->data[0];
-    uint8_t (*tag)[5] = ch->data[1];
+    uint64_t(*w)[4] = ch->data[0];
+    uint8_t(*tag)[5] = ch->data[1];
     fault f = fault_of(&now_, now_.life, ch->index);
     check_state(user, ch->worker_state, (int)ch->worker, S_FETCH);
     nap(ch->index);
@@ -381,8 +377,10 @@ static int call_collate(void *user, dlp_collate *c) {
     if (now_.w[now_.life].topology == T_HAND)
         check_state(user, c->worker_state, (int)c->worker, S_BATCH);
     nap(c->position);
-    if (now_.collate == C_OWN) collate_own(c);
-    else rc = (now_.collate == C_PAD ? dlp_collate_pad : dlp_collate_pack)(NULL, c);
+    if (now_.collate == C_OWN)
+        collate_own(c);
+    else
+        rc = (now_.collate == C_PAD ? dlp_collate_pad : dlp_collate_pack)(NULL, c);
     if (batch_fails(S_BATCH, c->epoch, batch_at(c->epoch, c->position))) {
         if (c->count > 0) memset(c->out[0].data, 0x77, 8);
         return dlp_collate_fail(c, 5, "the collate fails");
@@ -443,7 +441,7 @@ static int call_alloc(void *user, uint64_t bytes, void **dev) {
 }
 static void call_free(void *user, void *dev) {
     ((slow_device *)user)->live--;
-    memset(((slow_device *)user)->n, 0, sizeof ((slow_device *)user)->n); /* copies under way */
+    memset(((slow_device *)user)->n, 0, sizeof((slow_device *)user)->n); /* copies under way */
     free(dev);
 }
 static int call_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
@@ -467,8 +465,8 @@ static int call_done(void *user, uint32_t buffer) {
     d->n[buffer] = 0;
     return 1;
 }
-static const dlp_device slow_ = {"slow", NULL, NULL, NULL, NULL, call_alloc, call_free, call_copy,
-                                 call_record, call_done, &device_, 0};
+static const dlp_device slow_ = {"slow",    NULL,      NULL,        NULL,      NULL,     call_alloc,
+                                 call_free, call_copy, call_record, call_done, &device_, 0};
 
 /* ---- wiring ---- */
 
@@ -510,10 +508,14 @@ static void workers_desc(const cfg *c, int s, dlp_workers_desc *to) {
 }
 
 static int sampler_buckets(const cfg *c, dlp_sampler_desc *d) {
-    dlp_buckets_desc b = {.n_items = c->n_items, .lengths = run_.lengths, .batch_size = c->batch,
-                          .window = (uint32_t)c->bucket_window, .shuffle = 1,
+    dlp_buckets_desc b = {.n_items = c->n_items,
+                          .lengths = run_.lengths,
+                          .batch_size = c->batch,
+                          .window = (uint32_t)c->bucket_window,
+                          .shuffle = 1,
                           .max_tokens = (uint64_t)c->bucket_tokens,
-                          .divisible_by = (uint32_t)c->bucket_by, .seed = c->order_seed,
+                          .divisible_by = (uint32_t)c->bucket_by,
+                          .seed = c->order_seed,
                           .last = c->bucket_last ? DLP_LAST_DROP : DLP_LAST_SHORT};
     for (uint64_t i = 0; i < c->n_items; i++) run_.lengths[i] = length_of(i);
     if (dlp_buckets_open(&run_.buckets, &b, NULL) != DLP_OK) return -1;
@@ -539,7 +541,7 @@ static int sampler_desc(const cfg *c, dlp_sampler_desc *d) {
     const wiring *w = &c->w[c->life];
     static const int orders[ORDERS] = {
         DLP_ORDER_SEQUENTIAL, DLP_ORDER_SHUFFLED, DLP_ORDER_REPLACEMENT, DLP_ORDER_WEIGHTED,
-        DLP_ORDER_FUNCTION, DLP_ORDER_BATCHES, DLP_ORDER_FUNCTION, DLP_ORDER_BATCHES};
+        DLP_ORDER_FUNCTION,   DLP_ORDER_BATCHES,  DLP_ORDER_FUNCTION,    DLP_ORDER_BATCHES};
     memset(d, 0, sizeof *d);
     d->threaded = w->threaded;
     d->rank = w->rank;
@@ -707,8 +709,10 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     d->epoch_end = c->epoch_end;
     if (sampler_desc(c, &d->sampler) != 0) return DLP_ERR_MEMORY;
     workers_desc(c, S_FETCH, &d->workers);
-    d->collate = c->collate == C_PAD ? dlp_collate_pad : c->collate == C_PACK ? dlp_collate_pack
-                 : c->collate ? call_collate : NULL;
+    d->collate = c->collate == C_PAD    ? dlp_collate_pad
+                 : c->collate == C_PACK ? dlp_collate_pack
+                 : c->collate           ? call_collate
+                                        : NULL;
     d->collate_user = &now_;
     if (c->collate == C_OWN) d->out_fields = own_fields, d->n_out_fields = 3;
     d->batch_workers = w->st[S_BATCH].n ? w->st[S_BATCH].n : DLP_NONE;

@@ -7,8 +7,16 @@
 #define MOST_BATCH 70
 #define NOTHING UINT64_MAX
 
-enum { FAULT_NONE, FAULT_HEALS, FAULT_FAILS, FAULT_SKIPS, FAULT_LENGTH, FAULT_KILLS,
-       FAULT_POISON, FAULTS };
+enum {
+    FAULT_NONE,
+    FAULT_HEALS,
+    FAULT_FAILS,
+    FAULT_SKIPS,
+    FAULT_LENGTH,
+    FAULT_KILLS,
+    FAULT_POISON,
+    FAULTS
+};
 
 typedef struct fault {
     int kind, stage;
@@ -112,7 +120,7 @@ static int item_procs(const cfg *c, int life, int s) {
 }
 
 static fault fault_drawn(const cfg *c, int life, uint64_t h, int s, int batch) {
-    const int on[FAULTS] = {0, c->heals, c->fails, c->skips && !batch, c->lengths && !batch,
+    const int on[FAULTS] = {0,        c->heals, c->fails, c->skips && !batch, c->lengths && !batch,
                             c->kills, c->poison};
     fault f = {FAULT_NONE, s, 0};
     int n = 0, kinds[FAULTS], room = c->max_kills - 1, procs = item_procs(c, life, s);
@@ -219,8 +227,10 @@ static void row_map(const cfg *c, int s, mrow *r) {
 static void words_bmap(const cfg *c, int s, uint64_t *w, uint64_t index, int valid,
                        uint64_t in_epoch) {
     uint64_t m = (uint64_t)s;
-    if (c->idem[s]) w[3] = mixed(mixed(w[0], w[1]), w[2] + m + (uint64_t)valid);
-    else w[2] = w[2] * 5 + index + in_epoch + m;
+    if (c->idem[s])
+        w[3] = mixed(mixed(w[0], w[1]), w[2] + m + (uint64_t)valid);
+    else
+        w[2] = w[2] * 5 + index + in_epoch + m;
 }
 
 /* ---- orders ---- */
@@ -229,8 +239,10 @@ static void words_bmap(const cfg *c, int s, uint64_t *w, uint64_t index, int val
    that owns more. */
 static void alias_table(uint64_t n, uint64_t total, uint64_t *own, uint64_t *other) {
     uint64_t light = 0, heavy = 0, rest;
-#define LIGHTER while (light < n && n * weight_of(light) > total) light++
-#define HEAVIER while (heavy < n && n * weight_of(heavy) <= total) heavy++
+#define LIGHTER \
+    while (light < n && n * weight_of(light) > total) light++
+#define HEAVIER \
+    while (heavy < n && n * weight_of(heavy) <= total) heavy++
     LIGHTER;
     HEAVIER;
     rest = heavy < n ? n * weight_of(heavy) : 0;
@@ -386,8 +398,8 @@ static void order_buckets(model *m, uint64_t epoch) {
         qsort(key, here, sizeof *key, bucket_before);
         batches = bucket_cut(c, key, here, cut);
         for (uint32_t b = 0; b < batches; b++) {
-            uint32_t turn = (uint32_t)permuted(batches, keyed(33, c->order_seed, epoch),
-                                               first / window, b);
+            uint32_t turn =
+                (uint32_t)permuted(batches, keyed(33, c->order_seed, epoch), first / window, b);
             for (uint32_t i = cut[turn]; i < cut[turn + 1]; i++)
                 m->index[epoch][at++] = permuted(c->n_items, c->order_seed, epoch, key[i].place);
             batch_ends(m, epoch, cut[turn + 1] - cut[turn]);
@@ -454,12 +466,18 @@ static int model_open(model *m, const cfg *c, int life) {
         if (dlp_mix_open(&m->mix, &d, NULL) != DLP_OK) return -1;
     }
     for (uint64_t e = 0; e < (uint64_t)c->epochs; e++) {
-        if (c->kind == K_CHUNKS) order_chunks(m, e);
-        else if (c->kind == K_STREAM) order_stream(m, e);
-        else if (c->kind == K_PARTS) order_parts(m, e);
-        else if (c->order == O_LISTS) order_lists(m, e);
-        else if (c->order == O_BUCKETS) order_buckets(m, e);
-        else order_positions(m, e);
+        if (c->kind == K_CHUNKS)
+            order_chunks(m, e);
+        else if (c->kind == K_STREAM)
+            order_stream(m, e);
+        else if (c->kind == K_PARTS)
+            order_parts(m, e);
+        else if (c->order == O_LISTS)
+            order_lists(m, e);
+        else if (c->order == O_BUCKETS)
+            order_buckets(m, e);
+        else
+            order_positions(m, e);
     }
     return 0;
 }
@@ -470,10 +488,10 @@ static void model_close(model *m) { dlp_mix_close(m->mix); }
 #define MOST_TURNS 101
 
 typedef struct fate {
-    uint64_t index;       /* that stands there in the end */
-    int left;             /* its row is left out */
+    uint64_t index; /* that stands there in the end */
+    int left;       /* its row is left out */
     int raised, stage, code;
-    int turns, failures;  /* replaced or left out so often; those that count for max_skips */
+    int turns, failures; /* replaced or left out so often; those that count for max_skips */
     uint64_t was[MOST_TURNS + 1]; /* the indices that did not stay, */
     int why[MOST_TURNS + 1];      /* the codes of their failures */
 } fate;
@@ -512,8 +530,10 @@ static uint64_t stand_in(const model *m, uint64_t epoch, uint64_t position, uint
 }
 
 static int fault_code(int kind) {
-    return kind == FAULT_SKIPS ? DLP_SKIP : kind == FAULT_LENGTH ? DLP_ERR_LENGTH
-           : kind == FAULT_POISON ? DLP_ERR_KILLED : DLP_ERR_CALLBACK;
+    return kind == FAULT_SKIPS    ? DLP_SKIP
+           : kind == FAULT_LENGTH ? DLP_ERR_LENGTH
+           : kind == FAULT_POISON ? DLP_ERR_KILLED
+                                  : DLP_ERR_CALLBACK;
 }
 static int fault_lasts(const fault *f) {
     return f->kind == FAULT_FAILS || f->kind == FAULT_SKIPS || f->kind == FAULT_LENGTH ||

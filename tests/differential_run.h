@@ -349,8 +349,7 @@ static void set_workers(run *r) {
     if (w->topology != T_HAND || r->c->kind == K_CHUNKS) return;
     for (int s = 0; s < S_PARTS; s++)
         if (w->st[s].most > 0 && run_.id[s] >= 0 && one_in(&r->d, 3)) {
-            int rc = dlp_pipe_set_workers(r->p, run_.id[s],
-                                          between(&r->d, 0, w->st[s].most));
+            int rc = dlp_pipe_set_workers(r->p, run_.id[s], between(&r->d, 0, w->st[s].most));
             if (rc != DLP_OK) wrong("set_workers: %s", dlp_code_name(rc));
         }
 }
@@ -381,13 +380,15 @@ static int opened(run *r, const dlp_state *resume) {
     char text[700];
     memset(run_.id, 0xff, sizeof run_.id);
     run_.pipe = NULL;
-    rc = c->kind == K_CHUNKS ? open_chunks(c, resume)
+    rc = c->kind == K_CHUNKS                ? open_chunks(c, resume)
          : c->w[c->life].topology == T_HAND ? open_by_hand(c, resume)
-                                             : open_loader(c, resume);
+                                            : open_loader(c, resume);
     r->p = run_.pipe;
     if (rc == DLP_OK) return 0;
-    if (r->p) dlp_error_format(dlp_pipe_error(r->p), text, sizeof text);
-    else snprintf(text, sizeof text, "(closed)");
+    if (r->p)
+        dlp_error_format(dlp_pipe_error(r->p), text, sizeof text);
+    else
+        snprintf(text, sizeof text, "(closed)");
     return wrong("start: %s %s %s: %s", dlp_code_name(rc), open_err_.field, open_err_.message,
                  text);
 }
@@ -435,14 +436,20 @@ static int live(run *r) {
         if (c->life == 0 && c->stop_at && r->taken >= c->stop_at && r->n_states > 0) return 1;
         if (c->stops_at && r->taken == c->stops_at) dlp_pipe_stop(r->p);
         rc = next_once(r, &b);
-        if (rc == DLP_OK) took(r, b);
-        else if (rc == DLP_EPOCH_END && r->epoch_end_due) epoch_ended(r);
-        else if (rc == DLP_STOPPED && c->stops_at && r->taken >= c->stops_at) return 0;
-        else if (rc < 0) return error_expected(r, rc), 0;
+        if (rc == DLP_OK)
+            took(r, b);
+        else if (rc == DLP_EPOCH_END && r->epoch_end_due)
+            epoch_ended(r);
+        else if (rc == DLP_STOPPED && c->stops_at && r->taken >= c->stops_at)
+            return 0;
+        else if (rc < 0)
+            return error_expected(r, rc), 0;
         else if (rc == DLP_END && !r->epoch_end_due && r->at.epoch >= (uint64_t)c->epochs)
             return -1;
-        else return wrong("next returned %s at epoch %d batch %d", dlp_code_name(rc),
-                          (int)r->at.epoch, (int)r->at.k), 0;
+        else
+            return wrong("next returned %s at epoch %d batch %d", dlp_code_name(rc),
+                         (int)r->at.epoch, (int)r->at.k),
+                   0;
     }
     return 0;
 }
@@ -528,8 +535,10 @@ _Noreturn static void share_life(run *r, const char *name) {
     now_.epoch_end = 0; /* that is for the pipe's caller */
     if (share_open(&c, name) != 0) rc = DLP_ERR_STATE;
     while (rc == DLP_OK && said_ == 0 && (rc = dlp_consumer_next(c, &b, 20000)) == DLP_OK) {
-        if (r->c->share == DLP_SHARE_ONE) share_took(r, b);
-        else place_take(r, b);
+        if (r->c->share == DLP_SHARE_ONE)
+            share_took(r, b);
+        else
+            place_take(r, b);
         __atomic_add_fetch(&words_->progress, 1, __ATOMIC_SEQ_CST);
         dlp_consumer_release(c, b);
     }

@@ -153,7 +153,7 @@ static void batch__until_its_last_tensor__held(void) {
     CHECK(dlp_pipe_next(p, &c, DLP_FOREVER) == DLP_OK);
     CHECK(rig_batch_same(&r, b, 0, 1) && rig_batch_same(&r, c, 0, 2));
     CHECK(a == c || dlp_pipe_release(p, a) == DLP_ERR_ARG); /* gone */
-    CHECK(dlp_pipe_release(p, b) == DLP_OK); /* never lent: at once */
+    CHECK(dlp_pipe_release(p, b) == DLP_OK);                /* never lent: at once */
     words = lend(p, c, 0);
     words->deleter(words);
     CHECK(dlp_pipe_release(p, c) == DLP_OK && dlp_pipe_release(p, c) == DLP_ERR_ARG);
@@ -180,9 +180,12 @@ static void *deleters(void *arg) {
         if (d->n > 0) t = d->tensors[--d->n];
         over = d->over;
         pthread_mutex_unlock(&d->lock);
-        if (t) t->deleter(t);
-        else if (over) return NULL;
-        else sched_yield();
+        if (t)
+            t->deleter(t);
+        else if (over)
+            return NULL;
+        else
+            sched_yield();
     }
 }
 
@@ -350,7 +353,7 @@ static void fork__child_deletes__parent_not_touched(void) {
     t = lend(p, b, 0);
     pid = fork();
     if (pid == 0) {
-        if (!dlpi_forked(p)) _exit(0); /* emulators do not wipe the page that tells */
+        if (!dlpi_forked(p)) _exit(0);       /* emulators do not wipe the page that tells */
         pthread_mutex_lock(&dlpi_lent_lock); /* as if another thread had it when it forked */
         t->deleter(t);
         _exit(0);

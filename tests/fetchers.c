@@ -252,7 +252,8 @@ static void memory__flights__on_a_line(void) {
         dlp_stats s;
         uint64_t sum = 0, flights = 0;
         const uint64_t most[] = {0, 3 * (9 + DLPI_PARK), 3 * (9 + DLPI_PARK)};
-        dlp_fetch_desc fetch = {.fetcher = fetcher, .in_flight = fetcher ? 9 : 0,
+        dlp_fetch_desc fetch = {.fetcher = fetcher,
+                                .in_flight = fetcher ? 9 : 0,
                                 .async = {source_submit, source_reap}};
         rig_init(&r, 100, 8);
         fetch.dataset = &r.dataset;
@@ -284,12 +285,12 @@ static void bad__descs__named(void) {
         int topology, fetcher, workers, in_flight;
         uint32_t pool;
         const char *field;
-    } cases[] = {{0, -1, 1, 0, 0, "fetcher"},          {0, 3, 1, 0, 0, "fetcher"},
-                 {1, 1, 1, 0, 0, "fetcher"},           {3, 0, 1, 0, 0, "topology"},
-                 {2, 1, 1, 1025, 0, "in_flight"},      {2, 1, 1, -1, 0, "in_flight"},
-                 {2, 0, 1, 2, 0, "in_flight"},         {0, 1, 1, 0, 64, "batch_pool"},
-                 {2, 0, 1, 0, 64, "batch_pool"},       {2, 1, 0, 0, 0, "num_workers"},
-                 {2, 2, 1, 0, 0, "async.submit"},      {2, 1, 2, 0, 3000 * 14, "prefetch_factor"},
+    } cases[] = {{0, -1, 1, 0, 0, "fetcher"},     {0, 3, 1, 0, 0, "fetcher"},
+                 {1, 1, 1, 0, 0, "fetcher"},      {3, 0, 1, 0, 0, "topology"},
+                 {2, 1, 1, 1025, 0, "in_flight"}, {2, 1, 1, -1, 0, "in_flight"},
+                 {2, 0, 1, 2, 0, "in_flight"},    {0, 1, 1, 0, 64, "batch_pool"},
+                 {2, 0, 1, 0, 64, "batch_pool"},  {2, 1, 0, 0, 0, "num_workers"},
+                 {2, 2, 1, 0, 0, "async.submit"}, {2, 1, 2, 0, 3000 * 14, "prefetch_factor"},
                  {2, 0, -1, 0, 0, "num_workers"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         job j;

@@ -8,8 +8,18 @@
 
 #include "digest.h"
 
-enum { FINE, RETRIES, BACKS_OFF, REPLACES, SHORTENS, SKIPS, RAISES, POLICIES,
-       POISON_REPLACED = POLICIES, POISON_LEFT_OUT };
+enum {
+    FINE,
+    RETRIES,
+    BACKS_OFF,
+    REPLACES,
+    SHORTENS,
+    SKIPS,
+    RAISES,
+    POLICIES,
+    POISON_REPLACED = POLICIES,
+    POISON_LEFT_OUT
+};
 enum { CLASSIC, CONCURRENT, THREADS, ASYNC, ECONOMIC_THREADS, ECONOMIC_ASYNC, KINDS };
 #define MOST 512
 
@@ -57,17 +67,17 @@ static inline int job_item(const job *j, const dlp_item *it) {
     if (j->nap_us) test_nap((uint64_t)j->nap_us * 1000u);
     memset(it->data[0], 0xee, sizeof words); /* what a failed item leaves must not be seen */
     if (rc != 0) return rc;
-    if (j->still) rig_words(it->seed, it->index, 0, 0, words);
-    else rig_words(it->seed, it->index, it->epoch, it->position, words);
+    if (j->still)
+        rig_words(it->seed, it->index, 0, 0, words);
+    else
+        rig_words(it->seed, it->index, it->epoch, it->position, words);
     memcpy(it->data[0], words, sizeof words);
     it->length[1] = it->index % 6;
     memset(it->data[1], (int)it->index, it->length[1]);
     return 0;
 }
 
-static inline int job_fetch(void *user, dlp_item *it) {
-    return job_item(*(job *const *)user, it);
-}
+static inline int job_fetch(void *user, dlp_item *it) { return job_item(*(job *const *)user, it); }
 
 /* The job that runs now: what callbacks get as user is the address of this. */
 static job *job_now;
@@ -92,8 +102,7 @@ static inline void job_init(job *j, int policy) {
     d->collate = dlp_collate_pad;
     if (policy == RETRIES || policy == BACKS_OFF) d->workers.retries = 3;
     if (policy == BACKS_OFF) d->workers.retry_backoff_ms = 1;
-    if (policy == REPLACES || policy == POISON_REPLACED)
-        d->workers.on_error = DLP_ON_ERROR_REPLACE;
+    if (policy == REPLACES || policy == POISON_REPLACED) d->workers.on_error = DLP_ON_ERROR_REPLACE;
     if (policy == SHORTENS || policy == SKIPS || policy == POISON_LEFT_OUT)
         d->workers.on_error = DLP_ON_ERROR_SHORT;
 }

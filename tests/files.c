@@ -86,7 +86,7 @@ typedef struct place { /* of an item */
     void *data[1];
     uint64_t length[1];
     uint8_t bytes[MOST];
-    int out, code;       /* with the source; given back with this */
+    int out, code; /* with the source; given back with this */
     char message[256];
     int errnum;
 } place;
@@ -260,9 +260,13 @@ static void files__decode__sees_the_bytes_and_its_state(void) {
         static sums s;
         int wrong = 0;
         driver d;
-        dlp_files_desc desc = {.use_threads = kind & 1, .decode = sums_decode, .user = &s,
-                               .worker_init = sums_init, .worker_exit = sums_exit,
-                               .max_bytes = MOST, .direct = kind >> 1};
+        dlp_files_desc desc = {.use_threads = kind & 1,
+                               .decode = sums_decode,
+                               .user = &s,
+                               .worker_init = sums_init,
+                               .worker_exit = sums_exit,
+                               .max_bytes = MOST,
+                               .direct = kind >> 1};
         memset(&s, 0, sizeof s);
         driver_open(&d, &desc);
         driver_start(&d);
@@ -343,8 +347,7 @@ static void check_bad(uint64_t i, int code, int errnum, const char *words) {
     int ok = p->code == code && p->errnum == errnum && strstr(p->message, words) != NULL &&
              (i == 8 || strstr(p->message, name) != NULL);
     CHECK(ok);
-    if (!ok)
-        printf("  %d: code %d, errno %d: %s\n", (int)i, p->code, p->errnum, p->message);
+    if (!ok) printf("  %d: code %d, errno %d: %s\n", (int)i, p->code, p->errnum, p->message);
 }
 
 static void files__bad__errors_name_them(void) {
@@ -360,8 +363,10 @@ static void files__bad__errors_name_them(void) {
     for (int kind = 0; kind < 6; kind++) { /* ring, threads, one at a time; ragged, fixed size */
         int before = count_fds(), fixed = kind >= 3;
         driver d;
-        dlp_files_desc desc = {.use_threads = kind % 3 == 1, .locate = bad_locate,
-                               .fields = &bad_field, .n_items = BAD};
+        dlp_files_desc desc = {.use_threads = kind % 3 == 1,
+                               .locate = bad_locate,
+                               .fields = &bad_field,
+                               .n_items = BAD};
         bad_field = ragged;
         bad_field.shape[0] = 1000;
         bad_field.dtype = DLP_U16; /* rows of two bytes */
@@ -369,7 +374,8 @@ static void files__bad__errors_name_them(void) {
         driver_open(&d, &desc);
         driver_start(&d);
         for (uint64_t i = 0; i < BAD; i++) place_set(i);
-        if (kind % 3 < 2) driver_run(&d, 0, BAD);
+        if (kind % 3 < 2)
+            driver_run(&d, 0, BAD);
         else
             for (uint64_t i = 0; i < BAD; i++) {
                 places[i].item.worker_state = d.state;
@@ -380,15 +386,18 @@ static void files__bad__errors_name_them(void) {
         check_bad(0, DLP_ERR_CALLBACK, ENOENT, "cannot be opened");
         check_bad(1, DLP_ERR_CALLBACK, EISDIR, "is a directory");
         check_bad(2, DLP_ERR_CALLBACK, 0, "no regular file");
-        check_bad(3, DLP_ERR_LENGTH, 0, fixed ? "2001 bytes, the field takes 2000" :
-                                                "2001 bytes, the most are 2000");
+        check_bad(3, DLP_ERR_LENGTH, 0,
+                  fixed ? "2001 bytes, the field takes 2000" : "2001 bytes, the most are 2000");
         check_bad(4, DLP_ERR_CALLBACK, 0, "has 2000 bytes, the item has 0 from 2001");
         check_bad(5, DLP_ERR_CALLBACK, 0, "has 2000 bytes, the item has 2001 from 0");
-        check_bad(6, DLP_ERR_LENGTH, 0, fixed ? "1999 bytes, the field takes 2000" :
-                                                "1999 bytes are not whole rows of 2");
+        check_bad(6, DLP_ERR_LENGTH, 0,
+                  fixed ? "1999 bytes, the field takes 2000"
+                        : "1999 bytes are not whole rows of 2");
         check_bad(8, DLP_ERR_CALLBACK, EINVAL, "past any file");
-        if (fixed) check_bad(7, DLP_ERR_LENGTH, 0, "0 bytes, the field takes 2000");
-        else CHECK(places[7].code == 0 && places[7].length[0] == 0);
+        if (fixed)
+            check_bad(7, DLP_ERR_LENGTH, 0, "0 bytes, the field takes 2000");
+        else
+            CHECK(places[7].code == 0 && places[7].length[0] == 0);
         CHECK(count_fds() == before);
     }
     for (int i = 0; i < BAD; i++) remove(bad_path[i]);
@@ -473,8 +482,10 @@ static void files__flipping_length__whole_or_told(void) {
         for (int i = 0; i < test_share(300, 20000); i++) {
             const place *p = &places[0];
             driver_run(&d, 0, 1);
-            if (p->code == 0) CHECK(p->length[0] == 5000 || p->length[0] == 10000);
-            else CHECK(strstr(p->message, "ended after") && strstr(p->message, "/flips"));
+            if (p->code == 0)
+                CHECK(p->length[0] == 5000 || p->length[0] == 10000);
+            else
+                CHECK(strstr(p->message, "ended after") && strstr(p->message, "/flips"));
             CHECK(p->code != 0 || is_right(1, p->bytes, 5000));
         }
         __atomic_store_n(&flipping, 0, __ATOMIC_SEQ_CST);
@@ -670,8 +681,8 @@ static int check_batch(const dlp_batch *b) {
 
 /* Returns the rows that came before the end or an error. */
 static int run_pipe(driver *d, run *how, dlp_error *err) {
-    dlp_loader_desc desc = {.batch_size = 16, .num_workers = how->workers,
-                            .shuffle = how->shuffle, .epochs = 2};
+    dlp_loader_desc desc = {
+        .batch_size = 16, .num_workers = how->workers, .shuffle = how->shuffle, .epochs = 2};
     dlp_pipe *p = NULL;
     dlp_batch *b;
     int rc, rows = 0, wrong = 0;
@@ -730,8 +741,8 @@ static void files__worker_processes__killed_and_right(void) {
     }
     for (int threads = 0; threads < 2; threads++) {
         dlp_files_desc desc = {.use_threads = threads};
-        run how = {.workers = 2, .shuffle = 1, .processes = 1, .kill_at = 3,
-                   .fetcher = DLP_FETCH_ASYNC};
+        run how = {
+            .workers = 2, .shuffle = 1, .processes = 1, .kill_at = 3, .fetcher = DLP_FETCH_ASYNC};
         int before = count_fds();
         dlp_error err;
         driver d;
@@ -754,8 +765,8 @@ static void check_refused(dlp_files_desc desc, const char *field) {
 }
 
 static void files__bad_descs__name_the_field(void) {
-    dlp_files_desc good = {.n_items = FILES, .paths = (const char *const *)paths,
-                           .fields = &ragged, .n_fields = 1};
+    dlp_files_desc good = {
+        .n_items = FILES, .paths = (const char *const *)paths, .fields = &ragged, .n_fields = 1};
     dlp_field field = ragged;
     dlp_files_desc desc = good;
     dlp_files *f = NULL;

@@ -63,8 +63,8 @@ static int parts_image(dlp_pipe **p) {
     static const uint64_t items[5] = {10, 10, 10, 10, 10};
     dlp_parts_desc d;
     memset(&d, 0, sizeof d);
-    d.loader.dataset = (dlp_dataset){.n_items = 50, .fields = rig_fields, .n_fields = 2,
-                                     .fetch = rig_fetch};
+    d.loader.dataset =
+        (dlp_dataset){.n_items = 50, .fields = rig_fields, .n_fields = 2, .fetch = rig_fetch};
     d.loader.batch_size = 4;
     d.loader.shuffle = 1;
     d.loader.num_workers = 1;
@@ -191,7 +191,8 @@ static void save(const fuzz_case *k) {
     for (int i = 0; i < k->n; i++) {
         if (k->c[i].late && !late++)
             saved_n += (size_t)snprintf(saved + saved_n, SAVED - saved_n, "refresh\n");
-        if (k->c[i].bytes) say(&images[k->kind], &k->c[i]);
+        if (k->c[i].bytes)
+            say(&images[k->kind], &k->c[i]);
         else
             saved_n += (size_t)snprintf(saved + saved_n, SAVED - saved_n, "size %" PRIu64 "\n",
                                         k->c[i].value);
@@ -422,19 +423,38 @@ static uint64_t field_at(const struct image *im, const struct field *f, uint64_t
     return r && i < r->count ? r->offset + i * r->stride + f->at : UINT64_MAX;
 }
 
-static const uint64_t extremes[] = {
-    0, 1, 2, 3, 7, 8, 16, 17, 255, 1023, 1024, 16384, 65536, 0x7fffffff, 0x80000000, 0xfffffffe,
-    0xffffffff, UINT64_C(0x100000000), UINT64_C(1) << 40, INT64_MAX, UINT64_C(1) << 63,
-    UINT64_MAX - 7, UINT64_MAX - 1, UINT64_MAX};
+static const uint64_t extremes[] = {0,
+                                    1,
+                                    2,
+                                    3,
+                                    7,
+                                    8,
+                                    16,
+                                    17,
+                                    255,
+                                    1023,
+                                    1024,
+                                    16384,
+                                    65536,
+                                    0x7fffffff,
+                                    0x80000000,
+                                    0xfffffffe,
+                                    0xffffffff,
+                                    UINT64_C(0x100000000),
+                                    UINT64_C(1) << 40,
+                                    INT64_MAX,
+                                    UINT64_C(1) << 63,
+                                    UINT64_MAX - 7,
+                                    UINT64_MAX - 1,
+                                    UINT64_MAX};
 enum { N_EXTREMES = sizeof extremes / sizeof *extremes };
 
 /* What the others do not have, and the stages. */
 static int fields_own(const char *name) {
     return strncmp(name, "stage.", 6) == 0 || strncmp(name, "cache.", 6) == 0 ||
            strncmp(name, "part.", 5) == 0 || strncmp(name, "chunk.", 6) == 0 ||
-           strncmp(name, "ctl.part", 8) == 0 ||
-           strstr(name, "cache_") || strcmp(name, "ctl.views") == 0 || strstr(name, "tunes") ||
-           strstr(name, "flight");
+           strncmp(name, "ctl.part", 8) == 0 || strstr(name, "cache_") ||
+           strcmp(name, "ctl.views") == 0 || strstr(name, "tunes") || strstr(name, "flight");
 }
 
 static void fields__at_their_extremes(void) {
@@ -490,8 +510,10 @@ static void *change_all_the_time(void *arg) {
             int wanted = 0;
             for (int k = 0; k < 4; k++) wanted |= strcmp(fields[f].name, which[k]) == 0;
             if (!wanted || (at = field_at(im, &fields[f], i)) == UINT64_MAX) continue;
-            if (test_pick(&seed, 2)) memcpy(&value, im->bytes + at, fields[f].bytes);
-            else value = test_pick(&seed, 2) ? test_pick(&seed, 9) : test_random(&seed);
+            if (test_pick(&seed, 2))
+                memcpy(&value, im->bytes + at, fields[f].bytes);
+            else
+                value = test_pick(&seed, 2) ? test_pick(&seed, 9) : test_random(&seed);
             if (pwrite(im->fd, &value, fields[f].bytes, (off_t)at) < 0) return NULL;
         }
     return NULL;
@@ -555,8 +577,10 @@ static void name_parse(const void *bytes, size_t n) {
     memset(&r, 0x55, sizeof r);
     rc = dlpi_name_parse(bytes, n, &r);
     CHECK(rc == DLP_OK || rc == DLP_ERR_CORRUPT || rc == DLP_ERR_UNSUPPORTED);
-    if (rc == DLP_OK) CHECK(dlpi_name_ok(r.name) && r.pid > 0 && r.memfd >= 0);
-    else CHECK(r.pid == 0x55555555);
+    if (rc == DLP_OK)
+        CHECK(dlpi_name_ok(r.name) && r.pid > 0 && r.memfd >= 0);
+    else
+        CHECK(r.pid == 0x55555555);
 }
 
 static int corpus_file(const char *name) {

@@ -54,9 +54,19 @@ typedef struct walk {
 } walk;
 
 static uint64_t head_digest(const dlpi_s3_http *h) {
-    int64_t n[] = {h->status, h->version_minor, h->chunked, h->has_length, h->until_close,
-                   h->has_range, h->encoded, h->content_length, (int64_t)h->range_first,
-                   (int64_t)h->range_last, (int64_t)h->range_total, h->date_s, h->retry_after_s};
+    int64_t n[] = {h->status,
+                   h->version_minor,
+                   h->chunked,
+                   h->has_length,
+                   h->until_close,
+                   h->has_range,
+                   h->encoded,
+                   h->content_length,
+                   (int64_t)h->range_first,
+                   (int64_t)h->range_last,
+                   (int64_t)h->range_total,
+                   h->date_s,
+                   h->retry_after_s};
     uint64_t d = digest(1, n, sizeof n);
     d = digest(d, h->etag, strlen(h->etag));
     d = digest(d, h->request_id, strlen(h->request_id));
@@ -153,8 +163,10 @@ static void run_http_as(const char *s, size_t n, bool head) {
         CHECK(w.rc == first.rc && w.heads == first.heads && w.head == first.head);
         CHECK(w.h.why == first.h.why && w.body_n == first.body_n && w.body == first.body);
         CHECK(w.rc == DLPI_S3_HTTP_BAD || w.over == first.over);
-        if (first.over == 0) CHECK(w.h.keep_alive == first.h.keep_alive);
-        else CHECK(!first.h.keep_alive);
+        if (first.over == 0)
+            CHECK(w.h.keep_alive == first.h.keep_alive);
+        else
+            CHECK(!first.h.keep_alive);
     }
 }
 
@@ -273,10 +285,11 @@ static size_t ini_other(const char *s, size_t n, char *to, bool cr) {
 }
 
 static void run_ini(const char *s, size_t n) {
-    static const char *const questions[][4] = {
-        {"profile", "default", "region", NULL}, {"profile", "p", "aws_access_key_id", NULL},
-        {NULL, "default", "aws_secret_access_key", NULL}, {"profile", "p", NULL, NULL},
-        {"services", "here", "s3", "endpoint_url"}};
+    static const char *const questions[][4] = {{"profile", "default", "region", NULL},
+                                               {"profile", "p", "aws_access_key_id", NULL},
+                                               {NULL, "default", "aws_secret_access_key", NULL},
+                                               {"profile", "p", NULL, NULL},
+                                               {"services", "here", "s3", "endpoint_url"}};
     static asked a, b;
     static char other[2 * MOST];
     size_t lines = 1;
@@ -336,8 +349,10 @@ static void url_asked(const char *url) {
     dlpi_s3_ask a = {.url = longest, .method = "GET", .lines = ""};
     dlpi_s3_endpoint where;
     snprintf(longest, sizeof longest, "%s", url);
-    if (dlpi_s3_ask_head(&a, &scratch, &where)) head_is_one(scratch.head, 6);
-    else CHECK(a.why[0] != 0 && memchr(a.why, 0, sizeof a.why));
+    if (dlpi_s3_ask_head(&a, &scratch, &where))
+        head_is_one(scratch.head, 6);
+    else
+        CHECK(a.why[0] != 0 && memchr(a.why, 0, sizeof a.why));
 }
 
 static void run_url(const char *s, size_t n) {
@@ -377,8 +392,10 @@ static void run_key(const char *s, size_t n) {
     int64_t got;
     n = strlen(text);
     key = memchr(text, '/', n);
-    if (key) *key++ = 0;
-    else key = text + n;
+    if (key)
+        *key++ = 0;
+    else
+        key = text + n;
     key_n = strlen(key);
     for (int i = 0; i < 9; i++) {
         int style = i / 3;
@@ -446,8 +463,10 @@ static void run_list(const char *s, size_t n) {
     l.body = own(s, n, false);
     l.bytes = n;
     wrong = dlpi_s3_list_take(&l);
-    if (wrong) CHECK(*wrong != 0 && l.state == DLPI_S3_LIST_WANTS && l.pages == 0);
-    else CHECK(l.state == DLPI_S3_LIST_HAS && memchr(l.token, 0, sizeof l.token));
+    if (wrong)
+        CHECK(*wrong != 0 && l.state == DLPI_S3_LIST_WANTS && l.pages == 0);
+    else
+        CHECK(l.state == DLPI_S3_LIST_HAS && memchr(l.token, 0, sizeof l.token));
     if (!wrong && l.truncated) CHECK(l.token[0] != 0);
     for (dlpi_s3_page *c; !wrong && (c = dlpi_s3_list_first(&l)) != NULL; objects++) {
         const dlp_s3_object *o = &c->object;
@@ -618,8 +637,8 @@ static void save(int kind, const char *s, size_t n) {
     char line[32];
     int k = snprintf(line, sizeof line, "%s\n", kinds[kind].name);
     if (save_fd < 0) return;
-    if (pwrite(save_fd, line, (size_t)k, 0) != k ||
-        pwrite(save_fd, s, n, k) != (ssize_t)n || ftruncate(save_fd, k + (off_t)n) != 0)
+    if (pwrite(save_fd, line, (size_t)k, 0) != k || pwrite(save_fd, s, n, k) != (ssize_t)n ||
+        ftruncate(save_fd, k + (off_t)n) != 0)
         exit(1);
 }
 
@@ -712,8 +731,7 @@ static size_t mutate(int kind, char *to, size_t n) {
         k = at < n ? 1 + roll(n - at < 20 ? n - at : 20) : 0;
         memmove(to + at, to + at + k, n - at - k);
         return n - k;
-    case 3: /* cut */
-        return roll(4) ? n : at;
+    case 3: /* cut */ return roll(4) ? n : at;
     case 4: /* some again */
         k = at < n ? 1 + roll(n - at < 200 ? n - at : 200) : 0;
         memcpy(own_bytes, to + at, k);

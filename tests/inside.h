@@ -17,7 +17,7 @@ typedef enum inside_domain { INSIDE_PARTS, INSIDE_PART_ITEMS, INSIDE_ROWS } insi
 INSIDE uint64_t inside_hash(inside_domain domain, uint64_t seed, uint64_t number);
 INSIDE uint64_t inside_absorb(uint64_t hash, uint64_t word);
 INSIDE const char *inside_env(const char *name); /* what the library reads of the environment */
-INSIDE size_t inside_state_bytes(void); /* those of a dlp_state that mean something */
+INSIDE size_t inside_state_bytes(void);          /* those of a dlp_state that mean something */
 /* An order's table (to be freed; NULL: it has none), and an index of it. */
 INSIDE void *inside_order_table(const dlp_sampler_desc *d, uint64_t n_items);
 INSIDE uint64_t inside_order_index(const dlp_sampler_desc *d, uint64_t n_items, const void *table,
@@ -28,7 +28,7 @@ INSIDE void inside_place(dlp_pipe *p, uint64_t start);
 /* Of worker processes, and of worker number n of the pipe. */
 INSIDE uint64_t inside_restarts(dlp_pipe *p);
 INSIDE int32_t inside_consumer_pid(dlp_pipe *p); /* whose clock and trace are the consumer's */
-INSIDE uint64_t inside_fed(dlp_pipe *p);          /* batches */
+INSIDE uint64_t inside_fed(dlp_pipe *p);         /* batches */
 INSIDE int inside_workers(dlp_pipe *p);
 INSIDE int inside_is_process(dlp_pipe *p, int n);
 INSIDE int32_t inside_pid(dlp_pipe *p, int n); /* 0: it has not begun */

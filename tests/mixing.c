@@ -18,8 +18,8 @@ static uint64_t digest(const uint64_t *values, size_t n) {
 static const uint64_t three_items[] = {1500, 7, 300}, three_weights[] = {10, 4, 6};
 
 static dlp_mix_desc three(void) {
-    dlp_mix_desc d = {.n = 3, .shuffle = 1, .n_items = three_items, .weights = three_weights,
-                      .seed = 9};
+    dlp_mix_desc d = {
+        .n = 3, .shuffle = 1, .n_items = three_items, .weights = three_weights, .seed = 9};
     return d;
 }
 
@@ -62,8 +62,8 @@ static void check_spread(const uint64_t *weights, uint32_t n) {
 
 static void schedule__any_weights__never_an_item_off_its_share(void) {
     uint64_t weights[1024], random = 5;
-    static const uint64_t some[][4] = {{5, 1, 1, 0}, {1, 1, 1, 1}, {1, 0, 0, 0}, {999, 1, 7, 3},
-                                       {12, 12, 6, 18}, {8191, 4096, 2, 1}};
+    static const uint64_t some[][4] = {{5, 1, 1, 0},   {1, 1, 1, 1},    {1, 0, 0, 0},
+                                       {999, 1, 7, 3}, {12, 12, 6, 18}, {8191, 4096, 2, 1}};
     for (size_t i = 0; i < COUNT(some); i++) check_spread(some[i], 4);
     for (int k = 0; k < test_share(40, 400); k++) {
         uint32_t n = 1 + test_pick(&random, 40);
@@ -200,8 +200,10 @@ static void order__as_pinned(int print) {
         d.shuffle = k == 0;
         if ((m = mix_of(&d)) == NULL) return;
         for (uint64_t i = 0; i < COUNT(got); i++) got[i] = dlp_mix_at(m, i & 3, i >> 2);
-        if (print) printf("UINT64_C(0x%016" PRIx64 "), ", digest(got, COUNT(got)));
-        else CHECK(digest(got, COUNT(got)) == pins[k]);
+        if (print)
+            printf("UINT64_C(0x%016" PRIx64 "), ", digest(got, COUNT(got)));
+        else
+            CHECK(digest(got, COUNT(got)) == pins[k]);
         dlp_mix_close(m);
     }
     if (print) putchar('\n');
@@ -226,8 +228,10 @@ static void epoch__until__as_many_as_items(void) {
             uint64_t count[6] = {0};
             for (uint64_t i = 0; i < m->samples; i++) count[dataset_at(m, epoch, i)]++;
             for (uint32_t i = 0; i < n; i++) {
-                if (d.until == DLP_MIX_FIRST) CHECK(count[i] <= items[i] || m->samples == 1);
-                else if (d.until == DLP_MIX_ALL || i == largest) CHECK(count[i] >= items[i]);
+                if (d.until == DLP_MIX_FIRST)
+                    CHECK(count[i] <= items[i] || m->samples == 1);
+                else if (d.until == DLP_MIX_ALL || i == largest)
+                    CHECK(count[i] >= items[i]);
             }
         }
         dlp_mix_close(m);
@@ -302,9 +306,14 @@ static int mix_fetch(void *user, dlp_item *it) {
 static const dlp_field pair_field[] = {{"pair", DLP_U64, 1, {2}, 0, 0}};
 
 static dlp_loader_desc mix_loader(mix_run *run) {
-    dlp_loader_desc d = {.dataset = {.n_items = dlp_mix_items(run->mix), .fields = pair_field,
-                                     .n_fields = 1, .fetch = mix_fetch, .user = run},
-                         .batch_size = 12, .num_workers = 2, .epochs = 3};
+    dlp_loader_desc d = {.dataset = {.n_items = dlp_mix_items(run->mix),
+                                     .fields = pair_field,
+                                     .n_fields = 1,
+                                     .fetch = mix_fetch,
+                                     .user = run},
+                         .batch_size = 12,
+                         .num_workers = 2,
+                         .epochs = 3};
     CHECK(dlp_mix_sampler(run->mix, &d.sampler) == DLP_OK);
     return d;
 }
@@ -318,8 +327,10 @@ static int check_mix_batch(const dlp_batch *b, const mix_run *run) {
         uint32_t dataset;
         dlp_mix_locate(run->mix, index, &dataset, &item);
         ok &= pairs[2 * r] == dataset;
-        if (!run->failing || item % 5 != 2) ok &= pairs[2 * r + 1] == item && b->index[r] == index;
-        else ok &= pairs[2 * r + 1] % 5 != 2;
+        if (!run->failing || item % 5 != 2)
+            ok &= pairs[2 * r + 1] == item && b->index[r] == index;
+        else
+            ok &= pairs[2 * r + 1] % 5 != 2;
     }
     return ok;
 }
@@ -410,8 +421,8 @@ static uint32_t call_length(void *user, uint64_t index) {
 static uint32_t texts[TEXTS];
 
 static dlp_buckets_desc text_buckets(void) {
-    dlp_buckets_desc d = {.n_items = TEXTS, .lengths = texts, .batch_size = 32, .shuffle = 1,
-                          .seed = 3};
+    dlp_buckets_desc d = {
+        .n_items = TEXTS, .lengths = texts, .batch_size = 32, .shuffle = 1, .seed = 3};
     return d;
 }
 
@@ -559,8 +570,10 @@ static void buckets__as_pinned(int print) {
         d.divisible_by = k ? 4 : 0;
         if ((b = buckets_of(&d)) == NULL) return;
         n = walk(b, 0, 0, sums, NULL);
-        if (print) printf("UINT64_C(0x%016" PRIx64 "), ", digest(sums, (size_t)n));
-        else CHECK(digest(sums, (size_t)n) == pins[k]);
+        if (print)
+            printf("UINT64_C(0x%016" PRIx64 "), ", digest(sums, (size_t)n));
+        else
+            CHECK(digest(sums, (size_t)n) == pins[k]);
         dlp_buckets_close(b);
     }
     if (print) putchar('\n');
@@ -637,9 +650,13 @@ static int text_fetch(void *user, dlp_item *it) {
 static const dlp_field text_field[] = {{"text", DLP_U32, 1, {64}, 1, 0}};
 
 static dlp_loader_desc text_loader(dlp_buckets *b, uint32_t rank, uint32_t world) {
-    dlp_loader_desc d = {.dataset = {.n_items = b->d.n_items, .fields = text_field, .n_fields = 1,
+    dlp_loader_desc d = {.dataset = {.n_items = b->d.n_items,
+                                     .fields = text_field,
+                                     .n_fields = 1,
                                      .fetch = text_fetch},
-                         .batch_size = b->d.batch_size, .num_workers = 2, .epochs = 2};
+                         .batch_size = b->d.batch_size,
+                         .num_workers = 2,
+                         .epochs = 2};
     CHECK(dlp_buckets_sampler(b, &d.sampler) == DLP_OK);
     d.sampler.rank = rank;
     d.sampler.world_size = world;
@@ -706,8 +723,12 @@ static void pipe__buckets_of_a_mix__shares_stay(void) {
     static const uint64_t items[] = {15000, 5000}, weights[] = {1, 1};
     dlp_mix_desc m = {.n = 2, .n_items = items, .weights = weights, .shuffle = 1};
     dlp_buckets_desc d = text_buckets();
-    dlp_sampler_desc order = {.order = DLP_ORDER_WEIGHTED, .weights = weights, .n_subset = 3,
-                              .rank = 1, .world_size = 4, .threaded = 1};
+    dlp_sampler_desc order = {.order = DLP_ORDER_WEIGHTED,
+                              .weights = weights,
+                              .n_subset = 3,
+                              .rank = 1,
+                              .world_size = 4,
+                              .threaded = 1};
     dlp_mix *mix = mix_of(&m);
     dlp_buckets *b;
     uint64_t index[64], count[2] = {0, 0};

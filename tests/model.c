@@ -44,9 +44,7 @@ static struct {
 } w;
 static shape is;
 
-static uint64_t queue_bytes(void) {
-    return sizeof w.queue;
-}
+static uint64_t queue_bytes(void) { return sizeof w.queue; }
 
 /* A record: which lane, which number, which life of its producer. */
 static uint64_t record_of(int lane, uint64_t number, int life) {
@@ -72,8 +70,7 @@ static void attach_lane_tx(int i) {
 static void attach_lane_rx(void) {
     MODEL_CHECK(dlp_spsc_attach_rx(&w.rx, w.queue, queue_bytes()) == DLP_OK);
     w.rx.spin_ns = w.rx.yields = 0;
-    if (is.publish_every)
-        w.rx.publish_every = is.publish_every;
+    if (is.publish_every) w.rx.publish_every = is.publish_every;
 }
 
 static void lane_setup(void) {
@@ -107,18 +104,14 @@ static void bundle_setup(void) {
     int r = dlp_mpsc_init(w.queue, queue_bytes(), 8, is.capacity, (uint32_t)lanes, 0);
     MODEL_CHECK(r == DLP_OK);
     dlp_mpsc *b = (dlp_mpsc *)(void *)w.queue;
-    for (int i = 0; i < lanes; i++)
-        bundle_lane(i)->head = bundle_lane(i)->tail = is.start;
-    for (int i = 0; i < is.producers && !is.claim; i++)
-        attach_bundle_tx(i, i);
+    for (int i = 0; i < lanes; i++) bundle_lane(i)->head = bundle_lane(i)->tail = is.start;
+    for (int i = 0; i < is.producers && !is.claim; i++) attach_bundle_tx(i, i);
     attach_bundle_rx();
     model_list_atom("bell", &b->consumer_bell, 4, 0);
-    if (b->ready_words)
-        model_list_atom("ready word", w.queue + b->ready_offset, 8, 0);
+    if (b->ready_words) model_list_atom("ready word", w.queue + b->ready_offset, 8, 0);
     for (int i = 0; i < lanes; i++)
         model_list_atom(i ? "owner 1" : "owner 0", w.queue + b->owners_offset + i * 4, 4, 0);
-    for (int i = 0; i < lanes; i++)
-        list_lane(i, bundle_lane(i));
+    for (int i = 0; i < lanes; i++) list_lane(i, bundle_lane(i));
 }
 
 /* ---- producers ---- */
@@ -131,8 +124,7 @@ static uint64_t tx_digest(int i) {
 static int64_t lane_push(dlp_spsc_tx *tx, int life, uint64_t number, uint64_t left) {
     uint64_t records[MAX_RECORDS];
     void *room;
-    for (uint64_t k = 0; k < MAX_RECORDS; k++)
-        records[k] = record_of(0, number + k, life);
+    for (uint64_t k = 0; k < MAX_RECORDS; k++) records[k] = record_of(0, number + k, life);
     switch (is.push) {
     case SINGLE: return dlp_spsc_try_push(tx, records) == DLP_OK;
     case BURST: return dlp_spsc_try_push_burst(tx, records, left);
@@ -141,10 +133,8 @@ static int64_t lane_push(dlp_spsc_tx *tx, int life, uint64_t number, uint64_t le
     default: break;
     }
     int64_t n = dlp_spsc_reserve(tx, left, &room);
-    for (int64_t k = 0; k < n; k++)
-        model_copy((unsigned char *)room + 8 * k, &records[k], 8);
-    if (n > 0)
-        MODEL_CHECK(dlp_spsc_commit(tx, (uint64_t)n) == DLP_OK);
+    for (int64_t k = 0; k < n; k++) model_copy((unsigned char *)room + 8 * k, &records[k], 8);
+    if (n > 0) MODEL_CHECK(dlp_spsc_commit(tx, (uint64_t)n) == DLP_OK);
     return n;
 }
 
@@ -161,9 +151,7 @@ static void lane_produce(int i, int life) {
     }
 }
 
-static void lane_producer(void) {
-    lane_produce(0, 0);
-}
+static void lane_producer(void) { lane_produce(0, 0); }
 
 static void lane_successor(void) {
     attach_lane_tx(1);
@@ -255,8 +243,7 @@ static int64_t lane_pop(uint64_t *records) {
         model_copy(&records[k], (const unsigned char *)stock + 8 * k, 8);
         took(records[k]);
     }
-    if (n > 0)
-        MODEL_CHECK(dlp_spsc_release(&w.rx, (uint64_t)n) == DLP_OK);
+    if (n > 0) MODEL_CHECK(dlp_spsc_release(&w.rx, (uint64_t)n) == DLP_OK);
     return n;
 }
 
@@ -265,8 +252,7 @@ static void lane_consume(void) {
     while (w.total < (uint64_t)is.records) {
         int64_t n = lane_pop(records);
         MODEL_CHECK(n >= 0);
-        for (int64_t k = 0; k < n && is.pop != IN_PLACE; k++)
-            took(records[k]);
+        for (int64_t k = 0; k < n && is.pop != IN_PLACE; k++) took(records[k]);
         if (n > 0)
             model_here(rx_digest());
         else
@@ -302,8 +288,7 @@ static void bundle_follow(void) {
 
 static int64_t bundle_pop(uint64_t *records) {
     uint32_t producer = 9;
-    if (is.pop == BURST)
-        return dlp_mpsc_try_pop_burst(&w.mrx, records, MAX_RECORDS);
+    if (is.pop == BURST) return dlp_mpsc_try_pop_burst(&w.mrx, records, MAX_RECORDS);
     int r = is.pop == BLOCKING ? dlp_mpsc_pop(&w.mrx, records, &producer, DLP_FOREVER)
                                : dlp_mpsc_try_pop(&w.mrx, records, &producer);
     MODEL_CHECK(r == DLP_OK || (r == DLP_EMPTY && is.pop != BLOCKING));
@@ -313,19 +298,16 @@ static int64_t bundle_pop(uint64_t *records) {
 
 static void bundle_consume(void) {
     uint64_t records[MAX_RECORDS];
-    if (is.pop == FOLLOW)
-        bundle_follow();
+    if (is.pop == FOLLOW) bundle_follow();
     while (w.total < (uint64_t)(is.records * is.producers)) {
         int64_t n = bundle_pop(records);
         MODEL_CHECK(n >= 0);
-        for (int64_t k = 0; k < n; k++)
-            took(records[k]);
+        for (int64_t k = 0; k < n; k++) took(records[k]);
         if (n > 0) {
             model_here(rx_digest());
         } else {
             uint32_t tails = model_bit(&bundle_lane(0)->tail);
-            if (w.mrx.producers > 1)
-                tails |= model_bit(&bundle_lane(1)->tail);
+            if (w.mrx.producers > 1) tails |= model_bit(&bundle_lane(1)->tail);
             model_poll(rx_digest(), tails);
         }
     }
@@ -345,8 +327,7 @@ static void lane_end(void) {
 static void bundle_end(void) {
     const dlp_mpsc *b = (const dlp_mpsc *)(void *)w.queue;
     uint64_t pushed = 0;
-    for (uint32_t i = 0; i < b->producers; i++)
-        pushed += bundle_lane((int)i)->tail - is.start;
+    for (uint32_t i = 0; i < b->producers; i++) pushed += bundle_lane((int)i)->tail - is.start;
     MODEL_CHECK(pushed == w.total && w.total == (uint64_t)(is.records * is.producers));
 }
 
@@ -361,12 +342,22 @@ typedef struct trial {
 
 #define WRAP (UINT64_MAX - 1)
 #define LANE(label, large, barrier, ...) \
-    {{__VA_ARGS__}, barrier, {label, lane_setup, {lane_producer, lane_consume}, lane_end, 0}, large}
+    { \
+        {__VA_ARGS__}, barrier, {label, lane_setup, {lane_producer, lane_consume}, lane_end, 0}, \
+            large \
+    }
 #define BUNDLE(label, large, barrier, ...) \
-    {{__VA_ARGS__}, barrier, {label, bundle_setup, \
-        {bundle_producer_0, bundle_producer_1, bundle_consume}, bundle_end, 0}, large}
+    { \
+        {__VA_ARGS__}, barrier, \
+            {label, \
+             bundle_setup, \
+             {bundle_producer_0, bundle_producer_1, bundle_consume}, \
+             bundle_end, \
+             0}, \
+            large \
+    }
 #define AFTER_DEATH(label, large, mortal, setup, end, barrier, a, b, c, d, ...) \
-    {{__VA_ARGS__}, barrier, {label, setup, {a, b, c, d}, end, 1 + mortal}, large}
+    { {__VA_ARGS__}, barrier, {label, setup, {a, b, c, d}, end, 1 + mortal}, large }
 
 static const trial trials[] = {
     LANE("lane__capacity_1_single__fifo", 0, 1, SINGLE, SINGLE, 1, WRAP, .records = 3),
@@ -386,8 +377,8 @@ static const trial trials[] = {
          .records = 4),
     LANE("lane__blocking_lazy_membarrier__all_wake", 1, 1, BLOCKING, BLOCKING, 2, WRAP,
          .publish_every = 2, .records = 4),
-    LANE("lane__blocking_lazy_rmw__all_wake", 1, 0, BLOCKING, BLOCKING, 2, WRAP,
-         .publish_every = 2, .records = 4),
+    LANE("lane__blocking_lazy_rmw__all_wake", 1, 0, BLOCKING, BLOCKING, 2, WRAP, .publish_every = 2,
+         .records = 4),
     LANE("lane__blocking_spurious_wakeups_membarrier__all_wake", 0, 1, BLOCKING, BLOCKING, 1, WRAP,
          .records = 2, .spurious = 2),
     LANE("lane__blocking_spurious_wakeups_rmw__all_wake", 0, 0, BLOCKING, BLOCKING, 1, WRAP,
@@ -403,41 +394,51 @@ static const trial trials[] = {
     LANE("lane__blocking_capacity_4_rmw__all_wake", 2, 0, BLOCKING, BLOCKING, 4, WRAP,
          .publish_every = 2, .records = 6),
     AFTER_DEATH("lane__producer_dies__successor_goes_on", 0, 0, lane_setup, lane_end, 1,
-                lane_producer, lane_successor, lane_consume, NULL,
-                SINGLE, SINGLE, 2, WRAP, .records = 4),
+                lane_producer, lane_successor, lane_consume, NULL, SINGLE, SINGLE, 2, WRAP,
+                .records = 4),
     AFTER_DEATH("lane__producer_dies_in_burst__successor_goes_on", 0, 0, lane_setup, lane_end, 1,
-                lane_producer, lane_successor, lane_consume, NULL,
-                BURST, SINGLE, 2, WRAP, .records = 4),
+                lane_producer, lane_successor, lane_consume, NULL, BURST, SINGLE, 2, WRAP,
+                .records = 4),
     AFTER_DEATH("lane__blocked_producer_dies__successor_goes_on", 1, 0, lane_setup, lane_end, 1,
-                lane_producer, lane_successor, lane_consume, NULL,
-                BLOCKING, BLOCKING, 1, WRAP, .records = 3),
+                lane_producer, lane_successor, lane_consume, NULL, BLOCKING, BLOCKING, 1, WRAP,
+                .records = 3),
     AFTER_DEATH("lane__blocked_producer_dies_rmw__successor_goes_on", 0, 0, lane_setup, lane_end, 0,
-                lane_producer, lane_successor, lane_consume, NULL,
-                BLOCKING, BLOCKING, 1, WRAP, .records = 2),
+                lane_producer, lane_successor, lane_consume, NULL, BLOCKING, BLOCKING, 1, WRAP,
+                .records = 2),
     AFTER_DEATH("lane__consumer_dies__successor_goes_on", 0, 1, lane_setup, lane_end, 1,
-                lane_producer, lane_consume, lane_consumer_successor, NULL,
-                SINGLE, SINGLE, 2, WRAP, .publish_every = 2, .records = 4),
+                lane_producer, lane_consume, lane_consumer_successor, NULL, SINGLE, SINGLE, 2, WRAP,
+                .publish_every = 2, .records = 4),
     AFTER_DEATH("lane__consumer_dies_in_place__nothing_lost", 0, 1, lane_setup, lane_end, 1,
-                lane_producer, lane_consume, lane_consumer_successor, NULL,
-                SINGLE, IN_PLACE, 2, WRAP, .records = 4),
+                lane_producer, lane_consume, lane_consumer_successor, NULL, SINGLE, IN_PLACE, 2,
+                WRAP, .records = 4),
     AFTER_DEATH("lane__blocked_consumer_dies__successor_goes_on", 1, 1, lane_setup, lane_end, 1,
-                lane_producer, lane_consume, lane_consumer_successor, NULL,
-                BLOCKING, BLOCKING, 1, WRAP, .records = 3),
+                lane_producer, lane_consume, lane_consumer_successor, NULL, BLOCKING, BLOCKING, 1,
+                WRAP, .records = 3),
     AFTER_DEATH("lane__blocked_consumer_dies_rmw__successor_goes_on", 1, 1, lane_setup, lane_end, 0,
-                lane_producer, lane_consume, lane_consumer_successor, NULL,
-                BLOCKING, BLOCKING, 1, WRAP, .records = 2),
+                lane_producer, lane_consume, lane_consumer_successor, NULL, BLOCKING, BLOCKING, 1,
+                WRAP, .records = 2),
     BUNDLE("bundle__scan__fifo_per_producer", 0, 1, SINGLE, SINGLE, 1, WRAP, .records = 2,
            .producers = 2),
     BUNDLE("bundle__burst__fifo_per_producer", 0, 1, SINGLE, BURST, 1, WRAP, .records = 2,
            .producers = 2),
     BUNDLE("bundle__each_hint_followed__leads_to_its_record", 0, 1, SINGLE, FOLLOW, 1, WRAP,
            .records = 1, .producers = 2, .ready = 1),
-    {{SINGLE, SINGLE, 1, WRAP, .records = 3, .producers = 1, .ready = 1, .sweep = 2}, 1,
-     {"bundle__one_producer_ready_bits__fifo", bundle_setup, {bundle_producer_0, bundle_consume},
-      bundle_end, 0}, 0},
-    {{BLOCKING, BLOCKING, 1, WRAP, .records = 3, .producers = 1, .ready = 1, .sweep = 2}, 1,
-     {"bundle__one_producer_blocking_ready_bits__all_wake", bundle_setup,
-      {bundle_producer_0, bundle_consume}, bundle_end, 0}, 1},
+    {{SINGLE, SINGLE, 1, WRAP, .records = 3, .producers = 1, .ready = 1, .sweep = 2},
+     1,
+     {"bundle__one_producer_ready_bits__fifo",
+      bundle_setup,
+      {bundle_producer_0, bundle_consume},
+      bundle_end,
+      0},
+     0},
+    {{BLOCKING, BLOCKING, 1, WRAP, .records = 3, .producers = 1, .ready = 1, .sweep = 2},
+     1,
+     {"bundle__one_producer_blocking_ready_bits__all_wake",
+      bundle_setup,
+      {bundle_producer_0, bundle_consume},
+      bundle_end,
+      0},
+     1},
     BUNDLE("bundle__ready_bits__fifo_per_producer", 0, 1, SINGLE, SINGLE, 1, WRAP, .records = 1,
            .producers = 2, .ready = 1, .sweep = 2),
     BUNDLE("bundle__ready_bits_2_records__fifo_per_producer", 2, 1, SINGLE, SINGLE, 1, WRAP,
@@ -457,8 +458,8 @@ static const trial trials[] = {
     BUNDLE("bundle__two_claim_one_lane__one_after_the_other", 0, 1, SINGLE, SINGLE, 1, WRAP,
            .records = 1, .producers = 2, .lanes = 1, .claim = 1),
     AFTER_DEATH("bundle__producer_dies__successor_goes_on", 1, 0, bundle_setup, bundle_end, 1,
-                bundle_producer_0, bundle_successor, bundle_producer_1, bundle_consume,
-                BLOCKING, BLOCKING, 1, WRAP, .records = 1, .producers = 2),
+                bundle_producer_0, bundle_successor, bundle_producer_1, bundle_consume, BLOCKING,
+                BLOCKING, 1, WRAP, .records = 1, .producers = 2),
 };
 enum { TRIALS = sizeof trials / sizeof *trials };
 
@@ -493,11 +494,9 @@ static int bundle__nothing_comes__writes_nothing(void) {
     uint64_t record = record_of(0, 0, 0), found = 0;
     bundle_alone(1);
     dlp_mpsc_try_push(&w.mtx[1], &record);
-    while (dlp_mpsc_try_pop(&w.mrx, &record, NULL) == DLP_OK)
-        found++;
+    while (dlp_mpsc_try_pop(&w.mrx, &record, NULL) == DLP_OK) found++;
     uint64_t before = model.raw_writes;
-    for (int i = 0; i < 9; i++)
-        found += dlp_mpsc_try_pop(&w.mrx, &record, NULL) == DLP_OK;
+    for (int i = 0; i < 9; i++) found += dlp_mpsc_try_pop(&w.mrx, &record, NULL) == DLP_OK;
     return found != 1 || model.raw_writes != before;
 }
 
@@ -506,8 +505,7 @@ static int bundle__turn_is_over__lane_stays_ready(void) {
     uint64_t record = record_of(0, 0, 0);
     uint32_t producer, of_0 = 0;
     bundle_alone(1);
-    for (int i = 0; i < 3; i++)
-        dlp_mpsc_try_push(&w.mtx[0], &record);
+    for (int i = 0; i < 3; i++) dlp_mpsc_try_push(&w.mtx[0], &record);
     for (int i = 0; i < 8; i++) {
         dlp_mpsc_try_push(&w.mtx[1], &record);
         of_0 += dlp_mpsc_try_pop(&w.mrx, &record, &producer) == DLP_OK && producer == 0;
@@ -537,17 +535,14 @@ static int check_all(int quick) {
     int bad = check_alone(), count = 0;
     for (int i = 0; i < TRIALS && !(bad && quick); i++) {
         double t = seconds();
-        if (trials[i].large && (quick || (trials[i].large > 1 && !getenv("SOAK"))))
-            continue;
+        if (trials[i].large && (quick || (trials[i].large > 1 && !getenv("SOAK")))) continue;
         int r = try_one(&trials[i], !quick);
         bad += r;
         count++;
-        if (r && quick)
-            printf("caught by %s: %s\n", trials[i].scenario.name, model.failure);
+        if (r && quick) printf("caught by %s: %s\n", trials[i].scenario.name, model.failure);
         states += model.states;
         steps += model.steps;
-        if (quick)
-            continue;
+        if (quick) continue;
         printf("%-55s %8llu states %9llu steps %6llu ends %6.2f s %s\n", trials[i].scenario.name,
                (unsigned long long)model.states, (unsigned long long)model.steps,
                (unsigned long long)model.ends, seconds() - t, r ? "FAILED" : "");
@@ -578,19 +573,21 @@ static const char *why_unneeded(int site) {
 /* Every ordered access that was met, made relaxed, one by one (DLPI_KEEP_ORDER: left out). */
 static int weaken_all(void) {
     int bad = check_all(1), sites = model.sites, caught = 0, kept = 0;
-    if (bad)
-        return bad;
+    if (bad) return bad;
     for (int i = 0; i < sites; i++) {
-        if (model.site[i].order == M_RLX)
-            continue;
+        if (model.site[i].order == M_RLX) continue;
         const char *by = NULL, *why = why_unneeded(i);
         model.site[i].weak = 1;
         for (int k = 0; k < TRIALS && !by; k++)
-            if (!trials[k].large && try_one(&trials[k], 0))
-                by = trials[k].scenario.name;
+            if (!trials[k].large && try_one(&trials[k], 0)) by = trials[k].scenario.name;
         model.site[i].weak = 0;
         printf("weakened %s in %s: %s%s\n", model.site[i].name, model.site[i].func,
-               by ? "caught by " : why ? "not needed, " : "NOT CAUGHT", by ? by : why ? why : "");
+               by    ? "caught by "
+               : why ? "not needed, "
+                     : "NOT CAUGHT",
+               by    ? by
+               : why ? why
+                     : "");
         fflush(stdout);
         if (!by == !why) { /* caught though not needed, or not caught though needed */
             fprintf(stderr, "weakened %s in %s, line %d: %s\n", model.site[i].name,
@@ -607,8 +604,7 @@ static int weaken_all(void) {
 
 static int is_arg(int argc, char **argv, const char *arg) {
     for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], arg) == 0)
-            return 1;
+        if (strcmp(argv[i], arg) == 0) return 1;
     return 0;
 }
 

@@ -65,20 +65,47 @@
 /* ---- what the header sees ---- */
 
 typedef enum model_kind {
-    M_LOAD, M_STORE, M_XCHG, M_ADD, M_OR, M_AND, M_CAS, M_BARRIER, M_WAIT, M_WAKE, M_POLL, M_HERE,
-    M_END, M_KILL, M_TIMEOUT, M_SPURIOUS, M_FLUSH
+    M_LOAD,
+    M_STORE,
+    M_XCHG,
+    M_ADD,
+    M_OR,
+    M_AND,
+    M_CAS,
+    M_BARRIER,
+    M_WAIT,
+    M_WAKE,
+    M_POLL,
+    M_HERE,
+    M_END,
+    M_KILL,
+    M_TIMEOUT,
+    M_SPURIOUS,
+    M_FLUSH
 } model_kind;
-static const char *const model_kinds[] = {
-    "load", "store", "xchg", "add", "or", "and", "cas", "membarrier", "futex wait", "futex wake",
-    "polls", "goes on", "ends", "is killed", "times out", "wakes for no reason",
-    "store becomes visible"
-};
+static const char *const model_kinds[] = {"load",
+                                          "store",
+                                          "xchg",
+                                          "add",
+                                          "or",
+                                          "and",
+                                          "cas",
+                                          "membarrier",
+                                          "futex wait",
+                                          "futex wake",
+                                          "polls",
+                                          "goes on",
+                                          "ends",
+                                          "is killed",
+                                          "times out",
+                                          "wakes for no reason",
+                                          "store becomes visible"};
 /* Orders, as bits. */
 enum { M_RLX = 0, M_ACQ = 1, M_REL = 2, M_ACQREL = 3, M_SC = 4, M_SEQ = 7, M_KEEP = 8 };
 
 static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size,
-                             uint64_t value, void *expected, const char *name,
-                             const char *func, int line);
+                             uint64_t value, void *expected, const char *name, const char *func,
+                             int line);
 static void model_keep_order(const char *func, int line);
 static void model_show_store(void);
 static void *model_copy(void *to, const void *from, size_t n);
@@ -166,7 +193,7 @@ typedef struct model_world {
     model_view newest, seq;
     uint8_t oldest[M_ATOMS]; /* messages that some thread may still read begin here */
     uint8_t deaths, spurious;
-    uint8_t timeouts; /* since somebody got on */
+    uint8_t timeouts;                           /* since somebody got on */
     model_message message[M_ATOMS][M_MESSAGES]; /* by number, modulo */
 } model_world;
 
@@ -181,21 +208,32 @@ typedef struct model_scenario {
 
 static struct {
     const model_scenario *scenario;
-    int running;               /* thread, or -1: setup and end run alone, on raw memory */
+    int running; /* thread, or -1: setup and end run alone, on raw memory */
     jmp_buf scheduler;
     ucontext_t start_context, main_context;
     char *stack[M_THREADS];
-    unsigned char *memory;     /* the scenario's */
+    unsigned char *memory; /* the scenario's */
     size_t memory_bytes;
     int atoms, slots;
-    struct { void *at; size_t size; const char *name; uint64_t most; } atom[M_ATOMS];
-    struct { unsigned char *at; size_t size; } slot[M_SLOTS];
-    int membarrier;            /* does the kernel have it? */
-    int spurious;              /* wake-ups that nobody sent, at most */
+    struct {
+        void *at;
+        size_t size;
+        const char *name;
+        uint64_t most;
+    } atom[M_ATOMS];
+    struct {
+        unsigned char *at;
+        size_t size;
+    } slot[M_SLOTS];
+    int membarrier; /* does the kernel have it? */
+    int spurious;   /* wake-ups that nobody sent, at most */
     char failure[256];
-    uint64_t raw_writes;       /* stores and rmws while nothing else ran */
+    uint64_t raw_writes; /* stores and rmws while nothing else ran */
     uint64_t states, steps, ends, *seen, seen_size;
-    struct { const char *func, *name; int line, order, weak; } site[M_SITES];
+    struct {
+        const char *func, *name;
+        int line, order, weak;
+    } site[M_SITES];
     int sites, weakened;
 } model;
 static model_world world;
@@ -214,8 +252,7 @@ static uint64_t model_hash(uint64_t h, const void *bytes, size_t n) {
         memcpy(&word, at, 8);
         h = model_mix(h, word);
     }
-    for (; n > 0; at++, n--)
-        h = model_mix(h, *at);
+    for (; n > 0; at++, n--) h = model_mix(h, *at);
     return h;
 }
 
@@ -226,17 +263,14 @@ __attribute__((noinline)) static void model_park(void) {
     model_thread *t = &world.thread[model.running];
     char *top = model.stack[model.running] + M_STACK;
     char *low = (char *)__builtin_frame_address(0) - 768;
-    if (low < model.stack[model.running])
-        abort();
+    if (low < model.stack[model.running]) abort();
     t->stack_used = (uint32_t)(top - low);
-    if (_setjmp(t->jump) == 0)
-        _longjmp(model.scheduler, 1);
+    if (_setjmp(t->jump) == 0) _longjmp(model.scheduler, 1);
 }
 
 __attribute__((noinline)) static void model_resume(int t) {
     model.running = t;
-    if (_setjmp(model.scheduler) == 0)
-        _longjmp(world.thread[t].jump, 1);
+    if (_setjmp(model.scheduler) == 0) _longjmp(world.thread[t].jump, 1);
     model.running = -1;
 }
 
@@ -281,8 +315,7 @@ __attribute__((noinline)) static void model_start_thread(int t) {
     model.start_context.uc_stack.ss_size = M_STACK;
     model.start_context.uc_link = NULL;
     makecontext(&model.start_context, model_entry, 0);
-    if (_setjmp(model.scheduler) == 0)
-        setcontext(&model.start_context);
+    if (_setjmp(model.scheduler) == 0) setcontext(&model.start_context);
     model.running = -1;
 }
 
@@ -290,8 +323,7 @@ __attribute__((noinline)) static void model_start_thread(int t) {
 
 static int model_find_atom(const void *at) {
     for (int i = 0; i < model.atoms; i++)
-        if (model.atom[i].at == at)
-            return i;
+        if (model.atom[i].at == at) return i;
     return -1;
 }
 
@@ -300,8 +332,7 @@ static int model_find_site(const char *func, const char *name, int line, int ord
         if (model.site[i].line == line && model.site[i].name == name &&
             (model.site[i].func == func || strcmp(model.site[i].func, func) == 0))
             return i;
-    if (model.sites == M_SITES)
-        abort();
+    if (model.sites == M_SITES) abort();
     model.site[model.sites].func = func;
     model.site[model.sites].name = name;
     model.site[model.sites].line = line;
@@ -328,16 +359,17 @@ static void model_raw_store(void *at, size_t size, uint64_t value) {
 }
 
 static uint64_t model_modify(model_kind kind, uint64_t old, uint64_t value, size_t size) {
-    uint64_t v = kind == M_ADD ? old + value : kind == M_OR ? old | value
-               : kind == M_AND ? old & value : value;
+    uint64_t v = kind == M_ADD   ? old + value
+                 : kind == M_OR  ? old | value
+                 : kind == M_AND ? old & value
+                                 : value;
     return size == 4 ? (uint32_t)v : v;
 }
 
 static uint64_t model_alone(model_kind kind, void *at, size_t size, uint64_t value,
                             void *expected) {
     uint64_t old = model_raw_load(at, size);
-    if (kind == M_LOAD)
-        return old;
+    if (kind == M_LOAD) return old;
     model.raw_writes++;
     if (kind == M_CAS) {
         int same = old == model_raw_load(expected, size);
@@ -350,8 +382,7 @@ static uint64_t model_alone(model_kind kind, void *at, size_t size, uint64_t val
 
 static int model_find_slot(const void *at) {
     for (int i = 0; i < model.slots; i++)
-        if (model.slot[i].at == (const unsigned char *)at)
-            return i;
+        if (model.slot[i].at == (const unsigned char *)at) return i;
     return -1;
 }
 
@@ -364,26 +395,23 @@ static void model_write_slot(int slot) {
     int writes = M_ATOMS + 2 * slot, reads = writes + 1;
     if (!model_knows(reads))
         model_fail("data race: slot %d is overwritten, and a reader may not be done with it", slot);
-    if (!model_knows(writes))
-        model_fail("data race: slot %d is written twice", slot);
+    if (!model_knows(writes)) model_fail("data race: slot %d is written twice", slot);
     world.thread[model.running].view.at[writes] = ++world.newest.at[writes];
 }
 
 static void model_read_slot(int slot) {
     int writes = M_ATOMS + 2 * slot, reads = writes + 1;
-    if (world.newest.at[writes] == 0)
-        model_fail("slot %d is read, but never was written", slot);
+    if (world.newest.at[writes] == 0) model_fail("slot %d is read, but never was written", slot);
     if (!model_knows(writes))
         model_fail("data race: slot %d is read, and its record may not be there yet", slot);
     world.thread[model.running].view.at[reads] = ++world.newest.at[reads];
 }
 
 static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size,
-                             uint64_t value, void *expected, const char *name,
-                             const char *func, int line) {
+                             uint64_t value, void *expected, const char *name, const char *func,
+                             int line) {
     void *own = (void *)(uintptr_t)at;
-    if (model.running < 0)
-        return model_alone(kind, own, size, value, expected);
+    if (model.running < 0) return model_alone(kind, own, size, value, expected);
     int atom = model_find_atom(at);
     if (atom < 0 && kind == M_LOAD)
         return model_raw_load(at, size); /* written before the threads began */
@@ -403,41 +431,34 @@ static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t 
     op.order = model.site[op.site].weak ? M_RLX : order;
     op.value = value;
     op.view = t->view;
-    if (kind == M_CAS)
-        op.expected = model_raw_load(expected, size);
+    if (kind == M_CAS) op.expected = model_raw_load(expected, size);
     /* What cannot pass a store that waits makes it visible first. */
     int may_pass = !(op.order & M_REL) && !(op.order & M_SC && kind != M_LOAD);
-    if (t->waiting.kind == M_STORE && (!may_pass || t->waiting.atom == atom))
-        model_show_store();
+    if (t->waiting.kind == M_STORE && (!may_pass || t->waiting.atom == atom)) model_show_store();
     if (kind == M_STORE && !(op.order & M_SC) && t->waiting.kind != M_STORE) {
         t->waiting = op;
         t->history = model_mix(t->history, 1);
         return 0;
     }
     uint64_t r = model_step(op);
-    if (kind != M_CAS)
-        return r;
+    if (kind != M_CAS) return r;
     int same = r == op.expected;
-    if (!same)
-        model_raw_store(expected, size, r);
+    if (!same) model_raw_store(expected, size, r);
     return (uint64_t)same;
 }
 
 static void model_show_store(void) {
     model_thread *t = &world.thread[model.running];
-    if (t->waiting.kind != M_STORE)
-        return;
+    if (t->waiting.kind != M_STORE) return;
     model_op op = t->waiting;
     t->waiting.kind = M_END;
     model_step(op);
 }
 
 static void model_keep_order(const char *func, int line) {
-    if (model.running < 0)
-        return;
+    if (model.running < 0) return;
     int site = model_find_site(func, "KEEP_ORDER", line, M_KEEP);
-    if (!model.site[site].weak)
-        model_show_store();
+    if (!model.site[site].weak) model_show_store();
 }
 
 static void *model_copy(void *to, const void *from, size_t n) {
@@ -462,8 +483,7 @@ static void model_system(model_kind kind, const void *word, uint32_t value) {
     op.kind = kind;
     op.value = value;
     op.atom = word ? model_find_atom(word) : 0;
-    if (op.atom < 0)
-        model_fail("a futex that the scenario does not list");
+    if (op.atom < 0) model_fail("a futex that the scenario does not list");
     model_show_store();
     model_step(op);
 }
@@ -475,14 +495,12 @@ static long model_syscall(long number, ...) {
         int command = va_arg(args, int);
         va_end(args);
         int registers = command == DLPI_MB_REGISTER_GLOBAL || command == DLPI_MB_REGISTER_PRIVATE;
-        if (model.membarrier && !registers && model.running >= 0)
-            model_system(M_BARRIER, NULL, 0);
+        if (model.membarrier && !registers && model.running >= 0) model_system(M_BARRIER, NULL, 0);
         return model.membarrier ? 0 : -1;
     }
     uint32_t *word = va_arg(args, uint32_t *);
     int command = va_arg(args, int) & ~DLPI_FUTEX_PRIVATE;
-    if (number != SYS_futex || model.running < 0)
-        abort();
+    if (number != SYS_futex || model.running < 0) abort();
     if (command == DLPI_FUTEX_WAIT_BITSET)
         model_system(M_WAIT, word, va_arg(args, uint32_t));
     else
@@ -508,9 +526,7 @@ static void model_here(uint64_t digest) {
 }
 
 /* A bit for model_poll. */
-static uint32_t model_bit(const void *at) {
-    return 1u << model_find_atom(at);
-}
+static uint32_t model_bit(const void *at) { return 1u << model_find_atom(at); }
 
 /* Go round again, once there is something that this thread has not seen at one of the places; it
    then sees the newest there (as it would in the end; but it acquires nothing by that). */
@@ -522,8 +538,7 @@ static void model_poll(uint64_t digest, uint32_t places) {
 
 /* List a place that threads use while they run. most: how far one store may advance it, 0: any. */
 static void model_list_atom(const char *name, void *at, size_t size, uint64_t most) {
-    if (model.atoms == M_ATOMS)
-        abort();
+    if (model.atoms == M_ATOMS) abort();
     model.atom[model.atoms].name = name;
     model.atom[model.atoms].at = at;
     model.atom[model.atoms].size = size;
@@ -533,8 +548,7 @@ static void model_list_atom(const char *name, void *at, size_t size, uint64_t mo
 }
 
 static void model_list_slot(void *at, size_t size) {
-    if (model.slots == M_SLOTS)
-        abort();
+    if (model.slots == M_SLOTS) abort();
     model.slot[model.slots].at = (unsigned char *)at;
     model.slot[model.slots++].size = size;
 }
@@ -543,8 +557,7 @@ static void model_list_slot(void *at, size_t size) {
 
 static void model_join(model_view *to, const model_view *from, int places) {
     for (int i = 0; i < places; i++)
-        if (to->at[i] < from->at[i])
-            to->at[i] = from->at[i];
+        if (to->at[i] < from->at[i]) to->at[i] = from->at[i];
 }
 
 static model_message *model_message_at(int atom, int number) {
@@ -570,8 +583,7 @@ static void model_append(int atom, uint64_t value, const model_view *view) {
 static void model_do_load(model_thread *t, const model_op *op, int number) {
     const model_message *m = model_message_at(op->atom, number);
     t->view.at[op->atom] = t->read[op->atom] = (uint8_t)number;
-    if (op->order & M_ACQ)
-        model_join(&t->view, &m->view, M_PLACES);
+    if (op->order & M_ACQ) model_join(&t->view, &m->view, M_PLACES);
     t->result = m->value;
 }
 
@@ -581,23 +593,19 @@ static void model_do_store(model_thread *t, const model_op *op) {
         model_fail("%s is stored by two at once", model.atom[op->atom].name);
     model_append(op->atom, op->value, op->order & M_REL ? &op->view : &nothing);
     t->view.at[op->atom] = world.newest.at[op->atom];
-    if (op->order & M_SC)
-        world.seq.at[op->atom] = world.newest.at[op->atom];
+    if (op->order & M_SC) world.seq.at[op->atom] = world.newest.at[op->atom];
     t->result = 0;
 }
 
 static void model_do_rmw(model_thread *t, const model_op *op) {
     model_do_load(t, op, world.newest.at[op->atom]);
-    if (op->kind == M_CAS && t->result != op->expected)
-        return;
+    if (op->kind == M_CAS && t->result != op->expected) return;
     model_view view = model_message_at(op->atom, world.newest.at[op->atom])->view;
-    if (op->order & M_REL)
-        model_join(&view, &t->view, M_PLACES);
+    if (op->order & M_REL) model_join(&view, &t->view, M_PLACES);
     model_append(op->atom, model_modify(op->kind, t->result, op->value, model.atom[op->atom].size),
                  &view);
     t->view.at[op->atom] = t->read[op->atom] = world.newest.at[op->atom];
-    if (op->order & M_SC)
-        world.seq.at[op->atom] = world.newest.at[op->atom];
+    if (op->order & M_SC) world.seq.at[op->atom] = world.newest.at[op->atom];
 }
 
 static void model_do_barrier(model_thread *t) {
@@ -662,16 +670,18 @@ static void model_do_move(model_move *move) {
     }
     if (move->how == M_TIMEOUT) {
         for (int i = 0; i < M_THREADS; i++)
-            if (world.thread[i].asleep)
-                model_get_up(&world.thread[i]);
-        if (++world.timeouts > 1)
-            model_fail("thread %d sleeps for ever", move->thread);
+            if (world.thread[i].asleep) model_get_up(&world.thread[i]);
+        if (++world.timeouts > 1) model_fail("thread %d sleeps for ever", move->thread);
         return;
     }
     switch (op->kind) {
     case M_LOAD: model_do_load(t, op, move->number); break;
     case M_STORE: model_do_store(t, op); break;
-    case M_XCHG: case M_ADD: case M_OR: case M_AND: case M_CAS: model_do_rmw(t, op); break;
+    case M_XCHG:
+    case M_ADD:
+    case M_OR:
+    case M_AND:
+    case M_CAS: model_do_rmw(t, op); break;
     case M_BARRIER: model_do_barrier(t); break;
     case M_WAIT:
         t->view.at[op->atom] = world.newest.at[op->atom];
@@ -680,21 +690,18 @@ static void model_do_move(model_move *move) {
     case M_WAKE: model_do_wake(op); break;
     case M_POLL:
         for (int i = 0; i < model.atoms; i++)
-            if (op->value >> i & 1)
-                t->view.at[i] = world.newest.at[i];
+            if (op->value >> i & 1) t->view.at[i] = world.newest.at[i];
         break;
     case M_END: t->ended = 1; break;
     default: break;
     }
     move->value = op->kind == M_STORE || op->kind == M_WAIT ? op->value : t->result;
-    if (!model.failure[0] && !t->ended && !t->asleep)
-        model_resume(move->thread);
+    if (!model.failure[0] && !t->ended && !t->asleep) model_resume(move->thread);
 }
 
 static int model_unseen(const model_thread *t) {
     for (int i = 0; i < model.atoms; i++)
-        if (t->op.value >> i & 1 && t->read[i] != world.newest.at[i])
-            return 1;
+        if (t->op.value >> i & 1 && t->read[i] != world.newest.at[i]) return 1;
     return 0;
 }
 
@@ -710,21 +717,14 @@ enum { M_MOVES = M_THREADS * (M_MESSAGES + 4) };
 
 static int model_moves_of(int i, model_move *to, int n) {
     const model_thread *t = &world.thread[i];
-    if (!t->started || t->ended)
-        return n;
-    if (model.scenario->mortal == i + 1)
-        n = model_push_move(to, n, i, M_KILL, 0);
-    if (t->waiting.kind == M_STORE)
-        n = model_push_move(to, n, i, M_FLUSH, 0);
-    if (t->asleep && world.spurious < model.spurious)
-        n = model_push_move(to, n, i, M_SPURIOUS, 0);
-    if (t->asleep || (t->op.kind == M_POLL && !model_unseen(t)))
-        return n;
-    if (t->op.kind != M_LOAD)
-        return model_push_move(to, n, i, 0, 0);
+    if (!t->started || t->ended) return n;
+    if (model.scenario->mortal == i + 1) n = model_push_move(to, n, i, M_KILL, 0);
+    if (t->waiting.kind == M_STORE) n = model_push_move(to, n, i, M_FLUSH, 0);
+    if (t->asleep && world.spurious < model.spurious) n = model_push_move(to, n, i, M_SPURIOUS, 0);
+    if (t->asleep || (t->op.kind == M_POLL && !model_unseen(t))) return n;
+    if (t->op.kind != M_LOAD) return model_push_move(to, n, i, 0, 0);
     int low = t->view.at[t->op.atom];
-    if (t->op.order & M_SC && low < world.seq.at[t->op.atom])
-        low = world.seq.at[t->op.atom];
+    if (t->op.order & M_SC && low < world.seq.at[t->op.atom]) low = world.seq.at[t->op.atom];
     for (int number = low; number <= world.newest.at[t->op.atom]; number++)
         n = model_push_move(to, n, i, 0, number);
     return n;
@@ -732,8 +732,7 @@ static int model_moves_of(int i, model_move *to, int n) {
 
 static int model_all_ended(void) {
     for (int i = 0; i < M_THREADS; i++)
-        if (world.thread[i].started && !world.thread[i].ended)
-            return 0;
+        if (world.thread[i].started && !world.thread[i].ended) return 0;
     return 1;
 }
 
@@ -747,8 +746,7 @@ static int model_moves(model_move *to) {
     }
     if (lives == 0 && world.deaths > 0)
         for (int i = 0; i < M_THREADS; i++)
-            if (world.thread[i].asleep)
-                lives = n = model_push_move(to, 0, i, M_TIMEOUT, 0);
+            if (world.thread[i].asleep) lives = n = model_push_move(to, 0, i, M_TIMEOUT, 0);
     if (lives == 0 && !model_all_ended()) {
         char who[64] = "";
         for (int i = 0; i < M_THREADS; i++)
@@ -768,8 +766,7 @@ static void model_forget(void) {
         uint8_t low = world.newest.at[a];
         for (int i = 0; i < M_THREADS; i++) {
             const model_thread *t = &world.thread[i];
-            if (t->started && !t->ended && t->view.at[a] < low)
-                low = t->view.at[a];
+            if (t->started && !t->ended && t->view.at[a] < low) low = t->view.at[a];
         }
         world.oldest[a] = low;
     }
@@ -781,8 +778,7 @@ static uint64_t model_hash_view(uint64_t h, const model_view *v) {
     for (int i = 0; i < model.atoms; i++) {
         int at = v->at[i] > world.oldest[i] ? v->at[i] : world.oldest[i];
         word = word << 5 | (uint64_t)(world.newest.at[i] - at);
-        if (i % 12 == 11)
-            h = model_mix(h, word), word = 0;
+        if (i % 12 == 11) h = model_mix(h, word), word = 0;
     }
     h = model_mix(h, word);
     word = 0;
@@ -797,8 +793,7 @@ static uint64_t model_state(void) {
         const model_thread *t = &world.thread[i];
         uint64_t flags = (uint64_t)t->started | (uint64_t)t->ended << 1 | (uint64_t)t->asleep << 2;
         h = model_mix(h, flags);
-        if (!t->started || t->ended)
-            continue;
+        if (!t->started || t->ended) continue;
         h = model_mix(h, t->history);
         h = model_mix(h, (uint64_t)t->op.kind << 32 | (uint64_t)t->op.atom << 16 |
                              (uint64_t)t->op.site);
@@ -828,18 +823,15 @@ static int model_is_new(uint64_t state) {
         uint64_t old_size = model.seen_size, *old = model.seen;
         model.seen_size = old_size ? old_size * 2 : 1 << 14;
         model.seen = (uint64_t *)calloc(model.seen_size, sizeof *model.seen);
-        if (!model.seen)
-            abort();
+        if (!model.seen) abort();
         model.states = 0;
         for (uint64_t i = 0; i < old_size; i++)
-            if (old[i])
-                model_is_new(old[i]);
+            if (old[i]) model_is_new(old[i]);
         free(old);
     }
     uint64_t i = state >> 3 & (model.seen_size - 1);
     for (; model.seen[i]; i = (i + 1) & (model.seen_size - 1))
-        if (model.seen[i] == state)
-            return 0;
+        if (model.seen[i] == state) return 0;
     model.seen[i] = state;
     model.states++;
     return 1;
@@ -857,13 +849,11 @@ static model_level model_levels[M_DEPTH];
 
 static void model_save(model_level *l) {
     size_t need = sizeof world + model.memory_bytes;
-    for (int i = 0; i < M_THREADS; i++)
-        need += world.thread[i].stack_used;
+    for (int i = 0; i < M_THREADS; i++) need += world.thread[i].stack_used;
     if (l->size < need) {
         free(l->saved);
         l->saved = (unsigned char *)malloc(l->size = need + 1024);
-        if (!l->saved)
-            abort();
+        if (!l->saved) abort();
     }
     unsigned char *to = l->saved;
     memcpy(to, &world, sizeof world);
@@ -871,8 +861,7 @@ static void model_save(model_level *l) {
     to += model.memory_bytes;
     for (int i = 0; i < M_THREADS; i++) {
         uint32_t used = world.thread[i].stack_used;
-        if (used)
-            memcpy(to, model.stack[i] + M_STACK - used, used);
+        if (used) memcpy(to, model.stack[i] + M_STACK - used, used);
         to += used;
     }
 }
@@ -884,8 +873,7 @@ static void model_restore(const model_level *l) {
     from += model.memory_bytes;
     for (int i = 0; i < M_THREADS; i++) {
         uint32_t used = world.thread[i].stack_used;
-        if (used)
-            memcpy(model.stack[i] + M_STACK - used, from, used);
+        if (used) memcpy(model.stack[i] + M_STACK - used, from, used);
         from += used;
     }
 }
@@ -896,8 +884,7 @@ static void model_finish(void) {
     for (int a = 0; a < model.atoms; a++)
         model_raw_store(model.atom[a].at, model.atom[a].size,
                         model_message_at(a, world.newest.at[a])->value);
-    if (model.scenario->end)
-        model.scenario->end();
+    if (model.scenario->end) model.scenario->end();
 }
 
 static void model_tell(int depth) {
@@ -909,8 +896,7 @@ static void model_tell(int depth) {
         fprintf(stderr, "  %3d thread %d %s", i, m->thread, model_kinds[m->kind]);
         if (access || m->kind == M_WAIT || m->kind == M_WAKE)
             fprintf(stderr, " %s", model.atom[m->atom].name);
-        if (access || m->kind == M_WAIT)
-            fprintf(stderr, " %llx", (unsigned long long)m->value);
+        if (access || m->kind == M_WAIT) fprintf(stderr, " %llx", (unsigned long long)m->value);
         if (access)
             fprintf(stderr, "  (%s:%d)", model.site[m->site].func, model.site[m->site].line);
         fprintf(stderr, "\n");
@@ -925,17 +911,13 @@ static void model_begin(const model_scenario *s) {
     model.atoms = model.slots = 0;
     model.failure[0] = 0;
     model.states = model.steps = model.ends = 0;
-    if (model.seen)
-        memset(model.seen, 0, model.seen_size * sizeof *model.seen);
+    if (model.seen) memset(model.seen, 0, model.seen_size * sizeof *model.seen);
     s->setup();
     for (int i = 0; i < M_THREADS; i++) {
         world.thread[i].waiting.kind = M_END;
-        if (!s->body[i])
-            continue;
-        if (!model.stack[i])
-            model.stack[i] = (char *)malloc(M_STACK);
-        if (!model.stack[i])
-            abort();
+        if (!s->body[i]) continue;
+        if (!model.stack[i]) model.stack[i] = (char *)malloc(M_STACK);
+        if (!model.stack[i]) abort();
         model_start_thread(i);
         world.thread[i].started = i == 0 || s->mortal != i; /* a successor begins after the death */
     }
@@ -975,15 +957,12 @@ static int model_run(const model_scenario *s, int loud) {
             }
         }
         if (model.failure[0]) {
-            if (loud)
-                model_tell(depth);
+            if (loud) model_tell(depth);
             return 1;
         }
     }
-    if (model.ends == 0)
-        model_fail("nothing ever ends");
-    if (model.ends == 0 && loud)
-        model_tell(-1);
+    if (model.ends == 0) model_fail("nothing ever ends");
+    if (model.ends == 0 && loud) model_tell(-1);
     return model.ends == 0;
 }
 #endif /* MODEL_UNAVAILABLE */

@@ -80,8 +80,8 @@ static int workers_same(dlp_pipe *p, dlp_pipe *view, uint32_t n) {
         if (dlp_pipe_worker_stats(view, i, &b) != DLP_OK) return 0;
         if (a.stage != b.stage || a.worker != b.worker || a.state != b.state || a.tid != b.tid ||
             a.items != b.items || a.bytes != b.bytes || a.busy_ns != b.busy_ns ||
-            a.current_index != b.current_index || a.queued != b.queued ||
-            a.process != b.process || a.pid != b.pid || a.restarts != b.restarts)
+            a.current_index != b.current_index || a.queued != b.queued || a.process != b.process ||
+            a.pid != b.pid || a.restarts != b.restarts)
             return 0;
         if ((a.pid == getpid()) == (a.process != 0) || a.pid <= 0 || a.restarts != 0) return 0;
     }
@@ -476,8 +476,8 @@ static void open__several_pipes__asks_which(void) {
     CHECK(strstr(e.message, "\"train\"") && strstr(e.message, "\"valid\"") &&
           strcmp(e.field, "who") == 0);
     CHECK(open_own(&m, ":valid") == DLP_OK && dlp_monitor_about(m, &about) == DLP_OK);
-    CHECK(strcmp(about.name, "valid") == 0 && about.pid == getpid() &&
-          about.memfd == p[1]->memfd && about.uid == geteuid() && about.stopped == 0);
+    CHECK(strcmp(about.name, "valid") == 0 && about.pid == getpid() && about.memfd == p[1]->memfd &&
+          about.uid == geteuid() && about.stopped == 0);
     dlp_pipe_stop(p[1]);
     CHECK(dlp_monitor_refresh(m, NULL) == DLP_OK && dlp_monitor_about(m, &about) == DLP_OK &&
           about.stopped == 1);
@@ -501,10 +501,15 @@ static void open__nobody_there__says_what_is_wrong(void) {
     static const struct {
         const char *who;
         int code;
-    } cases[] = {{"", DLP_ERR_ARG},          {"999999999", DLP_ERR_SYSTEM},
-                 {"../x", DLP_ERR_ARG},      {".x", DLP_ERR_ARG},
-                 {"12:", DLP_ERR_SYSTEM},    {"no-such-name-of-a-pipe", DLP_ERR_SYSTEM},
-                 {"12345678901", DLP_ERR_SYSTEM}, {"a b", DLP_ERR_ARG}, {"x:y", DLP_ERR_ARG}};
+    } cases[] = {{"", DLP_ERR_ARG},
+                 {"999999999", DLP_ERR_SYSTEM},
+                 {"../x", DLP_ERR_ARG},
+                 {".x", DLP_ERR_ARG},
+                 {"12:", DLP_ERR_SYSTEM},
+                 {"no-such-name-of-a-pipe", DLP_ERR_SYSTEM},
+                 {"12345678901", DLP_ERR_SYSTEM},
+                 {"a b", DLP_ERR_ARG},
+                 {"x:y", DLP_ERR_ARG}};
     dlp_monitor *m = NULL;
     dlp_error e;
     char who[32];
@@ -643,8 +648,10 @@ static int open_image(dlp_monitor **out, int fd, dlp_error *e) {
     int rc;
     m->fd = fd;
     m->proc = m->number = -1;
-    if ((rc = dlpi_view_open(m, e)) == DLP_OK) *out = m;
-    else dlp_monitor_close(m);
+    if ((rc = dlpi_view_open(m, e)) == DLP_OK)
+        *out = m;
+    else
+        dlp_monitor_close(m);
     return rc;
 }
 

@@ -199,9 +199,12 @@ static void record__damaged__is_an_error_and_taken_over(void) {
         fd = open(path_of("bad"), O_RDWR | O_CLOEXEC);
         CHECK(flock(fd, LOCK_EX | LOCK_NB) == 0); /* as if it were alive */
         rc = dlp_monitor_open(&m, name_of("bad"), &e);
-        if (kind == 7) CHECK(rc == DLP_OK); /* nothing is wrong with this one */
-        else if (kind == 0) CHECK(rc == DLP_ERR_STATE); /* it was not written in time */
-        else CHECK(rc == (kind == 5 ? DLP_ERR_UNSUPPORTED : DLP_ERR_CORRUPT) && e.message[0] != 0);
+        if (kind == 7)
+            CHECK(rc == DLP_OK); /* nothing is wrong with this one */
+        else if (kind == 0)
+            CHECK(rc == DLP_ERR_STATE); /* it was not written in time */
+        else
+            CHECK(rc == (kind == 5 ? DLP_ERR_UNSUPPORTED : DLP_ERR_CORRUPT) && e.message[0] != 0);
         dlp_monitor_close(m);
         close(fd);
         q = named("bad", &rc);
@@ -325,8 +328,10 @@ static void name__many_creators__one_at_a_time(void) {
                 __atomic_add_fetch(&inside[1], 1, __ATOMIC_SEQ_CST);
                 if (k % 3 == 0) sched_yield();
                 __atomic_sub_fetch(&inside[0], 1, __ATOMIC_SEQ_CST);
-                if (k % 5 == 0) close(p->name_fd); /* as a death would: stale */
-                else dlpi_name_remove(p);
+                if (k % 5 == 0)
+                    close(p->name_fd); /* as a death would: stale */
+                else
+                    dlpi_name_remove(p);
             } else if (rc != DLP_ERR_STATE) {
                 printf("%s\n", p->err.message);
                 _exit(2);
@@ -396,8 +401,10 @@ static int shm__full__is_an_error_that_leaves_nothing(void) {
         pid_t pid = fork();
         if (pid == 0) full_child(kind ? "size=64k,nr_inodes=1" : "size=8k", kind == 0);
         CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 78) seen = 0;
-        else CHECK(WEXITSTATUS(status) == 0);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 78)
+            seen = 0;
+        else
+            CHECK(WEXITSTATUS(status) == 0);
     }
     return seen;
 }

@@ -33,8 +33,7 @@ static void hash__one_bit_changed__half_of_all_bits_change(void) {
                 uint64_t before = dlp_hash(w[0], w[1], w[2], w[3]), change;
                 w[word] ^= TWO(bit);
                 change = before ^ dlp_hash(w[0], w[1], w[2], w[3]);
-                for (int out = 0; out < 64; out++)
-                    flips[out] += (uint32_t)(change >> out) & 1;
+                for (int out = 0; out < 64; out++) flips[out] += (uint32_t)(change >> out) & 1;
             }
             for (int out = 0; out < 64; out++)
                 CHECK(absolute((double)flips[out] - SAMPLES / 2) < 6 * 32,
@@ -74,8 +73,7 @@ static void item_random__any_change__new_number(void) {
         n++;
     }
     qsort(h, n, sizeof *h, compare_words);
-    for (uint64_t i = 1; i < n; i++)
-        CHECK(h[i] != h[i - 1], "two items share a number");
+    for (uint64_t i = 1; i < n; i++) CHECK(h[i] != h[i - 1], "two items share a number");
 }
 
 /* --- Ranges ------------------------------------------------------------------------------------
@@ -121,8 +119,7 @@ static void check_bijection(uint64_t n, uint64_t seed, uint64_t epoch) {
     dlp_permutation_block(&p, 0, (uint32_t)n, out);
     for (uint64_t i = 0; i < n; i++) {
         CHECK(out[i] < n, "n %llu at %llu: %llu", (ull)n, (ull)i, (ull)out[i]);
-        if (out[i] >= n)
-            return;
+        if (out[i] >= n) return;
         CHECK(seen[out[i]] != turn, "n %llu: %llu twice", (ull)n, (ull)out[i]);
         seen[out[i]] = turn;
         CHECK(dlp_permutation_find(&p, out[i]) == i, "n %llu: find %llu", (ull)n, (ull)out[i]);
@@ -130,17 +127,14 @@ static void check_bijection(uint64_t n, uint64_t seed, uint64_t epoch) {
 }
 
 static void permutation__every_n_to_3000__bijection(void) {
-    for (uint64_t n = 1; n <= 3000; n++)
-        check_bijection(n, n * 77, 5);
+    for (uint64_t n = 1; n <= 3000; n++) check_bijection(n, n * 77, 5);
 }
 
 static void permutation__around_powers_of_two__bijection(void) {
     for (uint32_t k = 10; k <= 16; k++)
         for (uint64_t n = TWO(k) - 3; n <= TWO(k) + 3; n++)
-            for (uint64_t epoch = 0; epoch < 3; epoch++)
-                check_bijection(n, 1, epoch);
-    for (uint64_t n = 3000; n < 66000; n = n * 21 / 16)
-        check_bijection(n, 2, 0);
+            for (uint64_t epoch = 0; epoch < 3; epoch++) check_bijection(n, 1, epoch);
+    for (uint64_t n = 3000; n < 66000; n = n * 21 / 16) check_bijection(n, 2, 0);
 }
 
 static const uint64_t large[] = {1000000000,   1073741823,      1073741824,      1073741825,
@@ -224,8 +218,7 @@ static void permutation__blocks_at_odd_places__as_one_at_a_time(void) {
  */
 
 static void cut_rounds(dlp_permutation *p, uint32_t rounds) {
-    if (rounds && p->rounds)
-        p->rounds = rounds;
+    if (rounds && p->rounds) p->rounds = rounds;
 }
 
 /* Chi-square over (position, value) cells, blocks * blocks of them (blocks divides n), summed over
@@ -266,8 +259,7 @@ static void permutation__many_keys__positions_and_values_uniform(void) {
         double z = cells_z(big[k].n, big[k].blocks, 0, big[k].keys, 0);
         CHECK(absolute(z) < 4.5, "n %llu, %llu blocks: z %.1f", (ull)big[k].n, (ull)big[k].blocks,
               z);
-        if (printing)
-            printf("n %llu, %llu blocks: z %.1f\n", (ull)big[k].n, (ull)big[k].blocks, z);
+        if (printing) printf("n %llu, %llu blocks: z %.1f\n", (ull)big[k].n, (ull)big[k].blocks, z);
     }
 }
 
@@ -293,8 +285,7 @@ static void permutation__few_keys__chi_squares_spread_as_they_should(void) {
                two = k < 4 ? spread_z(at[k].n, at[k].blocks, 2) : 1e9;
         CHECK(z < 4.5, "n %llu: z %.1f", (ull)at[k].n, z);
         CHECK(two > 20, "two rounds were not found out, n %llu: z %.1f", (ull)at[k].n, two);
-        if (printing)
-            printf("spread, n %llu: z %.1f, 2 rounds %.1f\n", (ull)at[k].n, z, two);
+        if (printing) printf("spread, n %llu: z %.1f, 2 rounds %.1f\n", (ull)at[k].n, z, two);
     }
 }
 
@@ -360,13 +351,11 @@ static void permutation__five_items__all_120_orders_equally_often(void) {
     for (uint64_t key = 0; key < 24000; key++) {
         dlp_permutation p = keyed(5, key, 1);
         uint64_t code = 0;
-        for (uint64_t i = 0; i < 5; i++)
-            code = code * 5 + dlp_permutation_at(&p, i);
+        for (uint64_t i = 0; i < 5; i++) code = code * 5 + dlp_permutation_at(&p, i);
         count[code]++;
     }
     for (uint64_t i = 0; i < COUNT(count); i++)
-        if (count[i] && n < 120)
-            orders[n++] = count[i];
+        if (count[i] && n < 120) orders[n++] = count[i];
     CHECK(n == 120, "%llu orders", (ull)n);
     CHECK(absolute(chi_uniform(orders, n, 200)) < 4.5, "z %.1f", chi_uniform(orders, n, 200));
 }
@@ -377,8 +366,7 @@ static int is_odd(const uint64_t *out, uint64_t n) {
     memset(seen, 0, sizeof seen);
     for (uint64_t i = 0; i < n; i++) {
         cycles += !seen[i];
-        for (uint64_t j = i; !seen[j]; j = out[j])
-            seen[j] = 1;
+        for (uint64_t j = i; !seen[j]; j = out[j]) seen[j] = 1;
     }
     return (int)((n - cycles) & 1);
 }
@@ -412,12 +400,10 @@ static void permutation__epochs_and_seeds__share_nothing(void) {
                                     : by == 1 ? keyed(n, seed + 1, epoch)
                                     : by == 2 ? keyed(n, epoch, seed)
                                               : keyed(n, seed + TWO(63), epoch);
-                if (by == 2 && i == 5)
-                    continue; /* the same pair */
+                if (by == 2 && i == 5) continue; /* the same pair */
                 dlp_permutation_block(&p, 0, (uint32_t)n, a);
                 dlp_permutation_block(&q, 0, (uint32_t)n, b);
-                for (uint64_t j = 0; j < n; j++)
-                    equal += a[j] == b[j];
+                for (uint64_t j = 0; j < n; j++) equal += a[j] == b[j];
             }
             CHECK(absolute((double)equal - 100) < 50, "n %llu, way %d: %llu equal images", (ull)n,
                   by, (ull)equal);
@@ -426,8 +412,7 @@ static void permutation__epochs_and_seeds__share_nothing(void) {
 
 static double correlation(const uint64_t *x, const uint64_t *y, uint64_t count, uint64_t n) {
     double mean = (double)(n - 1) / 2, sum = 0;
-    for (uint64_t i = 0; i < count; i++)
-        sum += ((double)x[i] - mean) * ((double)y[i] - mean);
+    for (uint64_t i = 0; i < count; i++) sum += ((double)x[i] - mean) * ((double)y[i] - mean);
     return sum / ((double)n * (double)n / 12) / root((double)count, 2);
 }
 
@@ -443,8 +428,7 @@ static void permutation__neighbours_and_epochs__uncorrelated(void) {
             double z[4];
             dlp_permutation_block(&p, 0, (uint32_t)count, a);
             dlp_permutation_block(&q, 0, (uint32_t)count, b);
-            for (uint64_t i = 0; i < count; i++)
-                place[i] = i * (n / count);
+            for (uint64_t i = 0; i < count; i++) place[i] = i * (n / count);
             z[0] = correlation(a, a + 1, count - 1, n);
             z[1] = correlation(a, a + lag, count - lag, n);
             z[2] = correlation(a, b, count, n);
@@ -568,8 +552,8 @@ static void permutation__several_n__as_pinned(void) {
 }
 
 int main(int argc, char **argv) {
-    int pins_only = ORDER_PINS_ONLY || getenv("EMULATED") ||
-                    (argc > 1 && strcmp(argv[1], "pins") == 0);
+    int pins_only =
+        ORDER_PINS_ONLY || getenv("EMULATED") || (argc > 1 && strcmp(argv[1], "pins") == 0);
     printing = argc > 1 && strcmp(argv[1], "print") == 0;
     RUN(hash__words__as_pinned);
     RUN(permutation__several_n__as_pinned);

@@ -5,21 +5,21 @@
 static const char *test_name;
 static int test_failed, tests_failed, tests_run, printing;
 
-#define CHECK(condition, ...)                                                      \
-    do {                                                                           \
-        if (!(condition) && test_failed++ < 5) {                                   \
+#define CHECK(condition, ...) \
+    do { \
+        if (!(condition) && test_failed++ < 5) { \
             fprintf(stderr, "%s: line %d: %s: ", test_name, __LINE__, #condition); \
-            fprintf(stderr, __VA_ARGS__);                                          \
-            fputc('\n', stderr);                                                   \
-        }                                                                          \
+            fprintf(stderr, __VA_ARGS__); \
+            fputc('\n', stderr); \
+        } \
     } while (0)
 
-#define RUN(test)                        \
-    do {                                 \
-        test_name = #test;               \
-        test_failed = 0;                 \
-        test();                          \
-        tests_run++;                     \
+#define RUN(test) \
+    do { \
+        test_name = #test; \
+        test_failed = 0; \
+        test(); \
+        tests_run++; \
         tests_failed += test_failed > 0; \
     } while (0)
 
@@ -33,16 +33,13 @@ static double root(double x, int k) { /* no libm needed */
     double r = x > 1 ? x : 1;
     for (int i = 0; i < 300; i++) {
         double power = 1;
-        for (int j = 1; j < k; j++)
-            power *= r;
+        for (int j = 1; j < k; j++) power *= r;
         r += (x / power - r) / k;
     }
     return r;
 }
 
-static double absolute(double x) {
-    return x < 0 ? -x : x;
-}
+static double absolute(double x) { return x < 0 ? -x : x; }
 
 /* A chi-square value as standard deviations of a normal variable (Wilson, Hilferty 1931). */
 static double chi_z(double x, double freedom) {
@@ -76,8 +73,7 @@ static int compare_words(const void *a, const void *b) {
 /* A number for a list of numbers, for pins. */
 static uint64_t digest(const uint64_t *values, uint64_t n) {
     uint64_t h = n;
-    for (uint64_t i = 0; i < n; i++)
-        h = dlp_hash(h, values[i], i, 0);
+    for (uint64_t i = 0; i < n; i++) h = dlp_hash(h, values[i], i, 0);
     return h;
 }
 

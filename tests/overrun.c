@@ -62,7 +62,10 @@ static int bad_collate(void *user, dlp_collate *c) {
 
 /* An asynchronous source that has done all it was given when it is asked. */
 enum { ROOM = 8 };
-typedef struct room { dlp_item *item[ROOM]; int n; } room;
+typedef struct room {
+    dlp_item *item[ROOM];
+    int n;
+} room;
 static int room_init(void *user, int worker, void **state) {
     (void)user;
     (void)worker;
@@ -105,8 +108,10 @@ static void one_init(rig *r, int kind, int place, int fetcher) {
     rig_order(r, DLP_ORDER_SHUFFLED);
     r->n_item_maps = 1;
     r->n_batch_maps = 1;
-    if (place == PROCESSES) shm_processes(r, 2, DLP_DISPATCH_CLAIM);
-    else rig_workers(r, place == THREADED ? 2 : 0, DLP_DISPATCH_CLAIM);
+    if (place == PROCESSES)
+        shm_processes(r, 2, DLP_DISPATCH_CLAIM);
+    else
+        rig_workers(r, place == THREADED ? 2 : 0, DLP_DISPATCH_CLAIM);
     if (fetcher != PLAIN) r->fetcher = fetcher == BY_ASYNC ? DLP_FETCH_ASYNC : DLP_FETCH_THREADS;
     if (fetcher != PLAIN) r->in_flight = 4;
     r->dataset.fetch = fetcher == BY_ASYNC ? NULL : kind == FETCH ? bad_fetch : rig_fetch;
@@ -128,8 +133,8 @@ static void one_init(rig *r, int kind, int place, int fetcher) {
 static void said_of(char *text, size_t size, const char *stage, const char *field, int by,
                     const char *what, uint64_t number) {
     int n = by < 0 ? -by : by;
-    snprintf(text, size, "%s wrote %d byte%s %s field \"%s\" of %s %d", stage, n,
-             n == 1 ? "" : "s", by < 0 ? "before" : "past", field, what, (int)number);
+    snprintf(text, size, "%s wrote %d byte%s %s field \"%s\" of %s %d", stage, n, n == 1 ? "" : "s",
+             by < 0 ? "before" : "past", field, what, (int)number);
 }
 
 /* Run it to its end; batches until then are as they should be. */
@@ -339,8 +344,10 @@ static int bad_part(void *user, dlp_part *part) {
     uint8_t *at = part->data;
     int rc = parts_load(user, part);
     if (now.by == 0 || part->index != 2) return rc;
-    if (now.by > 0) at[part->capacity + (uint64_t)now.by - 1] ^= 0x40;
-    else *(at + now.by) ^= 0x40;
+    if (now.by > 0)
+        at[part->capacity + (uint64_t)now.by - 1] ^= 0x40;
+    else
+        *(at + now.by) ^= 0x40;
     return now.rc ? now.rc : rc;
 }
 

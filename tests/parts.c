@@ -97,17 +97,16 @@ static void any_case(uint64_t *random) {
     }
     if (test_failures != before)
         printf("  parts %d items %d streams %u batch %u last %d steps %d queue %u workers %d %d "
-               "threaded %d world %u prefetch %d\n", (int)n, (int)r.total, r.d.parts.streams,
-               r.d.loader.batch_size, r.d.loader.last, (int)r.d.parts.steps_per_epoch,
-               r.d.parts.queue_size, r.d.parts.workers.num_workers, r.d.loader.num_workers,
-               r.d.loader.sampler.threaded, r.d.loader.sampler.world_size,
+               "threaded %d world %u prefetch %d\n",
+               (int)n, (int)r.total, r.d.parts.streams, r.d.loader.batch_size, r.d.loader.last,
+               (int)r.d.parts.steps_per_epoch, r.d.parts.queue_size, r.d.parts.workers.num_workers,
+               r.d.loader.num_workers, r.d.loader.sampler.threaded, r.d.loader.sampler.world_size,
                r.d.loader.pipe.prefetch_factor);
 }
 
 static void run__any_wiring__as_written_down(uint64_t seed) {
     for (int i = 0; i < test_share(240, 5000); i++) any_case(&seed);
 }
-
 
 /* ---- ranks ---- */
 
@@ -333,7 +332,8 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
             CHECK(b->position == b->in_epoch * r.d.loader.batch_size);
             if (r.d.loader.pipe.unordered) /* who knows which were taken? From here on anew */
                 from = n;
-            else if (++from == n) from = 0, epoch++;
+            else if (++from == n)
+                from = 0, epoch++;
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             if (!r.d.loader.pipe.unordered) continue;
             CHECK(dlp_pipe_state(p, NULL, &at) == DLP_OK && dlp_pipe_seek(p, &at, NULL) == DLP_OK);
@@ -344,11 +344,12 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
         CHECK(dlp_pipe_close(p) == DLP_OK);
         if (test_failures)
             printf("  run %d: parts %d streams %u batch %u cells %u steps %d workers %d %d "
-                   "threaded %d prefetch %d unordered %d short %u\n", i, (int)r.d.parts.n_parts,
-                   r.d.parts.streams, r.d.loader.batch_size, r.d.parts.queue_size,
-                   (int)r.d.parts.steps_per_epoch, r.d.parts.workers.num_workers,
-                   r.d.loader.num_workers, r.d.loader.sampler.threaded,
-                   r.d.loader.pipe.prefetch_factor, r.d.loader.pipe.unordered, short_part);
+                   "threaded %d prefetch %d unordered %d short %u\n",
+                   i, (int)r.d.parts.n_parts, r.d.parts.streams, r.d.loader.batch_size,
+                   r.d.parts.queue_size, (int)r.d.parts.steps_per_epoch,
+                   r.d.parts.workers.num_workers, r.d.loader.num_workers,
+                   r.d.loader.sampler.threaded, r.d.loader.pipe.prefetch_factor,
+                   r.d.loader.pipe.unordered, short_part);
     }
 }
 
@@ -1018,8 +1019,10 @@ static void files__errors__name_the_path(void) {
         if (i == 4) CHECK(symlink("nowhere/at/all", path) == 0);
         run_to_error(&r, 0, &err);
         CHECK(err.code == (i == 2 ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK));
-        if (i != 2) CHECK(strstr(err.message, words[i]) != NULL);
-        else CHECK(strstr(err.message, "max_part_bytes is 170") != NULL);
+        if (i != 2)
+            CHECK(strstr(err.message, words[i]) != NULL);
+        else
+            CHECK(strstr(err.message, "max_part_bytes is 170") != NULL);
         CHECK(strstr(err.message, parts_dir) != NULL && strncmp(err.message, "part ", 5) == 0);
         CHECK(err.errnum == (i == 3 ? 110 : i == 0 ? ENOENT : i == 4 ? ELOOP : 0));
         if (i == 3) CHECK(access(path, F_OK) != 0);

@@ -15,17 +15,17 @@
 /* What load and fetch do beside their work, in memory that all processes see. */
 typedef struct parts_seen {
     uint32_t loads, begun, failed, used[PARTS_MAX], loaded[PARTS_MAX];
-    uint32_t gate;         /* 1: load waits until it is 0, */
-    uint32_t gate_part;    /* that of this part + 1; 0: of any */
-    uint32_t fail_part;    /* part + 1 that fails, and */
-    uint32_t fail_times;   /* so often; 0: always */
-    uint32_t fail_first;   /* n: only the first n loads of it fail */
-    uint32_t fail_how;     /* code that load returns; 0: by dlp_part_fail */
-    uint32_t sleep_us;     /* of each load */
-    uint32_t kill_every;   /* n: every n-th load ends its process */
-    uint32_t poison;       /* part + 1 that ends each process that loads it */
-    uint32_t wrong;        /* what fetch saw that it must not */
-    uint32_t stuck_part;   /* part + 1 whose first load never ends */
+    uint32_t gate;       /* 1: load waits until it is 0, */
+    uint32_t gate_part;  /* that of this part + 1; 0: of any */
+    uint32_t fail_part;  /* part + 1 that fails, and */
+    uint32_t fail_times; /* so often; 0: always */
+    uint32_t fail_first; /* n: only the first n loads of it fail */
+    uint32_t fail_how;   /* code that load returns; 0: by dlp_part_fail */
+    uint32_t sleep_us;   /* of each load */
+    uint32_t kill_every; /* n: every n-th load ends its process */
+    uint32_t poison;     /* part + 1 that ends each process that loads it */
+    uint32_t wrong;      /* what fetch saw that it must not */
+    uint32_t stuck_part; /* part + 1 whose first load never ends */
 } parts_seen;
 
 typedef struct parts_rig {
@@ -64,8 +64,8 @@ static inline int parts_load(void *user, dlp_part *part) {
     memset(to, (int)getpid() & 255, (size_t)part->items * 8); /* from life to life another */
     for (uint64_t i = 0; i < part->items; i++) {
         to[i] = parts_word(part->first + i);
-        if (i == part->items / 2 && (s->poison == part->index + 1 ||
-                                     (s->kill_every && n % s->kill_every == 0)))
+        if (i == part->items / 2 &&
+            (s->poison == part->index + 1 || (s->kill_every && n % s->kill_every == 0)))
             raise(SIGKILL);
     }
     part->bytes = part->items * 8;
@@ -129,13 +129,12 @@ static inline void parts_items_of(const parts_rig *r, uint64_t epoch, uint64_t *
     static dlp_permutation parts, items;
     bool shuffle = r->d.loader.shuffle != 0;
     uint64_t n = 0, seed = r->d.loader.seed;
-    dlp_permutation_init(&parts, r->d.parts.n_parts, inside_hash(INSIDE_PARTS, seed, 0),
-                         epoch);
+    dlp_permutation_init(&parts, r->d.parts.n_parts, inside_hash(INSIDE_PARTS, seed, 0), epoch);
     for (uint64_t j = 0; j < r->d.parts.n_parts; j++) {
         uint64_t part = j;
         if (shuffle || r->d.parts.shuffle_parts) part = dlp_permutation_at(&parts, j);
-        dlp_permutation_init(&items, r->items[part],
-                             inside_hash(INSIDE_PART_ITEMS, seed, part), epoch);
+        dlp_permutation_init(&items, r->items[part], inside_hash(INSIDE_PART_ITEMS, seed, part),
+                             epoch);
         for (uint64_t i = 0; i < r->items[part]; i++) {
             uint64_t item = i;
             if (shuffle || r->d.parts.shuffle_items) item = dlp_permutation_at(&items, i);
@@ -180,8 +179,10 @@ static inline int parts_batch_same(const parts_rig *r, const dlp_batch *b, const
         uint64_t at = b->position + i, index = order[at % n], part = 0;
         while (index >= r->first[part + 1]) part++;
         ok &= b->index[i] == index;
-        if (short_part == part + 1) ok &= b->valid[i] == 0 && words[i] == 0;
-        else ok &= words[i] == parts_word(index) && b->valid[i] == (at < n);
+        if (short_part == part + 1)
+            ok &= b->valid[i] == 0 && words[i] == 0;
+        else
+            ok &= words[i] == parts_word(index) && b->valid[i] == (at < n);
     }
     return ok;
 }

@@ -17,9 +17,7 @@
 static int alloc_fail_at = -1, alloc_calls, alloc_live;
 
 static void *test_malloc(size_t n) {
-    if (alloc_calls++ == alloc_fail_at) {
-        return NULL;
-    }
+    if (alloc_calls++ == alloc_fail_at) { return NULL; }
     alloc_live++;
     return malloc(n);
 }
@@ -46,15 +44,15 @@ static void test_free(void *p) {
 static int failures, checks;
 static const char *test_name = "";
 
-#define CHECK(c, ...)                                                                              \
-    do {                                                                                           \
-        checks++;                                                                                  \
-        if (!(c)) {                                                                                \
-            failures++;                                                                            \
-            printf("FAIL %s, line %d: %s: ", test_name, __LINE__, #c);                             \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
+#define CHECK(c, ...) \
+    do { \
+        checks++; \
+        if (!(c)) { \
+            failures++; \
+            printf("FAIL %s, line %d: %s: ", test_name, __LINE__, #c); \
+            printf(__VA_ARGS__); \
+            printf("\n"); \
+        } \
     } while (0)
 
 static char dir[64];
@@ -71,14 +69,10 @@ static char *slurp(const char *path, size_t *n) {
     FILE *f = fopen(path, "rb");
     char *s = NULL;
     size_t cap = 1 << 16, got = 0;
-    if (f == NULL) {
-        return NULL;
-    }
+    if (f == NULL) { return NULL; }
     for (size_t k = 1; k > 0; got += k) {
         s = realloc(s, cap *= 2);
-        if (s == NULL) {
-            abort();
-        }
+        if (s == NULL) { abort(); }
         k = fread(s + got, 1, cap - got - 1, f);
     }
     fclose(f);
@@ -126,16 +120,10 @@ static void lane_event(int lane, uint64_t begin, uint64_t end, uint16_t kind, ui
                        uint32_t epoch, uint16_t items) {
     dlpi_lane *l = &world.lanes[lane];
     dlp_trace_event *e = world.events[lane];
-    if (e == NULL) {
-        e = world.events[lane] = calloc(SIM_EVENTS, sizeof *e);
-    }
-    if (e == NULL) {
-        abort();
-    }
+    if (e == NULL) { e = world.events[lane] = calloc(SIM_EVENTS, sizeof *e); }
+    if (e == NULL) { abort(); }
     l->events = e;
-    if (end <= begin || l->n == SIM_EVENTS) {
-        return;
-    }
+    if (end <= begin || l->n == SIM_EVENTS) { return; }
     if (l->n > 0 && e[l->n - 1].kind == kind && e[l->n - 1].sequence == sequence &&
         e[l->n - 1].end_ns == begin && kind == DLP_TRACE_WORK) {
         e[l->n - 1].end_ns = end;
@@ -174,9 +162,7 @@ static uint64_t sim_service(const sim *d) {
 
 static int earliest(const uint64_t *t, int n) {
     int best = 0;
-    for (int i = 1; i < n; i++) {
-        best = t[i] < t[best] ? i : best;
-    }
+    for (int i = 1; i < n; i++) { best = t[i] < t[best] ? i : best; }
     return best;
 }
 
@@ -281,9 +267,7 @@ typedef struct json {
 } json;
 
 static void json_space(json *j) {
-    while (j->s < j->end && strchr(" \t\r\n", *j->s) != NULL) {
-        j->s++;
-    }
+    while (j->s < j->end && strchr(" \t\r\n", *j->s) != NULL) { j->s++; }
 }
 
 static bool json_take(json *j, char c) {
@@ -304,9 +288,7 @@ static void json_string(json *j, char *out, size_t size) {
     }
     while (j->s < j->end && *j->s != '"') {
         unsigned char c = (unsigned char)*j->s++;
-        if (c < 0x20) {
-            j->bad = true;
-        }
+        if (c < 0x20) { j->bad = true; }
         if (c == '\\') {
             c = j->s < j->end ? (unsigned char)*j->s++ : 0;
             if (c == 'u') {
@@ -323,15 +305,11 @@ static void json_string(json *j, char *out, size_t size) {
                 j->bad = true;
             }
             while (j->s < p) {
-                if (n + 1 < size) {
-                    out[n++] = (char)c;
-                }
+                if (n + 1 < size) { out[n++] = (char)c; }
                 c = (unsigned char)*j->s++;
             }
         }
-        if (n + 1 < size) {
-            out[n++] = (char)c;
-        }
+        if (n + 1 < size) { out[n++] = (char)c; }
     }
     out[n] = 0;
     j->bad = j->bad || !json_take(j, '"');
@@ -348,38 +326,26 @@ static void json_value(json *j, json_fields *f, const char *key);
 static void json_number(json *j, char *out, size_t size) {
     size_t n = 0;
     const char *b = j->s;
-    if (j->s < j->end && *j->s == '-') {
-        j->s++;
-    }
+    if (j->s < j->end && *j->s == '-') { j->s++; }
     const char *digits = j->s;
-    while (j->s < j->end && (strchr("0123456789.", *j->s) != NULL)) {
-        j->s++;
-    }
+    while (j->s < j->end && (strchr("0123456789.", *j->s) != NULL)) { j->s++; }
     bool zero = digits < j->end && digits[0] == '0' && digits + 1 < j->s && digits[1] != '.';
     if (digits == j->s || *digits == '.' || j->s[-1] == '.' || zero) {
         j->bad = true;
         j->s = j->end;
         return;
     }
-    for (; b < j->s && n + 1 < size; b++) {
-        out[n++] = *b;
-    }
+    for (; b < j->s && n + 1 < size; b++) { out[n++] = *b; }
     out[n] = 0;
 }
 
 static void json_event_done(json *j, const json_fields *f) {
     char ts[40], dur[40];
-    if (strcmp(f->ph, "M") == 0 && strcmp(f->name, "thread_name") == 0) {
-        j->names++;
-    }
-    if (strcmp(f->ph, "X") != 0) {
-        return;
-    }
+    if (strcmp(f->ph, "M") == 0 && strcmp(f->name, "thread_name") == 0) { j->names++; }
+    if (strcmp(f->ph, "X") != 0) { return; }
     j->events++;
     int lane = f->tid - 1;
-    if (j->lanes == NULL || lane < 0 || lane >= SIM_LANES) {
-        return;
-    }
+    if (j->lanes == NULL || lane < 0 || lane >= SIM_LANES) { return; }
     const dlp_trace_event *e = &j->lanes[lane].events[j->next[lane]++];
     snprintf(ts, sizeof ts, "%" PRIu64 ".%03u", e->begin_ns / 1000, (unsigned)(e->begin_ns % 1000));
     snprintf(dur, sizeof dur, "%" PRIu64 ".%03u", (e->end_ns - e->begin_ns) / 1000,
@@ -393,9 +359,7 @@ static void json_object(json *j, json_fields *outer, const char *outer_key) {
     memset(&mine, 0, sizeof mine);
     bool args = strcmp(outer_key, "args") == 0;
     json_fields *f = args ? outer : &mine;
-    if (json_take(j, '}')) {
-        return;
-    }
+    if (json_take(j, '}')) { return; }
     do {
         char key[64];
         json_string(j, key, sizeof key);
@@ -403,9 +367,7 @@ static void json_object(json *j, json_fields *outer, const char *outer_key) {
         json_value(j, f, args && strcmp(key, "name") == 0 ? "args.name" : key);
     } while (!j->bad && json_take(j, ','));
     j->bad = j->bad || !json_take(j, '}');
-    if (strcmp(outer_key, "traceEvents") == 0) {
-        json_event_done(j, f);
-    }
+    if (strcmp(outer_key, "traceEvents") == 0) { json_event_done(j, f); }
 }
 
 static void json_value(json *j, json_fields *f, const char *key) {
@@ -418,9 +380,7 @@ static void json_value(json *j, json_fields *f, const char *key) {
         json_object(j, f, key);
     } else if (json_take(j, '[')) {
         if (!json_take(j, ']')) {
-            do {
-                json_value(j, f, key);
-            } while (!j->bad && json_take(j, ','));
+            do { json_value(j, f, key); } while (!j->bad && json_take(j, ','));
             j->bad = j->bad || !json_take(j, ']');
         }
     } else if (j->s < j->end && *j->s == '"') {
@@ -447,12 +407,8 @@ static void json_value(json *j, json_fields *f, const char *key) {
                    : strcmp(key, "epoch") == 0  ? &f->epoch
                    : strcmp(key, "items") == 0  ? &f->items
                                                 : NULL;
-    if (to != NULL) {
-        *to = strtoull(value, NULL, 10);
-    }
-    if (strcmp(key, "tid") == 0) {
-        f->tid = atoi(value);
-    }
+    if (to != NULL) { *to = strtoull(value, NULL, 10); }
+    if (strcmp(key, "tid") == 0) { f->tid = atoi(value); }
 }
 
 static json json_check(const char *path, const dlpi_lane *lanes) {
@@ -495,9 +451,7 @@ typedef struct svg {
 } svg;
 
 static void svg_fail(svg *g, const char *why) {
-    if (g->bad[0] == 0) {
-        snprintf(g->bad, sizeof g->bad, "%.79s", why);
-    }
+    if (g->bad[0] == 0) { snprintf(g->bad, sizeof g->bad, "%.79s", why); }
 }
 
 /* Check text up to `stop`, append it to out. */
@@ -506,22 +460,16 @@ static const char *xml_text(svg *g, const char *s, const char *end, char stop, c
     size_t n = strlen(out);
     while (s < end && *s != stop) {
         const char *b = s;
-        if (*s == '<') {
-            svg_fail(g, "< in an attribute");
-        }
+        if (*s == '<') { svg_fail(g, "< in an attribute"); }
         if (*s == '&') {
             const char *semi = memchr(s, ';', (size_t)(end - s));
             bool known = semi != NULL && semi - s > 2 && s[1] == '#';
-            for (const char *p = s + 2; known && p < semi; p++) {
-                known = *p >= '0' && *p <= '9';
-            }
+            for (const char *p = s + 2; known && p < semi; p++) { known = *p >= '0' && *p <= '9'; }
             if (!known) {
                 svg_fail(g, "bad entity");
                 return end;
             }
-            if (n + 1 < size) {
-                out[n++] = (char)atoi(s + 2);
-            }
+            if (n + 1 < size) { out[n++] = (char)atoi(s + 2); }
             s = semi + 1;
             continue;
         }
@@ -529,9 +477,7 @@ static const char *xml_text(svg *g, const char *s, const char *end, char stop, c
         if ((c == 0xfffd && !(end - b >= 3 && memcmp(b, "\xef\xbf\xbd", 3) == 0)) && *b != '\n') {
             svg_fail(g, "a character that XML or good taste forbids");
         }
-        for (; b < s && n + 1 < size; b++) {
-            out[n++] = *b;
-        }
+        for (; b < s && n + 1 < size; b++) { out[n++] = *b; }
     }
     out[n] = 0;
     return s;
@@ -546,11 +492,8 @@ static const char *xml_attributes(svg *g, const char *s, const char *end, xml_el
     while (s < end && *s != '>' && *s != '/') {
         char key[32] = "", value[400] = "";
         size_t n = 0;
-        for (; s < end && (*s == ' ' || *s == '\n'); s++) {
-        }
-        for (; s < end && *s != '=' && n + 1 < sizeof key; s++) {
-            key[n++] = *s;
-        }
+        for (; s < end && (*s == ' ' || *s == '\n'); s++) {}
+        for (; s < end && *s != '=' && n + 1 < sizeof key; s++) { key[n++] = *s; }
         key[n] = 0;
         if (end - s < 3 || s[1] != '"' || n == 0 ||
             strspn(key, "abcdefghijklmnopqrstuvwxyzB-") != n) {
@@ -565,23 +508,15 @@ static const char *xml_attributes(svg *g, const char *s, const char *end, xml_el
                      : !strcmp(key, "width")  ? &e->w
                      : !strcmp(key, "height") ? &e->h
                                               : NULL;
-        if (to != NULL) {
-            *to = v;
-        }
-        if (!strcmp(key, "class")) {
-            snprintf(e->kind, sizeof e->kind, "%.11s", value);
-        }
+        if (to != NULL) { *to = v; }
+        if (!strcmp(key, "class")) { snprintf(e->kind, sizeof e->kind, "%.11s", value); }
     }
     return s;
 }
 
 static box *svg_box(box **list, int *n, const xml_element *e) {
-    if ((*n & (*n - 1)) == 0) {
-        *list = realloc(*list, sizeof(box) * (size_t)(*n ? *n * 2 : 1));
-    }
-    if (*list == NULL) {
-        abort();
-    }
+    if ((*n & (*n - 1)) == 0) { *list = realloc(*list, sizeof(box) * (size_t)(*n ? *n * 2 : 1)); }
+    if (*list == NULL) { abort(); }
     box *b = &(*list)[(*n)++];
     memset(b, 0, sizeof *b);
     b->x = e->x;
@@ -624,9 +559,7 @@ static void svg_parse(svg *g, const char *s, const char *end) {
                 snprintf(g->rects[g->n_rects - 1].text, 400, "%s", sink);
             }
         }
-        if (s == end) {
-            break;
-        }
+        if (s == end) { break; }
         bool closing = s + 1 < end && s[1] == '/';
         s += closing ? 2 : 1;
         xml_element e;
@@ -669,9 +602,7 @@ static void svg_parse(svg *g, const char *s, const char *end) {
             stack[depth++] = e;
         }
     }
-    if (depth != 0 || roots != 1) {
-        svg_fail(g, "elements left open");
-    }
+    if (depth != 0 || roots != 1) { svg_fail(g, "elements left open"); }
 }
 
 static int box_compare(const void *a, const void *b) {
@@ -696,9 +627,7 @@ static svg svg_read(const char *path) {
         g.borders[g.n_borders++] = atoi(b + 19);
     }
     svg_parse(&g, s, s + n);
-    for (int i = 0; i < g.n_texts; i++) {
-        svg_text_box(&g, &g.texts[i]);
-    }
+    for (int i = 0; i < g.n_texts; i++) { svg_text_box(&g, &g.texts[i]); }
     free(s);
     return g;
 }
@@ -708,9 +637,7 @@ static void svg_free(svg *g) {
     free(g->texts);
 }
 
-static bool is_stretch(const box *b) {
-    return b->titled > 0;
-}
+static bool is_stretch(const box *b) { return b->titled > 0; }
 
 /* Everything inside the canvas, no two texts on each other, no two stretches of a lane on each
    other. Stretches of a lane share their top or bottom edge; lanes are at least 4 px apart and do
@@ -759,17 +686,13 @@ static void svg_check_boxes(svg *g) {
 
 static int svg_count_texts(const svg *g, const char *kind) {
     int n = 0;
-    for (int i = 0; i < g->n_texts; i++) {
-        n += strcmp(g->texts[i].kind, kind) == 0;
-    }
+    for (int i = 0; i < g->n_texts; i++) { n += strcmp(g->texts[i].kind, kind) == 0; }
     return n;
 }
 
 static const box *svg_find_text(const svg *g, const char *part) {
     for (int i = 0; i < g->n_texts; i++) {
-        if (strstr(g->texts[i].text, part) != NULL) {
-            return &g->texts[i];
-        }
+        if (strstr(g->texts[i].text, part) != NULL) { return &g->texts[i]; }
     }
     return NULL;
 }
@@ -970,9 +893,7 @@ static void names__utf8__kept_or_replaced(void) {
 static void trace_json__simulated_run__every_event_preserved(void) {
     simulate(&samples[1].d);
     int events = 0;
-    for (int i = 0; i < world.n_lanes; i++) {
-        events += world.lanes[i].n;
-    }
+    for (int i = 0; i < world.n_lanes; i++) { events += world.lanes[i].n; }
     CHECK(dlpi_lanes_write_trace(world.lanes, world.n_lanes, in_dir("t.json")) == DLP_OK, "%s",
           strerror(errno));
     json j = json_check(in_dir("t.json"), world.lanes);
@@ -1047,9 +968,7 @@ static void garbage_world(int n) {
         }
         world.lanes[i].n = n;
     }
-    for (int i = 0; i < DLP_MAX_STAGES; i++) {
-        memset(world.stats.stages[i].name, 0xff, 32);
-    }
+    for (int i = 0; i < DLP_MAX_STAGES; i++) { memset(world.stats.stages[i].name, 0xff, 32); }
 }
 
 static void garbage__any_bytes__files_still_valid(void) {
@@ -1095,9 +1014,7 @@ static void timeline__samples__nothing_overlaps(void) {
 static void ticks__any_length__one_two_or_five(void) {
     for (uint64_t length = 1; length < UINT64_MAX / 3; length += length / 2 + 1) {
         uint64_t step = dlpi_tick_step(length), digit = step;
-        while (digit % 10 == 0) {
-            digit /= 10;
-        }
+        while (digit % 10 == 0) { digit /= 10; }
         CHECK(digit == 1 || digit == 2 || digit == 5, "step %" PRIu64, step);
         CHECK(length / step <= 10 && (length < 10 || length / step >= 4), "%" PRIu64 " in %" PRIu64,
               step, length);
@@ -1248,9 +1165,7 @@ static double root(double x, int n) {
     double r = x > 1 ? x : 1;
     for (int i = 0; i < 200 && x > 0; i++) {
         double p = 1;
-        for (int k = 1; k < n; k++) {
-            p *= r;
-        }
+        for (int k = 1; k < n; k++) { p *= r; }
         r += (x / p - r) / n;
     }
     return x > 0 ? r : 0;
@@ -1299,14 +1214,10 @@ static void palette__neighbours__told_apart_by_everybody(void) {
             snprintf(b, sizeof b, ".w%d{fill:#", (i + 1) % DLPI_SVG_COLOURS);
             const char *one = strstr(s, a), *two = strstr(s, b);
             CHECK(one != NULL && two != NULL, "colour %d missing", i);
-            if (one == NULL || two == NULL) {
-                continue;
-            }
+            if (one == NULL || two == NULL) { continue; }
             lab_of(one + strlen(a), vision, p);
             lab_of(two + strlen(b), vision, q);
-            for (int k = 0; k < 3; k++) {
-                d += (p[k] - q[k]) * (p[k] - q[k]);
-            }
+            for (int k = 0; k < 3; k++) { d += (p[k] - q[k]) * (p[k] - q[k]); }
             CHECK(d > 20 * 20, "colours %d and %d, vision %d: distance squared %.0f", i,
                   (i + 1) % DLPI_SVG_COLOURS, vision, d);
         }
@@ -1637,9 +1548,7 @@ static void explain__one_more_worker__as_predicted(void) {
             d.batch = kind == 3 ? 100 : d.batch;
             d.step_ns = kind == 4 ? 12000000 : d.step_ns;
             dlpi_verdict v = dlpi_verdict_of(simulate(&d));
-            if (v.limiting_stage != 0) {
-                continue;
-            }
+            if (v.limiting_stage != 0) { continue; }
             d.workers++;
             dlpi_verdict w = dlpi_verdict_of(simulate(&d));
             double ratio = v.rate_plus_one / w.rate;
@@ -1664,9 +1573,7 @@ static void explain__prefetch_is_the_limit__foretells_more(void) {
                  .cpu = 0.01,
                  .cpus = 8};
         const dlp_stats *s = simulate(&d);
-        if (dlpi_verdict_of(s).limiting_stage != DLPI_LIMIT_PREFETCH) {
-            continue;
-        }
+        if (dlpi_verdict_of(s).limiting_stage != DLPI_LIMIT_PREFETCH) { continue; }
         CHECK(strstr(explained(s), "that should give about") != NULL, "%s", explained(s));
         dlpi_load l;
         dlpi_load_of(&l, s);
@@ -1859,18 +1766,14 @@ static void run_all(void) {
 int main(int argc, char **argv) {
     static const char *const left[] = {"t.json", "t.svg", "kept",  "victim",
                                        "fresh",  "link",  "c.svg", "l.svg"};
-    if (argc == 3 && strcmp(argv[1], "draw") == 0) {
-        return draw(argv[2]);
-    }
+    if (argc == 3 && strcmp(argv[1], "draw") == 0) { return draw(argv[2]); }
     snprintf(dir, sizeof dir, "/tmp/dlpipe-pictures-XXXXXX");
     if (mkdtemp(dir) == NULL) {
         perror("mkdtemp");
         return 1;
     }
     run_all();
-    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
-        unlink(in_dir(left[i]));
-    }
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) { unlink(in_dir(left[i])); }
     test_name = "end";
     CHECK(rmdir(dir) == 0, "%s: files are left", dir);
     printf("pictures: %d checks, %d failed\n", checks, failures);

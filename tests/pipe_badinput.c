@@ -108,7 +108,7 @@ static int is_taken(rig *r) {
     do { \
         GOOD(setup, path, low); \
         GOOD(setup, path, high); \
-        BAD(setup, path, (low) - 1, stage, field); \
+        BAD(setup, path, (low)-1, stage, field); \
         BAD(setup, path, (high) + 1, stage, field); \
     } while (0)
 
@@ -291,9 +291,9 @@ static void plan__one_of_many_fields_is_wrong__message_tells_which(void) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dlp_field fields[2] = {{.name = "index", .dtype = DLP_U64}, cases[i].f};
-        dlp_loader_desc d = {.dataset = {.n_items = 9, .fields = fields, .n_fields = 2,
-                                         .fetch = rig_fetch},
-                             .batch_size = 3};
+        dlp_loader_desc d = {
+            .dataset = {.n_items = 9, .fields = fields, .n_fields = 2, .fetch = rig_fetch},
+            .batch_size = 3};
         dlp_pipe *p;
         dlp_error e;
         CHECK(dlp_loader_open(&p, &d, &e) == DLP_ERR_ARG);
@@ -815,16 +815,21 @@ static void loader__bad_desc__names_field_and_leaves_out(void) {
 
 /* What a loader's desc says in two places. */
 static void loader__said_twice_and_differently__refused(void) {
-    static const int cases[][5] = {{2, 0, 0, 0, 1}, {2, 2, 0, 0, 1}, {0, 2, 0, 0, 0},
-                                   {1, 2, 0, 0, 0}, {1, 0, 1, DLP_LAST_DROP, 1},
+    static const int cases[][5] = {{2, 0, 0, 0, 1},
+                                   {2, 2, 0, 0, 1},
+                                   {0, 2, 0, 0, 0},
+                                   {1, 2, 0, 0, 0},
+                                   {1, 0, 1, DLP_LAST_DROP, 1},
                                    {1, 0, 1, DLP_LAST_PAD, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dlp_field field = {.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
-        dlp_loader_desc d = {.dataset = {.n_items = 20, .fields = &field, .n_fields = 1,
-                                         .fetch = rig_fetch},
-                             .batch_size = 5, .num_workers = cases[i][0],
-                             .workers = {.num_workers = cases[i][1]}, .drop_last = cases[i][2],
-                             .last = cases[i][3]};
+        dlp_loader_desc d = {
+            .dataset = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch},
+            .batch_size = 5,
+            .num_workers = cases[i][0],
+            .workers = {.num_workers = cases[i][1]},
+            .drop_last = cases[i][2],
+            .last = cases[i][3]};
         dlp_pipe *p = NULL;
         dlp_error e = {0};
         CHECK(dlp_loader_open(&p, &d, &e) == (cases[i][4] ? DLP_OK : DLP_ERR_ARG));

@@ -19,8 +19,10 @@ static void atomics_hook(int kind, const void *at) {
     state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     dice = (uint32_t)(state >> 40) & 0xffffu;
     if (dice >= __atomic_load_n(&chaos_often, __ATOMIC_RELAXED)) return;
-    if ((state >> 60) < 11) sched_yield();
-    else test_nap(state >> 33 & 0x3ffff); /* up to 0.26 ms */
+    if ((state >> 60) < 11)
+        sched_yield();
+    else
+        test_nap(state >> 33 & 0x3ffff); /* up to 0.26 ms */
 }
 
 /* ---- stages that fail: each row `need` times, and "bad" items for ever, in one of the stages
@@ -28,7 +30,7 @@ static void atomics_hook(int kind, const void *at) {
 
 static struct {
     uint64_t seed;
-    int bad_stage;     /* 0: fetch, 1..: item maps, -1: none is bad */
+    int bad_stage; /* 0: fetch, 1..: item maps, -1: none is bad */
     int retries, idempotent;
     int on_error;
 } plan;
@@ -84,8 +86,9 @@ static int slow_done(void *user, uint32_t buffer) {
     (void)user;
     return dlp_hash(__atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED), buffer, 0, 0) % 3 == 0;
 }
-static const dlp_device slow_device = {"slow", NULL, NULL, NULL, NULL, slow_alloc, slow_free,
-                                       slow_copy, slow_record, slow_done, NULL, 0};
+static const dlp_device slow_device = {"slow",      NULL,       NULL,      NULL,
+                                       NULL,        slow_alloc, slow_free, slow_copy,
+                                       slow_record, slow_done,  NULL,      0};
 
 /* ---- what must come out ---- */
 

@@ -38,8 +38,8 @@ static void gate_set(int where, uint32_t item_us) {
 static void gate_open(void) { DLPI_STORE_SEQ(&gate.shut, 0u); } /* G1 */
 static void gate_pass(int where) {
     if (gate.where != where) return;
-    DLPI_ADD_SEQ(&gate.waiting, 1u);                        /* G1 */
-    while (DLPI_LOAD_SEQ(&gate.shut) != 0) sleep_us(500);   /* G1 */
+    DLPI_ADD_SEQ(&gate.waiting, 1u);                      /* G1 */
+    while (DLPI_LOAD_SEQ(&gate.shut) != 0) sleep_us(500); /* G1 */
 }
 static void gate_await(void) {
     for (int i = 0; i < 20000 && DLPI_LOAD_SEQ(&gate.waiting) == 0; i++) sleep_us(500); /* G1 */
@@ -237,8 +237,10 @@ static void close__workers_in_sleeping_items__waits_for_them(void) {
 /* ---- callbacks that block ---- */
 
 static void gate_rig(rig *r, int where) {
-    int kind = where == AT_ITEM_MAP || where == AT_BATCH_MAP ? MAPS : where == AT_COLLATE ? COLLATE
-               : where == AT_COPY || where == AT_DONE ? TRANSFER_THREAD : PLAIN;
+    int kind = where == AT_ITEM_MAP || where == AT_BATCH_MAP ? MAPS
+               : where == AT_COLLATE                         ? COLLATE
+               : where == AT_COPY || where == AT_DONE        ? TRANSFER_THREAD
+                                                             : PLAIN;
     variant(r, kind, 2);
     if (where == AT_SAMPLER) {
         r->sampler.order = DLP_ORDER_BATCHES;
@@ -308,8 +310,8 @@ static void close_while_held(int order) {
     gate.where = AT_FETCH; /* open until the first batch is here */
     CHECK(rig_start(&r, &p) == DLP_OK);
     CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
-    DLPI_STORE_SEQ(&gate.waiting, 0u); /* G1 */
-    DLPI_STORE_SEQ(&gate.shut, 1u);    /* G1 */
+    DLPI_STORE_SEQ(&gate.waiting, 0u);                                  /* G1 */
+    DLPI_STORE_SEQ(&gate.shut, 1u);                                     /* G1 */
     for (int i = 0; i < 1000 && DLPI_LOAD_SEQ(&gate.waiting) == 0; i++) /* G1 */
         if (dlp_pipe_next(p, &more, 20) == DLP_OK) dlp_pipe_release(p, more);
     gate_await();
@@ -372,9 +374,7 @@ static int closes_as_they_say(void) {
     return ok && n_slow == 0;
 }
 
-static void close__forever_and_nowait__as_they_say(void) {
-    CHECK_ONE_OF_5(closes_as_they_say());
-}
+static void close__forever_and_nowait__as_they_say(void) { CHECK_ONE_OF_5(closes_as_they_say()); }
 
 static int failing_map(void *user, dlp_batch *b, void *state) {
     (void)user;
@@ -469,9 +469,9 @@ static void stop__from_another_thread__next_returns_within_100_ms(void) {
 
 static dlp_pipe *signal_pipe;
 static struct {
-    long calls;        /* through the seam, by the handler */
+    long calls; /* through the seam, by the handler */
     uint64_t at_ns;
-    uint32_t came;     /* G2 */
+    uint32_t came; /* G2 */
 } handled;
 
 /* Between two readings nothing may go through the seam, which has a lock of its own: only counters

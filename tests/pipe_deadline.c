@@ -5,7 +5,7 @@ static struct {
     uint64_t slow_index; /* this item takes slow_ms */
     uint32_t slow_ms;
     uint32_t item_us;
-    uint32_t shut;       /* D1: while 1, the slow item waits */
+    uint32_t shut; /* D1: while 1, the slow item waits */
 } work;
 
 static int work_fetch(void *user, dlp_item *it) {
@@ -68,8 +68,7 @@ static int names_slow_item(int workers, int dispatch) {
     CHECK(dlp_permutation_init(&order, 100, r.sampler.seed, e->epoch) == DLP_OK);
     CHECK(e->epoch == 0 && dlp_permutation_at(&order, e->position) == e->index);
     slow = e->index == 37;
-    if (!slow || took >= 400)
-        printf("  item %" PRIu64 ", %" PRIu64 " ms\n", e->index, took);
+    if (!slow || took >= 400) printf("  item %" PRIu64 ", %" PRIu64 " ms\n", e->index, took);
     DLPI_STORE_SEQ(&work.shut, 0u); /* D1 */
     CHECK(dlp_pipe_close(p) == DLP_OK);
     return slow && took < 400;
@@ -173,7 +172,7 @@ static void next__timeout__exact_enough(void) {
             }
             if (!CHECK(least >= want && best < want + 3000))
                 printf("  %" PRIu64 " us for %d ms\n", best, timeouts[i]);
-            DLPI_STORE_SEQ(&work.shut, 0u); /* D1 */
+            DLPI_STORE_SEQ(&work.shut, 0u);               /* D1 */
             CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK); /* a time-out did no harm */
             CHECK(dlp_pipe_close(p) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
         }
@@ -183,7 +182,7 @@ static void next__timeout__exact_enough(void) {
 
 #define MOST 16
 static struct {
-    int fails_at;       /* worker whose init fails, -1 none */
+    int fails_at; /* worker whose init fails, -1 none */
     uint32_t inits, exits, wrong;
     int32_t tid[MOST];
     uint64_t states[MOST];
@@ -192,8 +191,8 @@ static struct {
 static int32_t my_tid(void) { return (int32_t)(syscall)(SYS_gettid); }
 
 static int life_init(void *user, int worker, void **state) {
-    if (user != &life) DLPI_ADD_SEQ(&life.wrong, 1u);    /* L1 counters */
-    DLPI_ADD_SEQ(&life.inits, 1u);                       /* L1 */
+    if (user != &life) DLPI_ADD_SEQ(&life.wrong, 1u); /* L1 counters */
+    DLPI_ADD_SEQ(&life.inits, 1u);                    /* L1 */
     if (worker == life.fails_at) return 42;
     life.tid[worker] = my_tid();
     life.states[worker] = 1000 + (uint64_t)worker;
@@ -201,16 +200,16 @@ static int life_init(void *user, int worker, void **state) {
     return 0;
 }
 static void life_exit(void *user, int worker, void *state) {
-    DLPI_ADD_SEQ(&life.exits, 1u);                       /* L1 */
+    DLPI_ADD_SEQ(&life.exits, 1u); /* L1 */
     if (user != &life || state != &life.states[worker] ||
         life.states[worker] != 1000 + (uint64_t)worker || life.tid[worker] != my_tid())
-        DLPI_ADD_SEQ(&life.wrong, 1u);                   /* L1 */
+        DLPI_ADD_SEQ(&life.wrong, 1u); /* L1 */
     life.states[worker] = 0;
 }
 static int life_fetch(void *user, dlp_item *it) {
     if (it->worker >= MOST || it->worker_state != &life.states[it->worker] ||
         *(uint64_t *)it->worker_state != 1000 + it->worker || life.tid[it->worker] != my_tid())
-        DLPI_ADD_SEQ(&life.wrong, 1u);                   /* L1 */
+        DLPI_ADD_SEQ(&life.wrong, 1u); /* L1 */
     return rig_fetch(user, it);
 }
 static int life_map(void *user, dlp_batch *b, void *state) {

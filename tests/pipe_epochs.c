@@ -127,8 +127,10 @@ static void epochs__left_at_any_batch__next_one_whole(void) {
             for (; left < stop; left++) {
                 CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK &&
                       rig_batch_same(&r, b, 0, b->in_epoch));
-                if (left == 0) held = b; /* still in hand when the epoch is left */
-                else CHECK(dlp_pipe_release(p, b) == DLP_OK);
+                if (left == 0)
+                    held = b; /* still in hand when the epoch is left */
+                else
+                    CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
             /* before the first, and behind the last: nothing to leave */
             CHECK(dlp_pipe_next_epoch(p) == DLP_OK);

@@ -250,7 +250,6 @@ static void errors__random_failures__bytes_foretold(uint64_t seed) {
                         one_case(&random, workers_of[w], dispatch, policy, kind & 1, kind >> 1);
 }
 
-
 static uint64_t cpu_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -605,8 +604,8 @@ static void errors__batch_callback_fails__retried_or_told(void) {
 /* ---- what callbacks return, say, and do to their items ---- */
 
 typedef struct odd {
-    int code;          /* what item 7, or the batch of it, returns */
-    int words;         /* 1: with words; 2: item 6 says some, and succeeds */
+    int code;  /* what item 7, or the batch of it, returns */
+    int words; /* 1: with words; 2: item 6 says some, and succeeds */
 } odd;
 
 static int odd_item(const odd *o, dlp_item *it) {
@@ -682,8 +681,8 @@ static void wire_odd(rig *r, odd *o, int place, int workers) {
 /* Whatever number a callback returns, it is a failure that says so, but for what it may return:
    never an outcome of the library's own, never a silence. */
 static void errors__callback_returns_any_number__a_failure_that_names_it(void) {
-    static const int codes[] = {INT_MIN, INT_MAX, -17, -9, -15, -8, -7, -6, -1, 1, 2, 3, 4, 5, 6,
-                                7, 8, 100, -100};
+    static const int codes[] = {INT_MIN, INT_MAX, -17, -9, -15, -8, -7, -6,  -1,  1,
+                                2,       3,       4,   5,  6,   7,  8,  100, -100};
     for (int place = 0; place < ODD_PLACES; place++)
         for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
             for (int workers = 0; workers < 3; workers += 2) {
@@ -740,8 +739,10 @@ typedef struct tired_stage {
 static int tired_item(void *user, dlp_item *it) {
     const tired_stage *ts = user;
     int n = __atomic_add_fetch(&ts->t->calls[ts->stage][it->index], 1, __ATOMIC_RELAXED);
-    if (ts->stage == 0) rig_fetch(NULL, it);
-    else rig_item_map(NULL, it);
+    if (ts->stage == 0)
+        rig_fetch(NULL, it);
+    else
+        rig_item_map(NULL, it);
     return it->index % 3 == 0 && n <= ts->t->most[ts->stage] ? -5 : 0;
 }
 

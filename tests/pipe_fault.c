@@ -120,8 +120,10 @@ static void loader__nth_call_fails__nothing_left(void) {
         seam_arm(n, 0);
         rc = dlp_loader_open(&p, &d, &e);
         failed = seam.failed[0] != 0;
-        if (rc != DLP_OK) CHECK(p == NULL && tells(&e, seam.failed));
-        else CHECK(dlp_pipe_close(p) == DLP_OK);
+        if (rc != DLP_OK)
+            CHECK(p == NULL && tells(&e, seam.failed));
+        else
+            CHECK(dlp_pipe_close(p) == DLP_OK);
         seam_arm(0, 0);
         CHECK(seam_same(alive));
         if (!failed) break;
@@ -147,9 +149,9 @@ static void loaders__nth_call_fails__nothing_left(void) {
                 CHECK(p == NULL && seam.failed[0] != 0 && tells(&e, seam.failed));
             } else {
                 rc = rig_drain(p, &batches);
-                CHECK(rc == DLP_END ? batches == 10
-                                    : kind == LIFE_CONCURRENT &&
-                                          tells(dlp_pipe_error(p), seam.failed));
+                CHECK(rc == DLP_END
+                          ? batches == 10
+                          : kind == LIFE_CONCURRENT && tells(dlp_pipe_error(p), seam.failed));
                 CHECK(dlp_pipe_close(p) == DLP_OK);
             }
             failed = seam.failed[0] != 0;
@@ -199,8 +201,8 @@ static const char *const device_calls[] = {"",       "open", "register_memory", 
                                            "record", "done"};
 
 static struct {
-    int fails;    /* which kind of call */
-    int at;       /* the how many-th of it */
+    int fails; /* which kind of call */
+    int at;    /* the how many-th of it */
     int seen;
     int opened, registered, allocated;
 } dev;
@@ -258,7 +260,7 @@ static int dev_done(void *user, uint32_t buffer) {
 static int device_run(int what, int at, int threaded, int workers) {
     static const dlp_device device = {"toy",          dev_open,  dev_close, dev_register,
                                       dev_unregister, dev_alloc, dev_free,  dev_copy,
-                                      dev_record,     dev_done,  NULL,     0};
+                                      dev_record,     dev_done,  NULL,      0};
     seam_alive alive = seam_now();
     rig r;
     dlp_pipe *p = NULL;

@@ -120,7 +120,7 @@ static int jitter_fetch(void *user, dlp_item *it) {
 
 static const struct {
     int workers, threaded, lanes, transfer, maps, unordered;
-} wake_kinds[] = {{1, 0, 0, 0, 0, 0}, {2, 0, 0, 0, 0, 0}, {4, 1, 0, 0, 0, 0}, {3, 0, 1, 0, 0, 0},
+} wake_kinds[] = {{1, 0, 0, 0, 0, 0}, {2, 0, 0, 0, 0, 0}, {4, 1, 0, 0, 0, 0},  {3, 0, 1, 0, 0, 0},
                   {2, 1, 0, 1, 2, 0}, {2, 0, 1, 1, 2, 1}, {16, 0, 0, 0, 0, 0}, {0, 1, 0, 1, 1, 0}};
 
 /* Enough cycles, and almost none of them late? */
@@ -187,8 +187,10 @@ static int all_workers_come(void) {
     r.dataset.fetch = turn_fetch;
     CHECK(rig_start(&r, &p) == DLP_OK);
     while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
-        if (n++ == 80) from = now_ms();
-        else if (n < 80) sleep_us(200);
+        if (n++ == 80)
+            from = now_ms();
+        else if (n < 80)
+            sleep_us(200);
         dlp_pipe_release(p, b);
     }
     took = now_ms() - from;

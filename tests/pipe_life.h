@@ -15,14 +15,14 @@
 
 static struct {
     pthread_mutex_t lock;
-    long calls;        /* since seam_arm */
-    long fail_at;      /* this call fails, 0: none */
-    int fail_on;       /* and all after it */
-    char failed[32];   /* the call that failed last */
+    long calls;      /* since seam_arm */
+    long fail_at;    /* this call fails, 0: none */
+    int fail_on;     /* and all after it */
+    char failed[32]; /* the call that failed last */
     int failed_errno;
     long blocks, maps, files, threads; /* alive */
-    long allocations;  /* blocks and mappings ever had */
-    long bytes;        /* and their sizes */
+    long allocations;                  /* blocks and mappings ever had */
+    long bytes;                        /* and their sizes */
 } seam = {PTHREAD_MUTEX_INITIALIZER, 0, 0, 0, "", 0, 0, 0, 0, 0, 0, 0};
 
 RIG_UNUSED static void seam_arm(long fail_at, int fail_on) {
@@ -382,9 +382,20 @@ RIG_UNUSED static int rig_drain(dlp_pipe *p, uint64_t *batches) {
 
 /* ---- loaders of all makes ---- */
 
-enum { LIFE_CLASSIC, LIFE_CONCURRENT, LIFE_PARTS, LIFE_PARTS_SORTED, LIFE_CHUNKS,
-       LIFE_CHUNKS_DEVICE, LIFE_CHUNKS_STAY, LIFE_CHUNKS_STAY_DEVICE, LIFE_CACHE, LIFE_TUNED,
-       LIFE_STREAM, LIFE_KINDS };
+enum {
+    LIFE_CLASSIC,
+    LIFE_CONCURRENT,
+    LIFE_PARTS,
+    LIFE_PARTS_SORTED,
+    LIFE_CHUNKS,
+    LIFE_CHUNKS_DEVICE,
+    LIFE_CHUNKS_STAY,
+    LIFE_CHUNKS_STAY_DEVICE,
+    LIFE_CACHE,
+    LIFE_TUNED,
+    LIFE_STREAM,
+    LIFE_KINDS
+};
 
 RIG_UNUSED static int life_stream(void *user, dlp_item *it) {
     return it->index >= 100 ? DLP_END : rig_fetch(user, it);

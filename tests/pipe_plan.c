@@ -125,8 +125,8 @@ static void plan__of_any_loader__all_there_is(void) {
         CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && plan_sum(&plan) == plan.total_bytes);
         if (!(CHECK((uint64_t)asked <= plan.total_bytes) &
               CHECK(plan.total_bytes < (uint64_t)asked + 64)))
-            printf("  kind %d: planned %" PRIu64 ", asked for %ld\n", kind,
-                   plan.total_bytes, asked);
+            printf("  kind %d: planned %" PRIu64 ", asked for %ld\n", kind, plan.total_bytes,
+                   asked);
         CHECK(rig_drain(p, &batches) == DLP_END && batches == 10);
         CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && stats.plan_bytes == plan.total_bytes);
         CHECK(seam_read(&seam.bytes) - from == asked);
@@ -301,8 +301,7 @@ static const char *fake_path(const char *path) {
     }
     return text;
 }
-__attribute__((format(printf, 2, 3)))
-static void fake(const char *path, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void fake(const char *path, const char *format, ...) {
     va_list args;
     FILE *f = (fopen)(fake_path(path), "w");
     va_start(args, format);
@@ -409,8 +408,8 @@ static int fake_cpus(void) {
 }
 
 static void start__cpu_quotas_of_cgroups__cores_by_them(void) {
-    const char *const quota = CG "/cpu/c/cpu.cfs_quota_us", *const period = CG
-        "/cpu/c/cpu.cfs_period_us";
+    const char *const quota = CG "/cpu/c/cpu.cfs_quota_us", *const period =
+                                                                CG "/cpu/c/cpu.cfs_period_us";
     cpu_set_t set;
     int all;
     CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
@@ -452,8 +451,8 @@ static void start__cpu_quotas_of_cgroups__cores_by_them(void) {
 
 /* As many batch workers as batches ahead, but not by the hundred unless somebody asks. */
 static void collate__workers_nobody_named__few_and_told(void) {
-    static const int cases[][3] = {{1, 0, 1}, {3, 0, 3}, {64, 0, 64}, {65, 0, 64}, {4096, 0, 64},
-                                   {4096, 300, 300}, {4096, DLP_NONE, 1}};
+    static const int cases[][3] = {{1, 0, 1},     {3, 0, 3},        {64, 0, 64},        {65, 0, 64},
+                                   {4096, 0, 64}, {4096, 300, 300}, {4096, DLP_NONE, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig r;
         dlp_pipe *p = NULL;
@@ -549,8 +548,11 @@ static void extreme_any(extreme *x, uint64_t *seed) {
     if (pick(seed, 2)) x->cache.bytes = UINT64_C(1) << 46;
     x->transfer.device_buffers = x->pipe.max_held < 64 && pick(seed, 2) ? 64 : 0;
     if (pick(seed, 2)) {
-        x->parts = (dlp_part_desc){.n_parts = 4, .items = part_items, .load = no_load,
-                                   .max_part_bytes = UINT64_C(1) << 46, .queue_size = 4096};
+        x->parts = (dlp_part_desc){.n_parts = 4,
+                                   .items = part_items,
+                                   .load = no_load,
+                                   .max_part_bytes = UINT64_C(1) << 46,
+                                   .queue_size = 4096};
         x->dataset.n_items = 0;
         x->sampler.order = DLP_ORDER_PARTS;
     }
@@ -616,9 +618,12 @@ static void chunks__preload_of_all_there_could_be__is_a_limit(void) {
                 char names[DLP_MAX_FIELDS][8];
                 dlp_pipe *p = NULL;
                 dlp_error e;
-                dlp_chunks_desc d = {.n_items = chunks << 26, .fields = fields,
-                                     .n_fields = DLP_MAX_FIELDS, .chunk_rows = 1 << 26,
-                                     .batch_size = 1 << 20, .load = no_chunk,
+                dlp_chunks_desc d = {.n_items = chunks << 26,
+                                     .fields = fields,
+                                     .n_fields = DLP_MAX_FIELDS,
+                                     .chunk_rows = 1 << 26,
+                                     .batch_size = 1 << 20,
+                                     .load = no_chunk,
                                      .preload = preload};
                 memset(fields, 0, sizeof fields);
                 for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) {

@@ -13,7 +13,7 @@ typedef struct lists {
     uint64_t epoch, n, at; /* at: lists given in this epoch */
     /* changes with each list, so that nothing but the saved state knows it */
     uint64_t walk;
-    int loose;             /* the state is forged: the epoch may be another than it says */
+    int loose; /* the state is forged: the epoch may be another than it says */
 } lists;
 
 #define LISTS 9u
@@ -135,8 +135,10 @@ static void resume__every_batch_every_order__rest_is_the_same(void) {
                 rig r;
                 lists l;
                 rig_init(&r, 75, 8);
-                if (order >= DLP_ORDER_BATCHES) rig_lists(&r, &l, order == DLP_ORDER_BATCHES);
-                else rig_order(&r, order);
+                if (order >= DLP_ORDER_BATCHES)
+                    rig_lists(&r, &l, order == DLP_ORDER_BATCHES);
+                else
+                    rig_order(&r, order);
                 r.batch.last = last;
                 r.repeat.epochs = 2;
                 r.sampler.threaded = kind & 1;
@@ -181,7 +183,8 @@ static void check_lives(rig *r, int first, int second, const seen *whole, int n)
     if (b == second) {
         from = states[second - 1];
         c = run_some(&again, RUN_MAX, got + a + b, NULL);
-    } else c = 0;
+    } else
+        c = 0;
     sort_seen(got, a + b + c);
     ok = a + b + c == n;
     for (int i = 0; ok && i < n; i++) ok &= memcmp(&got[i], &whole[i], sizeof got[i]) == 0;
@@ -200,8 +203,10 @@ static void resume__unordered__every_batch_in_one_life(void) {
             lists l;
             int n;
             rig_init(&r, 75, 8);
-            if (order >= DLP_ORDER_BATCHES) rig_lists(&r, &l, order == DLP_ORDER_BATCHES);
-            else rig_order(&r, order);
+            if (order >= DLP_ORDER_BATCHES)
+                rig_lists(&r, &l, order == DLP_ORDER_BATCHES);
+            else
+                rig_order(&r, order);
             r.dataset.fetch = slow_fetch;
             r.repeat.epochs = 2;
             r.sampler.threaded = threaded;
@@ -442,8 +447,10 @@ static void resume__forged_state__harmless(void) {
         dlp_batch *b;
         int rc, n = 0;
         rig_init(&r, 75, 8);
-        if (i & 1) rig_lists(&r, &l, i & 2);
-        else rig_order(&r, DLP_ORDER_SHUFFLED);
+        if (i & 1)
+            rig_lists(&r, &l, i & 2);
+        else
+            rig_order(&r, DLP_ORDER_SHUFFLED);
         r.pipe.unordered = i >> 2 & 1;
         r.repeat.epochs = 2;
         CHECK(run_some(&r, 4, got, states) == 4);
@@ -494,16 +501,18 @@ static void fuzz_rig(rig *r, lists *l, int kind) {
     static const uint64_t items[5] = {15, 15, 15, 15, 15};
     rig_init(r, 75, 8);
     r->repeat.epochs = 2;
-    if (kind == LISTED || kind == LISTED_AGAIN) rig_lists(r, l, kind == LISTED);
-    else if (kind < LISTED) rig_order(r, DLP_ORDER_SHUFFLED);
+    if (kind == LISTED || kind == LISTED_AGAIN)
+        rig_lists(r, l, kind == LISTED);
+    else if (kind < LISTED)
+        rig_order(r, DLP_ORDER_SHUFFLED);
     r->pipe.unordered = kind == WINDOWED;
     r->dataset.stream = kind == IN_STREAM;
     if (kind == IN_STREAM) r->dataset.fetch = fuzz_stream;
     if (kind != IN_PARTS) return;
     r->sampler.order = DLP_ORDER_PARTS;
     r->dataset.n_items = 0;
-    r->parts = (dlp_part_desc){.n_parts = 5, .items = items, .max_part_bytes = 8,
-                               .load = fuzz_part, .shuffle_parts = 1};
+    r->parts = (dlp_part_desc){
+        .n_parts = 5, .items = items, .max_part_bytes = 8, .load = fuzz_part, .shuffle_parts = 1};
 }
 
 /* One field, a little beside what it was, or anything. */
@@ -615,8 +624,7 @@ static void resume__never_saved__refused(void) {
                    (int)s.position, (int)s.window_used, (int)s.sampler_bytes, n);
             CHECK(good == (n == DLP_OK));
         }
-        CHECK(n == DLP_OK || n == DLP_ERR_CORRUPT || n == DLP_ERR_RESUME ||
-              n == DLP_ERR_CALLBACK);
+        CHECK(n == DLP_OK || n == DLP_ERR_CORRUPT || n == DLP_ERR_RESUME || n == DLP_ERR_CALLBACK);
         taken += n == DLP_OK;
         refused += n == DLP_ERR_CORRUPT;
         if (n == DLP_OK && kind <= WINDOWED && s.epoch < 3) fuzz_run(&r, &s);

@@ -35,11 +35,11 @@ typedef struct rig {
     dlp_permutation permutation; /* of the epoch asked for last */
     int permutation_ready;
     uint64_t *weights;
-    uint64_t *table;             /* alias table of the weights */
+    uint64_t *table; /* alias table of the weights */
     int fetcher, in_flight;
     dlp_async async;
-    dlp_cache_desc cache;        /* bytes 0: none */
-    dlp_part_desc parts;         /* n_parts 0: none */
+    dlp_cache_desc cache; /* bytes 0: none */
+    dlp_part_desc parts;  /* n_parts 0: none */
 } rig;
 
 static const dlp_field rig_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
@@ -223,8 +223,7 @@ static inline uint64_t rig_index(rig *r, uint64_t epoch, uint64_t position) {
             dlp_permutation_init(&r->permutation, r->dataset.n_items, r->sampler.seed, epoch);
         r->permutation_ready = 1;
         return dlp_permutation_at(&r->permutation, position);
-    default:
-        return inside_order_index(&r->sampler, r->dataset.n_items, r->table, epoch, position);
+    default: return inside_order_index(&r->sampler, r->dataset.n_items, r->table, epoch, position);
     }
 }
 

@@ -170,8 +170,8 @@ static void stats__sleeping_items__times_and_percentiles(void) { CHECK_ONE_OF_5(
 
 typedef struct look {
     dlp_pipe *p;
-    uint32_t seen;   /* S2: the blocked item was seen with a growing age */
-    uint32_t done;   /* S2 */
+    uint32_t seen; /* S2: the blocked item was seen with a growing age */
+    uint32_t done; /* S2 */
 } look;
 
 static void *look_on(void *user) {
@@ -208,14 +208,16 @@ static void worker_stats__callback_blocks__seen_from_another_thread(void) {
         while (DLPI_LOAD_SEQ(&l.seen) == 0 && now_ms() < until) { /* S2 */
             if (rc == DLP_OK && (rc = dlp_pipe_next(l.p, &b, 100)) == DLP_OK)
                 dlp_pipe_release(l.p, b);
-            if (rc == DLP_TIMEOUT && hangs) sleep_us(1000);
-            else if (rc == DLP_TIMEOUT) rc = DLP_OK;
+            if (rc == DLP_TIMEOUT && hangs)
+                sleep_us(1000);
+            else if (rc == DLP_TIMEOUT)
+                rc = DLP_OK;
         }
-        CHECK(DLPI_LOAD_SEQ(&l.seen) == 1);  /* S2 */
-        DLPI_STORE_SEQ(&shut, 0u);           /* S1 */
-        for (int i = 0; i < 500; i++)        /* and while all runs fast */
+        CHECK(DLPI_LOAD_SEQ(&l.seen) == 1); /* S2 */
+        DLPI_STORE_SEQ(&shut, 0u);          /* S1 */
+        for (int i = 0; i < 500; i++)       /* and while all runs fast */
             if (dlp_pipe_next(l.p, &b, 5000) == DLP_OK) dlp_pipe_release(l.p, b);
-        DLPI_STORE_SEQ(&l.done, 1u);         /* S2 */
+        DLPI_STORE_SEQ(&l.done, 1u); /* S2 */
         pthread_join(t, NULL);
         CHECK(dlp_pipe_close(l.p) == DLP_OK);
     }
@@ -471,19 +473,28 @@ static int keep_reap(void *user, void *state, dlp_item **done, int *code, int ma
 static int hang_part_open(dlp_pipe **p) {
     static uint64_t items[40];
     dlp_field field = {.name = "x", .dtype = DLP_U32};
-    dlp_parts_desc d = {.parts = {.n_parts = 40, .items = items, .max_part_bytes = 8,
-                                  .queue_size = 4, .load = hang_part,
+    dlp_parts_desc d = {.parts = {.n_parts = 40,
+                                  .items = items,
+                                  .max_part_bytes = 8,
+                                  .queue_size = 4,
+                                  .load = hang_part,
                                   .workers = {.num_workers = 2}},
                         .loader = {.dataset = {.fields = &field, .n_fields = 1, .fetch = no_fetch},
-                                   .batch_size = 1, .num_workers = 2}};
+                                   .batch_size = 1,
+                                   .num_workers = 2}};
     for (int i = 0; i < 40; i++) items[i] = 1;
     return dlp_parts_open(p, &d, NULL);
 }
 
 static int hang_chunk_open(dlp_pipe **p) {
     dlp_field field = {.name = "x", .dtype = DLP_U32};
-    dlp_chunks_desc d = {.n_items = 160, .fields = &field, .n_fields = 1, .chunk_rows = 4,
-                         .batch_size = 2, .load = hang_chunk, .workers = {.num_workers = 2}};
+    dlp_chunks_desc d = {.n_items = 160,
+                         .fields = &field,
+                         .n_fields = 1,
+                         .chunk_rows = 4,
+                         .batch_size = 2,
+                         .load = hang_chunk,
+                         .workers = {.num_workers = 2}};
     return dlp_chunks_open(p, &d, NULL);
 }
 
@@ -513,8 +524,8 @@ static int hang_open(int kind, dlp_pipe **p) {
 
 static void explain__something_hangs__named(void) {
     static const char *const names[HANGS][2] = {
-        {"'fetch'", "item 13 for"}, {"'map'", "item 13 for"}, {"'batch'", "batch 13 for"},
-        {"'map'", "batch 13 for"}, {"'fetch'", "item 13 for"}, {"'fetch'", "item 13 for"},
+        {"'fetch'", "item 13 for"}, {"'map'", "item 13 for"},   {"'batch'", "batch 13 for"},
+        {"'map'", "batch 13 for"},  {"'fetch'", "item 13 for"}, {"'fetch'", "item 13 for"},
         {"'parts'", "part 13 for"}, {"'load'", "chunk 13 for"}};
     for (int kind = 0; kind < HANGS; kind++) {
         char text[4096], thread[64];

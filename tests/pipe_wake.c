@@ -59,7 +59,7 @@ static uint64_t now_ms(void) { return test_now_ns() / 1000000u; }
     } while (0)
 
 static int begun[4096];
-static int open_all;   /* callbacks need not stay longer */
+static int open_all; /* callbacks need not stay longer */
 static int slow_index = -1;
 static int failed_rows;
 

@@ -92,8 +92,10 @@ static void run_across(uint64_t start, int kind) {
         int ok = b->epoch == n / per;
         CHECK(r.pipe.unordered || b->sequence == start + n);
         CHECK(r.pipe.unordered || b->in_epoch == n % per);
-        if (flaky) for (uint32_t row = 0; row < b->count; row++) ok &= flaky_row_same(&r, b, row);
-        else ok &= rig_batch_same(&r, b, n / per, b->in_epoch);
+        if (flaky)
+            for (uint32_t row = 0; row < b->count; row++) ok &= flaky_row_same(&r, b, row);
+        else
+            ok &= rig_batch_same(&r, b, n / per, b->in_epoch);
         CHECK(ok);
         seen |= UINT64_C(1) << (b->sequence - start);
         n++;

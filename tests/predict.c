@@ -39,9 +39,14 @@ static int work_collate(void *user, dlp_collate *c) {
 
 /* Run it; stats of all but nothing of the end. */
 static int run(const work *w, dlp_stats *out) {
-    dlp_loader_desc d = {.dataset = {.n_items = 1u << 20, .fields = rig_fields, .n_fields = 2,
-                                     .fetch = work_fetch, .user = (void *)(uintptr_t)w},
-                         .batch_size = 8, .num_workers = w->workers, .epochs = 1};
+    dlp_loader_desc d = {.dataset = {.n_items = 1u << 20,
+                                     .fields = rig_fields,
+                                     .n_fields = 2,
+                                     .fetch = work_fetch,
+                                     .user = (void *)(uintptr_t)w},
+                         .batch_size = 8,
+                         .num_workers = w->workers,
+                         .epochs = 1};
     dlp_pipe *p = NULL;
     dlp_batch *b;
     int ok;
@@ -83,8 +88,10 @@ static uint64_t judge_until; /* so that a busy machine does not hold up the test
 /* Foretell from `from`, do `to`, compare. Five tries, of which one must do; where fewer than three
    of twenty were undisturbed, nothing is to be learned. */
 static void foretold(const char *name, const work *from, const work *to, double within) {
-    dlp_predict_desc d = {.num_workers = to->workers, .batch_workers = to->batch_workers,
-                          .prefetch_factor = (uint32_t)to->prefetch, .step_idle = 1};
+    dlp_predict_desc d = {.num_workers = to->workers,
+                          .batch_workers = to->batch_workers,
+                          .prefetch_factor = (uint32_t)to->prefetch,
+                          .step_idle = 1};
     dlp_stats before, after;
     dlp_predict p;
     double off = 99;
@@ -117,8 +124,13 @@ static void predict__sleeping_fetch__as_then_measured(void) {
 }
 
 static void predict__mixed_costs__as_then_measured(void) {
-    work from = {.item = 400, .slow_item = 6000, .slow_of_16 = 2, .workers = 3, .prefetch = 2,
-                 .batches = 60}, to = from;
+    work from = {.item = 400,
+                 .slow_item = 6000,
+                 .slow_of_16 = 2,
+                 .workers = 3,
+                 .prefetch = 2,
+                 .batches = 60},
+         to = from;
     to.workers = 4;
     foretold("mixed, one more", &from, &to, 0.2);
     to.workers = 6;
@@ -129,8 +141,14 @@ static void predict__mixed_costs__as_then_measured(void) {
 }
 
 static void predict__slow_collate_or_steps__as_then_measured(void) {
-    work from = {.item = 100, .collate = 4000, .step = 500, .workers = 4, .batch_workers = 1,
-                 .prefetch = 4, .batches = 40}, to = from;
+    work from = {.item = 100,
+                 .collate = 4000,
+                 .step = 500,
+                 .workers = 4,
+                 .batch_workers = 1,
+                 .prefetch = 4,
+                 .batches = 40},
+         to = from;
     to.batch_workers = 2;
     foretold("collate, one more", &from, &to, 0.2);
     from.collate = 0;
@@ -202,8 +220,11 @@ static void predict__stats_by_hand__what_must_be(void) {
     s = stats_of(32, 1e6, 1, 2, 0);
     CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 16, .cpus = 4}, &p), 4000));
     CHECK(about(p.cores, 4));
-    CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 16, .cpus = 4, .step_idle = 1,
-                                                .step_ns = 4000000}, &p), 4000));
+    CHECK(about(foretell(&s,
+                         (dlp_predict_desc){
+                             .num_workers = 16, .cpus = 4, .step_idle = 1, .step_ns = 4000000},
+                         &p),
+                4000));
     s = stats_of(32, 1e6, 0.5, 2, 0); /* half of it waits */
     CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 4, .cpus = 4}, &p), 4000));
     CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 64, .cpus = 4}, &p), 8000));
@@ -275,10 +296,13 @@ static int napping_fetch(void *user, dlp_item *it) {
 }
 
 static int crowded_run(dlp_item_fn fetch, int fetcher, int workers, dlp_stats *s) {
-    dlp_loader_desc d = {.dataset = {.n_items = 1u << 20, .fields = rig_fields, .n_fields = 2,
-                                     .fetch = fetch},
-                         .batch_size = 8, .num_workers = fetcher ? 1 : workers, .fetcher = fetcher,
-                         .in_flight = fetcher ? 2 * workers : 0, .pipe = {.prefetch_factor = 4}};
+    dlp_loader_desc d = {
+        .dataset = {.n_items = 1u << 20, .fields = rig_fields, .n_fields = 2, .fetch = fetch},
+        .batch_size = 8,
+        .num_workers = fetcher ? 1 : workers,
+        .fetcher = fetcher,
+        .in_flight = fetcher ? 2 * workers : 0,
+        .pipe = {.prefetch_factor = 4}};
     dlp_pipe *p = NULL;
     dlp_batch *b;
     if (dlp_loader_open(&p, &d, NULL) != DLP_OK) return 0;

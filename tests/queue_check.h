@@ -59,9 +59,7 @@ static inline guarded guarded_map(uint64_t bytes, int shared) {
     return g;
 }
 
-static inline void guarded_unmap(guarded *g) {
-    munmap(g->base, g->whole);
-}
+static inline void guarded_unmap(guarded *g) { munmap(g->base, g->whole); }
 
 /* A record of `bytes` whose every word follows from its producer and number. */
 static inline void record_make(void *record, uint32_t bytes, uint64_t producer, uint64_t number) {
@@ -83,8 +81,7 @@ static inline int record_ok(const void *record, uint32_t bytes, uint64_t produce
 /* Wait for a child. Returns its exit status, or 1000 if it was killed. */
 static inline int child_status(pid_t pid) {
     int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
 }
 

@@ -18,8 +18,7 @@ typedef struct bundle {
 
 static bundle *bundle_open(uint64_t capacity, uint32_t producers) {
     bundle *b = (bundle *)calloc(1, sizeof *b);
-    if (!b)
-        exit(1);
+    if (!b) exit(1);
     b->bytes = dlp_mpsc_bytes(8, capacity, producers);
     b->map = guarded_map(b->bytes, 0);
     CHECK(dlp_mpsc_init(b->map.mem, b->bytes, 8, capacity, producers, 0) == DLP_OK);
@@ -104,8 +103,7 @@ static void claim__any_place__each_once_then_busy(void) {
 static void pop__all_lanes_full__turns_of_a_quantum(void) {
     bundle *b = bundle_open(256, 3);
     for (uint64_t i = 0; i < 256; i++)
-        for (uint32_t p = 0; p < 3; p++)
-            CHECK(dlp_mpsc_try_push(&b->tx[p], &i) == DLP_OK);
+        for (uint32_t p = 0; p < 3; p++) CHECK(dlp_mpsc_try_push(&b->tx[p], &i) == DLP_OK);
     b->rx.quantum = 32;
     uint64_t next[3] = {0, 0, 0}, out;
     uint32_t p = 0, last = 99, run = 0;
@@ -123,8 +121,7 @@ static void pop__all_lanes_full__turns_of_a_quantum(void) {
 static void pop__many_lanes_full__no_lane_waits_long(void) {
     bundle *b = bundle_open(1024, 100);
     for (uint64_t i = 0; i < 1024; i++)
-        for (uint32_t p = 0; p < 100; p++)
-            CHECK(dlp_mpsc_try_push(&b->tx[p], &i) == DLP_OK);
+        for (uint32_t p = 0; p < 100; p++) CHECK(dlp_mpsc_try_push(&b->tx[p], &i) == DLP_OK);
     b->rx.quantum = 16;
     uint32_t seen[100] = {0}, p = 0;
     uint64_t out;
@@ -132,8 +129,7 @@ static void pop__many_lanes_full__no_lane_waits_long(void) {
         CHECK(dlp_mpsc_try_pop(&b->rx, &out, &p) == DLP_OK);
         CHECK(out == seen[p]++);
     }
-    for (p = 0; p < 100; p++)
-        CHECK(seen[p] >= 16);
+    for (p = 0; p < 100; p++) CHECK(seen[p] >= 16);
     bundle_close(b);
 }
 
@@ -184,15 +180,12 @@ static void burst__several_lanes__gathered(void) {
     void *room = in;
     const void *stock = out;
     uint32_t p = 0;
-    for (uint64_t i = 0; i < 16; i++)
-        in[i] = i;
-    for (uint32_t k = 0; k < 20; k++)
-        CHECK(dlp_mpsc_try_push_burst(&b->tx[k], in, 16) == 16);
+    for (uint64_t i = 0; i < 16; i++) in[i] = i;
+    for (uint32_t k = 0; k < 20; k++) CHECK(dlp_mpsc_try_push_burst(&b->tx[k], in, 16) == 16);
     CHECK(dlp_mpsc_try_push_burst(&b->tx[0], in, 16) == 0);
     CHECK(dlp_mpsc_try_pop_burst(&b->rx, out, 10) == 10);
     CHECK(dlp_mpsc_try_pop_burst(&b->rx, out + 10, 390) == 310);
-    for (uint64_t i = 0; i < 320; i++)
-        CHECK(out[i] == i % 16);
+    for (uint64_t i = 0; i < 320; i++) CHECK(out[i] == i % 16);
     CHECK(dlp_mpsc_try_pop_burst(&b->rx, out, 1) == 0);
     CHECK(dlp_mpsc_reserve(&b->tx[18], 3, &room) == 3);
     memcpy(room, in, 24);
@@ -221,8 +214,7 @@ static void *stress_producer(void *arg) {
     uint64_t state = seed + s->me, n = 0;
     unsigned char in[20 * 64];
     dlp_mpsc_tx tx;
-    if (dlp_mpsc_attach_tx(&tx, s->mem, s->bytes, (int)s->me) != (int)s->me)
-        exit(1);
+    if (dlp_mpsc_attach_tx(&tx, s->mem, s->bytes, (int)s->me) != (int)s->me) exit(1);
     while (n < s->records) {
         uint64_t want = 1 + draw(&state) % 20, left = s->records - n;
         want = want < left ? want : left;
@@ -236,10 +228,8 @@ static void *stress_producer(void *arg) {
             k = dlp_mpsc_push_burst(&tx, in, want, 50);
         else
             k = dlp_mpsc_try_push_burst(&tx, in, want);
-        if (k < 0)
-            exit(1);
-        if (k == 0)
-            sched_yield();
+        if (k < 0) exit(1);
+        if (k == 0) sched_yield();
         n += (uint64_t)k;
     }
     return NULL;
@@ -250,8 +240,7 @@ static uint64_t stress_consume(const stress *s) {
     unsigned char out[20 * 64];
     dlp_mpsc_rx rx;
     static dlp_spsc_rx lanes[MOST];
-    if (dlp_mpsc_attach_rx(&rx, lanes, MOST, s->mem, s->bytes) != DLP_OK)
-        exit(1);
+    if (dlp_mpsc_attach_rx(&rx, lanes, MOST, s->mem, s->bytes) != DLP_OK) exit(1);
     rx.quantum = 1 + (uint32_t)(draw(&state) % 80);
     while (got < s->records * s->producers) {
         uint64_t want = 1 + draw(&state) % 20, kind = draw(&state) % 3;
@@ -271,8 +260,7 @@ static uint64_t stress_consume(const stress *s) {
             uint32_t p = (uint32_t)(word >> 48);
             bad += p >= s->producers || !record_ok(record, s->record_bytes, p, next[p]++);
         }
-        if (k < 0 || (kind == 2 && k > 0 && dlp_mpsc_release(&rx, (uint64_t)k) != DLP_OK))
-            exit(1);
+        if (k < 0 || (kind == 2 && k > 0 && dlp_mpsc_release(&rx, (uint64_t)k) != DLP_OK)) exit(1);
         got += (uint64_t)k;
     }
     return bad + (dlp_mpsc_try_pop(&rx, out, NULL) != DLP_EMPTY);
@@ -323,10 +311,8 @@ static void stress__processes__each_producers_records_once_in_order(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1)
-        seed = strtoull(argv[1], NULL, 0);
-    if (getenv("SOAK"))
-        work = 50;
+    if (argc > 1) seed = strtoull(argv[1], NULL, 0);
+    if (getenv("SOAK")) work = 50;
     RUN(bytes__parameters_out_of_range__zero);
     RUN(attach__wrong_arguments__err_arg);
     RUN(attach__any_header_byte_damaged__corrupt);

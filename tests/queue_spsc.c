@@ -25,9 +25,7 @@ static void lane_open_at(lane *q, uint32_t record_bytes, uint64_t capacity, uint
     CHECK(dlp_spsc_attach_rx(&q->rx, q->map.mem, q->bytes) == DLP_OK);
 }
 
-static void lane_close(lane *q) {
-    guarded_unmap(&q->map);
-}
+static void lane_close(lane *q) { guarded_unmap(&q->map); }
 
 static void bytes__parameters_out_of_range__zero(void) {
     CHECK(dlp_spsc_bytes(0, 8) == 0);
@@ -83,8 +81,7 @@ static void counters__out_of_range__corrupt(void) {
     const void *stock;
     lane q;
     lane_open_at(&q, 8, 4, 100);
-    for (int i = 0; i < 4; i++)
-        CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
+    for (int i = 0; i < 4; i++) CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
     q.spsc->head = 105; /* beyond tail */
     CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_ERR_CORRUPT);
     CHECK(dlp_spsc_try_push_burst(&q.tx, &value, 1) == DLP_ERR_CORRUPT);
@@ -185,8 +182,7 @@ static void burst_steps(uint32_t bytes, uint64_t capacity, uint64_t at) {
     lane_open_at(&q, bytes, capacity, at);
     for (int step = 0; step < 400; step++) {
         uint64_t n = draw(&state) % 80;
-        for (uint64_t i = 0; i < n; i++)
-            record_make(in + i * bytes, bytes, 2, pushed + i);
+        for (uint64_t i = 0; i < n; i++) record_make(in + i * bytes, bytes, 2, pushed + i);
         dlp_spsc_publish(&q.rx);
         uint64_t room = capacity - (pushed - popped);
         int64_t k = dlp_spsc_try_push_burst(&q.tx, in, n);
@@ -213,7 +209,7 @@ static void reserve__wrap_full_abort__contiguous_and_exact(void) {
     const void *stock = NULL;
     uint64_t value;
     lane q;
-    lane_open_at(&q, 8, 8, UINT64_MAX - 4); /* slot 3 */
+    lane_open_at(&q, 8, 8, UINT64_MAX - 4);          /* slot 3 */
     CHECK(dlp_spsc_reserve(&q.tx, 100, &room) == 5); /* to the ring's end */
     CHECK(room == q.tx.slots + 3 * 8);
     CHECK(dlp_spsc_commit(&q.tx, 6) == DLP_ERR_ARG);
@@ -221,8 +217,7 @@ static void reserve__wrap_full_abort__contiguous_and_exact(void) {
     CHECK(dlp_spsc_commit(&q.tx, 1) == DLP_ERR_ARG);
     CHECK(dlp_spsc_peek(&q.rx, 1, &stock) == 0); /* nothing was published */
     CHECK(dlp_spsc_reserve(&q.tx, 5, &room) == 5);
-    for (uint64_t i = 0; i < 5; i++)
-        memcpy((unsigned char *)room + 8 * i, &i, 8);
+    for (uint64_t i = 0; i < 5; i++) memcpy((unsigned char *)room + 8 * i, &i, 8);
     CHECK(dlp_spsc_commit(&q.tx, 4) == DLP_OK); /* the fifth is given up */
     CHECK(dlp_spsc_commit(&q.tx, 1) == DLP_ERR_ARG);
     CHECK(dlp_spsc_reserve(&q.tx, 2, &room) == 1);
@@ -247,16 +242,13 @@ static void head__lazy__published_after_an_eighth_or_when_empty(void) {
     uint64_t value = 0;
     lane q;
     lane_open_at(&q, 8, 64, 0);
-    for (int i = 0; i < 20; i++)
-        CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
+    for (int i = 0; i < 20; i++) CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
     CHECK(q.spsc->tail == 20);
-    for (int i = 0; i < 7; i++)
-        CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
+    for (int i = 0; i < 7; i++) CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
     CHECK(q.spsc->head == 0);
     CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
     CHECK(q.spsc->head == 8);
-    for (int i = 8; i < 20; i++)
-        CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
+    for (int i = 8; i < 20; i++) CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
     CHECK(q.spsc->head == 16);
     CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_EMPTY);
     CHECK(q.spsc->head == 20);
@@ -285,8 +277,7 @@ static void attach__successor__goes_on_from_published_counters(void) {
     CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK && value == 1); /* and dies */
     dlp_spsc_rx rx;
     CHECK(dlp_spsc_attach_rx(&rx, q.map.mem, q.bytes) == DLP_OK);
-    for (uint64_t i = 1; i <= 3; i++)
-        CHECK(dlp_spsc_try_pop(&rx, &value) == DLP_OK && value == i);
+    for (uint64_t i = 1; i <= 3; i++) CHECK(dlp_spsc_try_pop(&rx, &value) == DLP_OK && value == i);
     CHECK(dlp_spsc_try_pop(&rx, &value) == DLP_EMPTY);
     lane_close(&q);
 }
@@ -305,8 +296,7 @@ static void *stress_producer(void *arg) {
     uint64_t state = s->seed, n = 0;
     unsigned char in[40 * 64];
     dlp_spsc_tx tx;
-    if (dlp_spsc_attach_tx(&tx, s->mem, s->bytes) != DLP_OK)
-        exit(1);
+    if (dlp_spsc_attach_tx(&tx, s->mem, s->bytes) != DLP_OK) exit(1);
     while (n < s->records) {
         uint64_t want = 1 + draw(&state) % 40, left = s->records - n;
         want = want < left ? want : left;
@@ -323,8 +313,7 @@ static void *stress_producer(void *arg) {
             k = dlp_spsc_try_push_burst(&tx, in, want);
         } else if (kind == 3) {
             k = dlp_spsc_push_burst(&tx, in, want, 0);
-            if (k != (int64_t)want)
-                exit(1);
+            if (k != (int64_t)want) exit(1);
         } else {
             k = dlp_spsc_reserve(&tx, want, &room);
             for (int64_t i = 0; i < k; i++)
@@ -335,8 +324,7 @@ static void *stress_producer(void *arg) {
             else
                 dlp_spsc_commit(&tx, (uint64_t)(k > 0 ? k : 0));
         }
-        if (k < 0)
-            exit(1);
+        if (k < 0) exit(1);
         n += (uint64_t)k;
     }
     return NULL;
@@ -347,8 +335,7 @@ static void *stress_consumer(void *arg) {
     uint64_t state = ~s->seed, n = 0;
     unsigned char out[40 * 64];
     dlp_spsc_rx rx;
-    if (dlp_spsc_attach_rx(&rx, s->mem, s->bytes) != DLP_OK)
-        exit(1);
+    if (dlp_spsc_attach_rx(&rx, s->mem, s->bytes) != DLP_OK) exit(1);
     while (n < s->records) {
         uint64_t want = 1 + draw(&state) % 40, kind = draw(&state) % 5;
         int64_t k;
@@ -366,8 +353,7 @@ static void *stress_consumer(void *arg) {
         for (int64_t i = 0; i < k; i++)
             s->bad += !record_ok((const unsigned char *)stock + (uint64_t)i * s->record_bytes,
                                  s->record_bytes, 3, n + (uint64_t)i);
-        if (k < 0 || (kind == 4 && dlp_spsc_release(&rx, (uint64_t)k) != DLP_OK))
-            exit(1);
+        if (k < 0 || (kind == 4 && dlp_spsc_release(&rx, (uint64_t)k) != DLP_OK)) exit(1);
         n += (uint64_t)k;
     }
     s->bad += dlp_spsc_try_pop(&rx, out) != DLP_EMPTY;
@@ -422,10 +408,8 @@ static void stress__processes__every_record_once_in_order(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1)
-        seed = strtoull(argv[1], NULL, 0);
-    if (getenv("SOAK"))
-        work = 50;
+    if (argc > 1) seed = strtoull(argv[1], NULL, 0);
+    if (getenv("SOAK")) work = 50;
     RUN(bytes__parameters_out_of_range__zero);
     RUN(init__bad_memory__err_arg);
     RUN(attach__any_header_byte_damaged__corrupt);

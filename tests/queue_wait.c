@@ -36,8 +36,7 @@ static long counted_syscall(long number, ...) {
     va_end(va);
     if (number == SYS_membarrier) {
         DLPI_ADD_SEQ(&n_barriers, 1);
-        if (DLPI_LOAD_SEQ(&refuse_membarrier))
-            return errno = ENOSYS, -1;
+        if (DLPI_LOAD_SEQ(&refuse_membarrier)) return errno = ENOSYS, -1;
         return syscall(number, a[0], a[1], a[2]);
     }
     DLPI_ADD_SEQ((a[1] & 127) == 10 ? &n_wakes : &n_sleeps, 1);
@@ -47,9 +46,7 @@ static long counted_syscall(long number, ...) {
 
 static uint64_t work = 1;
 
-static double seconds_since(uint64_t begin_ns) {
-    return (double)(dlpi_now_ns() - begin_ns) * 1e-9;
-}
+static double seconds_since(uint64_t begin_ns) { return (double)(dlpi_now_ns() - begin_ns) * 1e-9; }
 
 typedef struct lane {
     guarded map;
@@ -68,9 +65,7 @@ static void lane_open(lane *q, uint64_t capacity, int shared) {
     CHECK(dlp_spsc_attach_rx(&q->rx, q->map.mem, q->bytes) == DLP_OK);
 }
 
-static void lane_close(lane *q) {
-    guarded_unmap(&q->map);
-}
+static void lane_close(lane *q) { guarded_unmap(&q->map); }
 
 /* Wait until a side has gone to bed. */
 static void until_asleep(uint32_t *bell) {
@@ -178,8 +173,7 @@ static void sleeper__other_process_pushes__woken(void) {
         int ok = dlp_spsc_attach_rx(&rx, q.map.mem, q.bytes) == DLP_OK;
         while (ok && seconds_since(begin) < 20) {
             int r = dlp_spsc_pop(&rx, &got, 5000);
-            if (r == DLP_OK)
-                _exit(got == 77 ? 0 : 2);
+            if (r == DLP_OK) _exit(got == 77 ? 0 : 2);
         }
         _exit(3);
     }
@@ -203,12 +197,10 @@ static int woken_when_half_is_free(void) {
     pthread_t thread;
     void *ok;
     lane_open(&q, 64, 0);
-    for (int i = 0; i < 64; i++)
-        CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
+    for (int i = 0; i < 64; i++) CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
     CHECK(pthread_create(&thread, NULL, push_one, &q) == 0);
     until_asleep(&q.spsc->producer_bell);
-    for (int i = 0; i < 31; i++)
-        CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
+    for (int i = 0; i < 31; i++) CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
     CHECK(q.spsc->head == 24);
     int sleeps = (DLPI_LOAD_SEQ(&q.spsc->producer_bell) & DLPI_BELL_SLEEPER) != 0;
     CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
@@ -229,8 +221,7 @@ static int woken_in_tiny_ring(uint64_t capacity) {
     pthread_t thread;
     void *ok;
     lane_open(&q, capacity, 0);
-    for (uint64_t i = 0; i < capacity; i++)
-        CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
+    for (uint64_t i = 0; i < capacity; i++) CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
     CHECK(pthread_create(&thread, NULL, push_one, &q) == 0);
     until_asleep(&q.spsc->producer_bell);
     for (uint64_t i = 0; i < (capacity + 1) / 2; i++)
@@ -294,8 +285,7 @@ static void one_sleeper__many_pushes__one_wake(void) {
     CHECK(pthread_create(&thread, NULL, pop_one, &q) == 0);
     until_asleep(&q.spsc->consumer_bell);
     int wakes = DLPI_LOAD_SEQ(&n_wakes);
-    for (int i = 0; i < 1000; i++)
-        CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
+    for (int i = 0; i < 1000; i++) CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
     int n = DLPI_LOAD_SEQ(&n_wakes) - wakes; /* 0 if it was just between two sleeps */
     CHECK(n <= 1);
     pthread_join(thread, &ok);
@@ -359,15 +349,12 @@ static void *stress_producer(void *arg) {
     stress *s = (stress *)arg;
     dlp_mpsc_tx tx;
     uint64_t state = s->me;
-    if (dlp_mpsc_attach_tx(&tx, s->mem, s->bytes, (int)s->me) != (int)s->me)
-        exit(1);
+    if (dlp_mpsc_attach_tx(&tx, s->mem, s->bytes, (int)s->me) != (int)s->me) exit(1);
     tx.lane.spin_ns = tx.lane.yields = 0;
     for (uint64_t i = 0; i < s->records; i++) {
         uint64_t value = (uint64_t)s->me << 48 | i;
-        if (dlp_mpsc_push(&tx, &value, 30000) != DLP_OK)
-            exit(1);
-        if (draw(&state) % 64 == 0)
-            sched_yield();
+        if (dlp_mpsc_push(&tx, &value, 30000) != DLP_OK) exit(1);
+        if (draw(&state) % 64 == 0) sched_yield();
     }
     return NULL;
 }
@@ -377,18 +364,15 @@ static uint64_t stress_consume(const stress *s) {
     dlp_mpsc_rx rx;
     dlp_spsc_rx lanes[8];
     uint64_t next[8] = {0}, bad = 0, state = 99, late = 0;
-    if (dlp_mpsc_attach_rx(&rx, lanes, 8, s->mem, s->bytes) != DLP_OK)
-        exit(1);
+    if (dlp_mpsc_attach_rx(&rx, lanes, 8, s->mem, s->bytes) != DLP_OK) exit(1);
     rx.spin_ns = rx.yields = 0;
     for (uint64_t i = 0; i < s->records * s->producers; i++) {
         uint64_t value, begin = dlpi_now_ns();
         uint32_t p;
-        if (dlp_mpsc_pop(&rx, &value, &p, 30000) != DLP_OK)
-            exit(1);
+        if (dlp_mpsc_pop(&rx, &value, &p, 30000) != DLP_OK) exit(1);
         late += seconds_since(begin) > 0.09 && seconds_since(begin) < 0.15;
         bad += value != ((uint64_t)p << 48 | next[p]++);
-        if (draw(&state) % 512 == 0)
-            sched_yield();
+        if (draw(&state) % 512 == 0) sched_yield();
     }
     CHECK(bad == 0); /* records out of order */
     if (late > 10)
@@ -447,8 +431,7 @@ static void cpu_count__here__at_least_one_and_no_more_than_online(void) {
 }
 
 int main(void) {
-    if (getenv("SOAK"))
-        work = 50;
+    if (getenv("SOAK")) work = 50;
     RUN(cpu_count__here__at_least_one_and_no_more_than_online);
     RUN(wait__nothing_comes__times_out_in_time);
     RUN(burst__part_fits__rest_times_out);

@@ -4,10 +4,17 @@
 
 #include "pipe_rig.h"
 
-static const char *const all[] = {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
-                                  "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK",
-                                  "MV2_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
-                                  "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
+static const char *const all[] = {"RANK",
+                                  "WORLD_SIZE",
+                                  "OMPI_COMM_WORLD_RANK",
+                                  "OMPI_COMM_WORLD_SIZE",
+                                  "MV2_COMM_WORLD_RANK",
+                                  "MV2_COMM_WORLD_SIZE",
+                                  "PMI_RANK",
+                                  "PMI_SIZE",
+                                  "SLURM_PROCID",
+                                  "SLURM_STEP_NUM_TASKS",
+                                  "SLURM_NTASKS"};
 
 static uint32_t rank, world;
 static dlp_error err;

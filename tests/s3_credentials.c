@@ -46,9 +46,7 @@ static void check_wiped(const void *at, unsigned long n) {
 
 static int64_t clock_s = NOW;
 
-static int64_t test_clock(void) {
-    return DLPI_LOAD_RLX(&clock_s);
-}
+static int64_t test_clock(void) { return DLPI_LOAD_RLX(&clock_s); }
 
 /* ---- what is said to people ---- */
 
@@ -74,17 +72,42 @@ static void test_log(void *user, const char *line) {
 /* ---- an environment of our own ---- */
 
 static const char *const variables[] = {
-    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
-    "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE",
-    "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_STS",
-    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_CA_BUNDLE", "AWS_ROLE_ARN",
-    "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-    "AWS_EC2_METADATA_SERVICE_ENDPOINT", "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
-    "AWS_METADATA_SERVICE_TIMEOUT", "AWS_METADATA_SERVICE_NUM_ATTEMPTS", "AWS_DEFAULT_PROFILE",
-    "AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT", "AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS",
-    "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_PROFILE",
+    "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL_STS",
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+    "AWS_CA_BUNDLE",
+    "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
+    "AWS_METADATA_SERVICE_TIMEOUT",
+    "AWS_METADATA_SERVICE_NUM_ATTEMPTS",
+    "AWS_DEFAULT_PROFILE",
+    "AWS_USE_FIPS_ENDPOINT",
+    "AWS_USE_DUALSTACK_ENDPOINT",
+    "AWS_RETRY_MODE",
+    "AWS_MAX_ATTEMPTS",
+    "http_proxy",
+    "HTTP_PROXY",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
     "NO_PROXY",
 };
 
@@ -116,7 +139,7 @@ static void bare(void) {
     clock_s = NOW;
 }
 
-static dlpi_s3_config *config;  /* in memory that processes share, as a client's is */
+static dlpi_s3_config *config; /* in memory that processes share, as a client's is */
 static dlpi_s3_vault *vault;
 static dlp_s3_error error;
 
@@ -358,74 +381,218 @@ static const source_case sources[] = {
     {{ENV_KEYS}, NULL, NULL, NULL, DLPI_S3_ENVIRONMENT, "AKIDENV", NULL},
     {{"AWS_ACCESS_KEY_ID=" ID}, NULL, NULL, NULL, DLP_ERR_ARG, NULL, "AWS_SECRET_ACCESS_KEY"},
     {{"AWS_SECRET_ACCESS_KEY=" SECRET}, NULL, NULL, NULL, DLP_ERR_ARG, NULL, "without an access"},
-    {{ENV_KEYS, WEB, RELATIVE}, NULL, "[default]\n" KEYS("AKIDFILE"), NULL, DLPI_S3_ENVIRONMENT,
-     "AKIDENV", NULL},
-    {{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY="}, NULL, "[default]\n" KEYS("AKIDFILE"), NULL,
-     DLPI_S3_FILE, "AKIDFILE", NULL},
-    {{WEB}, NULL, "[default]\n" KEYS("AKIDFILE"), NULL, DLPI_S3_WEB, NULL,
+    {{ENV_KEYS, WEB, RELATIVE},
+     NULL,
+     "[default]\n" KEYS("AKIDFILE"),
+     NULL,
+     DLPI_S3_ENVIRONMENT,
+     "AKIDENV",
+     NULL},
+    {{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY="},
+     NULL,
+     "[default]\n" KEYS("AKIDFILE"),
+     NULL,
+     DLPI_S3_FILE,
+     "AKIDFILE",
+     NULL},
+    {{WEB},
+     NULL,
+     "[default]\n" KEYS("AKIDFILE"),
+     NULL,
+     DLPI_S3_WEB,
+     NULL,
      "https://sts.us-east-1.amazonaws.com"},
-    {{WEB, "AWS_REGION=cn-north-1"}, NULL, NULL, NULL, DLPI_S3_WEB, NULL,
+    {{WEB, "AWS_REGION=cn-north-1"},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_WEB,
+     NULL,
      "https://sts.cn-north-1.amazonaws.com.cn"},
-    {{WEB, "AWS_REGION=us-iso-east-1"}, NULL, NULL, NULL, DLPI_S3_WEB, NULL,
+    {{WEB, "AWS_REGION=us-iso-east-1"},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_WEB,
+     NULL,
      "https://sts.us-iso-east-1.c2s.ic.gov"},
-    {{WEB, "AWS_ENDPOINT_URL=http://a", "AWS_ENDPOINT_URL_STS=http://b"}, NULL, NULL, NULL,
-     DLPI_S3_WEB, NULL, "http://b"},
+    {{WEB, "AWS_ENDPOINT_URL=http://a", "AWS_ENDPOINT_URL_STS=http://b"},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_WEB,
+     NULL,
+     "http://b"},
     {{"AWS_WEB_IDENTITY_TOKEN_FILE=/t"}, NULL, NULL, NULL, DLP_ERR_ARG, NULL, "AWS_ROLE_ARN"},
-    {{"AWS_ROLE_ARN=arn"}, NULL, "[default]\n" KEYS("AKIDFILE"), NULL, DLPI_S3_FILE, "AKIDFILE",
+    {{"AWS_ROLE_ARN=arn"},
+     NULL,
+     "[default]\n" KEYS("AKIDFILE"),
+     NULL,
+     DLPI_S3_FILE,
+     "AKIDFILE",
      NULL},
     {{NULL}, "[default]\n" KEYS("AKIDCONF"), NULL, NULL, DLPI_S3_FILE, "AKIDCONF", NULL},
-    {{NULL}, "[default]\n" KEYS("AKIDCONF"), "[default]\n" KEYS("AKIDFILE"), NULL, DLPI_S3_FILE,
-     "AKIDFILE", NULL},
-    {{NULL}, NULL, "[default]\naws_access_key_id = " ID "\n", NULL, DLP_ERR_ARG, NULL,
+    {{NULL},
+     "[default]\n" KEYS("AKIDCONF"),
+     "[default]\n" KEYS("AKIDFILE"),
+     NULL,
+     DLPI_S3_FILE,
+     "AKIDFILE",
+     NULL},
+    {{NULL},
+     NULL,
+     "[default]\naws_access_key_id = " ID "\n",
+     NULL,
+     DLP_ERR_ARG,
+     NULL,
      "without a secret key"},
-    {{NULL}, "[default]\naws_secret_access_key = " SECRET "\n",
-     "[default]\naws_access_key_id = AKIDBOTH\n", NULL, DLPI_S3_FILE, "AKIDBOTH", NULL},
-    {{"AWS_PROFILE=x"}, NULL, "[default]\n" KEYS("AKIDFILE") "[x]\n" KEYS("AKIDX"), NULL,
-     DLPI_S3_FILE, "AKIDX", NULL},
+    {{NULL},
+     "[default]\naws_secret_access_key = " SECRET "\n",
+     "[default]\naws_access_key_id = AKIDBOTH\n",
+     NULL,
+     DLPI_S3_FILE,
+     "AKIDBOTH",
+     NULL},
+    {{"AWS_PROFILE=x"},
+     NULL,
+     "[default]\n" KEYS("AKIDFILE") "[x]\n" KEYS("AKIDX"),
+     NULL,
+     DLPI_S3_FILE,
+     "AKIDX",
+     NULL},
     {{"AWS_PROFILE=x"}, NULL, "[default]\n" KEYS("AKIDFILE"), NULL, DLP_ERR_ARG, NULL, "\"x\""},
     {{"AWS_PROFILE=x", ENV_KEYS}, NULL, NULL, NULL, DLPI_S3_ENVIRONMENT, "AKIDENV", NULL},
-    {{"AWS_DEFAULT_PROFILE=x"}, NULL, "[default]\n" KEYS("AKIDFILE") "[x]\n" KEYS("AKIDX"), NULL,
-     DLPI_S3_FILE, "AKIDX", NULL},
-    {{"AWS_DEFAULT_PROFILE=x"}, NULL, "[default]\n" KEYS("AKIDFILE"), NULL, DLP_ERR_ARG, NULL,
+    {{"AWS_DEFAULT_PROFILE=x"},
+     NULL,
+     "[default]\n" KEYS("AKIDFILE") "[x]\n" KEYS("AKIDX"),
+     NULL,
+     DLPI_S3_FILE,
+     "AKIDX",
+     NULL},
+    {{"AWS_DEFAULT_PROFILE=x"},
+     NULL,
+     "[default]\n" KEYS("AKIDFILE"),
+     NULL,
+     DLP_ERR_ARG,
+     NULL,
      "\"x\""},
-    {{"AWS_PROFILE=x", "AWS_DEFAULT_PROFILE=x"}, NULL, "[x]\n" KEYS("AKIDX"), NULL, DLPI_S3_FILE,
-     "AKIDX", NULL},
-    {{"AWS_PROFILE=x", "AWS_DEFAULT_PROFILE=y"}, NULL, "[x]\n" KEYS("AKIDX"), NULL, DLP_ERR_ARG,
-     NULL, "\"x\", AWS_DEFAULT_PROFILE is \"y\""},
-    {{"AWS_PROFILE=x", "AWS_DEFAULT_PROFILE=y"}, NULL, "[z]\n" KEYS("AKIDZ"), "z", DLPI_S3_FILE,
-     "AKIDZ", NULL},
-    {{WEB, "https_proxy=http://me:word@proxy:3128"}, NULL, NULL, NULL, DLP_ERR_UNSUPPORTED, NULL,
+    {{"AWS_PROFILE=x", "AWS_DEFAULT_PROFILE=x"},
+     NULL,
+     "[x]\n" KEYS("AKIDX"),
+     NULL,
+     DLPI_S3_FILE,
+     "AKIDX",
+     NULL},
+    {{"AWS_PROFILE=x", "AWS_DEFAULT_PROFILE=y"},
+     NULL,
+     "[x]\n" KEYS("AKIDX"),
+     NULL,
+     DLP_ERR_ARG,
+     NULL,
+     "\"x\", AWS_DEFAULT_PROFILE is \"y\""},
+    {{"AWS_PROFILE=x", "AWS_DEFAULT_PROFILE=y"},
+     NULL,
+     "[z]\n" KEYS("AKIDZ"),
+     "z",
+     DLPI_S3_FILE,
+     "AKIDZ",
+     NULL},
+    {{WEB, "https_proxy=http://me:word@proxy:3128"},
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     NULL,
      "https_proxy is set"},
-    {{"AWS_PROFILE=x", ENV_KEYS, WEB}, NULL, "[y]\n" KEYS("AKIDY"), "y", DLPI_S3_FILE, "AKIDY",
+    {{"AWS_PROFILE=x", ENV_KEYS, WEB},
+     NULL,
+     "[y]\n" KEYS("AKIDY"),
+     "y",
+     DLPI_S3_FILE,
+     "AKIDY",
      NULL},
     {{ENV_KEYS}, NULL, "[default]\n" KEYS("AKIDFILE"), "y", DLP_ERR_ARG, NULL, "\"y\""},
     {{RELATIVE}, NULL, "[default]\n" KEYS("AKIDFILE"), NULL, DLPI_S3_FILE, "AKIDFILE", NULL},
-    {{RELATIVE, FULL, MACHINE}, NULL, NULL, NULL, DLPI_S3_CONTAINER, NULL,
+    {{RELATIVE, FULL, MACHINE},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_CONTAINER,
+     NULL,
      "http://169.254.170.2/v2/x"},
-    {{FULL, MACHINE}, "[default]\nregion = a\n", NULL, NULL, DLPI_S3_CONTAINER, NULL,
+    {{FULL, MACHINE},
+     "[default]\nregion = a\n",
+     NULL,
+     NULL,
+     DLPI_S3_CONTAINER,
+     NULL,
      "http://127.0.0.1/y"},
     {{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=x"}, NULL, NULL, NULL, DLP_ERR_ARG, NULL, "'/'"},
     {{MACHINE}, NULL, NULL, NULL, DLPI_S3_MACHINE, NULL, "http://169.254.169.254"},
-    {{MACHINE, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE=ipv6"}, NULL, NULL, NULL, DLPI_S3_MACHINE,
-     NULL, "http://[fd00:ec2::254]"},
-    {{MACHINE, "AWS_EC2_METADATA_SERVICE_ENDPOINT=http://127.0.0.1:9"}, NULL, NULL, NULL,
-     DLPI_S3_MACHINE, NULL, "http://127.0.0.1:9"},
+    {{MACHINE, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE=ipv6"},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_MACHINE,
+     NULL,
+     "http://[fd00:ec2::254]"},
+    {{MACHINE, "AWS_EC2_METADATA_SERVICE_ENDPOINT=http://127.0.0.1:9"},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_MACHINE,
+     NULL,
+     "http://127.0.0.1:9"},
     {{MACHINE, "AWS_METADATA_SERVICE_TIMEOUT=x"}, NULL, NULL, NULL, DLP_ERR_ARG, NULL, "1..600"},
-    {{MACHINE}, "[default]\nmetadata_service_num_attempts = 0", NULL, NULL, DLP_ERR_ARG, NULL,
+    {{MACHINE},
+     "[default]\nmetadata_service_num_attempts = 0",
+     NULL,
+     NULL,
+     DLP_ERR_ARG,
+     NULL,
      "NUM_ATTEMPTS"},
-    {{NULL}, "[default]\nrole_arn = arn\nsource_profile = y\n" KEYS("AKIDCONF"), NULL, NULL,
-     DLP_ERR_UNSUPPORTED, NULL, "source_profile is not supported"},
-    {{NULL}, "[default]\nrole_arn = arn\ncredential_source = Environment\n", NULL, NULL,
-     DLP_ERR_UNSUPPORTED, NULL, "credential_process"},
-    {{MACHINE}, "[default]\nsso_session = s\n[sso-session s]\nsso_region = a\n", NULL, NULL,
-     DLP_ERR_UNSUPPORTED, NULL, "sso_session"},
-    {{NULL}, "[default]\nsso_session = s\ncredential_process = /bin/x\n", NULL, NULL,
-     DLPI_S3_PROCESS, NULL, NULL},
-    {{NULL}, "[default]\ncredential_process = /bin/x\n" KEYS("AKIDCONF"), NULL, NULL, DLPI_S3_FILE,
-     "AKIDCONF", NULL},
+    {{NULL},
+     "[default]\nrole_arn = arn\nsource_profile = y\n" KEYS("AKIDCONF"),
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     NULL,
+     "source_profile is not supported"},
+    {{NULL},
+     "[default]\nrole_arn = arn\ncredential_source = Environment\n",
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     NULL,
+     "credential_process"},
+    {{MACHINE},
+     "[default]\nsso_session = s\n[sso-session s]\nsso_region = a\n",
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     NULL,
+     "sso_session"},
+    {{NULL},
+     "[default]\nsso_session = s\ncredential_process = /bin/x\n",
+     NULL,
+     NULL,
+     DLPI_S3_PROCESS,
+     NULL,
+     NULL},
+    {{NULL},
+     "[default]\ncredential_process = /bin/x\n" KEYS("AKIDCONF"),
+     NULL,
+     NULL,
+     DLPI_S3_FILE,
+     "AKIDCONF",
+     NULL},
     {{"AWS_ROLE_ARN=other", "AWS_ENDPOINT_URL_STS=http://b"},
-     "[default]\nweb_identity_token_file = /t\nrole_arn = arn\nrole_session_name = me\n", NULL,
-     NULL, DLPI_S3_WEB, NULL, "http://b"},
+     "[default]\nweb_identity_token_file = /t\nrole_arn = arn\nrole_session_name = me\n",
+     NULL,
+     NULL,
+     DLPI_S3_WEB,
+     NULL,
+     "http://b"},
     {{NULL}, "[default]\nweb_identity_token_file = /t\n", NULL, NULL, DLP_ERR_ARG, NULL, "role"},
 };
 
@@ -470,8 +637,9 @@ typedef struct where_case {
     const char *want_endpoint, *want_region; /* "!": refused */
 } where_case;
 
-#define BOTH "[default]\nregion = eu-west-1\nendpoint_url = http://profile\nservices = s\n" \
-             "[services s]\ns3 =\n  endpoint_url = http://service\n"
+#define BOTH \
+    "[default]\nregion = eu-west-1\nendpoint_url = http://profile\nservices = s\n" \
+    "[services s]\ns3 =\n  endpoint_url = http://service\n"
 
 static const where_case places[] = {
     {{NULL}, NULL, NULL, NULL, "", "us-east-1"},
@@ -484,23 +652,46 @@ static const where_case places[] = {
     {{NULL}, "[default]\nendpoint_url = http://profile", NULL, NULL, "http://profile", NULL},
     {{NULL}, BOTH, NULL, NULL, "http://service", "eu-west-1"},
     {{"AWS_ENDPOINT_URL=http://all"}, BOTH, NULL, NULL, "http://all", NULL},
-    {{"AWS_ENDPOINT_URL=http://all", "AWS_ENDPOINT_URL_S3=http://s3"}, BOTH, NULL, NULL,
-     "http://s3", NULL},
+    {{"AWS_ENDPOINT_URL=http://all", "AWS_ENDPOINT_URL_S3=http://s3"},
+     BOTH,
+     NULL,
+     NULL,
+     "http://s3",
+     NULL},
     {{"AWS_ENDPOINT_URL_S3=http://s3"}, BOTH, "http://option", NULL, "http://option", NULL},
     {{"AWS_ENDPOINT_URL_STS=http://sts"}, NULL, NULL, NULL, "", NULL},
-    {{"AWS_ENDPOINT_URL_S3=http://s3", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=True"}, BOTH, NULL,
-     NULL, "", NULL},
-    {{"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true"}, BOTH, "http://option", NULL, "http://option",
+    {{"AWS_ENDPOINT_URL_S3=http://s3", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=True"},
+     BOTH,
+     NULL,
+     NULL,
+     "",
      NULL},
-    {{"AWS_ENDPOINT_URL=http://all"}, "[default]\nignore_configured_endpoint_urls = true", NULL,
-     NULL, "", NULL},
+    {{"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true"},
+     BOTH,
+     "http://option",
+     NULL,
+     "http://option",
+     NULL},
+    {{"AWS_ENDPOINT_URL=http://all"},
+     "[default]\nignore_configured_endpoint_urls = true",
+     NULL,
+     NULL,
+     "",
+     NULL},
     {{"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=false"},
-     "[default]\nignore_configured_endpoint_urls = true\nendpoint_url = http://profile", NULL, NULL,
-     "http://profile", NULL},
+     "[default]\nignore_configured_endpoint_urls = true\nendpoint_url = http://profile",
+     NULL,
+     NULL,
+     "http://profile",
+     NULL},
     {{NULL}, "[default]\nservices = none", NULL, NULL, "!", NULL},
     {{"AWS_ENDPOINT_URL=http://all"}, "[default]\nservices = none", NULL, NULL, "http://all", NULL},
-    {{NULL}, "[default]\nservices = s\nendpoint_url = a\n[services s]\nsts =\n endpoint_url = b",
-     NULL, NULL, "a", NULL},
+    {{NULL},
+     "[default]\nservices = s\nendpoint_url = a\n[services s]\nsts =\n endpoint_url = b",
+     NULL,
+     NULL,
+     "a",
+     NULL},
     {{"AWS_PROFILE=p"}, BOTH "[profile p]\nregion = p1", NULL, NULL, "", "p1"},
 };
 
@@ -530,7 +721,7 @@ typedef struct habit_case {
     const char *config, *credentials;
     const char *endpoint, *region; /* options */
     int code;
-    const char *says[2]; /* parts of the error's text: what is set, and where */
+    const char *says[2];     /* parts of the error's text: what is set, and where */
     int style, max_attempts; /* what comes of it */
 } habit_case;
 
@@ -538,58 +729,219 @@ typedef struct habit_case {
 
 static const habit_case habits[] = {
     {{NULL}, NULL, NULL, NULL, NULL, 0, {0}, DLP_S3_STYLE_AUTO, -1},
-    {{"AWS_USE_FIPS_ENDPOINT=true"}, NULL, NULL, NULL, NULL, DLP_ERR_UNSUPPORTED,
-     {"AWS_USE_FIPS_ENDPOINT: \"true\"", "FIPS"}, 0, 0},
-    {{"AWS_USE_FIPS_ENDPOINT=True"}, NULL, NULL, "http://a", NULL, DLP_ERR_UNSUPPORTED,
-     {"AWS_USE_FIPS_ENDPOINT", "FIPS"}, 0, 0},
-    {{"AWS_USE_FIPS_ENDPOINT=false"}, "[default]\nuse_fips_endpoint = true", NULL, NULL, NULL, 0,
-     {0}, 0, -1},
-    {{NULL}, "[default]\nuse_fips_endpoint = true", NULL, NULL, NULL, DLP_ERR_UNSUPPORTED,
-     {"use_fips_endpoint of profile \"default\" in", "/.aws/config"}, 0, 0},
-    {{NULL}, P "use_fips_endpoint = true", NULL, NULL, NULL, 0, {0}, 0, -1},
-    {{"AWS_PROFILE=p"}, P "use_fips_endpoint = true", NULL, NULL, NULL, DLP_ERR_UNSUPPORTED,
-     {"use_fips_endpoint of profile \"p\"", "FIPS"}, 0, 0},
-    {{"AWS_DEFAULT_PROFILE=p"}, P "use_dualstack_endpoint = true", NULL, NULL, NULL,
-     DLP_ERR_UNSUPPORTED, {"use_dualstack_endpoint of profile \"p\"", "dual-stack"}, 0, 0},
-    {{"AWS_USE_DUALSTACK_ENDPOINT=true"}, NULL, NULL, NULL, NULL, DLP_ERR_UNSUPPORTED,
-     {"AWS_USE_DUALSTACK_ENDPOINT", "dual-stack"}, 0, 0},
-    {{NULL}, NULL, "[default]\nuse_dualstack_endpoint = TRUE", NULL, NULL, DLP_ERR_UNSUPPORTED,
-     {"use_dualstack_endpoint", "/.aws/credentials"}, 0, 0},
-    {{NULL}, "[default]\ns3 =\n use_dualstack_endpoint = true", NULL, NULL, NULL,
-     DLP_ERR_UNSUPPORTED, {"s3.use_dualstack_endpoint of", "dual-stack"}, 0, 0},
-    {{NULL}, "[default]\ns3 =\n use_accelerate_endpoint=true", NULL, NULL, NULL,
-     DLP_ERR_UNSUPPORTED, {"s3.use_accelerate_endpoint of", "acceleration"}, 0, 0},
-    {{NULL}, NULL, "[default]\ns3 =\n a = b\n use_accelerate_endpoint = true", NULL, NULL,
-     DLP_ERR_UNSUPPORTED, {"s3.use_accelerate_endpoint of", "/.aws/credentials"}, 0, 0},
-    {{NULL}, "[default]\ns3 =\n use_accelerate_endpoint = false", NULL, NULL, NULL, 0, {0}, 0, -1},
-    {{"AWS_RETRY_MODE=legacy"}, NULL, NULL, NULL, NULL, DLP_ERR_UNSUPPORTED,
-     {"AWS_RETRY_MODE: \"legacy\"", "\"standard\""}, 0, 0},
-    {{"AWS_RETRY_MODE=adaptive"}, "[default]\nretry_mode = legacy", NULL, NULL, NULL, 0, {0}, 0,
+    {{"AWS_USE_FIPS_ENDPOINT=true"},
+     NULL,
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"AWS_USE_FIPS_ENDPOINT: \"true\"", "FIPS"},
+     0,
+     0},
+    {{"AWS_USE_FIPS_ENDPOINT=True"},
+     NULL,
+     NULL,
+     "http://a",
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"AWS_USE_FIPS_ENDPOINT", "FIPS"},
+     0,
+     0},
+    {{"AWS_USE_FIPS_ENDPOINT=false"},
+     "[default]\nuse_fips_endpoint = true",
+     NULL,
+     NULL,
+     NULL,
+     0,
+     {0},
+     0,
      -1},
-    {{NULL}, "[default]\nretry_mode = legacy", NULL, NULL, NULL, DLP_ERR_UNSUPPORTED,
-     {"retry_mode of profile \"default\" in", "/.aws/config"}, 0, 0},
+    {{NULL},
+     "[default]\nuse_fips_endpoint = true",
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"use_fips_endpoint of profile \"default\" in", "/.aws/config"},
+     0,
+     0},
+    {{NULL}, P "use_fips_endpoint = true", NULL, NULL, NULL, 0, {0}, 0, -1},
+    {{"AWS_PROFILE=p"},
+     P "use_fips_endpoint = true",
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"use_fips_endpoint of profile \"p\"", "FIPS"},
+     0,
+     0},
+    {{"AWS_DEFAULT_PROFILE=p"},
+     P "use_dualstack_endpoint = true",
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"use_dualstack_endpoint of profile \"p\"", "dual-stack"},
+     0,
+     0},
+    {{"AWS_USE_DUALSTACK_ENDPOINT=true"},
+     NULL,
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"AWS_USE_DUALSTACK_ENDPOINT", "dual-stack"},
+     0,
+     0},
+    {{NULL},
+     NULL,
+     "[default]\nuse_dualstack_endpoint = TRUE",
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"use_dualstack_endpoint", "/.aws/credentials"},
+     0,
+     0},
+    {{NULL},
+     "[default]\ns3 =\n use_dualstack_endpoint = true",
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"s3.use_dualstack_endpoint of", "dual-stack"},
+     0,
+     0},
+    {{NULL},
+     "[default]\ns3 =\n use_accelerate_endpoint=true",
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"s3.use_accelerate_endpoint of", "acceleration"},
+     0,
+     0},
+    {{NULL},
+     NULL,
+     "[default]\ns3 =\n a = b\n use_accelerate_endpoint = true",
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"s3.use_accelerate_endpoint of", "/.aws/credentials"},
+     0,
+     0},
+    {{NULL}, "[default]\ns3 =\n use_accelerate_endpoint = false", NULL, NULL, NULL, 0, {0}, 0, -1},
+    {{"AWS_RETRY_MODE=legacy"},
+     NULL,
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"AWS_RETRY_MODE: \"legacy\"", "\"standard\""},
+     0,
+     0},
+    {{"AWS_RETRY_MODE=adaptive"},
+     "[default]\nretry_mode = legacy",
+     NULL,
+     NULL,
+     NULL,
+     0,
+     {0},
+     0,
+     -1},
+    {{NULL},
+     "[default]\nretry_mode = legacy",
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"retry_mode of profile \"default\" in", "/.aws/config"},
+     0,
+     0},
     {{NULL}, "[default]\nretry_mode = standard", NULL, NULL, NULL, 0, {0}, 0, -1},
     {{"AWS_MAX_ATTEMPTS=7"}, "[default]\nmax_attempts = 3", NULL, NULL, NULL, 0, {0}, 0, 7},
     {{NULL}, "[default]\nmax_attempts = 3", NULL, NULL, NULL, 0, {0}, 0, 3},
-    {{"AWS_MAX_ATTEMPTS=0"}, NULL, NULL, NULL, NULL, DLP_ERR_ARG, {"AWS_MAX_ATTEMPTS", "1.."}, 0,
+    {{"AWS_MAX_ATTEMPTS=0"},
+     NULL,
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_ARG,
+     {"AWS_MAX_ATTEMPTS", "1.."},
+     0,
      0},
-    {{"AWS_MAX_ATTEMPTS=many"}, NULL, NULL, NULL, NULL, DLP_ERR_ARG, {"AWS_MAX_ATTEMPTS", "1.."},
-     0, 0},
-    {{NULL}, "[default]\ns3 =\n addressing_style = path", NULL, NULL, NULL, 0, {0},
-     DLP_S3_STYLE_PATH, -1},
-    {{NULL}, "[default]\ns3 =\n max_queue_size = 9\n addressing_style = Virtual", NULL, NULL, NULL,
-     0, {0}, DLP_S3_STYLE_VIRTUAL, -1},
+    {{"AWS_MAX_ATTEMPTS=many"},
+     NULL,
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_ARG,
+     {"AWS_MAX_ATTEMPTS", "1.."},
+     0,
+     0},
+    {{NULL},
+     "[default]\ns3 =\n addressing_style = path",
+     NULL,
+     NULL,
+     NULL,
+     0,
+     {0},
+     DLP_S3_STYLE_PATH,
+     -1},
+    {{NULL},
+     "[default]\ns3 =\n max_queue_size = 9\n addressing_style = Virtual",
+     NULL,
+     NULL,
+     NULL,
+     0,
+     {0},
+     DLP_S3_STYLE_VIRTUAL,
+     -1},
     {{NULL}, "[default]\ns3 =\n addressing_style = auto", NULL, NULL, NULL, 0, {0}, 0, -1},
-    {{NULL}, "[default]\ns3 =\n addressing_style = paths", NULL, NULL, NULL, DLP_ERR_ARG,
-     {"s3.addressing_style of profile", "/.aws/config"}, 0, 0},
-    {{NULL}, NULL, NULL, NULL, "fips-us-east-1", DLP_ERR_UNSUPPORTED,
-     {"region: \"fips-us-east-1\"", "no region"}, 0, 0},
-    {{"AWS_REGION=us-gov-west-1-fips"}, NULL, NULL, NULL, NULL, DLP_ERR_UNSUPPORTED,
-     {"AWS_REGION: ", "\"us-gov-west-1-fips\""}, 0, 0},
-    {{"AWS_DEFAULT_REGION=aws-global"}, NULL, NULL, NULL, NULL, DLP_ERR_UNSUPPORTED,
-     {"AWS_DEFAULT_REGION: ", "\"aws-global\""}, 0, 0},
-    {{NULL}, "[default]\nregion = s3-external-1", NULL, NULL, NULL, DLP_ERR_UNSUPPORTED,
-     {"/.aws/config: ", "\"s3-external-1\""}, 0, 0},
+    {{NULL},
+     "[default]\ns3 =\n addressing_style = paths",
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_ARG,
+     {"s3.addressing_style of profile", "/.aws/config"},
+     0,
+     0},
+    {{NULL},
+     NULL,
+     NULL,
+     NULL,
+     "fips-us-east-1",
+     DLP_ERR_UNSUPPORTED,
+     {"region: \"fips-us-east-1\"", "no region"},
+     0,
+     0},
+    {{"AWS_REGION=us-gov-west-1-fips"},
+     NULL,
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"AWS_REGION: ", "\"us-gov-west-1-fips\""},
+     0,
+     0},
+    {{"AWS_DEFAULT_REGION=aws-global"},
+     NULL,
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"AWS_DEFAULT_REGION: ", "\"aws-global\""},
+     0,
+     0},
+    {{NULL},
+     "[default]\nregion = s3-external-1",
+     NULL,
+     NULL,
+     NULL,
+     DLP_ERR_UNSUPPORTED,
+     {"/.aws/config: ", "\"s3-external-1\""},
+     0,
+     0},
     {{"AWS_REGION=aws-global"}, NULL, NULL, "http://a", NULL, 0, {0}, 0, -1},
 };
 
@@ -761,7 +1113,6 @@ static void map__fails__said(void) { /* the n-th mapping, in load and in a fetch
     CHECK(n > 3 && got_keys(ID));
 }
 
-
 /* ---- credential_process ---- */
 
 #define JSON(version, expiration) \
@@ -800,8 +1151,9 @@ static const process_case processes[] = {
     {"/bin/cat %s/answer", JSON("1", UNTIL("tomorrow")), DLP_ERR_REMOTE, "expiry"},
     {"/bin/cat %s/answer", "{\"Version\": 1, \"AccessKeyId\": \"" ID "\"}", DLP_ERR_REMOTE,
      "without a secret key"},
-    {"/bin/cat %s/answer", "{\"Version\": 1, \"AccessKeyId\": \"a\\nb\", \"SecretAccessKey\": \""
-     SECRET "\"}", DLP_ERR_REMOTE, "characters"},
+    {"/bin/cat %s/answer",
+     "{\"Version\": 1, \"AccessKeyId\": \"a\\nb\", \"SecretAccessKey\": \"" SECRET "\"}",
+     DLP_ERR_REMOTE, "characters"},
     {"/bin/cat %s/answer", "Password: " SECRET, DLP_ERR_REMOTE, "Version 1"},
     {"/bin/sh -c \"exit 3\"", "", DLP_ERR_REMOTE, "exit status 3"},
     {"/bin/sh -c \"cat %s/answer; exit 3\"", JSON("1", ""), DLP_ERR_REMOTE, "exit status 3"},
@@ -883,7 +1235,8 @@ static void process__started__inherits_nothing(void) {
     signal(SIGUSR1, SIG_IGN);
     CHECK(process("cp /proc/self/status %s/answer", "") == DLP_ERR_REMOTE); /* shells clean up */
     CHECK(process("/bin/sh -c 'grep \"^Sig[BI]\" %s/answer > %s/seen; "
-                  "ls /proc/self/fd >> %s/seen; cat; echo {}'", NULL) == DLP_ERR_REMOTE);
+                  "ls /proc/self/fd >> %s/seen; cat; echo {}'",
+                  NULL) == DLP_ERR_REMOTE);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     signal(SIGUSR1, SIG_DFL);
     close(fd);
@@ -903,8 +1256,7 @@ static void process__started__inherits_nothing(void) {
 static void reap_all(int sig) {
     int e = errno;
     (void)sig;
-    while (waitpid(-1, NULL, WNOHANG) > 0) {
-    }
+    while (waitpid(-1, NULL, WNOHANG) > 0) {}
     errno = e;
 }
 
@@ -934,14 +1286,14 @@ static struct {
     uint16_t port;
     pthread_t thread;
     uint32_t stop, requests, issued;
-    int mode, status;         /* STATUS: of the next answers, */
-    uint32_t times;           /* so many of them; 0: all */
-    char until[32];           /* when credentials expire; "": never */
-    int64_t date_s;           /* by its clock; 0: it does not say */
+    int mode, status;          /* STATUS: of the next answers, */
+    uint32_t times;            /* so many of them; 0: all */
+    char until[32];            /* when credentials expire; "": never */
+    int64_t date_s;            /* by its clock; 0: it does not say */
     const char *authorization; /* what containers must send; NULL: nothing */
     const char *role;
-    const char *word;         /* the error code of a container's */
-    char last[24576];         /* the last request */
+    const char *word; /* the error code of a container's */
+    char last[24576]; /* the last request */
 } server;
 
 static void answer_with(char *out, size_t size, int status, const char *body) {
@@ -958,9 +1310,10 @@ static void answer_json(char *out, size_t size) {
     char body[1024], until[64] = "";
     unsigned n = server.mode == SAME ? 7 : ++server.issued;
     if (server.until[0]) snprintf(until, sizeof until, ", \"Expiration\": \"%s\"", server.until);
-    snprintf(body, sizeof body, "{\"Code\": \"Success\", \"Type\": \"AWS-HMAC\", \"AccessKeyId\": "
-             "\"AKID%u\", \"SecretAccessKey\": \"" SECRET "\", \"Token\": \"" TOKEN "%u\"%s}", n, n,
-             until);
+    snprintf(body, sizeof body,
+             "{\"Code\": \"Success\", \"Type\": \"AWS-HMAC\", \"AccessKeyId\": "
+             "\"AKID%u\", \"SecretAccessKey\": \"" SECRET "\", \"Token\": \"" TOKEN "%u\"%s}",
+             n, n, until);
     answer_with(out, size, 200, server.mode == NO_KEYS ? "{\"Code\": \"Success\"}" : body);
 }
 
@@ -1001,7 +1354,8 @@ static void answer_status(char *out, size_t size) {
     char body[400];
     snprintf(body, sizeof body, "{\"code\": \"%s\", \"message\": \"" SECRET "\"}", server.word);
     if (strncmp(server.last, "POST", 4) == 0)
-        snprintf(body, sizeof body, "<ErrorResponse><Error><Type>Sender</Type><Code>"
+        snprintf(body, sizeof body,
+                 "<ErrorResponse><Error><Type>Sender</Type><Code>"
                  "InvalidIdentityToken</Code><Message>" TOKEN "</Message></Error></ErrorResponse>");
     answer_with(out, size, server.status, body);
     if (server.times && --server.times == 0) server.mode = NORMAL;
@@ -1187,10 +1541,15 @@ static void container__token__sent(void) {
 
 /* Without TLS, credentials do not leave the machine; nothing is sent to learn that. */
 static void container__far_or_odd__not_asked(void) {
-    static const char *const urls[] = {"http://192.0.2.1/x", "http://[2001:db8::1]/x",
-                                       "http://169.254.170.3/", "ftp://127.0.0.1/",
-                                       "127.0.0.1/x", "http://", "http://127.0.0.1:99999/",
-                                       "http://a@127.0.0.1/", "http://127.0.0.1/a\tb",
+    static const char *const urls[] = {"http://192.0.2.1/x",
+                                       "http://[2001:db8::1]/x",
+                                       "http://169.254.170.3/",
+                                       "ftp://127.0.0.1/",
+                                       "127.0.0.1/x",
+                                       "http://",
+                                       "http://127.0.0.1:99999/",
+                                       "http://a@127.0.0.1/",
+                                       "http://127.0.0.1/a\tb",
                                        "https://127.0.0.1/"};
     for (size_t i = 0; i < COUNT(urls); i++) {
         as_container();
@@ -1213,11 +1572,11 @@ static void container__far_or_odd__not_asked(void) {
 
 typedef struct answer_case {
     int mode, status;
-    uint32_t times;      /* of that status */
+    uint32_t times; /* of that status */
     const char *until;
     int code;
     const char *says;
-    uint32_t requests;   /* of container and STS */
+    uint32_t requests; /* of container and STS */
 } answer_case;
 
 static const answer_case answers[] = {
@@ -1269,8 +1628,10 @@ static void answer_try(void) {
     }
     for (int i = 0; i < 2000 && source < 2 && DLPI_LOAD_RLX(&server.requests) < c->requests; i++)
         poll(NULL, 0, 1); /* what was given up comes late */
-    if (source < 2 && c->mode == SLOW) CHECK_SOON(DLPI_LOAD_RLX(&server.requests) == c->requests);
-    else if (source < 2) CHECK(DLPI_LOAD_RLX(&server.requests) == c->requests);
+    if (source < 2 && c->mode == SLOW)
+        CHECK_SOON(DLPI_LOAD_RLX(&server.requests) == c->requests);
+    else if (source < 2)
+        CHECK(DLPI_LOAD_RLX(&server.requests) == c->requests);
 }
 
 static void answer__table__used_or_refused(void) {
@@ -1593,7 +1954,7 @@ typedef struct shop {
     dlp_s3 *s3;
     char id[32]; /* whom it serves; others' tokens have expired, or: */
     const char *code;
-    int waits;   /* answers nothing before credentials were fetched anew */
+    int waits; /* answers nothing before credentials were fetched anew */
 } shop;
 
 static void shop_script(void *user, const s3_mock_request *q, s3_mock_reply *r) {
@@ -1729,8 +2090,8 @@ static void begin(void) {
 }
 
 static void end(void) {
-    static const char *const names[] = {".aws/config", ".aws/credentials", ".aws", "other", "token",
-                                        "answer", "seen", ""};
+    static const char *const names[] = {".aws/config", ".aws/credentials", ".aws", "other",
+                                        "token",       "answer",           "seen", ""};
     char path[96];
     for (size_t i = 0; i < COUNT(names); i++) {
         snprintf(path, sizeof path, "%s/%s", home, names[i]);

@@ -68,9 +68,14 @@ static void say(void *user, const char *line) {
 }
 
 static dlp_s3_desc usual(void) {
-    dlp_s3_desc d = {.endpoint = mock->url, .region = "us-east-1", .access_key = "AKIDEXAMPLE",
-                     .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", .backoff_ms = 1,
-                     .backoff_max_ms = 10, .hedge_percent = -1, .log = say};
+    dlp_s3_desc d = {.endpoint = mock->url,
+                     .region = "us-east-1",
+                     .access_key = "AKIDEXAMPLE",
+                     .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+                     .backoff_ms = 1,
+                     .backoff_max_ms = 10,
+                     .hedge_percent = -1,
+                     .log = say};
     return d;
 }
 
@@ -167,7 +172,7 @@ static void engine__many__all_come(void) {
         if (n <= 0) break;
         for (int i = 0; i < n; i++) {
             char path[40];
-            int which = (int)((char (*)[24])done[i]->user - key);
+            int which = (int)((char(*)[24])done[i]->user - key);
             snprintf(path, sizeof path, "/b/k%d", which);
             show(done[i]);
             CHECK(done[i]->code == DLP_OK);
@@ -254,8 +259,9 @@ static void engine__range__exact_bytes(void) {
     CHECK(s3_mock_check("/b/k", 4000, large, 1000));
     r = range("k", 5000, 0);
     CHECK(done(&r, DLP_OK) == DLP_OK && r.received == 0 && r.object_bytes == 5000);
-    s3_mock_on(mock, "/b/dumb", -1, (s3_mock_reply){.raw = "HTTP/1.1 416 No\r\nContent-Length: 0"
-                                                           "\r\n\r\n"}); /* no size is told */
+    s3_mock_on(mock, "/b/dumb", -1,
+               (s3_mock_reply){.raw = "HTTP/1.1 416 No\r\nContent-Length: 0"
+                                      "\r\n\r\n"}); /* no size is told */
     r = range("dumb", 5000, 0);
     CHECK(dlp_s3_do(io, &r) == DLP_ERR_LENGTH);
     s3_mock_on(mock, "/b/aws", -1,
@@ -792,8 +798,9 @@ static void engine__close__requests_out(void) {
     dlp_s3_request *over;
     begin_usual();
     s3_mock_object(mock, "/b/k", 100000);
-    s3_mock_on(mock, "/b/k", -1, (s3_mock_reply){.trickle = 20000, .trickle_ms = 2,
-                                                 .cut = S3_MOCK_HANG, .cut_at = 90000});
+    s3_mock_on(
+        mock, "/b/k", -1,
+        (s3_mock_reply){.trickle = 20000, .trickle_ms = 2, .cut = S3_MOCK_HANG, .cut_at = 90000});
     for (int i = 0; i < 16; i++) {
         r[i] = get("k", body[i], 100000);
         CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
@@ -1083,8 +1090,10 @@ static void engine__timers__in_order(void) {
     for (int round = 0; round < 20000; round++) {
         dlpi_s3_timer *first, *least = NULL;
         dlpi_s3_timer *one = &t[dlpi_s3_random(&random) % N];
-        if (dlpi_s3_random(&random) % 4 == 0) dlpi_s3_timer_stop(one);
-        else dlpi_s3_timer_set(&h, one, now + dlpi_s3_random(&random) % 1000);
+        if (dlpi_s3_random(&random) % 4 == 0)
+            dlpi_s3_timer_stop(one);
+        else
+            dlpi_s3_timer_set(&h, one, now + dlpi_s3_random(&random) % 1000);
         for (int i = 0; i < N; i++)
             if (t[i].due != UINT64_MAX && (!least || t[i].due < least->due)) least = &t[i];
         first = dlpi_s3_heap_first(&h);

@@ -34,15 +34,20 @@ static void say(void *user, const char *line) {
 }
 
 static dlp_s3_desc usual(void) {
-    dlp_s3_desc d = {.endpoint = mock->url, .region = "us-east-1", .access_key = "AKIDEXAMPLE",
-                     .secret_key = SECRET, .session_token = TOKEN, .max_attempts = 4,
-                     .backoff_ms = 1, .backoff_max_ms = 10, .hedge_percent = -1, .log = say};
+    dlp_s3_desc d = {.endpoint = mock->url,
+                     .region = "us-east-1",
+                     .access_key = "AKIDEXAMPLE",
+                     .secret_key = SECRET,
+                     .session_token = TOKEN,
+                     .max_attempts = 4,
+                     .backoff_ms = 1,
+                     .backoff_max_ms = 10,
+                     .hedge_percent = -1,
+                     .log = say};
     return d;
 }
 
-static void up(void) {
-    mock = s3_mock_start();
-}
+static void up(void) { mock = s3_mock_start(); }
 
 static void connect_to(const dlp_s3_desc *d) {
     dlp_s3_error err;
@@ -132,9 +137,7 @@ static s3_mock_request seen(int i) {
     return q;
 }
 
-static double ms_since(uint64_t began) {
-    return (double)(test_now_ns() - began) / 1e6;
-}
+static double ms_since(uint64_t began) { return (double)(test_now_ns() - began) / 1e6; }
 
 /* ---- time-outs ---- */
 
@@ -237,10 +240,21 @@ static void answers__may_pass__tried_again(void) {
     static const struct {
         int status;
         const char *code;
-    } kinds[] = {{500, "InternalError"}, {502, NULL}, {503, "SlowDown"}, {504, NULL}, {408, NULL},
-                 {503, "ServiceUnavailable"}, {429, "TooManyRequests"}, {400, "RequestTimeout"},
-                 {400, "Throttling"}, {409, "OperationAborted"}, {499, NULL}, {520, NULL},
-                 {522, NULL}, {529, NULL}, {530, NULL}};
+    } kinds[] = {{500, "InternalError"},
+                 {502, NULL},
+                 {503, "SlowDown"},
+                 {504, NULL},
+                 {408, NULL},
+                 {503, "ServiceUnavailable"},
+                 {429, "TooManyRequests"},
+                 {400, "RequestTimeout"},
+                 {400, "Throttling"},
+                 {409, "OperationAborted"},
+                 {499, NULL},
+                 {520, NULL},
+                 {522, NULL},
+                 {529, NULL},
+                 {530, NULL}};
     dlp_s3_request r;
     dlp_s3_desc d;
     char key[32], path[64];
@@ -267,7 +281,7 @@ static void answers__final__told_once_with_all_names(void) {
     static const struct {
         int status;
         const char *code;
-    } kinds[] = {{403, "AccessDenied"}, {404, "NoSuchKey"}, {404, "NoSuchBucket"},
+    } kinds[] = {{403, "AccessDenied"},          {404, "NoSuchKey"},       {404, "NoSuchBucket"},
                  {403, "SignatureDoesNotMatch"}, {400, "InvalidArgument"}, {400, "ExpiredToken"},
                  {405, "MethodNotAllowed"}};
     dlp_s3_request r;
@@ -332,8 +346,7 @@ static void tokens__gone__waits_the_longest(void) {
         CHECK(ask(&r, "bad", 0, 0) == DLP_ERR_REMOTE && r.error.attempts == 3);
         CHECK(strstr(r.error.message, "max_attempts") != NULL);
     }
-    for (int i = 1; i < 15; i++)
-        late += i % 3 && seen(i).came_ns - seen(i - 1).came_ns >= 30 * MS;
+    for (int i = 1; i < 15; i++) late += i % 3 && seen(i).came_ns - seen(i - 1).came_ns >= 30 * MS;
     CHECK(s3_mock_count(mock, NULL) == 15 && late >= 5);
     CHECK_SOON(late == 5);
     for (int i = 0; i < 3; i++) CHECK(ask(&r, "good", 0, 0) == DLP_OK);
@@ -457,7 +470,7 @@ static void cut_all(cutting c) {
             if (s3_mock_seen(mock, k, &before) && strcmp(before.path, q.path) == 0)
                 had = before.body_sent;
         }
-        if (c.chunk) continue; /* body_sent counts the framing */
+        if (c.chunk) continue;                     /* body_sent counts the framing */
         CHECK(had == (q.has_range ? q.first : 0)); /* no byte of a body comes twice */
         CHECK(had == 0 || q.if_match[0]);
         resumed += had > 0;
@@ -523,7 +536,10 @@ static void changed__between_attempts__never_mixed(void) {
     CHECK(ask(&r, "c", 0, 0) == DLP_OK && whole("/bucket/c", &r, 2, 1000));
     CHECK(s3_mock_count(mock, "/bucket/c") == 2); /* no ETag: not gone on with */
     memset(&r, 0, sizeof r);
-    r = (dlp_s3_request){.bucket = "bucket", .key = "a", .body = room, .capacity = sizeof room,
+    r = (dlp_s3_request){.bucket = "bucket",
+                         .key = "a",
+                         .body = room,
+                         .capacity = sizeof room,
                          .if_match = "\"another\""};
     CHECK(dlp_s3_do(io, &r) == DLP_ERR_REMOTE && r.error.http_status == 412);
     CHECK(s3_mock_count(mock, "/bucket/a") == 4);
@@ -562,12 +578,27 @@ static void changed__etag_comes_or_goes__never_mixed(void) {
 
 /* Who asks for a version gets that one, whatever the server makes of If-Match. */
 static void if_match__not_held__refused(void) {
-    static const struct { const char *etag, *if_match; int same; } kinds[] = {
-        {"\"a\"", "\"a\"", 1}, {"\"a\"", "a", 1}, {"\"a\"", "*", 1}, {"", "*", 1},
-        {"\"a\"", "\"b\", \"a\"", 1}, {"\"a\"", "\"b\"", 0}, {"\"a\"", "\"aa\"", 0},
-        {"\"aa\"", "\"a\"", 0}, {"\"a\"", "\"b\", \"c\"", 0}, {"W/\"a\"", "\"a\"", 0},
-        {"\"a\"", "W/\"a\"", 0}, {"W/\"a\"", "W/\"a\"", 0}, {"", "\"a\"", 0}, {"\"\"", "", 0},
-        {"\"a\"", "\"A\"", 0}, {"\"a\"", "\"b", 0}, {"\"W/\"", "\"W/\"", 1},
+    static const struct {
+        const char *etag, *if_match;
+        int same;
+    } kinds[] = {
+        {"\"a\"", "\"a\"", 1},
+        {"\"a\"", "a", 1},
+        {"\"a\"", "*", 1},
+        {"", "*", 1},
+        {"\"a\"", "\"b\", \"a\"", 1},
+        {"\"a\"", "\"b\"", 0},
+        {"\"a\"", "\"aa\"", 0},
+        {"\"aa\"", "\"a\"", 0},
+        {"\"a\"", "\"b\", \"c\"", 0},
+        {"W/\"a\"", "\"a\"", 0},
+        {"\"a\"", "W/\"a\"", 0},
+        {"W/\"a\"", "W/\"a\"", 0},
+        {"", "\"a\"", 0},
+        {"\"\"", "", 0},
+        {"\"a\"", "\"A\"", 0},
+        {"\"a\"", "\"b", 0},
+        {"\"W/\"", "\"W/\"", 1},
     };
     dlp_s3_request r;
     dlp_s3_desc d;
@@ -583,7 +614,9 @@ static void if_match__not_held__refused(void) {
         s3_mock_on(mock, path, -1, (s3_mock_reply){.ignore_match = 1, .etag = kinds[i].etag});
         for (int how = 0; how < 3; how++) { /* in parts, a range, HEAD */
             int before = s3_mock_count(mock, path), code;
-            r = (dlp_s3_request){.bucket = "bucket", .key = key, .if_match = kinds[i].if_match,
+            r = (dlp_s3_request){.bucket = "bucket",
+                                 .key = key,
+                                 .if_match = kinds[i].if_match,
                                  .method = how == 2 ? DLP_S3_HEAD : DLP_S3_GET};
             if (how < 2) r.body = room, r.capacity = sizeof room;
             if (how == 1) r.offset = 10, r.length = 20;
@@ -633,9 +666,12 @@ static void resume__answered_200__goes_on_behind(void) {
     d.part_bytes = 65536; /* a first part, beside others */
     connect_to(&d);
     s3_mock_forget(mock);
-    s3_mock_on(mock, "/bucket/k", 0, (s3_mock_reply){.cut = S3_MOCK_RESET, .cut_at = 30000,
-                                                     .cut_in_body = 1, .pause_ms = 30,
-                                                     .pause_at = 20000});
+    s3_mock_on(mock, "/bucket/k", 0,
+               (s3_mock_reply){.cut = S3_MOCK_RESET,
+                               .cut_at = 30000,
+                               .cut_in_body = 1,
+                               .pause_ms = 30,
+                               .pause_at = 20000});
     for (int i = 1; i < 3; i++) s3_mock_on(mock, "/bucket/k", i, (s3_mock_reply){0});
     s3_mock_on(mock, "/bucket/k", -1, (s3_mock_reply){.ignore_range = 1});
     CHECK(ask(&r, "k", 0, 0) == DLP_OK && whole("/bucket/k", &r, 0, 150000));
@@ -689,7 +725,8 @@ static void strict_region(void *user, const s3_mock_request *q, s3_mock_reply *r
     if (strstr(q->head, "/eu-west-1/s3/aws4_request")) return;
     r->status = how[0] == '3' ? 301 : 400;
     if (how[1] == 'h') r->headers = "x-amz-bucket-region: eu-west-1\r\n";
-    if (strcmp(q->method, "HEAD") == 0) r->body = "";
+    if (strcmp(q->method, "HEAD") == 0)
+        r->body = "";
     else
         r->body = "<?xml version=\"1.0\"?><Error><Code>AuthorizationHeaderMalformed</Code><Message>"
                   "The region is wrong</Message><Region>eu-west-1</Region></Error>";
@@ -758,15 +795,15 @@ static void redirects__long_ones__followed_with_their_query(void) {
     connect_to(&d);
     for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
         s3_mock_request q;
-        size_t n = (size_t)snprintf(there, sizeof there, "%s/bucket/other?X-Amz-Signature=a&b=",
-                                    other->url);
+        size_t n = (size_t)snprintf(there, sizeof there,
+                                    "%s/bucket/other?X-Amz-Signature=a&b=", other->url);
         memset(there + n, 'c', most[i] - n);
         there[most[i]] = '\0';
         snprintf(line, sizeof line, "Location: %s#part\r\n", there);
         s3_mock_forget(mock);
         s3_mock_forget(other);
-        s3_mock_on(mock, "/bucket/key", -1, (s3_mock_reply){
-            .status = 302, .headers = line, .body = ""});
+        s3_mock_on(mock, "/bucket/key", -1,
+                   (s3_mock_reply){.status = 302, .headers = line, .body = ""});
         CHECK(ask(&r, "key", 0, 0) == DLP_OK && whole("/bucket/other", &r, 0, 100));
         CHECK(s3_mock_count(mock, NULL) == 1 && s3_mock_seen(other, 0, &q));
         CHECK(strncmp(q.query, "X-Amz-Signature=a&b=ccc", 23) == 0 && !strchr(q.query, '#'));
@@ -775,11 +812,12 @@ static void redirects__long_ones__followed_with_their_query(void) {
     s3_mock_forget(mock);
     memset(there, 'c', sizeof there - 1);
     snprintf(line, sizeof line, "Location: http://127.0.0.1:1/%.8300s\r\n", there);
-    s3_mock_on(mock, "/bucket/key", -1, (s3_mock_reply){
-        .status = 302, .headers = line, .body = ""});
+    s3_mock_on(mock, "/bucket/key", -1,
+               (s3_mock_reply){.status = 302, .headers = line, .body = ""});
     CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE && strstr(r.error.message, "too long"));
-    s3_mock_on(mock, "/bucket/odd", -1, (s3_mock_reply){
-        .status = 302, .headers = "Location: http://\xc3\xa4/\r\n", .body = ""});
+    s3_mock_on(
+        mock, "/bucket/odd", -1,
+        (s3_mock_reply){.status = 302, .headers = "Location: http://\xc3\xa4/\r\n", .body = ""});
     CHECK(ask(&r, "odd", 0, 0) == DLP_ERR_REMOTE && strstr(r.error.message, "Location"));
     gone();
     s3_mock_stop(other);
@@ -813,7 +851,8 @@ static void give_tokens(void *user, const s3_mock_request *q, s3_mock_reply *r) 
     (void)q;
     snprintf(text[k], sizeof text[k],
              "{\"AccessKeyId\":\"AKIDEXAMPLE\",\"SecretAccessKey\":\"" SECRET
-             "\",\"Token\":\"" TOKEN "%d\",\"Expiration\":\"2099-01-01T00:00:00Z\"}", k);
+             "\",\"Token\":\"" TOKEN "%d\",\"Expiration\":\"2099-01-01T00:00:00Z\"}",
+             k);
     r->body = text[k];
 }
 
@@ -870,14 +909,16 @@ static void token__expired__fetched_anew_once_for_all(void) {
 
 static void wrong__bodies__never_delivered(void) {
     static const s3_mock_reply kinds[] = {
-        {.shift = 7},                             /* other bytes, and it says so */
-        {.ignore_range = 1},                      /* 200 and all */
-        {.content_range = "bytes 100-148/1000"},  /* one fewer */
+        {.shift = 7},                            /* other bytes, and it says so */
+        {.ignore_range = 1},                     /* 200 and all */
+        {.content_range = "bytes 100-148/1000"}, /* one fewer */
         {.content_range = "bytes 100-150/1000"},
         {.content_range = "bytes 99-148/1000"},
-        {.status = 206, .content_range = "bytes 99-149/1000", .chunk = 60,
+        {.status = 206,
+         .content_range = "bytes 99-149/1000",
+         .chunk = 60,
          .body = "012345678901234567890123456789012345678901234567890"},
-        {.content_range = "bytes 100-149/120"},   /* of a shorter object */
+        {.content_range = "bytes 100-149/120"}, /* of a shorter object */
         {.content_range = "bytes 149-100/1000"},
         {.content_range = "bytes */1000"},
         {.content_range = "pages 100-149/1000"},
@@ -1064,8 +1105,10 @@ static int get_many(int n, uint64_t bytes, int late_after, int *most_late) {
     if (most_late) *most_late = s3_mock_most(mock);
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "/bucket/%.16s", key[i]);
-        if (r[i].code != DLP_OK) words(&r[i].error);
-        else good += r[i].received == bytes && s3_mock_check(path, 0, r[i].body, bytes);
+        if (r[i].code != DLP_OK)
+            words(&r[i].error);
+        else
+            good += r[i].received == bytes && s3_mock_check(path, 0, r[i].body, bytes);
     }
     free(body);
     return good;
@@ -1096,8 +1139,10 @@ static void slow_twice(void *user, const s3_mock_request *q, s3_mock_reply *r) {
     if (strcmp(q->path, "/bucket/slower") == 0 && q->nth_of_path < 2) r->delay_ms = 2000;
     if (strcmp(q->path, "/bucket/once") == 0) r->delay_ms = 150;
     if (strcmp(q->path, "/bucket/worse") != 0 || q->nth_of_path > 2) return;
-    if (q->nth_of_path == 2) r->status = 503;
-    else r->delay_ms = 2000;
+    if (q->nth_of_path == 2)
+        r->status = 503;
+    else
+        r->delay_ms = 2000;
 }
 
 static void hedge__slow_first_byte__answered_by_the_second(void) {
@@ -1127,8 +1172,8 @@ static void hedge__slow_first_byte__answered_by_the_second(void) {
     CHECK_SOON(stats().retries == 0);
     CHECK(stats().timeouts == 0);
     memset(&r, 0, sizeof r);
-    r = (dlp_s3_request){.bucket = "bucket", .key = "once", .body = room, .capacity = 1000,
-                         .no_hedge = 1};
+    r = (dlp_s3_request){
+        .bucket = "bucket", .key = "once", .body = room, .capacity = 1000, .no_hedge = 1};
     CHECK(dlp_s3_do(io, &r) == DLP_OK && s3_mock_count(mock, "/bucket/once") == 1);
     down();
 }
@@ -1165,8 +1210,8 @@ static void hedge__caller_was_away__not_for_what_came(void) {
     memset(r, 0, sizeof r);
     for (int i = 0; i < AWAY; i++) {
         snprintf(key[i], sizeof key[i], "a%d", i);
-        r[i] = (dlp_s3_request){.bucket = "bucket", .key = key[i], .body = room + 1000 * i,
-                                .capacity = 1000};
+        r[i] = (dlp_s3_request){
+            .bucket = "bucket", .key = key[i], .body = room + 1000 * i, .capacity = 1000};
         CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
     }
     for (int i = 0; i < 20000 && s3_mock_count(mock, NULL) < 200 + AWAY; i++)
@@ -1300,8 +1345,8 @@ static int faulty_run(uint64_t random) {
     ms = ms_since(began);
     each = (double)stats().requests / n;
     printf("faulty: %d objects of 100 KB in %.0f ms, %.3f requests each, %d retries, %d hedges, "
-           "%d of them won\n", n, ms, each, (int)stats().retries, (int)stats().hedges,
-           (int)stats().hedges_won);
+           "%d of them won\n",
+           n, ms, each, (int)stats().retries, (int)stats().hedges, (int)stats().hedges_won);
     waited = waited_for();
     down();
     return getenv("SHORT") || ((ms < 1000 || waited == 0) && each <= 1.15);
@@ -1350,8 +1395,8 @@ static void retry_after__seconds__waited_at_least(void) {
 }
 
 static void secrets__never_said(void) {
-    static const char *const secrets[] = {SECRET, TOKEN, "Signature=", "Credential=",
-                                          "aws4_request"};
+    static const char *const secrets[] = {SECRET, TOKEN,
+                                          "Signature=", "Credential=", "aws4_request"};
     said[said_n] = '\0';
     CHECK(said_n > 1000);
     for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++)

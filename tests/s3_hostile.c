@@ -22,11 +22,19 @@ static void say(void *user, const char *line) {
 }
 
 static dlp_s3_desc patient(const char *endpoint) {
-    dlp_s3_desc d = {.endpoint = endpoint, .region = "us-east-1", .access_key = "AKIDEXAMPLE",
-                     .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", .backoff_ms = 1,
-                     .backoff_max_ms = 5, .hedge_percent = -1, .max_attempts = mock ? 3 : 1,
-                     .first_byte_timeout_ms = 20000, .stall_timeout_ms = 20000,
-                     .part_bytes = 65536, .unsigned_payload = 1, .log = say};
+    dlp_s3_desc d = {.endpoint = endpoint,
+                     .region = "us-east-1",
+                     .access_key = "AKIDEXAMPLE",
+                     .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+                     .backoff_ms = 1,
+                     .backoff_max_ms = 5,
+                     .hedge_percent = -1,
+                     .max_attempts = mock ? 3 : 1,
+                     .first_byte_timeout_ms = 20000,
+                     .stall_timeout_ms = 20000,
+                     .part_bytes = 65536,
+                     .unsigned_payload = 1,
+                     .log = say};
     return d;
 }
 
@@ -96,7 +104,11 @@ static int links_out(void) { return (int)io->links_out; }
 #define TEN "0123456789"
 
 static void answer__not_the_object__never_given_out(void) {
-    static const struct { const char *raw; uint64_t offset, length; int then; } bad[] = {
+    static const struct {
+        const char *raw;
+        uint64_t offset, length;
+        int then;
+    } bad[] = {
         /* of a whole object */
         {HEAD_206 "Content-Range: bytes 0-9/10\r\nContent-Length: 10\r\n\r\n" TEN, 0, 0, 0},
         {HEAD_206 "Content-Length: 10\r\n\r\n" TEN, 0, 0, 0},
@@ -111,7 +123,8 @@ static void answer__not_the_object__never_given_out(void) {
         {HEAD_200 "Content-Length: 11\r\n\r\n" TEN, 0, 0, S3_MOCK_CLOSE},
         {HEAD_200 "Content-Length: 18446744073709551626\r\n\r\n" TEN, 0, 0, 0},
         {HEAD_200 "Content-Length: 10\r\nTransfer-Encoding: chunked\r\n\r\na\r\n" TEN
-                  "\r\n0\r\n\r\n", 0, 0, 0},
+                  "\r\n0\r\n\r\n",
+         0, 0, 0},
         {HEAD_200 "Transfer-Encoding: gzip, chunked\r\n\r\na\r\n" TEN "\r\n0\r\n\r\n", 0, 0, 0},
         {HEAD_200 "Transfer-Encoding: chunked\r\n\r\nb\r\n" TEN "\r\n0\r\n\r\n", 0, 0, 0},
         {HEAD_200 "Transfer-Encoding: chunked\r\n\r\n9\r\n" TEN "\r\n0\r\n\r\n", 0, 0, 0},
@@ -131,13 +144,18 @@ static void answer__not_the_object__never_given_out(void) {
         {HEAD_206 "Content-Range: bytes 5-14/14\r\nContent-Length: 10\r\n\r\n" TEN, 5, 10, 0},
         {HEAD_206 "Content-Range: bytes 5-14/100\r\nContent-Length: 11\r\n\r\n" TEN "x", 5, 10, 0},
         {HEAD_206 "Content-Range: bytes 5-14/100\r\nContent-Length: 9\r\n\r\n" TEN, 5, 10, 0},
-        {HEAD_206 "Content-Range: bytes 5-14/100\r\n\r\n" "01234567", 5, 10, S3_MOCK_CLOSE},
+        {HEAD_206 "Content-Range: bytes 5-14/100\r\n\r\n"
+                  "01234567",
+         5, 10, S3_MOCK_CLOSE},
         {HEAD_206 "Content-Range: bytes 5-14/100\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n" TEN
-                  "x\r\n0\r\n\r\n", 5, 10, 0},
+                  "x\r\n0\r\n\r\n",
+         5, 10, 0},
         {HEAD_206 "Content-Range: bytes 5-14/100\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n"
-                  "012345678\r\n0\r\n\r\n", 5, 10, 0},
+                  "012345678\r\n0\r\n\r\n",
+         5, 10, 0},
         {HEAD_206 "Content-Range: bytes 5-14/100\r\nContent-Range: bytes 0-9/100\r\n"
-                  "Content-Length: 10\r\n\r\n" TEN, 5, 10, 0},
+                  "Content-Length: 10\r\n\r\n" TEN,
+         5, 10, 0},
         {HEAD_206 "Content-Range: bytes 5-18446744073709551615/*\r\nContent-Length: 10\r\n\r\n" TEN,
          5, 10, 0},
     };
@@ -164,15 +182,17 @@ static void range__wrong_once__the_next_one_counts(void) {
     dlp_s3_request r;
     begin();
     s3_mock_object(mock, "/bucket/k", 100);
-    s3_mock_on(mock, "/bucket/k", 0, (s3_mock_reply){
-        .raw = HEAD_206 "Content-Range: bytes 0-9/150000\r\nContent-Length: 10\r\n\r\n" TEN});
+    s3_mock_on(
+        mock, "/bucket/k", 0,
+        (s3_mock_reply){.raw = HEAD_206
+                        "Content-Range: bytes 0-9/150000\r\nContent-Length: 10\r\n\r\n" TEN});
     CHECK(ask(&r, "k", 0, 0, 200000) == DLP_OK && r.received == 100 && r.object_bytes == 100);
     CHECK(s3_mock_check("/bucket/k", 0, memory, 100));
     s3_mock_forget(mock);
     s3_mock_object(mock, "/bucket/l", 150000);
-    s3_mock_on(mock, "/bucket/l", 0, (s3_mock_reply){
-        .raw = HEAD_206 "Content-Range: bytes 0-99999/100000\r\n"
-                        "Content-Length: 100000\r\n\r\n" TEN});
+    s3_mock_on(mock, "/bucket/l", 0,
+               (s3_mock_reply){.raw = HEAD_206 "Content-Range: bytes 0-99999/100000\r\n"
+                                               "Content-Length: 100000\r\n\r\n" TEN});
     CHECK(ask(&r, "l", 0, 0, 200000) == DLP_OK && r.received == 150000);
     CHECK(s3_mock_check("/bucket/l", 0, memory, 150000));
     end();
@@ -210,9 +230,9 @@ static void head__with_a_body__which_nobody_takes(void) {
     begin();
     s3_mock_object(mock, "/bucket/b", 10);
     for (int i = 0; i < 20; i++) {
-        s3_mock_on(mock, "/bucket/h", i, (s3_mock_reply){
-            .raw = HEAD_200 "Content-Length: 49\r\n\r\n"
-                            HEAD_200 "Content-Length: 10\r\n\r\n" TEN});
+        s3_mock_on(mock, "/bucket/h", i,
+                   (s3_mock_reply){.raw = HEAD_200 "Content-Length: 49\r\n\r\n" HEAD_200
+                                                   "Content-Length: 10\r\n\r\n" TEN});
         memset(&r, 0, sizeof r);
         r.method = DLP_S3_HEAD;
         r.bucket = "bucket";
@@ -263,8 +283,8 @@ static void bomb_fill(const char *s, size_t most) {
 /* Sent, and then the server says nothing any more. */
 static int bomb_ask(dlp_s3_request *r, uint64_t length) {
     int code;
-    s3_mock_on(mock, "/bucket/k", -1, (s3_mock_reply){.raw = bomb, .raw_bytes = bomb_n,
-                                                      .then = S3_MOCK_HANG});
+    s3_mock_on(mock, "/bucket/k", -1,
+               (s3_mock_reply){.raw = bomb, .raw_bytes = bomb_n, .then = S3_MOCK_HANG});
     code = ask(r, "k", 0, length, 100);
     s3_mock_forget(mock);
     return code;
@@ -319,8 +339,8 @@ static void put__answered_without_an_end__is_not_read_on(void) {
     begin();
     bomb_begin(HEAD_200 "Transfer-Encoding: chunked\r\n\r\n");
     bomb_fill("8\r\nboom    \r\n", 4 << 20);
-    s3_mock_on(mock, "/bucket/p", -1, (s3_mock_reply){.raw = bomb, .raw_bytes = bomb_n,
-                                                      .then = S3_MOCK_HANG});
+    s3_mock_on(mock, "/bucket/p", -1,
+               (s3_mock_reply){.raw = bomb, .raw_bytes = bomb_n, .then = S3_MOCK_HANG});
     memset(&r, 0, sizeof r);
     r.method = DLP_S3_PUT;
     r.bucket = "bucket";
@@ -338,8 +358,8 @@ static void drain__trickling__ends(void) {
     s3_mock_object(mock, "/bucket/k", 100);
     bomb_begin(HEAD_206 "Content-Range: bytes 7-100006/200000\r\nContent-Length: 100000\r\n\r\n");
     bomb_fill("boom", bomb_n + 100000);
-    s3_mock_on(mock, "/bucket/k", 0, (s3_mock_reply){.raw = bomb, .raw_bytes = bomb_n,
-                                                     .trickle = 100, .trickle_ms = 5});
+    s3_mock_on(mock, "/bucket/k", 0,
+               (s3_mock_reply){.raw = bomb, .raw_bytes = bomb_n, .trickle = 100, .trickle_ms = 5});
     CHECK_SOON(ask(&r, "k", 0, 100, 100) == DLP_OK);
     CHECK_SOON(links_out() == 2);
     from_ns = test_now_ns();
@@ -351,17 +371,16 @@ static void drain__trickling__ends(void) {
 /* ---- what a server says of itself ---- */
 
 static void error__with_odd_names__is_one_line(void) {
-    static const char bad[] =
-        "<Error><Code>A&#10;B&#xe9;</Code><Message>x&#13;&#10;y</Message>"
-        "<RequestId>r&#10;s</RequestId><Region>a/b c</Region></Error>";
+    static const char bad[] = "<Error><Code>A&#10;B&#xe9;</Code><Message>x&#13;&#10;y</Message>"
+                              "<RequestId>r&#10;s</RequestId><Region>a/b c</Region></Error>";
     static const char region[] =
         "<Error><Code>AuthorizationHeaderMalformed</Code><Region>x y&#10;z</Region></Error>";
     dlp_s3_request r;
     begin();
     mock->request_id = "";
     s3_mock_object(mock, "/bucket/good", 100);
-    s3_mock_on(mock, "/bucket/k", -1, (s3_mock_reply){
-        .status = 403, .body = bad, .headers = "x-amz-request-id: \r\n"});
+    s3_mock_on(mock, "/bucket/k", -1,
+               (s3_mock_reply){.status = 403, .body = bad, .headers = "x-amz-request-id: \r\n"});
     CHECK(ask(&r, "k", 0, 0, 100) == DLP_ERR_REMOTE && r.error.http_status == 403);
     CHECK(strcmp(r.error.request_id, "r?s") == 0 && strcmp(r.error.s3_code, "A?B??") == 0);
     s3_mock_on(mock, "/bucket/l", -1, (s3_mock_reply){.status = 400, .body = region});
@@ -378,8 +397,13 @@ static void key__with_control_bytes__is_one_line(void) {
     int n;
     begin();
     s3_mock_on(mock, "/bucket/a%0Ab%1B%7Fc", -1, (s3_mock_reply){.status = 500, .body = "x"});
-    CHECK(ask(&r, "a\nb\x1b\x7f" "c", 0, 0, 100) == DLP_ERR_REMOTE && r.error.attempts == 3);
-    CHECK(strcmp(r.error.key, "a\nb\x1b\x7f" "c") == 0);
+    CHECK(ask(&r,
+              "a\nb\x1b\x7f"
+              "c",
+              0, 0, 100) == DLP_ERR_REMOTE &&
+          r.error.attempts == 3);
+    CHECK(strcmp(r.error.key, "a\nb\x1b\x7f"
+                              "c") == 0);
     n = dlp_s3_error_format(&r.error, line, sizeof line);
     CHECK(n > 0 && strstr(line, "s3://bucket/a?b??c: ") != NULL);
     say(NULL, line);
@@ -388,12 +412,16 @@ static void key__with_control_bytes__is_one_line(void) {
 
 /* What an error says of an answer is that of the last attempt, and all of it. */
 static void error__of_the_last_attempt__not_of_earlier_ones(void) {
-    static const struct { const char *raw; int status, then; const char *id; } last[] = {
-        {HEAD_206 "x-amz-request-id: ID9\r\nContent-Range: bytes 7-9/10\r\n"
-                  "Content-Length: 3\r\n\r\n012", 206, 0, "ID9"},
-        {HEAD_200 "x-amz-request-id: ID9\r\nContent-Length: 10\r\n\r\n012", 200, S3_MOCK_CLOSE,
-         "ID9"},
-        {HEAD_200 "x-amz-re", 0, S3_MOCK_CLOSE, ""}};
+    static const struct {
+        const char *raw;
+        int status, then;
+        const char *id;
+    } last[] = {{HEAD_206 "x-amz-request-id: ID9\r\nContent-Range: bytes 7-9/10\r\n"
+                          "Content-Length: 3\r\n\r\n012",
+                 206, 0, "ID9"},
+                {HEAD_200 "x-amz-request-id: ID9\r\nContent-Length: 10\r\n\r\n012", 200,
+                 S3_MOCK_CLOSE, "ID9"},
+                {HEAD_200 "x-amz-re", 0, S3_MOCK_CLOSE, ""}};
     dlp_s3_request r;
     begin();
     for (int i = 0; i < 3; i++) {
@@ -428,14 +456,15 @@ static void etag__odd__is_not_sent_back(void) {
 
 static void redirect__anywhere__nothing_secret_goes_there(void) {
     static const char *const nowhere[] = {
-        "javascript:x", "http://", "http://[::1", "https://127.0.0.1/x", "http://u:p@127.0.0.1/",
-        "ftp://h/x", "http://h:99999/", "?x", "http://127.0.0.1:1/%zz"};
+        "javascript:x",          "http://",   "http://[::1",     "https://127.0.0.1/x",
+        "http://u:p@127.0.0.1/", "ftp://h/x", "http://h:99999/", "?x",
+        "http://127.0.0.1:1/%zz"};
     dlp_s3_request r;
     s3_mock_request q;
     char lines[200], path[32], key[16];
     begin();
     for (int i = 0; i < 9; i++) {
-        char (*text)[200] = malloc(sizeof *text);
+        char(*text)[200] = malloc(sizeof *text);
         snprintf(*text, sizeof *text, "Location: %s\r\n", nowhere[i]);
         snprintf(path, sizeof path, "/bucket/r%d", i);
         snprintf(key, sizeof key, "r%d", i);
@@ -447,8 +476,8 @@ static void redirect__anywhere__nothing_secret_goes_there(void) {
     }
     s3_mock_object(mock, "/there", 100); /* by another name it is another server */
     snprintf(lines, sizeof lines, "Location: http://localhost:%d/there\r\n", mock->port);
-    s3_mock_on(mock, "/bucket/k", -1, (s3_mock_reply){
-        .status = 307, .headers = lines, .body = "x"});
+    s3_mock_on(mock, "/bucket/k", -1,
+               (s3_mock_reply){.status = 307, .headers = lines, .body = "x"});
     if (ask(&r, "k", 0, 0, 100) == DLP_OK) CHECK(s3_mock_check("/there", 0, memory, 100));
     for (int i = 0; s3_mock_seen(mock, i, &q); i++)
         if (strcmp(q.path, "/there") == 0) {
@@ -460,13 +489,22 @@ static void redirect__anywhere__nothing_secret_goes_there(void) {
 
 /* Another port of the same host is another server; so is what others have in the domain of AWS. */
 static void redirect__near_by__is_told_apart(void) {
-    static const struct { const char *endpoint, *to; int kin; } pairs[] = {
-        {"http://h:9000", "http://h:9000", 1}, {"http://h:9000", "http://h:9001", 0},
-        {"http://h:9000", "http://h", 0}, {"http://h", "https://h", 1},
-        {"http://h:9000", "http://b.h:9000", 1}, {"http://h:9000", "http://b.h:81", 0},
-        {"https://h", "https://bh", 0}, {"https://h", "https://h.evil", 0},
-        {"http://127.0.0.1", "http://x.127.0.0.1", 0}, {"http://[::1]", "http://[::1]", 1},
-        {"http://[::1]", "http://[::2]", 0}, {"http://h", "http://h.", 0},
+    static const struct {
+        const char *endpoint, *to;
+        int kin;
+    } pairs[] = {
+        {"http://h:9000", "http://h:9000", 1},
+        {"http://h:9000", "http://h:9001", 0},
+        {"http://h:9000", "http://h", 0},
+        {"http://h", "https://h", 1},
+        {"http://h:9000", "http://b.h:9000", 1},
+        {"http://h:9000", "http://b.h:81", 0},
+        {"https://h", "https://bh", 0},
+        {"https://h", "https://h.evil", 0},
+        {"http://127.0.0.1", "http://x.127.0.0.1", 0},
+        {"http://[::1]", "http://[::1]", 1},
+        {"http://[::1]", "http://[::2]", 0},
+        {"http://h", "http://h.", 0},
         {"https://s3.us-east-1.amazonaws.com", "https://b.s3.eu-west-1.amazonaws.com", 1},
         {"https://s3.amazonaws.com", "https://b.s3-eu-west-1.amazonaws.com", 1},
         {"https://s3.us-east-1.amazonaws.com", "https://b.s3.amazonaws.com", 1},
@@ -592,8 +630,8 @@ static int put_taken_slowly(size_t bytes, size_t step, size_t most, dlp_s3_stats
     int small = 32768;
     struct sockaddr_in a;
     dlp_s3_desc d;
-    dlp_s3_request r = {.method = DLP_S3_PUT, .bucket = "bucket", .key = "k", .body = body,
-                        .capacity = bytes};
+    dlp_s3_request r = {
+        .method = DLP_S3_PUT, .bucket = "bucket", .key = "k", .body = body, .capacity = bytes};
     dlp_s3_request *one = NULL;
     size_t got = 0;
     listen_by_hand(&a);
@@ -666,7 +704,7 @@ static int fake_handshake(void *session, char *why, size_t n) {
 /* An answer that never ends, and never has to be waited for. */
 static int64_t fake_read(void *session, void *to, size_t n, char *why, size_t size) {
     static const char head[] = HEAD_206 "Content-Range: bytes 0-1073741823/1073741824\r\n"
-                               "Content-Length: 1073741824\r\n\r\n";
+                                        "Content-Length: 1073741824\r\n\r\n";
     int *told = session;
     (void)why;
     (void)size;
@@ -694,8 +732,8 @@ static void fake_close(void *session) { (void)session; }
 
 static void tls__faster_than_it_is_read__times_out(void) {
     int told = 0;
-    dlp_s3_transport fake = {&told, fake_open, fake_handshake, fake_read, fake_write, fake_pending,
-                             fake_close};
+    dlp_s3_transport fake = {&told,      fake_open,    fake_handshake, fake_read,
+                             fake_write, fake_pending, fake_close};
     const dlp_s3_piece waste = {NULL, UINT64_C(1) << 30};
     struct sockaddr_in a;
     dlp_s3_request r, *one = NULL;
@@ -730,8 +768,8 @@ static void tls__faster_than_it_is_read__times_out(void) {
 /* A PUT to who takes all at once is sent in turns, between which others go on. */
 static void tls__takes_all_at_once__is_given_a_share(void) {
     int told = 0;
-    dlp_s3_transport fake = {&told, fake_open, fake_handshake, fake_read, fake_write, fake_pending,
-                             fake_close};
+    dlp_s3_transport fake = {&told,      fake_open,    fake_handshake, fake_read,
+                             fake_write, fake_pending, fake_close};
     struct sockaddr_in a;
     dlp_s3_request r;
     dlp_s3_desc d;

@@ -45,12 +45,12 @@ static void say_head(words *w, const dlpi_s3_http *h) {
 /* One walk through an answer, and what was seen on it. */
 typedef struct walk {
     dlpi_s3_http h;
-    int rc;           /* END or BAD in the end; MORE before */
+    int rc; /* END or BAD in the end; MORE before */
     int heads;
     size_t body_n;
     char body[1 << 17];
-    size_t over;      /* bytes that were given, and belong to nobody */
-    bool eof;         /* it needed the connection's end */
+    size_t over; /* bytes that were given, and belong to nobody */
+    bool eof;    /* it needed the connection's end */
     words head;
 } walk;
 
@@ -255,8 +255,8 @@ static const struct answer {
     /* 1xx */
     {TEXT("HTTP/1.1 100 Continue\r\n\r\n" OK L0), 0, "200 length 0 keep"},
     {TEXT("HTTP/1.1 103 Early\r\nLocation: /x\r\nETag: \"a\"\r\nContent-Length: 5\r\n"
-          "Connection: close\r\nContent-Range: bytes 0-0/1\r\n\r\n" OK L0), 0,
-     "200 length 0 keep"},
+          "Connection: close\r\nContent-Range: bytes 0-0/1\r\n\r\n" OK L0),
+     0, "200 length 0 keep"},
     {TEXT("HTTP/1.1 102 x\r\n\r\nHTTP/1.1 102 y\r\n\r\n" OK L0), 0, "200 length 0 keep"},
     {TEXT("HTTP/1.1 100 Continue\r\n\r\n"), 0, "bad: the connection ended inside the head"},
     {TEXT("HTTP/1.1 100 Continue\r\n\r\nhello"), 0, "bad: not an answer of HTTP/1"},
@@ -284,7 +284,9 @@ static const struct answer {
     {TEXT(OK "A: b\0\r\n" L0), 0, "bad: a control byte in a line"},
     {TEXT(OK "A: 12345678\x01 1234567\r\n" L0), 0, "bad: a control byte in a line"},
     {TEXT(OK "A: 12345678\x1f\r\n" L0), 0, "bad: a control byte in a line"},
-    {TEXT(OK "A: 1234567890\x1f" "1234567890\r\n" L0), 0, "bad: a control byte in a line"},
+    {TEXT(OK "A: 1234567890\x1f"
+             "1234567890\r\n" L0),
+     0, "bad: a control byte in a line"},
     {TEXT(OK "A: 1234\t678\t\x7f 1234567\r\n" L0), 0, "bad: a control byte in a line"},
     {TEXT(OK "A\0: b\r\n" L0), 0, "bad: a control byte in a line"},
     /* lengths */
@@ -308,8 +310,7 @@ static const struct answer {
      "bad: Content-Length is not a number, or too large"},
     {TEXT(OK "Content-Length: 3 3\r\n\r\n"), 0,
      "bad: Content-Length is not a number, or too large"},
-    {TEXT(OK "Content-Length: 3;\r\n\r\n"), 0,
-     "bad: Content-Length is not a number, or too large"},
+    {TEXT(OK "Content-Length: 3;\r\n\r\n"), 0, "bad: Content-Length is not a number, or too large"},
     {TEXT(OK "Content-Length:\r\n\r\n"), 0, "bad: Content-Length is empty"},
     {TEXT(OK "Content-Length: ,\r\n\r\n"), 0, "bad: Content-Length is empty"},
     {TEXT(OK "Content-Length: 3\r\n\r\nab"), 0,
@@ -417,13 +418,12 @@ static const struct answer {
      "bad: a Transfer-Encoding that is not just chunked"},
     {TEXT(OK "Transfer-Encoding: identity\r\n\r\n"), 0,
      "bad: a Transfer-Encoding that is not just chunked"},
-    {TEXT(OK "Transfer-Encoding:\r\n\r\n"), 0,
-     "bad: a Transfer-Encoding that is not just chunked"},
+    {TEXT(OK "Transfer-Encoding:\r\n\r\n"), 0, "bad: a Transfer-Encoding that is not just chunked"},
     {TEXT(OK "Transfer-Encoding: xchunked\r\n\r\n"), 0,
      "bad: a Transfer-Encoding that is not just chunked"},
     {TEXT(OK "Transfer-Encoding: chunkee\r\n\r\n"), 0,
      "bad: a Transfer-Encoding that is not just chunked"},
-    /* ranges */
+/* ranges */
 #define P2 "HTTP/1.1 206 Part\r\nContent-Length: 0\r\nContent-Range: "
 #define NONSENSE "bad: 206 with a Content-Range that makes no sense"
     {TEXT(P2 "bytes 0-9/100\r\n\r\n"), 0, "206 length 0 range 0-9 of 100 keep"},
@@ -465,8 +465,9 @@ static const struct answer {
      "200 length 0 keep"},
     /* what is kept */
     {TEXT(OK "ETag: \"d41d8cd9\"\r\nx-amz-request-id: 4442587FB7D0A2F9\r\n"
-          "Date: Fri, 24 May 2013 00:00:00 GMT\r\nX-AMZ-BUCKET-REGION: eu-west-1\r\n"
-          "Location: http://b.s3.eu-west-1.amazonaws.com/k?x=%20\r\n" L0), 0,
+             "Date: Fri, 24 May 2013 00:00:00 GMT\r\nX-AMZ-BUCKET-REGION: eu-west-1\r\n"
+             "Location: http://b.s3.eu-west-1.amazonaws.com/k?x=%20\r\n" L0),
+     0,
      "200 length 0 date 1369353600 etag \"d41d8cd9\" id 4442587FB7D0A2F9 "
      "location http://b.s3.eu-west-1.amazonaws.com/k?x=%20 region eu-west-1 keep"},
     {TEXT(OK "ETag: W/\"x\"\r\n" L0), 0, "200 length 0 etag W/\"x\" keep"},
@@ -481,14 +482,13 @@ static const struct answer {
     {TEXT("HTTP/1.1 503 Slow\r\nRetry-After: 0\r\n" L0), 0, "503 length 0 retry 0 keep"},
     {TEXT("HTTP/1.1 503 Slow\r\nRetry-After: -1\r\n" L0), 0, "503 length 0 keep"},
     {TEXT("HTTP/1.1 503 Slow\r\nRetry-After: 1.5\r\n" L0), 0, "503 length 0 keep"},
-    {TEXT("HTTP/1.1 503 Slow\r\nRetry-After: 99999999999999999999\r\n" L0), 0,
-     "503 length 0 keep"},
+    {TEXT("HTTP/1.1 503 Slow\r\nRetry-After: 99999999999999999999\r\n" L0), 0, "503 length 0 keep"},
     {TEXT("HTTP/1.1 503 Slow\r\nRetry-After: Fri, 24 May 2013 00:02:00 GMT\r\n"
-          "Date: Fri, 24 May 2013 00:00:00 GMT\r\n" L0), 0,
-     "503 length 0 date 1369353600 retry 120 keep"},
+          "Date: Fri, 24 May 2013 00:00:00 GMT\r\n" L0),
+     0, "503 length 0 date 1369353600 retry 120 keep"},
     {TEXT("HTTP/1.1 503 Slow\r\nDate: Fri, 24 May 2013 00:02:01 GMT\r\n"
-          "Retry-After: Fri, 24 May 2013 00:02:00 GMT\r\n" L0), 0,
-     "503 length 0 date 1369353721 retry 0 keep"},
+          "Retry-After: Fri, 24 May 2013 00:02:00 GMT\r\n" L0),
+     0, "503 length 0 date 1369353721 retry 0 keep"},
     {TEXT("HTTP/1.1 503 Slow\r\nRetry-After: Fri, 24 May 2013 00:02:00 GMT\r\n" L0), 0,
      "503 length 0 retry 0 keep"},
     {TEXT(OK "Content-Encoding: gzip\r\n" L0), 0, "200 length 0 encoded keep"},
@@ -622,10 +622,14 @@ static void extensions__at_their_limit__are_the_most(void) {
 }
 
 static void kept__longer_than_there_is_room__is_cut_or_left_out(void) {
-    static const struct { const char *name; size_t most; bool cut; size_t at; } f[] = {
-        {"ETag: ", 71, false, offsetof(dlpi_s3_http, etag)},
-        {"x-amz-request-id: ", 95, true, offsetof(dlpi_s3_http, request_id)},
-        {"x-amz-bucket-region: ", 63, false, offsetof(dlpi_s3_http, region)}};
+    static const struct {
+        const char *name;
+        size_t most;
+        bool cut;
+        size_t at;
+    } f[] = {{"ETag: ", 71, false, offsetof(dlpi_s3_http, etag)},
+             {"x-amz-request-id: ", 95, true, offsetof(dlpi_s3_http, request_id)},
+             {"x-amz-bucket-region: ", 63, false, offsetof(dlpi_s3_http, region)}};
     for (size_t i = 0; i < 3; i++)
         for (size_t more = 0; more < 2; more++) {
             const char *kept = (const char *)&walker.h + f[i].at;

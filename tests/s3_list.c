@@ -24,13 +24,13 @@ static int fault(void) { return fault_at > 0 && ++fault_calls == fault_at; }
 typedef struct bucket {
     const char *const *keys; /* in order */
     int n;
-    int plain;               /* 1: it does not know encoding-type */
-    int prefixes_first;      /* 1: common prefixes stand before objects */
-    int together;            /* 1: all common prefixes in one element */
+    int plain;          /* 1: it does not know encoding-type */
+    int prefixes_first; /* 1: common prefixes stand before objects */
+    int together;       /* 1: all common prefixes in one element */
     int chunked;
-    size_t pad;              /* bytes of a comment in each page */
-    int asked;               /* requests so far */
-    int fail_at;             /* the request of this number, from 1, is answered by fail */
+    size_t pad;  /* bytes of a comment in each page */
+    int asked;   /* requests so far */
+    int fail_at; /* the request of this number, from 1, is answered by fail */
     s3_mock_reply fail;
     char *page;
     size_t size, bytes;
@@ -145,8 +145,10 @@ static void list_page(bucket *b, const char *query) {
         for (const char *c = token; *c; c++) { /* it is opaque: only what XML wants is escaped */
             char one[8];
             snprintf(one, sizeof one, "&#%d;", (unsigned char)*c);
-            if ((unsigned char)*c < 128) puts_to(b, one);
-            else put(b, c, 1);
+            if ((unsigned char)*c < 128)
+                puts_to(b, one);
+            else
+                put(b, c, 1);
         }
         puts_to(b, "</NextContinuationToken>");
     }
@@ -174,9 +176,12 @@ static dlp_s3_io *io;
 static bucket room;
 
 static void begin(void (*script)(void *, const s3_mock_request *, s3_mock_reply *)) {
-    dlp_s3_desc d = {.region = "us-east-1", .access_key = "AKIDEXAMPLE",
-                     .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", .backoff_ms = 1,
-                     .backoff_max_ms = 5, .hedge_percent = -1};
+    dlp_s3_desc d = {.region = "us-east-1",
+                     .access_key = "AKIDEXAMPLE",
+                     .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+                     .backoff_ms = 1,
+                     .backoff_max_ms = 5,
+                     .hedge_percent = -1};
     dlp_s3_error err;
     int rc;
     mock = s3_mock_start();
@@ -215,12 +220,55 @@ static const char *shown(const dlp_s3_error *err) {
 }
 
 /* In order of bytes, with what stands inside strings of C: '/' sorts behind '-' and '.'. */
-static const char *const odd[] = {
-    "\x01" "control\x1f", " ", " leading", "\"quoted\"", "#hash", "%", "%25", "%2F", "&amp;",
-    "'single'", "+", "+plus+", "-a", ".", "..", "./dot", "/", "//", "//two", "/lead", "<tag>",
-    "?q=1&x", "A", "a", "a b", "a+b", "a-b/", "a-b/c", "a/", "a/../b", "a/./b", "a//b", "a/b",
-    "a/b/c", "a0", "b\\c", "b|c", "new\nline", "tab\there", "z/1", "z/2", "z/3/4", "{}", "~",
-    "\xc3\xbc" "ber", "\xe1\x88\xb4", "\xf0\x9f\x98\x80"};
+static const char *const odd[] = {"\x01"
+                                  "control\x1f",
+                                  " ",
+                                  " leading",
+                                  "\"quoted\"",
+                                  "#hash",
+                                  "%",
+                                  "%25",
+                                  "%2F",
+                                  "&amp;",
+                                  "'single'",
+                                  "+",
+                                  "+plus+",
+                                  "-a",
+                                  ".",
+                                  "..",
+                                  "./dot",
+                                  "/",
+                                  "//",
+                                  "//two",
+                                  "/lead",
+                                  "<tag>",
+                                  "?q=1&x",
+                                  "A",
+                                  "a",
+                                  "a b",
+                                  "a+b",
+                                  "a-b/",
+                                  "a-b/c",
+                                  "a/",
+                                  "a/../b",
+                                  "a/./b",
+                                  "a//b",
+                                  "a/b",
+                                  "a/b/c",
+                                  "a0",
+                                  "b\\c",
+                                  "b|c",
+                                  "new\nline",
+                                  "tab\there",
+                                  "z/1",
+                                  "z/2",
+                                  "z/3/4",
+                                  "{}",
+                                  "~",
+                                  "\xc3\xbc"
+                                  "ber",
+                                  "\xe1\x88\xb4",
+                                  "\xf0\x9f\x98\x80"};
 #define N_ODD ((int)(sizeof odd / sizeof odd[0]))
 
 /* What a list must give: objects and common prefixes of odd, in order; -1 - index: a prefix. */
@@ -241,16 +289,17 @@ static int wanted(const char *prefix, const char *delimiter, const char *after, 
 
 /* Go through a list of odd and compare. Returns the number of requests. */
 static int check_list(const char *prefix, const char *delimiter, const char *after, int page) {
-    int want[N_ODD + 1], n = wanted(prefix ? prefix : "", delimiter ? delimiter : "",
-                                    after ? after : "", want), at = 0, asked = room.asked;
+    int want[N_ODD + 1],
+        n = wanted(prefix ? prefix : "", delimiter ? delimiter : "", after ? after : "", want),
+        at = 0, asked = room.asked;
     dlp_s3_list *l = list(prefix, delimiter, after, page);
     dlp_s3_object o;
     dlp_s3_error err;
     int rc;
     while ((rc = dlp_s3_list_next(l, &o, &err)) == DLP_OK && at < n) {
         int i = want[at] < 0 ? -1 - want[at] : want[at];
-        size_t len = want[at] < 0 ? common(odd[i], prefix ? prefix : "", delimiter)
-                                  : strlen(odd[i]);
+        size_t len =
+            want[at] < 0 ? common(odd[i], prefix ? prefix : "", delimiter) : strlen(odd[i]);
         char etag[16];
         snprintf(etag, sizeof etag, "\"e%d\"", i);
         CHECK(o.key_bytes == len && strncmp(o.key, odd[i], len) == 0 && o.key[len] == '\0');
@@ -354,8 +403,9 @@ static void list__large_pages__room_is_made(void) {
 static void list__errors__the_same_page_again(void) {
     static const s3_mock_reply fails[] = {
         {.status = 403, .s3_code = "AccessDenied"},
-        {.status = 200, .body = "<ListBucketResult><Contents><Key>no</Key><Size>1</Size>"
-                                "</Contents><IsTruncated>false</IsTruncated>"},
+        {.status = 200,
+         .body = "<ListBucketResult><Contents><Key>no</Key><Size>1</Size>"
+                 "</Contents><IsTruncated>false</IsTruncated>"},
         {.status = 200, .body = "<Error><Code>InternalError</Code></Error>"},
         {.status = 200, .body = "not XML"},
     };
@@ -465,7 +515,7 @@ static void list__tokens_that_lead_back__refused(void) {
     CHECK(run_script(not_told, 1, &given, &err) == DLP_ERR_REMOTE && given == 0);
     CHECK(strstr(err.message, "IsTruncated") != NULL);
     CHECK(run_script(empty, 3, &given, &err) == DLP_END && given == 1); /* that is allowed */
-    for (int length = 2; length <= 7; length++) { /* of a circle */
+    for (int length = 2; length <= 7; length++) {                       /* of a circle */
         for (int i = 0; i < length; i++)
             snprintf(pages[i], sizeof pages[i], PAGE("", "t%d"), i); /* keys would tell, too */
         for (int i = 0; i < 64; i++) circle[i] = pages[i % length];
@@ -480,13 +530,17 @@ static void list__tokens_that_lead_back__refused(void) {
 /* What a server says twice, or in another order, is not given out: neither that page nor a later
    one, while it may be asked for again. */
 static void list__keys_twice_or_in_disorder__refused(void) {
-    static const struct { const char *pages[2]; int n, given; } bad[] = {
-        {{LAST(KEY("b") KEY("a"))}, 1, 0}, {{LAST(KEY("a") KEY("a"))}, 1, 0},
-        {{LAST(UNDER("b/") UNDER("a/"))}, 1, 0}, {{LAST(UNDER("a/") KEY("x") UNDER("a/"))}, 1, 0},
-        {{PAGE(KEY("a") KEY("b"), "1"), LAST(KEY("b") KEY("c"))}, 2, 2},
-        {{PAGE(KEY("a") KEY("b"), "1"), LAST(KEY("c") UNDER("a/"))}, 2, 2},
-        {{PAGE(UNDER("x/") KEY("b"), "1"), LAST(KEY("c"))}, 2, 2},
-        {{PAGE(UNDER("x/"), "1"), LAST(UNDER("x/"))}, 2, 1}};
+    static const struct {
+        const char *pages[2];
+        int n, given;
+    } bad[] = {{{LAST(KEY("b") KEY("a"))}, 1, 0},
+               {{LAST(KEY("a") KEY("a"))}, 1, 0},
+               {{LAST(UNDER("b/") UNDER("a/"))}, 1, 0},
+               {{LAST(UNDER("a/") KEY("x") UNDER("a/"))}, 1, 0},
+               {{PAGE(KEY("a") KEY("b"), "1"), LAST(KEY("b") KEY("c"))}, 2, 2},
+               {{PAGE(KEY("a") KEY("b"), "1"), LAST(KEY("c") UNDER("a/"))}, 2, 2},
+               {{PAGE(UNDER("x/") KEY("b"), "1"), LAST(KEY("c"))}, 2, 2},
+               {{PAGE(UNDER("x/"), "1"), LAST(UNDER("x/"))}, 2, 1}};
     static const char *const good[] = {PAGE(UNDER("x/") KEY("b"), "1"), PAGE("", "2"),
                                        LAST(KEY("x0") UNDER("x0/"))};
     static const char zero[] = LAST(KEY("a\0b"));
@@ -535,21 +589,33 @@ static void list__pages_without_keys__not_for_ever(void) {
 
 static void list__hostile_pages__refused(void) {
     static const char *const bad[] = {
-        "", " ", "<html><body>Sign in</body></html>", "<Error><Code>x</Code></Error>",
-        LAST("<Contents><Size>1</Size></Contents>"), LAST("<Contents><Key>a</Key></Contents>"),
+        "",
+        " ",
+        "<html><body>Sign in</body></html>",
+        "<Error><Code>x</Code></Error>",
+        LAST("<Contents><Size>1</Size></Contents>"),
+        LAST("<Contents><Key>a</Key></Contents>"),
         LAST(KEY("a") "<Contents><Size>1</Size></Contents>"),
-        LAST(KEY("a") KEY("")), LAST("<Contents><Key>a</Key><Size>-1</Size></Contents>"),
+        LAST(KEY("a") KEY("")),
+        LAST("<Contents><Key>a</Key><Size>-1</Size></Contents>"),
         LAST("<Contents><Key>a</Key><Size>1x</Size></Contents>"),
         LAST("<Contents><Key>a</Key><Size></Size></Contents>"),
         LAST("<Contents><Key>a</Key><Size>99999999999999999999</Size></Contents>"),
-        LAST(URL KEY("%")), LAST(URL KEY("a%0")), LAST(URL KEY("a%00b")), LAST(KEY("a%zz") URL),
-        LAST(KEY("&bad;")), LAST(KEY("&#0;")), LAST(KEY("<b>")), LAST(KEY("a") "<Contents>"),
+        LAST(URL KEY("%")),
+        LAST(URL KEY("a%0")),
+        LAST(URL KEY("a%00b")),
+        LAST(KEY("a%zz") URL),
+        LAST(KEY("&bad;")),
+        LAST(KEY("&#0;")),
+        LAST(KEY("<b>")),
+        LAST(KEY("a") "<Contents>"),
         LAST("<CommonPrefixes><Prefix></Prefix></CommonPrefixes>"),
         LAST("<CommonPrefixes><Prefix>&#xd800;</Prefix></CommonPrefixes>"),
-        "<!DOCTYPE a [<!ENTITY x 'y'>]>" LAST(KEY("&x;")), LAST(KEY("a")) "<x/>",
+        "<!DOCTYPE a [<!ENTITY x 'y'>]>" LAST(KEY("&x;")),
+        LAST(KEY("a")) "<x/>",
         "<ListBucketResult>" KEY("a") "<IsTruncated>maybe</IsTruncated></ListBucketResult>",
         "<ListBucketResult>" KEY("a") "<IsTruncated>true-and-more-than-fits</IsTruncated>"
-        "</ListBucketResult>"};
+                                      "</ListBucketResult>"};
     static char long_key[8000], long_token[4000];
     const char *one[1];
     dlp_s3_error err;
@@ -561,7 +627,8 @@ static void list__hostile_pages__refused(void) {
         if (rc != DLP_ERR_REMOTE || given) printf("  taken (%d, %d): %s\n", rc, given, bad[i]);
     }
     for (int n = 3072; n <= 3073; n++) { /* the longest key, all of it escaped, and one more */
-        snprintf(long_key, sizeof long_key, "<ListBucketResult>" URL "<Contents><Key>%0*d</Key>"
+        snprintf(long_key, sizeof long_key,
+                 "<ListBucketResult>" URL "<Contents><Key>%0*d</Key>"
                  "<Size>1</Size></Contents><IsTruncated>false</IsTruncated></ListBucketResult>",
                  n, 0);
         one[0] = long_key;

@@ -27,78 +27,78 @@
 enum { S3_MOCK_KEEP = 0, S3_MOCK_CLOSE, S3_MOCK_RESET, S3_MOCK_HANG, S3_MOCK_REFUSE };
 
 typedef struct s3_mock_reply {
-    int status;             /* 0: by the object and the request */
-    const char *s3_code;    /* an error document with this code (status 0: 400) */
-    const char *headers;    /* more lines, each with \r\n */
-    const char *body;       /* in place of the object, body_bytes of it (0: a string) */
+    int status;          /* 0: by the object and the request */
+    const char *s3_code; /* an error document with this code (status 0: 400) */
+    const char *headers; /* more lines, each with \r\n */
+    const char *body;    /* in place of the object, body_bytes of it (0: a string) */
     size_t body_bytes;
-    const char *raw;        /* all bytes of the answer, raw_bytes of it (0: a string) */
+    const char *raw; /* all bytes of the answer, raw_bytes of it (0: a string) */
     size_t raw_bytes;
-    const char *extra;      /* bytes behind the answer's end */
-    int version;            /* of the object: other bytes, another ETag; 0: the object's own */
-    int ignore_range;       /* 200 and all of it */
-    int ok_range;           /* 200 and a part of it, with Content-Range */
-    int ignore_match;       /* no 412 */
-    int shift;              /* Content-Range and bytes begin so many bytes later */
+    const char *extra;         /* bytes behind the answer's end */
+    int version;               /* of the object: other bytes, another ETag; 0: the object's own */
+    int ignore_range;          /* 200 and all of it */
+    int ok_range;              /* 200 and a part of it, with Content-Range */
+    int ignore_match;          /* no 412 */
+    int shift;                 /* Content-Range and bytes begin so many bytes later */
     const char *content_range; /* in place of the true one */
-    int64_t content_length; /* in place of the true one, if not 0; -1: 0; -2: no such line */
-    const char *etag;       /* in place of the true one; "": none */
-    int http10;             /* HTTP/1.0, closed at the end */
-    int close;              /* Connection: close, and so it is */
-    int chunk;              /* Transfer-Encoding: chunked, in chunks of this */
-    const char *trailer;    /* of the last chunk: lines with \r\n */
-    int delay_ms;           /* before the first byte */
-    int together;           /* nor before so many requests have been under way at once, */
-    int behind;             /* nor before so many have been answered; 5 s at most */
-    int pause_ms;           /* after pause_at bytes of the answer */
+    int64_t content_length;    /* in place of the true one, if not 0; -1: 0; -2: no such line */
+    const char *etag;          /* in place of the true one; "": none */
+    int http10;                /* HTTP/1.0, closed at the end */
+    int close;                 /* Connection: close, and so it is */
+    int chunk;                 /* Transfer-Encoding: chunked, in chunks of this */
+    const char *trailer;       /* of the last chunk: lines with \r\n */
+    int delay_ms;              /* before the first byte */
+    int together;              /* nor before so many requests have been under way at once, */
+    int behind;                /* nor before so many have been answered; 5 s at most */
+    int pause_ms;              /* after pause_at bytes of the answer */
     int64_t pause_at;
-    int trickle;            /* so many bytes at once, */
-    int trickle_ms;         /* and then a pause of this */
-    int cut;                /* after cut_at bytes of the answer, or of its body: S3_MOCK_CLOSE.. */
+    int trickle;    /* so many bytes at once, */
+    int trickle_ms; /* and then a pause of this */
+    int cut;        /* after cut_at bytes of the answer, or of its body: S3_MOCK_CLOSE.. */
     int64_t cut_at;
     int cut_in_body;
-    int then;               /* after the whole answer: S3_MOCK_CLOSE (without having said so), .. */
-    int then_ms;            /* later by this, if no request has come */
+    int then;    /* after the whole answer: S3_MOCK_CLOSE (without having said so), .. */
+    int then_ms; /* later by this, if no request has come */
 } s3_mock_reply;
 
 typedef struct s3_mock_request {
-    int connection;         /* from 0 */
+    int connection;                          /* from 0 */
     int nth_on_connection, nth_of_path, nth; /* from 0 */
     uint64_t came_ns, over_ns; /* monotonic; over: 0 as long as bytes are to be sent */
     char method[16], path[1200], query[1200];
     int has_range;
-    uint64_t first, last;   /* last UINT64_MAX: to the end */
+    uint64_t first, last; /* last UINT64_MAX: to the end */
     char if_match[96];
     int has_authorization;
-    uint64_t body_bytes;    /* of the request */
-    uint64_t body_sent;     /* of the answer, as far as the kernel took it */
-    int status;             /* of the answer; 0: raw, or none */
-    char head[2600];        /* the request as it came */
+    uint64_t body_bytes; /* of the request */
+    uint64_t body_sent;  /* of the answer, as far as the kernel took it */
+    int status;          /* of the answer; 0: raw, or none */
+    char head[2600];     /* the request as it came */
 } s3_mock_request;
 
 typedef struct s3_mock_thing {
     char path[1200];
     uint64_t bytes;
     int version;
-    char *data;             /* NULL: made from path and version */
+    char *data; /* NULL: made from path and version */
 } s3_mock_thing;
 
 typedef struct s3_mock_line {
     char path[256];
-    int nth;                /* -1: each */
+    int nth; /* -1: each */
     s3_mock_reply reply;
 } s3_mock_line;
 
 typedef struct s3_mock_peer {
     int fd, number, requests;
-    int busy, hangs;        /* an answer is under way; nothing more is read or written */
-    int record;             /* the request's place in m->seen */
+    int busy, hangs; /* an answer is under way; nothing more is read or written */
+    int record;      /* the request's place in m->seen */
     char *in;
     size_t in_n, in_size;
     char *out;
     size_t out_n, out_at, out_head, out_stop; /* stop: bytes until what end says */
     int end, end_ms;
-    uint64_t wake_ns;       /* nothing before; 0: at once */
+    uint64_t wake_ns; /* nothing before; 0: at once */
     uint64_t end_ns;
     s3_mock_reply reply;
 } s3_mock_peer;
@@ -110,9 +110,9 @@ struct s3_mock {
     void (*script)(void *user, const s3_mock_request *q, s3_mock_reply *r);
     void *user;
     int (*accept)(void *user, int connection); /* S3_MOCK_KEEP; CLOSE, RESET; HANG: is not read */
-    int64_t skew_s;         /* of its Date */
-    uint64_t default_bytes; /* of objects that are not known; 0: NoSuchKey */
-    const char *request_id; /* NULL: MOCK and the request's number */
+    int64_t skew_s;                            /* of its Date */
+    uint64_t default_bytes;                    /* of objects that are not known; 0: NoSuchKey */
+    const char *request_id;                    /* NULL: MOCK and the request's number */
 
     int listener, bell[2]; /* the rest is its own; lock: seen, n_seen, open, most, away */
     int away;
@@ -316,8 +316,8 @@ static void s3_mock_add(s3_mock_text *t, const void *bytes, size_t n) {
     t->at[t->n] = '\0';
 }
 
-__attribute__((format(printf, 2, 3)))
-static void s3_mock_say(s3_mock_text *t, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void s3_mock_say(s3_mock_text *t, const char *format,
+                                                              ...) {
     char line[1600];
     va_list args;
     va_start(args, format);
@@ -385,16 +385,20 @@ static void s3_mock_head(s3_mock *m, s3_mock_text *t, const s3_mock_request *q,
     int64_t length = r->content_length ? r->content_length : (int64_t)n;
     s3_mock_date((int64_t)time(NULL) + m->skew_s, date);
     s3_mock_say(t, "HTTP/1.%d %d Mock\r\nDate: %s\r\n", !r->http10, r->status, date);
-    if (m->request_id) s3_mock_say(t, "x-amz-request-id: %s\r\n", m->request_id);
-    else s3_mock_say(t, "x-amz-request-id: MOCK%08d\r\n", q->nth);
+    if (m->request_id)
+        s3_mock_say(t, "x-amz-request-id: %s\r\n", m->request_id);
+    else
+        s3_mock_say(t, "x-amz-request-id: MOCK%08d\r\n", q->nth);
     if (etag[0] && r->status < 300) s3_mock_say(t, "ETag: %s\r\n", etag);
-    if (r->content_range) s3_mock_say(t, "Content-Range: %s\r\n", r->content_range);
+    if (r->content_range)
+        s3_mock_say(t, "Content-Range: %s\r\n", r->content_range);
     else if (r->status == 416 && o)
         s3_mock_say(t, "Content-Range: bytes */%" PRIu64 "\r\n", o->bytes);
     else if ((r->status == 206 || (r->ok_range && r->status == 200 && q->has_range)) && o)
         s3_mock_say(t, "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n", first,
                     first + n - 1, o->bytes);
-    if (r->chunk) s3_mock_say(t, "Transfer-Encoding: chunked\r\n");
+    if (r->chunk)
+        s3_mock_say(t, "Transfer-Encoding: chunked\r\n");
     else if (r->content_length != -2 && r->status != 204 && r->status != 304)
         s3_mock_say(t, "Content-Length: %" PRId64 "\r\n", length < 0 ? 0 : length);
     if (r->close) s3_mock_say(t, "Connection: close\r\n");
@@ -417,8 +421,10 @@ static void s3_mock_answer(s3_mock *m, s3_mock_peer *p, s3_mock_request *q) {
         o = &made;
     }
     version = r->version ? r->version : o ? o->version : 0;
-    if (r->etag) snprintf(etag, sizeof etag, "%s", r->etag);
-    else if (o) snprintf(etag, sizeof etag, "\"%016" PRIx64 "\"", s3_mock_seed(o->path, version));
+    if (r->etag)
+        snprintf(etag, sizeof etag, "%s", r->etag);
+    else if (o)
+        snprintf(etag, sizeof etag, "\"%016" PRIx64 "\"", s3_mock_seed(o->path, version));
     if (r->raw) {
         s3_mock_add(&t, r->raw, r->raw_bytes ? r->raw_bytes : strlen(r->raw));
         p->out_head = 0;
@@ -441,8 +447,9 @@ static void s3_mock_answer(s3_mock *m, s3_mock_peer *p, s3_mock_request *q) {
     }
     if (code) {
         body.n = 0;
-        s3_mock_say(&body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>%s</Code>"
-                           "<Message>as scripted</Message><RequestId>MOCK%08d</RequestId></Error>",
+        s3_mock_say(&body,
+                    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>%s</Code>"
+                    "<Message>as scripted</Message><RequestId>MOCK%08d</RequestId></Error>",
                     code, q->nth);
     }
     s3_mock_head(m, &t, q, r, o, etag, first, body.n);
@@ -551,8 +558,7 @@ static void s3_mock_take(s3_mock *m, s3_mock_peer *p) {
     if (p->in_n < whole) return;
     q = s3_mock_record(m, p);
     s3_mock_parse(q, p->in, head);
-    for (int i = 0; i < m->n_seen - 1; i++)
-        q->nth_of_path += strcmp(m->seen[i].path, q->path) == 0;
+    for (int i = 0; i < m->n_seen - 1; i++) q->nth_of_path += strcmp(m->seen[i].path, q->path) == 0;
     s3_mock_decide(m, p, q);
     q = &m->seen[p->record];
     if (strcmp(q->method, "PUT") == 0 && p->reply.status < 300 && !p->reply.s3_code) {
@@ -574,8 +580,7 @@ static void s3_mock_take(s3_mock *m, s3_mock_peer *p) {
         p->end = p->reply.cut;
         p->end_ms = 0;
     }
-    if (p->reply.delay_ms)
-        p->wake_ns = q->came_ns + (uint64_t)p->reply.delay_ms * 1000000u;
+    if (p->reply.delay_ms) p->wake_ns = q->came_ns + (uint64_t)p->reply.delay_ms * 1000000u;
 }
 
 /* The answer is sent as far as it is to be. */
@@ -590,8 +595,10 @@ static void s3_mock_finish(s3_mock *m, s3_mock_peer *p) {
     free(p->out);
     p->out = NULL;
     p->out_n = p->out_at = 0;
-    if (end && p->end_ms) p->end_ns = test_now_ns() + (uint64_t)p->end_ms * 1000000u;
-    else if (end) s3_mock_drop(p, end);
+    if (end && p->end_ms)
+        p->end_ns = test_now_ns() + (uint64_t)p->end_ms * 1000000u;
+    else if (end)
+        s3_mock_drop(p, end);
 }
 
 /* Whether the answer has to wait for what others do. */
@@ -671,8 +678,10 @@ static void s3_mock_accept(s3_mock *m) {
         p->record = -1;
         p->number = m->connections++;
         how = m->accept ? m->accept(m->user, p->number) : m->away;
-        if (how == S3_MOCK_HANG) p->hangs = 1;
-        else if (how) s3_mock_drop(p, how);
+        if (how == S3_MOCK_HANG)
+            p->hangs = 1;
+        else if (how)
+            s3_mock_drop(p, how);
     }
 }
 
@@ -769,8 +778,10 @@ static int s3_mock_listen(int backlog, int *port) {
 S3_MOCK void s3_mock_away(s3_mock *m, int how) {
     pthread_mutex_lock(&m->lock);
     if (how == S3_MOCK_REFUSE) close(m->listener);
-    if (how == S3_MOCK_REFUSE) m->listener = -1;
-    else if (m->listener < 0) m->listener = s3_mock_listen(1024, &m->port);
+    if (how == S3_MOCK_REFUSE)
+        m->listener = -1;
+    else if (m->listener < 0)
+        m->listener = s3_mock_listen(1024, &m->port);
     m->away = how;
     for (int i = 0; i < m->n_peers; i++) {
         s3_mock_peer *p = &m->peers[i];

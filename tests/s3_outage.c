@@ -35,13 +35,15 @@ static void say(void *user, const char *line) {
 
 static void script(void *user, const s3_mock_request *q, s3_mock_reply *r) {
     (void)user;
-    if (__atomic_load_n(&failing, __ATOMIC_RELAXED)) r->status = q->nth % 2 ? 500 : 503;
-    else r->delay_ms = 200;
+    if (__atomic_load_n(&failing, __ATOMIC_RELAXED))
+        r->status = q->nth % 2 ? 500 : 503;
+    else
+        r->delay_ms = 200;
 }
 
 static dlp_s3_desc by_default(void) {
-    dlp_s3_desc d = {.endpoint = mock->url, .access_key = "AKIDEXAMPLE", .secret_key = "secret",
-                     .log = say};
+    dlp_s3_desc d = {
+        .endpoint = mock->url, .access_key = "AKIDEXAMPLE", .secret_key = "secret", .log = say};
     if (scale == 1) return d;
     d.connect_timeout_ms = 3000 / scale;
     d.first_byte_timeout_ms = 10000 / scale;
@@ -177,8 +179,10 @@ static dlp_s3_request asked[IN_FLIGHT];
 
 static void throttle(void *user, const s3_mock_request *q, s3_mock_reply *r) {
     (void)user;
-    if (q->came_ns < good_from) r->status = 503;
-    else r->delay_ms = 800 / scale;
+    if (q->came_ns < good_from)
+        r->status = 503;
+    else
+        r->delay_ms = 800 / scale;
 }
 
 /* Of one thread, as many requests in flight as are let, until a time. */
@@ -190,8 +194,8 @@ static void ask_until(dlp_s3_io *io, uint64_t until) {
         for (int i = 0; i < n; i++) CHECK(done[i]->code == DLP_OK);
         for (int i = 0; i < IN_FLIGHT; i++) {
             if (asked[i].internal) continue; /* out */
-            asked[i] = (dlp_s3_request){.bucket = "b", .key = "key", .body = body[i],
-                                        .capacity = BYTES};
+            asked[i] =
+                (dlp_s3_request){.bucket = "b", .key = "key", .body = body[i], .capacity = BYTES};
             CHECK(dlp_s3_submit(io, &asked[i]) == DLP_OK);
         }
     }

@@ -11,8 +11,12 @@ static dlpi_s3_shared shared;
 static dlpi_s3_patience patience;
 
 static dlp_s3_desc defaults(void) {
-    dlp_s3_desc d = {.first_byte_timeout_ms = 10000, .max_attempts = -1, .backoff_ms = 50,
-                     .backoff_max_ms = 5000, .retry_tokens = 500, .hedge_percent = 5,
+    dlp_s3_desc d = {.first_byte_timeout_ms = 10000,
+                     .max_attempts = -1,
+                     .backoff_ms = 50,
+                     .backoff_max_ms = 5000,
+                     .retry_tokens = 500,
+                     .hedge_percent = 5,
                      .max_requests = 64};
     return d;
 }
@@ -42,16 +46,25 @@ static int times(dlpi_s3_trouble t, int verdict) {
 }
 
 static void judge__answers__as_documented(void) {
-    static const char *const again[] = {
-        "RequestTimeout", "RequestTimeoutException", "PriorRequestNotComplete", "Throttling",
-        "ThrottlingException", "ThrottledException", "RequestThrottledException",
-        "TooManyRequestsException", "RequestLimitExceeded", "BandwidthLimitExceeded",
-        "LimitExceededException", "RequestThrottled", "SlowDown", "EC2ThrottledException",
-        "ProvisionedThroughputExceededException"};
-    static const int statuses[] = {408, 429, 499, 500, 502, 503, 504, 520, 521, 522, 523, 524,
-                                   529, 530};
-    static const int final[] = {402, 404, 405, 406, 410, 411, 413, 414, 416, 417, 418, 422, 501,
-                                505, 507, 304, 300};
+    static const char *const again[] = {"RequestTimeout",
+                                        "RequestTimeoutException",
+                                        "PriorRequestNotComplete",
+                                        "Throttling",
+                                        "ThrottlingException",
+                                        "ThrottledException",
+                                        "RequestThrottledException",
+                                        "TooManyRequestsException",
+                                        "RequestLimitExceeded",
+                                        "BandwidthLimitExceeded",
+                                        "LimitExceededException",
+                                        "RequestThrottled",
+                                        "SlowDown",
+                                        "EC2ThrottledException",
+                                        "ProvisionedThroughputExceededException"};
+    static const int statuses[] = {408, 429, 499, 500, 502, 503, 504,
+                                   520, 521, 522, 523, 524, 529, 530};
+    static const int final[] = {402, 404, 405, 406, 410, 411, 413, 414, 416,
+                                417, 418, 422, 501, 505, 507, 304, 300};
     for (size_t i = 0; i < sizeof again / sizeof *again; i++)
         CHECK(answer(400, again[i]) == DLPI_S3_RETRY);
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
@@ -165,8 +178,10 @@ static int at_once(void) {
     int n = 0;
     for (int i = 0; i < 100; i++) {
         CHECK(dlpi_s3_retry_take(&patience, 1, -1, &wait, &why));
-        if (wait <= 100 * MS) n++;
-        else CHECK(wait >= 2500 * MS && wait <= 5000 * MS);
+        if (wait <= 100 * MS)
+            n++;
+        else
+            CHECK(wait >= 2500 * MS && wait <= 5000 * MS);
     }
     return n;
 }
@@ -216,8 +231,7 @@ static void away__failures__told_one_by_one_then_together_then_over(void) {
 static void throttle__lone_503s__change_nothing(void) {
     dlp_s3_desc d = defaults();
     begin(&d, 4);
-    for (uint64_t i = 0; i < 6400; i++)
-        dlpi_s3_answered(&patience, i * MS, i % 8 == 0, i % 8 != 0);
+    for (uint64_t i = 0; i < 6400; i++) dlpi_s3_answered(&patience, i * MS, i % 8 == 0, i % 8 != 0);
     CHECK(dlpi_s3_limit(&patience) == 64);
     CHECK(dlpi_s3_hedge_take(&patience, 6400 * MS));
 }
@@ -576,8 +590,13 @@ static outcome runs(const char *name, const dlp_s3_desc *d, const model *kind) {
 
 static void model__faulty_server__soon_over_and_few_requests(void) {
     dlp_s3_desc d = defaults();
-    model faulty = {.p503 = 0.05, .preset = 0.02, .plate = 0.02, .late = 1500 * MS,
-                    .service = 450000, .round_trip = MS / 5, .spread = MS};
+    model faulty = {.p503 = 0.05,
+                    .preset = 0.02,
+                    .plate = 0.02,
+                    .late = 1500 * MS,
+                    .service = 450000,
+                    .round_trip = MS / 5,
+                    .spread = MS};
     model far = faulty, sound = faulty, tight = faulty;
     outcome o = runs("faulty, near", &d, &faulty);
     CHECK(o.time[0] < 600 && o.time[1] < 1000);

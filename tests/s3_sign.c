@@ -15,7 +15,9 @@ static const char *shown(const uint8_t hash[32]) {
 /* ---- Hashes. */
 
 static void sha256__nist_vectors__same(void) {
-    static const struct { const char *text, *hash; } known[] = {
+    static const struct {
+        const char *text, *hash;
+    } known[] = {
         {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
         {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
         {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
@@ -32,8 +34,8 @@ static void sha256__nist_vectors__same(void) {
     dlpi_s3_sha_begin(&s);
     for (int i = 0; i < 100000; i++) dlpi_s3_sha_add(&s, "aaaaaaaaaa", 10);
     dlpi_s3_sha_end(&s, hash);
-    CHECK(strcmp(shown(hash),
-                 "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0") == 0);
+    CHECK(strcmp(shown(hash), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0") ==
+          0);
 }
 
 /* 0 to 599 bytes, each length hashed whole and in two pieces; the results hashed into one, which
@@ -74,7 +76,10 @@ static void sha256__both_ways__same(void) {
 }
 
 static void hmac__rfc_4231__same(void) {
-    static const struct { int key_byte, key_n; const char *key, *data, *hash; } known[] = {
+    static const struct {
+        int key_byte, key_n;
+        const char *key, *data, *hash;
+    } known[] = {
         {0x0b, 20, NULL, "Hi There",
          "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"},
         {0, 4, "Jefe", "what do ya want for nothing?",
@@ -94,13 +99,13 @@ static void hmac__rfc_4231__same(void) {
     }
     memset(key, 0xaa, 20), memset(data, 0xdd, 50); /* cases 3 and 4 */
     dlpi_s3_hmac(key, 20, data, 50, hash);
-    CHECK(strcmp(shown(hash),
-                 "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe") == 0);
+    CHECK(strcmp(shown(hash), "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe") ==
+          0);
     for (int i = 0; i < 25; i++) key[i] = (uint8_t)(i + 1);
     memset(data, 0xcd, 50);
     dlpi_s3_hmac(key, 25, data, 50, hash);
-    CHECK(strcmp(shown(hash),
-                 "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b") == 0);
+    CHECK(strcmp(shown(hash), "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b") ==
+          0);
 }
 
 static void hmac__all_lengths__as_python(void) {
@@ -139,8 +144,9 @@ static const char *after(const char *head, const char *mark) {
     static char value[9000];
     const char *at = strstr(head, mark);
     value[0] = '\0';
-    if (at) snprintf(value, sizeof value, "%.*s", (int)strcspn(at + strlen(mark), " \r"),
-                     at + strlen(mark));
+    if (at)
+        snprintf(value, sizeof value, "%.*s", (int)strcspn(at + strlen(mark), " \r"),
+                 at + strlen(mark));
     return value;
 }
 
@@ -497,8 +503,8 @@ static void uri__all_bytes__as_rfc_3986(void) {
     }
     n = dlpi_s3_uri_encode(coded, sizeof coded, all, 256, false);
     dlpi_s3_sha256(coded, n, hash); /* Python's urllib.parse.quote */
-    CHECK(strcmp(shown(hash),
-                 "c57cfa443e460b93b5bf5e0d4b49dd5d0068139c4195ebc4fee587858ea532c3") == 0);
+    CHECK(strcmp(shown(hash), "c57cfa443e460b93b5bf5e0d4b49dd5d0068139c4195ebc4fee587858ea532c3") ==
+          0);
     for (int plus = 0; plus < 2; plus++) {
         CHECK(dlpi_s3_uri_decode(back, sizeof back, coded, n, plus != 0) == 256);
         CHECK(memcmp(back, all, 256) == 0 && back[256] == '\0');
@@ -553,14 +559,22 @@ static void uri__bad_escapes__refused(void) {
 /* ---- Times. */
 
 static void time__dates__as_the_calendar(void) {
-    static const struct { int64_t s; const char *iso; } known[] = {
-        {0, "19700101T000000Z"},           {1369353600, "20130524T000000Z"},
-        {951782399, "20000228T235959Z"},   {951782400, "20000229T000000Z"},
-        {951868800, "20000301T000000Z"},   {1735603200, "20241231T000000Z"},
-        {4107542399, "21000228T235959Z"},  {4107542400, "21000301T000000Z"},
-        {253402214400, "99991231T000000Z"}, {-1, "19691231T235959Z"},
-        {-62135596800, "00010101T000000Z"}, {INT64_MAX, "19700101T000000Z"},
-        {INT64_MIN, "19700101T000000Z"}};
+    static const struct {
+        int64_t s;
+        const char *iso;
+    } known[] = {{0, "19700101T000000Z"},
+                 {1369353600, "20130524T000000Z"},
+                 {951782399, "20000228T235959Z"},
+                 {951782400, "20000229T000000Z"},
+                 {951868800, "20000301T000000Z"},
+                 {1735603200, "20241231T000000Z"},
+                 {4107542399, "21000228T235959Z"},
+                 {4107542400, "21000301T000000Z"},
+                 {253402214400, "99991231T000000Z"},
+                 {-1, "19691231T235959Z"},
+                 {-62135596800, "00010101T000000Z"},
+                 {INT64_MAX, "19700101T000000Z"},
+                 {INT64_MIN, "19700101T000000Z"}};
     char iso[17];
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         dlpi_s3_date(known[i].s, iso);
@@ -585,21 +599,40 @@ typedef struct time_case {
 } time_case;
 
 static void time__iso__read(void) {
-    static const time_case known[] = {
-        {"2009-10-12T17:50:30.000Z", 1255369830}, {"2009-10-12T17:50:30Z", 1255369830},
-        {"2009-10-12T17:50:30.1Z", 1255369830}, {"2009-10-12T17:50:30.123456789Z", 1255369830},
-        {"2009-10-12T17:50:30+00:00", 1255369830}, {"2009-10-12T19:50:30+02:00", 1255369830},
-        {"2009-10-12T12:20:30.5-05:30", 1255369830}, {"2009-10-12 17:50:30Z", 1255369830},
-        {"2016-12-31T23:59:60Z", 1483228799}, {"2000-02-29T00:00:00Z", 951782400},
-        {"1900-02-29T00:00:00Z", -1}, {"2100-02-29T00:00:00Z", -1}, {"2023-02-29T00:00:00Z", -1},
-        {"2009-13-12T17:50:30Z", -1}, {"2009-00-12T17:50:30Z", -1}, {"2009-10-32T17:50:30Z", -1},
-        {"2009-10-00T17:50:30Z", -1}, {"2009-10-12T24:00:00Z", -1}, {"2009-10-12T23:60:00Z", -1},
-        {"2009-10-12T23:00:61Z", -1}, {"2009-10-12T17:50:30", -1}, {"2009-10-12T17:50:30.Z", -1},
-        {"2009-10-12T17:50:30z", -1}, {"2009-10-12T17:50:30+0000", -1},
-        {"2009-10-12T17:50:30+00:60", -1}, {"2009-10-12T17:50:30+24:00", -1},
-        {"2009-10-1xT17:50:30Z", -1}, {"2009/10/12T17:50:30Z", -1}, {"", -1}, {"Z", -1},
-        {"20091012T175030Z", 1255369830}, {"20091312T175030Z", -1}, {"2009-10-12T17:50:30.12", -1},
-        {"2009-10-12T17:50:30.000Zx", -1}};
+    static const time_case known[] = {{"2009-10-12T17:50:30.000Z", 1255369830},
+                                      {"2009-10-12T17:50:30Z", 1255369830},
+                                      {"2009-10-12T17:50:30.1Z", 1255369830},
+                                      {"2009-10-12T17:50:30.123456789Z", 1255369830},
+                                      {"2009-10-12T17:50:30+00:00", 1255369830},
+                                      {"2009-10-12T19:50:30+02:00", 1255369830},
+                                      {"2009-10-12T12:20:30.5-05:30", 1255369830},
+                                      {"2009-10-12 17:50:30Z", 1255369830},
+                                      {"2016-12-31T23:59:60Z", 1483228799},
+                                      {"2000-02-29T00:00:00Z", 951782400},
+                                      {"1900-02-29T00:00:00Z", -1},
+                                      {"2100-02-29T00:00:00Z", -1},
+                                      {"2023-02-29T00:00:00Z", -1},
+                                      {"2009-13-12T17:50:30Z", -1},
+                                      {"2009-00-12T17:50:30Z", -1},
+                                      {"2009-10-32T17:50:30Z", -1},
+                                      {"2009-10-00T17:50:30Z", -1},
+                                      {"2009-10-12T24:00:00Z", -1},
+                                      {"2009-10-12T23:60:00Z", -1},
+                                      {"2009-10-12T23:00:61Z", -1},
+                                      {"2009-10-12T17:50:30", -1},
+                                      {"2009-10-12T17:50:30.Z", -1},
+                                      {"2009-10-12T17:50:30z", -1},
+                                      {"2009-10-12T17:50:30+0000", -1},
+                                      {"2009-10-12T17:50:30+00:60", -1},
+                                      {"2009-10-12T17:50:30+24:00", -1},
+                                      {"2009-10-1xT17:50:30Z", -1},
+                                      {"2009/10/12T17:50:30Z", -1},
+                                      {"", -1},
+                                      {"Z", -1},
+                                      {"20091012T175030Z", 1255369830},
+                                      {"20091312T175030Z", -1},
+                                      {"2009-10-12T17:50:30.12", -1},
+                                      {"2009-10-12T17:50:30.000Zx", -1}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         size_t n = strlen(known[i].text);
         char *exact = malloc(n + 1);
@@ -619,15 +652,23 @@ static void time__iso__read(void) {
 }
 
 static void time__http__read(void) {
-    static const time_case known[] = {
-        {"Sun, 06 Nov 1994 08:49:37 GMT", 784111777}, {"Sunday, 06-Nov-94 08:49:37 GMT", 784111777},
-        {"Sun Nov  6 08:49:37 1994", 784111777}, {"Fri, 24 May 2013 00:00:00 GMT", 1369353600},
-        {"Thu, 01 Jan 1970 00:00:00 GMT", 0}, {"Sat, 31-Jan-26 00:00:00 GMT", 1769817600},
-        {"sun, 06 nov 1994 08:49:37 gmt", 784111777}, {"", -1}, {"Sun, 06 Nov 1994", -1},
-        {"06 Nov 1994 08:49 GMT", -1}, {"Sun, 31 Feb 2020 00:00:00 GMT", -1},
-        {"Sun, 06 Foo 1994 08:49:37 GMT", -1}, {"Sun, 06 Nov 99999 08:49:37 GMT", -1},
-        {"Sun, 06 Nov 1994 25:49:37 GMT", -1}, {"Sun, 06 Nov 1994 08:4a:37 GMT", -1},
-        {"-1", -1}, {"0", -1}};
+    static const time_case known[] = {{"Sun, 06 Nov 1994 08:49:37 GMT", 784111777},
+                                      {"Sunday, 06-Nov-94 08:49:37 GMT", 784111777},
+                                      {"Sun Nov  6 08:49:37 1994", 784111777},
+                                      {"Fri, 24 May 2013 00:00:00 GMT", 1369353600},
+                                      {"Thu, 01 Jan 1970 00:00:00 GMT", 0},
+                                      {"Sat, 31-Jan-26 00:00:00 GMT", 1769817600},
+                                      {"sun, 06 nov 1994 08:49:37 gmt", 784111777},
+                                      {"", -1},
+                                      {"Sun, 06 Nov 1994", -1},
+                                      {"06 Nov 1994 08:49 GMT", -1},
+                                      {"Sun, 31 Feb 2020 00:00:00 GMT", -1},
+                                      {"Sun, 06 Foo 1994 08:49:37 GMT", -1},
+                                      {"Sun, 06 Nov 99999 08:49:37 GMT", -1},
+                                      {"Sun, 06 Nov 1994 25:49:37 GMT", -1},
+                                      {"Sun, 06 Nov 1994 08:4a:37 GMT", -1},
+                                      {"-1", -1},
+                                      {"0", -1}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         int64_t got = dlpi_s3_time_http(known[i].text, strlen(known[i].text));
         CHECK(got == known[i].s);
@@ -642,26 +683,25 @@ static void endpoint__table__taken_apart(void) {
         const char *url, *host;
         int port, tls, usual;
         const char *prefix;
-    } t[] = {
-        {"http://localhost", "localhost", 80, 0, 1, ""},
-        {"http://localhost/", "localhost", 80, 0, 1, ""},
-        {"http://localhost:80", "localhost", 80, 0, 1, ""},
-        {"http://localhost:443", "localhost", 443, 0, 0, ""},
-        {"https://localhost", "localhost", 443, 1, 1, ""},
-        {"https://localhost:443", "localhost", 443, 1, 1, ""},
-        {"https://localhost:80/", "localhost", 80, 1, 0, ""},
-        {"HTTPS://S3.Example.COM:9000", "s3.example.com", 9000, 1, 0, ""},
-        {"http://127.0.0.1:7480", "127.0.0.1", 7480, 0, 0, ""},
-        {"http://[::1]:7480", "::1", 7480, 0, 0, ""},
-        {"http://[::1]", "::1", 80, 0, 1, ""},
-        {"https://[2001:DB8::1]/x", "2001:db8::1", 443, 1, 1, "/x"},
-        {"http://[::ffff:1.2.3.4]:1", "::ffff:1.2.3.4", 1, 0, 0, ""},
-        {"http://h:65535/a/b/", "h", 65535, 0, 0, "/a/b"},
-        {"http://h/a//b", "h", 80, 0, 1, "/a//b"},
-        {"http://h///", "h", 80, 0, 1, ""},
-        {"http://h/%20a", "h", 80, 0, 1, "/%20a"},
-        {"http://my_service.local.:80", "my_service.local.", 80, 0, 1, ""},
-        {"http://h:00080", "h", 80, 0, 1, ""}};
+    } t[] = {{"http://localhost", "localhost", 80, 0, 1, ""},
+             {"http://localhost/", "localhost", 80, 0, 1, ""},
+             {"http://localhost:80", "localhost", 80, 0, 1, ""},
+             {"http://localhost:443", "localhost", 443, 0, 0, ""},
+             {"https://localhost", "localhost", 443, 1, 1, ""},
+             {"https://localhost:443", "localhost", 443, 1, 1, ""},
+             {"https://localhost:80/", "localhost", 80, 1, 0, ""},
+             {"HTTPS://S3.Example.COM:9000", "s3.example.com", 9000, 1, 0, ""},
+             {"http://127.0.0.1:7480", "127.0.0.1", 7480, 0, 0, ""},
+             {"http://[::1]:7480", "::1", 7480, 0, 0, ""},
+             {"http://[::1]", "::1", 80, 0, 1, ""},
+             {"https://[2001:DB8::1]/x", "2001:db8::1", 443, 1, 1, "/x"},
+             {"http://[::ffff:1.2.3.4]:1", "::ffff:1.2.3.4", 1, 0, 0, ""},
+             {"http://h:65535/a/b/", "h", 65535, 0, 0, "/a/b"},
+             {"http://h/a//b", "h", 80, 0, 1, "/a//b"},
+             {"http://h///", "h", 80, 0, 1, ""},
+             {"http://h/%20a", "h", 80, 0, 1, "/%20a"},
+             {"http://my_service.local.:80", "my_service.local.", 80, 0, 1, ""},
+             {"http://h:00080", "h", 80, 0, 1, ""}};
     const char *why;
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         dlpi_s3_endpoint e;
@@ -675,15 +715,55 @@ static void endpoint__table__taken_apart(void) {
 
 static void endpoint__bad__refused(void) {
     static const char *const bad[] = {
-        "", "localhost", "localhost:80", "ftp://h", "http:/h", "http//h", "http://", "http:///x",
-        "http://:80", "http://h:", "http://h:0", "http://h:65536", "http://h:99999999999",
-        "http://h:8a", "http://h:-1", "http://h:+1", "http://h: 80", "http://user@h",
-        "http://user:secret@h", "http://h?x", "http://h/?x=1", "http://h#f", "http://h/a#b",
-        "http://a b", "http://h/a b", "http://h/%", "http://h/%2", "http://h/%zz", "http://h/\"",
-        "http://h/\xc3\xa9", "http://\xc3\xa9", "http://h%41", "http://[::1", "http://::1",
-        "http://[::1]x", "http://[::1]80", "http://[]", "http://[1.2.3.4]", "http://[h]",
-        "http://[::g]", "http://[:::]", "http://[fe80::1%25lo]", "http://a..b", "http://.a",
-        "http://h\n", "http://h/a\r\nX: y", "http://h\\x", "http://<h>", " http://h",
+        "",
+        "localhost",
+        "localhost:80",
+        "ftp://h",
+        "http:/h",
+        "http//h",
+        "http://",
+        "http:///x",
+        "http://:80",
+        "http://h:",
+        "http://h:0",
+        "http://h:65536",
+        "http://h:99999999999",
+        "http://h:8a",
+        "http://h:-1",
+        "http://h:+1",
+        "http://h: 80",
+        "http://user@h",
+        "http://user:secret@h",
+        "http://h?x",
+        "http://h/?x=1",
+        "http://h#f",
+        "http://h/a#b",
+        "http://a b",
+        "http://h/a b",
+        "http://h/%",
+        "http://h/%2",
+        "http://h/%zz",
+        "http://h/\"",
+        "http://h/\xc3\xa9",
+        "http://\xc3\xa9",
+        "http://h%41",
+        "http://[::1",
+        "http://::1",
+        "http://[::1]x",
+        "http://[::1]80",
+        "http://[]",
+        "http://[1.2.3.4]",
+        "http://[h]",
+        "http://[::g]",
+        "http://[:::]",
+        "http://[fe80::1%25lo]",
+        "http://a..b",
+        "http://.a",
+        "http://h\n",
+        "http://h/a\r\nX: y",
+        "http://h\\x",
+        "http://<h>",
+        " http://h",
         "http://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.b"};
     char url[700];
     const char *why;
@@ -699,15 +779,14 @@ static void endpoint__bad__refused(void) {
         if (!why) printf("  taken: %s\n", bad[i]);
     }
     for (int path = 0; path < 2; path++) { /* 255 bytes of host or path are the most */
-        int most = path ? 255 : 254; /* in labels of 1 */
+        int most = path ? 255 : 254;       /* in labels of 1 */
         for (int n = most; n < most + 3; n++) {
             size_t at = (size_t)snprintf(url, sizeof url, path ? "http://h" : "http://");
             for (int i = 0; i < n; i++)
                 url[at++] = path ? (i == 0 ? '/' : 'a') : (char)(i % 2 ? '.' : 'a');
             url[at] = '\0';
             if (!path && n % 2 == 0) url[at - 1] = 'a';
-            CHECK(dlpi_s3_endpoint_parse(&e, url, &why) ==
-                  (n <= 255 ? DLP_OK : DLP_ERR_ARG));
+            CHECK(dlpi_s3_endpoint_parse(&e, url, &why) == (n <= 255 ? DLP_OK : DLP_ERR_ARG));
         }
     }
 }
@@ -717,27 +796,26 @@ static void place__table__hosts_and_paths(void) {
         const char *endpoint, *region;
         int style;
         const char *bucket, *key, *host, *path;
-    } t[] = {
-        {NULL, "eu-west-1", 0, "bucket", "a/b", "bucket.s3.eu-west-1.amazonaws.com", "/a/b"},
-        {NULL, "us-east-1", 0, "bucket", "", "bucket.s3.us-east-1.amazonaws.com", "/"},
-        {NULL, "cn-north-1", 0, "bucket", "k", "bucket.s3.cn-north-1.amazonaws.com.cn", "/k"},
-        {NULL, "us-east-1", 0, "my.bucket", "k", "s3.us-east-1.amazonaws.com", "/my.bucket/k"},
-        {NULL, "us-east-1", 0, "My_Bucket", "k", "s3.us-east-1.amazonaws.com", "/My_Bucket/k"},
-        {NULL, "us-east-1", 0, "ab", "k", "s3.us-east-1.amazonaws.com", "/ab/k"},
-        {NULL, "us-east-1", 0, "-abc", "k", "s3.us-east-1.amazonaws.com", "/-abc/k"},
-        {NULL, "us-east-1", 1, "bucket", "k", "s3.us-east-1.amazonaws.com", "/bucket/k"},
-        {"http://127.0.0.1:9000", "x", 0, "bucket", "k", "127.0.0.1:9000", "/bucket/k"},
-        {"http://[::1]:9000", "x", 0, "bucket", "", "[::1]:9000", "/bucket"},
-        {"http://[::1]", "x", 0, "bucket", "", "[::1]", "/bucket"},
-        {"https://h:443/p", "x", 0, "bucket", "k", "h", "/p/bucket/k"},
-        {"http://localhost:80/p", "x", 2, "bucket", "k", "bucket.localhost", "/p/k"},
-        {"http://localhost:7480", "x", 2, "a.bucket", "k", "a.bucket.localhost:7480", "/k"},
-        {"http://h:1", "", 0, "b", "//a/./../b", "h:1", "/b///a/./../b"},
-        {"http://h:1", "", 0, "b", "/", "h:1", "/b//"},
-        {"http://h:1", "", 0, "b", "a+b c%25d", "h:1", "/b/a%2Bb%20c%2525d"},
-        {"http://h:1", "", 0, "b", "\xc3\xbc'\"?#&=;:@!$*(),\x01\x7f~", "h:1",
-         "/b/%C3%BC%27%22%3F%23%26%3D%3B%3A%40%21%24%2A%28%29%2C%01%7F~"},
-        {"http://h:1", "", 0, "t:b/c", "k", "h:1", "/t%3Ab%2Fc/k"}};
+    } t[] = {{NULL, "eu-west-1", 0, "bucket", "a/b", "bucket.s3.eu-west-1.amazonaws.com", "/a/b"},
+             {NULL, "us-east-1", 0, "bucket", "", "bucket.s3.us-east-1.amazonaws.com", "/"},
+             {NULL, "cn-north-1", 0, "bucket", "k", "bucket.s3.cn-north-1.amazonaws.com.cn", "/k"},
+             {NULL, "us-east-1", 0, "my.bucket", "k", "s3.us-east-1.amazonaws.com", "/my.bucket/k"},
+             {NULL, "us-east-1", 0, "My_Bucket", "k", "s3.us-east-1.amazonaws.com", "/My_Bucket/k"},
+             {NULL, "us-east-1", 0, "ab", "k", "s3.us-east-1.amazonaws.com", "/ab/k"},
+             {NULL, "us-east-1", 0, "-abc", "k", "s3.us-east-1.amazonaws.com", "/-abc/k"},
+             {NULL, "us-east-1", 1, "bucket", "k", "s3.us-east-1.amazonaws.com", "/bucket/k"},
+             {"http://127.0.0.1:9000", "x", 0, "bucket", "k", "127.0.0.1:9000", "/bucket/k"},
+             {"http://[::1]:9000", "x", 0, "bucket", "", "[::1]:9000", "/bucket"},
+             {"http://[::1]", "x", 0, "bucket", "", "[::1]", "/bucket"},
+             {"https://h:443/p", "x", 0, "bucket", "k", "h", "/p/bucket/k"},
+             {"http://localhost:80/p", "x", 2, "bucket", "k", "bucket.localhost", "/p/k"},
+             {"http://localhost:7480", "x", 2, "a.bucket", "k", "a.bucket.localhost:7480", "/k"},
+             {"http://h:1", "", 0, "b", "//a/./../b", "h:1", "/b///a/./../b"},
+             {"http://h:1", "", 0, "b", "/", "h:1", "/b//"},
+             {"http://h:1", "", 0, "b", "a+b c%25d", "h:1", "/b/a%2Bb%20c%2525d"},
+             {"http://h:1", "", 0, "b", "\xc3\xbc'\"?#&=;:@!$*(),\x01\x7f~", "h:1",
+              "/b/%C3%BC%27%22%3F%23%26%3D%3B%3A%40%21%24%2A%28%29%2C%01%7F~"},
+             {"http://h:1", "", 0, "t:b/c", "k", "h:1", "/t%3Ab%2Fc/k"}};
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         dlpi_s3_endpoint e;
         const char *why;
@@ -758,12 +836,17 @@ static void place__table__hosts_and_paths(void) {
 }
 
 static void place__bad__refused(void) {
-    static const struct { const char *endpoint, *region; int style; const char *bucket; } t[] = {
-        {NULL, "us-east-1", 0, ""}, {NULL, "", 0, "bucket"}, {NULL, "evil.example/", 0, "bucket"},
-        {NULL, "US", 0, "bucket"}, {NULL, "a\r\nb", 0, "bucket"}, {NULL, "us-east-1", 2, "a.b"},
-        {NULL, "us-east-1", 2, "A_B"}, {"http://127.0.0.1", "", 2, "bucket"},
-        {"http://[::1]", "", 2, "bucket"}, {"http://h", "", 2, "1.2.3.4"},
-        {"http://h", "", 2, "a..b"}, {"http://h", "", 2, "a.-b"}, {"http://h", "", 2, "a-.b"}};
+    static const struct {
+        const char *endpoint, *region;
+        int style;
+        const char *bucket;
+    } t[] = {{NULL, "us-east-1", 0, ""},           {NULL, "", 0, "bucket"},
+             {NULL, "evil.example/", 0, "bucket"}, {NULL, "US", 0, "bucket"},
+             {NULL, "a\r\nb", 0, "bucket"},        {NULL, "us-east-1", 2, "a.b"},
+             {NULL, "us-east-1", 2, "A_B"},        {"http://127.0.0.1", "", 2, "bucket"},
+             {"http://[::1]", "", 2, "bucket"},    {"http://h", "", 2, "1.2.3.4"},
+             {"http://h", "", 2, "a..b"},          {"http://h", "", 2, "a.-b"},
+             {"http://h", "", 2, "a-.b"}};
     dlpi_s3_endpoint e;
     const char *why;
     char host[320], path[4096], key[1025];
@@ -792,9 +875,16 @@ static void place__bad__refused(void) {
 }
 
 static void place__its_host__can_be_looked_up(void) {
-    static const struct { const char *host; int tls; const char *name; int port; } t[] = {
-        {"h", 0, "h", 80}, {"h", 1, "h", 443}, {"b.h:9", 1, "b.h", 9}, {"[::1]:9", 0, "::1", 9},
-        {"[::1]", 0, "::1", 80}};
+    static const struct {
+        const char *host;
+        int tls;
+        const char *name;
+        int port;
+    } t[] = {{"h", 0, "h", 80},
+             {"h", 1, "h", 443},
+             {"b.h:9", 1, "b.h", 9},
+             {"[::1]:9", 0, "::1", 9},
+             {"[::1]", 0, "::1", 80}};
     char name[256];
     uint16_t port;
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
@@ -881,15 +971,37 @@ static void xml__cut_anywhere__bad(void) {
 }
 
 static void xml__hostile__refused(void) {
-    static const char *const bad[] = {
-        "", " ", "text", "<", "<a", "<a>", "</a>", "<a></b>", "<a><b></a></b>", "<a/><b/>",
-        "<a/>x", "x<a/>", "<>x</>", "<a b='></a>", "<a <b></a>", "<a>&", "<a><!-- </a>",
-        "<a><![CDATA[x]]</a>", "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "<a><!ENTITY x></a>",
-        "<? <a></a>", "<![CDATA[x]]>", "<a></a", "<a></ a>", "<a></a x>", "<a/ ><b>", "< a></a>"};
+    static const char *const bad[] = {"",
+                                      " ",
+                                      "text",
+                                      "<",
+                                      "<a",
+                                      "<a>",
+                                      "</a>",
+                                      "<a></b>",
+                                      "<a><b></a></b>",
+                                      "<a/><b/>",
+                                      "<a/>x",
+                                      "x<a/>",
+                                      "<>x</>",
+                                      "<a b='></a>",
+                                      "<a <b></a>",
+                                      "<a>&",
+                                      "<a><!-- </a>",
+                                      "<a><![CDATA[x]]</a>",
+                                      "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
+                                      "<a><!ENTITY x></a>",
+                                      "<? <a></a>",
+                                      "<![CDATA[x]]>",
+                                      "<a></a",
+                                      "<a></ a>",
+                                      "<a></a x>",
+                                      "<a/ ><b>",
+                                      "< a></a>"};
     static const char *const bad_text[] = {
-        "&nbsp;", "&", "&amp", "&;", "&#;", "&#x;", "&#0;", "&#x0;", "&#xd800;", "&#xDFFF;",
-        "&#x110000;", "&#1114112;", "&#99999999999;", "&#-1;", "&#x-1;", "&#12a;", "&#xfffg;",
-        "&lt", "& lt;", "&lt ;", "&LT;"};
+        "&nbsp;", "&",        "&amp",     "&;",         "&#;",        "&#x;",           "&#0;",
+        "&#x0;",  "&#xd800;", "&#xDFFF;", "&#x110000;", "&#1114112;", "&#99999999999;", "&#-1;",
+        "&#x-1;", "&#12a;",   "&#xfffg;", "&lt",        "& lt;",      "&lt ;",          "&LT;"};
     char deep[16 * DLPI_S3_XML_DEPTH], text[64];
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int what = xml_walk(bad[i], strlen(bad[i]));
@@ -932,8 +1044,8 @@ static void json__credentials__read(void) {
     size_t n = strlen(secret_json);
     CHECK(json_is(secret_json, "Version", "1"));
     CHECK(json_is(secret_json, "AccessKeyId", "AKIDEXAMPLE"));
-    CHECK(json_is(secret_json, "SecretAccessKey",
-                  "a/b\\c\"\t\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
+    CHECK(
+        json_is(secret_json, "SecretAccessKey", "a/b\\c\"\t\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
     CHECK(json_is(secret_json, "SessionToken", NULL));
     CHECK(json_is(secret_json, "Expiration", "2026-01-01T00:00:00Z"));
     CHECK(json_is(secret_json, "n", "-12.5E-3"));
@@ -951,15 +1063,49 @@ static void json__credentials__read(void) {
 }
 
 static void json__cut_or_hostile__refused(void) {
-    static const char *const bad[] = {
-        "", " ", "[]", "\"x\"", "1", "{", "}", "{,}", "{\"a\"}", "{\"a\":}", "{\"a\":1,}",
-        "{\"a\":1}x", "{\"a\":1}{}", "{\"a\" 1}", "{a:1}", "{'a':1}", "{\"a\":1 \"b\":2}",
-        "{\"a\":01}", "{\"a\":1.}", "{\"a\":.5}", "{\"a\":+1}", "{\"a\":1e}", "{\"a\":-}",
-        "{\"a\":tru}", "{\"a\":True}", "{\"a\":nul}", "{\"a\":[1,]}", "{\"a\":[1}",
-        "{\"a\":[1 2]}", "{\"a\":{\"b\"}}", "{\"a\":{\"b\":1]}", "{\"a\":\"x}", "{\"a\":\"x\n\"}",
-        "{\"a\":\"\\q\"}", "{\"a\":\"\\u12\"}", "{\"a\":\"\\u12g4\"}", "{\"a\":\"\\ud800\"}",
-        "{\"a\":\"\\ud800\\u0041\"}", "{\"a\":\"\\udc00\"}", "{\"a\":\"\\u0000\"}", "{\"a\":\"\\",
-        "{\"a\":NaN}", "{\"a\":1}\x01"};
+    static const char *const bad[] = {"",
+                                      " ",
+                                      "[]",
+                                      "\"x\"",
+                                      "1",
+                                      "{",
+                                      "}",
+                                      "{,}",
+                                      "{\"a\"}",
+                                      "{\"a\":}",
+                                      "{\"a\":1,}",
+                                      "{\"a\":1}x",
+                                      "{\"a\":1}{}",
+                                      "{\"a\" 1}",
+                                      "{a:1}",
+                                      "{'a':1}",
+                                      "{\"a\":1 \"b\":2}",
+                                      "{\"a\":01}",
+                                      "{\"a\":1.}",
+                                      "{\"a\":.5}",
+                                      "{\"a\":+1}",
+                                      "{\"a\":1e}",
+                                      "{\"a\":-}",
+                                      "{\"a\":tru}",
+                                      "{\"a\":True}",
+                                      "{\"a\":nul}",
+                                      "{\"a\":[1,]}",
+                                      "{\"a\":[1}",
+                                      "{\"a\":[1 2]}",
+                                      "{\"a\":{\"b\"}}",
+                                      "{\"a\":{\"b\":1]}",
+                                      "{\"a\":\"x}",
+                                      "{\"a\":\"x\n\"}",
+                                      "{\"a\":\"\\q\"}",
+                                      "{\"a\":\"\\u12\"}",
+                                      "{\"a\":\"\\u12g4\"}",
+                                      "{\"a\":\"\\ud800\"}",
+                                      "{\"a\":\"\\ud800\\u0041\"}",
+                                      "{\"a\":\"\\udc00\"}",
+                                      "{\"a\":\"\\u0000\"}",
+                                      "{\"a\":\"\\",
+                                      "{\"a\":NaN}",
+                                      "{\"a\":1}\x01"};
     char deep[8 * DLPI_S3_JSON_DEPTH], *part;
     size_t n = strlen(secret_json);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -191,11 +191,14 @@ static void list_script(void *user, const s3_mock_request *q, s3_mock_reply *r) 
     int second = strstr(q->query, "continuation-token") != NULL;
     (void)user;
     if (strstr(q->query, "list-type=2") == NULL) return;
-    snprintf(page[0], sizeof page[0], "%strue</IsTruncated><NextContinuationToken>x"
-             "</NextContinuationToken>" LISTED("a", "10") LISTED("dir/", "0") LISTED("dir/b", "0")
-             "<CommonPrefixes><Prefix>other/</Prefix></CommonPrefixes></ListBucketResult>", head);
-    snprintf(page[1], sizeof page[1], "%sfalse</IsTruncated>" LISTED("z/", "7")
-             "</ListBucketResult>", head);
+    snprintf(page[0], sizeof page[0],
+             "%strue</IsTruncated><NextContinuationToken>x"
+             "</NextContinuationToken>" LISTED("a", "10") LISTED("dir/", "0") LISTED(
+                 "dir/b",
+                 "0") "<CommonPrefixes><Prefix>other/</Prefix></CommonPrefixes></ListBucketResult>",
+             head);
+    snprintf(page[1], sizeof page[1],
+             "%sfalse</IsTruncated>" LISTED("z/", "7") "</ListBucketResult>", head);
     r->status = 200;
     r->body = page[second];
     if (second && strstr(q->path, "broken")) r->body = "<ListBucketResult><Contents>";
@@ -203,8 +206,8 @@ static void list_script(void *user, const s3_mock_request *q, s3_mock_reply *r) 
 
 /* Objects, but no directories and prefixes; a page that fails leaves nothing behind. */
 static void manifest__of_a_list__objects_with_their_sizes(void) {
-    static const dlp_s3_entry want[3] = {{"a", DLP_S3_WHOLE, 10, 0}, {"dir/b", DLP_S3_WHOLE, 0, 0},
-                                         {"z/", DLP_S3_WHOLE, 7, 0}};
+    static const dlp_s3_entry want[3] = {
+        {"a", DLP_S3_WHOLE, 10, 0}, {"dir/b", DLP_S3_WHOLE, 0, 0}, {"z/", DLP_S3_WHOLE, 7, 0}};
     s3_mock *lists = s3_mock_start();
     dlp_s3 *s3;
     dlp_s3_io *io = NULL;
@@ -259,7 +262,9 @@ static void items__every_topology__as_from_memory(void) {
 
 /* The client takes fewer requests at once than workers have items: the others wait for room. */
 static void items__client_is_full__wait_for_room(void) {
-    dlp_s3_desc desc = {.endpoint = mock->url, .access_key = "AKIDEXAMPLE", .secret_key = "secret",
+    dlp_s3_desc desc = {.endpoint = mock->url,
+                        .access_key = "AKIDEXAMPLE",
+                        .secret_key = "secret",
                         .max_requests = 2};
     dlp_s3_manifest *m = chunks_manifest(0);
     dlp_chunks_desc c = chunks_desc(1, 0);
@@ -326,7 +331,10 @@ static void items__no_such_key__by_policy_and_by_name(void) {
 /* Control bytes of a key begin no new line in a message. */
 static void words__key_with_control_bytes__one_line(void) {
     char text[200];
-    inside_s3_place("photos", "a\nb\x1b" "c", text, sizeof text);
+    inside_s3_place("photos",
+                    "a\nb\x1b"
+                    "c",
+                    text, sizeof text);
     CHECK(strcmp(text, "s3://photos/a?b?c") == 0);
 }
 
@@ -335,8 +343,11 @@ static int shard_run(const dlp_s3_entry *e, int n, dlp_s3_source_desc *sd, outco
     dlp_s3_source *source = NULL;
     dlp_s3_manifest *m = NULL;
     dlp_s3_error err;
-    dlp_loader_desc d = {.batch_size = (uint32_t)n, .num_workers = 1, .fetcher = DLP_FETCH_ASYNC,
-                         .in_flight = 32, .workers = {.on_error = DLP_ON_ERROR_SHORT}};
+    dlp_loader_desc d = {.batch_size = (uint32_t)n,
+                         .num_workers = 1,
+                         .fetcher = DLP_FETCH_ASYNC,
+                         .in_flight = 32,
+                         .workers = {.on_error = DLP_ON_ERROR_SHORT}};
     CHECK(dlp_s3_manifest_open(&m, &err) == DLP_OK);
     for (int i = 0; i < n; i++) CHECK(dlp_s3_manifest_add(m, &e[i], &err) == DLP_OK);
     sd->s3 = client;
@@ -374,7 +385,7 @@ static void neighbours__near_enough__one_request(void) {
     e[4].offset += 150; /* into its neighbour */
     CHECK(shard_run(e, 10, &none, &want) == 10 && shard_run(e, 10, &gaps, &got) == 2);
     CHECK(outcome_same(&got, &want, "overlap", 0));
-    e[4] = e[3];        /* the same twice */
+    e[4] = e[3]; /* the same twice */
     CHECK(shard_run(e, 10, &none, &want) == 10 && shard_run(e, 10, &gaps, &got) == 2);
     CHECK(outcome_same(&got, &want, "twice", 0));
     e[0] = (dlp_s3_entry){"shards/1", 209000, 0, 0};    /* to the end: nobody knows how far */
@@ -385,14 +396,16 @@ static void neighbours__near_enough__one_request(void) {
 
 /* A joint request of more than the client fetches at once: in parts, side by side. */
 static void neighbours__more_than_a_part__in_parts(void) {
-    dlp_s3_desc desc = {.endpoint = mock->url, .access_key = "AKIDEXAMPLE", .secret_key = "secret",
-                        .part_bytes = 65536, .hedge_percent = -1};
+    dlp_s3_desc desc = {.endpoint = mock->url,
+                        .access_key = "AKIDEXAMPLE",
+                        .secret_key = "secret",
+                        .part_bytes = 65536,
+                        .hedge_percent = -1};
     dlp_s3_source_desc none = {.gap_bytes = DLP_NONE}, gaps = {.gap_bytes = 30000};
     dlp_s3 *whole = client;
     dlp_s3_entry e[10];
     outcome want, got;
-    for (int i = 0; i < 10; i++)
-        e[i] = (dlp_s3_entry){"shards/1", (uint64_t)i * 20000, 5500, 0};
+    for (int i = 0; i < 10; i++) e[i] = (dlp_s3_entry){"shards/1", (uint64_t)i * 20000, 5500, 0};
     CHECK(dlp_s3_open(&client, &desc, NULL) == DLP_OK);
     CHECK(shard_run(e, 10, &none, &want) == 10);
     CHECK(shard_run(e, 10, &gaps, &got) == 3);
@@ -506,9 +519,15 @@ static void sizes__known__no_range(void) {
 static void decode__buffers__sees_all_bytes(void) {
     static const dlp_field sums = {"sums", DLP_U64, 1, {2}, 0, 0};
     decoder counts = {0, 0};
-    dlp_s3_source_desc sd = {.s3 = client, .bucket = "photos", .fields = &sums, .n_fields = 1,
-                             .decode = decoder_run, .user = &counts, .max_bytes = WORLD_ROW,
-                             .worker_init = decoder_init, .worker_exit = decoder_exit};
+    dlp_s3_source_desc sd = {.s3 = client,
+                             .bucket = "photos",
+                             .fields = &sums,
+                             .n_fields = 1,
+                             .decode = decoder_run,
+                             .user = &counts,
+                             .max_bytes = WORLD_ROW,
+                             .worker_init = decoder_init,
+                             .worker_exit = decoder_exit};
     dlp_s3_source *source = NULL;
     dlp_s3_error err;
     world w;
@@ -531,8 +550,10 @@ static void decode__buffers__sees_all_bytes(void) {
                 const uint64_t *got = (const uint64_t *)b->fields[0].data + 2 * r;
                 uint64_t i = b->index[r], n = w.item[i].n;
                 s3_mock_fill(w.item[i].path, 0, w.item[i].at, bytes, n);
-                if (b->valid[r] == 0) wrong += i != 17;
-                else wrong += got[1] != n || got[0] != digest_add(n, bytes, n);
+                if (b->valid[r] == 0)
+                    wrong += i != 17;
+                else
+                    wrong += got[1] != n || got[0] != digest_add(n, bytes, n);
             }
             dlp_pipe_release(p, b);
         }
@@ -680,8 +701,7 @@ static void parts__not_there__named(void) {
 static int parts_asked(void) { /* not for what cases before have left under way */
     s3_mock_request q;
     int n = 0;
-    for (int i = 0; s3_mock_seen(mock, i, &q); i++)
-        n += strncmp(q.path, "/photos/parts/", 14) == 0;
+    for (int i = 0; s3_mock_seen(mock, i, &q); i++) n += strncmp(q.path, "/photos/parts/", 14) == 0;
     return n;
 }
 
@@ -694,8 +714,11 @@ static void parts__downloaded__once(void) {
         dlp_s3_manifest *m = parts_manifest();
         dlp_s3_source *source = parts_source(m, "photos");
         dlp_part_file file[PARTS];
-        dlp_part_files files = {.files = file, .n_files = PARTS, .dir = dir,
-                                .download = dlp_s3_part_download, .user = source};
+        dlp_part_files files = {.files = file,
+                                .n_files = PARTS,
+                                .dir = dir,
+                                .download = dlp_s3_part_download,
+                                .user = source};
         outcome want, got;
         dlp_parts_desc d = parts_desc(items);
         CHECK(mkdtemp(dir) != NULL);
@@ -818,8 +841,12 @@ static void source__lengths_that_no_machine_has__saturate(void) {
                                        UINT64_MAX};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         dlp_s3_entry e = {"a", 0, lengths[i], 0};
-        dlp_s3_source_desc sd = {.s3 = client, .bucket = "photos", .fields = &sums, .n_fields = 1,
-                                 .decode = decoder_run, .in_flight = 16};
+        dlp_s3_source_desc sd = {.s3 = client,
+                                 .bucket = "photos",
+                                 .fields = &sums,
+                                 .n_fields = 1,
+                                 .decode = decoder_run,
+                                 .in_flight = 16};
         dlp_s3_manifest *m = NULL;
         dlp_s3_source *source = NULL;
         CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);

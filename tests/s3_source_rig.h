@@ -15,10 +15,10 @@ enum { PARTS = 6, PART_ROW = 500, CHUNK_ROW = 24, CHUNK_LABEL = 4, CHUNK_OBJECTS
 typedef struct world {
     dlp_s3_manifest *manifest;
     struct {
-        char path[64];    /* as the server sees it; "": there is none */
+        char path[64]; /* as the server sees it; "": there is none */
         uint64_t at, n;
     } item[WORLD];
-    int gone;             /* some objects are not there */
+    int gone; /* some objects are not there */
 } world;
 
 static inline uint64_t world_size(int i) {
@@ -138,13 +138,16 @@ static inline void world_wire(dlp_loader_desc *d, dlp_s3_source *source) {
 
 static inline void world_memory(dlp_loader_desc *d, world *w) {
     d->num_workers = 0;
-    d->dataset = (dlp_dataset){.n_items = WORLD, .fields = &world_field, .n_fields = 1,
-                               .fetch = world_fetch, .user = w};
+    d->dataset = (dlp_dataset){
+        .n_items = WORLD, .fields = &world_field, .n_fields = 1, .fetch = world_fetch, .user = w};
 }
 
 static inline dlp_s3_source *world_source(const world *w, dlp_s3 *s3) {
-    dlp_s3_source_desc d = {.s3 = s3, .bucket = "photos", .manifest = w->manifest,
-                            .fields = &world_field, .n_fields = 1};
+    dlp_s3_source_desc d = {.s3 = s3,
+                            .bucket = "photos",
+                            .manifest = w->manifest,
+                            .fields = &world_field,
+                            .n_fields = 1};
     dlp_s3_source *source = NULL;
     dlp_s3_error err;
     CHECK(dlp_s3_source_open(&source, &d, &err) == DLP_OK);
@@ -238,12 +241,18 @@ static const dlp_field parts_field = {"bytes", DLP_U8, 1, {PART_ROW}, 0, 0};
 static inline dlp_parts_desc parts_desc(const uint64_t *items) {
     dlp_parts_desc d;
     memset(&d, 0, sizeof d);
-    d.parts = (dlp_part_desc){.n_parts = PARTS, .items = items, .streams = 2,
-                              .max_part_bytes = PARTS * PART_ROW, .load = parts_memory,
+    d.parts = (dlp_part_desc){.n_parts = PARTS,
+                              .items = items,
+                              .streams = 2,
+                              .max_part_bytes = PARTS * PART_ROW,
+                              .load = parts_memory,
                               .workers = {.num_workers = 2}};
-    d.loader = (dlp_loader_desc){.batch_size = 4, .num_workers = 2, .shuffle = 1, .epochs = 2,
-                                 .dataset = {.fields = &parts_field, .n_fields = 1,
-                                             .fetch = parts_fetch}};
+    d.loader =
+        (dlp_loader_desc){.batch_size = 4,
+                          .num_workers = 2,
+                          .shuffle = 1,
+                          .epochs = 2,
+                          .dataset = {.fields = &parts_field, .n_fields = 1, .fetch = parts_fetch}};
     return d;
 }
 
@@ -320,8 +329,12 @@ static inline int chunks_both(void *user, dlp_chunk *c) {
 }
 
 static inline dlp_s3_source *chunks_source(dlp_s3 *s3, const dlp_s3_manifest *m, int field) {
-    dlp_s3_source_desc d = {.s3 = s3, .bucket = "photos", .manifest = m, .in_flight = 4,
-                            .row_bytes = field ? CHUNK_LABEL : CHUNK_ROW, .joint_bytes = 2000,
+    dlp_s3_source_desc d = {.s3 = s3,
+                            .bucket = "photos",
+                            .manifest = m,
+                            .in_flight = 4,
+                            .row_bytes = field ? CHUNK_LABEL : CHUNK_ROW,
+                            .joint_bytes = 2000,
                             .gap_bytes = field ? DLP_NONE : 100};
     dlp_s3_source *source = NULL;
     dlp_s3_error err;
@@ -362,7 +375,9 @@ static inline void world_server(char *url, size_t size, int *end) {
 
 /* hedge_percent: -1 where requests are counted: on a busy machine the server may be slow. */
 static inline dlp_s3 *world_client(const char *url, int hedge_percent) {
-    dlp_s3_desc d = {.endpoint = url, .access_key = "AKIDEXAMPLE", .secret_key = "secret",
+    dlp_s3_desc d = {.endpoint = url,
+                     .access_key = "AKIDEXAMPLE",
+                     .secret_key = "secret",
                      .hedge_percent = hedge_percent};
     dlp_s3_error err;
     dlp_s3 *s3 = NULL;

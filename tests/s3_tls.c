@@ -120,9 +120,9 @@ typedef struct {
     SSL_CTX *ctx;
     SSL *ssl;
     BIO *in, *out;
-    int fd, code, shaken;    /* code: of the client's last step */
-    uint64_t carried;        /* bytes to the client */
-    char asked[256];         /* for which name (SNI) */
+    int fd, code, shaken; /* code: of the client's last step */
+    uint64_t carried;     /* bytes to the client */
+    char asked[256];      /* for which name (SNI) */
     dlpi_s3_conn c;
 } rig;
 
@@ -712,7 +712,7 @@ static void tls__many_threads__one_context(void) {
 typedef struct {
     SSL_CTX *ctx;
     int listener, requests;
-    char body[2000];         /* of the last request */
+    char body[2000]; /* of the last request */
 } sts;
 
 static bool sts_answer(sts *s, SSL *ssl) {
@@ -798,7 +798,7 @@ enum { OBJECT = 300000 };
 typedef struct {
     SSL_CTX *ctx;
     int listener;
-    uint64_t cut_after;      /* bytes of the first body, then the socket is closed; 0: never */
+    uint64_t cut_after; /* bytes of the first body, then the socket is closed; 0: never */
     int connections, requests;
     char *object;
 } server;
@@ -862,8 +862,12 @@ static void *serve(void *user) {
 static int get_from(server *s, const identity *as, const char *host, uint64_t cut,
                     dlp_s3_error *err, dlp_s3_stats *stats) {
     char url[64], *body = calloc(1, OBJECT);
-    dlp_s3_desc desc = {.endpoint = url, .anonymous = 1, .ca_file = ca_path, .hedge_percent = -1,
-                        .max_requests = 1, .backoff_ms = 1};
+    dlp_s3_desc desc = {.endpoint = url,
+                        .anonymous = 1,
+                        .ca_file = ca_path,
+                        .hedge_percent = -1,
+                        .max_requests = 1,
+                        .backoff_ms = 1};
     dlpi_s3_address a;
     uint64_t received = 0;
     dlp_s3_io *io = NULL;

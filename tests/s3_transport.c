@@ -281,9 +281,7 @@ static int64_t turn_write(void *session, const void *from, size_t n, char *why, 
     return put > 0 ? put : errno == EAGAIN ? DLP_S3_WANT_WRITE : DLP_S3_BROKEN;
 }
 
-static int turn_pending(void *session) {
-    return ((turning *)session)->n > 0;
-}
+static int turn_pending(void *session) { return ((turning *)session)->n > 0; }
 
 static void turn_close(void *session) {
     turning *s = session;
@@ -487,9 +485,7 @@ static void age(const asked *q, uint64_t ns) {
     pthread_mutex_unlock(&q->h->lock);
 }
 
-static int last_byte(const asked *q) {
-    return (int)(ntohl(q->a.at.v4.sin_addr.s_addr) & 255);
-}
+static int last_byte(const asked *q) { return (int)(ntohl(q->a.at.v4.sin_addr.s_addr) & 255); }
 
 static void names__numbers__no_thread_no_resolver(void) {
     asked q = {.h = dlpi_s3_helper_new(NULL)};
@@ -517,8 +513,7 @@ static void names__address_fails_often_at_once__back_as_soon(void) {
     fake_set(0, 3, 0);
     CHECK(ask_on(&q, "bucket.example") == 0);
     bad = q.a;
-    for (int i = 0; i < 64; i++)
-        CHECK(dlpi_s3_helper_tried(q.h, "bucket.example", &bad, false));
+    for (int i = 0; i < 64; i++) CHECK(dlpi_s3_helper_tried(q.h, "bucket.example", &bad, false));
     CHECK(!gives(&q, &bad));
     age(&q, DLPI_S3_ADDRESS_BAD_NS);
     CHECK(gives(&q, &bad));
@@ -684,13 +679,9 @@ static void fake_hold(void *user, int n) {
     pthread_mutex_unlock(&f->lock);
 }
 
-static void fake_keep(void *user) {
-    fake_hold(user, 1);
-}
+static void fake_keep(void *user) { fake_hold(user, 1); }
 
-static void fake_drop(void *user) {
-    fake_hold(user, -1);
-}
+static void fake_drop(void *user) { fake_hold(user, -1); }
 
 static void refresh__asked__ends_with_bell_and_code(void) {
     fake_client f = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, 0};
@@ -844,7 +835,8 @@ static void request__dead_addresses__others_tried_at_once(void) {
 
 /* A listener at another address with the same port, whose queue is full. */
 static void be_silent(int fds[4], uint32_t address, int port) {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(address),
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_addr.s_addr = htonl(address),
                             .sin_port = htons((uint16_t)port)};
     struct pollfd set = {.events = POLLOUT};
     int one = 1;
@@ -883,7 +875,9 @@ static void request__silent_address__another_is_tried_beside_it(void) {
     s3_mock_stop(m);
     be_silent(fds[1], 0x7f000001u, port); /* both: an error, in the time of the second */
     for (int i = 0; i < 2; i++) {
-        dlp_s3_desc desc = {.anonymous = 1, .style = DLP_S3_STYLE_VIRTUAL, .max_attempts = 1,
+        dlp_s3_desc desc = {.anonymous = 1,
+                            .style = DLP_S3_STYLE_VIRTUAL,
+                            .max_attempts = 1,
                             .connect_timeout_ms = 700};
         uint64_t began = test_now_ns();
         char url[64];

@@ -50,8 +50,7 @@ __attribute__((unused)) static int64_t read_on(dlpi_s3_conn *c, void *to, size_t
     return got;
 }
 
-__attribute__((unused))
-static int64_t write_on(dlpi_s3_conn *c, const void *from, size_t n) {
+__attribute__((unused)) static int64_t write_on(dlpi_s3_conn *c, const void *from, size_t n) {
     int64_t put;
     while ((put = dlpi_s3_conn_write(c, from, n)) < 0 && put != DLP_S3_BROKEN)
         if (!wait_for(c, put)) return DLP_S3_BROKEN;

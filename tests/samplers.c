@@ -33,8 +33,7 @@ static dlp_sampler_desc desc_of(int order) {
     memset(&d, 0, sizeof d);
     d.order = order;
     d.seed = 42;
-    if (order == DLP_ORDER_WEIGHTED)
-        d.weights = weights;
+    if (order == DLP_ORDER_WEIGHTED) d.weights = weights;
     if (order == DLP_ORDER_FUNCTION) {
         d.function = turned;
         d.function_user = &turned_items;
@@ -51,8 +50,7 @@ static dlp_sampler_desc with_subset(dlp_sampler_desc d) {
 static void fill_inputs(void) {
     for (uint64_t i = 0; i < ITEMS; i++)
         weights[i] = i % 5 == 0 ? 0 : i % 17 == 0 ? 5000 : 1 + i % 9;
-    for (uint64_t i = 0; i < COUNT(subset); i++)
-        subset[i] = (i * 37 + 11) % ITEMS;
+    for (uint64_t i = 0; i < COUNT(subset); i++) subset[i] = (i * 37 + 11) % ITEMS;
 }
 
 /* A view with its table; the table is freed by drop. */
@@ -73,9 +71,7 @@ static view view_of(const dlp_sampler_desc *d, uint64_t n_items) {
     return v;
 }
 
-static void drop(view *v) {
-    free(v->table);
-}
+static void drop(view *v) { free(v->table); }
 
 static uint64_t index_at(view *v, uint64_t epoch, uint64_t position) {
     uint64_t out = 0;
@@ -93,8 +89,7 @@ static void refused(const dlp_sampler_desc *d, uint64_t n_items, const char *fie
     memset(&err, 0x5a, sizeof err);
     rc = dlpi_order_check(d, n_items, &err);
     CHECK(rc == DLP_ERR_ARG, "%s: accepted, %d", field, rc);
-    if (rc == DLP_OK)
-        return;
+    if (rc == DLP_OK) return;
     CHECK(err.code == rc && err.worker == -1 && err.has_item == 0, "%s: record not filled", field);
     CHECK(strcmp(err.field, field) == 0, "%s, not %s", err.field, field);
     CHECK(strstr(err.message, words) != NULL, "%s: \"%s\" does not say \"%s\"", field, err.message,
@@ -192,8 +187,7 @@ static void order__sequential_and_shuffled__each_index_once(void) {
                     for (uint64_t i = 0; i < n; i++)
                         CHECK(out[i] == (part ? subset[i] : i), "at %llu: %llu", (ull)i,
                               (ull)out[i]);
-                for (uint64_t i = 0; i < n; i++)
-                    sorted[i] = part ? subset[i] : i;
+                for (uint64_t i = 0; i < n; i++) sorted[i] = part ? subset[i] : i;
                 qsort(sorted, n, sizeof *sorted, compare_words);
                 qsort(out, n, sizeof *out, compare_words);
                 CHECK(memcmp(out, sorted, n * sizeof *out) == 0, "order %d part %d: not each once",
@@ -221,8 +215,7 @@ static void order__any_piece_after_any_epoch__same_indices(void) {
             dlp_sampler_desc d = part ? with_subset(desc_of(order)) : desc_of(order);
             uint32_t n = part ? COUNT(subset) : COUNT(out);
             view v;
-            if (order == DLP_ORDER_FUNCTION)
-                turned_items = part ? COUNT(subset) : ITEMS;
+            if (order == DLP_ORDER_FUNCTION) turned_items = part ? COUNT(subset) : ITEMS;
             v = view_of(&d, ITEMS);
             for (uint64_t epoch = 0; epoch < 2; epoch++)
                 dlpi_order_block(&v.order, epoch, 0, n, all[epoch]);
@@ -248,11 +241,9 @@ static void order__replacement__uniform_and_repeating(void) {
     memset(count, 0, sizeof count);
     for (uint64_t epoch = 0; epoch < 100; epoch++) {
         dlpi_order_block(&v.order, epoch, 0, ITEMS, out);
-        for (uint64_t i = 0; i < ITEMS; i++)
-            count[out[i]]++;
+        for (uint64_t i = 0; i < ITEMS; i++) count[out[i]]++;
         qsort(out, ITEMS, sizeof *out, compare_words);
-        for (uint64_t i = 1; i < ITEMS; i++)
-            twice += out[i] == out[i - 1];
+        for (uint64_t i = 1; i < ITEMS; i++) twice += out[i] == out[i - 1];
     }
     CHECK(absolute(chi_uniform(count, ITEMS, 100)) < 4.5, "z %.1f", chi_uniform(count, ITEMS, 100));
     /* n - n (1 - 1/n)^n = 368 repeats an epoch; their variance is about 97 */
@@ -286,14 +277,12 @@ static void exact_shares(const uint64_t *w, uint64_t n) {
     view v;
     d.weights = w;
     v = view_of(&d, n);
-    for (uint64_t i = 0; i < n; i++)
-        total += w[i];
+    for (uint64_t i = 0; i < n; i++) total += w[i];
     CHECK(v.order.units.n == total, "total");
     for (uint64_t i = 0; i < n; i++) {
         const dlpi_alias *entry = &v.order.alias[i];
         CHECK(entry->own <= total && entry->alias < n, "bucket %llu", (ull)i);
-        if (entry->own > total || entry->alias >= n)
-            return;
+        if (entry->own > total || entry->alias >= n) return;
         units[i] += entry->own;
         units[entry->alias] += total - entry->own;
     }
@@ -314,8 +303,7 @@ static void weights__any_list__shares_exact(void) {
                                           {TWO(63) - 3, 1, 1, 1},
                                           {3, 1, 3, 1},
                                           {0, TWO(63), 0, 0}};
-    for (uint64_t k = 0; k < COUNT(awkward); k++)
-        exact_shares(awkward[k], 4);
+    for (uint64_t k = 0; k < COUNT(awkward); k++) exact_shares(awkward[k], 4);
     w[0] = TWO(63);
     exact_shares(w, 1);
     exact_shares(weights, ITEMS);
@@ -339,12 +327,10 @@ static void weights__many_draws__frequencies_as_weights(void) {
     double x = 0, cells = 0;
     uint64_t total = 0;
     memset(count, 0, sizeof count);
-    for (uint64_t i = 0; i < ITEMS; i++)
-        total += weights[i];
+    for (uint64_t i = 0; i < ITEMS; i++) total += weights[i];
     for (uint64_t i = 0; i < DRAWS; i += COUNT(out)) {
         dlpi_order_block(&v.order, i / (DRAWS / 2), i, COUNT(out), out);
-        for (uint64_t k = 0; k < COUNT(out); k++)
-            count[out[k]]++;
+        for (uint64_t k = 0; k < COUNT(out); k++) count[out[k]]++;
     }
     for (uint64_t i = 0; i < ITEMS; i++) {
         double expected = (double)weights[i] * DRAWS / (double)total;
@@ -369,15 +355,12 @@ static void draws__neighbours__independent(void) {
             uint64_t count[16] = {0}, across[16] = {0};
             dlp_sampler_desc d = desc_of(orders[k]);
             view v;
-            if (d.weights)
-                d.weights = equal;
+            if (d.weights) d.weights = equal;
             d.samples_per_epoch = COUNT(out);
             v = view_of(&d, 4);
             dlpi_order_block(&v.order, lag, 0, COUNT(out), out);
-            for (uint64_t i = 0; i + lag < COUNT(out); i += 5)
-                count[out[i] * 4 + out[i + lag]]++;
-            for (uint64_t i = 0; i < 16000; i++)
-                across[out[i] * 4 + index_at(&v, lag + 1, i)]++;
+            for (uint64_t i = 0; i + lag < COUNT(out); i += 5) count[out[i] * 4 + out[i + lag]]++;
+            for (uint64_t i = 0; i < 16000; i++) across[out[i] * 4 + index_at(&v, lag + 1, i)]++;
             CHECK(absolute(chi_uniform(count, 16, 20000 / 16.0)) < 4.5, "order %d lag %llu",
                   orders[k], (ull)lag);
             CHECK(absolute(chi_uniform(across, 16, 1000)) < 4.5, "order %d epochs", orders[k]);
@@ -401,8 +384,7 @@ static void replacement__any_view__a_function_of_its_arguments(void) {
             for (uint64_t i = 0; i < 200; i++) {
                 uint64_t index = dlpi_order_replacement(&v.order, i / 10, i % 10, 1);
                 bool inside = index < ITEMS && !part;
-                for (uint64_t k = 0; k < COUNT(subset); k++)
-                    inside |= part && index == subset[k];
+                for (uint64_t k = 0; k < COUNT(subset); k++) inside |= part && index == subset[k];
                 CHECK(inside, "order %d part %d: %llu", order, part, (ull)index);
                 CHECK(order != DLP_ORDER_WEIGHTED || part || weights[index] > 0, "weight 0");
                 CHECK(index == dlpi_order_replacement(&w.order, i / 10, i % 10, 1),
@@ -442,8 +424,7 @@ static void replacement__many_positions__distributed_as_the_sampler(void) {
     d.weights = few;
     d.samples_per_epoch = 1; /* replacements are drawn anew, not from the epoch's one position */
     v = view_of(&d, 5);
-    for (uint64_t i = 0; i < 10000; i++)
-        count[dlpi_order_replacement(&v.order, 1, i, 1)]++;
+    for (uint64_t i = 0; i < 10000; i++) count[dlpi_order_replacement(&v.order, 1, i, 1)]++;
     CHECK(count[1] == 0, "weight 0");
     for (uint64_t i = 0; i < 5; i++)
         if (few[i])
@@ -524,8 +505,7 @@ static const struct order_pin {
 static void order__each_kind__as_pinned(void) {
     static uint64_t out[300];
     for (int part = 0; part < 2; part++) {
-        if (printing)
-            printf("    {\n");
+        if (printing) printf("    {\n");
         for (int order = DLP_ORDER_SEQUENTIAL; order <= DLP_ORDER_FUNCTION; order++) {
             const struct order_pin *pin = &order_pins[part][order];
             dlp_sampler_desc d = part ? with_subset(desc_of(order)) : desc_of(order);
@@ -548,8 +528,7 @@ static void order__each_kind__as_pinned(void) {
             CHECK(params == pin->params, "order %d part %d: params %llx", order, part, (ull)params);
             drop(&v);
         }
-        if (printing)
-            printf("    },\n");
+        if (printing) printf("    },\n");
     }
     turned_items = ITEMS;
 }

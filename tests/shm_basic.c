@@ -97,7 +97,7 @@ static void shm__any_wiring__same_bytes(uint64_t seed) {
 #define MOST 512
 typedef struct digest {
     int n, rc;
-    uint64_t of[MOST];  /* by sequence */
+    uint64_t of[MOST]; /* by sequence */
     uint64_t skips;
 } digest;
 
@@ -123,9 +123,12 @@ static void digest_run(rig *r, digest *d) {
 static void same_everywhere(rig *r, const char *what) {
     static digest first, d;
     for (int kind = 0; kind < 4; kind++) {
-        if (kind == 0) rig_workers(r, 0, 0);
-        else if (kind == 1) rig_workers(r, 3, 0);
-        else shm_processes(r, 3, kind == 3);
+        if (kind == 0)
+            rig_workers(r, 0, 0);
+        else if (kind == 1)
+            rig_workers(r, 3, 0);
+        else
+            shm_processes(r, 3, kind == 3);
         digest_run(r, kind ? &d : &first);
         CHECK((kind ? &d : &first)->rc == DLP_END);
         if (kind == 0) continue;
@@ -288,8 +291,10 @@ static void spoil_case(int kind, int place) {
     int rc, give_up = kind >> 4 & 1;
     rig_init(&r, 40 * 33 - 5, 33);
     rig_order(&r, DLP_ORDER_SHUFFLED);
-    if (place == 2) shm_processes(&r, 2, kind & 1);
-    else rig_workers(&r, place ? 2 : 0, kind & 1);
+    if (place == 2)
+        shm_processes(&r, 2, kind & 1);
+    else
+        rig_workers(&r, place ? 2 : 0, kind & 1);
     r.n_item_maps = kind >> 1 & 1;
     r.n_batch_maps = 2;
     if (kind & 4) r.batch.collate = dlp_collate_pad;
@@ -339,8 +344,10 @@ static void shm__state__goes_from_processes_to_threads_and_back(void) {
         rig_init(&r, 100, 7);
         rig_order(&r, DLP_ORDER_SHUFFLED);
         r.repeat.epochs = 3;
-        if (life % 2 == 0) shm_processes(&r, 2, life >> 1 & 1);
-        else rig_workers(&r, 2, 0);
+        if (life % 2 == 0)
+            shm_processes(&r, 2, life >> 1 & 1);
+        else
+            rig_workers(&r, 2, 0);
         if (life > 0) r.pipe.resume = &state;
         if (rig_open(&r, &p) != DLP_OK) return;
         while (n++ < 8 && (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
@@ -518,10 +525,12 @@ static void shm__error__says_who(void) {
         CHECK(rc == DLP_ERR_CALLBACK && n == 5 && e->code == rc);
         CHECK(e->worker == 0 || e->worker == 1);
         CHECK(strstr(e->message, messages[where]) != NULL);
-        CHECK(where == 2   ? e->errnum == 29 : where == 3 ? e->errnum == 0 : e->errnum == 28);
+        CHECK(where == 2 ? e->errnum == 29 : where == 3 ? e->errnum == 0 : e->errnum == 28);
         CHECK(where < 2 ? e->has_item && e->index == 57 && e->position == 57 : e->position == 50);
-        CHECK(strcmp(e->stage, where == 0 ? "fetch" : where == 1 ? "second"
-                               : where == 2 ? "batch" : "fourth") == 0);
+        CHECK(strcmp(e->stage, where == 0   ? "fetch"
+                               : where == 1 ? "second"
+                               : where == 2 ? "batch"
+                                            : "fourth") == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }

@@ -27,8 +27,8 @@ typedef struct chaos {
     int32_t pid[WORKERS];        /* noted by worker_init; 0: it was killed */
     uint32_t armed, over;        /* the killer kills; ends */
     uint32_t kills, n_first, n_begun;
-    uint64_t first_ns[MOST];     /* kill to the replacement's first item */
-    uint64_t begun_ns[MOST];     /* kill to its worker_init */
+    uint64_t first_ns[MOST]; /* kill to the replacement's first item */
+    uint64_t begun_ns[MOST]; /* kill to its worker_init */
     uint64_t sink;
 } chaos;
 
@@ -114,8 +114,7 @@ static int chaos_batch_map(void *user, dlp_batch *b, void *state) {
 
 static int chaos_collate(void *user, dlp_collate *c) {
     begins();
-    for (uint32_t f = 0; f < c->n_out; f++)
-        scribble(c->out[f].data, c->count * c->in[f].stride);
+    for (uint32_t f = 0; f < c->n_out; f++) scribble(c->out[f].data, c->count * c->in[f].stride);
     work(SPIN);
     return dlp_collate_pad(user, c);
 }

@@ -100,7 +100,8 @@ static void killed__at_random__bytes_stay(uint64_t seed) {
             if (++at == e.per_epoch) at = 0, epoch++;
             if (test_pick(&random, 6) == 0 &&
                 dlp_pipe_worker_stats(p, test_pick(&random, (uint32_t)k.d.workers.num_workers),
-                                      &w) == DLP_OK && w.process && w.pid > 0)
+                                      &w) == DLP_OK &&
+                w.process && w.pid > 0)
                 kill(w.pid, SIGKILL);
             if (at > 0 && test_pick(&random, 20) == 0 && dlp_pipe_next_epoch(p) == DLP_OK)
                 at = 0, epoch++;

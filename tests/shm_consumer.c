@@ -12,12 +12,12 @@
 
 /* What the processes of a test tell each other. */
 typedef struct board {
-    uint32_t got[CONSUMERS][MOST];  /* batches seen, whole */
+    uint32_t got[CONSUMERS][MOST];   /* batches seen, whole */
     uint32_t given[CONSUMERS][MOST]; /* and given back */
-    uint32_t wrong[CONSUMERS];      /* bytes or order */
-    uint32_t ended[CONSUMERS];      /* code + 100 that next returned last */
-    uint32_t opened[CONSUMERS];     /* code + 100 of open */
-    uint32_t held[CONSUMERS];       /* 1: sits on a batch until it is killed */
+    uint32_t wrong[CONSUMERS];       /* bytes or order */
+    uint32_t ended[CONSUMERS];       /* code + 100 that next returned last */
+    uint32_t opened[CONSUMERS];      /* code + 100 of open */
+    uint32_t held[CONSUMERS];        /* 1: sits on a batch until it is killed */
     uint64_t first[CONSUMERS];
 } board;
 
@@ -34,9 +34,9 @@ static void board_begin(void) {
 
 typedef struct way { /* how a consumer behaves */
     int nap_us;
-    int sit_at;   /* holds this batch (its n-th) for ever; 0: none */
-    int leave_at; /* closes after so many; 0: not */
-    int held;     /* holds so many at once */
+    int sit_at;           /* holds this batch (its n-th) for ever; 0: none */
+    int leave_at;         /* closes after so many; 0: not */
+    int held;             /* holds so many at once */
     const uint32_t *gate; /* with its 10th batch in hand it waits until this is not 0; NULL */
 } way;
 
@@ -471,8 +471,10 @@ static void owner__killed_or_stopped__consumers_are_told(int place) {
         CHECK(b0->ended[0] == (uint32_t)(100 + (how == 0 ? DLP_ERR_KILLED : DLP_STOPPED)));
         late = test_now_ns() - since > UINT64_C(1000000000);
         CHECK(how == 1 || !late || tries < 4);
-        if (how == 0 && place == DLP_PLACE_THREADS) CHECK(dlp_shm_remove_stale(name) == 1);
-        else await_no_name(); /* the supervisor removes it */
+        if (how == 0 && place == DLP_PLACE_THREADS)
+            CHECK(dlp_shm_remove_stale(name) == 1);
+        else
+            await_no_name(); /* the supervisor removes it */
         CHECK(dlp_shm_names(&left, 1) >= 0 && dlp_shm_remove_stale(name) == 0);
         if (how == 0 && late && tries++ < 4) how--; /* others may have had the cores */
     }

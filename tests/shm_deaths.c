@@ -22,9 +22,9 @@ static struct common { /* shared by the test and its programs */
     int32_t supervisor, worker[8];
     int32_t inits;
     int32_t file_size;
-    int32_t late;      /* this was, since last asked */
+    int32_t late; /* this was, since last asked */
     uint64_t counter;
-} *common;
+} * common;
 
 static uint64_t slowest_ms_;
 
@@ -99,8 +99,7 @@ static pid_t launch(program run, int arg) {
 static void expect_gone(pid_t session, pid_t but_for, const char *what, int arg) {
     uint64_t from = test_now_ns(), ms;
     int left;
-    while ((left = shm_session(session, but_for, 0)) > 0 &&
-           test_now_ns() - from < AT_MOST)
+    while ((left = shm_session(session, but_for, 0)) > 0 && test_now_ns() - from < AT_MOST)
         test_nap(2000000);
     ms = (test_now_ns() - from) / 1000000;
     if (ms > slowest_ms_) slowest_ms_ = ms;
@@ -202,7 +201,8 @@ static void supervisor_killed(int kind) {
     rc = take(&r, p, &k, 1000000);
     CHECK(rc == DLP_ERR_KILLED && strstr(dlp_pipe_error(p)->message, "supervisor") != NULL);
     in_a_second(from, "the supervisor's death is told");
-    if (kind == 2) while (waitpid(-1, NULL, 0) > 0) continue;
+    if (kind == 2)
+        while (waitpid(-1, NULL, 0) > 0) continue;
     CHECK(take(&r, p, &k, 1) == DLP_ERR_KILLED);
     dlp_pipe_stop(p); /* tells nobody, and dies of no SIGPIPE */
     close_in_time(p);
@@ -248,7 +248,8 @@ static void runs_for_ever(int kind) {
     p = open_simple(&r);
     CHECK(take(&r, p, &k, 5) == DLP_OK);
     set(&common->ready, 1);
-    if (kind == 2) for (;;) pause(); /* workers sleep, all slots are full */
+    if (kind == 2)
+        for (;;) pause(); /* workers sleep, all slots are full */
     take(&r, p, &k, 1 << 30);
     _exit(1);
 }
@@ -438,7 +439,7 @@ static void supervisor_stopped(int kind) {
     CHECK(take(&r, p, &k, 5) == DLP_OK);
     signal_to(get(&common->supervisor), SIGSTOP);
     CHECK(take(&r, p, &k, 50) == DLP_OK); /* the workers work on */
-    if (kind == 1) { /* a worker dies, which nobody sees until it goes on */
+    if (kind == 1) {                      /* a worker dies, which nobody sees until it goes on */
         signal_to(get(&common->worker[0]), SIGKILL);
         signal_to(get(&common->worker[1]), SIGKILL);
         test_nap(20000000);
@@ -650,11 +651,18 @@ static void take_poison(void) {
     setrlimit(RLIMIT_CORE, &none);
     switch (poison_) {
     case POISON_KILL: raise(SIGKILL); break;
-    case POISON_ABORT: signal(SIGABRT, SIG_DFL); kill(getpid(), SIGABRT); break;
-    case POISON_FAULT: signal(SIGSEGV, SIG_DFL); kill(getpid(), SIGSEGV); break;
+    case POISON_ABORT:
+        signal(SIGABRT, SIG_DFL);
+        kill(getpid(), SIGABRT);
+        break;
+    case POISON_FAULT:
+        signal(SIGSEGV, SIG_DFL);
+        kill(getpid(), SIGSEGV);
+        break;
     case POISON_EXIT0: _exit(0);
     case POISON_EXIT2: _exit(2);
-    default: for (;;) pause();
+    default:
+        for (;;) pause();
     }
 }
 
@@ -686,8 +694,8 @@ static bool innocent_late(dlp_pipe *p, int where, int policy) {
 }
 
 static void poisoned(int arg) {
-    static const char *const text[POISONS] = {"SIGKILL", "SIGABRT", "SIGSEGV", "a call of exit",
-                                              "a call of exit", "deadline_ms"};
+    static const char *const text[POISONS] = {"SIGKILL",        "SIGABRT",        "SIGSEGV",
+                                              "a call of exit", "a call of exit", "deadline_ms"};
     static const dlp_shm_desc shm = {.max_kills = 2};
     int where = arg / 100, policy = arg / 10 % 10, rc, n = 0, bad = 0, wrong = 0;
     rig r;
@@ -717,8 +725,10 @@ static void poisoned(int arg) {
     while ((rc = dlp_pipe_next(p, &b, 10000)) == DLP_OK) {
         for (uint32_t row = 0; row < b->count; row++) {
             bool hit = (b->position + row) % 100 == 37;
-            if (!hit) wrong += !rig_row_same(&r, b, row, b->position + row) || !b->valid[row];
-            else if (policy == DLP_ON_ERROR_SHORT) wrong += b->valid[row] != 0;
+            if (!hit)
+                wrong += !rig_row_same(&r, b, row, b->position + row) || !b->valid[row];
+            else if (policy == DLP_ON_ERROR_SHORT)
+                wrong += b->valid[row] != 0;
             else if (policy == DLP_ON_ERROR_REPLACE)
                 wrong += !b->valid[row] || b->index[row] % 100 == 37;
             bad += hit;
@@ -788,8 +798,10 @@ static void late_retried(int kind) {
     if (rig_open(&r, &p) != DLP_OK) return;
     rc = take(&r, p, &k, 10000);
     CHECK(p->ctl->restarts > 0);
-    if (p->ctl->restarts > 1) was_late("an item that does not wait");
-    else CHECK(rc == DLP_END && k == rig_batches(&r));
+    if (p->ctl->restarts > 1)
+        was_late("an item that does not wait");
+    else
+        CHECK(rc == DLP_END && k == rig_batches(&r));
     close_in_time(p);
     nothing_left();
 }
@@ -870,8 +882,10 @@ static void function_dies(int kind) {
     r.fetch.on_error = r.item_map[0].workers.on_error = DLP_ON_ERROR_REPLACE;
     r.n_item_maps = 1;
     r.pipe.unordered = kind == 2;
-    if (kind == 3) r.item_map[0].item = picky_map;
-    else if (replaces) r.dataset.fetch = picky;
+    if (kind == 3)
+        r.item_map[0].item = picky_map;
+    else if (replaces)
+        r.dataset.fetch = picky;
     if (kind >= 4) {
         r.fetcher = DLP_FETCH_THREADS;
         r.in_flight = 3;
@@ -974,8 +988,10 @@ static void no_replacement(int kind) {
         prlimit(get(&common->supervisor), RLIMIT_NPROC, &before, NULL);
         lifted = test_now_ns(); /* it tries for half a second */
         if (rc == DLP_OK) rc = take(&r, p, &k, 300);
-        if (lifted - from > 400000000) was_late("the limit is lifted");
-        else CHECK(rc == DLP_OK);
+        if (lifted - from > 400000000)
+            was_late("the limit is lifted");
+        else
+            CHECK(rc == DLP_OK);
     } else {
         CHECK(rc == DLP_OK);
         rc = take(&r, p, &k, 1 << 30);
@@ -1210,8 +1226,10 @@ static void backoff_is_no_delay(int threads) {
     if (threads) r.batch_map[0].workers.placement = DLP_PLACE_THREADS;
     if (rig_open(&r, &p) != DLP_OK) return;
     rc = take(&r, p, &k, 10000);
-    if (rc == DLP_ERR_DEADLINE || p->ctl->restarts > 0) was_late("a batch map that does not wait");
-    else CHECK(rc == DLP_END && k == rig_batches(&r) && get(&common->inits) >= 3);
+    if (rc == DLP_ERR_DEADLINE || p->ctl->restarts > 0)
+        was_late("a batch map that does not wait");
+    else
+        CHECK(rc == DLP_END && k == rig_batches(&r) && get(&common->inits) >= 3);
     close_in_time(p);
     nothing_left();
 }
@@ -1341,8 +1359,10 @@ static void stopped_often(int kind) {
         _exit(kind);
     }
     rc = take(&r, p, &k, 10000);
-    if (rc == DLP_ERR_DEADLINE || p->ctl->restarts > 0) was_late("an item of 100 ms");
-    else CHECK(rc == DLP_END && k == rig_batches(&r));
+    if (rc == DLP_ERR_DEADLINE || p->ctl->restarts > 0)
+        was_late("an item of 100 ms");
+    else
+        CHECK(rc == DLP_END && k == rig_batches(&r));
     CHECK(waitpid(stopper, NULL, 0) == stopper);
     close_in_time(p);
     nothing_left();

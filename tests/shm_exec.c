@@ -532,8 +532,10 @@ static bool caller_killed(int after_ms) {
     CHECK(pipe2(out, O_CLOEXEC) == 0);
     pid = run_case(program_, "runs", out[1]);
     close(out[1]);
-    if (after_ms < 0) CHECK(read(out[0], &byte, 1) == 1 && byte == 'g');
-    else test_nap((uint64_t)after_ms * 1000000u);
+    if (after_ms < 0)
+        CHECK(read(out[0], &byte, 1) == 1 && byte == 'g');
+    else
+        test_nap((uint64_t)after_ms * 1000000u);
     kill(pid, SIGKILL);
     from = test_now_ns();
     CHECK(waitpid(pid, NULL, 0) == pid);
@@ -667,10 +669,14 @@ static int as_case(const char *what, int argc, char **argv) {
         return test_failures != 0;
     }
     dlp_shm_main(argc, argv);
-    if (strcmp(what, "runs") == 0) runs_for_ever();
-    else if (strcmp(what, "closed") == 0) case_closed();
-    else if (strcmp(what, "setuid") == 0) case_setuid();
-    else if (strcmp(what, "registered late") == 0) case_registered_late();
+    if (strcmp(what, "runs") == 0)
+        runs_for_ever();
+    else if (strcmp(what, "closed") == 0)
+        case_closed();
+    else if (strcmp(what, "setuid") == 0)
+        case_setuid();
+    else if (strcmp(what, "registered late") == 0)
+        case_registered_late();
     else if (strcmp(what, "deleted") == 0) {
         rig r;
         CHECK(unlink(argv[0]) == 0);

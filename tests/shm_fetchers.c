@@ -131,7 +131,8 @@ static void kills__at_random__same_bytes(uint64_t *random) {
             if (s.pid > 0 && s.state != DLP_WORKER_STARTING) kills += kill(s.pid, SIGKILL) == 0;
         }
         got.err = *dlp_pipe_error(p);
-        for (int ms = 0; ms < 20000 && kills > 0 && inside_restarts(p) == 0; ms++) test_nap(1000000);
+        for (int ms = 0; ms < 20000 && kills > 0 && inside_restarts(p) == 0; ms++)
+            test_nap(1000000);
         CHECK(inside_restarts(p) > 0 || kills == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
         CHECK(kills > 0 && digest_same(&got, &want));
@@ -166,8 +167,8 @@ static void bytes__by_exec__as_inline(uint64_t *random) {
         job_run(&base, &want);
         job_init(&j, policy);
         process_kind(&j, kind, random);
-        shm_ = (dlp_shm_desc){.start = DLP_SHM_EXEC, .init = exec_user, .blob = &policy,
-                              .blob_bytes = sizeof policy};
+        shm_ = (dlp_shm_desc){
+            .start = DLP_SHM_EXEC, .init = exec_user, .blob = &policy, .blob_bytes = sizeof policy};
         job_run(&j, &got);
         CHECK(digest_same(&got, &want));
         if (!digest_same(&got, &want)) say("exec", kind, &j, &got, &want);
@@ -206,8 +207,10 @@ static void threads__of_processes__usual_slices(uint64_t *random) {
         job_init(&j, FINE);
         process_kind(&j, kind, random);
         j.d.epochs = 1;
-        if (kind == CLASSIC) j.d.workers.worker_init = slice_init;
-        else j.d.dataset.fetch = slice_fetch;
+        if (kind == CLASSIC)
+            j.d.workers.worker_init = slice_init;
+        else
+            j.d.dataset.fetch = slice_fetch;
         shm_ = (dlp_shm_desc){0};
         *slice_of_thread = UINT64_MAX;
         job_run(&j, &got);

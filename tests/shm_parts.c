@@ -29,8 +29,10 @@ static void any_case(uint64_t *random) {
     parts_init(&r, seen, 1 + test_pick(random, 30), NULL);
     if (r.total < 8) return;
     processes(&r, (int32_t)test_pick(random, 4), (int32_t)test_pick(random, 4));
-    if (test_pick(random, 4) == 0) r.d.parts.workers.placement = DLP_PLACE_THREADS;
-    else if (test_pick(random, 3) == 0) r.d.loader.workers.placement = DLP_PLACE_THREADS;
+    if (test_pick(random, 4) == 0)
+        r.d.parts.workers.placement = DLP_PLACE_THREADS;
+    else if (test_pick(random, 3) == 0)
+        r.d.loader.workers.placement = DLP_PLACE_THREADS;
     r.d.parts.streams = streams[test_pick(random, 4)];
     r.d.loader.last = r.total >= 8 ? (int32_t)test_pick(random, 3) : 0;
     if (test_pick(random, 4) == 0) r.d.parts.steps_per_epoch = 1 + test_pick(random, 12);
@@ -45,8 +47,9 @@ static void any_case(uint64_t *random) {
     CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r) * r.d.loader.epochs);
     if (test_failures != before)
         printf("  parts %d streams %u last %d steps %d workers %d (%d) %d (%d) threaded %d "
-               "prefetch %d kill every %u\n", (int)r.d.parts.n_parts, r.d.parts.streams,
-               r.d.loader.last, (int)r.d.parts.steps_per_epoch, r.d.parts.workers.num_workers,
+               "prefetch %d kill every %u\n",
+               (int)r.d.parts.n_parts, r.d.parts.streams, r.d.loader.last,
+               (int)r.d.parts.steps_per_epoch, r.d.parts.workers.num_workers,
                r.d.parts.workers.placement, r.d.loader.num_workers, r.d.loader.workers.placement,
                r.d.loader.sampler.threaded, r.d.loader.pipe.prefetch_factor, seen->kill_every);
 }
@@ -189,7 +192,7 @@ static void claim__of_an_older_ticket__fails(void) {
     w = &p->workers[p->parts->first_worker];
     CHECK(dlpi_part_find(w, &t));
     cell = dlpi_pcell_at(p, t.slot);
-    read = dlpi_gen_word(t.b, DLPI_PART_OPEN); /* what another has read */
+    read = dlpi_gen_word(t.b, DLPI_PART_OPEN);              /* what another has read */
     cell->state = dlpi_gen_word(t.b + 100, DLPI_PART_OPEN); /* given to another part */
     CHECK(!DLPI_CAS_SEQ(&cell->state, &read, dlpi_gen_word(t.b, 1)));
     CHECK(dlp_pipe_close(p) == DLP_OK);

@@ -115,8 +115,8 @@ SHM_RIG_UNUSED static int shm_session(pid_t session, pid_t but_for, int say) {
         snprintf(path, sizeof path, "/proc/%d/stat", pid);
         if ((f = fopen(path, "r")) == NULL) continue;
         if (fgets(line, sizeof line, f) && (after = strrchr(line, ')')) != NULL &&
-            sscanf(after + 1, " %c %d %d %d", &state, &ppid, &pgrp, &sid) == 4 &&
-            sid == session && state != 'Z' && state != 'X') {
+            sscanf(after + 1, " %c %d %d %d", &state, &ppid, &pgrp, &sid) == 4 && sid == session &&
+            state != 'Z' && state != 'X') {
             n++;
             if (say) printf("  left: %s", line);
         }

@@ -47,18 +47,18 @@ typedef struct scene { /* what is wired, who dies, and when */
     int idempotent;  /* all maps */
     int mode, fails; /* how its stage `fails` (place among those with workers) fails */
     int backoff;
-    int victim;      /* stage; PARTS: that of the parts */
-    int who;         /* 0, 1: which of its workers */
-    int before;      /* steps that another worker of that stage does before */
-    int warm;        /* batches that go through before */
-    int sleeps;      /* the victim is in worker_sleep: 1 with work to find, 2 without */
-    int asleep;      /* the others sleep: who passes work on wakes them */
-    int rewound;     /* somebody has died just before: all look without hints */
-    uint64_t start;  /* first batch */
-    int flights;     /* 1: fetch has several items at once */
-    int cache;       /* 1: of all items, 2: of a few */
-    int stream;      /* 1: whose last batch is short */
-    int parts;       /* 1: items come out of parts, 2: which fail to load at first */
+    int victim;     /* stage; PARTS: that of the parts */
+    int who;        /* 0, 1: which of its workers */
+    int before;     /* steps that another worker of that stage does before */
+    int warm;       /* batches that go through before */
+    int sleeps;     /* the victim is in worker_sleep: 1 with work to find, 2 without */
+    int asleep;     /* the others sleep: who passes work on wakes them */
+    int rewound;    /* somebody has died just before: all look without hints */
+    uint64_t start; /* first batch */
+    int flights;    /* 1: fetch has several items at once */
+    int cache;      /* 1: of all items, 2: of a few */
+    int stream;     /* 1: whose last batch is short */
+    int parts;      /* 1: items come out of parts, 2: which fail to load at first */
 } scene;
 
 enum { PARTS = 99, PART_ITEMS = 5 };
@@ -71,7 +71,7 @@ static struct common { /* shared by all processes */
     uint32_t phase[4096];
     uint64_t next_phase;
     int64_t instructions, images, trials, kills, failures;
-} *common;
+} * common;
 
 static uint64_t random_;
 
@@ -106,8 +106,8 @@ static int stage_fails(int stage, const dlp_item *it) {
     if (now_.mode == MODE_NONE || now_.fails != stage || !row_bad(it->index)) return 0;
     if (now_.mode == MODE_RETRY && it->attempt > 0) return 0;
     if (now_.mode == MODE_FLAKY) {
-        const dlpi_worker *w = (const dlpi_worker *)(const void *)(
-            (const uint8_t *)it->internal - offsetof(dlpi_worker, note));
+        const dlpi_worker *w = (const dlpi_worker *)(const void *)((const uint8_t *)it->internal -
+                                                                   offsetof(dlpi_worker, note));
         uint32_t s = (uint32_t)(w->wb->running >> 32);
         if (dlpi_rec_kills(dlpi_slot_rec(pipe_, s)[it->row]) > 0) return 0;
     }
@@ -167,9 +167,7 @@ static int step_reap(void *user, void *state, dlp_item **done, int *code, int ma
     return n;
 }
 
-static uint64_t mapped_v(uint64_t v, uint64_t index) {
-    return now_.idempotent ? v : v * 3 + index;
-}
+static uint64_t mapped_v(uint64_t v, uint64_t index) { return now_.idempotent ? v : v * 3 + index; }
 static uint64_t mapped_m(uint64_t v, uint64_t m, uint64_t index) {
     return now_.idempotent ? v * 7 + index : m;
 }
@@ -236,8 +234,10 @@ static bool scene_raises(void) {
 static int row_right(const dlp_batch *b, uint32_t row) {
     uint64_t position = b->position + row, index, v, m = 0, got_v, got_m;
     int left = 0, policy = now_.mode != MODE_NONE && is_item_stage(now_.fails);
-    if (now_.parts) index = position;
-    else dlpi_order_block(&pipe_->workers[0].order, b->epoch, position, 1, &index);
+    if (now_.parts)
+        index = position;
+    else
+        dlpi_order_block(&pipe_->workers[0].order, b->epoch, position, 1, &index);
     if (policy && now_.mode == MODE_REPLACE)
         for (uint32_t k = 1; row_bad(index); k++)
             index = dlpi_order_replacement(&pipe_->workers[0].order, b->epoch, position, k);
@@ -304,8 +304,10 @@ static dlp_pipe *scene_open(void) {
     if (now_.parts) {
         static const uint64_t items[ROWS * BATCHES / PART_ITEMS] = {5, 5, 5, 5, 5, 5, 5, 5};
         r.sampler.order = DLP_ORDER_PARTS;
-        r.parts = (dlp_part_desc){.n_parts = ROWS * BATCHES / PART_ITEMS, .items = items,
-                                  .max_part_bytes = PART_ITEMS * 8, .load = step_load,
+        r.parts = (dlp_part_desc){.n_parts = ROWS * BATCHES / PART_ITEMS,
+                                  .items = items,
+                                  .max_part_bytes = PART_ITEMS * 8,
+                                  .load = step_load,
                                   .workers = r.fetch};
         r.parts.workers.dispatch = DLP_DISPATCH_CLAIM;
         r.parts.workers.retries = now_.parts == 2 ? 1 : 0;
@@ -432,9 +434,12 @@ static void work_to_the_end(void) {
             the_end(rc);
             return;
         }
-        if (moved) idle = 0;
-        else if (now_.backoff && idle++ < 40) test_nap(1000000);
-        else break;
+        if (moved)
+            idle = 0;
+        else if (now_.backoff && idle++ < 40)
+            test_nap(1000000);
+        else
+            break;
     }
     wrong("work was lost: nothing moves any more");
 }
@@ -442,8 +447,10 @@ static void work_to_the_end(void) {
 /* ---- processes that are stepped ---- */
 
 static void act(dlpi_worker *w) {
-    if (now_.sleeps && w->st->work == now_.victim) dlpi_worker_sleep(w);
-    else dlpi_step(w);
+    if (now_.sleeps && w->st->work == now_.victim)
+        dlpi_worker_sleep(w);
+    else
+        dlpi_step(w);
 }
 
 static uint32_t *new_phase(void) {
@@ -546,8 +553,10 @@ static void live_claims(const dlpi_worker *dead, bool compare) {
                 if (compare && was[i][s][u] != 0 && was[i][s][u] != own)
                     wrong("a living worker lost its claim");
                 dlpi_unit_rows(p, st, dlpi_pub_count(pub), dlpi_pub_shift(pub), &t);
-                if (i == 0) works = works && dlpi_unit_missing(dlpi_done(sst), &t) != 0;
-                else works = works && !dlpi_ready_past(sst->ready, b);
+                if (i == 0)
+                    works = works && dlpi_unit_missing(dlpi_done(sst), &t) != 0;
+                else
+                    works = works && !dlpi_ready_past(sst->ready, b);
                 was[i][s][u] = works ? own : 0;
             }
         }
@@ -803,8 +812,10 @@ static void scene_prepare(void) {
     wrong_ = NULL;
     for (int i = 0; i < 2000 && (int)taken_ < now_.warm && wrong_ == NULL; i++)
         if (!one_round(v, NULL, &rc)) {
-            if (now_.backoff) test_nap(1000000);
-            else if (!dlpi_step(v)) break; /* what only it can do: its lane */
+            if (now_.backoff)
+                test_nap(1000000);
+            else if (!dlpi_step(v))
+                break; /* what only it can do: its lane */
         }
     for (int i = 0; i < 400 && now_.victim != PARTS; i++) { /* those before it do all they can */
         bool moved = false;
@@ -926,8 +937,8 @@ static void scene_make(uint64_t number, uint64_t seed) {
     now_.idempotent = test_pick(&random, 3) == 0;
     now_.mode = (int)test_pick(&random, MODES);
     now_.fails = (int)test_pick(&random, (uint32_t)scene_stages());
-    now_.victim = test_pick(&random, 3) ? now_.fails
-                                        : (int)test_pick(&random, (uint32_t)scene_stages());
+    now_.victim =
+        test_pick(&random, 3) ? now_.fails : (int)test_pick(&random, (uint32_t)scene_stages());
     now_.backoff = now_.mode == MODE_RETRY && test_pick(&random, 4) == 0;
     now_.before = (int)test_pick(&random, is_item_stage(now_.victim) ? 4 : 2);
     now_.warm = scene_raises() ? 0 : (int)test_pick(&random, 4);

@@ -10,11 +10,11 @@
 
 static struct common { /* shared by all processes */
     uint64_t length;
-    uint64_t dies_at;   /* index + 1 at which a callback dies, 0: none */
-    int stage;          /* ... of this stage: 0 fetch, 1 item map, 2 collate, 3 batch map */
-    int deaths;         /* that are still to come */
-    int strayed;        /* an item map saw an item that is not there */
-} *common;
+    uint64_t dies_at; /* index + 1 at which a callback dies, 0: none */
+    int stage;        /* ... of this stage: 0 fetch, 1 item map, 2 collate, 3 batch map */
+    int deaths;       /* that are still to come */
+    int strayed;      /* an item map saw an item that is not there */
+} * common;
 
 static void die_here(int stage, uint64_t index) {
     if (common->dies_at != index + 1 || common->stage != stage) return;

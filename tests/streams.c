@@ -11,20 +11,19 @@
 
 typedef struct source { /* of a stream */
     uint64_t length[EPOCHS];
-    uint64_t highest;  /* index that was asked for */
-    uint64_t place;    /* of a source that can only be read on */
+    uint64_t highest;                /* index that was asked for */
+    uint64_t place;                  /* of a source that can only be read on */
     uint64_t fails_at, fails_behind; /* index + 1, 0: never */
     uint64_t waits_at;               /* index + 1: until the one behind the end has failed */
-    int skips;         /* every third item is left out */
-    int tries;         /* every fifth item succeeds the third time only */
+    int skips;                       /* every third item is left out */
+    int tries;                       /* every fifth item succeeds the third time only */
     int failed;
 } source;
 
 static void highest_note(source *s, uint64_t index) {
     uint64_t was = __atomic_load_n(&s->highest, __ATOMIC_RELAXED);
     while (was < index && !__atomic_compare_exchange_n(&s->highest, &was, index, 0,
-                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-    }
+                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }
 
 static int source_fetch(void *user, dlp_item *it) {
@@ -91,8 +90,17 @@ static void budget__fails_behind_the_end__not_counted(void) {
     }
 }
 
-enum { PLAIN, COLLATE, ITEM_MAP, BATCH_MAP, TRANSFER, TRANSFER_THREAD, BATCH_WORKERS, LANES,
-       KINDS };
+enum {
+    PLAIN,
+    COLLATE,
+    ITEM_MAP,
+    BATCH_MAP,
+    TRANSFER,
+    TRANSFER_THREAD,
+    BATCH_WORKERS,
+    LANES,
+    KINDS
+};
 
 static void stream_kind(rig *r, int workers, int kind) {
     rig_workers(r, workers, kind == LANES);
@@ -488,8 +496,10 @@ static int take_from(dlp_pipe *p, const seen *whole, int all, int at, int n, dlp
         if (rc != DLP_OK) return 0;
         seen got = seen_of(b);
         ok &= seen_same(&got, &whole[at]);
-        if (held && i + 1 == n) *held = b;
-        else ok &= dlp_pipe_release(p, b) == DLP_OK;
+        if (held && i + 1 == n)
+            *held = b;
+        else
+            ok &= dlp_pipe_release(p, b) == DLP_OK;
     }
     return ok;
 }

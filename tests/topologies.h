@@ -11,13 +11,13 @@
 #include "digest.h"
 
 enum { FINE, RETRIES, BACKS_OFF, REPLACES, SHORTENS, SKIPS, RAISES, POLICIES };
-enum { /* flags */
-    NO_REPLACE = 1, /* there is no other item for one that fails */
-    NO_INLINE = 2,  /* it needs workers; inline it is another */
-    KEEPS = 4,      /* what was fetched is fetched once: content is told by the index alone */
-    OWN_ORDER = 8,  /* its order is its own: compared with itself inline */
-    NO_LOSS = 16,   /* what fails can't be left out */
-    NO_SEEK = 32
+enum {                 /* flags */
+       NO_REPLACE = 1, /* there is no other item for one that fails */
+       NO_INLINE = 2,  /* it needs workers; inline it is another */
+       KEEPS = 4,      /* what was fetched is fetched once: content is told by the index alone */
+       OWN_ORDER = 8,  /* its order is its own: compared with itself inline */
+       NO_LOSS = 16,   /* what fails can't be left out */
+       NO_SEEK = 32
 };
 
 #define ITEMS 50u
@@ -263,8 +263,12 @@ static void orders_open(void) {
     static const uint64_t items[2] = {ITEMS - 20, 20}, weights[2] = {2, 1};
     static uint32_t lengths[ITEMS];
     dlp_mix_desc mix = {.n = 2, .shuffle = 1, .n_items = items, .weights = weights, .seed = 9};
-    dlp_buckets_desc buckets = {.n_items = ITEMS, .lengths = lengths, .batch_size = ROWS,
-                                .window = 3 * ROWS, .shuffle = 1, .seed = 9};
+    dlp_buckets_desc buckets = {.n_items = ITEMS,
+                                .lengths = lengths,
+                                .batch_size = ROWS,
+                                .window = 3 * ROWS,
+                                .shuffle = 1,
+                                .seed = 9};
     for (uint32_t i = 0; i < ITEMS; i++) lengths[i] = 1 + i % 6;
     mix.samples_per_epoch = ITEMS;
     CHECK(dlp_mix_open(&mix_, &mix, NULL) == DLP_OK);

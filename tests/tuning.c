@@ -116,9 +116,7 @@ static int all_rest(dlp_pipe *p) {
 }
 
 /* What we write into the counters of each stage. */
-static struct {
-    uint64_t busy_ns, cpu_ns, core_wait_ns;
-} written[2];
+static struct { uint64_t busy_ns, cpu_ns, core_wait_ns; } written[2];
 
 static double core_waits; /* share of busy time that a stage waits for a core */
 
@@ -272,8 +270,9 @@ static void tuning__set_by_hand__stays_within_the_limits(void) {
         static const int bad[5][3] = {{0, 0, 4}, {5, 0, 4}, {1, 2, 4}, {2, 1, 0}, {2, 1, 2000}};
         tuned(&r, bad[k][0], bad[k][1], bad[k][2]);
         CHECK(rig_try(&r, &p, &err) == DLP_ERR_ARG);
-        CHECK(strcmp(err.field, k < 3 ? "num_workers" : k == 3 ? "workers_min" : "workers_max") ==
-              0);
+        CHECK(strcmp(err.field, k < 3    ? "num_workers"
+                                : k == 3 ? "workers_min"
+                                         : "workers_max") == 0);
     }
 }
 
@@ -443,8 +442,7 @@ static int says_who_waits(dlp_pipe *p, int kind) {
         blocked[i] = is.stages[2 + i].blocked_ns - was.stages[2 + i].blocked_ns;
     }
     if (kind & 2) return blocked[0] < busy[0] / 2 && blocked[1] < starved[1] / 2;
-    return blocked[0] > starved[0] && blocked[0] > busy[0] &&
-           (kind & 1 || blocked[1] > starved[1]);
+    return blocked[0] > starved[0] && blocked[0] > busy[0] && (kind & 1 || blocked[1] > starved[1]);
 }
 
 /* Who waits for whom: a slow trainer blocks the workers, a slow fetch starves the maps. If one

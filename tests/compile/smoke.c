@@ -37,8 +37,8 @@ int main(void) {
     uint64_t offset = 7, seen[N_ITEMS] = {0}, rows = 0;
     dlp_field field = {.name = "x", .dtype = DLP_U64};
     dlp_loader_desc desc = {
-        .dataset = {.n_items = N_ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch,
-                    .user = &offset},
+        .dataset =
+            {.n_items = N_ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch, .user = &offset},
         .batch_size = 32,
         .num_workers = 3,
         .shuffle = 1,

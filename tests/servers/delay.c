@@ -75,13 +75,9 @@ static unsigned char *ring_new(void) {
 static void take(struct way *w) {
     for (int i = 0; i < 64; i++) {
         struct stamp *s = (void *)(w->ring + w->tail % RING_BYTES);
-        if (w->tail - w->head + sizeof *s + MAX_PACKET > RING_BYTES) {
-            return;
-        }
+        if (w->tail - w->head + sizeof *s + MAX_PACKET > RING_BYTES) { return; }
         ssize_t n = read(w->from, s + 1, MAX_PACKET);
-        if (n <= 0) {
-            return;
-        }
+        if (n <= 0) { return; }
         s->due_ns = now_ns() + w->delay_ns;
         s->bytes = (uint64_t)n;
         w->tail += sizeof *s + (((uint64_t)n + 7) & ~(uint64_t)7);
@@ -93,12 +89,8 @@ static uint64_t give(struct way *w) {
     uint64_t now = now_ns();
     while (w->head != w->tail) {
         struct stamp *s = (void *)(w->ring + w->head % RING_BYTES);
-        if (s->due_ns > now && s->due_ns > (now = now_ns())) {
-            return s->due_ns - now;
-        }
-        if (write(w->to, s + 1, s->bytes) < 0 && errno == EAGAIN) {
-            return 20000;
-        }
+        if (s->due_ns > now && s->due_ns > (now = now_ns())) { return s->due_ns - now; }
+        if (write(w->to, s + 1, s->bytes) < 0 && errno == EAGAIN) { return 20000; }
         w->head += sizeof *s + ((s->bytes + 7) & ~(uint64_t)7);
     }
     return UINT64_MAX;
@@ -127,41 +119,29 @@ static void up(const char *name, const char *address, int mtu) {
     if (address != NULL) {
         inet_pton(AF_INET, address, &a.sin_addr);
         memcpy(&r.ifr_addr, &a, sizeof a);
-        if (ioctl(s, SIOCSIFADDR, &r) != 0) {
-            die(address);
-        }
+        if (ioctl(s, SIOCSIFADDR, &r) != 0) { die(address); }
         inet_pton(AF_INET, "255.255.255.252", &a.sin_addr);
         memcpy(&r.ifr_netmask, &a, sizeof a);
-        if (ioctl(s, SIOCSIFNETMASK, &r) != 0) {
-            die("its mask");
-        }
+        if (ioctl(s, SIOCSIFNETMASK, &r) != 0) { die("its mask"); }
         r.ifr_mtu = mtu;
-        if (ioctl(s, SIOCSIFMTU, &r) != 0) {
-            die("the MTU");
-        }
+        if (ioctl(s, SIOCSIFMTU, &r) != 0) { die("the MTU"); }
         r.ifr_qlen = 20000;
         ioctl(s, SIOCSIFTXQLEN, &r); /* who may not has the usual 500 packets */
     }
     r.ifr_flags = IFF_UP | IFF_RUNNING;
-    if (ioctl(s, SIOCSIFFLAGS, &r) != 0) {
-        die(name);
-    }
+    if (ioctl(s, SIOCSIFFLAGS, &r) != 0) { die(name); }
     close(s);
 }
 
 /* Move this process into a network namespace of its own, with one TUN device. Returns that. */
 static int enter_namespace(const char *address, int mtu) {
     struct ifreq r;
-    if (unshare(CLONE_NEWNET) != 0) {
-        die("a network namespace");
-    }
+    if (unshare(CLONE_NEWNET) != 0) { die("a network namespace"); }
     int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
     memset(&r, 0, sizeof r);
     r.ifr_flags = IFF_TUN | IFF_NO_PI;
     snprintf(r.ifr_name, sizeof r.ifr_name, "long0");
-    if (fd < 0 || ioctl(fd, TUNSETIFF, &r) != 0) {
-        die("/dev/net/tun");
-    }
+    if (fd < 0 || ioctl(fd, TUNSETIFF, &r) != 0) { die("/dev/net/tun"); }
     up("lo", NULL, 0);
     up("long0", address, mtu);
     return fd;
@@ -169,9 +149,7 @@ static int enter_namespace(const char *address, int mtu) {
 
 static void write_file(const char *path, const char *text) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0 || write(fd, text, strlen(text)) < 0) {
-        die(path);
-    }
+    if (fd < 0 || write(fd, text, strlen(text)) < 0) { die(path); }
     close(fd);
 }
 
@@ -179,12 +157,8 @@ static void write_file(const char *path, const char *text) {
 static void gain_rights(void) {
     char line[32];
     int uid = (int)geteuid(), gid = (int)getegid();
-    if (uid == 0) {
-        return;
-    }
-    if (unshare(CLONE_NEWUSER) != 0) {
-        die("a user namespace");
-    }
+    if (uid == 0) { return; }
+    if (unshare(CLONE_NEWUSER) != 0) { die("a user namespace"); }
     write_file("/proc/self/setgroups", "deny");
     snprintf(line, sizeof line, "0 %d 1\n", uid);
     write_file("/proc/self/uid_map", line);
@@ -196,8 +170,8 @@ static void gain_rights(void) {
 static int pass(int s, int fd) {
     char byte = 0, space[CMSG_SPACE(sizeof fd)];
     struct iovec v = {&byte, 1};
-    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = space,
-                       .msg_controllen = sizeof space};
+    struct msghdr m = {
+        .msg_iov = &v, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
     memset(space, 0, sizeof space);
     if (fd < 0) {
         if (recvmsg(s, &m, MSG_CMSG_CLOEXEC) != 1 || CMSG_FIRSTHDR(&m) == NULL) {
@@ -217,15 +191,11 @@ static int pass(int s, int fd) {
 /* Start a program in a namespace of its own, which ends when this one does. */
 static pid_t start(char **command, const char *address, int mtu, int *tun) {
     int s[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s) != 0) {
-        die("a socket pair");
-    }
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s) != 0) { die("a socket pair"); }
     pid_t parent = getpid(), pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (getppid() != parent || pass(s[0], enter_namespace(address, mtu)) != 0) {
-            _exit(1);
-        }
+        if (getppid() != parent || pass(s[0], enter_namespace(address, mtu)) != 0) { _exit(1); }
         execvp(command[0], command);
         die(command[0]);
     }
@@ -237,9 +207,7 @@ static pid_t start(char **command, const char *address, int mtu, int *tun) {
 
 int main(int argc, char **argv) {
     int split = 4;
-    while (split < argc && strcmp(argv[split], "--") != 0) {
-        split++;
-    }
+    while (split < argc && strcmp(argv[split], "--") != 0) { split++; }
     if (split < 4 || split + 1 >= argc) {
         fputs("delay ONE_WAY_MS MTU SERVER.. -- CLIENT..\n", stderr);
         return 2;
@@ -255,13 +223,10 @@ int main(int argc, char **argv) {
     way[1] = (struct way){far, near, ns, 0, 0, ring_new()};
     for (int i = 0; i < 2; i++) {
         pthread_t thread;
-        if (pthread_create(&thread, NULL, carry, &way[i]) != 0) {
-            die("a thread");
-        }
+        if (pthread_create(&thread, NULL, carry, &way[i]) != 0) { die("a thread"); }
     }
     pid_t first, other;
-    while ((first = wait(&status)) < 0 && errno == EINTR) {
-    }
+    while ((first = wait(&status)) < 0 && errno == EINTR) {}
     other = first == client ? server : client;
     kill(other, SIGTERM);
     waitpid(other, NULL, 0);

@@ -32,20 +32,18 @@ static bool swift, rclone;
 static bool folders; /* the last three keep objects as files: not all keys, nor all of S3 */
 static dlp_s3_error err;
 
-static const char *env(const char *name) {
-    return getenv(name) != NULL ? getenv(name) : "";
-}
+static const char *env(const char *name) { return getenv(name) != NULL ? getenv(name) : ""; }
 
-#define CHECK(what, ...)                                                                           \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            char said_[1024];                                                                      \
-            dlp_s3_error_format(&err, said_, sizeof said_);                                        \
-            printf("%s: %s:%d: %s: ", kind, __func__, __LINE__, #what);                            \
-            printf(__VA_ARGS__);                                                                   \
-            printf(" [%s]\n", said_);                                                              \
-            failures++;                                                                            \
-        }                                                                                          \
+#define CHECK(what, ...) \
+    do { \
+        if (!(what)) { \
+            char said_[1024]; \
+            dlp_s3_error_format(&err, said_, sizeof said_); \
+            printf("%s: %s:%d: %s: ", kind, __func__, __LINE__, #what); \
+            printf(__VA_ARGS__); \
+            printf(" [%s]\n", said_); \
+            failures++; \
+        } \
     } while (0)
 
 /* A client and its I/O. Not to be had: the end. */
@@ -74,8 +72,8 @@ static int put(struct user *u, const char *bucket, const char *key, const void *
         const void *from;
         void *to;
     } bytes = {body};
-    dlp_s3_request r = {.method = DLP_S3_PUT, .bucket = bucket, .key = key, .body = bytes.to,
-                        .capacity = n};
+    dlp_s3_request r = {
+        .method = DLP_S3_PUT, .bucket = bucket, .key = key, .body = bytes.to, .capacity = n};
     int code = dlp_s3_do(u->io, &r);
     err = r.error;
     return code;
@@ -84,13 +82,15 @@ static int put(struct user *u, const char *bucket, const char *key, const void *
 /* Read a range, or all with length 0. Returns the bytes, or the code of a failure. */
 static int64_t get(struct user *u, const char *bucket, const char *key, uint64_t offset,
                    uint64_t length, void *body, size_t n, char etag[72]) {
-    dlp_s3_request r = {.bucket = bucket, .key = key, .offset = offset, .length = length,
-                        .body = body, .capacity = n};
+    dlp_s3_request r = {.bucket = bucket,
+                        .key = key,
+                        .offset = offset,
+                        .length = length,
+                        .body = body,
+                        .capacity = n};
     int code = dlp_s3_do(u->io, &r);
     err = r.error;
-    if (etag != NULL) {
-        memcpy(etag, r.etag, sizeof r.etag);
-    }
+    if (etag != NULL) { memcpy(etag, r.etag, sizeof r.etag); }
     return code == DLP_OK ? (int64_t)r.received : code;
 }
 
@@ -104,11 +104,30 @@ static bool refused(int64_t code, int status, const char *s3_code) {
 static char long_key[1025]; /* the longest, and each of its characters is three in a request */
 
 static const char *const odd_keys[] = {
-    "plain", "a b", "a+b", "100%25", "%41", "a//b", "./a", "a/./b", "a/../b",
-    "\xc3\xbcn\xc3\xaf" "code \xe6\x97\xa5\xe6\x9c\xac", "\xf0\x9f\x90\xa7", "quote\"s'", "<&amp;>",
-    "semi;colon,comma=equals:at@dollar$", "question?mark#hash", "tab\tand\r\nlines",
-    "\x01" "control\x1f\x7f", "back\\slash|pipe^caret`tick{}[]", "/leading", "trailing/",
-    "tilde~star*(paren)!", long_key,
+    "plain",
+    "a b",
+    "a+b",
+    "100%25",
+    "%41",
+    "a//b",
+    "./a",
+    "a/./b",
+    "a/../b",
+    "\xc3\xbcn\xc3\xaf"
+    "code \xe6\x97\xa5\xe6\x9c\xac",
+    "\xf0\x9f\x90\xa7",
+    "quote\"s'",
+    "<&amp;>",
+    "semi;colon,comma=equals:at@dollar$",
+    "question?mark#hash",
+    "tab\tand\r\nlines",
+    "\x01"
+    "control\x1f\x7f",
+    "back\\slash|pipe^caret`tick{}[]",
+    "/leading",
+    "trailing/",
+    "tilde~star*(paren)!",
+    long_key,
 };
 enum { N_ODD = sizeof odd_keys / sizeof *odd_keys };
 
@@ -119,9 +138,7 @@ static int by_bytes(const void *a, const void *b) {
 /* Is it a file's name as it stands, on systems of all kinds? */
 static bool is_file_name(const char *key) {
     for (const char *p = key; *p != '\0'; p++) {
-        if ((unsigned char)*p < ' ' || *p == 127 || *p == '/' || *p == '\\') {
-            return false;
-        }
+        if ((unsigned char)*p < ' ' || *p == 127 || *p == '/' || *p == '\\') { return false; }
     }
     return strlen(key) < 256;
 }
@@ -135,9 +152,7 @@ static void odd_keys__put__listed_and_read(void) {
     memset(long_key, '\"', sizeof long_key - 1);
     CHECK(put(&u, "odd", "", NULL, 0) == DLP_OK, "a bucket");
     for (int i = 0; i < N_ODD; i++) {
-        if (folders && !is_file_name(odd_keys[i])) {
-            continue;
-        }
+        if (folders && !is_file_name(odd_keys[i])) { continue; }
         int code = put(&u, "odd", odd_keys[i], odd_keys[i], strlen(odd_keys[i]));
         CHECK(code == DLP_OK, "put '%.40s': %d", odd_keys[i], code);
         sorted[n_odd++] = odd_keys[i];
@@ -164,8 +179,8 @@ static void odd_keys__put__listed_and_read(void) {
     for (int i = 0; i < n_odd; i++) {
         size_t bytes = strlen(sorted[i]);
         int64_t got = get(&u, "odd", sorted[i], 0, 0, body, sizeof body, NULL);
-        CHECK(got == (int64_t)bytes && memcmp(body, sorted[i], bytes) == 0,
-              "got '%.40s': %" PRId64, sorted[i], got);
+        CHECK(got == (int64_t)bytes && memcmp(body, sorted[i], bytes) == 0, "got '%.40s': %" PRId64,
+              sorted[i], got);
         CHECK(f == NULL || fwrite(sorted[i], bytes + 1, 1, f) == 1, "ODD_KEYS");
     }
     CHECK(f != NULL && fclose(f) == 0, "ODD_KEYS: %s", env("ODD_KEYS"));
@@ -181,9 +196,7 @@ static void put_many(struct user *u, const char *bucket, int n) {
     static char keys[AT_ONCE][16];
     dlp_s3_request *done[AT_ONCE];
     int begun = 0, over = 0, idle = n < AT_ONCE ? n : AT_ONCE;
-    for (int i = 0; i < idle; i++) {
-        done[i] = &requests[i];
-    }
+    for (int i = 0; i < idle; i++) { done[i] = &requests[i]; }
     while (over < n) {
         for (; idle > 0 && begun < n; begun++) {
             dlp_s3_request *r = done[--idle];
@@ -238,9 +251,12 @@ static void lists__pages_prefixes_levels__whole_and_in_order(void) {
     CHECK(list_into(&u, &pages, line, sizeof line) == n && strcmp(line, whole) == 0, "%.60s", line);
     dlp_s3_list_desc later = {.bucket = "lists", .start_after = "n0024", .prefix = "n002"};
     CHECK(list_into(&u, &later, line, sizeof line) == 5 &&
-              strcmp(line, "n0025,n0026,n0027,n0028,n0029,") == 0, "%.60s", line);
-    CHECK(put(&u, "lists", "a/one", "1", 1) == DLP_OK && put(&u, "lists", "a/b c/two", "2", 1) ==
-              DLP_OK && put(&u, "lists", "b", "", 0) == DLP_OK, "three more");
+              strcmp(line, "n0025,n0026,n0027,n0028,n0029,") == 0,
+          "%.60s", line);
+    CHECK(put(&u, "lists", "a/one", "1", 1) == DLP_OK &&
+              put(&u, "lists", "a/b c/two", "2", 1) == DLP_OK &&
+              put(&u, "lists", "b", "", 0) == DLP_OK,
+          "three more");
     dlp_s3_list_desc level = {.bucket = "lists", .delimiter = "/", .prefix = "a/"};
     CHECK(list_into(&u, &level, line, sizeof line) == 2 && strcmp(line, "a/b c/*,a/one,") == 0,
           "%.60s", line);
@@ -259,9 +275,7 @@ static unsigned char body[PARTS_BYTES + 8];
 static bool is_pattern(uint64_t offset, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         uint64_t word = ((uint64_t)7 << 32) + (offset + i) / 8;
-        if (body[i] != (unsigned char)(word >> (offset + i) % 8 * 8)) {
-            return false;
-        }
+        if (body[i] != (unsigned char)(word >> (offset + i) % 8 * 8)) { return false; }
     }
     return true;
 }
@@ -272,8 +286,9 @@ static void parts__whole_and_ranges__as_they_were_sent(void) {
     int64_t got = get(&u, "given", "parts", 0, 0, body, sizeof body, etag);
     CHECK(got == PARTS_BYTES && is_pattern(0, PARTS_BYTES), "got %" PRId64, got);
     CHECK((rclone || strchr(etag, '-') != NULL) && etag[0] == '"', "its etag is %s", etag);
-    static const uint64_t ranges[][2] = {{0, 1}, {PART - 1, 2}, {PART, 100}, {PARTS_BYTES - 1, 1},
-                                         {PART - 1000, PART + 2000}, {12345, 67890}};
+    static const uint64_t ranges[][2] = {
+        {0, 1},        {PART - 1, 2}, {PART, 100}, {PARTS_BYTES - 1, 1}, {PART - 1000, PART + 2000},
+        {12345, 67890}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         got = get(&u, "given", "parts", ranges[i][0], ranges[i][1], body, sizeof body, NULL);
         CHECK(got == (int64_t)ranges[i][1] && is_pattern(ranges[i][0], ranges[i][1]),
@@ -304,15 +319,19 @@ static void objects__empty_missing_changed__told_apart(void) {
     CHECK(refused(get(&u, "lists", "missing", 0, 0, body, sizeof body, NULL), 404, "NoSuchKey"),
           "a missing key");
     CHECK(strcmp(err.bucket, "lists") == 0 && strcmp(err.key, "missing") == 0 &&
-              err.request_id[0] != '\0', "its error names %s, %s, %s", err.bucket, err.key,
-          err.request_id);
+              err.request_id[0] != '\0',
+          "its error names %s, %s, %s", err.bucket, err.key, err.request_id);
     CHECK(refused(get(&u, "nowhere", "x", 0, 0, body, sizeof body, NULL), 404, "NoSuchBucket"),
           "a missing bucket");
-    r = (dlp_s3_request){.bucket = "given", .key = "parts", .if_match = "\"other\"", .length = 9,
-                         .body = body, .capacity = 9};
+    r = (dlp_s3_request){.bucket = "given",
+                         .key = "parts",
+                         .if_match = "\"other\"",
+                         .length = 9,
+                         .body = body,
+                         .capacity = 9};
     int code = dlp_s3_do(u.io, &r);
-    CHECK(code == DLP_ERR_REMOTE && r.error.http_status == (rclone ? 200 : 412),
-          "if-match: %d, %d", code, r.error.http_status); /* rclone takes no heed of it */
+    CHECK(code == DLP_ERR_REMOTE && r.error.http_status == (rclone ? 200 : 412), "if-match: %d, %d",
+          code, r.error.http_status); /* rclone takes no heed of it */
     r.if_match = etag;
     CHECK(get(&u, "given", "parts", 0, 1, body, 1, etag) == 1 && dlp_s3_do(u.io, &r) == DLP_OK,
           "if-match: %s", etag);
@@ -330,7 +349,8 @@ static void signatures__wrong__refused(void) {
     user_end(&u);
     u = user_of(&(dlp_s3_desc){.access_key = "AKIDEXAMPLE", .secret_key = "EXAMPLEKEY"});
     CHECK(get(&u, "given", "parts", 0, 10, body, 10, NULL) == DLP_ERR_REMOTE &&
-              err.http_status == 403, "a wrong name: %s", err.s3_code);
+              err.http_status == 403,
+          "a wrong name: %s", err.s3_code);
     user_end(&u);
 }
 
@@ -369,9 +389,7 @@ static void anonymous__public_bucket__read(void) {
 
 /* ---- names and TLS --------------------------------------------------------------------------- */
 
-static const char *port_of(const char *url) {
-    return strrchr(url, ':') + 1;
-}
+static const char *port_of(const char *url) { return strrchr(url, ':') + 1; }
 
 static void virtual_host__names_of_buckets__served(void) {
     char url[64];
@@ -391,9 +409,7 @@ static int64_t get_by_tls(const char *name, const char *port, const char *ca, in
     snprintf(url, sizeof url, "https://%s:%s", name, port);
     struct user u = user_of(&(dlp_s3_desc){.endpoint = url, .ca_file = ca, .style = style});
     int64_t got = get(&u, "given", "parts", PART - 100, 1000, body, 1000, NULL);
-    if (got == 1000 && !is_pattern(PART - 100, 1000)) {
-        got = -1000;
-    }
+    if (got == 1000 && !is_pattern(PART - 100, 1000)) { got = -1000; }
     user_end(&u);
     return got;
 }
@@ -433,9 +449,7 @@ int main(int argc, char **argv) {
     objects__empty_missing_changed__told_apart();
     signatures__wrong__refused();
     signatures__each_form__accepted();
-    if (!folders) {
-        virtual_host__names_of_buckets__served();
-    }
+    if (!folders) { virtual_host__names_of_buckets__served(); }
     if (swift) {
         region__wrong__refused_once();
     } else if (!folders) {
