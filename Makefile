@@ -16,13 +16,16 @@ endif
 CFLAGS ?= $(O)
 LIBS := -lpthread -lm -ldl
 
-HEADERS := $(wildcard dlpipe*.h)
-COMMON := $(wildcard tests/*.h)
+PRODUCTS := dlpipe dlpipe_shm dlpipe_s3
+HEADERS := $(addsuffix .h,$(PRODUCTS))
+COMMON := $(wildcard tests/rig/*.h tests/model/*.h)
+TESTED := tests/unit tests/system tests/model tests/fuzz
+vpath %.c $(TESTED)
 # Those that judge times come first, while nothing else runs beside the suite (.ci/run).
 TIMED := predict chunks fetchers pipe_idle pipe_stats tuning queue_wait
-UNITS := $(filter-out bench_%,$(patsubst tests/%.c,%,$(wildcard tests/*.c)))
+UNITS := $(sort $(basename $(notdir $(wildcard $(addsuffix /*.c,$(TESTED))))))
 UNITS := $(TIMED) $(filter-out $(TIMED),$(UNITS))
-SCRIPTS := $(filter-out lint,$(patsubst tests/%.sh,%,$(wildcard tests/*.sh)))
+SCRIPTS := $(sort $(filter-out lint,$(basename $(notdir $(wildcard tests/*/*.sh)))))
 CASES := $(addprefix compile/,$(shell sh tests/compile/matrix list))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 # The emulator has no worker processes and no devices, and what it idles says nothing; static
@@ -50,8 +53,9 @@ else
 WANTED := $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_FIRST)
 endif
 
-.PHONY: help run test check programs examples sanitize sanitized-programs fuzz soak lint bench
-.PHONY: deps deps-bench clean scale s3-server run-s3 differential
+.PHONY: help headers check-headers format run test check programs examples sanitize
+.PHONY: sanitized-programs fuzz soak lint bench differential
+.PHONY: deps deps-bench clean scale s3-server run-s3
 .DEFAULT_GOAL := help
 
 help:
@@ -61,6 +65,8 @@ help:
 	@echo 'make check          a part of it that takes about a minute'
 	@echo 'make s3-server      an S3 server on this machine, until Ctrl-C'
 	@echo 'make run-s3         train from a bucket on such a server'
+	@echo 'make headers        make dlpipe.h, dlpipe_shm.h and dlpipe_s3.h out of src/'
+	@echo 'make format         lay out src/, tests/ and examples/ by .clang-format'
 	@echo 'make examples       compile the example programs into build/examples'
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
 	@echo 'make fuzz           hostile regions, answers and files, for FUZZ_SECONDS (600), sanitized'
@@ -73,6 +79,19 @@ help:
 	@echo 'make deps           install what the whole suite and the linters want (Debian)'
 	@echo 'make deps-bench     install the peers that the benchmarks compare with (Debian)'
 	@echo 'make clean          remove build/'
+
+# ---- the products, out of src/ -------------------------------------------------------------------
+
+headers:
+	@for p in $(PRODUCTS); do \
+	    awk -f src/join.awk src/$$p.h.in >$$p.h.new && mv $$p.h.new $$p.h || exit; \
+	done
+
+check-headers:
+	@sh tests/tools/check_headers.sh
+
+format:
+	@clang-format -i $$(sh tests/tools/lint.sh formatted)
 
 # ---- tests ---------------------------------------------------------------------------------------
 
@@ -95,9 +114,9 @@ TLS_LIBS = $(shell printf '\43include <openssl/ssl.h>\n' | $(CC) -E -x c - >/dev
                    echo -lssl -lcrypto)
 $(addprefix $(B)/tests/,$(TLS_UNITS)): LIBS += $(TLS_LIBS)
 
-# The implementation, once for each configuration of flags. A test that compiles one of its own takes
-# nothing out of the archive.
-$(B)/lib/%.a: tests/lib.c tests/inside.h $(HEADERS) Makefile
+# The implementation, once for each configuration of flags. A test that compiles one of its own
+# takes nothing out of the archive.
+$(B)/lib/%.a: tests/rig/lib.c tests/rig/inside.h $(HEADERS) Makefile
 	@mkdir -p $(@D)
 	@$(call told,$@)
 	@rm -f $@
@@ -108,19 +127,19 @@ $(B)/lib/musl.a: LIB_CC = musl-gcc -std=c11 -O1
 $(B)/lib/aarch64.a: LIB_CC = aarch64-linux-gnu-gcc -std=c11 -O1
 
 # A program that does not compile is a failed test, which shows what the compiler said.
-$(B)/tests/%: tests/%.c $(B)/lib/tests.a $(HEADERS) $(COMMON) Makefile
+$(B)/tests/%: %.c $(B)/lib/tests.a $(HEADERS) $(COMMON) Makefile
 	@mkdir -p $(@D)
 	@$(call told,$@)
 	@rm -f $@
 	@$(CC) -std=c11 $(WARN) $(CFLAGS) -o $@ $< $(B)/lib/tests.a $(LIBS) >$@.log 2>&1 || true
 
-$(B)/musl/%: tests/%.c $(HEADERS) $(COMMON) $(MUSL_LIB)
+$(B)/musl/%: %.c $(HEADERS) $(COMMON) $(MUSL_LIB)
 	@$(call told,$@)
-	@sh tests/compile/matrix build musl $* || true
+	@sh tests/compile/matrix build musl $< || true
 
-$(B)/aarch64/%: tests/%.c $(HEADERS) $(COMMON) $(AARCH64_LIB)
+$(B)/aarch64/%: %.c $(HEADERS) $(COMMON) $(AARCH64_LIB)
 	@$(call told,$@)
-	@sh tests/compile/matrix build aarch64 $* || true
+	@sh tests/compile/matrix build aarch64 $< || true
 
 $(B)/compile/%: $(HEADERS) README.md $(wildcard tests/compile/*)
 	@mkdir -p $(@D)
@@ -138,10 +157,11 @@ test:
 	@for t in $(WANTED); do case $$t in \
 	    compile/*) echo "$$t @$(B)/$$t" ;; \
 	    */*) echo "$$t SHORT=1 sh tests/compile/matrix exec $${t%/*} $${t#*/}" ;; \
-	    *) if [ -f tests/$$t.sh ]; then echo "$$t sh tests/$$t.sh"; \
+	    *) s=$$(ls tests/*/$$t.sh 2>/dev/null); \
+	       if [ -n "$$s" ]; then echo "$$t sh $$s"; \
 	       else x=$(B)/tests/$$t; echo "$$t [ -x $$x ] || { cat $$x.log; exit 1; }; $$x"; fi ;; \
 	    esac; done >$(B)/list
-	@CC="$(CC)" STRICT=$(STRICT) sh tests/run $(B)/list
+	@CC="$(CC)" STRICT=$(STRICT) sh tests/tools/run $(B)/list
 
 # What breaks first, of each part something.
 CHECK := order samplers mixing queue_spsc queue_mpsc s3_http s3_sign pipe_basic pipe_ranks \
@@ -229,7 +249,7 @@ define sanitized
 SAN_CC_$(1) := $$(word 1,$(2)) $$(SAN_FLAGS) $$(or $$(SAN_O_$(1)),-O1) $$(SAN_$$(word 2,$(2)))
 SAN_LIB_$(1) := $$(if $$(shell command -v $$(word 1,$(2))),$$(B)/lib/$(1).a)
 $(B)/lib/$(1).a: LIB_CC = $$(SAN_CC_$(1))
-$(B)/san/$(1)/%: tests/%.c $$(SAN_LIB_$(1)) $$(HEADERS) $$(COMMON) Makefile
+$(B)/san/$(1)/%: %.c $$(SAN_LIB_$(1)) $$(HEADERS) $$(COMMON) Makefile
 	@mkdir -p $$(@D)
 	@$$(call told,$$@)
 	@rm -f $$@
@@ -251,17 +271,17 @@ sanitize:
 	done >$(B)/list.sanitize
 	@SHORT=1 STRICT=$(STRICT) KEEP=$(B)/log/sanitize \
 	    TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
-	    sh tests/run $(B)/list.sanitize
+	    sh tests/tools/run $(B)/list.sanitize
 
-# A case that ends badly is in build/fuzz/last-NAME: copy it to tests/corpus/NAME.
+# A case that ends badly is in build/fuzz/last-NAME: copy it to tests/fuzz/corpus/NAME.
 FUZZ_SECONDS ?= 600
 FUZZ_EACH = $$(($(FUZZ_SECONDS) / 2))
 fuzz:
 	@mkdir -p $(B)/fuzz
 	$(CC) $(SAN_FLAGS) -O1 $(SAN_address) -fsanitize=float-cast-overflow -o $(B)/fuzz/region \
-	    tests/fuzz_region.c $(LIBS)
+	    tests/fuzz/fuzz_region.c $(LIBS)
 	$(CC) $(SAN_FLAGS) -O1 $(SAN_address) -fsanitize-coverage=trace-pc -DFUZZ_COVERAGE \
-	    -o $(B)/fuzz/s3 tests/fuzz_s3.c $(LIBS)
+	    -o $(B)/fuzz/s3 tests/fuzz/fuzz_s3.c $(LIBS)
 	@for f in region s3; do \
 	    FUZZ_SECONDS=$(FUZZ_EACH) FUZZ_SEED=$${FUZZ_SEED:-$$(date +%s)} \
 	        FUZZ_SAVE=$(B)/fuzz/last-$$f $(B)/fuzz/$$f || exit; \
@@ -272,8 +292,8 @@ soak:
 	    TESTS="$(or $(TESTS),$(UNITS) mutants model_crash model_parts)"
 
 # What differs is told by its seed, with the command that runs it again.
-differential: $(B)/tests/differential
-	@$(B)/tests/differential $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
+differential: $(B)/tests/system/differential
+	@$(B)/tests/system/differential $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
 
 # SECONDS_OF_KILLS=60 KILLS_A_SECOND=12
 chaos: $(B)/tests/shm_chaos
@@ -282,25 +302,26 @@ chaos: $(B)/tests/shm_chaos
 # ---- lint ----------------------------------------------------------------------------------------
 
 lint:
-	@sh tests/lint.sh
+	@sh tests/tools/lint.sh
 
 # ---- benchmarks ----------------------------------------------------------------------------------
 
-# tests/bench_NAME.mk has the rule for bench-NAME; it leaves build/bench/NAME.jsonl.
-BENCHES := $(patsubst tests/bench_%.mk,%,$(wildcard tests/bench_*.mk))
-include $(wildcard tests/bench_*.mk)
+# tests/bench/bench_NAME.mk has the rule for bench-NAME; it leaves build/bench/NAME.jsonl.
+BENCHES := $(patsubst tests/bench/bench_%.mk,%,$(wildcard tests/bench/bench_*.mk))
+include $(wildcard tests/bench/bench_*.mk)
 
 bench:
 	@for b in $(BENCHES); do $(MAKE) --no-print-directory bench-$$b || exit; done
 
 scale:
 	@mkdir -p $(B)/bench
-	@$(CC) -std=c11 $(WARN) -O3 -o $(B)/bench/scale tests/bench_scale.c $(LIBS)
+	@$(CC) -std=c11 $(WARN) -O3 -o $(B)/bench/scale tests/bench/bench_scale.c $(LIBS)
 	@$(B)/bench/scale
 
 # ---- packages ------------------------------------------------------------------------------------
 
-PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy cppcheck musl-tools \
+PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format cppcheck \
+            musl-tools \
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
             librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
             pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev \
@@ -315,11 +336,11 @@ BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   curl rclone python3-boto3 wrk
 
 deps:
-	@sh tests/deps $(PACKAGES)
-	@sh tests/deps --python $(B)/servers $(SERVERS)
+	@sh tests/tools/deps $(PACKAGES)
+	@sh tests/tools/deps --python $(B)/servers $(SERVERS)
 
 deps-bench:
-	@sh tests/deps $(BENCH_PACKAGES)
+	@sh tests/tools/deps $(BENCH_PACKAGES)
 
 clean:
 	rm -rf $(B)

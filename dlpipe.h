@@ -3685,7 +3685,7 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
    Two rules. Numbers drawn for different uses never share keys: each use has a domain word,
    absorbed right after the seed. And nothing here may ever change a number, or every saved state
-   and published run changes with it; tests/order.c pins them. */
+   and published run changes with it; tests/unit/order.c pins them. */
 
 /* DLPIPE_NO_SIMD, DLPIPE_NO_INT128 [impl]: plain C only. Slower, same numbers. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
@@ -3787,8 +3787,8 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
    and the additions, not exclusive ors, give odd permutations as often as even ones.
 
    Few rounds on few values can be told from a random permutation by counting pairs of positions
-   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/order.c counts): hence 10 rounds
-   below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
+   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/unit/order.c counts): hence 10
+   rounds below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
    DLP_PERMUTATION_TABLE, where even that would not do. */
 
 /* A product whose bits 24..47 and bits 0..31 (of those the high ones more) are well mixed; the two
@@ -6692,7 +6692,7 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
    part its ticket is another. Fields of the cell are read behind the swap, and the feeder writes
    them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it makes
    it by a swap that fails if a worker has come first. So while a worker's number stands there
-   nobody but it writes fields or bytes. tests/model_parts.pml goes through all of this.
+   nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
    Why a death costs no part. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not

@@ -1,4 +1,4 @@
-/* The client against a real server, which is in the environment (tests/s3_servers.sh starts them).
+/* The client against a real server, which is in the environment (s3_servers.sh starts them).
 
    real radosgw | swift | seaweedfs | juicefs | rclone
 

@@ -1,0 +1,51 @@
+#pragma once
+#include "api/base.h"
+/* ---------------------------------------------------------------------------------------------
+   >>atomics    THE ONE SHIM OVER THE COMPILER'S ATOMICS
+   Here, before the queues, whose fast paths are inline in every file that includes this header.
+   Each use carries a label and names its partner. A checker may define these before inclusion. */
+#ifndef DLPI_LOAD_RLX
+#define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define DLPI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define DLPI_STORE_RLX(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define DLPI_STORE_REL(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define DLPI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_XCHG_SEQ(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_ADD_SEQ(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_ADD_RLX(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
+#define DLPI_OR_SEQ(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_AND_SEQ(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
+/* Strong compare-and-swap; *e gets the value found on failure. */
+#define DLPI_CAS_SEQ(p, e, v) \
+    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+#define DLPI_CAS_ACQ(p, e, v) \
+    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
+#endif
+
+/* Keep the compiler from moving memory accesses across; no instruction. Only where the other side
+   issues a heavy barrier (see dlpi_await), or for a crash to see stores in program order. */
+#ifndef DLPI_KEEP_ORDER
+#define DLPI_KEEP_ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+#endif
+
+#define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
+#define DLPI_UNUSED(x) ((void)(x))
+#define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
+#define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#ifdef __OPTIMIZE__
+#define DLPI_INLINE static inline __attribute__((always_inline))
+#else /* without optimisation gcc warns of branches that it has not yet seen to be dead */
+#define DLPI_INLINE static inline
+#endif
+
+DLPI_INLINE void dlpi_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#endif
+}
+
+/* A word of a record, whatever type the user sees there. */
+typedef uint64_t __attribute__((may_alias)) dlpi_word;

@@ -1,0 +1,18 @@
+#pragma once
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define DLPIPE_VERSION_MAJOR 0
+#define DLPIPE_VERSION_MINOR 1
+#define DLPIPE_VERSION_PATCH 0
+
+/* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
+#ifdef DLPIPE_STATIC
+#define DLPDEF static __attribute__((unused))
+#elif defined(__cplusplus)
+#define DLPDEF extern "C"
+#else
+#define DLPDEF extern
+#endif

@@ -1,0 +1,127 @@
+#pragma once
+#include "api/pipe.h"
+/* ---------------------------------------------------------------------------------------------
+   >>chunks     BATCHES THAT ARE VIEWS INTO CHUNKS
+   For data that is best read in large pieces. A chunk of many rows is loaded at once into a CPU
+   buffer, copied at once to the device, and cut there: a batch is a view into it, and nothing is
+   copied row by row. Loading chunk k + 2, copying k + 1 and computing on k go on side by side.
+
+     sampler ----> load --------> transfer --------> split ----> next() ... release()
+     loadable      free CPU       filled CPU         filled device        a chunk's last view
+     chunks        buffers        buffers            buffers              gives its buffer back
+
+   A CPU buffer is free again when its chunk is on the device; without a device views lie in it.
+   The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
+   them. Batches are views everywhere else. Each is aligned to its row, not to 64 bytes.
+
+   A batch never crosses a chunk: what is left of a chunk is a short batch or none, so that
+   dlp_pipe_batches_per_epoch is known from the start. The order is that of the chunks (sequential,
+   or a keyed permutation of each epoch), and in a chunk that of its rows (as they are, or a keyed
+   permutation of each chunk and epoch). Position counts the rows delivered before. The global batch
+   j of a chunk is its rows [j * batch_size, (j + 1) * batch_size) in that order; of it, rank r of W
+   has rows r * n / W and so on, and loads no others. */
+
+/* Rows that a callback is to load. Valid during the call only. */
+typedef struct dlp_chunk {
+    uint64_t index; /* chunk */
+    uint64_t first; /* dataset index of the first row to be written; see dlp_chunk_row */
+    uint64_t count; /* rows; of one rank all that are wanted of the chunk */
+    uint64_t chunk_first, chunk_rows; /* the chunk as it is in the dataset: first row, rows */
+    uint64_t epoch;
+    uint64_t seed;    /* the pipe's */
+    uint32_t attempt; /* 0, then 1.. for each retry */
+    uint32_t n_fields;
+    uint32_t worker;    /* worker number */
+    int32_t shuffled;   /* 1: ask dlp_chunk_row which rows */
+    void *worker_state; /* what worker_init left */
+    void **data;        /* [n_fields] where row 0 of each field goes, the others behind it */
+    const void *internal;
+} dlp_chunk;
+
+/* Return the dataset index of the k-th row to be written: first + k, or, with shuffle_rows, the row
+   that the chunk's permutation has there.
+   k: 0..count - 1 - returns UINT64_MAX for others - in the callback - does not wait. */
+DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
+
+/* As dlp_item_fail, for a chunk: in load only. */
+DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ...);
+
+/* Write rows. Called once a chunk; with ranks, once for each batch of it.
+   user: chunks_desc.user - returns 0, DLP_SKIP, or failure, as a fetch does - called by all workers
+   at once; may block. */
+typedef int (*dlp_chunk_fn)(void *user, dlp_chunk *c);
+
+enum {
+    DLP_PRELOAD_NONE = 0,
+    DLP_PRELOAD_CPU,    /* each chunk has a CPU buffer of its own and is loaded once */
+    DLP_PRELOAD_DEVICE, /* each has a device buffer of its own: loaded and copied once */
+    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first that fits in limit_bytes */
+};
+
+enum {
+    DLP_PASS_TRAIN = 0,
+    DLP_PASS_EVALUATE, /* one epoch in the dataset's order, each row once */
+    DLP_PASS_PREDICT   /* the same */
+};
+
+typedef struct dlp_chunks_desc {
+    uint64_t n_items;        /* rows of the dataset; required, 1..2^48 */
+    const dlp_field *fields; /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
+    uint32_t n_fields;
+    uint32_t fills_rows;       /* 0: zeroed before load; 1: load writes every byte of its rows */
+    uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
+    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
+    int32_t last;              /* DLP_LAST_SHORT or _DROP, for what is left of each chunk */
+    int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
+    int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
+    dlp_chunk_fn load;         /* required */
+    void *user;                /* borrowed until close */
+    dlp_workers_desc workers;  /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+                                    preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
+                                    fetch with a name: wire dlp_pipe_add_split yourself */
+    int32_t cpu_buffers;       /* 0: 2, without a device max_held + 1, which is the least then;
+                                    with a preload this and max_held are at most 64 together */
+    int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
+    const dlp_device *device;  /* not NULL: a transfer stage on this device */
+    int32_t transfer_threaded; /* 0: a thread; DLP_NONE: inline */
+    int32_t preload;           /* DLP_PRELOAD_* */
+    int64_t epochs;            /* 0: one; DLP_FOREVER */
+    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END between epochs */
+    int32_t pass;              /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
+                                    epochs are not read */
+    uint64_t seed;             /* any value */
+    uint32_t rank, world_size; /* 0, 0: one rank */
+    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+    dlp_pipe_desc pipe;        /* max_held counts views; prefetch_factor and unordered stay 0 */
+} dlp_chunks_desc;
+
+/* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.
+   out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
+   may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
+   nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
+   Source: chunked loading with double buffering, as deepcpp does it. */
+DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err);
+
+/* What a run came to. */
+typedef struct dlp_run_result {
+    uint64_t steps, items; /* batches and rows that on_step took */
+    uint64_t epochs;       /* ended in this run */
+    uint64_t elapsed_ns;
+    dlp_state state; /* behind the last step that was made */
+} dlp_run_result;
+
+typedef struct dlp_run_desc {
+    int (*on_step)(void *user, dlp_batch *batch); /* required. Not 0: stop behind this step */
+    int (*on_epoch)(void *user, uint64_t epoch);  /* behind an epoch's last step; or NULL. Not 0:
+                                                      stop */
+    void *user;                                   /* borrowed */
+    uint64_t max_steps;                           /* stop behind so many; 0: no limit */
+    dlp_run_result *result;                       /* written in any case; NULL: not wanted */
+} dlp_run_desc;
+
+/* Drive a pipe: a step for each batch, which is released behind it, until the epochs are over.
+   p: any pipe that runs, with no batch held - returns DLP_END: all is done; DLP_OK: a callback or
+   max_steps stopped it, and another run goes on behind the last step; DLP_STOPPED: dlp_pipe_stop
+   did, from any thread or signal handler (result.state says where to resume); DLP_ERR_ARG; or what
+   dlp_pipe_next returns - caller - waits for batches; does not allocate. */
+DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);

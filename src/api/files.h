@@ -1,0 +1,91 @@
+#pragma once
+#include "api/stages.h"
+/* ---------------------------------------------------------------------------------------------
+   >>files      ITEMS OUT OF FILES, MANY AT ONCE
+   A dataset whose items are local files, or stretches of files. Each worker keeps in_flight of them
+   under way at once: by an io_uring of its own on Linux 5.6 and later, else (the kernel is older,
+   or the system forbids it, or use_threads asks for it) by in_flight threads that pread. Orders and
+   bytes are the same. It pays where reading waits, for a disk or a network; a file that is in
+   memory already costs as much as by fetch, or a little more.
+
+     dlp_files_desc files_desc = {.n_items = n, .paths = paths, .fields = &field, .n_fields = 1};
+     dlp_files_open(&files, &files_desc, &err);
+     dlp_files_wire(files, &desc.dataset, &desc.workers); // desc: of the loader, or fetch_desc
+     desc.fetcher = DLP_FETCH_ASYNC;                      // without these three: one at a time
+     desc.in_flight = 16;
+     desc.async = dlp_files_async(files);
+     ... the pipe, until it is closed; dlp_files_close(files);
+
+   Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
+   ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
+   the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
+   behind that could still write into a row. What is no regular file is refused before it is read.
+   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. Not
+   for worker processes that begin by exec: what is called here has no names there. */
+
+enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
+
+/* Where an item's bytes are. locate finds fd -1, path at room, room empty, the rest 0. */
+typedef struct dlp_extent {
+    const char *path; /* written into room, or a string that stays until close */
+    char *room;       /* DLP_FILES_ROOM bytes */
+    int32_t fd;       /* not -1: read this open file and leave it open; no path then */
+    uint64_t offset;  /* where the item begins */
+    uint64_t length;  /* its bytes; 0: to the file's end. With fd and a length the file may
+                                be a block device */
+} dlp_extent;
+
+typedef struct dlp_files_desc {
+    uint64_t n_items;        /* 1..2^48 */
+    const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start */
+    uint32_t n_fields;
+    int32_t use_threads; /* 1: threads, also where io_uring is to be had */
+    const char *const
+        *paths; /* [n_items] item i is the whole file paths[i]; borrowed until close */
+    int (*locate)(void *user, const dlp_item *item, dlp_extent *out); /* in place of paths; returns
+                                as fetch does; pure; called by all workers at once */
+    int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
+    /* write item out of bytes, which are valid during the call; returns
+                                as fetch does; in the worker itself. NULL: direct */
+    void *user;         /* of all callbacks here; borrowed until close */
+    uint64_t max_bytes; /* with a decode: most bytes of an item, 1..2^40; more of them is
+                                DLP_ERR_LENGTH. Direct: not used, field 0 says it */
+    int32_t direct;     /* 1: bytes go into field 0 also with a decode, which finds them there
+                                and writes the other fields */
+    int32_t in_flight;  /* files that a worker has in hand at once; 0: 16; 1..256; at least the
+                                stage's in_flight, of which more would wait */
+    int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
+    void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
+} dlp_files_desc;
+
+typedef struct dlp_files dlp_files;
+
+/* Make a source.
+   out: to be closed; desc: copied; err: written on failure, may be NULL - returns DLP_OK,
+   DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates its own record; files
+   are opened by workers. */
+DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err);
+
+/* Enter the source into a loader's desc, or a fetch stage's: n_items, fields, fetch and user of the
+   dataset (and fills_rows, where it writes every byte), worker_init, worker_exit and worker_user of
+   the workers. files: borrowed until the pipe is closed. Before the pipe is made; any number of
+   pipes may use one source - any thread - does not wait or allocate. */
+DLPDEF void dlp_files_wire(dlp_files *files, dlp_dataset *dataset, dlp_workers_desc *workers);
+
+/* Return what DLP_FETCH_ASYNC wants; workers that begin from now on have a ring, or threads. Before
+   start - any thread - does not wait or allocate. */
+DLPDEF dlp_async dlp_files_async(dlp_files *files);
+
+/* Tell how files will be read: "io_uring", or "threads: " and why. A worker that gets no ring of
+   its own (a limit on locked memory, say) has threads all the same. The source's, until close - any
+   thread - does not wait. */
+DLPDEF const char *dlp_files_backend(const dlp_files *files);
+
+/* Return the bytes that each worker allocates when it begins. They are not in the pipe's plan. Any
+   thread; does not wait. */
+DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *files);
+
+/* Free the source.
+   files: NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses it: close
+   the pipe first) - any thread - does not wait. */
+DLPDEF int dlp_files_close(dlp_files *files);

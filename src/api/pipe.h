@@ -1,0 +1,188 @@
+#pragma once
+#include "api/state.h"
+#include "api/samplers.h"
+#include "api/stages.h"
+/* ---------------------------------------------------------------------------------------------
+   >>pipe       WIRING, RUNNING
+   open -> add stages -> link them -> (plan) -> start -> next, release ... -> close. Fields of a
+   call's comment: parameters - what it returns - threads - whether it waits or allocates.
+   "Caller": whoever drains the pipe, one thread at a time. */
+
+typedef struct dlp_pipe dlp_pipe;
+typedef int32_t dlp_stage; /* a stage of a pipe; negative: DLP_ERR_*, see dlp_pipe_error */
+
+/* A byte limit that several pipes share; zero used before the first. Pipes may start in several
+   threads. A pipe gives its bytes back when it is freed. */
+typedef struct dlp_budget {
+    uint64_t limit_bytes;
+    uint64_t used_bytes; /* kept by dlpipe */
+} dlp_budget;
+
+struct dlp_shm_desc;
+
+typedef struct dlp_pipe_desc {
+    int32_t prefetch_factor;  /* batches between sampler and next; 0: 2 (1 when all is inline); at
+                                  most 4096, 320 when unordered */
+    int32_t max_held;         /* batches the caller may hold at once; 0: 1; at most 256, 63 with a
+                                  transfer stage */
+    int32_t unordered;        /* 1: batches of an epoch come in the order of completion */
+    int32_t close_timeout_ms; /* how long close waits for running callbacks; 0: 5000; DLP_NOWAIT;
+                                  DLP_FOREVER */
+    uint64_t limit_bytes;     /* 0: none; the plan must fit */
+    dlp_budget *budget;       /* NULL: none; borrowed until close */
+    uint32_t trace_bytes;     /* trace ring of each worker; 0: 4096; at most 64 MiB */
+    int32_t no_memfd;         /* 1: anonymous memory, cannot be observed from outside */
+    const dlp_state *resume;  /* NULL: from the beginning; copied */
+    void (*log)(void *user, const char *message); /* warnings, in start, and of batches held in
+                                  close; NULL: for dlp_pipe_warning only */
+    void *log_user;                               /* borrowed until close */
+    const char *name;                             /* copied, cut at 31 bytes; for people */
+    const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
+} dlp_pipe_desc;
+
+/* Make a pipe without stages.
+   out: the pipe, to be closed; desc: NULL is {0}, copied; err: written on failure, may be NULL -
+   returns DLP_OK, DLP_ERR_ARG (err->field names the field), DLP_ERR_MEMORY - any thread - allocates
+   the pipe's own record only, does not wait. */
+DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err);
+
+/* Add a stage. Order of adding does not matter, links do.
+   desc: copied, its pointers as their comments say - returns the stage, 0 or more, or DLP_ERR_ARG
+   (a field is out of range), DLP_ERR_GRAPH (more than DLP_MAX_STAGES), DLP_ERR_MEMORY (add_fetch,
+   add_map, add_batch: of affinity), DLP_ERR_UNSUPPORTED (placement), DLP_ERR_STATE (after start),
+   or the code of an error before - caller - does not wait. An error stays with the pipe: it is
+   enough to look at what start returns. */
+DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
+DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
+DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc);
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
+DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc);
+DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc);
+DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc);
+DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
+
+/* Let a stage pass its work to another. The chain is: sampler, [repeat], [parts], fetch, [cache],
+   [item maps], batch, [batch maps], [transfer], [split]; what is in brackets may be missing.
+   from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
+   such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
+   before - caller - does not wait or allocate. */
+DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
+
+/* One line of a memory plan. */
+typedef struct dlp_plan_line {
+    char what[48];
+    uint64_t count, bytes_each, bytes;
+} dlp_plan_line;
+typedef struct dlp_plan {
+    uint64_t total_bytes, limit_bytes;
+    uint64_t slots;      /* prefetch_factor + max_held */
+    uint64_t slot_bytes; /* one batch with its per-row records */
+    uint32_t n_lines;
+    dlp_plan_line lines[32];
+} dlp_plan;
+
+/* Check the wiring and tell, line by line, the bytes that start will allocate (or has allocated).
+   Stacks of threads are not among them. What is above 2^64 stays at UINT64_MAX, in lines and in the
+   sum; start refuses it.
+   out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_GRAPH (the message names the
+   stage), or the code of an error before - caller - does not wait; allocates nothing. */
+DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
+
+/* Write a plan as text, a line for each of its lines and the total.
+   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
+   returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
+   or allocate. */
+DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
+
+/* Plan, hold the plan against the limits, allocate all there is to allocate, start the workers.
+   Returns DLP_OK, what dlp_pipe_plan returns, DLP_ERR_LIMIT (limit_bytes, budget, memory cgroup,
+   available memory, address space: the message has the sum; of worker processes, ulimit -f),
+   DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of
+   resume; err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a
+   batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates; waits for no
+   worker. After a failure: close. */
+DLPDEF int dlp_pipe_start(dlp_pipe *p);
+
+/* Lend the next batch to the caller.
+   out: written on DLP_OK only; timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all -
+   returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END, once behind each epoch if asked
+   for; DLP_TIMEOUT; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing is lost, release
+   one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay (dlp_pipe_error);
+   DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start failed with - caller
+   - runs inline stages, also past timeout_ms while a callback of theirs runs; else spins for some
+   us, then sleeps. Never allocates. An item's error comes when its batch's turn comes, those before
+   it are delivered; worker_init and deadline fail at once. */
+DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
+
+/* Give a batch back, in any order; its slot is free for the sampler at once.
+   batch: as next gave it; not to be touched again - returns DLP_OK, or DLP_ERR_ARG (not a batch
+   that is held) - caller; also after an error, a stop and a close. After a close the last release
+   frees the pipe - does not wait or allocate; runs the sampler if that is inline. */
+DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
+
+/* Leave the rest of the present epoch: next goes on with the first batch of the one after it, and
+   no DLP_EPOCH_END comes before that. Does nothing else when the present epoch's last batch has
+   been delivered, or none of its batches yet.
+   Batches that are held stay valid - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE, or the code of the
+   pipe's error - caller - does not wait; calls that run are finished, items not begun are not. */
+DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
+
+/* Jump to a saved state, of this pipe or of another with the same order: next goes on behind it, as
+   if the pipe had been resumed there. Workers go on; batches that are held stay valid; work under
+   way for the old place is dropped as next_epoch drops it, and a pipe that had delivered all goes
+   on again.
+   state: copied; err: written on failure, may be NULL - returns DLP_OK; DLP_ERR_ARG;
+   DLP_ERR_RESUME, DLP_ERR_CORRUPT (the state, as with desc.resume; err->field names what differs);
+   DLP_ERR_UNSUPPORTED (consumers in other processes); DLP_ERR_STATE (not started, closed, or 2^14
+   seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
+   goes on where it was. A batch sampler that fails to restore, or has failed ahead, is the pipe's
+   error, told by next - caller - does not wait or allocate; runs the sampler if that is inline. */
+DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
+
+/* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
+   epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
+   where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
+   started) - caller - does not wait or allocate. A batch sampler will replay the epoch's lists up
+   to there: dlp_pipe_state of a batch has its bytes, which is quicker. */
+DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
+
+/* Ask the pipe to stop: next, asleep or not, returns DLP_STOPPED and workers end after the callback
+   they are in. For good: only close follows.
+   p: NULL does nothing - any thread and, unless DLPIPE_NO_FUTEX, any signal handler, from open
+   until close is called - does not wait or allocate; keeps errno. */
+DLPDEF void dlp_pipe_stop(dlp_pipe *p);
+
+/* Stop, wait for the workers, free everything.
+   p: NULL is DLP_OK - returns DLP_OK: the pipe is gone or, with batches held, goes with the last
+   release, or the last tensor's deleter: until then release and close are the calls still allowed,
+   and close does nothing, DLP_OK; DLP_ERR_BUSY: a callback has not returned within
+   close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - caller; no other
+   call may be under way - waits up to close_timeout_ms. */
+DLPDEF int dlp_pipe_close(dlp_pipe *p);
+
+/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. Behind a next that returned
+   DLP_ERR_HELD it tells that, until a batch is released; the pipe is not in error then.
+   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
+   wait. */
+DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
+
+/* Return the i-th warning, NULL behind the last. The first eight are kept, until close - caller. */
+DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
+
+/* Save where the pipe is.
+   batch: "this one and all before it are consumed", a batch that is held; NULL, and for unordered
+   pipes always: all that next has given; out: 248 bytes to be kept anywhere - returns DLP_OK,
+   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - caller; also after an error or a stop -
+   does not wait or allocate. */
+DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
+
+/* Let a stage work with n workers from now on, whatever the tuner would do. Those above the number
+   finish what they have claimed. Order and bytes are the same.
+   stage: with workers_max set; n: workers_min..workers_max; 0: the tuner decides again - returns
+   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - caller -
+   does not wait or allocate. */
+DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
+
+/* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
+   Caller. */
+DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);

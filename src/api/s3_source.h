@@ -1,0 +1,165 @@
+#pragma once
+#include "api/chunks.h"
+#include "api/parts.h"
+#include "api/s3_list.h"
+/* ---------------------------------------------------------------------------------------------
+   >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
+   Only where dlpipe.h was included before. A manifest says which bytes of which objects there are:
+   entry i is item i, part i, or a stretch of rows. A source fetches them for a pipe.
+
+     dlp_s3_manifest_open(&manifest, &err);
+     dlp_s3_manifest_list(manifest, io, &list_desc, &err);   // or _read a file, or _add entries
+     dlp_s3_source_desc source_desc = {.s3 = s3, .bucket = "photos", .manifest = manifest,
+                                       .fields = &field, .n_fields = 1};
+     dlp_s3_source_open(&source, &source_desc, &err);
+     dlp_s3_source_wire(source, &desc.dataset, &desc.workers); // of the loader, or fetch_desc
+     desc.fetcher = DLP_FETCH_ASYNC;                           // without these three: one at a time
+     desc.in_flight = 16;
+     desc.async = dlp_s3_source_async(source);
+     ... the pipe, until it is closed; dlp_s3_source_close(source)
+
+   Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
+   that each have a dlp_s3_io, or, asynchronous, one dlp_s3_io with in_flight items under way in the
+   worker's one thread. Workers make their dlp_s3_io when they begin, so behind a fork, and it ends
+   with a process that is killed: nothing writes into a row after that. Without a decode bodies go
+   from the socket into the row of field 0: a ragged field's length is set, one of fixed size wants
+   exactly its bytes. Errors name bucket, key, range, status, code and request id. A pipe that is
+   stopped waits for no server. Not for worker processes that begin by exec. */
+
+#ifdef DLPIPE_H
+#define DLP_S3_WHOLE UINT64_MAX
+
+/* Bytes of an object. */
+typedef struct dlp_s3_entry {
+    const char *key;
+    uint64_t offset; /* first byte; DLP_S3_WHOLE: the whole object */
+    uint64_t length; /* bytes; 0: to the object's end. Of a whole object: what it is to
+                                have, 0: whatever it has */
+    uint64_t items;  /* of a part: items in it; else not read */
+} dlp_s3_entry;
+
+typedef struct dlp_s3_manifest dlp_s3_manifest;
+
+/* Make an empty manifest, of 2^40 entries and 2^32 - 2 different keys at most. A key is kept once,
+   whatever number of entries it has; an entry takes 20 bytes, a key 8 and its own.
+   out: to be closed - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY - any thread; a manifest is
+   changed by one thread at a time, and not at all while a source has it - does not wait. */
+DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err);
+DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m);
+
+/* Add an entry. entry: copied, its key too - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY,
+   DLP_ERR_LIMIT (too many); the manifest is then as it was - does not wait. */
+DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dlp_s3_error *err);
+
+/* Add what a list call gives, in its order, as whole objects of the sizes that it tells; but no
+   common prefixes, and none of the empty objects with '/' at the end that stand for directories.
+   Returns as dlp_s3_list_open and _next, and as add; after a failure the manifest is as it was -
+   the thread of io - waits for the pages. */
+DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_list_desc *desc,
+                                dlp_s3_error *err);
+
+/* Add what a file says. One entry a line, one of
+     key
+     key <tab> offset <tab> length
+     key <tab> offset <tab> length <tab> items
+   with the key URI-encoded (control characters, space, '%' and '#' must be, '/' need not be),
+   numbers in decimal digits, and '*' as the offset of a whole object. Lines that begin with '#' are
+   remarks. Anything else is an error that names file and line.
+   Returns DLP_OK, DLP_ERR_ARG (not such a file), DLP_ERR_SYSTEM (it cannot be read), and as add;
+   after a failure the manifest is as it was - reads the file. */
+DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_error *err);
+
+/* Write a manifest as a file that read takes; beside path first (path.tmp), then renamed. Returns
+   DLP_OK, DLP_ERR_ARG, DLP_ERR_SYSTEM. */
+DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp_s3_error *err);
+
+/* Read entry i; its key is the manifest's. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
+DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out);
+
+/* Number of entries; a number that says which (a hash of all, for a part queue's manifest_id);
+   bytes of memory. Any thread. */
+DLPDEF uint64_t dlp_s3_manifest_count(const dlp_s3_manifest *m);
+DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m);
+DLPDEF uint64_t dlp_s3_manifest_bytes(const dlp_s3_manifest *m);
+
+typedef struct dlp_s3_source_desc {
+    dlp_s3 *s3;                      /* required; borrowed until close */
+    const char *bucket;              /* required; copied */
+    const dlp_s3_manifest *manifest; /* required, with one entry at least; borrowed until close */
+    const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start; items only */
+    uint32_t n_fields;
+    int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
+    /* write item out of bytes, which are valid during the call; returns
+                                as fetch does; in the worker itself. NULL: direct */
+    void *user;           /* of all callbacks here; borrowed until close */
+    uint64_t max_bytes;   /* with a decode: most bytes of an item, up to 2^40; 0: the largest
+                                entry's, if all are known. Direct: field 0 says it */
+    int32_t direct;       /* 1: bytes go into field 0 also with a decode, which finds them there
+                                and writes the other fields */
+    int32_t in_flight;    /* items (of chunks: requests) that a worker has in hand at once; 0:
+                                16; 1..1024; at least the stage's in_flight: more would wait */
+    int64_t gap_bytes;    /* ASYNC: ranges of one object, asked for at about the same time, with
+                                at most so many bytes between them, are one request, whose other
+                                bytes are thrown away; 0: 64 KiB; DLP_NONE: never. Up to in_flight /
+                                2 of them, and joint_bytes. Should it fail, each is asked for by
+                                itself */
+    uint64_t joint_bytes; /* 0: 8 MiB; of a joint request, and of each request of a chunk */
+    uint64_t row_bytes;   /* for chunks: bytes of a row of the entries, laid end to end; all
+                                their lengths are known, and whole rows. 0: not for chunks */
+    int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
+    void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
+} dlp_s3_source_desc;
+
+typedef struct dlp_s3_source dlp_s3_source;
+
+/* Make a source.
+   out: to be closed, before client and manifest; desc: copied; err: written on failure, may be NULL
+   - returns DLP_OK, DLP_ERR_ARG (the message names the field), DLP_ERR_MEMORY - any thread -
+   allocates its own record; workers make connections. */
+DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *desc,
+                              dlp_s3_error *err);
+
+/* Enter the source into a loader's desc, or a fetch stage's: n_items, fields, fetch and user of the
+   dataset (and fills_rows, where it writes every byte), worker_init, worker_exit, worker_user and
+   tell of the workers. source: borrowed until the pipe is closed. Before the pipe is made; any
+   number of pipes may use one source - any thread - does not wait or allocate. */
+DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_dataset *dataset,
+                               dlp_workers_desc *workers);
+
+/* Return what DLP_FETCH_ASYNC wants. Any thread; does not wait or allocate. */
+DLPDEF dlp_async dlp_s3_source_async(dlp_s3_source *source);
+
+/* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
+   n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
+   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire. */
+DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *source, dlp_part_desc *parts);
+
+/* The load of wire_parts: user is the source. In load only; as dlp_part_files_load. */
+DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
+
+/* As dlp_part_files.download, with the source as user: entry part->index becomes the file. Workers
+   as wire_parts sets them (load and user then set anew) have one dlp_s3_io for all their downloads;
+   without them each has its own. */
+DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
+
+/* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
+   worker_*. Rows go straight into the chunk. Else as wire. */
+DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *source, dlp_chunks_desc *chunks);
+
+/* The load of wire_chunks: field 0 of the chunk. user is the source. In load only. */
+DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk);
+
+/* Read the rows of one field of a chunk, for a load of one's own, where several fields each have a
+   source. All have the client of the one that wire_chunks was told; its worker_init is what makes
+   them connections. Returns 0, or failure, with words. In load only. */
+DLPDEF int dlp_s3_chunk_read(dlp_s3_source *source, dlp_chunk *chunk, uint32_t field);
+
+/* Return the bytes that each worker allocates when it begins, but for those of its dlp_s3_io. They
+   are not in the pipe's plan. Any thread. */
+DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *source);
+
+/* Free the source. NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses
+   it: close the pipe first) - any thread - does not wait. */
+DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
+
+#endif /* DLPIPE_H */

@@ -1,0 +1,83 @@
+#pragma once
+#include "api/errors.h"
+/* ---------------------------------------------------------------------------------------------
+   >>samplers   WHICH ITEMS, IN WHICH ORDER */
+
+enum {
+    DLP_ORDER_SEQUENTIAL = 0,
+    DLP_ORDER_SHUFFLED,    /* a keyed permutation of the epoch: each index once */
+    DLP_ORDER_REPLACEMENT, /* uniform with replacement */
+    DLP_ORDER_WEIGHTED,    /* with replacement, by integer weights */
+    DLP_ORDER_FUNCTION,    /* the user's pure function of (epoch, position) */
+    DLP_ORDER_BATCHES,     /* the user's batch sampler */
+    DLP_ORDER_PARTS        /* that of a part queue, see >>parts */
+};
+
+enum {
+    DLP_LAST_SHORT = 0, /* the last batch of an epoch may be short */
+    DLP_LAST_DROP,      /* ... is dropped */
+    DLP_LAST_PAD        /* ... is filled from the epoch's beginning; valid[] is 0 there */
+};
+
+#define DLP_SAMPLER_STATE_BYTES 128
+
+/* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
+   release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead
+   of their delivery; what save gives is kept with the batch it stands behind. */
+typedef struct dlp_batch_sampler {
+    /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
+       max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
+       at least one batch), negative for failure. Required. */
+    int64_t (*next)(void *user, uint64_t epoch, uint64_t *index, uint64_t max);
+    /* Begin an epoch. May be NULL. Returns 0, or negative for failure. */
+    int (*begin)(void *user, uint64_t epoch);
+    /* Save all that the sampler needs to go on (at most DLP_SAMPLER_STATE_BYTES, returned as
+       length), and take it back (returns 0). Both or neither; with neither, resume replays the
+       epoch's batches. After restore, begin is not called for that epoch. */
+    int (*save)(void *user, void *bytes);
+    int (*restore)(void *user, const void *bytes, size_t n);
+    void *user; /* borrowed until close */
+    /* Say why the last call failed: words for the pipe's error, valid until the next call. May be
+       NULL, and return NULL. */
+    const char *(*why)(void *user);
+} dlp_batch_sampler;
+
+typedef struct dlp_sampler_desc {
+    int32_t order;              /* DLP_ORDER_* */
+    int32_t threaded;           /* 0: inline in the caller's next/release; 1: a thread of its own */
+    uint64_t seed;              /* any value */
+    uint64_t samples_per_epoch; /* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
+                                  0: the number of items, or n_subset. Else 0 */
+    const uint64_t *subset;     /* NULL: all items; else the order runs over subset[0..n_subset-1];
+                                  borrowed until close. Not for BATCHES, whose lists are taken as
+                                  they are */
+    uint64_t n_subset;
+    const uint64_t *weights; /* WEIGHTED: [items, or n_subset], sum 1..2^63; copied at start */
+    uint64_t (*function)(void *user, uint64_t epoch, uint64_t position); /* FUNCTION: dataset index
+                                  of a position or, with a subset, place in the subset; pure; called
+                                  by many threads at once. Past the end: DLP_ERR_CALLBACK */
+    void *function_user;                                                 /* borrowed until close */
+    uint64_t function_id;      /* FUNCTION, BATCHES: the user's number for this order, part of a
+                                  state's fingerprint */
+    dlp_batch_sampler batches; /* BATCHES; the struct is copied */
+    uint32_t rank, world_size; /* 0, 0: one rank */
+    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+    /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
+       (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
+       pure, as function. NULL: that at another position of the epoch. */
+    uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
+} dlp_sampler_desc;
+
+typedef struct dlp_repeat_desc {
+    int64_t epochs;    /* 0: one; DLP_FOREVER */
+    int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
+} dlp_repeat_desc;
+
+/* Rank and world size as the launcher of a parallel job says them in the environment, for the two
+   fields above. In this order: torchrun (RANK, WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_RANK, _SIZE),
+   MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK, PMI_SIZE), Slurm's srun
+   (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
+   rank, world_size: written on success; 0 of 1 where no launcher says anything; err: may be NULL -
+   returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no number, or rank not below world_size;
+   err->field names the variable - any thread, while none changes the environment. */
+DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);

@@ -1,0 +1,207 @@
+#pragma once
+#include "api/pipe.h"
+/* ---------------------------------------------------------------------------------------------
+   >>stats      COUNTERS, TRACE, PICTURES, WORDS
+   All of these may be called by any thread, from start until close is called; they wait for nobody
+   and hold up nobody. Numbers are read while others write them: each is right, together they are a
+   few items apart. */
+
+enum {
+    DLP_WORKER_IDLE = 0,
+    DLP_WORKER_STARTING,
+    DLP_WORKER_BUSY,
+    DLP_WORKER_STARVED,
+    DLP_WORKER_BLOCKED,
+    DLP_WORKER_EXITED,
+    DLP_WORKER_PARKED /* above the number that the tuner lets work */
+};
+
+typedef struct dlp_worker_stats {
+    int32_t stage, worker; /* stage as added; worker in its stage */
+    int32_t state;         /* DLP_WORKER_* */
+    int32_t tid;           /* for display */
+    uint64_t items;        /* items done (batches for batch stages) */
+    uint64_t bytes;
+    uint64_t busy_ns;       /* in callbacks */
+    uint64_t starved_ns;    /* waiting for input */
+    uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
+                                   and the caller has not taken it */
+    uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
+                                   known */
+    uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
+    uint64_t current_age_ns;
+    uint64_t queued;       /* tickets in its lanes */
+    int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
+    int32_t pid;           /* of the process it runs in; for display; 0: not begun */
+    int32_t restarts;      /* times that it died and was begun anew */
+    int32_t died_by;       /* the signal that ended it last; 0: none, it exited */
+    uint64_t core_wait_ns; /* those threads were ready to run, but others had the cores, or a
+                                   CPU quota was used up; 0 if not known (/proc/thread-self) */
+} dlp_worker_stats;
+
+typedef struct dlp_stage_stats {
+    char name[32];
+    int32_t kind;          /* DLP_STAGE_* */
+    int32_t workers;       /* 0: inline; of a tuned stage those that work now */
+    int32_t unit_is_batch; /* 1: items count batches */
+    uint64_t items, bytes, retried, replaced, left_out;
+    uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
+    uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
+    uint64_t ready;     /* batches waiting before it; the first stage: 0 */
+    uint64_t restarts;  /* worker processes that died and were begun anew */
+    int32_t died_by;    /* the signal that ended one of them last, 0: none, it exited */
+    int32_t in_flight;  /* items that each worker may have under way at once; 0: one */
+    uint64_t flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
+                                   flight_ns / busy_ns is how many a worker had at once */
+    int32_t workers_min, workers_max; /* 0: not tuned */
+    uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
+    uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
+                                   needs which is fed and not delivered */
+    uint64_t core_wait_ns;    /* summed over workers */
+} dlp_stage_stats;
+
+enum {
+    DLP_TUNE_BUSY = 1, /* one more: the trainer waited, and all workers of the stage were busy */
+    DLP_TUNE_IDLE,     /* fewer: batches were ready, and workers had nothing to do */
+    DLP_TUNE_CORES,    /* no more, although it is busy: its workers compute, the cores are taken */
+    DLP_TUNE_SET       /* dlp_pipe_set_workers */
+};
+
+/* What became of the number of a stage's workers, and why. */
+typedef struct dlp_tune_note {
+    uint64_t at_ns; /* since start */
+    int32_t stage, from, to;
+    int32_t reason; /* DLP_TUNE_* */
+} dlp_tune_note;
+
+#define DLP_TUNE_NOTES 16
+
+enum {
+    DLP_STAGE_SAMPLER = 1,
+    DLP_STAGE_REPEAT,
+    DLP_STAGE_FETCH,
+    DLP_STAGE_MAP_ITEM,
+    DLP_STAGE_BATCH,
+    DLP_STAGE_MAP_BATCH,
+    DLP_STAGE_TRANSFER,
+    DLP_STAGE_CACHE,
+    DLP_STAGE_SPLIT,
+    DLP_STAGE_PARTS
+};
+
+/* The chunks of a pipe with a split stage, and where their buffers are; without one all is 0. Its
+   five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
+typedef struct dlp_chunk_stats {
+    uint64_t taken;       /* chunks that were cut, or begun to be */
+    uint64_t loadable;    /* chunks of the epoch fed last that are not yet given to a loader */
+    uint64_t cpu_buffers; /* 0: a view of an older version's pipe can't tell */
+    uint64_t cpu_free, cpu_loading;
+    uint64_t cpu_filled;     /* loaded; of those, not copied yet where there is a device */
+    uint64_t device_buffers; /* 0: no device */
+    uint64_t device_free, device_copying;
+    uint64_t device_filled; /* copied, not yet cut */
+    uint64_t in_use;        /* chunks being cut, or with views held */
+    int32_t preload;        /* DLP_PRELOAD_CPU, _DEVICE: all chunks stay; else _NONE */
+    int32_t pad0;
+    uint64_t per_epoch; /* chunks that an epoch has */
+} dlp_chunk_stats;
+
+typedef struct dlp_stats {
+    uint64_t elapsed_ns;     /* since start */
+    uint64_t batches, items; /* delivered */
+    uint64_t bytes;          /* of fields delivered */
+    uint64_t wait_ns;        /* the caller waited in next */
+    uint64_t step_ns;        /* the caller was elsewhere, between next and next */
+    uint64_t step_p50_ns, step_p95_ns;
+    uint64_t first_batch_ns; /* from start to the first batch */
+    uint64_t epoch;          /* of the batch delivered last */
+    uint32_t batch_size;     /* rows of this rank's full batch */
+    uint32_t prefetch_factor, max_held;
+    uint32_t in_flight; /* batches between sampler and next */
+    uint32_t ready;     /* ... of them complete */
+    uint32_t held;
+    uint32_t slots;
+    uint32_t cpus; /* that the process may use */
+    uint32_t n_stages, n_workers;
+    uint64_t plan_bytes;
+    dlp_stage_stats stages[DLP_MAX_STAGES];
+    uint64_t cache_hits, cache_misses; /* items that the cache had, and had not */
+    uint64_t cache_bytes;              /* of cells in use */
+    uint64_t cache_capacity;           /* of all its cells; 0: there is no cache */
+    uint64_t cache_all_bytes;          /* of the cells that all items of the dataset would take */
+    dlp_chunk_stats chunks;
+    uint64_t tunes; /* decisions of the tuner; the newest, the oldest of them first: */
+    dlp_tune_note tune[DLP_TUNE_NOTES];
+    uint64_t part_wait_ns;    /* of wait_ns: the part queue was empty */
+    dlp_worker_stats longest; /* who is at its item the longest now; current_age_ns 0: nobody */
+    dlp_error first_skip;     /* why an item was replaced or left out for the first time; code 0:
+                                   none was */
+} dlp_stats;
+
+/* Read the counters of the pipe and its stages.
+   out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
+DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out);
+
+/* Read the counters of one worker, and what it works on now.
+   i: 0..n_workers - 1 of dlp_stats, in the order of the stages, inline ones and the transfer among
+   them - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
+DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out);
+
+/* An item that was replaced or left out. */
+typedef struct dlp_skip {
+    uint64_t epoch, position, index, new_index; /* new_index UINT64_MAX: left out */
+    int32_t code, errnum, stage, worker;
+    char message[128]; /* why, as in an error record, cut */
+} dlp_skip;
+
+/* Copy the newest skips, oldest of them first.
+   out: [max], may be NULL with max 0; max: 64 are kept; total: how many there were in all, may be
+   NULL - returns the number copied, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
+DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
+
+/* Say in words which stage limits throughput and what to change: lines, the first beginning
+   "Limit: ". An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
+   has a line that begins "Longest: ": with the stage, the worker, its thread, the item, how long.
+   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
+   returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any
+   thread - does not wait or allocate; takes dlp_stats_predict's time where prefetch_factor is the
+   limit. */
+DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size);
+DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size);
+
+enum {
+    DLP_TRACE_WORK = 1,
+    DLP_TRACE_WAIT,
+    DLP_TRACE_STEP,
+    DLP_TRACE_EPOCH,
+    DLP_TRACE_STARVED,
+    DLP_TRACE_BLOCKED
+};
+
+/* A stretch of time in a lane (a worker, or the trainer). Stretches of a lane do not overlap. */
+typedef struct dlp_trace_event {
+    uint64_t begin_ns, end_ns; /* since start */
+    uint64_t sequence;         /* batch */
+    uint32_t epoch;
+    uint16_t kind;  /* DLP_TRACE_* */
+    uint16_t items; /* done in it, of one batch */
+} dlp_trace_event;
+
+/* Return the number of trace lanes, or DLP_ERR_ARG, DLP_ERR_STATE (not started). Lane 0 is the
+   trainer; the others are the workers, in the order of dlp_pipe_worker_stats. */
+DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
+
+/* Copy the newest events of a lane, oldest of them first.
+   out: [max], may be NULL with max 0; name: [32], may be NULL - returns the number copied,
+   DLP_ERR_ARG, DLP_ERR_STATE (not started). */
+DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name);
+
+/* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG of the
+   newest stretch. path: borrowed; a new or regular file is written as path.tmp and renamed,
+   anything else (device, pipe, link) in place, but not what another user put into a directory that
+   all may write to - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY,
+   DLP_ERR_SYSTEM with errno, or dlp_pipe_trace's error; after a failure the old file is there as it
+   was - progress: allocates for the length of the call and writes a file; keep it off the step
+   path. Source: Trace Event Format (the Chromium project's document of that name). */
+DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
+DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);

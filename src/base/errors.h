@@ -1,0 +1,51 @@
+#pragma once
+#include "base/platform.h"
+#include "api/errors.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-errors     CODES AND ERROR RECORDS */
+
+typedef struct dlpi_code {
+    int value;
+    const char *name, *text, *hint;
+} dlpi_code;
+
+static const dlpi_code dlpi_codes[] = {
+#define DLPI_X(name, value, text, hint) {value, "DLP_" #name, text, hint},
+    DLP_CODES(DLPI_X)
+#undef DLPI_X
+};
+
+static const dlpi_code *dlpi_code_find(int code) {
+    static const dlpi_code unknown = {0, "unknown code", "unknown code", ""};
+    for (size_t i = 0; i < sizeof dlpi_codes / sizeof *dlpi_codes; i++)
+        if (dlpi_codes[i].value == code) return &dlpi_codes[i];
+    return &unknown;
+}
+
+DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; }
+DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
+DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; }
+
+/* errno in words, unless the message has them already. */
+static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
+    const char *text = strerror(e->errnum);
+    bool said = strstr(e->message, text) != NULL;
+    snprintf(buf, size, " (errno %d%s%s)", (int)e->errnum, said ? "" : ": ", said ? "" : text);
+}
+
+DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
+    char place[64] = "", worker[24] = "", item[128] = "", errnum[128] = "";
+    const dlpi_code *c = dlpi_code_find(e->code);
+    if (e->code == 0) return snprintf(buf, size, "%s: %s", c->name, c->text);
+    if (e->worker >= 0) snprintf(worker, sizeof worker, "worker %d", (int)e->worker);
+    if (e->has_item)
+        snprintf(item, sizeof item, "item %" PRIu64 " (epoch %" PRIu64 ", position %" PRIu64 ")",
+                 e->index, e->epoch, e->position);
+    if (e->stage[0]) snprintf(place, sizeof place, "stage \"%s\"", e->stage);
+    if (e->errnum) dlpi_errno_text(e, errnum, sizeof errnum);
+    return snprintf(
+        buf, size, "%s: %s%s%s%s%s%s%s%s%s%s%s", c->name, place, place[0] && worker[0] ? " " : "",
+        worker, (place[0] || worker[0]) && item[0] ? ", " : "", item,
+        place[0] || worker[0] || item[0] ? ": " : "", e->message[0] ? e->message : c->text, errnum,
+        c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
+}

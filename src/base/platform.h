@@ -1,0 +1,85 @@
+#pragma once
+#include "api/base.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-platform   SYSTEM HEADERS, SWITCHES */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <poll.h>
+#include <sys/syscall.h>
+#endif
+
+/* DLPIPE_NO_FUTEX, DLPIPE_NO_MEMBARRIER, DLPIPE_NO_MEMFD, DLPIPE_NO_URING [impl]: use the portable
+   fall-back. */
+#if !defined(__linux__)
+#ifndef DLPIPE_NO_URING
+#define DLPIPE_NO_URING
+#endif
+#ifndef DLPIPE_NO_FUTEX
+#define DLPIPE_NO_FUTEX
+#endif
+#ifndef DLPIPE_NO_MEMBARRIER
+#define DLPIPE_NO_MEMBARRIER
+#endif
+#ifndef DLPIPE_NO_MEMFD
+#define DLPIPE_NO_MEMFD
+#endif
+#endif
+
+/* DLPIPE_DEBUG, DLPIPE_NO_DEBUG [impl]: see >>impl-debug. What that looks for the address sanitizer
+   does not see by itself: rows are neighbours in one mapping. */
+#if defined(__SANITIZE_ADDRESS__)
+#define DLPI_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define DLPI_ASAN 1
+#endif
+#endif
+#ifndef DLPI_ASAN
+#define DLPI_ASAN 0
+#endif
+#if (defined(DLPIPE_DEBUG) || DLPI_ASAN) && !defined(DLPIPE_NO_DEBUG)
+#define DLPI_DEBUG 1
+#else
+#define DLPI_DEBUG 0
+#endif
+#if DLPI_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+/* Bytes of a plan, added and multiplied: what is too much stays at UINT64_MAX, which no limit
+   allows, and never comes round to a number that looks small. */
+static inline uint64_t dlpi_sum(uint64_t a, uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static inline uint64_t dlpi_times(uint64_t a, uint64_t b) {
+    return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b;
+}
+
+/* The next multiple of align; UINT64_MAX stays what it is. */
+static inline uint64_t dlpi_round_up(uint64_t bytes, uint64_t align) {
+    uint64_t up = dlpi_sum(bytes, align - 1);
+    return up == UINT64_MAX ? up : up / align * align;
+}
+
+/* What is left of a sum without one of its parts. */
+static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
+    if (sum == UINT64_MAX) return sum;
+    return part < sum ? sum - part : 0;
+}

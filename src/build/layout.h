@@ -1,0 +1,338 @@
+#pragma once
+#include "build/check.h"
+static uint64_t dlpi_pow2(uint64_t n) {
+    uint64_t v = 1;
+    while (v < n) v *= 2;
+    return v;
+}
+
+/* A cache without room for an item would be one in name only. */
+static int dlpi_check_cache(dlp_pipe *p) {
+    char range[64];
+    uint64_t least = dlpi_cache_cell_bytes(p);
+    const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
+    if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
+    snprintf(range, sizeof range, "%" PRIu64 " (one item) to 2^46", least);
+    DLPI_RANGE(st->cache.bytes, (int64_t)least, (int64_t)DLPI_CELL_MAX, "cache.bytes", range);
+    return DLP_OK;
+}
+
+/* Everything that follows from the descs; p->err tells what does not fit. */
+static int dlpi_resolve(dlp_pipe *p) {
+    int rc;
+    const dlp_dataset *ds;
+    bool own_fields;
+    if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
+    p->stream = p->fetch->dataset.stream;
+    if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
+    if (p->split && !p->stream && (rc = dlpi_check_split(p)) != DLP_OK) return rc;
+    p->prefetch = p->d.prefetch_factor ? (uint32_t)p->d.prefetch_factor
+                  : dlpi_all_inline(p) ? 1
+                                       : 2;
+    p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
+    p->n_slots = p->prefetch + p->max_held;
+    p->n_cells = p->n_slots;
+    p->n_out = p->split ? p->max_held : p->n_slots;
+    p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
+    p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
+    if (p->window < p->prefetch)
+        return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
+                        (int64_t)p->prefetch);
+    if ((rc = dlpi_list_work(p)) != DLP_OK) return rc;
+    for (int i = 0; i < p->n_work; i++)
+        if ((rc = dlpi_check_tuned(p, p->work[i])) != DLP_OK ||
+            (rc = dlpi_check_workers(p, p->work[i])) != DLP_OK)
+            return rc;
+    if (p->n_procs > 0 && p->shm == NULL && (rc = dlpi_shm->open(p)) != DLP_OK) return rc;
+    if (p->shm && (rc = dlpi_shm->resolve(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_stream(p)) != DLP_OK) return rc;
+    ds = &p->fetch->dataset;
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    if (rc != DLP_OK || (rc = dlpi_check_cache(p)) != DLP_OK) return rc;
+    p->staged = p->batcher->collate != NULL;
+    if (p->parts && (rc = dlpi_parts_resolve(p)) != DLP_OK) return rc;
+    p->part_end = p->work[p->n_item_work - 1];
+    for (int i = 0; i < p->n_work && !p->staged; i++) /* a batch half changed is fetched again */
+        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
+            p->part_end = p->work[i];
+    p->cell_end = p->batcher;
+    for (int i = 0; i < p->n_work; i++) /* a batch that is half changed is collated again */
+        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
+            p->cell_end = p->work[i];
+    if (p->split && (rc = dlpi_split_cells(p)) != DLP_OK) return rc;
+    own_fields = p->staged && p->batcher->batching.out_fields != NULL;
+    if (own_fields)
+        rc = dlpi_fields_init(p, p->batcher->name, &p->batches, p->batcher->batching.out_fields,
+                              p->batcher->batching.n_out_fields, true);
+    else
+        rc =
+            dlpi_fields_init(p, p->batcher->name, &p->batches, ds->fields, ds->n_fields, p->staged);
+    return rc;
+}
+
+/* Where things lie in a slot and in the region. */
+static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
+    uint64_t from = dlpi_round_up(*at, align);
+    *at = dlpi_sum(from, bytes);
+    return from;
+}
+
+static void dlpi_layout_slot(dlp_pipe *p) {
+    uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
+    uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
+    uint64_t out_lengths = p->staged || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
+    bool in_lengths = p->staged && p->items.any_ragged;
+    p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
+    p->units_max = p->batch_rows;
+    for (int i = 0; i <= p->n_work; i++) {
+        dlpi_stage *st = i < p->n_work ? p->work[i] : p->xfer;
+        uint64_t words =
+            i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
+        if (st == NULL) continue;
+        words = dlpi_times(words + (p->words_max > 1 ? 1 : 0), 8);
+        st->sst_offset = dlpi_take_bytes(&at, offsetof(dlpi_sst, words) + words, DLPI_LINE);
+    }
+    at = dlpi_line_up(at);
+    p->off_index = dlpi_take_bytes(&at, words8, 1);
+    p->off_lengths = dlpi_take_bytes(&at, out_lengths, 1);
+    p->off_item_lengths = p->staged ? at : p->off_lengths;
+    dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
+    p->off_offsets = dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
+    p->off_fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
+    p->off_sampler_state = at;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+        dlpi_take_bytes(&at, 2u * (8 + DLP_SAMPLER_STATE_BYTES), 1);
+    p->off_rec = dlpi_take_bytes(&at, cells, 1);
+    p->off_pcell = dlpi_take_bytes(&at, p->parts ? cells : 0, 1);
+    p->tries_bytes = 0;
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->w.retries > 0)
+            p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
+    p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
+    p->off_valid = dlpi_take_bytes(&at, rows, 1);
+    p->slot_stride = dlpi_line_up(at);
+}
+
+static uint64_t dlpi_wblock_stride(void) { return dlpi_line_up(sizeof(dlpi_wblock)); }
+
+/* Lanes of the stages that are dealt tickets: one from each producer to each worker. */
+static void dlpi_layout_lanes(dlp_pipe *p) {
+    uint64_t at = 0;
+    p->n_lanes = 0;
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        uint64_t tickets =
+            i < p->n_item_work ? dlpi_times(p->prefetch, p->batch_rows) : p->prefetch;
+        st->n_producers = 0;
+        if (st->w.dispatch != DLP_DISPATCH_LANES || st->w.num_workers == 0) continue;
+        st->n_producers = i == 0 ? 1 : (uint32_t)p->work[i - 1]->n_workers;
+        st->lane_base = p->n_lanes;
+        st->lane_cap = dlpi_pow2(tickets);
+        st->lane_bytes = dlp_spsc_bytes(8, st->lane_cap);
+        st->lanes_offset = dlpi_take_bytes(
+            &at, dlpi_times(st->lane_bytes, st->n_producers * (uint64_t)st->n_workers), DLPI_LINE);
+        p->n_lanes += st->n_producers * (uint32_t)st->n_workers;
+    }
+    p->lanes_bytes = at;
+}
+
+/* Flights of a worker: those that are out, and as many that are parked as others may have. */
+static uint32_t dlpi_flights_each(const dlp_pipe *p) {
+    return p->fetch->in_flight > 0 ? (uint32_t)p->fetch->in_flight + DLPI_PARK : 0;
+}
+
+/* What a flight takes in this process. */
+static uint64_t dlpi_flight_bytes(const dlp_pipe *p) {
+    uint64_t each = sizeof(dlpi_flight);
+    if (p->fetch->fetcher == DLP_FETCH_THREADS) each += sizeof(void *) + sizeof(pthread_t);
+    return each;
+}
+
+static uint64_t dlpi_flights_bytes(const dlp_pipe *p) {
+    uint64_t n = dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p));
+    return dlpi_times(n, dlpi_flight_bytes(p));
+}
+
+static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer */
+    uint64_t bytes = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
+    return bytes;
+}
+
+/* Valid flags of a batch that has all rows, and, of views, of one that has none. */
+static uint64_t dlpi_ones_bytes(const dlp_pipe *p) {
+    return p->split ? dlpi_times(2, p->cut.view_rows) : p->batch_rows;
+}
+
+/* What the splitter keeps of each view that can be held. */
+static uint64_t dlpi_view_bytes(const dlp_pipe *p) {
+    return dlpi_sum(sizeof *p->cut.slot_of + sizeof *p->cut.after, dlpi_times(p->cut.view_rows, 8));
+}
+
+/* The list of a batch sampler's batch; other orders have none. */
+static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
+    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? dlpi_times(p->global_batch, 8) : 8;
+}
+
+/* The feeder's tables of a part queue: sums in the order given (since add), and in those of two
+   epochs; what it knows of the cells. */
+static uint64_t dlpi_part_tables(const dlp_pipe *p) {
+    uint64_t sums = p->parts ? p->parts->part.n_parts + 1 : 0;
+    if (p->parts == NULL) return 0;
+    return dlpi_sum(dlpi_times(sums, p->parts->part.shuffle_parts ? 24 : 8),
+                    dlpi_times(p->part_cells, sizeof(dlpi_part_use)));
+}
+
+static uint64_t dlpi_device_buffers(const dlp_pipe *p) {
+    return p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
+}
+
+/* All device buffers. */
+static uint64_t dlpi_device_all(const dlp_pipe *p) {
+    return dlpi_times(dlpi_device_buffers(p), dlpi_device_bytes(p));
+}
+
+static uint64_t dlpi_worker_records(const dlp_pipe *p) {
+    return dlpi_times((uint64_t)p->n_workers + 1, sizeof(dlpi_worker));
+}
+
+/* What dlpi_private_alloc asks for, with the pipe itself. */
+static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
+    uint64_t tensors = p->batches.n * sizeof(dlp_tensor), flights = (uint64_t)p->fetch->n_workers;
+    uint64_t parts[] = {
+        sizeof *p + 4096,
+        dlpi_worker_records(p),
+        dlpi_times(p->n_out, 1 + sizeof(dlp_batch) + tensors),
+        dlpi_times(p->n_slots, DLPI_DEBUG),
+        dlpi_ones_bytes(p),
+        p->ring,
+        dlpi_list_bytes(p),
+        p->split ? dlpi_times(p->n_slots, sizeof *p->cut.refs) : 0,
+        p->split ? dlpi_times(p->n_out, dlpi_view_bytes(p)) : 0,
+        dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
+        dlpi_part_tables(p),
+        p->fetch->in_flight > 0 ? dlpi_times(flights, sizeof(dlpi_flights)) : 0,
+        dlpi_flights_bytes(p),
+        dlpi_times(dlpi_times(dlpi_device_buffers(p), p->batches.n) + 1, sizeof(void *)),
+        dlpi_times((uint64_t)p->n_lanes + 1, sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx)),
+    };
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
+    for (int i = 0; i < p->n_stages; i++)
+        bytes = dlpi_sum(bytes, (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t));
+    return bytes;
+}
+
+static void dlpi_layout(dlp_pipe *p) {
+    uint64_t at = sizeof(dlpi_region), trace = p->d.trace_bytes ? p->d.trace_bytes : 4096;
+    uint32_t lanes = 1;
+    p->n_workers = 0;
+    for (int i = 0; i < p->n_work; i++) {
+        p->work[i]->first_worker = p->n_workers;
+        p->n_workers += p->work[i]->n_workers;
+    }
+    if (p->xfer) {
+        p->xfer->first_worker = p->n_workers++;
+        p->xfer->n_workers = 1;
+        p->xfer->work = p->n_work;
+    }
+    if (p->parts) {
+        p->parts->first_worker = p->n_workers;
+        p->n_workers += p->parts->n_workers;
+        p->parts->work = p->n_work + 1;
+    }
+    lanes += (uint32_t)p->n_workers;
+    dlpi_layout_lanes(p);
+    p->trace_events = (uint32_t)(trace / sizeof(dlp_trace_event));
+    if (p->trace_events < 4) p->trace_events = 4;
+    dlpi_layout_slot(p);
+    p->off_ctl = dlpi_take_bytes(&at, sizeof(dlpi_ctl), DLPI_LINE);
+    p->off_bells = dlpi_take_bytes(
+        &at, ((uint64_t)p->n_work + (p->parts != NULL)) * sizeof(dlpi_sbell), DLPI_LINE);
+    p->off_ring = dlpi_take_bytes(&at, dlpi_times(p->ring, sizeof(uint32_t)), DLPI_LINE);
+    p->off_taken = dlpi_take_bytes(&at, p->ring, DLPI_LINE);
+    p->off_pipe = dlpi_take_bytes(&at, sizeof(dlpi_pipe_rec), DLPI_LINE);
+    p->off_stages = dlpi_take_bytes(&at, (uint64_t)p->n_stages * sizeof(dlpi_stage_rec), 8);
+    p->off_fields = dlpi_take_bytes(&at, p->batches.n * sizeof(dlpi_field_rec), 8);
+    p->off_workers = dlpi_take_bytes(&at, dlpi_times(lanes, dlpi_wblock_stride()), DLPI_LINE);
+    p->off_slots = dlpi_take_bytes(&at, dlpi_times(p->n_slots, p->slot_stride), DLPI_LINE);
+    p->off_table = dlpi_take_bytes(
+        &at, dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items), DLPI_LINE);
+    p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
+    p->off_trace =
+        dlpi_take_bytes(&at, dlpi_times(lanes, p->trace_events * sizeof(dlp_trace_event)), 4096);
+    p->flying_stride = dlpi_line_up(dlpi_times(dlpi_flights_each(p), 8));
+    p->off_flying = dlpi_take_bytes(
+        &at, dlpi_times((uint64_t)p->fetch->n_workers, p->flying_stride), DLPI_LINE);
+    p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
+    dlpi_cache_layout(p);
+    if (p->cache_cells > 0) p->off_cache_rec = dlpi_take_bytes(&at, sizeof(dlpi_cache_rec), 8);
+    p->off_cache = dlpi_take_bytes(&at, dlpi_times(p->cache_cells, p->cache_cell_bytes), 4096);
+    p->resident_bytes = p->chunks.preload ? dlpi_times(dlpi_chunk_count(p), 8) : 0;
+    p->off_resident = dlpi_take_bytes(&at, p->resident_bytes, DLPI_LINE);
+    if (p->split) p->off_chunk_rec = dlpi_take_bytes(&at, sizeof(dlpi_chunk_rec), 8);
+    p->off_dev_slots =
+        dlpi_take_bytes(&at, dlpi_times(dlpi_device_buffers(p), sizeof(uint32_t)), DLPI_LINE);
+    p->off_parts = dlpi_take_bytes(&at, dlpi_times(p->part_cells, sizeof(dlpi_pcell)), DLPI_LINE);
+    p->off_part_cells = dlpi_take_bytes(&at, dlpi_times(p->part_cells, p->part_stride), 4096);
+    p->cell_stride = dlpi_fields_bytes(&p->batches);
+    p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
+    p->off_item_cells = dlpi_take_bytes(&at, dlpi_times(p->item_cell_stride, p->prefetch), 4096);
+    p->off_cells = dlpi_take_bytes(&at, dlpi_times(p->cell_stride, p->n_cells), 4096);
+    dlpi_take_bytes(&at, dlpi_times(dlpi_guard_cells(p), dlpi_guard_stride(p)), DLPI_LINE);
+    p->region_bytes = dlpi_round_up(at, p->huge_pages > 0 ? 2u << 20 : 4096);
+    p->plan_private = dlpi_private_bytes(p);
+    p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_device_all(p));
+}
+
+static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
+    dlp_plan_line *l = &plan->lines[plan->n_lines];
+    if (count == 0 || each == 0) return;
+    dlpi_copy_text(l->what, sizeof l->what, what);
+    l->count = count;
+    l->bytes_each = each;
+    l->bytes = dlpi_times(count, each);
+    plan->total_bytes = dlpi_sum(plan->total_bytes, l->bytes);
+    plan->n_lines++;
+}
+
+static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
+    memset(plan, 0, sizeof *plan);
+    plan->slots = p->n_slots;
+    plan->slot_bytes = dlpi_sum(p->cell_stride, p->slot_stride);
+    plan->limit_bytes = p->d.limit_bytes;
+    dlpi_plan_add(plan, p->split ? "CPU chunk buffers" : "batch slots: fields", p->n_cells,
+                  p->cell_stride);
+    dlpi_plan_add(plan, p->split ? "chunk records" : "batch slots: row records", p->n_slots,
+                  p->slot_stride);
+    dlpi_plan_add(plan, "chunks that stay: words", 1, p->resident_bytes);
+    dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
+    dlpi_plan_add(plan, "cache cells", p->cache_cells, p->cache_cell_bytes);
+    dlpi_plan_add(plan, "guarded cells", dlpi_guard_cells(p), dlpi_guard_stride(p));
+    dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
+                  dlpi_device_buffers(p), dlpi_device_bytes(p));
+    dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
+    dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
+    dlpi_plan_add(plan, "consumers", 1, p->share_bytes);
+    dlpi_plan_add(plan, "trace rings", (uint64_t)p->n_workers + 1,
+                  (uint64_t)p->trace_events * sizeof(dlp_trace_event));
+    dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators,
+                  dlpi_wblock_stride() + sizeof(dlpi_worker));
+    dlpi_plan_add(plan, "worker records: of the batch stage", collators,
+                  dlpi_wblock_stride() + sizeof(dlpi_worker));
+    dlpi_plan_add(plan, "part cells", p->part_cells, p->part_stride);
+    dlpi_plan_add(plan, "part cells: records", p->part_cells, sizeof(dlpi_pcell));
+    if (p->fetch->in_flight > 0)
+        dlpi_plan_add(plan, "items in flight, and parked",
+                      dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p)),
+                      dlpi_flight_bytes(p));
+    named = dlpi_less(plan->total_bytes, dlpi_flights_bytes(p));
+    dlpi_plan_add(plan, "part tables", p->parts != NULL, dlpi_part_tables(p));
+    named = dlpi_less(named, dlpi_device_all(p));
+    named = dlpi_less(named, dlpi_worker_records(p));
+    if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
+    dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
+    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_flights_bytes(p));
+    dlpi_plan_add(plan, "this process: pipe and views", 1, dlpi_less(own, dlpi_part_tables(p)));
+}

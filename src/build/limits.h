@@ -1,0 +1,71 @@
+#pragma once
+#include "core/fail.h"
+/* ---- start ---- */
+
+/* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
+static uint64_t dlpi_memory_left(const char *dir, uint64_t max, uint64_t used,
+                                 const char *const *cached) {
+    if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
+    for (int i = 0; i < 2; i++) {
+        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", cached[i]);
+        if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
+    }
+    return used > max ? 0 : max - used;
+}
+
+static uint64_t dlpi_cgroup_memory_v2(const char *dir) {
+    static const char *const cached[2] = {"inactive_file", "active_file"};
+    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.max", NULL),
+                            dlpi_cgroup_number(dir, "memory.current", NULL), cached);
+}
+
+static uint64_t dlpi_cgroup_memory_v1(const char *dir) {
+    static const char *const cached[2] = {"total_inactive_file", "total_active_file"};
+    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.limit_in_bytes", NULL),
+                            dlpi_cgroup_number(dir, "memory.usage_in_bytes", NULL), cached);
+}
+
+static uint64_t dlpi_cgroup_left(void) {
+    static const dlpi_cgroups v1 = {"memory", "/sys/fs/cgroup/memory", dlpi_cgroup_memory_v1};
+    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_memory_v2};
+    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
+    return one < two ? one : two;
+}
+
+static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
+                     const char *what) {
+    dlp_error e;
+    const dlp_plan_line *big = &plan->lines[0];
+    for (uint32_t i = 1; i < plan->n_lines; i++)
+        if (plan->lines[i].bytes > big->bytes) big = &plan->lines[i];
+    dlpi_error_set(&e, DLP_ERR_LIMIT, field,
+                   "the plan needs %" PRIu64 " bytes, %s is %" PRIu64
+                   "; the largest part is %" PRIu64 " x %" PRIu64 " bytes for %s",
+                   plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Hold the plan against every limit before anything is allocated. */
+static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
+    uint64_t all = plan->total_bytes, left, used, kib;
+    dlp_budget *budget = p->d.budget;
+    if (p->d.limit_bytes && all > p->d.limit_bytes)
+        return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
+    if (all > PTRDIFF_MAX)
+        return dlpi_over(p, plan, PTRDIFF_MAX, "limit_bytes", "what can be addressed");
+    left = dlpi_cgroup_left();
+    if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
+    kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
+    if (kib != UINT64_MAX && all / 1024 > kib)
+        return dlpi_over(p, plan, kib * 1024, "limit_bytes", "the memory available");
+    if (budget) {
+        used = DLPI_ADD_SEQ(&budget->used_bytes, all); /* M1: each pipe adds before it looks */
+        if (used > budget->limit_bytes || all > budget->limit_bytes - used) {
+            DLPI_ADD_SEQ(&budget->used_bytes, 0 - all); /* M1 */
+            return dlpi_over(p, plan, used > budget->limit_bytes ? 0 : budget->limit_bytes - used,
+                             "budget", "what the budget leaves");
+        }
+        p->budget_bytes = all;
+    }
+    return DLP_OK;
+}

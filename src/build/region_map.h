@@ -1,0 +1,307 @@
+#pragma once
+#include "core/state.h"
+#include "build/layout.h"
+static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
+    dlp_error e;
+    int errnum = errno;
+    dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
+    e.errnum = errnum;
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Have all of the region's memory now: no process is to be killed in the middle of a batch because
+   there is none. */
+static int dlpi_region_reserve(dlp_pipe *p) {
+    const uint64_t piece = 2u << 20; /* any signal interrupts it (before Linux 6.13), and undoes it:
+                                        of a whole region a program with a timer would get none */
+    for (uint64_t at = 0; at < p->region_bytes;) {
+        uint64_t n = p->region_bytes - at < piece ? p->region_bytes - at : piece;
+        int rc = posix_fallocate(p->memfd, (off_t)at, (off_t)n);
+        if (rc == 0) at += n;
+        if (rc == 0 || rc == EINTR) continue;
+        errno = rc;
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, "reserving the region's memory");
+    }
+    return DLP_OK;
+}
+
+#if defined(__linux__)
+/* In a process that was forked later this page is zero: a pipe is its owner's alone. NULL: none. */
+static uint8_t *dlpi_alive_page(void) {
+    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
+    *(uint8_t *)at = 1;
+    return at;
+}
+#endif
+
+static int dlpi_alive_map(dlp_pipe *p) {
+#if defined(__linux__)
+    p->alive = dlpi_alive_page();
+    if (p->alive == NULL) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
+#else
+    DLPI_UNUSED(p);
+#endif
+    return DLP_OK;
+}
+
+static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
+
+#if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
+static int dlpi_region_too_large(dlp_pipe *p) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_LIMIT, "",
+                   "the region is a file in memory of %" PRIu64 " bytes, "
+                   "more than files may have here (ulimit -f, RLIMIT_FSIZE)",
+                   p->region_bytes);
+    e.errnum = EFBIG;
+    return dlpi_pipe_fail(p, &e);
+}
+#endif
+
+/* A sealed memfd where there is one, so that others can look; else anonymous memory. */
+static int dlpi_region_map(dlp_pipe *p) {
+    size_t bytes = (size_t)p->region_bytes;
+    void *at = MAP_FAILED;
+    bool must = p->shm != NULL; /* processes and names need it, and memory that is there */
+    p->memfd = -1;
+#if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
+    if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
+    if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {
+        /* close on exec, may be sealed, huge pages */
+        p->memfd =
+            dlpi_fd_above((int)syscall(SYS_memfd_create, "dlpipe", p->huge_pages > 1 ? 7u : 3u));
+        if (p->memfd >= 0 && ftruncate(p->memfd, (off_t)bytes) == 0) {
+            fcntl(p->memfd, 1033, 6); /* F_ADD_SEALS: no shrink, no growth */
+            at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
+        }
+    }
+#endif
+    if (at == MAP_FAILED && must)
+        return dlpi_system_fail(p, DLP_ERR_MEMORY,
+                                p->huge_pages > 1
+                                    ? "mmap of the region in huge pages (see vm.nr_hugepages)"
+                                    : "mmap of the region as a memfd");
+    if (at == MAP_FAILED) {
+        if (p->memfd >= 0) close(p->memfd);
+        p->memfd = -1;
+        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of the region");
+    p->region = at;
+    if (p->huge_pages == 1 && madvise(at, bytes, 14) != 0) /* MADV_HUGEPAGE */
+        dlpi_warn(p, "transparent huge pages are not to be had for the region: %s",
+                  strerror(errno));
+    return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
+}
+
+static void dlpi_region_record(dlpi_region *r, uint32_t type, uint64_t offset, uint64_t stride,
+                               uint64_t count) {
+    dlpi_record *rec = &r->records[r->n_records++];
+    rec->type = type;
+    rec->offset = offset;
+    rec->stride = stride;
+    rec->count = count;
+}
+
+static uint64_t dlpi_layout_hash(void) {
+    uint64_t sizes =
+        sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) + ((uint64_t)sizeof(dlpi_wblock) << 32);
+    return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_GUARD);
+}
+
+/* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
+static uint64_t dlpi_view_hash(void) {
+    static const size_t at[] = {offsetof(dlpi_ctl, tail),
+                                offsetof(dlpi_ctl, base),
+                                offsetof(dlpi_ctl, delivered),
+                                offsetof(dlpi_ctl, held),
+                                offsetof(dlpi_ctl, items),
+                                offsetof(dlpi_ctl, bytes),
+                                offsetof(dlpi_ctl, wait_ns),
+                                offsetof(dlpi_ctl, step_ns),
+                                offsetof(dlpi_ctl, first_ns),
+                                offsetof(dlpi_ctl, epoch),
+                                offsetof(dlpi_ctl, started_ns),
+                                offsetof(dlpi_ctl, stop),
+                                offsetof(dlpi_ctl, error_ready),
+                                offsetof(dlpi_ctl, error),
+                                offsetof(dlpi_ctl, skips),
+                                offsetof(dlpi_ctl, skip_ring),
+                                offsetof(dlpi_wblock, items),
+                                offsetof(dlpi_wblock, bytes),
+                                offsetof(dlpi_wblock, busy_ns),
+                                offsetof(dlpi_wblock, cpu_ns),
+                                offsetof(dlpi_wblock, current),
+                                offsetof(dlpi_wblock, since_ns),
+                                offsetof(dlpi_wblock, retried),
+                                offsetof(dlpi_wblock, left_out),
+                                offsetof(dlpi_wblock, trace_head),
+                                offsetof(dlpi_wblock, state),
+                                offsetof(dlpi_wblock, max_ns),
+                                offsetof(dlpi_wblock, finished),
+                                offsetof(dlpi_wblock, hist),
+                                offsetof(dlpi_wblock, pid),
+                                offsetof(dlpi_sst, ready),
+                                offsetof(dlp_spsc, tail),
+                                sizeof(dlpi_skip),
+                                sizeof(dlp_error),
+                                sizeof(dlp_trace_event),
+                                DLPI_HIST,
+                                DLPI_SKIP_RING};
+    uint64_t h = DLPI_FORMAT;
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) h = dlp_hash(h, at[i], i, DLPI_MAGIC);
+    return h;
+}
+
+static void dlpi_token(uint64_t *token) {
+    struct timespec t;
+#if defined(__linux__) && defined(SYS_getrandom)
+    if (syscall(SYS_getrandom, token, 16, 1) == 16) return; /* GRND_NONBLOCK */
+#endif
+    clock_gettime(CLOCK_REALTIME, &t);
+    token[0] = dlp_hash((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec, (uint64_t)getpid(), 1);
+    token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);
+}
+
+static void dlpi_stage_describe(const dlp_pipe *p, const dlpi_stage *st, dlpi_stage_rec *r) {
+    dlpi_copy_text(r->name, sizeof r->name, st->name);
+    r->kind = st->kind;
+    r->id = st->id;
+    r->work = st->work;
+    r->placement = st->w.placement;
+    r->deadline_ms = st->w.deadline_ms;
+    if (st->work < 0) return;
+    r->first_worker = st->first_worker;
+    r->n_workers = st->n_workers;
+    r->num_workers = st == p->xfer ? st->transfer.threaded : st->w.num_workers;
+    r->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
+                       st->kind != DLP_STAGE_PARTS;
+    r->sst_offset = st->sst_offset;
+    r->n_producers = st->n_producers;
+    r->lanes_offset = st->lanes_offset;
+    r->lane_bytes = st->lane_bytes;
+    r->lane_cap = st->lane_cap;
+    r->in_flight = st->in_flight;
+    r->active = st->tuned ? st->begin : st->n_workers;
+    r->workers_min = st->tuned ? st->w.workers_min : 0;
+}
+
+static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    dlpi_copy_text(r->name, sizeof r->name, p->name);
+    dlpi_token(r->token);
+    r->started_real = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    r->pid = (int32_t)getpid();
+    r->memfd = p->memfd;
+    r->uid = (uint32_t)geteuid();
+    r->n_stages = (uint32_t)p->n_stages;
+    r->n_workers = (uint32_t)p->n_workers;
+    r->n_work = (uint32_t)p->n_work;
+    r->n_item_work = (uint32_t)p->n_item_work;
+    r->prefetch = p->prefetch;
+    r->max_held = p->max_held;
+    r->n_slots = p->n_slots;
+    r->ring = p->ring;
+    r->window = p->window;
+    r->batch_rows = p->batch_rows;
+    r->words_max = p->words_max;
+    r->units_max = p->units_max;
+    r->trace_events = p->trace_events;
+    r->cpus = p->cpus;
+    r->unordered = p->d.unordered;
+    r->staged = p->staged;
+    r->threaded = p->sampler->sampler.threaded;
+    r->plan_bytes = p->plan_bytes;
+    r->global_batch = p->global_batch;
+    r->batches_per_epoch = dlpi_epoch_batches(p);
+    r->samples = p->samples;
+    r->item_cell_stride = p->item_cell_stride;
+    r->off_bells = p->off_bells;
+    r->off_index = p->off_index;
+    r->off_lengths = p->off_lengths;
+    r->off_item_lengths = p->off_item_lengths;
+    r->off_offsets = p->off_offsets;
+    r->off_fmeta = p->off_fmeta;
+    r->off_rec = p->off_rec;
+    r->off_valid = p->off_valid;
+    r->off_sampler_state = p->off_sampler_state;
+}
+
+static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        dlpi_copy_text(r[f].name, sizeof r[f].name, d->name);
+        r[f].dtype = d->f.dtype;
+        r[f].ndim = d->f.ndim;
+        r[f].ragged = d->f.ragged;
+        memcpy(r[f].shape, d->f.shape, sizeof r[f].shape);
+        r[f].elem_bytes = d->elem_bytes;
+        r[f].row_bytes = d->row_bytes;
+        r[f].capacity = d->capacity;
+        r[f].offset = d->offset;
+    }
+}
+
+static void dlpi_chunk_describe(const dlp_pipe *p, dlpi_chunk_rec *r) {
+    r->per_epoch = p->batches_per_epoch;
+    r->cpu_buffers = p->n_cells;
+    r->preload = p->chunks.preload;
+    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
+    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
+}
+
+/* Fill header and records; the magic comes last, so that a half-made region is none. */
+static void dlpi_region_init(dlp_pipe *p) {
+    dlpi_region *r = (dlpi_region *)(void *)p->region;
+    dlpi_stage_rec *stages = (dlpi_stage_rec *)(void *)(p->region + p->off_stages);
+    uint64_t lanes = (uint64_t)p->n_workers + 1;
+    r->format = DLPI_FORMAT;
+    r->header_bytes = sizeof *r;
+    r->record_bytes = sizeof(dlpi_record);
+    r->records_at = offsetof(dlpi_region, records);
+    r->layout = dlpi_layout_hash();
+    r->view = dlpi_view_hash();
+    r->total_bytes = p->region_bytes;
+    dlpi_pipe_describe(p, (dlpi_pipe_rec *)(void *)(p->region + p->off_pipe));
+    for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(p, &p->stages[i], &stages[i]);
+    dlpi_region_record(r, DLPI_REC_PIPE, p->off_pipe, sizeof(dlpi_pipe_rec), 1);
+    dlpi_region_record(r, DLPI_REC_STAGES, p->off_stages, sizeof(dlpi_stage_rec),
+                       (uint64_t)p->n_stages);
+    dlpi_region_record(r, DLPI_REC_CTL, p->off_ctl, sizeof(dlpi_ctl), 1);
+    dlpi_region_record(r, DLPI_REC_ORDER, p->off_ring, sizeof(uint32_t), p->ring);
+    dlpi_region_record(r, DLPI_REC_TAKEN, p->off_taken, 1, p->ring);
+    dlpi_region_record(r, DLPI_REC_WORKERS, p->off_workers, dlpi_wblock_stride(), lanes);
+    dlpi_region_record(r, DLPI_REC_SLOTS, p->off_slots, p->slot_stride, p->n_slots);
+    dlpi_region_record(r, DLPI_REC_TABLE, p->off_table, p->off_lanes - p->off_table, 1);
+    dlpi_region_record(r, DLPI_REC_LANES, p->off_lanes, p->lanes_bytes, 1);
+    dlpi_region_record(r, DLPI_REC_TRACE, p->off_trace, p->trace_events * sizeof(dlp_trace_event),
+                       lanes);
+    if (p->staged)
+        dlpi_region_record(r, DLPI_REC_ITEM_CELLS, p->off_item_cells, p->item_cell_stride,
+                           p->prefetch);
+    dlpi_region_record(r, DLPI_REC_CELLS, p->off_cells, p->cell_stride, p->n_cells);
+    dlpi_fields_describe(p, (dlpi_field_rec *)(void *)(p->region + p->off_fields));
+    dlpi_region_record(r, DLPI_REC_FIELDS, p->off_fields, sizeof(dlpi_field_rec), p->batches.n);
+    if (p->share_bytes > 0) dlpi_region_record(r, DLPI_REC_SHARE, p->off_share, p->share_bytes, 1);
+    if (p->cache_cells > 0) {
+        dlpi_cache_describe(p, (dlpi_cache_rec *)(void *)(p->region + p->off_cache_rec));
+        dlpi_region_record(r, DLPI_REC_CACHE, p->off_cache_rec, sizeof(dlpi_cache_rec), 1);
+    }
+    if (p->parts) {
+        dlpi_region_record(r, DLPI_REC_PARTS, p->off_parts, sizeof(dlpi_pcell), p->part_cells);
+        dlpi_region_record(r, DLPI_REC_PART_CELLS, p->off_part_cells, p->part_stride,
+                           p->part_cells);
+    }
+    if (p->split) {
+        dlpi_chunk_describe(p, (dlpi_chunk_rec *)(void *)(p->region + p->off_chunk_rec));
+        dlpi_region_record(r, DLPI_REC_CHUNKS, p->off_chunk_rec, sizeof(dlpi_chunk_rec), 1);
+        dlpi_region_record(r, DLPI_REC_RESIDENT, p->off_resident, 8, p->resident_bytes / 8);
+    }
+    if (p->xfer)
+        dlpi_region_record(r, DLPI_REC_DEVICE_SLOTS, p->off_dev_slots, sizeof(uint32_t),
+                           dlpi_device_buffers(p));
+    DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
+}

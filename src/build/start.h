@@ -1,0 +1,398 @@
+#pragma once
+#include "core/deliver.h"
+#include "build/limits.h"
+#include "build/region_map.h"
+static bool dlpi_cut_alloc(dlp_pipe *p) {
+    dlpi_cut *c = &p->cut;
+    c->refs = calloc(p->n_slots, sizeof *c->refs);
+    c->slot_of = calloc(p->n_out, sizeof *c->slot_of);
+    c->after = calloc(p->n_out, sizeof *c->after);
+    c->index = calloc((size_t)p->n_out * c->view_rows, sizeof *c->index);
+    return c->refs && c->slot_of && c->after && c->index;
+}
+
+/* Returns false where there is no memory. */
+static bool dlpi_flights_alloc(dlp_pipe *p) {
+    size_t n = (size_t)p->fetch->n_workers, each = dlpi_flights_each(p);
+    if (each == 0) return true;
+    p->flights = calloc(n, sizeof *p->flights);
+    p->flight = calloc(n * each, sizeof *p->flight);
+    if (p->fetch->fetcher == DLP_FETCH_THREADS) {
+        p->flight_todo = calloc(n * each, sizeof(dlpi_flight *));
+        p->flight_threads = calloc(n * each, sizeof *p->flight_threads);
+        if (p->flight_todo == NULL || p->flight_threads == NULL) return false;
+    }
+    return p->flights != NULL && p->flight != NULL;
+}
+
+/* What the feeder knows of the part cells; sums of two epochs' parts, where they are shuffled. */
+static bool dlpi_parts_alloc(dlp_pipe *p) {
+    dlpi_parts *q = &p->pq;
+    size_t sums = (size_t)p->parts->part.n_parts + 1;
+    q->use = calloc(p->part_cells, sizeof *q->use);
+    if (!p->parts->part.shuffle_parts) return q->use != NULL;
+    q->tables = calloc(sums, 2 * sizeof *q->tables);
+    if (q->tables == NULL) return false;
+    q->orders[0].first = q->tables;
+    q->orders[1].first = q->tables + sums;
+    return q->use != NULL;
+}
+
+static int dlpi_private_alloc(dlp_pipe *p) {
+    size_t lanes = (size_t)p->n_workers + 1;
+    uint32_t buffers = p->xfer ? (uint32_t)p->xfer->transfer.device_buffers : 0;
+    p->workers = calloc(lanes, sizeof *p->workers);
+    p->out = calloc(p->n_out, sizeof *p->out);
+    p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
+    p->ones = calloc(dlpi_ones_bytes(p), 1);
+    p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
+    p->taken_by_xfer = calloc(p->ring, 1);
+    p->feed.ahead_index = malloc((size_t)dlpi_list_bytes(p));
+    p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
+    p->dev_data = calloc((size_t)buffers * p->batches.n + 1, sizeof *p->dev_data);
+    p->lane_tx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_tx);
+    p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
+    if (p->parts && !dlpi_parts_alloc(p)) goto failed;
+    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken_by_xfer &&
+        p->feed.ahead_index && p->feed.cells && p->dev_data && p->lane_tx && p->lane_rx &&
+        dlpi_flights_alloc(p) && (p->split == NULL || dlpi_cut_alloc(p)))
+        return DLP_OK;
+failed:
+    errno = ENOMEM;
+    return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
+}
+
+static void dlpi_private_free(dlp_pipe *p) {
+    void *all[] = {
+        p->workers,          p->out,        p->out_fields, p->ones,    p->held,    p->taken_by_xfer,
+        p->feed.ahead_index, p->feed.cells, p->dev_data,   p->lane_tx, p->lane_rx, p->cut.refs,
+        p->cut.slot_of,      p->cut.after,  p->cut.index,  p->flights, p->flight,  p->flight_todo,
+        p->flight_threads,   p->pq.use,     p->pq.tables};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+/* A worker of fetch gets its flights. */
+static void dlpi_flights_init(dlp_pipe *p, dlpi_worker *w) {
+    dlpi_flights *fl = &p->flights[w->id];
+    size_t each = dlpi_flights_each(p), from = (size_t)w->id * each;
+    memset(fl, 0, sizeof *fl);
+    fl->n_all = (uint32_t)each;
+    fl->oldest = UINT64_MAX;
+    fl->all = p->flight + from;
+    fl->flying =
+        (uint64_t *)(void *)(p->region + p->off_flying + (uint64_t)w->id * p->flying_stride);
+    if (p->flight_todo != NULL) {
+        fl->pool.todo = p->flight_todo + from;
+        fl->pool.threads = p->flight_threads + from;
+    }
+    for (size_t i = 0; i < each; i++) {
+        dlpi_flight *f = &fl->all[i];
+        f->item = w->item;
+        f->item.data = f->data;
+        f->item.length = f->length;
+        f->note.message = f->message;
+        f->note.errnum = &f->errnum;
+        f->note.w = w;
+        f->item.internal = &f->note;
+        f->next = f->prev = NULL;
+        dlpi_flight_put(fl, f, DLPI_FLIGHT_FREE);
+    }
+    w->flights = fl;
+}
+
+static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
+    dlpi_worker *w = &p->workers[global];
+    w->p = p;
+    w->st = st;
+    w->id = id;
+    w->global = global;
+    w->wb = (dlpi_wblock *)(void *)(p->region + p->off_workers +
+                                    (uint64_t)global * dlpi_wblock_stride());
+    w->trace =
+        (dlp_trace_event *)(void *)(p->region + p->off_trace) + (size_t)global * p->trace_events;
+    w->wb->current = UINT64_MAX;
+    if (w->wb->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
+        w->wb->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
+    w->clock_every = 1;
+    w->item.data = w->data;
+    w->item.length = w->length;
+    w->item.n_fields = p->items.n;
+    w->item.worker = (uint32_t)id;
+    w->item.seed = p->sampler->sampler.seed;
+    w->note.message = w->wb->message;
+    w->note.w = w;
+    w->note.errnum = &w->wb->message_errno;
+    w->note.said = 0;
+    w->item.internal = &w->note;
+    if (st->in_flight > 0 && p->flights != NULL) dlpi_flights_init(p, w);
+    if (st->work < p->n_work) w->bell = &p->bells[st->work];
+    if (st == p->parts) w->bell = dlpi_parts_bell(p);
+    w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
+    w->given = w->item;
+    dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
+                    p->region + p->off_table);
+}
+
+static int dlpi_lanes_init(dlp_pipe *p) {
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        uint32_t n = st->n_producers * (uint32_t)st->n_workers;
+        for (uint32_t k = 0; k < n; k++) {
+            void *mem = dlpi_lane_at(p, st, k);
+            int rc = dlp_spsc_init(mem, st->lane_bytes, 8, st->lane_cap, p->n_procs > 0);
+            if (rc == DLP_OK)
+                rc = dlp_spsc_attach_tx(&p->lane_tx[st->lane_base + k], mem, st->lane_bytes);
+            if (rc == DLP_OK)
+                rc = dlp_spsc_attach_rx(&p->lane_rx[st->lane_base + k], mem, st->lane_bytes);
+            if (rc != DLP_OK) {
+                dlp_error e;
+                dlpi_error_set(&e, rc, "", "a lane can't be made");
+                return dlpi_pipe_fail(p, &e);
+            }
+        }
+    }
+    return DLP_OK;
+}
+
+static int dlpi_device_start(dlp_pipe *p) {
+    const dlp_device *d = &p->xfer->device;
+    uint32_t n = (uint32_t)p->xfer->transfer.device_buffers * p->batches.n;
+    int rc = d->open ? d->open(d->user) : 0;
+    dlp_error e;
+    const char *what = "open";
+    if (rc == 0) p->device_open = 1;
+    if (rc == 0 && d->register_memory) {
+        what = "register_memory";
+        rc = d->register_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_cells);
+        p->registered = rc == 0;
+    }
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        what = "alloc";
+        rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &p->dev_data[i]);
+    }
+    if (rc == 0) return DLP_OK;
+    dlpi_error_set(&e, DLP_ERR_DEVICE, "", "device \"%s\": %s returned %d", d->name ? d->name : "",
+                   what, rc);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->xfer->name);
+    return dlpi_pipe_fail(p, &e);
+}
+
+static void dlpi_device_stop(dlp_pipe *p) {
+    const dlp_device *d;
+    uint32_t n;
+    if (p->xfer == NULL || !p->device_open) return;
+    d = &p->xfer->device;
+    n = (uint32_t)p->xfer->transfer.device_buffers * p->batches.n;
+    for (uint32_t i = 0; i < n; i++)
+        if (p->dev_data[i]) d->free(d->user, p->dev_data[i]);
+    if (p->registered && d->unregister_memory)
+        d->unregister_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_cells);
+    if (d->close) d->close(d->user);
+    p->device_open = 0;
+}
+
+static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+    if (rc != 0) {
+        errno = rc;
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
+    }
+    if (w->st->w.stack_bytes &&
+        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
+        dlp_error e;
+        pthread_attr_destroy(&attr);
+        dlpi_error_set(&e, DLP_ERR_ARG, "stack_bytes",
+                       "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
+        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+        return dlpi_pipe_fail(p, &e);
+    }
+    w->started = 1;
+    rc = pthread_create(&w->thread, &attr, run, w);
+    pthread_attr_destroy(&attr);
+    if (rc == 0) {
+        p->n_threads++;
+        return DLP_OK;
+    }
+    w->started = 0;
+    errno = rc;
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
+}
+
+/* How long to spin: about 10 us where everybody has a core; else a little, then give the core
+   away. */
+static void dlpi_wait_rule(dlp_pipe *p) {
+    int begin;
+    p->peers = 1;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.num_workers > 0) p->peers += p->work[i]->n_workers;
+    begin = p->peers;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->tuned) begin -= p->work[i]->n_workers - p->work[i]->begin;
+    if (p->parts && p->parts->w.num_workers > 0) p->peers += p->parts->n_workers;
+    if (p->sampler->sampler.threaded) p->peers++;
+    if (p->xfer && p->xfer->transfer.threaded) p->peers++;
+    p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
+    p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
+    if (begin - 1 > p->cpus)
+        dlpi_warn(p,
+                  "%d worker threads on %d cores: more than can run at once (fine when items wait, "
+                  "not when they compute)",
+                  begin - 1, p->cpus);
+    if ((uint64_t)p->fetch->w.num_workers > (uint64_t)p->prefetch * p->batch_rows)
+        dlpi_warn(p,
+                  "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
+                  " items in flight: the rest will idle",
+                  p->fetch->w.num_workers, (uint64_t)p->prefetch * p->batch_rows);
+    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight >
+             (uint64_t)p->prefetch * p->batch_rows)
+        dlpi_warn(
+            p,
+            "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
+            " items",
+            p->fetch->w.num_workers, p->fetch->in_flight, (uint64_t)p->prefetch * p->batch_rows);
+    else if (p->fetch->w.dispatch == DLP_DISPATCH_BATCHES &&
+             (uint64_t)p->fetch->w.num_workers > p->prefetch)
+        dlpi_warn(p,
+                  "num_workers %d is more than prefetch_factor %" PRIu32
+                  " batches in flight: workers that have no batch idle",
+                  p->fetch->w.num_workers, p->prefetch);
+}
+
+static int dlpi_start_threads(dlp_pipe *p) {
+    int rc = DLP_OK;
+    for (int i = 0; i < p->n_work + (p->parts != NULL) && rc == DLP_OK; i++) {
+        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
+        for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
+            dlpi_worker *w = &p->workers[st->first_worker + k];
+            if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES) {
+                w->started = w->joined = w->process = 1;
+            } else if (st->w.num_workers > 0) {
+                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
+            } else if (dlpi_worker_begin(w) != DLP_OK) {
+                rc = dlpi_pipe_fail(p, &p->ctl->error);
+            } else {
+                w->joined = -1; /* an inline worker that has begun */
+            }
+        }
+    }
+    if (rc == DLP_OK && p->xfer && p->xfer->transfer.threaded)
+        rc = dlpi_thread_start(p, &p->workers[p->xfer->first_worker], dlpi_thread_transfer);
+    if (rc == DLP_OK && p->sampler->sampler.threaded)
+        rc = dlpi_thread_start(p, p->trainer, dlpi_thread_feeder);
+    return rc;
+}
+
+static void dlpi_live_point(dlp_pipe *p) {
+    p->ctl = (dlpi_ctl *)(void *)(p->region + p->off_ctl);
+    p->bells = (dlpi_sbell *)(void *)(p->region + p->off_bells);
+    p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
+    p->share = p->share_bytes > 0 ? (dlpi_share *)(void *)(p->region + p->off_share) : NULL;
+    p->taken = p->region + p->off_taken;
+    memset(p->ones, 1, p->split ? p->cut.view_rows : p->batch_rows);
+}
+
+static void dlpi_live_workers(dlp_pipe *p) {
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
+    }
+    if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
+    for (int k = 0; p->parts && k < p->parts->n_workers; k++)
+        dlpi_worker_init(p, p->parts, k, p->parts->first_worker + k);
+    p->trainer = &p->workers[p->n_workers];
+    dlpi_worker_init(p, p->sampler, 0, p->n_workers);
+}
+
+/* The parts of views that stay the same. */
+static void dlpi_cut_init(dlp_pipe *p) {
+    dlpi_cut *c = &p->cut;
+    for (uint32_t v = 0; v < p->n_out; v++) {
+        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
+        dlpi_batch_view_init(p, 0, &p->out[v], t);
+        p->out[v].internal = (void *)(uintptr_t)v;
+        for (uint32_t f = 0; f < p->batches.n; f++) {
+            t[f].ndim = p->batches.at[f].f.ndim; /* the chunk's rows are the view's */
+            for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
+        }
+    }
+    dlpi_order_init(&p->feed.order, &p->sampler->sampler, dlpi_chunk_count(p),
+                    p->region + p->off_table);
+    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), p->region + p->off_table);
+    c->slot = DLPI_NO_SLOT;
+}
+
+static int dlpi_live_init(dlp_pipe *p) {
+    int rc;
+    dlpi_live_point(p);
+    DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
+    p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
+    for (int i = 0; i < p->n_work; i++) {
+        const dlpi_stage *st = p->work[i];
+        p->bells[i].shared = p->ctl->shared;
+        p->bells[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
+    }
+    if (p->parts) {
+        p->bells[p->n_work].shared = p->ctl->shared;
+        p->bells[p->n_work].active = (uint32_t)p->parts->n_workers;
+    }
+    p->ctl->started_ns = dlpi_now_ns();
+    p->last_sequence = UINT64_MAX;
+    p->call_clock_every = 1;
+    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items, p->region + p->off_table);
+    p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    for (int i = 0; i < p->n_work + (p->parts != NULL); i++) {
+        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
+        uint64_t deadline = (uint64_t)st->w.deadline_ms * 1000000u;
+        if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
+            p->deadline_ns = deadline;
+    }
+    dlpi_live_workers(p);
+    for (uint32_t s = 0; s < p->n_slots; s++) {
+        dlpi_bslot *slot = dlpi_slot_at(p, s);
+        slot->pub = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
+        slot->dbuf = DLPI_NO_SLOT;
+        for (int i = 0; i < p->n_work; i++) {
+            uint64_t *words = dlpi_sst_at(p, s, p->work[i])->words;
+            uint64_t n = i < p->n_item_work ? p->units_max : 1u;
+            for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
+            for (uint64_t k = 0; k < n; k++)
+                words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
+        }
+        if (p->split == NULL)
+            dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
+    }
+    if (p->split) dlpi_cut_init(p);
+    dlpi_feed_epoch(&p->feed, 0);
+    if ((rc = dlpi_lanes_init(p)) != DLP_OK) return rc;
+    if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
+    dlpi_guards_paint(p);
+    dlpi_region_init(p);
+    return DLP_OK;
+}
+
+/* All that processes share with this one, and the processes. */
+static int dlpi_prepare(dlp_pipe *p) {
+    dlp_plan plan;
+    int rc;
+    if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
+    if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_alive_map(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
+    dlpi_wait_rule(p);
+    p->prepared = 1;
+    if ((rc = dlpi_live_init(p)) != DLP_OK) return rc;
+    return p->shm ? dlpi_shm->begin(p) : DLP_OK;
+}
+
+static int dlpi_start(dlp_pipe *p) {
+    int rc = p->prepared ? p->err.code : dlpi_prepare(p);
+    if (rc != DLP_OK) return rc;
+    p->started = 1;
+    if (p->xfer && (rc = dlpi_device_start(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_start_threads(p)) != DLP_OK) return rc;
+    dlpi_feed_inline(p, 1);
+    return DLP_OK;
+}

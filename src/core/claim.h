@@ -1,0 +1,408 @@
+#pragma once
+#include "core/dispatch.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-claim      CLAIMS AND COMPLETION */
+
+typedef struct dlpi_unit { /* a claimed piece of work */
+    uint64_t b;
+    uint32_t slot, unit;
+    uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
+    /* first stage: nobody had it before, and no row is padding: no row's record need be read */
+    bool plain;
+} dlpi_unit;
+
+static inline dlpi_stage *dlpi_upstream(const dlpi_worker *w) {
+    return w->st->work > 0 ? w->p->work[w->st->work - 1] : NULL;
+}
+static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
+    return st->work < p->n_item_work;
+}
+
+/* The bits of done[i] of batch b, none when the word is of another generation. */
+static inline uint32_t dlpi_done_bits(const uint64_t *done, uint32_t i, uint64_t b) {
+    uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
+    return (uint32_t)(word >> 32) == (uint32_t)b ? (uint32_t)word : 0;
+}
+
+static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
+    uint32_t n = end - row;
+    uint32_t ones = n >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << n) - 1u;
+    return ones << (row % DLPI_WORD_ROWS);
+}
+
+/* Is the input of this unit there? Rows this stage did already need no input. */
+static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *mine) {
+    const dlp_pipe *p = w->p;
+    dlpi_stage *up = dlpi_upstream(w);
+    dlpi_sst *theirs;
+    uint32_t i = t->row / DLPI_WORD_ROWS, mask;
+    if (up == NULL) return true;
+    theirs = dlpi_sst_at(p, t->slot, up);
+    if (!dlpi_is_item_stage(p, w->st))
+        return dlpi_ready_is(DLPI_LOAD_SEQ(&theirs->ready), t->b); /* Y1 <- Y1 */
+    mask = dlpi_unit_mask(t->row, t->end);
+    return ((dlpi_done_bits(dlpi_done(theirs), i, t->b) |
+             dlpi_done_bits(dlpi_done(mine), i, t->b)) &
+            mask) == mask;
+}
+
+/* The rows of unit t->unit. */
+static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t count, uint32_t shift,
+                           dlpi_unit *t) {
+    bool whole = !dlpi_is_item_stage(p, st);
+    t->row = whole ? 0 : t->unit << shift;
+    t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
+}
+
+/* What own[u] is for a unit of batch b that was freed again: nobody's, older than b, and another
+   value each time: a claimer that read the one before, and slept while the unit was claimed and
+   freed once more, finds it changed. */
+static uint64_t dlpi_own_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
+    /* O1: a number of its own */
+    uint32_t n = DLPI_ADD_SEQ(&dlpi_slot_at(p, s)->frees, 1u);
+    return dlpi_gen_word(b - 1, DLPI_FREED | (n & (DLPI_FREED - 1)));
+}
+
+/* May rows of this unit be taken for untouched? */
+static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) {
+    return w->st->work == 0 && !dlpi_pub_padded(pub) && (own & DLPI_FREED) == 0;
+}
+
+/* Try to claim unit t->unit of batch t->b. own was read before. */
+static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+    return DLPI_CAS_SEQ(&dlpi_own(w->p, sst)[t->unit], &own, mine); /* O1 <-> O1 */
+}
+
+/* The unit a ticket names, if it is still to be had. A batch that is gone has another
+   generation. */
+static bool dlpi_claim_ticket(dlpi_worker *w, uint64_t ticket, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), own, pub; /* T1 <- T1 */
+    uint64_t high = ticket >> 20, b = (tail & ~DLPI_TICKET_BATCH) | high;
+    dlpi_sst *sst;
+    uint32_t count, shift;
+    if (b >= tail) b -= DLPI_TICKET_BATCH + 1;
+    t->b = b;
+    t->unit = (uint32_t)ticket & 0xfffffu;
+    t->slot = dlpi_slot_of(p, b);
+    sst = dlpi_sst_at(p, t->slot, w->st);
+    own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[t->unit % p->units_max]); /* O1 <- O1 */
+    pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, t->slot)->pub);            /* P1 <- P1 */
+    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK) || !dlpi_older(dlpi_gen(own), b)) return false;
+    count = dlpi_pub_count(pub);
+    shift = dlpi_pub_shift(pub);
+    if (t->unit >= (dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u)) return false;
+    dlpi_unit_rows(p, w->st, count, shift, t);
+    t->plain = dlpi_plain(w, pub, own);
+    return dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own);
+}
+
+/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
+static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
+    const dlp_pipe *p = w->p;
+    uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
+    uint64_t pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+    dlpi_sst *sst;
+    *all_claimed = true;
+    /* a guess that saves a line when slots go round in turn */
+    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) {
+        s = dlpi_slot_of(p, b);
+        pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub);          /* P1 <- P1 */
+        if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
+    }
+    sst = dlpi_sst_at(p, s, w->st);
+    count = dlpi_pub_count(pub);
+    shift = dlpi_pub_shift(pub);
+    n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
+    if (hints) {
+        uint64_t next = DLPI_LOAD_RLX(&sst->next); /* a hint; rewind makes everybody ignore it */
+        if (dlpi_gen(next) == (b & DLPI_GEN_MASK)) u = dlpi_gen_low(next);
+    }
+    t->b = b;
+    t->slot = s;
+    for (from = u; u < n; u++) {
+        uint64_t own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        t->unit = u;
+        dlpi_unit_rows(p, w->st, count, shift, t);
+        if (dlpi_older(dlpi_gen(own), b)) {
+            t->plain = dlpi_plain(w, pub, own);
+            if (dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own)) {
+                if (u == from) DLPI_STORE_RLX(&sst->next, dlpi_gen_word(b, u + 1)); /* a hint */
+                if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
+                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->pub, 1);
+                *all_claimed = *all_claimed && u + 1 == n;
+                return true;
+            }
+            *all_claimed = false;
+        } else if (u == from) {
+            from = u + 1; /* claimed by somebody: the prefix grows */
+        }
+    }
+    return false;
+}
+
+/* May this worker take work on batch b? */
+static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
+    return w->st->w.dispatch != DLP_DISPATCH_BATCHES ||
+           b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
+}
+
+/* Find and claim the oldest work of this stage. */
+static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    uint64_t rewind = DLPI_LOAD_SEQ(&w->bell->rewind); /* R1 <- R1 */
+    /* T1 <- T1 */
+    uint64_t tail = w->low == w->tail_seen ? DLPI_LOAD_SEQ(&p->ctl->tail) : w->tail_seen;
+    bool hints = rewind == w->rewind_seen, all;
+    if (!hints) tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+    if (!hints || tail - w->low > p->ring) {
+        uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
+        if (!hints || w->low < oldest) w->low = oldest;
+    }
+    for (uint64_t b = w->low;; b++) {
+        if (b == tail) {                         /* end of what was seen: is there more? */
+            tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+            if (b == tail) break;
+        }
+        w->tail_seen = tail;
+        if (w->claim_end != 0 && b >= w->claim_end) return false;
+        all = true;
+        if (dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all)) return true;
+        if (all && b == w->low) w->low = b + 1;
+    }
+    w->tail_seen = tail;
+    w->rewind_seen = rewind; /* only after a whole look without hints */
+    return false;
+}
+
+/* Are all done words of this stage full for batch b? Starts at the hint, moves it; one word has
+   no hint. seen: ready as it was before; the hint is for its redo count only. */
+static bool dlpi_all_done(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count,
+                          uint64_t seen) {
+    uint64_t *scan = p->words_max > 1 ? dlpi_scan(p, sst) : NULL;
+    uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
+    /* D2 <- D2: rows of the words it skips are ours to pass on */
+    uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0;
+    uint32_t i = scan && (hint ^ key) >> 16 == 0 ? (uint32_t)hint & 0xffffu : 0, from = i;
+    uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
+    for (; i < words; i++) {
+        uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
+        if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
+    }
+    if (scan && i != from) DLPI_STORE_REL(scan, key | i); /* D2 -> D2: full words stay full */
+    return i == words;
+}
+
+/* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
+static bool dlpi_close_batch(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count,
+                             uint64_t seen) {
+    /* closed, and the slot may have gone on to a batch without rows */
+    if (dlpi_ready_past(seen, b)) return false;
+    if (!dlpi_all_done(p, sst, b, count, seen)) return false;
+    return DLPI_CAS_SEQ(&sst->ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
+}
+
+/* Is the claim of unit t in stage st one that was given up again? */
+static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    const uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, st));
+    uint64_t now = DLPI_LOAD_RLX(&own[t->unit]); /* O1: ordered by our claim, see rows_redo */
+    return dlpi_gen(now) == ((t->b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
+}
+
+/* Batch t->b left the stage of w: show it to the next stage, or to the caller. ready was written.
+   Of a batch that went back, who looked for it there may have done so before it was ready, and goes
+   by its hints since: call again. */
+static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {
+    const dlpi_stage *st = w->st;
+    uint64_t b = t->b;
+    if (st->work + 1 < p->n_work) {
+        dlpi_stage *next = p->work[st->work + 1];
+        dlpi_unit whole = {b, t->slot, 0, 0, 0, false};
+        /* R1 -> R1 */
+        if (dlpi_freed(p, next, &whole)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
+        if (next->n_producers > 0)
+            dlpi_deal(p, next, w->id, b, 0);
+        else if (next->w.num_workers > 0)
+            dlpi_ring_batch(p, next, b, 1);
+        else
+            dlpi_ring_caller(p->ctl, UINT64_MAX);
+    } else if (p->xfer && p->xfer->transfer.threaded) {
+        dlpi_ring_transfer(p->ctl);
+    } else {
+        dlpi_ring_caller(p->ctl, p->xfer ? UINT64_MAX : b);
+        dlpi_ring_share(p->share);
+    }
+}
+
+/* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there
+   for units freed again may have done so before the rows were back, and goes by its hints since:
+   call again. */
+static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
+    dlp_pipe *p = w->p;
+    dlpi_stage *next = p->work[w->st->work + 1];
+    uint32_t mask = dlpi_unit_mask(t->row, t->end);
+    if ((done & mask) != mask) return;
+    /* R1 -> R1 */
+    if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
+    if (next->n_producers > 0)
+        dlpi_deal(p, next, w->id, t->b, t->unit);
+    else if (next->w.num_workers > 0)
+        dlpi_ring_batch(p, next, t->b, 1);
+    else
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
+static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
+    dlp_pipe *p = w->p;
+    dlpi_sst *sst = dlpi_sst_at(p, t->slot, w->st);
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    uint32_t count = dlpi_slot_at(p, t->slot)->count;
+    uint64_t *done = &dlpi_done(sst)[i];
+    uint64_t old = DLPI_LOAD_RLX(done), now; /* D1: the swap below orders it */
+    if (mask == 0) return;
+    do {
+        now = (old >> 32 == (t->b & UINT32_MAX) ? old : t->b << 32) | mask;
+    } while (!DLPI_CAS_SEQ(done, &old, now)); /* D1 -> D1 */
+    if (w->st->work + 1 < p->n_item_work) {
+        dlpi_pass_items(w, t, (uint32_t)now);
+        return;
+    }
+    if ((uint32_t)now != dlpi_word_full(count, i)) return;
+    {
+        uint64_t seen = DLPI_LOAD_ACQ(&sst->ready); /* Y1 <- Y1: before the look at the words */
+        if (!dlpi_close_batch(p, sst, t->b, count, seen)) return;
+    }
+    dlpi_ready_wake(p, w, t);
+}
+
+/* Look again for units freed again in stages first..last; where batches go to workers in turn, only
+   one of them can take what was freed: all look. */
+static void dlpi_rewind(dlp_pipe *p, int first, int last) {
+    for (int k = first; k <= last; k++) {
+        const dlpi_stage *st = p->work[k];
+        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
+        DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
+        if (st->w.num_workers > 0) dlpi_ring(&p->bells[k], (uint32_t)st->n_workers, n);
+    }
+    dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* A unit of batch b that worker w is about to give up. */
+static uint64_t dlpi_own_redo(const dlpi_worker *w, uint64_t b) {
+    return dlpi_gen_word(b, DLPI_REDO | ((uint32_t)w->global + 1u));
+}
+
+/* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
+   the slot and are done all over again. Bits first, then the claims, then the call to look again:
+   whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
+   the one behind it. The claims of the stages before carry our mark from before the first bit goes:
+   who dies in between is known by his own claim, or, once that is freed, by the mark; and who
+   recovers their last owner sees that they are no longer his. The first stage's is freed last, so
+   up to that store nobody can begin anew. */
+static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
+    dlp_pipe *p = w->p;
+    uint64_t freed = dlpi_own_freed(p, t->slot, t->b);
+    uint64_t *first = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[0]));
+    for (int k = 0; k < w->st->work; k++) {
+        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
+        DLPI_STORE_SEQ(&own[t->unit], dlpi_own_redo(w, t->b)); /* O1 -> O1 of recovery */
+    }
+    for (int k = 0; k < w->st->work; k++) {
+        uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
+        DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
+    }
+    for (int k = 1; k <= w->st->work; k++) { /* ours is the last of these */
+        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
+        DLPI_STORE_SEQ(&own[t->unit], freed); /* O1 -> O1 */
+    }
+    DLPI_STORE_SEQ(&first[t->unit], freed); /* O1 -> O1 */
+    dlpi_rewind(p, 0, w->st->work);
+}
+
+/* Undo that batch b left stage k: no row of it is done, and its ready becomes that of the batch
+   before, with another count, so that a closer that has read it cannot swap it. In this order: a
+   closer finds ready past its batch, or rows missing. */
+static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
+    dlpi_sst *sst = dlpi_sst_at(p, s, p->work[k]);
+    for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
+        DLPI_AND_SEQ(&dlpi_done(sst)[i], ~(uint64_t)UINT32_MAX); /* D1 -> D1 */
+    if (k + 1 >= p->n_item_work) {
+        uint64_t next = (DLPI_LOAD_SEQ(&sst->ready) >> DLPI_READY_BITS) + 1;          /* Y1 <- Y1 */
+        DLPI_STORE_SEQ(&sst->ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */
+    }
+}
+
+/* How many claims a stage has of a batch. */
+static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t pub) {
+    return k < p->n_item_work ? dlpi_units(dlpi_pub_count(pub), dlpi_pub_shift(pub)) : 1u;
+}
+
+/* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
+static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t pub) {
+    if (dlpi_is_item_stage(p, st)) return 0;
+    return p->staged ? p->batcher->work : dlpi_pub_count(pub) > 0 ? 0 : p->n_item_work;
+}
+
+static void dlpi_own_set(dlp_pipe *p, int k, uint32_t s, uint64_t pub, uint64_t word) {
+    uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
+    for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
+        DLPI_STORE_SEQ(&own[u], word); /* O1 -> O1 */
+}
+
+/* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage
+   that writes its cell whole: the collate, or fetch. Marks, then stages are undone, then claims are
+   given up, those of that stage last, as in dlpi_rows_redo. */
+static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
+    dlp_pipe *p = w->p;
+    uint64_t freed = dlpi_own_freed(p, s, b);
+    uint64_t pub = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->pub); /* claimed */
+    int first = dlpi_redo_first(p, w->st, pub);
+    for (int k = first; k < w->st->work; k++) dlpi_own_set(p, k, s, pub, dlpi_own_redo(w, b));
+    for (int k = first; k < w->st->work; k++) dlpi_stage_undo(p, k, s, b);
+    for (int k = first + 1; k <= w->st->work; k++) dlpi_own_set(p, k, s, pub, freed);
+    dlpi_own_set(p, first, s, pub, freed);
+    dlpi_rewind(p, first, w->st->work);
+}
+
+/* Take a ticket and claim what it says; look around when some unit was freed again. */
+static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_stage *st = w->st;
+    uint64_t ticket;
+    DLPI_LOAD_SEQ(&w->bell->dealt); /* B1 <- B1: tickets dealt before the look at our bit */
+    for (uint32_t i = 0; i < st->n_producers; i++) {
+        uint32_t turn = w->lane_turn++ % st->n_producers;
+        dlp_spsc_rx *rx =
+            &p->lane_rx[st->lane_base + turn * (uint32_t)st->n_workers + (uint32_t)w->id];
+        while (dlp_spsc_try_pop(rx, &ticket) == DLP_OK) {
+            bool mine = dlpi_claim_ticket(w, ticket, t);
+            dlpi_bump(&w->wb->finished, 1);
+            if (mine) return true;
+        }
+    }
+    if (DLPI_LOAD_SEQ(&w->bell->rewind) == w->rewind_seen) return false; /* R1 <- R1 */
+    return dlpi_find(w, t);
+}
+
+/* A retired worker leaves its tickets to those who look around. One that is dealt to it later is
+   seen by the dealer to be so: it reads active behind its count of tickets, we the other way. */
+static void dlpi_lanes_leave(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    const dlpi_stage *st = w->st;
+    uint64_t ticket;
+    bool any = false;
+    DLPI_LOAD_SEQ(&w->bell->dealt); /* B1 <- B1: behind our look at active */
+    for (uint32_t i = 0; i < st->n_producers; i++) {
+        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)w->id;
+        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + k];
+        while (dlp_spsc_try_pop(rx, &ticket) == DLP_OK) {
+            dlpi_bump(&w->wb->finished, 1);
+            any = true;
+        }
+    }
+    if (!any) return;
+    DLPI_ADD_SEQ(&w->bell->rewind, UINT64_C(1)); /* R1 -> R1 */
+    dlpi_ring(w->bell, (uint32_t)st->n_workers, UINT32_MAX);
+}

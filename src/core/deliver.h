@@ -1,0 +1,433 @@
+#pragma once
+#include "stages/parts.h"
+#include "stages/transfer.h"
+#include "core/state.h"
+#include "core/tune.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-deliver    NEXT AND RELEASE */
+
+static dlpi_stage *dlpi_final(const dlp_pipe *p) {
+    return p->xfer ? p->xfer : p->work[p->n_work - 1];
+}
+
+static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
+    /* Y1 <- Y1 */
+    return dlpi_ready_is(DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, dlpi_final(p))->ready), b);
+}
+
+/* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
+static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
+    uint32_t over = DLPI_LOAD_SEQ(&p->ctl->fed_all); /* T1 <- T1: before tail */
+    uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail);    /* T1 <- T1 */
+    uint64_t mark;
+    if (p->base == tail) return over == dlpi_fed_word(p->life) ? DLP_END : DLP_EMPTY;
+    *b = p->base;
+    *s = dlpi_slot_of(p, *b);
+    if (dlpi_ready(p, *b, *s)) return DLP_OK;
+    if (!p->d.unordered) return DLP_EMPTY;
+    mark = dlpi_slot_mark(dlpi_slot_at(p, *s));
+    while (++*b != tail) {
+        if (p->taken[*b & (p->ring - 1)]) continue;
+        *s = dlpi_slot_of(p, *b);
+        if (dlpi_slot_mark(dlpi_slot_at(p, *s)) != mark) return DLP_EMPTY;
+        if (dlpi_ready(p, *b, *s)) return DLP_OK;
+    }
+    return DLP_EMPTY;
+}
+
+/* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
+static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
+    dlpi_ctl *ctl = p->ctl;
+    bool threaded = p->sampler->sampler.threaded != 0;
+    if (flags & DLP_BATCH_LAST) p->last_sequence = b;
+    DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
+    for (; p->taken[p->base & (p->ring - 1)]; p->base++)
+        DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
+    DLPI_STORE_REL(&ctl->base, p->base); /* V1 -> V1 */
+    if (threaded) {
+        DLPI_STORE_SEQ(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
+        dlpi_ring_feeder(ctl);
+    } else {
+        DLPI_STORE_REL(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
+    }
+    if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
+        p->last_sequence = UINT64_MAX;
+        return flags | DLP_BATCH_LAST;
+    }
+    return flags & ~(uint32_t)DLP_BATCH_LAST;
+}
+
+/* Give slot s back to the feeder. */
+static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    if (p->xfer && slot->dbuf != DLPI_NO_SLOT && p->chunks.preload != DLP_PRELOAD_DEVICE) {
+        DLPI_STORE_SEQ(dlpi_dev_slot(p, slot->dbuf), 0u); /* C2 -> C2 */
+        if (p->xfer->transfer.threaded) dlpi_ring_transfer(p->ctl);
+    }
+    if (p->sampler->sampler.threaded) {
+        DLPI_STORE_SEQ(&slot->used, 0u); /* C1 -> C1 */
+        dlpi_ring_feeder(p->ctl);
+    } else {
+        DLPI_STORE_REL(&slot->used, 0u); /* C1 -> C1 */
+    }
+}
+
+/* How many credits to gather before they are fed. The tail is read by every worker, so each
+   publication costs a trip of its line between cores; a caller that takes batches faster than that
+   feeds several at once. At most a quarter of the credits wait, and none while the caller waits. */
+static uint64_t dlpi_burst(const dlp_pipe *p) {
+    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+}
+
+static void dlpi_feed_inline(dlp_pipe *p, uint64_t burst) {
+    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p, burst);
+}
+
+/* Hand batch b in slot s to the caller. */
+static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
+    dlp_batch *batch = &p->out[s];
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t bytes = 0;
+    dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
+    batch->flags = dlpi_taken(p, b, batch->flags);
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
+        if (p->xfer) t->data = p->dev_data[dlpi_slot_at(p, s)->dbuf * p->batches.n + f];
+        bytes += t->bytes;
+    }
+    dlpi_state_note(p, b, s, batch->flags);
+    p->held[s] = 1;
+    p->n_held++;
+    p->epoch_now = batch->epoch;
+    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
+    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
+    DLPI_STORE_RLX(&ctl->held, p->n_held);
+    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
+    dlpi_bump(&ctl->items, batch->count);
+    dlpi_bump(&ctl->bytes, bytes);
+    dlpi_feed_inline(p, dlpi_burst(p));
+    *out = batch;
+}
+
+/* What takes a batch's place when there is none: an error of the pipe, or DLP_OK. */
+static int dlpi_next_error(dlp_pipe *p, bool over) {
+    const dlpi_ctl *ctl = p->ctl;
+    if (DLPI_LOAD_ACQ(&ctl->error_ready) == 0) return DLP_OK; /* E1 <- E1 */
+    /* batches before it come first */
+    if (DLPI_LOAD_RLX(&ctl->feed_code) != 0 && !over) return DLP_OK;
+    return dlpi_pipe_fail(p, &ctl->error);
+}
+
+/* Run what is inline; returns whether anything moved. */
+static bool dlpi_inline_steps(dlp_pipe *p) {
+    bool moved = false;
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        dlpi_worker *w = &p->workers[st->first_worker];
+        if (st->w.num_workers > 0) continue;
+        if (dlpi_step(w)) moved = true;
+    }
+    if (p->parts && p->parts->w.num_workers == 0)
+        moved = dlpi_step(&p->workers[p->parts->first_worker]) || moved;
+    if (p->xfer && !p->xfer->transfer.threaded)
+        moved = dlpi_xfer_step(&p->workers[p->xfer->first_worker]) || moved;
+    return moved;
+}
+
+static void dlpi_inline_rest(dlp_pipe *p) {
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->started || w->last_ns == 0) continue;
+        dlpi_clock_stop(w);
+        DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_IDLE);
+    }
+}
+
+/* What worker w works on now: index as read before. */
+static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_error *e) {
+    dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    e->worker = w->id;
+    if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
+    e->has_item = 1;
+    e->index = index;
+    e->epoch = DLPI_LOAD_RLX(&w->wb->current_epoch); /* for people */
+    e->position = DLPI_LOAD_RLX(&w->wb->current_position);
+}
+
+/* A callback past its deadline, if any. */
+static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
+        uint64_t since = DLPI_LOAD_RLX(&w->wb->since_ns), index = DLPI_LOAD_RLX(&w->wb->current);
+        dlp_error e;
+        /* an inline callback has returned: we are here; of processes the supervisor takes care */
+        if (limit == 0 || !w->started || w->process) continue;
+        if (DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
+        if (index == UINT64_MAX || now < since + limit) continue;
+        dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
+                       "the callback runs for %" PRIu64 " ms, its deadline_ms is %d",
+                       (now - since) / 1000000u, w->st->w.deadline_ms);
+        dlpi_describe_current(w, index, &e);
+        return dlpi_pipe_fail(p, &e);
+    }
+    return DLP_OK;
+}
+
+static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_procs; }
+
+/* Who loaded a part while we were awake rang for nobody: could it be fed now? */
+static bool dlpi_parts_fed(dlp_pipe *p) {
+    if (p->parts == NULL || p->sampler->sampler.threaded) return false;
+    return dlpi_feed(p, 1) > 0;
+}
+
+/* Sleep until the wanted batch may be there, at most ns. */
+static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t b, want = p->d.unordered || dlpi_at_work(p) < p->n_workers ? UINT64_MAX : p->base + 1;
+    uint32_t s, word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
+    for (int i = 0; i < p->n_workers; i++)
+        if (!p->workers[i].started) {
+            uint64_t due = dlpi_park_due(&p->workers[i]);
+            if (due < ns) ns = due;
+        }
+    DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
+    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_parts_fed(p) &&
+        !dlpi_stopped(p) && DLPI_LOAD_SEQ(&ctl->error_ready) == 0) /* E1 <- E1, behind B1 */
+        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
+    DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
+}
+
+/* Are the processes still there? Who comes back without having waited need not look each time. */
+static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
+    if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
+    p->looked_ns = now;
+    return dlpi_shm->look(p);
+}
+
+/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
+static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
+    int rc, rounds = 0;
+    while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
+        uint64_t now, ns = DLPI_SLEEP_NS;
+        if (dlpi_stopped(p)) return DLP_STOPPED;
+        if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
+        dlpi_feed_inline(p, 1);
+        if (dlpi_inline_steps(p)) {
+            if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
+            continue;
+        }
+        if (dlpi_at_work(p) > 0 && rounds < p->spin_rounds + p->yield_rounds) {
+            bool yields = rounds++ >= p->spin_rounds;
+            if (yields)
+                sched_yield(); /* others may keep the core for long */
+            else
+                dlpi_pause();
+            if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
+        }
+        if (dlpi_parts_missing(p)) p->part_waited = true;
+        now = dlpi_now_ns();
+        dlpi_tune(p, now);
+        if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
+        if (now >= until) return DLP_TIMEOUT;
+        if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
+        if (until - now < ns) ns = until - now;
+        if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
+        dlpi_caller_sleep(p, ns);
+    }
+    return rc;
+}
+
+/* The trainer's clock: one reading a call, fewer when calls are close together. Where everything is
+   inline, the calls not timed take the time of the last one that was. */
+static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
+    dlpi_worker *w = p->trainer;
+    uint64_t from = p->last_return_ns, each, waited;
+    uint32_t calls = p->calls_untimed + 1;
+    p->calls_untimed = 0;
+    p->last_return_ns = now;
+    if (from == 0 || now <= from) return;
+    each = (now - from) / calls;
+    waited = p->inline_ns * (calls - 1);
+    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
+    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
+    DLPI_STORE_RLX(&w->wb->hist[dlpi_hist_bucket(each)],
+                   w->wb->hist[dlpi_hist_bucket(each)] + calls);
+    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
+    p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+}
+
+static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+    bool for_part = p->part_waited;
+    p->last_return_ns = to;
+    p->part_waited = false;
+    if (to <= from) return;
+    dlpi_bump(&p->ctl->wait_ns, to - from);
+    if (for_part) dlpi_bump(&p->ctl->part_wait_ns, to - from);
+    dlpi_trace_add(p->trainer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+}
+
+/* Take a batch, waiting with the books kept. */
+static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
+    int rc;
+    uint64_t from, until = UINT64_MAX;
+    dlpi_feed_inline(p, dlpi_burst(p));
+    rc = dlpi_take(p, b, s);
+    if (rc == DLP_OK) {
+        if (p->calls_untimed + 1 < p->call_clock_every) {
+            p->calls_untimed++;
+            return rc;
+        }
+        dlpi_trainer_step(p, dlpi_now_ns());
+        dlpi_tune(p, p->last_return_ns);
+        return rc;
+    }
+    if (dlpi_at_work(p) == 0 && timeout_ms == 0 && p->calls_untimed + 1 < p->call_clock_every) {
+        p->calls_untimed++;
+        p->clock_off = 1;
+        if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+        p->clock_off = 0;
+        return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
+    }
+    from = dlpi_now_ns();
+    dlpi_trainer_step(p, from);
+    if (timeout_ms > 0) until = from + (uint64_t)timeout_ms * 1000000u;
+    if (timeout_ms == DLP_NOWAIT) until = 0;
+    p->tune.wait_from = from;
+    if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+    p->tune.wait_from = 0;
+    if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
+    dlpi_inline_rest(p);
+    dlpi_trainer_waited(p, from, dlpi_now_ns());
+    dlpi_tune(p, p->last_return_ns);
+    if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
+    return rc;
+}
+
+/* The caller leaves this epoch for the one after it. */
+static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
+    p->epoch_open = 0;
+    p->cut.skip = 0;
+    p->last_sequence = UINT64_MAX;
+    p->win_base = 0;
+    memset(p->win, 0, sizeof p->win);
+    p->after_epoch = epoch + 1;
+    p->after_batch = p->after_position = 0;
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, epoch + 1)); /* N1 -> N1 */
+    dlpi_ring_all(p);
+}
+
+/* Go on behind a checked state. */
+static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
+    p->life = (p->life + 1) & 0xffffu;
+    p->seeks++;
+    p->epoch_end_due = 0;
+    dlpi_state_books(p, s);
+    pthread_mutex_lock(&dlpi_place_lock);
+    dlpi_state_place(p, s, p->life, &p->place);
+    pthread_mutex_unlock(&dlpi_place_lock);
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, 0)); /* N1 -> N1 */
+    dlpi_ring_all(p);
+    dlpi_feed_inline(p, 1);
+}
+
+/* The stream has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
+static int dlpi_stream_over(dlp_pipe *p, uint64_t b, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t epoch = slot->epoch;
+    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
+    dlp_error e;
+    dlpi_taken(p, b, 0);
+    dlpi_slot_free(p, s);
+    p->epoch_now = epoch;
+    if (empty && p->repeat && p->repeat->repeat.epochs == DLP_FOREVER) {
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
+                       "the stream has no item in an epoch, and epochs go on for ever");
+        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
+}
+
+/* The words for a failed item that is one too many; its errno is in the list of skips, if that goes
+   back so far. */
+static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlp_skip skip[DLPI_SKIP_RING];
+    dlp_error e;
+    int n = dlp_pipe_skips(p, skip, (int)DLPI_SKIP_RING, NULL);
+    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
+                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
+    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+    e.has_item = 1;
+    e.index = dlpi_slot_index(p, s)[row];
+    e.epoch = slot->epoch;
+    e.position = slot->position + row;
+    for (int i = 0; i < n; i++) {
+        if (skip[i].epoch != e.epoch || skip[i].position != e.position) continue;
+        e.errnum = skip[i].errnum;
+        e.worker = skip[i].worker;
+    }
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Count the failed items of a stream's batch that come before its end. */
+static int dlpi_stream_budget(dlp_pipe *p, uint32_t s) {
+    const uint32_t *rec = dlpi_slot_rec(p, s);
+    uint32_t n;
+    /* ordered by done */
+    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
+    n = dlpi_rows_before_end(p, s);
+    for (uint32_t r = 0; r < n; r++) {
+        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
+        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
+        /* K2 <-> K2 */
+        if (DLPI_ADD_SEQ(&p->ctl->failures, UINT64_C(1)) >= (uint64_t)st->w.max_skips)
+            return dlpi_budget_fail(p, s, r, st);
+    }
+    return DLP_OK;
+}
+
+/* The slot of the next batch that is wanted and has not failed. */
+static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
+    for (;;) {
+        dlpi_bslot *slot;
+        int rc = dlpi_next_take(p, timeout_ms, b, s);
+        if (rc != DLP_OK) return rc;
+        slot = dlpi_slot_at(p, *s);
+        if (!dlpi_wanted(p->ctl, slot)) { /* of an epoch, or a place, that was left */
+            dlpi_taken(p, *b, slot->flags);
+            dlpi_slot_free(p, *s);
+            continue;
+        }
+        if (dlpi_slot_failed(p, *s)) {
+            dlp_error e;
+            dlpi_slot_error(p, *s, &e);
+            return dlpi_pipe_fail(p, &e);
+        }
+        if ((rc = dlpi_stream_budget(p, *s)) != DLP_OK) return rc;
+        if (dlpi_slot_ended(p, *s)) {
+            dlpi_epoch_leave(p, slot->epoch);
+            if (dlpi_slot_rows(p, *s) == 0) {
+                if ((rc = dlpi_stream_over(p, *b, *s)) != DLP_OK) return rc;
+                continue;
+            }
+        }
+        p->seeks = 0;         /* none of an older life is left */
+        dlpi_unpoison(p, *s); /* who did it may have been another process */
+        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
+            DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
+        return DLP_OK;
+    }
+}
+
+static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    uint64_t b;
+    uint32_t s;
+    int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
+    return rc;
+}

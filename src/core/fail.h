@@ -1,0 +1,169 @@
+#pragma once
+#include "core/bells.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-fail       FIRST CAUSES */
+
+static void dlpi_copy_text(char *to, size_t size, const char *from) {
+    size_t n = from ? strlen(from) : 0;
+    if (n >= size) n = size - 1;
+    if (n > 0) memcpy(to, from, n);
+    to[n] = 0;
+}
+
+/* Fill an error record; returns code. */
+__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
+                                                                const char *field,
+                                                                const char *format, ...) {
+    va_list args;
+    if (e == NULL) return code;
+    memset(e, 0, sizeof *e);
+    e->code = code;
+    e->worker = -1;
+    dlpi_copy_text(e->field, sizeof e->field, field);
+    va_start(args, format);
+    vsnprintf(e->message, sizeof e->message, format, args);
+    va_end(args);
+    return code;
+}
+
+/* The pipe's error, as seen by the caller's thread: the first one stays. */
+static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
+    if (p->err.code == 0) p->err = *e;
+    return p->err.code;
+}
+
+/* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
+   worker that writes it, DLPI_NOBODY for those that do not die alone. */
+static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
+    uint32_t none = 0;
+    if (!DLPI_CAS_SEQ(&p->ctl->error_claim, &none, who + 1u)) return; /* E1: the first one stays */
+    p->ctl->error = *e;
+    DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+    dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should
+   its writer die half-way, dlpi_recover_errors ends it. */
+static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
+    uint32_t none = 0;
+    if (!DLPI_CAS_SEQ(&s->failed, &none, who + 2u)) return; /* F1: the first one stays */
+    s->error = *e;
+    DLPI_STORE_REL(&s->failed, 1u); /* F1 -> F1; ordered before ready by done */
+}
+
+/* An item, which e describes, was replaced or left out: for dlp_pipe_skips. The first one stays. */
+static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code,
+                          uint64_t new_index) {
+    uint64_t words[DLPI_SKIP_WORDS] = {0};
+    uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
+    dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
+    dlpi_copy_text((char *)words, sizeof words, e->message);
+    DLPI_STORE_RLX(&k->code, 0);
+    DLPI_STORE_RLX(&k->epoch, e->epoch);
+    DLPI_STORE_RLX(&k->position, e->position);
+    DLPI_STORE_RLX(&k->index, e->index);
+    DLPI_STORE_RLX(&k->new_index, new_index);
+    DLPI_STORE_RLX(&k->errnum, e->errnum);
+    DLPI_STORE_RLX(&k->stage, stage);
+    DLPI_STORE_RLX(&k->worker, e->worker);
+    for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+        DLPI_STORE_RLX(&ctl->skip_words[n % DLPI_SKIP_RING][i], words[i]); /* K1: before code */
+    DLPI_STORE_REL(&k->code, code); /* K1 -> K1: 0 while it is written */
+    if (n != 0) return;
+    ctl->first_skip = *e;
+    DLPI_STORE_REL(&ctl->first_ready, 1u); /* K3 -> K3 */
+}
+
+/* What began it: behind the words of an item that was one too many. */
+static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
+    char own[120];
+    if (DLPI_LOAD_ACQ(&ctl->first_ready) == 0) return; /* K3 <- K3 */
+    dlpi_copy_text(own, sizeof own, e->message);
+    snprintf(e->message, sizeof e->message,
+             "%s; the first left out or replaced, item %" PRIu64 ": %.80s", own,
+             ctl->first_skip.index, ctl->first_skip.message);
+}
+
+__attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
+    char text[160];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (p->n_warnings < 8) memcpy(p->warnings[p->n_warnings++], text, sizeof text);
+    if (p->d.log) p->d.log(p->d.log_user, text);
+}
+
+static void dlpi_note_write(dlpi_note *note, int errnum, const char *format, va_list args) {
+    vsnprintf(note->message, sizeof((dlpi_wblock *)0)->message, format, args);
+    *note->errnum = errnum;
+    if (note->w != NULL) /* else a source is tried without a pipe */
+        note->said = (uint32_t)DLPI_LOAD_RLX(&note->w->wb->running); /* X2, own */
+}
+
+/* What was said before was said of something else. */
+static void dlpi_words_forget(dlpi_worker *w) {
+    w->wb->message[0] = 0;
+    w->wb->message_errno = 0;
+    w->note.said = 0;
+}
+
+/* Nothing of a failure is left for the next one. */
+static void dlpi_failure_forget(dlpi_worker *w) {
+    dlpi_words_forget(w);
+    w->bad_field = NULL;
+    memset(w->length, 0, sizeof w->length);
+}
+
+/* Say in the library's words why what the worker has in hand fails. Returns code. */
+__attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
+                                                          const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(w->wb->message, sizeof w->wb->message, format, args);
+    va_end(args);
+    w->wb->message_errno = 0;
+    return code;
+}
+
+/* The code of the failure of a callback that returned rc, or 0. What follows decides by codes of
+   the library's own (killed, past a deadline, over a budget), and a callback's number must never
+   be taken for one of them: here, and nowhere else, numbers become codes. */
+static int dlpi_returned(dlpi_worker *w, int rc) {
+    w->returned = rc;
+    return rc == 0 ? 0 : DLP_ERR_CALLBACK;
+}
+
+/* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
+static int dlpi_item_returned(dlpi_worker *w, int rc) {
+    bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
+               (rc == DLP_END && w->p->stream && w->st == w->p->fetch);
+    int code = dlpi_returned(w, rc);
+    return may ? rc : code;
+}
+
+/* Describe a failed callback of worker w. */
+static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
+    const char *name = dlp_code_name(w->returned);
+    bool known = strncmp(name, "DLP_", 4) == 0;
+    memset(e, 0, sizeof *e);
+    e->code = code < 0 ? code : DLP_ERR_CALLBACK;
+    if (DLPI_DEBUG && code == DLPI_OVERRUN) e->code = DLP_ERR_CORRUPT;
+    e->worker = w->id;
+    e->errnum = w->wb->message_errno;
+    dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    dlpi_copy_text(e->field, sizeof e->field, w->bad_field);
+    if (w->wb->message[0])
+        dlpi_copy_text(e->message, sizeof e->message, w->wb->message);
+    else
+        snprintf(e->message, sizeof e->message, "the callback returned %d%s%s%s", w->returned,
+                 known ? " (" : "", known ? name : "", known ? ")" : "");
+}
+
+static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int code, dlp_error *e) {
+    dlpi_describe(w, code, e);
+    e->has_item = 1;
+    e->index = it->index;
+    e->epoch = it->epoch;
+    e->position = it->position;
+}

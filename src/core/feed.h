@@ -1,0 +1,275 @@
+#pragma once
+#include "stages/chunks.h"
+#include "stages/parts.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-feed       THE SAMPLER: POSITIONS INTO FREE SLOTS
+   Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
+   are between here and next, a slot is free, and (unordered) the window reaches that far. */
+
+/* This rank's rows of a global batch of c rows: [first, first + count). */
+static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
+    uint64_t from = p->rank * c / p->world;
+    *first = from;
+    *count = (uint32_t)((p->rank + UINT64_C(1)) * c / p->world - from);
+}
+
+static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
+    int64_t n = p->repeat ? p->repeat->repeat.epochs : 1;
+    if (n == DLP_FOREVER) return false;
+    return epoch >= (uint64_t)(n == 0 ? 1 : n);
+}
+
+static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
+    f->epoch = epoch;
+    f->in_epoch = 0;
+    f->position = 0;
+    f->ahead = -1;
+    memset(f->skip_bits, 0, sizeof f->skip_bits);
+}
+
+static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
+                   got, why ? ": " : "", why ? why : "");
+    dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
+    e.epoch = p->feed.epoch;
+    dlpi_ctl_fail(p, DLPI_NOBODY, &e);
+    return DLP_ERR_CALLBACK;
+}
+
+/* Ask the user's batch sampler for one list; keeps the state that stands behind it. */
+static int dlpi_feed_list(dlp_pipe *p) {
+    dlpi_feeder *f = &p->feed;
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int64_t n = b->next(b->user, f->epoch, f->ahead_index, p->global_batch);
+    if (n < 0 || (uint64_t)n > p->global_batch)
+        return dlpi_feed_fail(p, "the batch sampler's next", n);
+    for (int64_t i = 0; i < n; i++)
+        if (f->ahead_index[i] >= p->fetch->dataset.n_items)
+            return dlpi_feed_fail(p, "the batch sampler's next gave an index past the items; it",
+                                  n);
+    f->ahead = n;
+    memcpy(f->before_state, f->ahead_state, sizeof f->before_state);
+    if (b->save) {
+        int32_t bytes = b->save(b->user, f->ahead_state + 8);
+        if (bytes < 0 || bytes > DLP_SAMPLER_STATE_BYTES)
+            return dlpi_feed_fail(p, "the batch sampler's save", bytes);
+        memcpy(f->ahead_state, &bytes, sizeof bytes);
+        memset(f->ahead_state + 8 + bytes, 0, (size_t)(DLP_SAMPLER_STATE_BYTES - bytes));
+    }
+    return DLP_OK;
+}
+
+static int dlpi_feed_begin(dlp_pipe *p) {
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int rc = b->begin ? b->begin(b->user, p->feed.epoch) : 0;
+    if (rc != 0) return dlpi_feed_fail(p, "the batch sampler's begin", rc);
+    return dlpi_feed_list(p);
+}
+
+/* How many rows a run takes: at most 8 us of work, from what items cost lately. A claim, a
+   completion and a clock reading cost a quarter of a microsecond together, because each lets the
+   loads and stores under way end. A run lies in one done word, and there are runs for all workers
+   that can run at once. */
+static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
+    const dlpi_stage *st = p->work[0];
+    uint64_t sum = 0, n = 0;
+    uint32_t shift = 0;
+    int active = dlpi_active(p, st);
+    uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
+    if (st->in_flight > 0) return 0; /* a flight is one row; its claim is nothing beside its wait */
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
+    for (int i = 0; i < active; i++) {
+        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
+        if (ns != 0) sum += ns, n++;
+    }
+    if (n == 0) return 0;
+    p->feed.cost_ns = sum / n;
+    while (shift < DLPI_RUN_SHIFT_MAX && (p->feed.cost_ns << (shift + 1)) <= 8000 &&
+           (2u << shift) * at_once <= count)
+        shift++;
+    return shift;
+}
+
+/* Do items cost another thing than they did? One worker is asked, in turn. */
+static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
+    const dlpi_stage *st = p->work[0];
+    uint64_t was = p->feed.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
+    ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].wb->item_ns); /* a hint */
+    return ns != 0 && (ns / 4 > was || was / 4 > ns);
+}
+
+/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
+   left the stage behind which nobody needs its items: no word says so but that stage's own. There
+   are as many as batches may be between here and next, so one is free. */
+static uint32_t dlpi_feed_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
+    dlpi_cell_use *use = p->feed.cells;
+    uint32_t i = p->feed.cell_turn;
+    for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
+        dlpi_sst *sst = dlpi_sst_at(p, use[i].slot, p->cell_end);
+        if (!use[i].given) break;
+        if (dlpi_ready_past(DLPI_LOAD_ACQ(&sst->ready), use[i].b)) break; /* Y1 <- Y1 */
+    }
+    use[i].b = b;
+    use[i].slot = s;
+    use[i].given = 1;
+    p->feed.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
+    return i;
+}
+
+static uint32_t dlpi_feed_place(dlp_pipe *p, uint32_t s, uint64_t b) {
+    if (p->cells == DLPI_CELLS_CHUNK) return dlpi_chunk_cell(p);
+    return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_feed_cell(p, s, b) : s;
+}
+
+/* Set up slot s for the feeder's present batch and make it visible. c: rows of the global batch. */
+static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+    dlpi_feeder *f = &p->feed;
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t first, b = f->published;
+    uint32_t count;
+    dlpi_rank_rows(p, c, &first, &count);
+    slot->sequence = b;
+    slot->epoch = f->epoch;
+    DLPI_STORE_RLX(&slot->in_epoch, f->in_epoch); /* statistics, too, by any thread */
+    slot->position = f->position + first;
+    slot->begins = f->position;
+    slot->after = f->position + c;
+    slot->count = count;
+    slot->flags = 0;
+    slot->cell = (uint16_t)dlpi_feed_place(p, s, b);
+    slot->life = (uint16_t)f->life;
+    slot->failed = 0;
+    slot->batch_rec = 0;
+    if (slot->dirty) {
+        memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+        memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
+    }
+    slot->dirty = 0;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
+        uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
+        memcpy(dlpi_slot_index(p, s), f->ahead_index + first, (size_t)count * 8u);
+        memcpy(state, f->before_state, sizeof f->before_state);
+        memcpy(state + sizeof f->before_state, f->ahead_state, sizeof f->ahead_state);
+    } else if (slot->position + count > p->samples) {
+        uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
+        for (uint64_t r = real; r < count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
+        slot->dirty = 1;
+    }
+    if (p->parts) dlpi_parts_fill(p, s);
+    if (count == 0) { /* nobody will work on it */
+        dlpi_stage *last = p->work[p->n_item_work - 1];
+        uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
+        DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
+    }
+    if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
+        f->run_shift = dlpi_run_shift(p, count);
+    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u);   /* C1: feeder only */
+    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
+    DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
+}
+
+/* A slot that is free, or DLPI_NO_SLOT. */
+static uint32_t dlpi_feed_free(dlp_pipe *p) {
+    dlpi_feeder *f = &p->feed;
+    for (uint32_t i = 0; i < p->n_slots; i++) {
+        uint32_t s = f->slot_turn;
+        f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
+        if (DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
+        if (p->share == NULL || dlpi_shm->slot_free(p, s)) return s;
+    }
+    return DLPI_NO_SLOT;
+}
+
+/* Nothing will follow. dlpi_feed says so, once the batches before it are visible. */
+static void dlpi_feed_end(dlp_pipe *p, int code) {
+    p->feed.ended = 1;
+    DLPI_STORE_RLX(&p->ctl->feed_code, code); /* T1: ordered by fed_all */
+}
+
+/* Is batch k of the epoch in the resumed state's window of batches consumed out of order? */
+static bool dlpi_feed_skips(const dlpi_feeder *f) {
+    uint64_t k = f->in_epoch - f->skip_base;
+    if (f->in_epoch < f->skip_base || k >= DLPI_WINDOW_MAX) return false;
+    return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
+}
+
+/* Rows of the present global batch; 0: the epoch is over. */
+static int dlpi_feed_rows(dlp_pipe *p, uint64_t *rows) {
+    dlpi_feeder *f = &p->feed;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
+        int rc = f->ahead < 0 ? dlpi_feed_begin(p) : DLP_OK;
+        *rows = f->ahead > 0 ? (uint64_t)f->ahead : 0;
+        return rc;
+    }
+    *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
+    if (p->last == DLP_LAST_SHORT && f->position + *rows > p->samples)
+        *rows = p->samples - f->position;
+    return DLP_OK;
+}
+
+static int dlpi_feed_step(dlp_pipe *p, uint64_t rows) {
+    p->feed.position += rows;
+    p->feed.in_epoch++;
+    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? dlpi_feed_list(p) : DLP_OK;
+}
+
+/* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
+static int dlpi_feed_settle(dlp_pipe *p, uint64_t *rows) {
+    int rc = dlpi_feed_rows(p, rows);
+    while (rc == DLP_OK && *rows > 0 && dlpi_feed_skips(&p->feed)) {
+        if ((rc = dlpi_feed_step(p, *rows)) == DLP_OK) rc = dlpi_feed_rows(p, rows);
+    }
+    return rc;
+}
+
+/* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
+static int dlpi_feed_one(dlp_pipe *p) {
+    dlpi_feeder *f = &p->feed;
+    uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
+    uint32_t s;
+    int rc;
+    if (dlpi_mark_life(cancel) == f->life && f->epoch < (cancel & DLPI_EPOCH_MASK))
+        dlpi_feed_epoch(f, cancel & DLPI_EPOCH_MASK);
+    if (dlpi_epochs_over(p, f->epoch)) return dlpi_feed_end(p, 0), 0;
+    if ((rc = dlpi_feed_settle(p, &rows)) != DLP_OK) return dlpi_feed_end(p, rc), rc;
+    if (rows == 0 && f->in_epoch == 0) { /* only a batch sampler gives none */
+        rc = dlpi_feed_fail(p, "the batch sampler's first next of an epoch", 0);
+        return dlpi_feed_end(p, rc), rc;
+    }
+    if (rows != 0) {
+        if (p->parts && !dlpi_parts_there(p, rows)) return 0;
+        if ((s = dlpi_feed_free(p)) == DLPI_NO_SLOT) return 0;
+        dlpi_feed_slot(p, s, rows);
+        f->published++;
+        rc = dlpi_feed_step(p, rows);
+        if (rc == DLP_OK) rc = dlpi_feed_settle(p, &rows);
+        if (rc != DLP_OK) return dlpi_feed_end(p, rc), rc;
+        if (rows != 0) return 1;
+        dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
+    }
+    dlpi_feed_epoch(f, f->epoch + 1);
+    return 1;
+}
+
+/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
+   caller is the worker of an inline stage: a sampler's thread wakes it. */
+static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
+    dlpi_stage *st = p->work[0];
+    uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
+    if (st->w.num_workers == 0) {
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        return;
+    }
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
+        uint64_t most = (uint64_t)st->n_workers;
+        for (uint64_t i = n < most ? n : most; i > 0; i--)
+            dlpi_ring_batch(p, st, p->feed.published - i, 1);
+        return;
+    }
+    if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
+    if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
+    dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
+}

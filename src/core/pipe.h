@@ -1,0 +1,587 @@
+#pragma once
+#include "api/queues.h"
+#include "api/chunks.h"
+#include "api/parts.h"
+#include "order/order.h"
+#include "core/region.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pipe       THE PIPE AS THIS PROCESS SEES IT */
+
+typedef struct dlpi_field { /* a field laid out in a cell */
+    dlp_field f;
+    char name[32];
+    uint64_t elem_bytes, row_bytes;
+    uint64_t capacity; /* bytes in a cell */
+    uint64_t offset;   /* in a cell */
+    uint64_t max_rows; /* ragged: of dimension 0, per batch */
+} dlpi_field;
+
+typedef struct dlpi_fields {
+    uint32_t n;
+    uint32_t any_ragged;
+    uint64_t cell_bytes;
+    dlpi_field at[DLP_MAX_FIELDS];
+} dlpi_fields;
+
+typedef struct dlpi_stage {
+    int kind;       /* DLP_STAGE_* */
+    int id;         /* as added */
+    int next, prev; /* links, -1 none */
+    char name[32];
+    dlp_workers_desc w;
+    int32_t *affinity;
+    /* what it does */
+    dlp_item_fn item;
+    int (*batch)(void *user, dlp_batch *batch, void *worker_state);
+    dlp_collate_fn collate;
+    void *user;
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_dataset dataset;
+    int fetcher;       /* DLP_FETCH_* */
+    int32_t in_flight; /* items at once in a worker, 0: one, and no flights */
+    uint32_t batch_pool;
+    dlp_async async;
+    dlp_batch_desc batching;
+    dlp_transfer_desc transfer;
+    dlp_cache_desc cache;
+    dlp_split_desc split;
+    dlp_device device;
+    dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
+    char field_names[DLP_MAX_FIELDS][32];
+    /* laid out at start */
+    int work;                    /* place among the stages with workers, -1: none */
+    int first_worker, n_workers; /* n_workers counts an inline one */
+    int begin, tuned;    /* workers at first (of a view: now); 1: n_workers is workers_max */
+    uint64_t sst_offset; /* in a slot */
+    uint32_t lane_base, n_producers; /* lanes [producer][worker], 0: claims only */
+    uint64_t lane_cap, lanes_offset, lane_bytes;
+    dlp_part_desc part;
+    uint64_t *part_first; /* [n_parts + 1] items of the parts before each; owned */
+} dlpi_stage;
+
+typedef struct dlpi_parked {
+    /* DLPI_GOES_BACK: to the first stage, once no other row of its unit waits here */
+    uint64_t due_ns;
+    uint64_t gen;
+    uint32_t slot, row;
+} dlpi_parked;
+
+/* Where dlp_item_fail writes; what item->internal points at. */
+typedef struct dlpi_note {
+    char *message; /* [256] */
+    int32_t *errnum;
+    struct dlpi_worker *w;
+    uint32_t drew; /* 1: the callback called dlp_item_random */
+    uint32_t said; /* row + 1 of the item whose words these are, 0: nothing was said */
+} dlpi_note;
+
+typedef struct dlpi_flight { /* an item of a worker that has several at once: see >>impl-flights */
+    dlp_item item;           /* first: what a source gives back is the flight */
+    void *data[DLP_MAX_FIELDS];
+    uint64_t length[DLP_MAX_FIELDS];
+    dlpi_note note;
+    char message[256];
+    int32_t errnum;
+    int32_t code; /* what its callback returned, in a thread */
+    uint64_t gen;
+    uint32_t slot, row;
+    uint64_t since_ns, due_ns;
+    uint32_t in; /* which list it is in */
+    struct dlpi_flight *next, *prev;
+    dlp_part part; /* of a part queue */
+} dlpi_flight;
+
+typedef struct dlpi_flight_list {
+    dlpi_flight *first, *last;
+} dlpi_flight_list;
+
+enum {
+    DLPI_FLIGHT_FREE,
+    DLPI_FLIGHT_WAITS,
+    DLPI_FLIGHT_OUT,
+    DLPI_FLIGHT_PARKED,
+    DLPI_FLIGHT_LISTS
+};
+
+/* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
+typedef struct dlpi_fetchers {
+    pthread_mutex_t lock; /* of all that is the worker's, while rows are out */
+    bool full;            /* when the worker fell asleep: it sleeps long then */
+    bool parked;          /* a row was, since then */
+    uint32_t word;        /* W2 futex */
+    pthread_mutex_t ring; /* of what follows */
+    pthread_cond_t come;  /* something is to do, or all is over */
+    dlpi_flight **todo;   /* [n_all] */
+    uint64_t n_todo, n_begun;
+    int over; /* to be changed with both locks */
+    uint32_t n_threads;
+    pthread_t *threads; /* [in_flight] */
+} dlpi_fetchers;
+
+typedef struct dlpi_flights { /* of one worker */
+    dlpi_flight *all;         /* [n_all] */
+    uint64_t *flying; /* X2 [n_all] in the region: slot (32), row + 1 (32) while it is out */
+    uint32_t n_all, n_out;
+    dlpi_flight_list list[DLPI_FLIGHT_LISTS];
+    uint64_t due_ns;  /* what dlpi_park was told last */
+    uint64_t oldest;  /* batch that has a row here */
+    bool oldest_left; /* a row of it was done: it may be another one */
+    bool alone, broken;
+    dlpi_fetchers pool;
+} dlpi_flights;
+
+typedef struct dlpi_cpu { /* of a thread, as it was noted last */
+    uint64_t noted_ns, used_ns, waited_ns;
+} dlpi_cpu;
+
+typedef struct dlpi_worker {
+    dlp_pipe *p;
+    dlpi_stage *st;
+    int id, global;
+    dlpi_wblock *wb;
+    dlp_trace_event *trace;
+    dlpi_sbell *bell;
+    uint64_t mark;         /* of the batch that its item is in */
+    const uint64_t *index; /* of that batch's rows */
+    bool extras;           /* see dlpi_row_extras; known since dlpi_item_at */
+    uint64_t low;          /* every batch below has no unit to claim */
+    uint64_t tail_seen;    /* ctl.tail when last read */
+    uint64_t rewind_seen;
+    uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
+    dlpi_flights *flights; /* NULL: one item at a time */
+    dlpi_note note;
+    uint32_t until_clock, clock_every;
+    uint32_t units_untimed, items_untimed;
+    uint64_t last_ns; /* last clock reading, 0: none since waiting */
+    uint64_t wait_ns; /* since when it waits, 0: it does not */
+    bool blocked;     /* ... for want of free cells, not of input */
+    dlpi_cpu cpu;     /* of its own thread */
+    dlp_trace_event event;
+    int n_parked;
+    dlpi_parked parked[DLPI_PARK];
+    void *state;
+    dlp_item item;
+    void *data[DLP_MAX_FIELDS];
+    uint64_t length[DLP_MAX_FIELDS];
+    const char *bad_field; /* the one whose length is wrong, or NULL */
+    int returned;          /* by the callback that failed */
+    /* item and data are what callbacks see, and may spoil; the library goes by index, and by: */
+    dlp_item given;                /* what all items have alike */
+    uint64_t epoch, position;      /* of the batch; of its first row */
+    uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
+    dlp_batch batch;
+    dlp_tensor tensors[DLP_MAX_FIELDS];
+    struct dlp_collate_in in[DLP_MAX_FIELDS];
+    struct dlp_collate_out out[DLP_MAX_FIELDS];
+    uint64_t cursor; /* transfer: next batch */
+    uint32_t lane_turn;
+    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
+    uint64_t near_first, near_epoch, near[64];
+    dlpi_order order;
+    pthread_t thread;
+    int started, joined;    /* joined -1: inline, has begun */
+    int process;            /* 1: runs in a process of its own */
+    uint64_t view_dealt;    /* a view's: tickets ever put into its lanes */
+    dlp_part part;          /* what fetch, or load, sees */
+    uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
+} dlpi_worker;
+
+typedef struct dlpi_cell_use { /* the batch that item cells were given to last */
+    uint64_t b;
+    uint32_t slot;
+    uint32_t given;
+} dlpi_cell_use;
+
+typedef struct dlpi_held { /* what a dead worker had, and was not done */
+    uint64_t b;            /* a unit of which no callback ran: its batch, or a part's ticket */
+    uint32_t slot, unit;
+    uint32_t missing; /* its rows that were not done; 0: there is none */
+    bool ran;         /* a callback ran, and has the blame */
+} dlpi_held;
+
+typedef struct dlpi_death { /* of a worker process */
+    uint32_t signal;        /* that ended it, 0: it called exit */
+    bool late;              /* it was killed because an item was past its deadline */
+    dlpi_held *held;        /* written by dlpi_recover; or NULL */
+} dlpi_death;
+
+typedef struct dlpi_place {          /* where the feeder is to go on: a checked state */
+    uint64_t epoch, batch, position; /* the first batch not consumed */
+    uint32_t sampler_bytes, life;
+    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
+    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+} dlpi_place;
+
+typedef struct dlpi_part_use { /* what the feeder knows of a part cell */
+    uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
+    uint64_t until;            /* epochs from this one on want it loaded anew; UINT64_MAX: none */
+    uint64_t need_epoch, need; /* the last batch known to need it */
+    uint64_t used;             /* batch fed last that needs it, + 1 */
+    uint64_t ticket;           /* 0: never given */
+    bool needed;               /* by that batch; false: by none that is to be fed */
+    dlp_permutation items;     /* of (part, epoch) asked for last */
+} dlpi_part_use;
+
+typedef struct dlpi_part_order { /* the parts of an epoch, in their order */
+    uint64_t epoch;
+    int ready;
+    uint64_t *first; /* [n_parts + 1] items before each */
+    dlp_permutation order;
+} dlpi_part_order;
+
+#define DLPI_PART_HINTS 64u
+
+typedef struct dlpi_part_seen { /* part cells, counted */
+    uint32_t loaded, in_use, loading;
+} dlpi_part_seen;
+
+typedef struct dlpi_chunk_seen {         /* words of chunks, counted */
+    uint64_t per_epoch, fed;             /* chunks of the epoch fed last; of those, fed */
+    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
+    uint64_t device_buffers, device_free;
+    int32_t preload;
+} dlpi_chunk_seen;
+
+typedef struct dlpi_parts {    /* the feeder's */
+    dlpi_part_order orders[2]; /* of the epoch that is fed, and of the one looked at ahead */
+    dlpi_part_use *use;        /* [part_cells] */
+    uint64_t *tables;          /* of both orders */
+    uint64_t tickets;
+    uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
+    uint64_t left;         /* no batch below it will need its parts again */
+    bool stuck;            /* no cell was free, when these were as they are: */
+    uint64_t seen_epoch, seen_batch, seen_left, seen_loads;
+    uint32_t hint[DLPI_PART_HINTS];
+} dlpi_parts;
+
+typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
+    uint64_t epoch, in_epoch, position;
+    uint64_t published;
+    uint32_t slot_turn;
+    uint32_t cell_turn;
+    dlpi_cell_use *cells; /* [prefetch] */
+    int ended;
+    int64_t ahead; /* batch sampler: rows of the list fetched ahead, -1: none yet */
+    uint64_t *ahead_index;
+    dlpi_order order; /* where a chunk has its own cell: which chunk comes next */
+    uint8_t before_state[8 + DLP_SAMPLER_STATE_BYTES]; /* the sampler's state before that list */
+    uint8_t ahead_state[8 + DLP_SAMPLER_STATE_BYTES];  /* and behind it: length, bytes */
+    uint32_t run_shift;
+    uint64_t cost_ns;
+    /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
+    uint64_t skip_base;
+    uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
+    uint32_t life; /* seeks that it has followed, modulo 2^16 */
+} dlpi_feeder;
+
+/* What dlp_chunks_open was given. */
+typedef struct dlpi_chunks {
+    dlp_chunk_fn load;
+    void *user;
+    int preload; /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int fills_rows;
+} dlpi_chunks;
+
+/* The splitter; the caller's. */
+typedef struct dlpi_cut {
+    dlpi_order order;   /* of the chunks */
+    uint64_t per_epoch; /* batches */
+    uint32_t view_rows; /* rows of this rank's full batch */
+    uint32_t slot;      /* with the chunk that is being cut, DLPI_NO_SLOT: none */
+    uint32_t turn;
+    uint64_t chunk, rows, views; /* that chunk's number, its rows on all ranks, its batches */
+    uint64_t at;                 /* its next view */
+    uint64_t skip;               /* views of the next chunk that were consumed before a resume */
+    uint64_t batches, position;  /* of the epoch, before it */
+    uint64_t sequence, taken;
+    uint32_t *refs;              /* [n_slots] views held, and 1 while it is cut */
+    uint32_t *slot_of;           /* [n_out] */
+    uint64_t *after;             /* [n_out] global position where the view ends */
+    uint64_t *index;             /* [n_out][view_rows] */
+    dlp_permutation permutation; /* of its rows */
+} dlpi_cut;
+typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
+    uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
+    uint64_t core_wait_ns;
+    double share;     /* of its working workers' time that was busy */
+    double cpu_share; /* of busy time, spent on a core, or ready to run on one */
+    int active, set;  /* 1: by dlp_pipe_set_workers */
+    int cores_said;
+    uint32_t hot, cold; /* looks in a row that asked for more, for fewer */
+    uint32_t patience;  /* how many it takes for fewer */
+    uint64_t changed;   /* look of the last change */
+} dlpi_tuned;
+
+typedef struct dlpi_tuner {
+    uint64_t every_ns; /* 0: nothing is tuned */
+    uint64_t due_ns, last_ns, looks;
+    uint64_t wait_from; /* the caller waits since then, 0: it does not */
+    uint64_t waited_ns;
+    dlpi_tuned at[DLP_MAX_STAGES];
+} dlpi_tuner;
+
+/* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
+typedef struct dlpi_shm_calls dlpi_shm_calls;
+static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
+struct dlpi_shm_calls {
+    int (*open)(dlp_pipe *p);    /* check and copy d.shm */
+    int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
+    /* consumers in other processes: by the feeder */
+    bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
+    bool (*may_feed)(dlp_pipe *p);
+    bool (*slot_free)(dlp_pipe *p, uint32_t s);
+    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
+    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);             /* while the caller waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p);           /* close: until no process is left */
+    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
+};
+
+/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
+   again when the batch has left cell_end; or the one of the chunk that it is. */
+enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_CHUNK };
+
+struct dlp_pipe {
+    dlp_pipe_desc d;
+    char name[32];
+    dlp_state resume;
+    int prepared; /* the region is there, and its processes */
+    int started, ended, epoch_end_due, stopped_said;
+    int closing;         /* 1: close was called, 2: no thread of the pipe is left */
+    uint32_t stop_asked; /* S2: stop may be called from the first moment on */
+    uint32_t can_ring;   /* S2: ctl and bells are there */
+    int32_t pid;
+    int in_worker;    /* 1: this is one of its worker processes: a callback may call stop */
+    int view;         /* 1: a copy that a monitor looks at: there is nothing to run or free */
+    uint64_t view_ns; /* when that copy was made */
+    dlp_error err;
+    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
+    int n_warnings;
+    char warnings[8][160];
+    int n_stages;
+    dlpi_stage stages[DLP_MAX_STAGES];
+    /* the chain, once checked */
+    dlpi_stage *sampler, *repeat, *fetch, *batcher, *xfer, *split;
+    dlpi_stage *parts;    /* or NULL; its workers are no stage of work[] */
+    dlpi_stage *part_end; /* behind it nobody needs a batch's parts */
+    uint32_t part_cells;
+    dlpi_part_seen view_parts; /* a view's */
+    uint64_t part_stride, off_parts, off_part_cells, off_pcell;
+    bool part_waited; /* this wait of the caller's was for a part */
+    int n_work;
+    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers, in order; transfer not among them */
+    int n_item_work;                  /* the first of them work on items */
+    dlpi_fields items, batches;       /* item cells; batch cells */
+    int staged;                       /* items are written in cells of their own */
+    dlpi_stage *cell_end;             /* behind it nobody needs what lies in turning cells */
+    int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
+    uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
+    dlpi_chunks chunks;
+    dlpi_chunk_seen view_chunks;           /* a view's */
+    uint64_t off_chunk_rec, off_dev_slots; /* C2 of device buffers: slot + 1 in it, 0 free */
+    uint64_t off_resident, resident_bytes; /* chunks that stay: a word for each */
+    uint32_t max_kills;                    /* as dlp_shm_desc */
+    uint32_t batch_rows;                   /* rows of this rank, at most */
+    uint64_t samples, batches_per_epoch;
+    uint32_t prefetch, max_held, n_slots, ring, window;
+    uint32_t rank, world;
+    uint64_t global_batch;
+    uint64_t params_hash; /* of the sampler's arrays and numbers, for states */
+    int32_t last;
+    int cpus, peers;
+    int spin_rounds, yield_rounds;
+    /* layout */
+    uint64_t off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells, off_trace,
+        off_table, off_ring, off_lanes, off_taken, off_pipe, off_stages, region_bytes;
+    uint64_t slot_stride, off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta,
+        off_tries, off_sampler_state, off_item_lengths;
+    uint64_t cell_stride, item_cell_stride, tries_bytes; /* of a slot; 0: no stage tries again */
+    uint32_t words_max, units_max, trace_events;
+    uint64_t plan_private;
+    uint64_t plan_bytes; /* of region, private records and device buffers */
+    int n_workers, n_threads, n_procs;
+    int huge_pages; /* DLP_HUGE_* */
+    void *shm;      /* what dlpipe_shm.h keeps */
+    uint64_t off_fields, off_share, share_bytes, off_flying, flying_stride;
+    uint64_t cache_bytes; /* its budget, 0: no cache */
+    uint64_t cache_cells, cache_cell_bytes, cache_items, off_cache, off_cache_rec;
+    dlpi_share *share; /* or NULL */
+    /* live */
+    uint8_t *alive; /* a page that is zero in a process forked from this one */
+    uint8_t *region;
+    int memfd;
+    int name_fd;       /* dlpipe_shm.h: record and lock of the pipe's name, -1: none */
+    char shm_name[64]; /* "": none */
+    dlpi_ctl *ctl;
+    dlpi_sbell *bells;
+    uint32_t *disp;
+    dlpi_worker *workers;
+    dlpi_worker *trainer; /* its trace and clock only */
+    dlp_batch *out;       /* [n_out] what the caller sees */
+    dlp_tensor *out_fields;
+    uint8_t *ones;
+    uint8_t *held;  /* [n_out] */
+    uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
+    uint64_t *index_buffer;
+    void **dev_data;      /* [device_buffers * fields] */
+    dlp_spsc_tx *lane_tx; /* all stages' lanes */
+    dlp_spsc_rx *lane_rx;
+    uint32_t n_lanes;
+    uint64_t lanes_bytes;
+    uint8_t *taken_by_xfer; /* [ring] */
+    dlpi_flights *flights;  /* [workers of fetch], or NULL */
+    dlpi_flight *flight;    /* theirs */
+    dlpi_flight **flight_todo;
+    pthread_t *flight_threads;
+    uint64_t budget_bytes;
+    int device_open, registered;
+    struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
+    uint32_t n_lent;
+    int lent_closed;
+    uint64_t deadline_ns; /* the shortest of the stages, 0: none */
+    int stream;           /* 1: the dataset has no length */
+    dlpi_place place;     /* where to go on in the life that it says; under dlpi_place_lock */
+    /* What the caller writes with every batch lies apart from what workers read. The feeder's own
+       part is the sampler thread's where there is one. */
+    uint8_t pad0[DLPI_LINE];
+    uint64_t base;
+    uint64_t n_held;
+    uint64_t last_return_ns;
+    uint64_t looked_ns;     /* for the processes */
+    uint32_t life;          /* seeks, modulo 2^16 */
+    uint32_t seeks;         /* since the last batch was delivered */
+    uint64_t epoch_now;     /* of the batch delivered last */
+    int epoch_open;         /* some batch of epoch_now delivered, and not its last */
+    uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
+    uint64_t win_base;      /* unordered: batches of the epoch delivered without a gap */
+    uint8_t win[DLPI_WINDOW_MAX];
+    uint64_t high; /* batches up to the highest delivered; the state behind that: */
+    uint64_t after_epoch, after_batch, after_position;
+    uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
+    uint32_t calls_untimed, call_clock_every;
+    dlpi_cut cut;
+    uint32_t clock_off; /* inline: this call is not timed */
+    uint64_t inline_ns; /* inline: what the last call that was timed took */
+    dlpi_tuner tune;
+    uint8_t pad1[DLPI_LINE];
+    dlpi_feeder feed;
+    dlpi_parts pq;
+    uint8_t pad2[DLPI_LINE];
+    uint32_t live_word; /* futex: threads that ended */
+};
+
+static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_bslot *)(void *)(p->region + p->off_slots + (uint64_t)s * p->slot_stride);
+}
+static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
+    return (dlpi_sst *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->sst_offset);
+}
+static inline uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
+    return (uint32_t *)(void *)(p->region + p->off_dev_slots) + i;
+}
+static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
+static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
+static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
+    return t->words + p->words_max + p->units_max;
+}
+static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
+    return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
+}
+/* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
+   that those of an item that was replaced do not count. */
+static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
+    return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
+}
+static inline uint32_t *dlpi_slot_rec(const dlp_pipe *p, uint32_t s) {
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_rec);
+}
+static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field,
+                                          int items) {
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + (items ? p->off_item_lengths : p->off_lengths);
+    return (uint64_t *)(void *)base + (size_t)field * p->batch_rows;
+}
+static inline uint64_t *dlpi_slot_offsets(const dlp_pipe *p, uint32_t s, uint32_t field) {
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_offsets;
+    return (uint64_t *)(void *)base + (size_t)field * ((size_t)p->batch_rows + 1);
+}
+static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_fmeta);
+}
+static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
+    uint32_t cell = p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell;
+    return p->region + p->off_cells + (uint64_t)cell * p->cell_stride;
+}
+static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
+    if (!p->staged) return dlpi_batch_cell(p, s);
+    return p->region + p->off_item_cells + (uint64_t)dlpi_slot_at(p, s)->cell * p->item_cell_stride;
+}
+static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
+    return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
+}
+
+/* What became of a row so far: one word, changed by one store, so that a worker that dies has made
+   a change or has not. All that the row's index and fate depend on is in it.
+   state (2) | tries of the present index in all stages (7) | which replacement (7) |
+   workers killed (7) | by which stage (4) | 1: held its worker past the deadline (1) |
+   1: its failure is raised (1) |
+   1: of a stream, left out, to be counted by max_skips of that stage when it is delivered (1) |
+   1: an item of it was replaced because it failed, not because its callback left it out (1) */
+enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of a stream */ };
+#define DLPI_REC_LATE (UINT32_C(1) << 27)
+#define DLPI_REC_RAISED (UINT32_C(1) << 28)
+#define DLPI_REC_COUNTS (UINT32_C(1) << 29)
+#define DLPI_REC_FAILED (UINT32_C(1) << 30)
+static inline uint32_t dlpi_rec_state(uint32_t rec) { return rec & 3u; }
+static inline uint32_t dlpi_rec_tries(uint32_t rec) { return rec >> 2 & 127u; }
+static inline uint32_t dlpi_rec_repl(uint32_t rec) { return rec >> 9 & 127u; }
+static inline uint32_t dlpi_rec_kills(uint32_t rec) { return rec >> 16 & 127u; }
+static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
+static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
+    return state | tries << 2 | repl << 9;
+}
+static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
+    uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
+    if (kills < 127) kills++;
+    return (rec & (0xffffu | DLPI_REC_RAISED | DLPI_REC_COUNTS | DLPI_REC_FAILED)) | kills << 16 |
+           stage << 23 | (late ? DLPI_REC_LATE : 0);
+}
+
+/* pub: generation (39) | count (21) | padded (1) | run shift (3)
+   own: generation (39) | worker + 1 (25), or that and DLPI_REDO, or DLPI_FREED and a number */
+static inline uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
+static inline uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
+static inline uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
+static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
+    return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
+}
+static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
+static inline bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
+static inline uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
+static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
+    return (count + (1u << shift) - 1u) >> shift;
+}
+/* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
+static inline bool dlpi_older(uint64_t g, uint64_t b) {
+    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
+}
+/* ready: redo count (16) | sequence + 1 (48). A batch that goes back to an earlier stage gets
+   another count, so that who read the word before cannot swap it any more. */
+#define DLPI_READY_BITS 48
+#define DLPI_READY_MASK ((UINT64_C(1) << DLPI_READY_BITS) - 1)
+static inline bool dlpi_ready_is(uint64_t word, uint64_t b) {
+    return ((word ^ (b + 1)) & DLPI_READY_MASK) == 0;
+}
+static inline uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
+    return (word & ~DLPI_READY_MASK) | ((b + 1) & DLPI_READY_MASK);
+}
+/* Has batch b, or a later one in its slot, left the stage? */
+static inline bool dlpi_ready_past(uint64_t word, uint64_t b) {
+    return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
+}
+static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
+    uint32_t rows = count - word * DLPI_WORD_ROWS;
+    return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
+}

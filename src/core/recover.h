@@ -1,0 +1,210 @@
+#pragma once
+#include "stages/parts.h"
+#include "stages/cache.h"
+#include "core/flights.h"
+#include "core/collate.h"
+#include "stages/load.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-recover    WHAT A DEAD WORKER HAD
+   Done by one process, the supervisor of dlpipe_shm.h, while the other workers go on; after the
+   kernel has said that worker w is dead, so that no store of it is to come. What it had is what own
+   words carry its number. Of each such unit the record of completion is read before anything is
+   given up: the done word of its rows once (an item stage), ready (a batch stage). If it is of a
+   newer batch, or complete, there is nothing to give up. If it is not, nobody but the dead one
+   could complete the unit, so its batch can neither be closed nor leave the slot, and what follows
+   is alone with it:
+     rows of the first stage, or of an idempotent one   their unit is freed
+     rows of another item stage, or given to another
+     item by an idempotent one                          go back to fetch (dlpi_rows_redo)
+     a batch in a collate, or in an idempotent map      its claim is freed
+     a batch in another map                             goes back (dlpi_batch_redo)
+   A worker may also die between setting the last bit and closing the batch, between closing it and
+   waking, between taking a sleeper's bit and waking him, while it sends rows or a batch back, and
+   while it writes an error. So each full batch is closed, every stage looks again without hints,
+   everybody is woken whatever the masks say, claims that carry its mark are freed, and a
+   half-written error is replaced by one that is whole. All of it may be done twice. */
+
+/* The 64-bit batch number of a generation near the tail. */
+static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
+    uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t ahead = (gen - tail) & DLPI_GEN_MASK;
+    bool behind = ahead >> (DLPI_GEN_BITS - 1) != 0;
+    return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
+}
+
+/* Did the dead worker run a row (UINT32_MAX: the batch) of unit t when it died? Of several at once
+   each may be what killed it; but who was late is known. */
+static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
+                             uint32_t *row) {
+    uint64_t running = DLPI_LOAD_RLX(&w->wb->running); /* X2 of a dead worker */
+    const dlpi_flights *fl = w->flights;
+    for (uint32_t i = 0; fl != NULL && !why->late && i < fl->n_all; i++) {
+        uint64_t flying = DLPI_LOAD_RLX(&fl->flying[i]); /* X2 of a dead worker */
+        if (flying == ((uint64_t)t->slot << 32 | (t->row + 1u))) running = flying;
+    }
+    if (running == 0 || running >> 32 != t->slot) return false;
+    *row = (uint32_t)running == UINT32_MAX ? UINT32_MAX : (uint32_t)running - 1;
+    return true;
+}
+
+/* Rows of unit t that are not done; 0 when the unit is complete or its batch gone. */
+static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
+    uint64_t word = DLPI_LOAD_SEQ(&done[t->row / DLPI_WORD_ROWS]); /* D1 <- D1 */
+    uint32_t mask = dlpi_unit_mask(t->row, t->end);
+    int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)t->b);
+    if (newer > 0) return 0;
+    return newer == 0 ? mask & ~(uint32_t)word : mask;
+}
+
+/* Was one of these rows given to another item? Then fetch has perhaps not seen it yet. */
+static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
+    for (uint32_t r = t->row; r < t->end; r++)
+        if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
+            dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]) > 0)
+            return true;
+    return false;
+}
+
+static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint64_t own,
+                              const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    uint32_t missing = dlpi_unit_missing(dlpi_done(sst), t), row;
+    bool ran;
+    if (missing == 0) return;
+    /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
+    if (DLPI_LOAD_SEQ(&dlpi_own(p, sst)[t->unit]) != own) return;
+    ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
+          (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
+    dlpi_held_note(why, ran, t, missing);
+    if (ran) {
+        uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
+        DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
+        dlpi_slot_at(p, t->slot)->killed_by = why->signal;
+        dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
+    }
+    if (w->st->work == 0 || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
+        DLPI_CAS_SEQ(&dlpi_own(p, sst)[t->unit], &own, dlpi_own_freed(p, t->slot, t->b)); /* O1 */
+    else
+        dlpi_rows_redo(w, t, missing);
+}
+
+static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst *sst, uint64_t own,
+                               const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    dlpi_unit whole = {b, s, 0, 0, 0, false};
+    uint32_t row;
+    bool ran;
+    if (dlpi_ready_past(DLPI_LOAD_SEQ(&sst->ready), b)) return; /* Y1 <- Y1 */
+    if (DLPI_LOAD_SEQ(dlpi_own(p, sst)) != own) return;         /* O1 <- O1: as above */
+    ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
+    dlpi_held_note(why, ran, &whole, 1);
+    if (ran) {
+        uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
+        dlpi_slot_at(p, s)->killed_by = why->signal;
+        /* X1 */
+        DLPI_STORE_REL(rec, dlpi_rec_killed(*rec, (uint32_t)w->st->work, why->late));
+    }
+    if (dlpi_batch_in_place(w->st))
+        dlpi_batch_redo(w, s, b);
+    else
+        DLPI_CAS_SEQ(dlpi_own(p, sst), &own, dlpi_own_freed(p, s, b)); /* O1 -> O1 */
+}
+
+/* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
+   what is left to do is to free the claims that carry its mark. */
+static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t pub) {
+    dlp_pipe *p = w->p;
+    uint64_t mark = dlpi_own_redo(w, b);
+    for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, pub); k--) {
+        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
+        for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
+            if (DLPI_LOAD_SEQ(&own[u]) == mark)                   /* O1 <- O1 */
+                DLPI_STORE_SEQ(&own[u], dlpi_own_freed(p, s, b)); /* O1 -> O1 */
+    }
+}
+
+/* What w had of the batch in slot s; and close that batch if the one who should have is dead. */
+static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    uint64_t pub = DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+    uint64_t b = dlpi_gen_batch(p, dlpi_gen(pub)),
+             mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+    uint32_t count = dlpi_pub_count(pub), shift = dlpi_pub_shift(pub);
+    bool items = dlpi_is_item_stage(p, w->st);
+    uint32_t units = dlpi_stage_units(p, w->st->work, pub);
+    dlpi_sst *sst = dlpi_sst_at(p, s, w->st),
+             *last = dlpi_sst_at(p, s, p->work[p->n_item_work - 1]);
+    for (uint32_t u = 0; u < units; u++) {
+        uint64_t own = DLPI_LOAD_SEQ(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        dlpi_unit t = {b, s, u, 0, 0, false};
+        if (own != mine) continue;
+        dlpi_unit_rows(p, w->st, count, shift, &t);
+        if (items)
+            dlpi_recover_unit(w, &t, sst, own, why);
+        else
+            dlpi_recover_batch(w, s, b, sst, own, why);
+    }
+    dlpi_recover_redo(w, s, b, pub);
+    if (count > 0) dlpi_close_batch(p, last, b, count, DLPI_LOAD_SEQ(&last->ready)); /* Y1 <- Y1 */
+}
+
+/* An error that the dead worker was writing down. */
+static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "",
+                   "a callback failed, and its process was killed (%s) "
+                   "while it wrote down how",
+                   dlpi_signal_text(why->signal));
+    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+    e.worker = w->id;
+    for (uint32_t s = 0; s < p->n_slots; s++) {
+        dlpi_bslot *slot = dlpi_slot_at(p, s);
+        if (DLPI_LOAD_SEQ(&slot->failed) != (uint32_t)w->global + 2u) continue; /* F1 <- F1 */
+        slot->error = e;
+        DLPI_STORE_SEQ(&slot->failed, 1u); /* F1 -> F1 */
+    }
+    if (DLPI_LOAD_SEQ(&p->ctl->error_claim) == (uint32_t)w->global + 1u && /* E1 <- E1 */
+        DLPI_LOAD_SEQ(&p->ctl->error_ready) == 0) {                        /* E1 <- E1 */
+        p->ctl->error = e;
+        DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+    }
+}
+
+__attribute__((unused)) /* but by dlpipe_shm.h */
+static void
+dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    dlpi_recover_errors(w, why);
+    dlpi_cache_recover(w);
+    if (dlpi_is_parts(w))
+        dlpi_part_recover(w, why);
+    else
+        for (uint32_t s = 0; s < p->n_slots; s++) dlpi_recover_slot(w, s, why);
+    DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
+    dlpi_running_forget(w);
+    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX); /* for observers */
+    dlpi_rewind(p, 0, p->n_work - 1);
+    dlpi_wake_all(p);
+}
+
+/* A worker process takes over its lanes where their published counters are. */
+__attribute__((unused)) static int dlpi_lanes_again(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    const dlpi_stage *st = w->st, *next = st->work + 1 < p->n_work ? p->work[st->work + 1] : NULL;
+    uint64_t taken = 0;
+    int rc = DLP_OK;
+    for (uint32_t i = 0; rc == DLP_OK && i < st->n_producers; i++) {
+        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)w->id;
+        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + k];
+        rc = dlp_spsc_attach_rx(rx, dlpi_lane_at(p, st, k), st->lane_bytes);
+        taken += rx->head;
+    }
+    for (int i = 0; rc == DLP_OK && next && next->n_producers > 0 && i < next->n_workers; i++) {
+        uint32_t k = (uint32_t)(w->id * next->n_workers + i);
+        dlp_spsc_tx *tx = &p->lane_tx[next->lane_base + k];
+        rc = dlp_spsc_attach_tx(tx, dlpi_lane_at(p, next, k), next->lane_bytes);
+    }
+    DLPI_STORE_RLX(&w->wb->finished, taken); /* an estimate of its load */
+    return rc;
+}

@@ -1,0 +1,341 @@
+#pragma once
+#include "api/atomics.h"
+#include "api/stats.h"
+#include "base/platform.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
+
+   header | control | bells | records | workers | slots' rows and words | lanes | trace rings |
+   what stages have of their own: flights, cache, chunks, parts | item cells | batch cells
+
+   A batch slot goes round like this; each arrow is one store that publishes the step:
+
+     FREE --feeder: pub--> OPEN --workers: own, done--> ... --last stage: ready--> READY
+       ^                                                                             |
+       +----------------------- caller: used = 0 <-- HELD <-- caller: delivered -----+
+
+   Per slot and per stage that has workers there is a record of words (dlpi_sst):
+     own[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
+              have several in flight; the whole batch of a batch stage): generation (40 bits) and
+              worker + 1. A compare-and-swap that puts a
+              worker's number there IS the claim; nothing else records it.
+     done[i]  which of rows 32 i .. 32 i + 31 are complete: generation (32 bits), a bit for each.
+              A batch stage has no rows: done[0] is how often the batch failed there.
+     ready    sequence + 1 of the batch that left this stage, and how often batches went back.
+   Words are never reset: one of an older generation counts as empty.
+
+   label  atomic            written by                 read by (partner)
+   T1     ctl.tail          feeder, after the slot     workers, caller (T1)
+   P1     slot.pub          feeder, after its fields   workers before a claim (P1)
+   O1     own[u]            claiming worker (CAS)      other claimers (O1)
+   D1     done[i]           worker, after its rows     completers, next stage (D1)
+   D2     scan              completer, after done      completers (D2)
+   Y1     ready             completer of the last row  next stage, caller (Y1)
+   Z1     cache cell.word   worker that keeps an item  workers (Z1), see >>impl-cache
+   C1     slot.used         caller at release          feeder (C1)
+   V1     ctl.delivered     caller                     feeder (V1)
+   X2     running, flying   worker, around a callback  recovery, of a dead worker (X2)
+   A1     sbell.active      caller, in next            workers (A1), see >>impl-tune
+   B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
+
+   Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and
+   pub of generation b with u below its unit count. Slots are reused only after every unit of b was
+   claimed and done, and own[u] only grows, so if the slot went on since, the swap fails. Units of b
+   freed again (dlpi_rows_redo) get generation b - 1, which is older than b and than nothing later,
+   and a number that none of their claims and none of their earlier frees had.
+   Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
+   the others. The swaps are totally ordered, so the last of them sees all full; several may, and
+   then the swap on ready lets one through.
+   DLP_DISPATCH_BATCHES narrows who may try, by sequence and number alone, and a worker process that
+   takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
+
+#define DLPI_MAGIC 0x31657069706c6400u
+#define DLPI_FORMAT 1u
+#define DLPI_GEN_BITS 39
+#define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)
+#define DLPI_TICKET_BATCH ((UINT64_C(1) << 44) - 1) /* low bits of a batch that a ticket carries */
+#define DLPI_RUN_SHIFT_MAX 5u
+#define DLPI_WORD_ROWS 32u
+#define DLPI_HIST 160u
+#define DLPI_SKIP_RING 64u
+#define DLPI_PARK 64
+#define DLPI_FREED UINT32_C(0x800000) /* in own[u], where a worker's number is far below */
+#define DLPI_REDO UINT32_C(0x1000000) /* in own[u]: the worker gives it up, see dlpi_rows_redo */
+#define DLPI_GOES_BACK UINT64_C(0)
+#define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
+#define DLPI_REPLACE_MAX 100u
+#define DLPI_NO_SLOT UINT32_MAX
+#define DLPI_EPOCH_MASK ((UINT64_C(1) << 48) - 1)
+#define DLPI_MAX_EPOCH (UINT64_C(1) << 47)
+#define DLPI_SEEKS_MAX (UINT32_C(1) << 14)
+#define DLPI_WENT_BACK INT_MIN
+#define DLPI_OVERRUN (INT_MIN + 1)
+#define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256)       /* bytes around a field: see >>impl-debug */
+#define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
+#define DLPI_NOBODY (UINT32_MAX / 2)
+
+/* What observers read: the header, this table, and what its records speak of. Types are only ever
+   added, structs only ever grow at their ends, and a record says how far its elements are apart: so
+   an older monitor reads a newer region. What else changes takes a new DLPI_FORMAT. */
+enum {
+    DLPI_REC_CTL = 1,
+    DLPI_REC_WORKERS,
+    DLPI_REC_SLOTS,
+    DLPI_REC_CELLS,
+    DLPI_REC_ITEM_CELLS,
+    DLPI_REC_TRACE,
+    DLPI_REC_TABLE,
+    DLPI_REC_ORDER,
+    DLPI_REC_LANES,
+    DLPI_REC_PIPE,
+    DLPI_REC_STAGES,
+    DLPI_REC_TAKEN,
+    DLPI_REC_FIELDS,
+    DLPI_REC_SHARE,
+    DLPI_REC_CACHE,
+    DLPI_REC_PARTS,
+    DLPI_REC_PART_CELLS,
+    DLPI_REC_CHUNKS,
+    DLPI_REC_RESIDENT,
+    DLPI_REC_DEVICE_SLOTS,
+    DLPI_REC_COUNT
+};
+
+typedef struct dlpi_record {
+    uint32_t type, id;
+    uint64_t offset, stride, count;
+} dlpi_record;
+
+typedef struct dlpi_region {
+    uint64_t magic;
+    uint32_t format, header_bytes;
+    uint64_t layout; /* of all structs: who maps the region must agree */
+    uint64_t view;   /* of what observers read: who reads it must agree */
+    uint64_t total_bytes;
+    uint32_t n_records, record_bytes;
+    uint64_t records_at; /* records[] from the region's beginning */
+    uint64_t reserved;
+    dlpi_record records[DLPI_REC_COUNT];
+} dlpi_region;
+
+/* The pipe, for those who have nothing but the region. */
+typedef struct dlpi_pipe_rec {
+    char name[32];
+    uint64_t token[2];     /* random: a name's record carries the same */
+    uint64_t started_real; /* CLOCK_REALTIME, ns; for display */
+    int32_t pid, memfd;    /* of the caller; for display */
+    uint32_t uid, n_stages, n_workers, n_work, n_item_work;
+    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
+    uint32_t words_max, units_max, trace_events;
+    int32_t cpus, unordered, staged, threaded;                     /* threaded: the sampler */
+    uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
+    uint64_t item_cell_stride, off_bells, reserved;
+    uint64_t off_index, off_lengths, off_item_lengths, off_offsets, off_fmeta, off_rec, off_valid;
+    uint64_t off_sampler_state;
+} dlpi_pipe_rec;
+
+/* A stage, in the order in which they were added. */
+typedef struct dlpi_stage_rec {
+    char name[32];
+    int32_t kind, id;
+    int32_t work; /* place among the stages with workers, n_work: transfer, -1: none */
+    int32_t first_worker, n_workers; /* n_workers counts an inline one */
+    int32_t num_workers;             /* 0: inline */
+    int32_t placement, unit_is_batch, deadline_ms;
+    uint32_t n_producers; /* lanes [producer][worker]; 0: none */
+    uint64_t sst_offset;  /* in a slot */
+    uint64_t lanes_offset, lane_bytes, lane_cap;
+    int32_t in_flight, pad0;
+    int32_t active, workers_min; /* workers_min 0: not tuned */
+} dlpi_stage_rec;
+
+/* A field of the batches. */
+typedef struct dlpi_field_rec {
+    char name[32];
+    uint32_t dtype;
+    int32_t ndim, ragged, pad0;
+    int64_t shape[DLP_MAX_DIMS];
+    uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
+} dlpi_field_rec;
+
+/* The cache: cells [n_cells] of cell_bytes each, from cells_at of the region on. */
+typedef struct dlpi_cache_rec {
+    uint64_t n_cells, cell_bytes, cells_at, n_items;
+} dlpi_cache_rec;
+
+/* Chunks. Words of those that stay, and of the device's buffers, have records of their own. */
+typedef struct dlpi_chunk_rec {
+    uint64_t per_epoch, cpu_buffers;
+    int32_t preload;
+    uint32_t in_epoch_at, used_at; /* in a slot */
+    uint32_t pad0;
+} dlpi_chunk_rec;
+
+/* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
+typedef struct dlpi_share {
+    uint32_t word;        /* B1 futex */
+    uint32_t over;        /* H1 1: all is fed and consumed */
+    uint64_t sleepers;    /* B1 a bit for each consumer */
+    uint64_t handed_back; /* how often somebody left batches to others */
+    uint32_t mode, max_consumers, n_slots, serve_only;
+    uint64_t takers_at, admits_at, consumers_at, consumer_bytes; /* from here; read-only */
+    uint8_t pad[DLPI_LINE - 72];
+} dlpi_share;
+
+/* Where up to 32 workers of a stage sleep. */
+typedef struct dlpi_bell {
+    uint32_t word; /* futex; counts the wakes */
+    uint32_t mask; /* a bit for each sleeper */
+    uint8_t pad[DLPI_LINE - 8];
+} dlpi_bell;
+
+/* A dlp_skip; its message has a place of its own. */
+typedef struct dlpi_skip {
+    uint64_t epoch, position, index, new_index;
+    int32_t code, errnum, stage, worker;
+} dlpi_skip;
+
+#define DLPI_SKIP_WORDS (sizeof((dlp_skip *)0)->message / 8)
+
+typedef struct dlpi_ctl {
+    uint64_t tail;     /* T1 batches published; feeder */
+    uint32_t fed_all;  /* T1 no batch will follow: 1, and the feeder's life above it; 0 */
+    int32_t feed_code; /* T1 DLP_ERR_* that ended the feeding */
+    uint8_t pad0[DLPI_LINE - 16];
+    uint64_t base;      /* V1 oldest batch not delivered; caller */
+    uint64_t delivered; /* V1 batches delivered; caller */
+    uint64_t held;
+    uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
+    uint64_t pad1[6];
+    uint64_t want; /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
+    uint32_t caller_word;
+    uint32_t feeder_sleeps; /* B1 */
+    uint32_t feeder_word;
+    uint32_t transfer_sleeps; /* B1 */
+    uint32_t transfer_word;
+    uint8_t pad2[DLPI_LINE - 28];
+    uint64_t cancel; /* N1 batches of marks below this one are not wanted; caller */
+    uint32_t stop;
+    uint32_t error_claim; /* E1 1 + who writes error */
+    uint32_t error_ready;
+    uint32_t shared; /* 1: workers are processes */
+    dlp_error error;
+    uint64_t skips, failures;
+    dlpi_skip skip_ring[DLPI_SKIP_RING];
+    uint32_t processes;      /* J1 1: worker processes are there, 2: they could not be started */
+    uint32_t closing;        /* J2 1: the caller waits for their end */
+    uint32_t processes_word; /* J1 futex */
+    uint32_t pad4;
+    uint64_t restarts; /* of worker processes; supervisor */
+    uint64_t views;    /* delivered, where a batch is a view into a chunk; caller */
+    uint64_t tunes;    /* caller */
+    dlp_tune_note tune[DLP_TUNE_NOTES];
+    uint64_t part_wait_ns; /* part queue: the caller waited for a part; caller */
+    uint64_t part_loads;   /* Q2 loads that ended; part workers */
+    uint32_t part_missing; /* feeder: 1: a part is missing, and no batch is on its way */
+    uint32_t first_ready;  /* K3 1: first_skip is complete */
+    dlp_error first_skip;
+    uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
+} dlpi_ctl;
+
+typedef struct dlpi_sbell { /* one for each stage */
+    uint64_t rewind;        /* R1 counts units freed again */
+    uint64_t dealt;         /* B1 counts tickets */
+    uint32_t shared;        /* 1: sleepers may be in another process than their wakers */
+    uint32_t active;        /* A1 workers below this number may claim; caller */
+    uint8_t pad[DLPI_LINE - 24];
+    dlpi_bell bell[(DLP_MAX_WORKERS + 31) / 32];
+} dlpi_sbell;
+
+/* A worker's own block: it alone writes, anybody reads. */
+typedef struct dlpi_wblock {
+    uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
+    uint64_t current, current_position, current_epoch, since_ns, units;
+    uint64_t retried, replaced, left_out;
+    uint64_t item_ns; /* moving average */
+    uint64_t trace_head;
+    int32_t state, tid;
+    uint64_t max_ns, finished;
+    uint64_t running; /* X2 slot (32), row + 1 (32; all ones: the batch) in a callback; 0: none */
+    char message[256];
+    int32_t message_errno, process; /* 1: in a process of its own */
+    uint32_t hist[DLPI_HIST];
+    int32_t pid;
+    int32_t restarts, died_by; /* the supervisor's words */
+    int32_t pad0;
+    uint64_t cache_hits, cache_misses, cache_kept;
+    uint64_t cache_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
+    uint64_t flight_ns;  /* that items were under way, added up */
+    uint64_t core_wait_ns;
+} dlpi_wblock;
+
+/* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
+   row fails. The last begins with what the feeder tells the workers and goes on with the words of
+   the first stage (dlpi_sst), so that a small batch travels in one cache line. */
+typedef struct dlpi_bslot {
+    uint64_t sequence, in_epoch;
+    uint64_t begins, after; /* global position where the batch begins and ends */
+    uint32_t flags;
+    uint32_t used;   /* C1 1 from publication to release */
+    uint32_t dirty;  /* some row is padding, left out, tried again or replaced */
+    uint32_t failed; /* F1 1: error is complete, 2 + worker: who writes it */
+    uint32_t dbuf;
+    uint32_t frees; /* O1 counts units freed again */
+    dlp_error error;
+    uint32_t batch_rec; /* of the batch in its batch stages, as rows have one */
+    uint32_t killed_by; /* signal that ended the last worker that died over this slot */
+    uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
+    uint64_t pub; /* P1 generation, count, padded, run shift */
+    uint64_t epoch, position;
+    uint32_t count;
+    uint16_t cell; /* item cells of this batch, or its own, see DLPI_CELLS_* */
+    uint16_t life; /* N1 how many seeks came before it was fed */
+} dlpi_bslot;
+
+/* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
+   done words below are full; generation (32), redo count (16) and word (16). */
+typedef struct dlpi_sst {
+    uint64_t ready;    /* Y1 */
+    uint64_t next;     /* hint: units below are claimed; generation (39) and unit (25) */
+    uint64_t words[1]; /* done[n_words], own[n_units], scan */
+} dlpi_sst;
+
+/* What a collate made of a field, per slot. */
+typedef struct dlpi_fmeta {
+    uint64_t bytes;
+    int32_t ndim, has_offsets;
+    int64_t shape[DLP_MAX_DIMS];
+} dlpi_fmeta;
+
+/* A part cell, in region. The feeder writes it while nobody may load; who loads writes the rest. */
+typedef struct dlpi_pcell {
+    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
+    uint64_t part, first, items, epoch;
+    uint64_t bytes;
+    uint64_t due_ns; /* a failed load is tried again then */
+    uint32_t rec;    /* tries, workers killed: as a row's */
+    uint32_t killed_by;
+    dlp_error error; /* of a load that failed */
+    uint64_t used;   /* batch fed last that needs it, + 1; feeder, for observers */
+    uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
+} dlpi_pcell;
+
+_Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_record) == 32, "region layout");
+_Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
+_Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
+_Static_assert(sizeof(dlpi_stage_rec) == 120, "region layout");
+_Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
+_Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
+_Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
+_Static_assert(sizeof(dlpi_chunk_rec) == 32, "region layout");
+_Static_assert(offsetof(dlpi_wblock, cache_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
+_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, core_wait_ns) + 8, "no hidden padding");
+_Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_bslot, pub) == 5 * DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 32, "region layout");
+_Static_assert(sizeof(dlp_trace_event) == 32, "region layout");

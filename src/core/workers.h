@@ -1,0 +1,269 @@
+#pragma once
+#include "stages/parts.h"
+#include "core/flights.h"
+#include "core/collate.h"
+#include "stages/load.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-workers    STEPS, WAITING, THREADS
+   A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
+   runs is decided elsewhere: dlpi_step is called by the caller for inline stages and by threads. */
+
+/* Is there no room for another unit whose rows may all be parked? */
+static bool dlpi_park_full(const dlpi_worker *w) {
+    if (w->flights != NULL) return w->flights->list[DLPI_FLIGHT_FREE].first == NULL;
+    return w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK;
+}
+
+/* Tickets dealt to this worker come first; they are hints, the claim decides. */
+static bool dlpi_worker_find(dlpi_worker *w, dlpi_unit *t) {
+    if (dlpi_is_parts(w)) return dlpi_part_find(w, t);
+    if (w->flights != NULL) return dlpi_flights_find(w, t);
+    if (dlpi_park_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
+    if (w->st->n_producers > 0) return dlpi_lanes_find(w, t);
+    return dlpi_find(w, t);
+}
+
+static void dlpi_unit_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    if (dlpi_is_parts(w))
+        dlpi_part_run(w, t);
+    else if (w->flights != NULL)
+        dlpi_flight_take(w, t);
+    else if (dlpi_is_item_stage(w->p, w->st))
+        dlpi_unit_items(w, t);
+    else
+        dlpi_unit_batch(w, t);
+}
+
+static bool dlpi_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved;
+    if (w->flights != NULL) return dlpi_flights_step(w);
+    moved = w->n_parked > 0 && dlpi_unpark(w);
+    if (!dlpi_worker_find(w, &t)) return moved;
+    dlpi_unit_run(w, &t);
+    return true;
+}
+
+/* ns until a parked row may move, at most a sleep. One that is due may wait for others of its
+   unit. */
+static uint64_t dlpi_park_due(const dlpi_worker *w) {
+    uint64_t least = DLPI_SLEEP_NS, now;
+    if (w->flights != NULL) return dlpi_flights_due(w->flights, least);
+    if (dlpi_is_parts(w)) return dlpi_parts_due(w, least);
+    if (w->n_parked == 0) return least;
+    now = dlpi_now_ns();
+    for (int i = 0; i < w->n_parked; i++) {
+        const dlpi_parked *k = &w->parked[i];
+        if (k->due_ns > now && k->due_ns - now < least) least = k->due_ns - now;
+        if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
+    }
+    return least;
+}
+
+static bool dlpi_parks_any(const dlpi_worker *w) {
+    return w->n_parked > 0 ||
+           (w->flights != NULL && w->flights->list[DLPI_FLIGHT_PARKED].first != NULL);
+}
+
+/* Retired, and no row waits here for another try? */
+static inline bool dlpi_may_park(const dlpi_worker *w) {
+    return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_parks_any(w) &&
+           (w->flights == NULL ||
+            (w->flights->n_out == 0 && w->flights->list[DLPI_FLIGHT_WAITS].first == NULL));
+}
+
+/* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
+   others rely on it for ten times as long: many that each look round would cost more than idleness
+   may. A set bit says: I can take work now. So it is cleared before work that the last look found,
+   a wake-up that came between is passed on, and who has no room for work sets none. */
+static void dlpi_worker_sleep(dlpi_worker *w) {
+    dlpi_bell *bell = &w->bell->bell[w->id / 32];
+    uint32_t bit = 1u << w->id % 32, asleep;
+    uint64_t ns = dlpi_park_due(w);
+    dlpi_unit t;
+    bool found = false, rung;
+    uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
+    if (dlpi_retired(w) && w->st->n_producers > 0) dlpi_lanes_leave(w);
+    if (dlpi_may_park(w)) return;
+    if (dlpi_park_full(w) || dlpi_retired(w)) { /* nobody rings: look often if the pipe stops */
+        if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
+        return;
+    }
+    asleep = DLPI_OR_SEQ(&bell->mask, bit); /* B1 -> B1 */
+    if (!dlpi_parks_any(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
+    if (ns > 0 && !dlpi_stopped(w->p)) {
+        found = dlpi_worker_find(w, &t);
+        if (!found && !dlpi_retired(w))
+            dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
+    }
+    /* B1 */
+    rung = (DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 ||
+           (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0; /* B1 */
+    if (rung && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+        dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
+    if (found) dlpi_unit_run(w, &t);
+}
+
+/* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
+   for work, and a look round each second only. */
+static void dlpi_worker_park(dlpi_worker *w) {
+    dlpi_bell *bell = &w->bell->bell[w->id / 32];
+    dlpi_clock_stop(w);
+    dlpi_trace_flush(w);
+    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_PARKED);
+    dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
+    while (!dlpi_stopped(w->p)) {
+        uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the look at active */
+        if (!dlpi_retired(w)) break;
+        if (w->st->n_producers > 0) dlpi_lanes_leave(w);
+        dlpi_futex_wait(&bell->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
+                        (int)w->bell->shared);
+    }
+    w->tail_seen = w->low; /* dlpi_find reads the tail, and does not go through all since then */
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
+}
+
+/* Does this worker wait for the caller, who has not taken the batches that are there? All units
+   that were fed are claimed here, and there is no credit to feed more. */
+static bool dlpi_no_credit(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
+    uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
+    if (tail - delivered < p->prefetch) return false;
+    return w->st->n_producers > 0 ? w->st->work == 0 : w->low == tail;
+}
+
+/* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
+static void dlpi_worker_wait(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    if (dlpi_may_park(w)) {
+        dlpi_worker_park(w);
+        return;
+    }
+    dlpi_clock_stop(w);
+    w->wait_ns = dlpi_now_ns();
+    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    w->blocked = dlpi_is_parts(w) || dlpi_no_credit(w);
+    DLPI_STORE_RLX(&w->wb->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
+    for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
+        if (i < p->spin_rounds)
+            dlpi_pause();
+        else
+            sched_yield();
+        if (dlpi_step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
+    }
+    dlpi_cpu_note(w, &w->cpu, w->wait_ns);
+    dlpi_trace_flush(w); /* who looks while it sleeps sees all that it did */
+    while (!dlpi_stopped(p)) {
+        dlpi_worker_sleep(w);
+        if (w->last_ns != 0 || dlpi_step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
+    }
+moved:
+    if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
+}
+
+static void dlpi_tid_note(dlpi_worker *w) { /* for people */
+#if defined(__linux__)
+    DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
+    DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid());
+#else
+    DLPI_UNUSED(w);
+#endif
+}
+
+static int dlpi_worker_begin(dlpi_worker *w) {
+    const dlp_workers_desc *d = &w->st->w;
+    int rc;
+    dlp_error e;
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARTING);
+    dlpi_tid_note(w);
+    rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
+    if (rc == 0 && w->flights != NULL && (rc = dlpi_fetchers_begin(w)) != DLP_OK) {
+        if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
+        return rc;
+    }
+    if (rc == 0) return DLP_OK;
+    dlpi_words_forget(w); /* of who died before in this place */
+    dlpi_describe(w, dlpi_returned(w, rc), &e);
+    snprintf(e.message, sizeof e.message, "worker_init returned %d", rc);
+    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+    return DLP_ERR_CALLBACK;
+}
+
+static void dlpi_worker_end(dlpi_worker *w, int began) {
+    const dlp_workers_desc *d = &w->st->w;
+    if (w->flights != NULL) dlpi_flights_end(w);
+    dlpi_clock_stop(w);
+    dlpi_trace_flush(w);
+    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
+}
+
+static void dlpi_thread_dress(const dlpi_worker *w) {
+#if defined(__linux__)
+    char name[16];
+    const dlpi_stage *st = w->st;
+    snprintf(name, sizeof name, "%.11s-%d", st->name, w->id);
+    pthread_setname_np(pthread_self(), name);
+    if (st->w.n_affinity > 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET((size_t)st->affinity[w->id % st->w.n_affinity], &set);
+        pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    }
+#else
+    DLPI_UNUSED(w);
+#endif
+}
+
+static void dlpi_thread_over(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
+    DLPI_ADD_SEQ(&p->live_word, 1u); /* L1 -> L1: close counts the threads that ended */
+    dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
+}
+
+static void *dlpi_thread_worker(void *arg) {
+    dlpi_worker *w = arg;
+    int began;
+    dlpi_thread_dress(w);
+    began = dlpi_worker_begin(w);
+    while (began == DLP_OK && !dlpi_stopped(w->p))
+        if (!dlpi_step(w)) dlpi_worker_wait(w);
+    dlpi_worker_end(w, began);
+    dlpi_thread_over(w);
+    return NULL;
+}
+
+/* Where there are consumers, the feeder also keeps their books, until they have all. Where there
+   are none, the caller may seek back when all is fed. */
+static bool dlpi_feeder_step(dlp_pipe *p) {
+    bool moved = p->share && dlpi_shm->keep(p);
+    return dlpi_feed(p, 1) > 0 || moved;
+}
+
+static bool dlpi_feeder_over(const dlp_pipe *p) {
+    return p->feed.ended && p->share != NULL && DLPI_LOAD_RLX(&p->share->over) != 0; /* H1 */
+}
+
+static void *dlpi_thread_feeder(void *arg) {
+    dlpi_worker *w = arg;
+    dlp_pipe *p = w->p;
+    dlpi_ctl *ctl = p->ctl;
+    dlpi_thread_dress(w);
+    while (!dlpi_stopped(p) && !dlpi_feeder_over(p)) {
+        uint32_t word;
+        if (dlpi_feeder_step(p)) continue;
+        word = DLPI_LOAD_SEQ(&ctl->feeder_word); /* B1 <- B1 */
+        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u); /* B1 -> B1 */
+        if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
+            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, /* dead consumers ring no bell */
+                            p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
+        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u); /* B1 */
+    }
+    dlpi_thread_over(w);
+    return NULL;
+}

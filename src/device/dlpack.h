@@ -1,0 +1,189 @@
+#pragma once
+#include "api/dlpack.h"
+#include "build/close.h"
+#include "device/devices.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
+   Release is the caller's call, deleters are anybody's: a deleter only counts down, and the caller
+   looks, in its next call, which batches are free. After close no such call need come, so that from
+   then on whoever takes the count to zero gives back. All of that under one lock, which nobody
+   holds while a callback or a device runs. */
+
+typedef struct dlpi_lent {
+    uint32_t tensors; /* not yet deleted */
+    uint32_t lent;    /* 1: the batch goes back by its tensors */
+} dlpi_lent;
+
+typedef struct dlpi_export {
+    union {
+        dlp_managed_tensor v0;
+        dlp_managed_tensor_v1 v1;
+    } tensor;
+    int64_t shape[DLP_MAX_DIMS], strides[DLP_MAX_DIMS];
+    dlp_pipe *p;
+    uint32_t slot;
+} dlpi_export;
+
+_Static_assert(sizeof(dlp_dl_tensor) == 48 && offsetof(dlp_dl_tensor, ndim) == 16 &&
+                   offsetof(dlp_dl_tensor, code) == 20 && offsetof(dlp_dl_tensor, shape) == 24 &&
+                   offsetof(dlp_dl_tensor, byte_offset) == 40,
+               "DLTensor of dlpack.h");
+_Static_assert(sizeof(dlp_managed_tensor) == 64 && offsetof(dlp_managed_tensor, deleter) == 56,
+               "DLManagedTensor of dlpack.h");
+_Static_assert(sizeof(dlp_managed_tensor_v1) == 80 &&
+                   offsetof(dlp_managed_tensor_v1, manager_ctx) == 8 &&
+                   offsetof(dlp_managed_tensor_v1, flags) == 24 &&
+                   offsetof(dlp_managed_tensor_v1, dl_tensor) == 32,
+               "DLManagedTensorVersioned of dlpack.h");
+
+static pthread_mutex_t dlpi_lent_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
+static bool dlpi_lent_drop(dlp_pipe *p, uint32_t s) {
+    p->lent[s].lent = 0;
+    p->held[s] = 0;
+    return --p->n_held == 0;
+}
+
+/* Is batch s, if it was lent, free? It is the caller's again then. */
+static bool dlpi_lent_back(dlp_pipe *p, uint32_t s) {
+    bool back;
+    pthread_mutex_lock(&dlpi_lent_lock);
+    back = p->lent[s].lent && p->lent[s].tensors == 0;
+    if (back) p->lent[s].lent = 0;
+    pthread_mutex_unlock(&dlpi_lent_lock);
+    if (back) p->n_lent--;
+    return back;
+}
+
+/* Give back what has no more tensors. */
+static void dlpi_lent_sweep(dlp_pipe *p) {
+    uint32_t left = p->n_lent;
+    for (uint32_t s = 0; left > 0; s++) {
+        if (p->lent[s].lent == 0) continue; /* before close only the caller writes it */
+        left--;
+        if (dlpi_lent_back(p, s)) dlpi_give_back(p, s);
+    }
+}
+
+/* dlp_pipe_release, where batches have been lent. */
+static int dlpi_lent_release(dlp_pipe *p, uint32_t s) {
+    bool last;
+    if (!p->lent_closed) { /* written by the caller */
+        if (!p->lent[s].lent) dlpi_give_back(p, s);
+        dlpi_lent_sweep(p);
+        return DLP_OK;
+    }
+    pthread_mutex_lock(&dlpi_lent_lock);
+    last = p->lent[s].lent == 0 && dlpi_lent_drop(p, s);
+    pthread_mutex_unlock(&dlpi_lent_lock);
+    if (last) dlpi_free(p);
+    return DLP_OK;
+}
+
+/* dlp_pipe_close, where batches have been lent: those that still are keep the pipe. */
+static int dlpi_lent_close(dlp_pipe *p) {
+    bool last;
+    int rc;
+    dlpi_lent_sweep(p);
+    if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
+    pthread_mutex_lock(&dlpi_lent_lock);
+    p->lent_closed = 1;
+    for (uint32_t s = 0; s < p->n_out; s++)
+        if (p->lent[s].lent && p->lent[s].tensors == 0) dlpi_lent_drop(p, s);
+    last = p->n_held == 0;
+    pthread_mutex_unlock(&dlpi_lent_lock);
+    if (last) dlpi_free(p);
+    return DLP_OK;
+}
+
+/* In a child forked from the pipe's process the lock may be held by nobody for ever. */
+static void dlpi_export_free(dlpi_export *x) {
+    dlp_pipe *p = x->p; /* lives at least as long as its tensors */
+    bool last = false;
+    if (!dlpi_forked(p)) {
+        pthread_mutex_lock(&dlpi_lent_lock);
+        if (--p->lent[x->slot].tensors == 0 && p->lent_closed) last = dlpi_lent_drop(p, x->slot);
+        pthread_mutex_unlock(&dlpi_lent_lock);
+    }
+    if (last) dlpi_free(p);
+    free(x);
+}
+
+static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->manager_ctx); }
+static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
+
+static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
+    const dlp_device *d = p->xfer ? &p->xfer->device : dlp_device_host();
+    int make = dlpi_gpu_make(d);
+    *id = make == 1 ? ((const dlpi_gpu *)d->user)->info.device : 0;
+    if (make != 0) return make == 1 ? 2 : 4;
+    return d->copy == dlp_device_host()->copy ? 1 : 12;
+}
+
+static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor *out) {
+    int64_t stride = 1;
+    for (int32_t i = t->ndim - 1; i >= 0; i--) {
+        x->shape[i] = t->shape[i];
+        x->strides[i] = stride;
+        stride *= t->shape[i];
+    }
+    memset(out, 0, sizeof *out);
+    out->data = t->data;
+    out->device_type = dlpi_dl_device(x->p, &out->device_id);
+    out->ndim = t->ndim;
+    out->code = (uint8_t)(t->dtype >> 16);
+    out->bits = (uint8_t)t->dtype;
+    out->lanes = 1;
+    out->shape = x->shape;
+    out->strides = x->strides;
+    out->byte_offset = t->byte_offset;
+}
+
+/* Lend a batch, or lend it once more. */
+static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **out) {
+    uint32_t s;
+    dlpi_export *x;
+    if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
+    if (p->view || p->closing) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    s = (uint32_t)(uintptr_t)batch->internal;
+    if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
+    if (field < 0 || (uint32_t)field >= batch->n_fields) return DLP_ERR_ARG;
+    if (p->lent == NULL && (p->lent = calloc(p->n_out, sizeof *p->lent)) == NULL)
+        return DLP_ERR_MEMORY;
+    if ((x = calloc(1, sizeof *x)) == NULL) return DLP_ERR_MEMORY;
+    x->p = p;
+    x->slot = s;
+    pthread_mutex_lock(&dlpi_lent_lock);
+    p->n_lent += p->lent[s].lent == 0;
+    p->lent[s].lent = 1;
+    p->lent[s].tensors++;
+    pthread_mutex_unlock(&dlpi_lent_lock);
+    *out = x;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
+    dlpi_export *x = NULL;
+    int rc = out ? dlpi_export_new(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc != DLP_OK) return rc;
+    dlpi_export_fill(x, &batch->fields[field], &x->tensor.v0.dl_tensor);
+    x->tensor.v0.manager_ctx = x;
+    x->tensor.v0.deleter = dlpi_delete_v0;
+    *out = &x->tensor.v0;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
+                               dlp_managed_tensor_v1 **out) {
+    dlpi_export *x = NULL;
+    int rc = out ? dlpi_export_new(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc != DLP_OK) return rc;
+    dlpi_export_fill(x, &batch->fields[field], &x->tensor.v1.dl_tensor);
+    x->tensor.v1.major = 1;
+    x->tensor.v1.manager_ctx = x;
+    x->tensor.v1.deleter = dlpi_delete_v1;
+    *out = &x->tensor.v1;
+    return DLP_OK;
+}

@@ -1,0 +1,226 @@
+#pragma once
+/* dlpipe_s3.h - v0.1.0 - S3 objects for C programs - MIT licence - header-only, Linux
+
+   A small client that reads objects (GET whole or in part, HEAD, lists; PUT for who fills a
+   bucket), with many requests in flight in one thread; and, behind dlpipe.h, a source of items,
+   parts and chunks for its pipes.
+
+   >>s3-use         DO THIS, THEN THAT
+   1  Copy this file into your project. In the one C file that has the implementation:
+          #define DLPIPE_IMPLEMENTATION
+          #include "dlpipe.h"           // only with pipes: the client alone does without it
+          #include "dlpipe_s3.h"
+   2  For https: #define DLPIPE_S3_OPENSSL before it, and link -lssl -lcrypto.
+   3  dlp_s3_open once, before workers are started; dlp_s3_io_open in each thread that asks;
+      dlp_s3_get, or dlp_s3_submit and dlp_s3_reap. In a pipe: dlp_s3_source_open (>>s3-source).
+
+   >>contents       search for the anchor
+   >>s3-use         DO THIS, THEN THAT
+   >>s3-example     A WHOLE PROGRAM
+   >>s3-concepts    WHO HOLDS WHAT, WHAT HAPPENS TO A REQUEST
+   >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
+   >>s3-memory      THREADS, MEMORY, SECRETS
+   >>s3-options     COMPILE-TIME OPTIONS
+   >>s3-limits      LIMITS AND CAVEATS
+   >>s3-base        WHAT DLPIPE.H WOULD HAVE BROUGHT
+   >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS
+   >>s3-requests    ONE OBJECT, OR MANY AT ONCE
+   >>s3-list        WHAT IS IN A BUCKET
+   >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
+   >>s3-impl-atomics      THE SHIM OVER THE COMPILER'S ATOMICS
+   >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS
+   >>s3-impl-text         HASHES, URIS, TIMES, XML
+   >>s3-impl-sign         REQUESTS, SIGNED
+   >>s3-impl-http         ANSWERS, PARSED AT ANY BYTE
+   >>s3-impl-transport    SOCKETS, TLS
+   >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES
+   >>s3-impl-helper       WHAT MAY BLOCK: NAMES, CREDENTIALS
+   >>s3-impl-patience     RETRIES, HEDGES, THROTTLING
+   >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
+   >>s3-impl-client       OPEN, CLOSE, ONE REQUEST AT A TIME
+   >>s3-impl-list         PAGES
+   >>s3-impl-source       ITEMS, PARTS AND CHUNKS OF A PIPE
+   >>s3-licence           MIT
+
+   >>s3-example     A WHOLE PROGRAM
+     #define DLPIPE_IMPLEMENTATION
+     #include "dlpipe_s3.h"
+
+     int main(int argc, char **argv) { // program URL bucket key..: what 32 objects begin with
+         static char body[32][1024];
+         static dlp_s3_request r[32];
+         dlp_s3_desc desc = {.endpoint = argc > 1 ? argv[1] : NULL};
+         dlp_s3_request *done;
+         dlp_s3_error err;
+         dlp_s3 *s3 = NULL;
+         dlp_s3_io *io = NULL;
+         if (dlp_s3_open(&s3, &desc, &err) != DLP_OK || dlp_s3_io_open(&io, s3, &err) != DLP_OK) {
+             printf("%s\n", err.message);
+             return 1;
+         }
+         for (int i = 0; i < 32 && i + 3 < argc; i++) {
+             r[i] = (dlp_s3_request){.bucket = argv[2], .key = argv[i + 3], .body = body[i],
+                                     .capacity = sizeof body[i], .length = 16};
+             if (dlp_s3_submit(io, &r[i]) < 0) printf("%s\n", r[i].error.message);
+         }
+         while (dlp_s3_reap(io, &done, 1, 0) > 0) { // in the order in which they come
+             char line[800];
+             dlp_s3_error_format(&done->error, line, sizeof line);
+             printf("%s: %s\n", done->key, done->code == DLP_OK ? (char *)done->body : line);
+         }
+         dlp_s3_io_close(io);
+         return dlp_s3_close(s3) != DLP_OK;
+     }
+
+   >>s3-concepts    WHO HOLDS WHAT, WHAT HAPPENS TO A REQUEST
+   client      dlp_s3: endpoint, region, credentials, counters. One for a program; all threads, and
+               processes forked later, use it at once
+   io          dlp_s3_io: sockets and requests of one thread, which alone calls it
+   request     what is asked for, where the bytes go, and what came of it. The caller's memory, and
+               the library's from submit until reap, or io_close
+   part        of an object larger than part_bytes: parts are requests of their own on the wire,
+               side by side, in the places of one body
+
+               submit                 a connection is free
+     caller's ---------> waiting ---------------------------> on the wire --> first head --> body
+        ^                   ^                                   |                |             |
+        |                   |   back-off, or at once            |    another's   |  broken off |
+        |                   +-----------------------------------+<---------------+-------------+
+        |  reap             retry: the judge of >>s3-faults allows it                          |
+        +-------- done <-----------------------------------------------------------------------+
+                    code 0, all bytes there; or what went wrong, and where
+
+   Requests move only while their thread is in submit, reap or do. All of them together are in one
+   epoll set, so that the thread sleeps as long as nothing comes. A connection carries one request
+   at a time; one that is free is used before another is opened, the one used last first. Bodies are
+   read from the socket straight to where they belong; but for the first 2 KiB of an answer, chunks
+   and pieces below 4 KiB, which are copied.
+
+   A request without length asks for the whole object and learns its size from the answer. Where it
+   might be larger than part_bytes (its capacity is), the first part is asked for instead of a HEAD:
+   its answer tells the size and the ETag, which further parts must match.
+
+   >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
+   Nothing is handed over that is not, byte for byte, what one version of one object holds. Status,
+   range, lengths and ETag of each answer are held against what was asked; a request that cannot be
+   had whole is an error. (Where a server gives no ETag at all, parts are compared by the object's
+   size alone.) A 200 with Content-Range is taken for that range. One without, to a range, is the
+   whole object, and serves where that begins there.
+
+     what goes wrong                          what follows
+     no connection, none in time, reset, no   sent again, on another connection or address, after a
+     first byte in time, half a head          random pause (see below)
+     a body ends, is reset, stands still      goes on at the next byte, by Range and If-Match; those
+                                              that had come stay (no ETag: from the beginning).
+                                              max_attempts, if set, counts those without progress.
+                                              Where all comes instead (200), what had come is passed
+                                              over
+     no connection after 300 ms               another address is tried, too, if the host has one
+     an idle connection had been closed       sent again at once on a new one, at no cost
+     408 429 499 500 502 503 504, 520..524,   sent again after a random pause
+     529 530, RequestTimeout,
+     InternalError, SlowDown, Throttling...   and not before Retry-After
+     more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms, down
+                                              to 1/8), no hedges; then with good answers twice as
+                                              many each time, up to half of what it was, from there
+                                              on all of them in 128 * backoff_ms
+     a slow first byte                        sent a second time, and a third: the first head wins
+     ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
+     If-Match of ours
+     an ETag that if_match does not name      an error at once, also where the server takes no heed
+     416, 501 to a range that was only ours   asked for whole
+     wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
+     HTTP                                     server's habit; then DLP_ERR_LENGTH, _REMOTE
+     another region (301, 400)                asked there, and from then on at once
+     301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
+     RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
+     ExpiredToken and the like                credentials are fetched anew, once for all who wait;
+                                              given as options or variables: an error
+     other 4xx: NoSuchKey, AccessDenied...    an error at once
+     a certificate that is not trusted        an error at once
+     more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
+
+   The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
+   random. What ends a request is time, request_timeout_ms, so that a server may be away for a
+   minute; and max_attempts, where it is set. When all workers of a client together have had
+   retry_tokens more retries than successes, most requests fail: each retry then waits as the last
+   ones do, backoff_max_ms or half of it, until some succeed. Behind 16 failures without an answer
+   the log is told no longer of each, but every 5 seconds how long there has been none; then, that
+   it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
+
+   A second request (hedge) goes out when a first byte is later than 1.5 times the 95th percentile
+   of those of like sizes (up to 16 KiB, 256 KiB, 4 MiB, above), once 16 are known; later, where
+   such hedges did not come first. All hedges are at most hedge_percent of requests, and 4; 32 may
+   be saved up. Counting is each dlp_s3_io's own.
+
+   An error record names bucket, key, range, attempts, and of the last attempt's answer status, S3
+   code and request id. Its message, and lines of the log, hold no secret: no key, token or
+   signature.
+
+   >>s3-memory      THREADS, MEMORY, SECRETS
+     what                              threads                         waits for
+     dlp_s3_open                       any                             files, names, credentials
+     dlp_s3_close, dlp_s3_stats_get    any                             nothing
+     dlp_s3_io_open                    any, from then on its owner     nothing
+     dlp_s3_submit                     the owner of the io             nothing
+     dlp_s3_reap, dlp_s3_do, lists     the owner of the io             answers
+     log                               is called by all of them, and by helpers: several at once
+
+   A dlp_s3_io works in its owner's calls only. It has one more thread, the helper, from the first
+   name that must be looked up or the first credentials that must be fetched again; with numeric
+   hosts and keys that were given, never. Helpers have all signals blocked, and end with their io;
+   one that is stuck in a resolver holds the client's memory until it is through, without anybody
+   waiting for it.
+
+   Processes forked after dlp_s3_open use the same client: its credentials, what it learned of
+   regions, throttling and clocks, and its counters are in memory that all share, under locks that
+   survive the death of whoever holds them. Connections are not shared: a child opens a dlp_s3_io of
+   its own, and closes, or just leaves alone, what it inherited. Programs begun by exec open their
+   own client.
+
+   A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
+   max_requests, of which pages that were never used take no memory. Requests allocate nothing;
+   names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
+   Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
+
+   Keys and tokens are kept in those mappings alone, which core dumps leave out, and which go back
+   to the kernel with the last process that has them; files, answers and tokens that they are made
+   of are wiped. They are in no region that others may look at, and in no message: of what a file or
+   a server said about them, messages have the file's name and line, or the status and a code of
+   letters. What the caller passes in dlp_s3_desc, and the environment, are the caller's to guard;
+   so are the command of a credential_process, whose first word is named in messages, and the memory
+   of a TLS library, through which requests and answers pass.
+
+   >>s3-options     COMPILE-TIME OPTIONS
+   [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
+
+     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, behind dlpipe.h's if that is used
+     DLPIPE_STATIC          [all TUs]  every function is static
+     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: link -lssl -lcrypto
+     DLPIPE_NO_SIMD         [impl]     SHA-256 without the processor's own instructions
+
+   As dlpipe.h's, the implementation comes before the first system header, or the file is compiled
+   with -D_GNU_SOURCE. Link -lpthread where libc has threads apart.
+
+   >>s3-limits      LIMITS AND CAVEATS
+   * Linux (epoll, eventfd), 64 bits, gcc or clang; C11, declarations C++11.
+   * HTTP/1.1 alone: HTTP/2 would bring many requests over one connection and no more bytes.
+   * Without an ETag that is strong, a body that breaks off begins again from its first byte. Parts
+     of one object that changes between them are then told apart by their weak ETags, or by the
+     object's size; where neither differs, nobody notices.
+   * A 200 whose length is told by nothing but the connection's end is refused for objects: it
+     cannot be told from one that was cut off. (Lists have an end of their own.)
+   * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
+   * Bodies come as they are stored: a Content-Encoding is not undone.
+   * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no
+     deletes. It may happen more than once, with the same bytes, where an answer was lost.
+   * Hosts in use at once (buckets by host name; regions): 16 for each io. More are DLP_FULL until
+     requests to another have ended.
+   * An io maps about 67 KB for each connection, most of which is never touched.
+   * Names are looked up by getaddrinfo, in a thread that starts when there is a name to look up
+     (not for numeric hosts) or when credentials are to be fetched anew.
+   * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
+     to a host below it at that port, or from S3 of AWS to S3 of AWS.
+   * No proxies; no FIPS, dual-stack or accelerated endpoints, no access points by their ARNs, no
+     directory buckets (S3 Express): refused, not ignored (>>s3-client).
+*/

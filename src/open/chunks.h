@@ -1,0 +1,192 @@
+#pragma once
+#include "stages/cut.h"
+#include "build/check.h"
+/* ---- chunks ---- */
+
+static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
+    dlpi_stage named, *st = &named;
+    uint64_t held = d->pipe.max_held > 0 ? (uint64_t)d->pipe.max_held : 1;
+    memset(&named, 0, sizeof named);
+    dlpi_copy_text(named.name, sizeof named.name, "load");
+    if (d->load == NULL) return dlpi_bad(p, st->name, "load", "a function", 0);
+    DLPI_RANGE(d->n_items, 1, INT64_C(1) << 48, "n_items", "1..2^48");
+    DLPI_RANGE(d->chunk_rows, 1, INT64_C(1) << 46, "chunk_rows", "1..2^46");
+    DLPI_RANGE(d->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
+    DLPI_RANGE(d->last, 0, 1, "last", "DLP_LAST_SHORT or DLP_LAST_DROP");
+    DLPI_RANGE(d->n_fields, 1, DLP_MAX_FIELDS, "n_fields", "1..16");
+    if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
+    for (uint32_t i = 0; i < d->n_fields; i++) {
+        const char *stage = st->name;
+        const dlp_field *f = &d->fields[i];
+        DLPI_FIELD(f->ndim, 0, DLP_MAX_DIMS - 2, "ndim", "0..6");
+        DLPI_FIELD(f->ragged, 0, 0, "ragged", "0");
+    }
+    DLPI_RANGE(d->fills_rows, 0, 1, "fills_rows", "0 or 1");
+    DLPI_RANGE(d->shuffle_chunks, 0, 1, "shuffle_chunks", "0 or 1");
+    DLPI_RANGE(d->shuffle_rows, 0, 1, "shuffle_rows", "0 or 1");
+    DLPI_RANGE(d->preload, 0, DLP_PRELOAD_AUTO, "preload", "DLP_PRELOAD_*");
+    DLPI_RANGE(d->pass, 0, DLP_PASS_PREDICT, "pass", "DLP_PASS_*");
+    DLPI_RANGE(d->cpu_buffers, 0, 4096, "cpu_buffers", "0..4096");
+    if (d->cpu_buffers != 0 && d->device == NULL)
+        DLPI_RANGE(d->cpu_buffers, (int64_t)held + 1, 4096, "cpu_buffers",
+                   "at least max_held + 1 without a device");
+    DLPI_RANGE(d->transfer_threaded, DLP_NONE, 0, "transfer_threaded", "0 or DLP_NONE");
+    DLPI_RANGE(d->pipe.prefetch_factor, 0, 0, "pipe.prefetch_factor", "0: cpu_buffers says it");
+    return DLP_OK;
+}
+
+/* The order and the counts of a pass. */
+static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler,
+                             dlp_repeat_desc *repeat, dlp_split_desc *split) {
+    bool train = d->pass == DLP_PASS_TRAIN;
+    *split = (dlp_split_desc){d->chunk_rows,
+                              d->n_items,
+                              d->batch_size,
+                              train ? d->last : DLP_LAST_SHORT,
+                              train ? d->shuffle_rows : 0,
+                              d->rank,
+                              d->world_size,
+                              d->allow_uneven};
+    memset(sampler, 0, sizeof *sampler);
+    sampler->seed = d->seed;
+    if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
+    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end};
+}
+
+/* A chunk's fields: one more dimension before a row's. */
+static void dlpi_chunks_fields(const dlp_chunks_desc *d, const dlp_split_desc *split,
+                               dlp_field *out) {
+    uint64_t room = dlpi_split_room(split);
+    for (uint32_t f = 0; f < d->n_fields; f++) {
+        out[f] = d->fields[f];
+        out[f].ndim = d->fields[f].ndim + 1;
+        out[f].shape[0] = room ? (int64_t)room : 1;
+        for (int i = 0; i < d->fields[f].ndim; i++) out[f].shape[i + 1] = d->fields[f].shape[i];
+    }
+}
+
+static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
+    dlp_field fields[DLP_MAX_FIELDS];
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_split_desc split;
+    dlp_dataset chunks = {
+        .fields = fields, .n_fields = d->n_fields, .fills_rows = 1, .fetch = dlpi_chunk_fetch};
+    dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
+    dlp_batch_desc batch;
+    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded == 0};
+    int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    dlp_stage at[6];
+    int n = 0;
+    dlpi_chunks_pass(d, &sampler, &repeat, &split);
+    dlpi_chunks_fields(d, &split, fields);
+    chunks.n_items = (d->n_items - 1) / d->chunk_rows + 1;
+    if (split.last == DLP_LAST_DROP && chunks.n_items > 1 &&
+        d->n_items - (chunks.n_items - 1) * d->chunk_rows < d->batch_size)
+        split.n_rows = --chunks.n_items * d->chunk_rows; /* the last chunk has no batch */
+    if (fetch.workers.name == NULL) fetch.workers.name = "load";
+    memset(&batch, 0, sizeof batch);
+    batch.batch_size = 1;
+    p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
+    if (d->device == NULL) p->d.prefetch_factor -= held;
+    p->chunks = (dlpi_chunks){d->load, d->user, preload, (int)d->fills_rows};
+    at[n++] = dlp_pipe_add_sampler(p, &sampler);
+    at[n++] = dlp_pipe_add_repeat(p, &repeat);
+    at[n++] = dlp_pipe_add_fetch(p, &fetch);
+    at[n++] = dlp_pipe_add_batch(p, &batch);
+    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &transfer);
+    at[n++] = dlp_pipe_add_split(p, &split);
+    for (int i = 0; i < n; i++)
+        if (at[i] < 0) return at[i];
+    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
+        return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
+    if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
+        p->stages[at[4]].transfer.device_buffers = (int32_t)chunks.n_items;
+    return DLP_OK;
+}
+
+/* Is there a preload that DLP_PRELOAD_AUTO may choose? */
+static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
+    dlp_plan plan;
+    return d->pipe.limit_bytes > 0 && dlpi_chunks_wire(p, d, preload) == DLP_OK &&
+           dlp_pipe_plan(p, &plan) == DLP_OK && plan.total_bytes <= d->pipe.limit_bytes;
+}
+
+/* Open and wire it with this preload; *fits: whether that may be chosen of several. */
+static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, int preload, bool *fits,
+                           dlp_error *err) {
+    dlp_pipe *p;
+    int rc = dlp_pipe_open(&p, &d->pipe, err);
+    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
+        if (fits)
+            *fits = dlpi_chunks_fit(p, d, preload);
+        else
+            rc = dlpi_chunks_wire(p, d, preload);
+    }
+    *out = p;
+    return rc;
+}
+
+DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_pipe *p = NULL;
+    int rc = DLP_OK, preload;
+    if (out == NULL || desc == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
+                              out ? "desc" : "out");
+    preload = desc->preload;
+    if (preload == DLP_PRELOAD_AUTO) {
+        bool fits = false;
+        preload = desc->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
+        for (; rc == DLP_OK && !fits && preload > DLP_PRELOAD_NONE; preload -= !fits) {
+            rc = dlpi_chunks_try(&p, desc, preload, &fits, err);
+            if (rc == DLP_OK) dlp_pipe_close(p), p = NULL;
+        }
+        if (rc != DLP_OK && p == NULL) return rc;
+    }
+    if (rc == DLP_OK && (rc = dlpi_chunks_try(&p, desc, preload, NULL, err)) == DLP_OK)
+        rc = dlp_pipe_start(p);
+    if (rc != DLP_OK) {
+        if (p && err) *err = p->err;
+        dlp_pipe_close(p);
+        return rc;
+    }
+    *out = p;
+    return DLP_OK;
+}
+
+static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
+    uint64_t epoch = b->epoch;
+    bool last = (b->flags & DLP_BATCH_LAST) != 0;
+    int rc = d->on_step(d->user, b), stop;
+    r->steps++;
+    r->items += b->count;
+    stop = rc != 0 || (d->max_steps != 0 && r->steps == d->max_steps);
+    if (dlp_pipe_state(p, b, &r->state) != DLP_OK) return DLP_ERR_STATE;
+    if ((rc = dlp_pipe_release(p, b)) != DLP_OK) return rc;
+    r->epochs += last;
+    if (last && d->on_epoch && d->on_epoch(d->user, epoch) != 0) stop = 1;
+    return stop ? DLP_END : DLP_OK;
+}
+
+DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
+    dlp_run_result r;
+    dlp_batch *b;
+    int rc, step = DLP_OK;
+    uint64_t begin = dlpi_now_ns();
+    memset(&r, 0, sizeof r);
+    if (p == NULL || desc == NULL || desc->on_step == NULL) return DLP_ERR_ARG;
+    if ((rc = dlp_pipe_state(p, NULL, &r.state)) != DLP_OK) return rc;
+    while (step == DLP_OK) {
+        rc = dlp_pipe_next(p, &b, DLP_FOREVER);
+        if (rc == DLP_OK)
+            step = dlpi_run_step(p, desc, &r, b);
+        else if (rc != DLP_EPOCH_END)
+            break;
+    }
+    r.elapsed_ns = dlpi_now_ns() - begin;
+    if (desc->result) *desc->result = r;
+    if (step < 0) return step;
+    return step == DLP_END ? DLP_OK : rc;
+}

@@ -1,0 +1,285 @@
+#pragma once
+#include "report/stats.h"
+#include "device/dlpack.h"
+DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
+    if (p == NULL) return DLP_ERR_ARG;
+    if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
+    if (from < 0 || from >= p->n_stages)
+        return dlpi_bad(p, "", "from", "a stage of this pipe", from);
+    if (to < 0 || to >= p->n_stages) return dlpi_bad(p, "", "to", "a stage of this pipe", to);
+    if (p->stages[from].next >= 0)
+        return dlpi_bad_graph(p, p->stages[from].name, "a stage is linked to one stage only");
+    if (p->stages[to].prev >= 0)
+        return dlpi_bad_graph(p, p->stages[to].name, "one stage only can be linked to this one");
+    p->stages[from].next = to;
+    p->stages[to].prev = from;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
+    dlp_plan plan;
+    int rc;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (p->view) return DLP_ERR_STATE;
+    if (!p->prepared) {
+        if (p->err.code != 0) return p->err.code;
+        if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
+        dlpi_layout(p);
+    }
+    dlpi_plan_fill(p, &plan);
+    *out = plan;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
+    int n = 0;
+    if (plan == NULL) return DLP_ERR_ARG;
+    for (uint32_t i = 0; i <= plan->n_lines; i++) {
+        const dlp_plan_line *l = &plan->lines[i];
+        char *at = (size_t)n < size ? buf + n : NULL;
+        size_t left = at ? size - (size_t)n : 0;
+        if (i < plan->n_lines)
+            n += snprintf(at, left, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n",
+                          l->what, l->count, l->bytes_each, l->bytes);
+        else
+            n += snprintf(at, left, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "",
+                          plan->total_bytes);
+    }
+    return n;
+}
+
+DLPDEF int dlp_pipe_start(dlp_pipe *p) {
+    if (p == NULL) return DLP_ERR_ARG;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    return p->started ? DLP_ERR_STATE : dlpi_start(p);
+}
+
+/* The caller holds all that it may. No error of the pipe's: told until it has released one. */
+static int dlpi_held_fail(dlp_pipe *p) {
+    return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
+                          "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
+                          p->n_held, p->n_held == 1 ? "batch is" : "batches are", p->max_held,
+                          p->n_held == 1 ? "it" : "one");
+}
+
+DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
+    if (p->lent) dlpi_lent_sweep(p);
+    if (p->err.code != 0) return p->err.code;
+    if (dlpi_stopped(p)) return DLP_STOPPED;
+    if (p->n_held >= p->max_held) return dlpi_held_fail(p);
+    p->held_err.code = 0;
+    if (p->epoch_end_due) {
+        p->epoch_end_due = 0;
+        return DLP_EPOCH_END;
+    }
+    return p->split ? dlpi_cut_next(p, out, timeout_ms) : dlpi_next(p, out, timeout_ms);
+}
+
+DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
+    uint32_t s;
+    if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
+    if (p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    s = (uint32_t)(uintptr_t)batch->internal;
+    if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
+    if (p->lent) return dlpi_lent_release(p, s);
+    dlpi_give_back(p, s);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
+    if (p == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE;
+    if (p->err.code != 0) return p->err.code;
+    p->epoch_end_due = 0;
+    if (!p->epoch_open) return DLP_OK;
+    dlpi_epoch_leave(p, p->epoch_now);
+    dlpi_feed_inline(p, 1);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
+    dlpi_state s;
+    int rc;
+    if (p == NULL || state == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "it is NULL");
+    if (!p->started || p->closing || p->view)
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
+    if (dlpi_forked(p))
+        return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
+    if (p->share != NULL)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
+                              "a pipe with consumers goes on only");
+    if (p->err.code != 0) {
+        if (err) *err = p->err;
+        return p->err.code;
+    }
+    if (p->seeks >= DLPI_SEEKS_MAX)
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "%u seeks without a batch between them",
+                              DLPI_SEEKS_MAX);
+    if ((rc = dlpi_state_check_all(p, state, &s, "state", err)) != DLP_OK) return rc;
+    dlpi_seek(p, &s);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
+    dlpi_state s;
+    uint64_t most;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    most = p->samples / p->global_batch;
+    if (p->batches_per_epoch != UINT64_MAX) most = dlpi_epoch_batches(p);
+    if (epoch >= DLPI_MAX_EPOCH || batch >= most) return DLP_ERR_ARG;
+    dlpi_state_config(p, &s);
+    s.epoch = epoch;
+    s.batch = batch;
+    if (p->sampler->sampler.order != DLP_ORDER_BATCHES)
+        s.position = dlpi_state_position(p, epoch, batch);
+    s.check = dlpi_state_check(&s);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, &s, sizeof s);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
+    dlpi_stage *st;
+    if (p == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
+    st = &p->stages[stage];
+    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
+    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
+    p->tune.at[st->work].set = n > 0;
+    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
+    return DLP_OK;
+}
+
+DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
+    int saved = errno;
+    if (p == NULL || p->view) return;
+    DLPI_STORE_SEQ(&p->stop_asked, 1u);     /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->can_ring) != 0 && /* S2 <- S2: what start made is there, */
+        (!dlpi_forked(p) || p->in_worker))  /* and may be asked whose it is */
+        dlpi_stop_now(p);
+    errno = saved;
+}
+
+DLPDEF int dlp_pipe_close(dlp_pipe *p) {
+    if (p == NULL) return DLP_OK;
+    if (p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->closing == 2) return DLP_OK;                  /* what is out keeps it, and frees it */
+    if (p->lent == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
+        dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
+                  p->n_held, p->n_held == 1 ? "batch is" : "batches are");
+    return p->lent ? dlpi_lent_close(p) : dlpi_close(p);
+}
+
+DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
+    static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
+    if (p == NULL) return &none;
+    return p->err.code == 0 && p->held_err.code != 0 && p->n_held >= p->max_held ? &p->held_err
+                                                                                 : &p->err;
+}
+
+DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
+    return p != NULL && i >= 0 && i < p->n_warnings ? p->warnings[i] : NULL;
+}
+
+DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
+    dlpi_state s;
+    uint32_t slot = 0;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* who is how far? */
+    if (batch != NULL) {
+        slot = (uint32_t)(uintptr_t)batch->internal;
+        if (slot >= p->n_out || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
+    }
+    dlpi_state_config(p, &s);
+    if (batch == NULL || p->d.unordered)
+        dlpi_state_now(p, &s);
+    else if (p->split)
+        dlpi_cut_state(p, slot, &s);
+    else
+        dlpi_state_after(p, slot, batch->flags, &s);
+    s.check = dlpi_state_check(&s);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, &s, sizeof s);
+    return DLP_OK;
+}
+
+DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
+    if (p == NULL || !p->started || p->batches_per_epoch == UINT64_MAX) return -1;
+    return (int64_t)dlpi_epoch_batches(p);
+}
+
+DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    dlpi_stats(p, out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (i >= (uint32_t)p->n_workers) return DLP_ERR_ARG;
+    dlpi_worker_stats(p, &p->workers[i], out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) {
+    uint64_t n, from;
+    int copied = 0;
+    if (p == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
+    if (!p->started || p->ctl == NULL) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    n = DLPI_LOAD_ACQ(&p->ctl->skips); /* K1 <- K1 */
+    from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    if (n - from > (uint64_t)max) from = n - (uint64_t)max;
+    for (; from != n; from++) {
+        dlpi_skip *k = &p->ctl->skip_ring[from % DLPI_SKIP_RING];
+        uint64_t words[DLPI_SKIP_WORDS];
+        if (DLPI_LOAD_ACQ(&k->code) == 0) continue;   /* K1 <- K1: being written */
+        out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
+        out[copied].position = DLPI_LOAD_RLX(&k->position);
+        out[copied].index = DLPI_LOAD_RLX(&k->index);
+        out[copied].new_index = DLPI_LOAD_RLX(&k->new_index);
+        out[copied].errnum = DLPI_LOAD_RLX(&k->errnum);
+        out[copied].stage = DLPI_LOAD_RLX(&k->stage);
+        out[copied].worker = DLPI_LOAD_RLX(&k->worker);
+        for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+            words[i] = DLPI_LOAD_RLX(&p->ctl->skip_words[from % DLPI_SKIP_RING][i]); /* K1 <- K1 */
+        memcpy(out[copied].message, words, sizeof words);
+        out[copied].message[sizeof words - 1] = 0;
+        out[copied++].code = DLPI_LOAD_RLX(&k->code);
+    }
+    if (total) *total = n;
+    return copied;
+}
+
+DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
+    if (p == NULL) return DLP_ERR_ARG;
+    return p->started ? p->n_workers + 1 : DLP_ERR_STATE;
+}
+
+DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
+    if (p == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
+    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (lane < 0 || lane > p->n_workers) return DLP_ERR_ARG;
+    return dlpi_trace_lane(p, lane, out, max, name);
+}

@@ -1,0 +1,339 @@
+#pragma once
+#include "api/buckets.h"
+#include "order/mixing.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER */
+
+#define DLPI_BUCKETS_WINDOW ((uint64_t)1 << 24)
+#define DLPI_BUCKETS_ROWS (1u << 20)
+
+/* The positions of a window: number * window on, in an epoch. */
+typedef struct dlpi_window {
+    uint64_t epoch, number;
+    uint32_t n, read; /* positions, and how many of them are in the arrays */
+    uint64_t *index;  /* [window] */
+    uint64_t *key;    /* [window] length << 32 | place in index */
+} dlpi_window;
+
+struct dlp_buckets {
+    dlp_buckets_desc d;
+    dlp_sampler_desc base;
+    dlpi_order order;
+    uint64_t positions; /* of an epoch that come */
+    uint64_t windows;   /* of an epoch */
+    uint64_t longest;   /* that an item may be */
+    uint64_t id;
+    void *table; /* of a weighted order, or NULL */
+    dlpi_window now, ahead;
+    uint64_t *scratch; /* [window] */
+    uint32_t *cut;     /* [window + 1] where the batches of now begin, in its sorted keys */
+    uint32_t batches, at, step; /* of now; given out; positions to read ahead with each */
+    dlp_permutation turn;       /* of the batches of now */
+    char why[256];
+};
+
+static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
+    return b->d.lengths ? b->d.lengths[index] : b->d.length(b->d.length_user, index);
+}
+
+/* Why an item can be in no batch. */
+static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
+    snprintf(b->why, sizeof b->why,
+             "item %" PRIu64 " has length %" PRIu32 ", but of max_tokens %" PRIu64
+             " a row can have %" PRIu64 " (divisible_by %" PRIu32 ")",
+             index, length, b->d.max_tokens, b->longest, b->d.divisible_by);
+    return -1;
+}
+
+static void dlpi_window_set(const dlp_buckets *b, dlpi_window *w, uint64_t epoch, uint64_t number) {
+    uint64_t left = b->positions - number * b->d.window;
+    w->epoch = epoch;
+    w->number = number;
+    w->n = left < b->d.window ? (uint32_t)left : b->d.window;
+    w->read = 0;
+}
+
+/* Read up to `most` more positions of a window. */
+static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
+    uint32_t from = w->read, n = w->n - from < most ? w->n - from : most;
+    dlpi_order_block(&b->order, w->epoch, w->number * b->d.window + from, n, w->index + from);
+    for (uint32_t i = from; i < from + n; i++) {
+        uint32_t length;
+        if (w->index[i] >= b->d.n_items) {
+            snprintf(b->why, sizeof b->why, "the order gave an index past the items");
+            return -1;
+        }
+        length = dlpi_buckets_length(b, w->index[i]);
+        if (length > b->longest) return dlpi_buckets_too_long(b, w->index[i], length);
+        w->key[i] = (uint64_t)length << 32 | i;
+    }
+    w->read = from + n;
+    return 0;
+}
+
+/* One pass of a counting sort by eleven bits of the keys. */
+static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
+    uint32_t begin[2048] = {0}, sum = 0;
+    for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
+    for (uint32_t k = 0; k < 2048; k++) {
+        uint32_t count = begin[k];
+        begin[k] = sum;
+        sum += count;
+    }
+    for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
+}
+
+/* Sort by length. Keys come in the order of their places, which each pass keeps. */
+static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < w->n; i++) all |= w->key[i];
+    for (int shift = 32; shift < 64 && all >> shift != 0; shift += 11) {
+        uint64_t *sorted = b->scratch;
+        dlpi_window_pass(w->key, sorted, w->n, shift);
+        b->scratch = w->key;
+        w->key = sorted;
+    }
+}
+
+/* Rows of the batch that begins at sorted place i: as many as the bounds leave, then down to a
+   multiple of divisible_by, unless it is all that is left. */
+static uint32_t dlpi_window_rows(const dlp_buckets *b, const dlpi_window *w, uint32_t i) {
+    uint32_t left = w->n - i, rows = 1, most = left < b->d.batch_size ? left : b->d.batch_size;
+    if (b->d.max_tokens == 0) rows = most;
+    while (rows < most && (rows + UINT64_C(1)) * (w->key[i + rows] >> 32) <= b->d.max_tokens)
+        rows++;
+    return rows == left ? rows : rows - rows % b->d.divisible_by;
+}
+
+static void dlpi_window_cut(dlp_buckets *b) {
+    uint64_t key = dlpi_hash_in(DLPI_DOMAIN_BUCKETS, b->d.seed, b->now.epoch);
+    uint32_t i = 0;
+    for (b->batches = 0; i < b->now.n; b->batches++) {
+        b->cut[b->batches] = i;
+        i += dlpi_window_rows(b, &b->now, i);
+    }
+    b->cut[b->batches] = i;
+    b->step = (b->d.window + b->batches - 1) / b->batches; /* NOLINT: a window has positions */
+    dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
+}
+
+/* Make a window the present one, and begin to read the one behind it. */
+static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
+    bool last = number + 1 == b->windows;
+    if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
+        dlpi_window other = b->now;
+        b->now = b->ahead;
+        b->ahead = other;
+    } else {
+        dlpi_window_set(b, &b->now, epoch, number);
+    }
+    b->batches = b->at = b->ahead.n = 0;
+    if (dlpi_window_read(b, &b->now, b->now.n) != 0) return -1;
+    dlpi_window_sort(b, &b->now);
+    dlpi_window_cut(b);
+    dlpi_window_set(b, &b->ahead, last ? epoch + 1 : epoch, last ? 0 : number + 1);
+    return 0;
+}
+
+static int dlpi_buckets_begin(void *user, uint64_t epoch) {
+    return dlpi_buckets_seek((dlp_buckets *)user, epoch, 0);
+}
+
+static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
+    dlp_buckets *b = (dlp_buckets *)user;
+    uint32_t turn, from, n;
+    if (max < b->d.batch_size) {
+        snprintf(b->why, sizeof b->why,
+                 "the pipe's batch_size %" PRIu64 " is below the buckets', "
+                 "%" PRIu32,
+                 max, b->d.batch_size);
+        return -1;
+    }
+    if (b->at == b->batches) {
+        if (b->now.number + 1 >= b->windows) return 0;
+        if (dlpi_buckets_seek(b, epoch, b->now.number + 1) != 0) return -1;
+    }
+    turn = b->d.shuffle ? (uint32_t)dlp_permutation_at(&b->turn, b->at) : b->at;
+    from = b->cut[turn];
+    n = b->cut[turn + 1] - from;
+    for (uint32_t i = 0; i < n; i++) index[i] = b->now.index[(uint32_t)b->now.key[from + i]];
+    b->at++;
+    /* what is wrong there is told when its turn comes */
+    if (dlpi_window_read(b, &b->ahead, b->step) != 0) dlpi_window_set(b, &b->ahead, 0, 0);
+    return n;
+}
+
+static int dlpi_buckets_save(void *user, void *bytes) {
+    const dlp_buckets *b = (const dlp_buckets *)user;
+    uint64_t words[3] = {b->now.epoch, b->now.number, b->at};
+    memcpy(bytes, words, sizeof words);
+    return (int)sizeof words;
+}
+
+static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
+    dlp_buckets *b = (dlp_buckets *)user;
+    uint64_t words[3] = {0, UINT64_MAX, 0};
+    if (n == sizeof words) memcpy(words, bytes, sizeof words);
+    if (words[1] < b->windows) {
+        if (dlpi_buckets_seek(b, words[0], words[1]) != 0) return -1;
+        if (words[2] <= b->batches) {
+            b->at = (uint32_t)words[2];
+            return 0;
+        }
+    }
+    snprintf(b->why, sizeof b->why, "the state is of other buckets");
+    return -1;
+}
+
+static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->why; }
+
+/* --- Open --- */
+
+static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
+    uint32_t by = d->divisible_by ? d->divisible_by : 1;
+    if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+                                d->n_items);
+    if ((d->lengths != NULL) == (d->length != NULL))
+        return dlpi_order_fault(err, "buckets.lengths", "give lengths or length, and not both");
+    if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
+        return dlpi_order_fault(err, "buckets.batch_size",
+                                "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
+                                "divisible_by %" PRIu32,
+                                d->batch_size, by);
+    if (d->window > DLPI_BUCKETS_WINDOW)
+        return dlpi_order_fault(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
+                                d->window);
+    if (d->max_tokens != 0 && d->max_tokens < by)
+        return dlpi_order_fault(err, "buckets.max_tokens",
+                                "max_tokens is %" PRIu64 ", below divisible_by %" PRIu32,
+                                d->max_tokens, by);
+    if (d->shuffle < 0 || d->shuffle > 1)
+        return dlpi_order_fault(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
+                                (int)d->shuffle);
+    if (d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
+        return dlpi_order_fault(err, "buckets.last",
+                                "last is %d, must be DLP_LAST_SHORT or DLP_LAST_DROP",
+                                (int)d->last);
+    if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
+        return dlpi_order_fault(err, "buckets.order", "order is %s",
+                                d->order->order == DLP_ORDER_BATCHES
+                                    ? "DLP_ORDER_BATCHES, which has no positions to sort"
+                                    : "DLP_ORDER_PARTS, which only a part queue knows");
+    return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
+}
+
+/* Resolve what zero means. */
+static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
+    dlp_buckets_desc *d = &b->d;
+    uint64_t unit, window, samples;
+    if (d->order)
+        b->base = *d->order;
+    else
+        b->base.order = d->shuffle ? DLP_ORDER_SHUFFLED : DLP_ORDER_SEQUENTIAL;
+    if (!d->order) b->base.seed = d->seed;
+    if (d->divisible_by == 0) d->divisible_by = 1;
+    unit = d->max_tokens ? d->divisible_by : d->batch_size;
+    window = d->window ? d->window : UINT64_C(100) * d->batch_size;
+    if (window > DLPI_BUCKETS_WINDOW) window = DLPI_BUCKETS_WINDOW;
+    d->window = (uint32_t)((window + unit - 1) / unit * unit);
+    samples = dlpi_order_samples(&b->base, d->n_items);
+    b->positions = d->last == DLP_LAST_DROP ? samples - samples % unit : samples;
+    b->windows = (b->positions + d->window - 1) / d->window;
+    b->longest = d->max_tokens ? d->max_tokens / d->divisible_by : UINT32_MAX;
+    if (b->positions > 0) return DLP_OK;
+    return dlpi_order_fault(
+        err, "buckets.last",
+        "DLP_LAST_DROP leaves nothing of %" PRIu64 " samples: a batch has %" PRIu64, samples, unit);
+}
+
+/* Look for items that are too long, and hash the lengths, four strands at once. */
+static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
+    uint64_t lane[4] = {1, 2, 3, 4};
+    *hash = b->d.lengths_id;
+    if (!b->d.lengths) return 0;
+    for (uint64_t i = 0; i < b->d.n_items; i++) {
+        uint32_t length = b->d.lengths[i];
+        if (length > b->longest) return dlpi_buckets_too_long(b, i, length);
+        lane[i & 3] = dlpi_absorb(lane[i & 3], length);
+    }
+    *hash = dlp_hash(lane[0], lane[1], lane[2], lane[3]);
+    return 0;
+}
+
+static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
+    const dlp_buckets_desc *d = &b->d;
+    const uint64_t words[] = {lengths,           d->batch_size,
+                              d->window,         d->max_tokens,
+                              d->divisible_by,   (uint64_t)d->shuffle,
+                              (uint64_t)d->last, (uint64_t)b->base.order,
+                              b->base.seed,      dlpi_order_params_hash(&b->base, d->n_items)};
+    b->id = dlpi_order_hash_array(dlpi_hash_in(DLPI_DOMAIN_BUCKETS, 0, 0), words,
+                                  sizeof words / sizeof *words);
+}
+
+static int dlpi_buckets_allocate(dlp_buckets *b, dlp_error *err) {
+    uint64_t table = dlpi_order_table_bytes(&b->base, b->d.n_items);
+    size_t n = b->d.window;
+    b->now.index = malloc(n * 8);
+    b->now.key = malloc(n * 8);
+    b->ahead.index = malloc(n * 8);
+    b->ahead.key = malloc(n * 8);
+    b->scratch = malloc(n * 8);
+    b->cut = malloc((n + 1) * sizeof *b->cut);
+    if (table) b->table = malloc(table);
+    if (b->now.index && b->now.key && b->ahead.index && b->ahead.key && b->scratch && b->cut &&
+        (b->table || !table))
+        return DLP_OK;
+    return dlpi_mix_no_memory(err, "the windows");
+}
+
+DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err) {
+    dlp_buckets *b;
+    uint64_t lengths;
+    int rc;
+    if (!out || !desc) return dlpi_order_fault(err, "buckets", "out or desc is NULL");
+    if ((rc = dlpi_buckets_check(desc, err)) != DLP_OK) return rc;
+    if ((b = calloc(1, sizeof *b)) == NULL) return dlpi_mix_no_memory(err, "the buckets");
+    b->d = *desc;
+    rc = dlpi_buckets_resolve(b, err);
+    if (rc == DLP_OK && dlpi_buckets_scan(b, &lengths) != 0)
+        rc = dlpi_order_fault(err, "buckets.lengths", "%s", b->why);
+    if (rc == DLP_OK) rc = dlpi_buckets_allocate(b, err);
+    if (rc != DLP_OK) {
+        dlp_buckets_close(b);
+        return rc;
+    }
+    dlpi_buckets_id(b, lengths);
+    dlpi_order_build(&b->base, b->d.n_items, b->table);
+    dlpi_order_init(&b->order, &b->base, b->d.n_items, b->table);
+    *out = b;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
+    if (!b || !to) return DLP_ERR_ARG;
+    dlpi_mix_clear(to);
+    to->order = DLP_ORDER_BATCHES;
+    to->batches.next = dlpi_buckets_next;
+    to->batches.begin = dlpi_buckets_begin;
+    to->batches.save = dlpi_buckets_save;
+    to->batches.restore = dlpi_buckets_restore;
+    to->batches.why = dlpi_buckets_why;
+    to->batches.user = b;
+    to->function_id = b->id;
+    to->seed = b->d.seed;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_buckets_close(dlp_buckets *b) {
+    if (!b) return;
+    free(b->now.index);
+    free(b->now.key);
+    free(b->ahead.index);
+    free(b->ahead.key);
+    free(b->scratch);
+    free(b->cut);
+    free(b->table);
+    free(b);
+}

@@ -1,0 +1,578 @@
+#pragma once
+#include "api/atomics.h"
+#include "api/order.h"
+#include "api/dataset.h"
+#include "api/samplers.h"
+#include "base/platform.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
+   Two rules. Numbers drawn for different uses never share keys: each use has a domain word,
+   absorbed right after the seed. And nothing here may ever change a number, or every saved state
+   and published run changes with it; tests/unit/order.c pins them. */
+
+/* DLPIPE_NO_SIMD, DLPIPE_NO_INT128 [impl]: plain C only. Slower, same numbers. */
+#if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
+#define DLPI_ORDER_AVX2
+#include <immintrin.h>
+#endif
+
+#define DLPI_GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio, so that 0 is no fixed point */
+#define DLPI_MAX_ITEMS ((uint64_t)1 << 48)
+
+/* These numbers are part of every order. */
+enum {
+    DLPI_DOMAIN_PERMUTATION = 1,
+    DLPI_DOMAIN_DRAW,
+    DLPI_DOMAIN_WEIGHTED,
+    DLPI_DOMAIN_REPLACEMENT,
+    DLPI_DOMAIN_ITEM,
+    DLPI_DOMAIN_PARAMS,
+    DLPI_DOMAIN_ROWS = 16,
+    DLPI_DOMAIN_MIX = 32,
+    DLPI_DOMAIN_BUCKETS,
+    DLPI_DOMAIN_PARTS,
+    DLPI_DOMAIN_PART_ITEMS
+};
+
+static inline uint64_t dlpi_mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* One more word into a hash. For a fixed h a bijection of word, and the other way round. */
+static inline uint64_t dlpi_absorb(uint64_t h, uint64_t word) {
+    return dlpi_mix((h ^ word) + DLPI_GOLDEN);
+}
+
+static inline uint64_t dlpi_hash_in(uint64_t domain, uint64_t seed, uint64_t a) {
+    return dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), domain), a);
+}
+
+DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
+    return dlpi_absorb(dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), a), b), c);
+}
+
+static void dlpi_item_drew(const dlp_item *item);
+
+DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
+    if (item->internal != NULL) dlpi_item_drew(item);
+    return dlpi_absorb(dlpi_absorb(h, item->position), salt);
+}
+
+/* The high half of a * b; the low half goes to *low. */
+static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
+#if defined(__SIZEOF_INT128__) && !defined(DLPIPE_NO_INT128)
+    __extension__ typedef unsigned __int128 wide;
+    wide product = (wide)a * b;
+    *low = (uint64_t)product;
+    return (uint64_t)(product >> 64);
+#else
+    uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
+    uint64_t middle = a1 * b0 + (a0 * b0 >> 32);
+    uint64_t other = a0 * b1 + (uint32_t)middle;
+    *low = a * b;
+    return a1 * b1 + (middle >> 32) + (other >> 32);
+#endif
+}
+
+/* A range 0..n-1 that numbers are drawn from without bias: the high half of random * n, where a
+   random word whose low half is below `reject` = 2^64 mod n is drawn again, so that equally many
+   words lead to every value (Lemire, ACM TOMACS 29/1, 2019). */
+typedef struct dlpi_range {
+    uint64_t n, reject;
+} dlpi_range;
+
+static inline dlpi_range dlpi_range_of(uint64_t n) {
+    dlpi_range range = {n, (0 - n) % n}; /* NOLINT: n is 1 or more */
+    return range;
+}
+
+static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
+    uint64_t low, high = dlpi_multiply(random, range.n, &low);
+    while (DLPI_UNLIKELY(low < range.reject)) {
+        random = dlpi_absorb(random, range.n);
+        high = dlpi_multiply(random, range.n, &low);
+    }
+    return high;
+}
+
+/* --- Keyed permutation -----------------------------------------------------------------------
+
+   A number below n is written as (left, right): right has a power of two of values, 2^right_bits,
+   about the square root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a
+   keyed hash of right to left (mod a) and of left to right (mod 2^right_bits). Each is undone by
+   the subtraction, so all together is a bijection of a * 2^right_bits >= n numbers. Results from n
+   up are put through again until they fall below n, which always ends (the cycle comes back to
+   where it began, which is below n) and is a bijection of 0..n-1. Fewer than 2^right_bits numbers
+   lie above n, one in 32 at the most, also just above a power of two; splitting takes no division;
+   and the additions, not exclusive ors, give odd permutations as often as even ones.
+
+   Few rounds on few values can be told from a random permutation by counting pairs of positions
+   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/unit/order.c counts): hence 10
+   rounds below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
+   DLP_PERMUTATION_TABLE, where even that would not do. */
+
+/* A product whose bits 24..47 and bits 0..31 (of those the high ones more) are well mixed; the two
+   kinds of rounds take what they need of it. */
+static inline uint64_t dlpi_round_hash(uint32_t half, const uint32_t key[2]) {
+    uint64_t z = (uint64_t)(half ^ key[0]) * 0x85ebca6bu;
+    return (uint64_t)((uint32_t)z ^ (uint32_t)(z >> 32) ^ key[1]) * 0xc2b2ae35u;
+}
+
+/* What a round adds to left: 0..left_values-1. */
+static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right,
+                                       const uint32_t key[2]) {
+    return (uint32_t)((uint64_t)(uint32_t)dlpi_round_hash(right, key) * p->left_values >> 32);
+}
+
+/* What a round adds to right, to be cut to right_bits. */
+static inline uint32_t dlpi_round_right(uint32_t left, const uint32_t key[2]) {
+    return (uint32_t)(dlpi_round_hash(left, key) >> 24);
+}
+
+/* x, or x - a where x >= a: without a branch, for it would be mispredicted half the time. */
+static inline uint32_t dlpi_wrap(uint32_t x, uint32_t a) {
+    uint32_t less = x - a;
+    return x < a ? x : less;
+}
+
+static inline uint64_t dlpi_permutation_step(const dlp_permutation *p, uint64_t x) {
+    uint32_t a = p->left_values, mask = (1u << p->right_bits) - 1;
+    uint32_t left = (uint32_t)(x >> p->right_bits), right = (uint32_t)x & mask;
+    for (uint32_t i = 0; i < p->rounds; i += 2) {
+        left = dlpi_wrap(left + dlpi_round_left(p, right, &p->key[2 * i]), a);
+        right = (right + dlpi_round_right(left, &p->key[2 * i + 2])) & mask;
+    }
+    return (uint64_t)left << p->right_bits | right;
+}
+
+static inline uint64_t dlpi_permutation_unstep(const dlp_permutation *p, uint64_t x) {
+    uint32_t a = p->left_values, mask = (1u << p->right_bits) - 1;
+    uint32_t left = (uint32_t)(x >> p->right_bits), right = (uint32_t)x & mask;
+    for (uint32_t i = p->rounds; i > 0; i -= 2) {
+        right = (right - dlpi_round_right(left, &p->key[2 * i - 2])) & mask;
+        left = dlpi_wrap(left + a - dlpi_round_left(p, right, &p->key[2 * i - 4]), a);
+    }
+    return (uint64_t)left << p->right_bits | right;
+}
+
+static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
+    for (uint32_t i = 0; i < p->n; i++) {
+        uint32_t j = (uint32_t)dlpi_below(dlpi_range_of(i + 1u), dlpi_absorb(key, i));
+        p->table[i] = p->table[j];
+        p->table[j] = (uint16_t)i;
+    }
+}
+
+/* The shape and the round keys of a network of p->n numbers, DLP_PERMUTATION_TABLE or more. */
+static void dlpi_permutation_rounds(dlp_permutation *p, uint64_t key) {
+    uint32_t log2_n = 0;
+    /* cppcheck-suppress ctuuninitvar; n is set */
+    while (p->n >> (log2_n + 1)) log2_n++;
+    p->right_bits = (log2_n + 1) / 2;
+    p->left_values = (uint32_t)((p->n - 1) >> p->right_bits) + 1;
+    p->rounds = log2_n < 12 ? 10 : log2_n < 15 ? 8 : 6;
+    for (uint32_t i = 0; i < p->rounds; i++) {
+        uint64_t word = dlpi_absorb(key, i);
+        p->key[2 * i] = (uint32_t)word;
+        p->key[2 * i + 1] = (uint32_t)(word >> 32);
+    }
+}
+
+DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch) {
+    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PERMUTATION, seed, epoch), n);
+    if (n < 1 || n > DLPI_MAX_ITEMS) return DLP_ERR_ARG;
+    memset(p, 0, sizeof *p);
+    p->n = n;
+    p->seed = seed;
+    p->epoch = epoch;
+    if (n < DLP_PERMUTATION_TABLE) {
+        dlpi_permutation_shuffle(p, key);
+        return DLP_OK;
+    }
+    dlpi_permutation_rounds(p, key);
+#ifdef DLPI_ORDER_AVX2
+    p->simd = __builtin_cpu_supports("avx2") ? 1 : 0;
+#endif
+    return DLP_OK;
+}
+
+DLPDEF uint64_t dlp_permutation_at(const dlp_permutation *p, uint64_t position) {
+    uint64_t x = position;
+    if (DLPI_UNLIKELY(position >= p->n)) return UINT64_MAX;
+    if (p->rounds == 0) return p->table[position];
+    do { x = dlpi_permutation_step(p, x); } while (DLPI_UNLIKELY(x >= p->n));
+    return x;
+}
+
+DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value) {
+    uint64_t x = value;
+    if (DLPI_UNLIKELY(value >= p->n)) return UINT64_MAX;
+    if (p->rounds == 0) {
+        for (x = 0; p->table[x] != value; x++) {}
+        return x;
+    }
+    do { x = dlpi_permutation_unstep(p, x); } while (DLPI_UNLIKELY(x >= p->n));
+    return x;
+}
+
+#ifdef DLPI_ORDER_AVX2
+#define DLPI_AVX2 __attribute__((target("avx2")))
+
+/* dlpi_round_hash of four halves, each in the low word of a lane. */
+DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m256i key1) {
+    __m256i z = _mm256_mul_epu32(_mm256_xor_si256(half, key0), _mm256_set1_epi64x(0x85ebca6b));
+    z = _mm256_xor_si256(_mm256_xor_si256(z, key1), _mm256_srli_epi64(z, 32));
+    return _mm256_mul_epu32(z, _mm256_set1_epi64x(0xc2b2ae35));
+}
+
+/* dlpi_permutation_step of the 16 numbers from x on: four vectors of four lanes, so that
+   multiplications overlap. */
+DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x,
+                                                     uint64_t *out) {
+    const __m128i shift = _mm_cvtsi32_si128((int)p->right_bits);
+    const __m256i a = _mm256_set1_epi64x(p->left_values);
+    const __m256i mask = _mm256_set1_epi64x((1ll << p->right_bits) - 1);
+    __m256i left[4], right[4];
+    for (int v = 0; v < 4; v++) {
+        __m256i number = _mm256_add_epi64(_mm256_set1_epi64x((long long)(x + 4 * (uint64_t)v)),
+                                          _mm256_setr_epi64x(0, 1, 2, 3));
+        left[v] = _mm256_srl_epi64(number, shift);
+        right[v] = _mm256_and_si256(number, mask);
+    }
+    for (uint32_t i = 0; i < p->rounds; i += 2) {
+        const uint32_t *key = &p->key[2 * i];
+        __m256i key0 = _mm256_set1_epi32((int)key[0]), key1 = _mm256_set1_epi32((int)key[1]);
+        __m256i key2 = _mm256_set1_epi32((int)key[2]), key3 = _mm256_set1_epi32((int)key[3]);
+        for (int v = 0; v < 4; v++) {
+            __m256i h = _mm256_mul_epu32(dlpi_round_hash4(right[v], key0, key1), a);
+            __m256i sum = _mm256_add_epi32(left[v], _mm256_srli_epi64(h, 32));
+            left[v] = _mm256_min_epu32(sum, _mm256_sub_epi32(sum, a));
+            h = _mm256_srli_epi64(dlpi_round_hash4(left[v], key2, key3), 24);
+            right[v] = _mm256_and_si256(_mm256_add_epi32(right[v], h), mask);
+        }
+    }
+    for (int v = 0; v < 4; v++)
+        _mm256_storeu_si256((__m256i *)(void *)(out + 4 * v),
+                            _mm256_or_si256(_mm256_sll_epi64(left[v], shift), right[v]));
+}
+
+DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first,
+                                                      uint32_t count, uint64_t *out) {
+    uint32_t done = 0;
+    for (; count - done >= 16; done += 16) {
+        dlpi_permutation_step16(p, first + done, out + done);
+        for (uint32_t i = done; i < done + 16; i++)
+            while (DLPI_UNLIKELY(out[i] >= p->n)) out[i] = dlpi_permutation_step(p, out[i]);
+    }
+    return done;
+}
+#endif
+
+DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count,
+                                  uint64_t *out) {
+    uint64_t inside = first < p->n ? p->n - first : 0;
+    uint32_t valid = inside < count ? (uint32_t)inside : count, done = 0;
+#ifdef DLPI_ORDER_AVX2
+    if (p->simd) done = dlpi_permutation_block_avx2(p, first, valid, out);
+#endif
+    for (; done < valid; done++) out[done] = dlp_permutation_at(p, first + done);
+    for (; done < count; done++) out[done] = UINT64_MAX;
+}
+
+/* --- Weights ---------------------------------------------------------------------------------
+
+   Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i]
+   units. A draw picks a bucket, then a unit in it; units below `own` are the bucket's item's, the
+   others its alias's. Every quantity is exact, so frequencies are exactly weight / total. Built by
+   a sweep with two cursors and one residue, so without memory beside the table
+   (Huebschle-Schneider, Sanders, Parallel Weighted Random Sampling, ESA 2019). Entry 0 of the table
+   holds the total. */
+typedef struct dlpi_alias {
+    uint64_t own, alias;
+} dlpi_alias;
+
+static inline uint64_t dlpi_order_domain(const dlp_sampler_desc *d, uint64_t n_items) {
+    return d->subset ? d->n_subset : n_items;
+}
+
+/* The next item from i on whose n * weight is above total (heavy) or not; n if there is none. */
+static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i,
+                                int heavy) {
+    for (; i < n; i++) {
+        uint64_t low, high = dlpi_multiply(n, weights[i], &low);
+        if ((high != 0 || low > total) == heavy) break;
+    }
+    return i;
+}
+
+/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once
+   the heavy item has no more than a bucket left, its own, with units of the next heavy one on top.
+   What is left of the heavy item is high:low. Units and space are equal at every turn, so a light
+   item is there while the residue is above a bucket, and lights left at the end fill theirs
+   exactly. */
+static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total, dlpi_alias *t) {
+    uint64_t light = dlpi_alias_next(weights, n, total, 0, 0);
+    uint64_t heavy = dlpi_alias_next(weights, n, total, 0, 1);
+    uint64_t low = 0, high = heavy < n ? dlpi_multiply(n, weights[heavy], &low) : 0;
+    while (heavy < n) {
+        if (high != 0 || low > total) {
+            uint64_t own = n * weights[light], space = total - own;
+            t[light].own = own;
+            t[light].alias = heavy;
+            high -= low < space;
+            low -= space;
+            light = dlpi_alias_next(weights, n, total, light + 1, 0);
+        } else {
+            uint64_t next = dlpi_alias_next(weights, n, total, heavy + 1, 1), space = total - low;
+            t[heavy].own = low;
+            t[heavy].alias = next < n ? next : heavy;
+            heavy = next;
+            if (heavy < n) {
+                high = dlpi_multiply(n, weights[heavy], &low);
+                high -= low < space;
+                low -= space;
+            }
+        }
+    }
+    for (; light < n; light = dlpi_alias_next(weights, n, total, light + 1, 0)) {
+        t[light].own = total;
+        t[light].alias = light;
+    }
+}
+
+static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
+    if (d->order != DLP_ORDER_WEIGHTED) return 0;
+    return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
+}
+
+static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *table) {
+    uint64_t n = dlpi_order_domain(d, n_items), total = 0;
+    dlpi_alias *t = (dlpi_alias *)table;
+    if (d->order != DLP_ORDER_WEIGHTED) return;
+    for (uint64_t i = 0; i < n; i++) total += d->weights[i];
+    t[0].own = total;
+    t[0].alias = n;
+    dlpi_alias_build(d->weights, n, total, t + 1);
+}
+
+/* --- What a sampler's desc means -------------------------------------------------------------- */
+
+static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) {
+    if (d->order == DLP_ORDER_BATCHES) return 0; /* only the user's sampler knows */
+    return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
+}
+
+static int dlpi_order_fault(dlp_error *err, const char *field, const char *format, ...) {
+    va_list args;
+    if (!err) return DLP_ERR_ARG;
+    memset(err, 0, sizeof *err);
+    err->code = DLP_ERR_ARG;
+    err->worker = -1;
+    snprintf(err->field, sizeof err->field, "%s", field);
+    va_start(args, format);
+    vsnprintf(err->message, sizeof err->message, format, args);
+    va_end(args);
+    return DLP_ERR_ARG;
+}
+
+static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
+    if (!d->subset && d->n_subset)
+        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
+                                d->n_subset);
+    if (!d->subset) return DLP_OK;
+    if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
+                                d->n_subset);
+    for (uint64_t i = 0; i < d->n_subset; i++)
+        if (d->subset[i] >= n_items)
+            return dlpi_order_fault(err, "sampler.subset",
+                                    "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
+                                    d->subset[i], n_items);
+    return DLP_OK;
+}
+
+static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
+    const uint64_t most = (uint64_t)1 << 63;
+    uint64_t n = dlpi_order_domain(d, n_items), total = 0;
+    if (d->order != DLP_ORDER_WEIGHTED) {
+        if (!d->weights) return DLP_OK;
+        return dlpi_order_fault(err, "sampler.weights",
+                                "weights need order DLP_ORDER_WEIGHTED, order is %d",
+                                (int)d->order);
+    }
+    if (!d->weights)
+        return dlpi_order_fault(err, "sampler.weights",
+                                "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
+    for (uint64_t i = 0; i < n; i++) {
+        if (d->weights[i] > most - total)
+            return dlpi_order_fault(err, "sampler.weights",
+                                    "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63",
+                                    i, d->weights[i]);
+        total += d->weights[i];
+    }
+    if (total == 0)
+        return dlpi_order_fault(err, "sampler.weights",
+                                "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
+    return DLP_OK;
+}
+
+/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
+static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
+    uint64_t draws = d->samples_per_epoch;
+    bool one_each = d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED;
+    bool listed = d->order == DLP_ORDER_BATCHES || d->order == DLP_ORDER_PARTS;
+    int rc;
+    if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+                                n_items);
+    if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
+        return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
+                                (int)DLP_ORDER_PARTS);
+    if (d->threaded < 0 || d->threaded > 1)
+        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
+                                (int)d->threaded);
+    if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK) return rc;
+    if (draws > DLPI_MAX_ITEMS)
+        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+                                "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
+    if (draws && (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
+        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
+                                (int)d->order);
+    if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
+        return dlpi_order_fault(err, "sampler.function",
+                                "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
+                                d->function ? "set" : "NULL", (int)d->order);
+    if (d->replacement && d->order != DLP_ORDER_FUNCTION)
+        return dlpi_order_fault(err, "sampler.replacement",
+                                "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
+                                (int)d->order);
+    return DLP_OK;
+}
+
+static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64_t n) {
+    uint64_t lane[4];
+    for (uint64_t k = 0; k < 4; k++) lane[k] = dlpi_absorb(h, k);
+    for (uint64_t i = 0; i < n; i++) lane[i & 3] = dlpi_absorb(lane[i & 3], values[i]);
+    return dlpi_absorb(dlp_hash(lane[0], lane[1], lane[2], lane[3]), n);
+}
+
+/* A number that differs where subset, weights, samples or function_id do, for a saved state's
+   fingerprint. */
+static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
+    h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
+    return dlpi_order_hash_array(h, d->weights, d->weights ? dlpi_order_domain(d, n_items) : 0);
+}
+
+/* --- Positions to dataset indices ------------------------------------------------------------- */
+
+/* One worker's view of the order; it is process-local and holds pointers. */
+typedef struct dlpi_order {
+    int32_t kind;  /* DLP_ORDER_* */
+    int32_t ready; /* 1: key[] and permutation are those of `epoch` */
+    uint64_t n_items;
+    uint64_t domain;  /* items of the subset, or all */
+    uint64_t samples; /* positions of an epoch, 0: not known */
+    uint64_t seed, epoch;
+    uint64_t key[3];           /* REPLACEMENT, WEIGHTED: of this epoch */
+    dlpi_range buckets, units; /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
+    const uint64_t *subset;    /* or NULL */
+    const dlpi_alias *alias;   /* or NULL */
+    uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
+    void *user;
+    uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
+    dlp_permutation permutation;
+} dlpi_order;
+
+static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
+                            const void *table) {
+    const dlpi_alias *t = (const dlpi_alias *)table;
+    memset(o, 0, sizeof *o);
+    o->kind = d->order;
+    o->n_items = n_items;
+    o->domain = dlpi_order_domain(d, n_items);
+    o->samples = dlpi_order_samples(d, n_items);
+    o->seed = d->seed;
+    o->subset = d->subset;
+    o->function = d->function;
+    o->user = d->function_user;
+    o->replacement = d->replacement;
+    o->buckets = dlpi_range_of(o->domain);
+    if (d->order == DLP_ORDER_WEIGHTED) {
+        o->alias = t + 1;
+        o->units = dlpi_range_of(t[0].own);
+    }
+}
+
+static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
+    uint64_t domain = o->kind == DLP_ORDER_WEIGHTED ? DLPI_DOMAIN_WEIGHTED : DLPI_DOMAIN_DRAW;
+    if (o->kind == DLP_ORDER_SHUFFLED)
+        dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
+    for (uint64_t i = 0; i < 3; i++)
+        o->key[i] = dlpi_absorb(dlpi_hash_in(domain, o->seed, epoch), i);
+    o->epoch = epoch;
+    o->ready = 1;
+}
+
+/* Two keyed rounds: with one, epochs could draw from one sequence in another order. */
+static inline uint64_t dlpi_order_random(const dlpi_order *o, uint64_t position) {
+    return dlpi_absorb(dlpi_absorb(o->key[0], position), o->key[1]);
+}
+
+static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t position) {
+    uint64_t random = dlpi_order_random(o, position);
+    uint64_t bucket = dlpi_below(o->buckets, random);
+    uint64_t unit = dlpi_below(o->units, dlpi_absorb(random, o->key[2]));
+    const dlpi_alias *entry = &o->alias[bucket];
+    return unit < entry->own ? bucket : entry->alias;
+}
+
+/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
+   that is out of range comes out as n_items or more: the caller checks. */
+static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                             uint64_t *out) {
+    if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
+    switch (o->kind) {
+    case DLP_ORDER_SHUFFLED: dlp_permutation_block(&o->permutation, first, count, out); break;
+    case DLP_ORDER_REPLACEMENT:
+        for (uint32_t i = 0; i < count; i++)
+            out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
+        break;
+    case DLP_ORDER_WEIGHTED:
+        for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
+        break;
+    case DLP_ORDER_FUNCTION:
+        for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
+        break;
+    default:
+        for (uint32_t i = 0; i < count; i++) out[i] = first + i;
+    }
+    if (o->subset)
+        for (uint32_t i = 0; i < count; i++)
+            out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
+}
+
+/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at
+   a keyed position of the epoch, or, for draws with replacement, one more draw, at a position
+   behind any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
+static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
+                                       uint32_t k) {
+    dlpi_order view = *o;
+    uint64_t index = 0, behind = (uint64_t)1 << 63;
+    uint64_t random = dlpi_absorb(
+        dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
+    bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
+    uint64_t positions = o->samples ? o->samples : o->domain;
+    uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
+    if (o->replacement) {
+        index = o->replacement(o->user, epoch, position, random);
+        return !o->subset ? index : index < o->domain ? o->subset[index] : UINT64_MAX;
+    }
+    dlpi_order_block(&view, epoch, other, 1, &index);
+    return index;
+}

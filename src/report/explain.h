@@ -1,0 +1,550 @@
+#pragma once
+#include "report/predict.h"
+#include "report/lanes.h"
+/* ---- words ---- */
+
+/* Text built by several calls, cut like snprintf's. */
+typedef struct dlpi_text {
+    char *buf;
+    size_t size, len;
+} dlpi_text;
+
+__attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, const char *format,
+                                                                ...) {
+    size_t room = t->len < t->size ? t->size - t->len : 0;
+    va_list a;
+    va_start(a, format);
+    int n = vsnprintf(room > 0 ? t->buf + t->len : NULL, room, format, a);
+    va_end(a);
+    t->len += n > 0 ? (size_t)n : 0;
+}
+
+/* What limits: a stage, or one of the names below. */
+enum {
+    DLPI_LIMIT_TRAINER = -1,
+    DLPI_LIMIT_CORES = -2,
+    DLPI_LIMIT_PREFETCH = -3,
+    DLPI_LIMIT_UNKNOWN = -4
+};
+
+typedef struct dlpi_verdict {
+    int limiting_stage; /* or DLPI_LIMIT_* */
+    int next_limit; /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
+    double rate;    /* items/s now */
+    double
+        /* items/s that one more worker of limiting_stage would give (moved out of the caller, if
+           it is inline); rate where no worker helps */
+        rate_plus_one;
+} dlpi_verdict;
+
+/* dlp_stats as shares of the time the caller spent in next and in its steps. */
+typedef struct dlpi_load {
+    double ns;   /* that time */
+    double rows; /* per batch */
+    /* items per batch, as stages count them: rows, but 1 chunk where there are views */
+    double units;
+    double rate;
+    double wait;   /* share of the caller, inline stages included */
+    double caller; /* share of the caller in steps and inline stages */
+    double cores;  /* share of the process's cores that was used, or waited for */
+    double used;   /* share of them that was used */
+    double util
+        [DLP_MAX_STAGES]; /* busy share of the workers that can have work at once; 0 if inline */
+    double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
+    int busiest;                   /* stage with the largest util, -1: none has workers */
+    int heaviest;                  /* inline stage with the most time, -1: none has any */
+    int n;
+} dlpi_load;
+
+static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
+    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH ||
+           g->kind == DLP_STAGE_TRANSFER;
+}
+
+/* How many units of its work a stage may have at once. */
+static double dlpi_stage_at_once(const dlp_stats *s, const dlp_stage_stats *g, double rows) {
+    if (g->kind == DLP_STAGE_PARTS) { return g->cells; }
+    return s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
+}
+
+static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
+    memset(l, 0, sizeof *l);
+    l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
+    l->ns = (double)s->wait_ns + (double)s->step_ns;
+    l->busiest = l->heaviest = -1;
+    if (s->batches == 0 || !(l->ns > 0)) { return; }
+    l->rows = (double)s->items / (double)s->batches;
+    l->units = s->chunks.taken > 0 ? 1 : l->rows;
+    l->rate = (double)s->items * 1e9 / l->ns;
+    l->wait = (double)s->wait_ns / l->ns;
+    l->caller = (double)s->step_ns / l->ns;
+    double cpu_ns = 0, waits_ns = 0, cores_ns;
+    bool device = false;
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        cpu_ns += (double)g->cpu_ns;
+        waits_ns += dlpi_stage_core_wait(g);
+        device = device || g->kind == DLP_STAGE_TRANSFER;
+        if (g->workers <= 0) {
+            l->caller += (double)g->busy_ns / l->ns;
+            if (g->busy_ns > 0 &&
+                (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
+                l->heaviest = i;
+            }
+            continue;
+        }
+        double most = dlpi_stage_at_once(s, g, l->rows);
+        l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
+        l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
+        if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) { l->busiest = i; }
+    }
+    /* A step on the host keeps a core busy; one behind a transfer stage keeps the device busy. */
+    cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
+    l->used = (cpu_ns + (device ? 0 : (double)s->step_ns)) / cores_ns;
+    l->cores = l->used + waits_ns / cores_ns;
+    l->caller = l->caller > 1 ? 1 : l->caller;
+}
+
+/* Lower *rate to a bound and remember whose it is. */
+static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
+    if (bound < v->rate_plus_one) {
+        v->rate_plus_one = bound;
+        v->next_limit = whose;
+    }
+}
+
+/* Predict one more worker: in proportion, until the next limit is as busy as this one is now. */
+static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
+    int i = v->limiting_stage;
+    const dlp_stage_stats *g = &s->stages[i];
+    double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, caller = l->caller;
+    if (g->workers > 0) {
+        double now = g->workers, more = l->useful[i] < now ? now : now + 1;
+        double most = dlpi_stage_at_once(s, g, l->rows);
+        v->rate_plus_one = l->rate * more / now;
+        dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
+    } else {
+        double share = (double)g->busy_ns / l->ns;
+        caller -= share < caller ? share : caller;
+        v->rate_plus_one = share > 0 ? l->rate / share : l->rate;
+    }
+    for (int k = 0; k < l->n; k++) {
+        if (k != i && l->util[k] > 0) { dlpi_verdict_bound(v, l->rate * reach / l->util[k], k); }
+    }
+    if (caller > 0) { dlpi_verdict_bound(v, l->rate * reach / caller, DLPI_LIMIT_TRAINER); }
+    if (l->cores > 0) { dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES); }
+    v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
+}
+
+/* Find the limit. The caller is it when it hardly waits. Otherwise the cores, if they are full; a
+   stage, if its workers hardly rest; and if everybody waits at times, there are too few batches in
+   flight. */
+static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
+    dlpi_load l;
+    dlpi_load_of(&l, s);
+    dlpi_verdict v = {DLPI_LIMIT_UNKNOWN, DLPI_LIMIT_UNKNOWN, l.rate, l.rate};
+    if (s->batches == 0 || s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) {
+        return v;
+    }
+    double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
+    double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
+    if (l.caller >= 0.95 || (l.caller >= 0.9 && l.caller >= busiest)) {
+        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_TRAINER;
+    } else if (l.cores >= 0.9) {
+        v.limiting_stage = DLPI_LIMIT_CORES;
+    } else if (busiest >= 0.8) {
+        v.limiting_stage =
+            l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
+    } else {
+        v.limiting_stage = l.busiest >= 0    ? DLPI_LIMIT_PREFETCH
+                           : l.heaviest >= 0 ? l.heaviest
+                                             : DLPI_LIMIT_UNKNOWN;
+    }
+    v.next_limit = v.limiting_stage;
+    if (v.limiting_stage >= 0) { dlpi_verdict_predict(&v, &l, s); }
+    return v;
+}
+
+static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
+    dlpi_num r;
+    const char *const names[] = {"the trainer", "the cores", "prefetch_factor", "not known"};
+    if (limit < 0) {
+        snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
+    } else {
+        snprintf(r.s, sizeof r.s, "'%.31s'", s->stages[limit].name);
+    }
+    return r;
+}
+
+/* The desc field that gives a stage more workers. */
+static const char *dlpi_stage_field(const dlp_stage_stats *g) {
+    switch (g->kind) {
+    case DLP_STAGE_SAMPLER: return "sampler.threaded";
+    case DLP_STAGE_BATCH: return "batch_workers";
+    case DLP_STAGE_TRANSFER: return "transfer_threaded";
+    case DLP_STAGE_FETCH: return "num_workers";
+    default: return "workers.num_workers";
+    }
+}
+
+static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
+                                const dlpi_verdict *v) {
+    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    dlpi_text_add(t,
+                  "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of "
+                  "its time; steps take %s %%.\n",
+                  g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
+                  dlpi_num_percent((double)s->step_ns / l->ns).s);
+    if (v->rate_plus_one < v->rate * 1.05) {
+        dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
+                      v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
+    } else {
+        dlpi_text_add(
+            t, "Change: set %s = 1; that should give about %s items/s; then the limit is %s.\n",
+            dlpi_stage_field(g), dlpi_num_of(v->rate_plus_one).s,
+            v->next_limit == v->limiting_stage ? "that worker"
+                                               : dlpi_limit_name(s, v->next_limit).s);
+    }
+}
+
+/* Workers that have several items at once are busy while one is out: what limits them is how many
+   are, and how long each takes. */
+static void dlpi_explain_flights(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
+    double out = (double)g->flight_ns / (double)g->busy_ns;
+    dlpi_text_add(t,
+                  "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
+                  "which take p50 %s; the trainer waits %s %% of the time.\n",
+                  g->workers, g->workers == 1 ? "" : "s", g->name, dlpi_num_of(out).s,
+                  (int)g->in_flight, dlpi_num_ns(g->p50_ns).s, dlpi_num_percent(l->wait).s);
+    if (out >= 0.8 * g->in_flight) {
+        dlpi_text_add(t,
+                      "Change: raise in_flight, or %s; twice as many give up to %s items/s, if the "
+                      "source bears them and prefetch_factor has as many items.\n",
+                      dlpi_stage_field(g), dlpi_num_of(2 * l->rate).s);
+    } else {
+        dlpi_text_add(t,
+                      "Change: raise prefetch_factor (and batch_pool, if it is set): there are too "
+                      "few items to have %d out; or the source refuses more.\n",
+                      (int)g->in_flight);
+    }
+}
+
+static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
+                               const dlpi_verdict *v) {
+    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    int w = g->workers;
+    bool batches = dlpi_stage_takes_batches(g);
+    if (g->in_flight > 1 && g->busy_ns > 0) {
+        dlpi_explain_flights(t, g, l);
+        return;
+    }
+    dlpi_text_add(t,
+                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% "
+                  "of the time.\n",
+                  g->name, w, w == 1 ? " is" : "s are",
+                  dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
+    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER ||
+        g->kind == DLP_STAGE_REPEAT) {
+        dlpi_text_add(
+            t, g->kind == DLP_STAGE_TRANSFER
+                   ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give "
+                     "the device register_memory, or raise device_buffers.\n"
+                   : "Change: it has one thread: make the sampler's own function cheaper.\n");
+    } else if (w < g->workers_max) {
+        dlpi_text_add(t, "Change: workers are added as they are missed, up to workers_max = %d.\n",
+                      g->workers_max);
+    } else if (batches && w >= (int)s->prefetch_factor) {
+        dlpi_text_add(t,
+                      "Change: raise prefetch_factor above %u, and %s with it: each batch in "
+                      "flight has a worker already.\n",
+                      (unsigned)s->prefetch_factor, dlpi_stage_field(g));
+    } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
+        dlpi_text_add(t,
+                      "Change: raise prefetch_factor above %u, then %s: every item in flight has a "
+                      "worker already.\n",
+                      (unsigned)s->prefetch_factor, dlpi_stage_field(g));
+    } else if (v->rate_plus_one < v->rate * 1.02) {
+        dlpi_text_add(t,
+                      "Change: make it cheaper; one more worker would give nothing, for %s would "
+                      "be the limit.\n",
+                      dlpi_limit_name(s, v->next_limit).s);
+    } else {
+        dlpi_text_add(t, "Change: raise %s; %d should give about %s items/s", dlpi_stage_field(g),
+                      w + 1, dlpi_num_of(v->rate_plus_one).s);
+        dlpi_text_add(t, v->next_limit == v->limiting_stage ? ".\n" : "; then the limit is %s.\n",
+                      dlpi_limit_name(s, v->next_limit).s);
+    }
+}
+
+/* Items/s with more batches in flight; 0 where the simulation does not even give what was measured,
+   or no more than that. */
+static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
+    dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
+    dlp_predict now, then;
+    if (dlp_stats_predict(s, NULL, &now) != DLP_OK || dlp_stats_predict(s, &d, &then) != DLP_OK) {
+        return 0;
+    }
+    bool fits = now.items_per_s > 0.85 * l->rate && now.items_per_s < 1.15 * l->rate;
+    return fits && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
+}
+
+static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    const dlp_stage_stats *g = &s->stages[l->busiest];
+    const char *what = s->chunks.taken > 0 ? "chunk" : "batch";
+    dlpi_text_add(t,
+                  "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the "
+                  "workers of '%.31s' are only %s %% busy.\n",
+                  (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
+                  dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
+    double need = l->units > 0 ? g->workers / l->units : 0;
+    uint64_t more = 2 * (uint64_t)s->prefetch_factor + (s->prefetch_factor == 0);
+    while (more < 4096 && (double)more < need + 1) { more *= 2; }
+    more = more > 4096 ? 4096 : more;
+    double deeper = dlpi_explain_deeper(s, l, more);
+    dlpi_text_add(t, "Change: raise %s, for instance to %" PRIu64,
+                  s->chunks.taken > 0 ? "cpu_buffers, and so prefetch_factor" : "prefetch_factor",
+                  more);
+    if (deeper > 0) {
+        dlpi_text_add(t, "; that should give about %s items/s", dlpi_num_of(deeper).s);
+    }
+    dlpi_text_add(
+        t, "; each %s more takes about %s.\n", what,
+        dlpi_num_bytes((double)s->bytes / (double)(s->chunks.taken ? s->chunks.taken : s->batches))
+            .s);
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *k = &s->stages[i];
+        bool parts = k->kind == DLP_STAGE_PARTS;
+        if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
+            dlpi_text_add(t,
+                          "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow %ss hold up "
+                          "the order; %s hide them%s.\n",
+                          k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s,
+                          parts                 ? "part"
+                          : s->chunks.taken > 0 ? "chunk"
+                                                : "item",
+                          parts                 ? "more part cells (queue_size)"
+                          : s->chunks.taken > 0 ? "more chunks in flight"
+                                                : "more batches in flight",
+                          parts || s->chunks.taken > 0 ? "" : ", or unordered = 1");
+        }
+    }
+}
+
+static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    bool taken = l->used < 0.9 && l->cores > l->used;
+    dlpi_text_add(t, "Limit: the cores: workers and trainer keep %s of %u busy",
+                  dlpi_num_of(l->used * s->cpus).s, (unsigned)s->cpus);
+    if (taken) {
+        dlpi_text_add(t, ", and wait for one %s %% of the time that they could run",
+                      dlpi_num_percent(1 - l->used / l->cores).s);
+    }
+    dlpi_text_add(t, "; more workers would give nothing.\n");
+    if (l->busiest >= 0) {
+        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores%s.\n",
+                      s->stages[l->busiest].name,
+                      taken ? ": others have these, or the CPU quota is used up" : "");
+    }
+}
+
+static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    dlpi_text_add(t, "Limit: the trainer: it waits for batches only %s %% of the time.\n",
+                  dlpi_num_percent(l->wait).s);
+    dlpi_text_add(t, "Change: nothing in the pipe; steps take %s",
+                  dlpi_num_ns(s->step_ns / s->batches).s);
+    if (l->busiest >= 0) {
+        dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy",
+                      s->stages[l->busiest].name, dlpi_num_percent(l->util[l->busiest]).s);
+    }
+    dlpi_text_add(t, ".\n");
+}
+
+/* Was the part queue empty while the trainer waited? */
+static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->kind != DLP_STAGE_PARTS || (double)s->part_wait_ns < 0.02 * l->ns) { continue; }
+        dlpi_text_add(
+            t,
+            "Parts: part queue empty: the trainer waits for parts %s %% of the time; "
+            "workers of '%.31s' load one in %s and are %s %% busy; %s "
+            "parts.workers.num_workers (%d) and queue_size (%u).\n",
+            dlpi_num_percent((double)s->part_wait_ns / l->ns).s, g->name, dlpi_num_ns(g->p50_ns).s,
+            dlpi_num_percent((double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))).s,
+            g->workers > 0 ? "raise" : "set", g->workers, (unsigned)g->cells);
+    }
+}
+
+/* Figures and facts that hold whatever the limit is. */
+static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s,
+                  dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->p50_ns > 0) {
+            dlpi_text_add(t, "; '%.31s' takes p50 %s, p99 %s", g->name, dlpi_num_ns(g->p50_ns).s,
+                          dlpi_num_ns(g->p99_ns).s);
+        }
+    }
+    dlpi_text_add(t, ".\n");
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers > 0 && g->kind != DLP_STAGE_PARTS && g->workers - l->useful[i] >= 1) {
+            dlpi_text_add(t,
+                          "Idle: %d of the %d workers of '%.31s' never have work: only "
+                          "prefetch_factor%s = %s %s are in flight.\n",
+                          (int)(g->workers - l->useful[i]), g->workers, g->name,
+                          dlpi_stage_takes_batches(g) ? "" : " x batch_size",
+                          dlpi_num_of(l->useful[i]).s,
+                          dlpi_stage_takes_batches(g) ? "batches" : "items");
+        }
+    }
+}
+
+/* What a unit of a stage's work is called. */
+static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
+    if (g->kind == DLP_STAGE_PARTS) return "part";
+    if (s->chunks.cpu_buffers > 0) return "chunk";
+    return dlpi_stage_takes_batches(g) ? "batch" : "item";
+}
+
+/* Who hangs, or seems to. */
+static void dlpi_explain_longest(dlpi_text *t, const dlp_stats *s, int n_stages) {
+    const dlp_worker_stats *w = &s->longest;
+    const dlp_stage_stats *g = &s->stages[w->stage >= 0 && w->stage < n_stages ? w->stage : 0];
+    uint64_t age = w->current_age_ns;
+    if (age < 100000000 || (age < 1000000000 && age / 2 < g->p99_ns)) return;
+    dlpi_text_add(t,
+                  "Longest: worker %d of '%.31s' (thread %d of process %d) has been at %s %" PRIu64
+                  " for %s; p99 is %s.\n",
+                  w->worker, g->name, w->tid, w->pid, dlpi_stage_unit(s, g), w->current_index,
+                  dlpi_num_ns(age).s, g->p99_ns ? dlpi_num_ns(g->p99_ns).s : "not known");
+}
+
+static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) {
+    for (int i = 0; i < n_stages; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->retried + g->replaced + g->left_out > 0) {
+            dlpi_text_add(t,
+                          "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64
+                          " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
+                          g->name, g->retried, g->replaced, g->left_out);
+        }
+        if (g->restarts > 0) {
+            dlpi_text_add(t,
+                          "Deaths: workers of '%.31s' were replaced %" PRIu64
+                          " times, the last of them died by %s; no item is lost.\n",
+                          g->name, g->restarts, dlpi_signal_text((uint32_t)g->died_by));
+        }
+    }
+    if (s->first_skip.code != 0) {
+        char line[640];
+        dlp_error_format(&s->first_skip, line, sizeof line);
+        dlpi_text_add(t, "First replaced or left out: %s\n", line);
+    }
+}
+
+/* How many workers tuned stages have, and the last decisions. */
+static void dlpi_explain_tune(dlpi_text *t, const dlp_stats *s, int n_stages) {
+    static const char *const why[] = {
+        "", "the trainer waited, its workers were busy", "batches were ready, workers had no work",
+        "busy, but its workers compute and the cores are taken", "set by dlp_pipe_set_workers"};
+    uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
+    for (int i = 0; i < n_stages; i++)
+        if (s->stages[i].workers_max > 0)
+            dlpi_text_add(
+                t, "Workers: %d of '%.31s' at work, of %d to %d; changed %" PRIu64 " times.\n",
+                s->stages[i].workers, s->stages[i].name, s->stages[i].workers_min,
+                s->stages[i].workers_max, s->tunes);
+    for (uint64_t i = kept > 4 ? kept - 4 : 0; i < kept; i++) {
+        const dlp_tune_note *k = &s->tune[i];
+        if (k->stage < 0 || k->stage >= n_stages || k->reason < 1 || k->reason > DLP_TUNE_SET)
+            continue;
+        dlpi_text_add(t, "Tuned: after %s '%.31s' %d -> %d: %s.\n", dlpi_num_ns(k->at_ns).s,
+                      s->stages[k->stage].name, k->from, k->to, why[k->reason]);
+    }
+}
+
+/* Each epoch's first lookup of an item that is not kept yet misses, and what has no cell always. */
+static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
+    uint64_t looks = s->cache_hits + s->cache_misses;
+    if (s->cache_capacity == 0) return;
+    dlpi_text_add(t, "Cache: %s %% of %s lookups hit; %s of %s are in use",
+                  dlpi_num_percent(looks > 0 ? (double)s->cache_hits / (double)looks : 0).s,
+                  dlpi_num_of((double)looks).s, dlpi_num_bytes((double)s->cache_bytes).s,
+                  dlpi_num_bytes((double)s->cache_capacity).s);
+    if (s->cache_capacity >= s->cache_all_bytes)
+        dlpi_text_add(t, "; it has room for all items.\n");
+    else
+        dlpi_text_add(
+            t, "; that is room for %s %% of the items, cache.bytes = %" PRIu64 " would keep all.\n",
+            dlpi_num_percent((double)s->cache_capacity / (double)s->cache_all_bytes).s,
+            s->cache_all_bytes);
+}
+
+/* Where the chunks are: the queues of a pipe that splits. */
+static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
+    if (c->cpu_buffers == 0) return;
+    dlpi_text_add(t,
+                  "Chunks: %" PRIu64 " loadable in this epoch; %" PRIu64
+                  " CPU chunk buffers: %" PRIu64 " free, %" PRIu64 " loading, %" PRIu64 " filled",
+                  c->loadable, c->cpu_buffers, c->cpu_free, c->cpu_loading, c->cpu_filled);
+    if (c->device_buffers > 0)
+        dlpi_text_add(t,
+                      "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
+                      " being copied, %" PRIu64 " filled",
+                      c->device_buffers, c->device_free, c->device_copying, c->device_filled);
+    dlpi_text_add(t, "; %" PRIu64 " in use.%s\n", c->in_use,
+                  c->preload ? " Chunks are loaded once and stay." : "");
+}
+
+static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
+    if (s->plan_bytes > 0) {
+        dlpi_text_add(
+            t,
+            s->chunks.cpu_buffers
+                ? "Memory: %s are planned, with records of %u chunks (prefetch_factor %u + "
+                  "max_held %u).\n"
+                : "Memory: %s are planned, with %u batch slots (prefetch_factor %u + "
+                  "max_held %u).\n",
+            dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots,
+            (unsigned)s->prefetch_factor, (unsigned)s->max_held);
+    }
+}
+
+DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
+    dlpi_text t = {buf, size, 0};
+    dlpi_load l;
+    if (s == NULL || (buf == NULL && size > 0)) { return DLP_ERR_ARG; }
+    dlpi_verdict v = dlpi_verdict_of(s);
+    dlpi_load_of(&l, s);
+    if (v.limiting_stage >= 0) {
+        (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
+                                                 : dlpi_explain_inline)(&t, s, &l, &v);
+    } else if (v.limiting_stage == DLPI_LIMIT_TRAINER) {
+        dlpi_explain_trainer(&t, s, &l);
+    } else if (v.limiting_stage == DLPI_LIMIT_CORES) {
+        dlpi_explain_cores(&t, s, &l);
+    } else if (v.limiting_stage == DLPI_LIMIT_PREFETCH) {
+        dlpi_explain_prefetch(&t, s, &l);
+    } else if (s->batches == 0) {
+        dlpi_text_add(&t,
+                      "Limit: not known: no batch has been delivered yet, %s after the start.\n",
+                      dlpi_num_ns(s->elapsed_ns).s);
+    } else {
+        dlpi_text_add(&t,
+                      "Limit: not known yet: %" PRIu64
+                      " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
+                      s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
+    }
+    dlpi_explain_longest(&t, s, l.n);
+    if (l.rate > 0) {
+        dlpi_explain_parts(&t, s, &l);
+        dlpi_explain_rest(&t, s, &l);
+    }
+    dlpi_explain_errors(&t, s, l.n);
+    dlpi_explain_tune(&t, s, l.n);
+    dlpi_explain_cache(&t, s);
+    dlpi_explain_chunks(&t, &s->chunks);
+    dlpi_explain_memory(&t, s);
+    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+}

@@ -1,0 +1,95 @@
+#pragma once
+#include "base/platform.h"
+#include "api/stats.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pictures   TRACE, TIMELINE, WORDS
+   Nothing here runs on a hot path: it reads what stats and trace give, may allocate for the length
+   of a call, and writes files. No figure is printed with %f: the decimal point would follow the
+   caller's locale, and neither JSON nor SVG may. */
+
+#include <sys/stat.h>
+
+/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the trainer. */
+typedef struct dlpi_lane {
+    char name[32];
+    int group;
+    const dlp_trace_event *events;
+    int n;
+} dlpi_lane;
+
+/* A number as text, by value, to stand in an argument list. */
+typedef struct dlpi_num {
+    char s[40];
+} dlpi_num;
+
+/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 56,789, 1.23 million. */
+static dlpi_num dlpi_num_of(double v) {
+    dlpi_num r;
+    const char *unit = "";
+    if (!(v > 0)) { v = 0; }
+    if (v >= 1e15) { v = 1e15; }
+    if (v >= 1e6) {
+        v /= 1e6;
+        unit = " million";
+    }
+    uint64_t q = v < 9.995 ? 100 : v < 99.95 ? 10 : 1;
+    uint64_t x = (uint64_t)(v * (double)q + 0.5);
+    if (q == 1 && x >= 10000 && x < 1000000) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ",%03u%s", x / 1000, (unsigned)(x % 1000), unit);
+    } else if (q == 1) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 "%s", x, unit);
+    } else if (q == 10) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%u%s", x / 10, (unsigned)(x % 10), unit);
+    } else {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%02u%s", x / 100, (unsigned)(x % 100), unit);
+    }
+    return r;
+}
+
+/* A share as a percentage without its sign: 0, 0.4, 12, 99.6, 100. */
+static dlpi_num dlpi_num_percent(double share) {
+    dlpi_num r;
+    double p = share > 1 ? 100 : share > 0 ? share * 100 : 0;
+    uint64_t x = (uint64_t)(p * 10 + 0.5);
+    if (x == 0 || x == 1000 || (x >= 100 && x < 990)) {
+        snprintf(r.s, sizeof r.s, "%" PRIu64, (x + 5) / 10);
+    } else {
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%" PRIu64, x / 10, x % 10);
+    }
+    return r;
+}
+
+static dlpi_num dlpi_num_bytes(double v) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+    for (; v >= 1024 && u < 4; u++) { v /= 1024; }
+    dlpi_num n = dlpi_num_of(v), r;
+    if (u == 0) { snprintf(n.s, sizeof n.s, "%d", (int)(v + 0.5)); }
+    snprintf(r.s, sizeof r.s, "%.24s %s", n.s, units[u]);
+    return r;
+}
+
+/* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
+static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
+    const char *name = reference >= 1000000000u ? "s"
+                       : reference >= 1000000u  ? "ms"
+                       : reference >= 1000u     ? "us"
+                                                : "ns";
+    uint64_t unit = *name == 's'   ? 1000000000u
+                    : *name == 'm' ? 1000000u
+                    : *name == 'u' ? 1000u
+                                   : 1u,
+             q = unit;
+    char fraction[12] = ".000000000";
+    int decimals = 0;
+    dlpi_num r;
+    for (; q > resolution && q > 1 && decimals < 9; q /= 10) { decimals++; }
+    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q, rest = v % scale;
+    fraction[decimals > 0 ? decimals + 1 : 0] = 0;
+    for (int i = decimals; i > 0; i--, rest /= 10) { fraction[i] = (char)('0' + rest % 10); }
+    snprintf(r.s, sizeof r.s, "%" PRIu64 "%s %s", v / scale, fraction, name);
+    return r;
+}
+
+/* A duration with about three digits. */
+static dlpi_num dlpi_num_ns(uint64_t ns) { return dlpi_num_time(ns, ns, ns / 100); }

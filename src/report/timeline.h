@@ -1,0 +1,580 @@
+#pragma once
+#include "report/lanes.h"
+#include "report/file.h"
+/* ---- the timeline: one SVG ---- */
+
+enum {
+    DLPI_SVG_LEFT = 160, /* px: lane names */
+    DLPI_SVG_PLOT = 1000,
+    DLPI_SVG_WIDTH = 1200,
+    DLPI_SVG_TOP = 84, /* title, window, legend */
+    DLPI_SVG_AXIS = 20,
+    DLPI_SVG_HEADING = 22,
+    DLPI_SVG_GAP = 6,
+    DLPI_SVG_BORDERS = 200,  /* epoch borders drawn at most */
+    DLPI_SVG_BORDER = 14,    /* the line of epoch numbers */
+    DLPI_SVG_LANES = 512,    /* drawn at most */
+    DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
+    DLPI_SVG_STEPS = 32,     /* of the trainer, aimed at */
+    DLPI_SVG_RECTS = 40000,  /* never more */
+    DLPI_SVG_COLOURS = 6
+};
+
+/* What is drawn: a window of time, and how large. */
+typedef struct dlpi_view {
+    uint64_t t0, t1;
+    uint64_t least_ns; /* what is narrower is merged with its neighbours */
+    double scale;      /* hundredths of a pixel per ns */
+    int pitch, bar, font;
+    int trainer_pitch;
+    int per_group; /* lanes drawn of each group */
+    int height;
+    int n_borders;
+    struct {
+        int x;
+        uint32_t epoch;
+    } borders[DLPI_SVG_BORDERS];
+    const char *which; /* words for the choice of the window */
+} dlpi_view;
+
+static int dlpi_u64_compare(const void *a, const void *b) {
+    uint64_t x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return x < y ? -1 : x > y;
+}
+
+static const char *dlpi_group_name(const dlp_stats *s, int group) {
+    if (group < 0) { return "trainer"; }
+    return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages
+               ? s->stages[group].name
+               : "stage";
+}
+
+/* Lanes from i on that belong to one group. */
+static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
+    int k = i;
+    while (k < n_lanes && lanes[k].group == lanes[i].group) { k++; }
+    return k - i;
+}
+
+static int dlpi_view_pitch(const dlpi_view *v, const dlpi_lane *lane) {
+    return lane->group < 0 ? v->trainer_pitch : v->pitch;
+}
+
+/* Height of a lane's stretches; the rest of its pitch is white. */
+static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
+    int pitch = dlpi_view_pitch(v, lane);
+    return pitch - (pitch >= 11 ? 3 : 1);
+}
+
+/* The event with which the newest part of a lane begins that can be told apart: so many events of a
+   worker, so many steps of the trainer. */
+static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
+    int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
+    while (i > 0 && left > 0) {
+        i--;
+        left -= lane->group >= 0 || lane->events[i].kind == DLP_TRACE_STEP;
+    }
+    return i;
+}
+
+/* Choose the newest stretch of time in which every lane has records and no more of them than can be
+   told apart. One lane whose ring reaches back far less than the others' (tiny items) does not
+   decide: then the middle lane does, and that lane begins late. */
+static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+    uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
+    uint64_t steps = 0; /* the trainer's first that is wanted */
+    int limit = DLPI_SVG_EVENTS / (n_lanes + 1), m = 0;
+    if (starts == NULL) { return DLP_ERR_MEMORY; }
+    limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
+    v->t0 = v->t1 = 0;
+    for (int i = 0; i < n_lanes; i++) {
+        int n = lanes[i].n;
+        if (n > 0) {
+            const dlp_trace_event *e = lanes[i].events;
+            starts[m] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
+            steps = lanes[i].group < 0 ? starts[m] : steps;
+            m++;
+            oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
+            v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
+        }
+    }
+    v->which = "all that is recorded";
+    if (m > 0) {
+        qsort(starts, (size_t)m, sizeof *starts, dlpi_u64_compare);
+        uint64_t last = starts[m - 1], middle = starts[m / 2];
+        bool most = last >= v->t1 || (v->t1 > middle && (v->t1 - last) < (v->t1 - middle) / 8);
+        v->t0 = most ? middle : last;
+        v->t0 = v->t0 < steps ? steps : v->t0; /* a picture of steps, however rarely others work */
+        v->t0 = v->t0 < v->t1 ? v->t0 : oldest < v->t1 ? oldest : v->t1;
+        if (v->t0 > oldest) {
+            v->which = most ? "the newest stretch that most lanes have recorded"
+                            : "the newest stretch that all lanes have recorded";
+        }
+    }
+    free(starts);
+    return DLP_OK;
+}
+
+/* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap
+   in x. */
+static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
+    t = t < v->t0 ? v->t0 : t > v->t1 ? v->t1 : t;
+    return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
+}
+
+static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
+    int x = dlpi_view_x(v, t) / 100, n = v->n_borders;
+    if (t > v->t0 && t < v->t1 && n < DLPI_SVG_BORDERS &&
+        (n == 0 || x >= v->borders[n - 1].x + 4)) {
+        v->borders[n].x = x;
+        v->borders[n].epoch = epoch;
+        v->n_borders++;
+    }
+}
+
+/* Borders are where the trainer's steps change epoch: at the border's own event if there is one
+   between the two steps, else where the second begins. */
+static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *trainer) {
+    bool known = false;
+    uint32_t epoch = 0;
+    uint64_t border = UINT64_MAX;
+    for (int i = 0; i < trainer->n; i++) {
+        const dlp_trace_event *e = &trainer->events[i];
+        if (e->kind == DLP_TRACE_EPOCH) {
+            border = e->begin_ns;
+        } else if (e->kind == DLP_TRACE_STEP) {
+            if (known && e->epoch != epoch) {
+                dlpi_view_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
+            }
+            known = true;
+            epoch = e->epoch;
+            border = UINT64_MAX;
+        }
+    }
+}
+
+static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+    static const struct {
+        int lanes, pitch;
+    } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
+    int groups = 0, drawn = 0, trainers = 0, s = 0;
+    for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) { groups++; }
+    v->per_group = groups > 0 ? DLPI_SVG_LANES / groups : 0;
+    v->per_group = v->per_group < 1 ? 1 : v->per_group;
+    for (int i = 0, n; i < n_lanes; i += n) {
+        n = dlpi_group_size(lanes, n_lanes, i);
+        int shown = n < v->per_group ? n : v->per_group;
+        drawn += shown;
+        trainers += lanes[i].group < 0 ? shown : 0;
+    }
+    while (drawn > sizes[s].lanes) { s++; }
+    v->pitch = sizes[s].pitch;
+    v->trainer_pitch = v->pitch > 22 ? v->pitch : 22;
+    v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
+    if (v->t1 > v->t0) {
+        v->scale = DLPI_SVG_PLOT * 100.0 / (double)(v->t1 - v->t0);
+        if (n_lanes > 0 && lanes[0].group < 0) { dlpi_view_borders(v, &lanes[0]); }
+    }
+    v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
+                (drawn - trainers) * v->pitch + trainers * v->trainer_pitch +
+                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
+    if (v->t1 > v->t0) {
+        uint64_t length = v->t1 - v->t0;
+        /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
+        int most = DLPI_SVG_RECTS / 2 / (drawn + 1);
+        v->least_ns = length / (uint64_t)(most > 2000 ? 2000 : most < 20 ? 20 : most) + 1;
+    }
+}
+
+static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const char *s, int units) {
+    dlpi_out_print(o, "<text class=\"%s\" x=\"%d\" y=\"%d\">", kind, x, y);
+    dlpi_out_escaped(o, s, 512, units, false);
+    dlpi_out_print(o, "</text>\n");
+}
+
+static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
+    dlpi_out_print(o,
+                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                   "viewBox=\"0 0 %d %d\" "
+                   "font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
+                   DLPI_SVG_WIDTH, v->height, DLPI_SVG_WIDTH, v->height);
+    /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which
+       neighbours differ in lightness too. */
+    dlpi_out_print(
+        o,
+        ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
+        "fill:#cc79a7}\n"
+        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:"
+        "5 3}\n");
+    dlpi_out_print(o,
+                   "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
+                   ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-"
+                   "anchor:middle}.head{font-size:12px;font-weight:bold}\n"
+                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:9px;pointer-events:"
+                   "none}.num0{fill:#fff}\n"
+                   "</style>\n",
+                   v->font);
+    dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n",
+                   DLPI_SVG_WIDTH, v->height);
+}
+
+/* Time that a lane spent in each kind, inside the window. */
+static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t sum[7]) {
+    uint64_t seen = v->t0;
+    for (int i = 0; i < lane->n; i++) {
+        uint64_t b = lane->events[i].begin_ns, e = lane->events[i].end_ns;
+        b = b < seen ? seen : b;
+        e = e > v->t1 ? v->t1 : e;
+        if (e > b && lane->events[i].kind < 7) {
+            sum[lane->events[i].kind] += e - b;
+            seen = e;
+        }
+    }
+}
+
+static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n_lanes,
+                            const dlp_stats *s) {
+    char line[400];
+    uint64_t length = v->t1 - v->t0, sum[7] = {0};
+    int at = 0;
+    if (n_lanes > 0 && lanes[0].group < 0) { dlpi_lane_sums(&lanes[0], v, sum); }
+    uint64_t trainer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
+    if (s != NULL && s->items > 0 && s->elapsed_ns > 0) {
+        double run = (double)s->wait_ns + (double)s->step_ns;
+        at = snprintf(line, sizeof line, "%s items/s; the trainer waited %s %% of the run",
+                      dlpi_num_of((double)s->items * 1e9 / (double)s->elapsed_ns).s,
+                      dlpi_num_percent(run > 0 ? (double)s->wait_ns / run : 0).s);
+    } else {
+        at = snprintf(line, sizeof line, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
+    }
+    if (trainer > 0) {
+        snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window",
+                 at > 8 ? ", " : "; the trainer waited ",
+                 dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)trainer).s);
+    }
+    dlpi_svg_text(o, "title", 16, 27, line, 104);
+    if (length == 0) { return; }
+    at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.",
+                  dlpi_num_ns(length).s, dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
+    if (s != NULL) {
+        snprintf(line + at, sizeof line - (size_t)at,
+                 " batch_size %u, prefetch_factor %u, %u worker%s.", (unsigned)s->batch_size,
+                 (unsigned)s->prefetch_factor, (unsigned)s->n_workers,
+                 s->n_workers == 1 ? "" : "s");
+    }
+    dlpi_svg_text(o, "sub", 16, 46, line, 158);
+}
+
+static void dlpi_svg_legend(dlpi_out *o) {
+    static const struct {
+        const char *kind, *text;
+        int y, height;
+    } keys[] = {{NULL, "work and steps, a colour and number per batch", 0, 0},
+                {"s", "starved: no input", 10, 4},
+                {"b", "blocked: no free cell", 0, 4},
+                {"q", "the trainer waits", 0, 14},
+                {"e", "between epochs", 0, 14}};
+    int x = 16, y = 56;
+    for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
+        if (keys[i].kind == NULL) {
+            for (int c = 0; c < DLPI_SVG_COLOURS; c++, x += 10) {
+                dlpi_out_print(
+                    o, "<rect class=\"w%d\" x=\"%d\" y=\"%d\" width=\"9\" height=\"14\"/>\n", c, x,
+                    y);
+            }
+        } else {
+            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n",
+                           x, y);
+            dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n",
+                           keys[i].kind, x, y + keys[i].y, keys[i].height);
+            x += 18;
+        }
+        dlpi_svg_text(o, "key", x + 5, y + 11, keys[i].text, 60);
+        x += 5 + (int)strlen(keys[i].text) * 7 + 18;
+    }
+}
+
+/* 1, 2 or 5 times a power of ten ns, so that at most ten fit. */
+static uint64_t dlpi_tick_step(uint64_t length) {
+    uint64_t step = 1;
+    for (int i = 0; length / step > 10; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
+    return step;
+}
+
+static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
+    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
+    for (uint64_t t = 0;; t += step) {
+        int x = dlpi_view_x(v, v->t0 + t);
+        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
+        if (length - t < step) { break; }
+    }
+}
+
+static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
+    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
+    dlpi_out_print(o, "<path class=\"grid\" d=\"");
+    for (uint64_t t = 0;; t += step) {
+        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, v->t0 + t) / 100, y, height);
+        if (length - t < step) { break; }
+    }
+    dlpi_out_print(o, "\"/>\n");
+}
+
+/* Neighbouring stretches that are drawn as one rect. */
+typedef struct dlpi_run {
+    uint64_t begin, end;
+    uint64_t sum[7];    /* ns of each kind */
+    uint64_t low, high; /* batches worked on */
+    uint64_t sequence, longest;
+    uint64_t items;
+    uint32_t epoch;
+    int n; /* stretches; 0: none open */
+} dlpi_run;
+
+static int dlpi_run_kind(const dlpi_run *r) {
+    int best = 1;
+    for (int k = 2; k < 7; k++) { best = r->sum[k] > r->sum[best] ? k : best; }
+    return best;
+}
+
+static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane,
+                           const dlpi_run *r, int kind) {
+    static const char *const words[] = {"",        "work",   "waiting", "step", "between epochs",
+                                        "starved", "blocked"};
+    uint64_t length = r->end - r->begin;
+    bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
+    dlpi_out_print(o, "<title>");
+    dlpi_out_escaped(o, lane->name, sizeof lane->name, 32, false);
+    dlpi_out_print(o, ": ");
+    if (r->n > 1) {
+        dlpi_out_print(o, "%d stretches, %s %% ", r->n,
+                       dlpi_num_percent((double)r->sum[kind] / (double)length).s);
+    }
+    dlpi_out_print(o, "%s", words[kind]);
+    if (on_batch && r->low == r->high) {
+        dlpi_out_print(o, ", batch %" PRIu64 " of epoch %" PRIu32, r->sequence, r->epoch);
+    } else if (on_batch) {
+        dlpi_out_print(o, ", batches %" PRIu64 " to %" PRIu64, r->low, r->high);
+    }
+    if (r->items > 0 && on_batch) {
+        dlpi_out_print(o, ", %" PRIu64 " item%s", r->items, r->items == 1 ? "" : "s");
+    }
+    dlpi_out_print(o, ", %s, at %s</title>", dlpi_num_ns(length).s,
+                   dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
+}
+
+/* Whether no epoch border crosses these pixels. */
+static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
+    for (int i = 0; i < v->n_borders; i++) {
+        if (v->borders[i].x + 1 >= x && v->borders[i].x <= end) { return false; }
+    }
+    return true;
+}
+
+static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r,
+                          int y) {
+    static const char *const kinds[] = {"", "w", "q", "w", "e", "s", "b"};
+    int kind = dlpi_run_kind(r), a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
+    int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
+    char number[24];
+    if (w <= 0) { return; }
+    w -= w > 300 ? 50 : 0; /* a hair of white between neighbours */
+    if (kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED) {
+        y += kind == DLP_TRACE_STARVED ? h - thin : 0;
+        h = thin;
+    }
+    dlpi_out_print(o, "<rect class=\"%s", kinds[kind]);
+    int colour = (int)(r->sequence % DLPI_SVG_COLOURS);
+    bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
+    if (on_batch) { dlpi_out_print(o, "%d", colour); }
+    dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100,
+                   a % 100, y, w / 100, w % 100, h);
+    dlpi_run_title(o, v, lane, r, kind);
+    dlpi_out_print(o, "</rect>\n");
+    int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
+    int x = (a + w / 2) / 100, half = digits * 3;
+    if (on_batch && r->n == 1 && h >= 11 && w > digits * 600 + 250 &&
+        dlpi_view_clear(v, x - half, x + half)) {
+        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
+    }
+}
+
+static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, uint64_t end) {
+    if (r->n == 0) {
+        memset(r, 0, sizeof *r);
+        r->begin = begin;
+        r->low = UINT64_MAX;
+    }
+    r->n++;
+    r->end = end;
+    r->sum[e->kind] += end - begin;
+    if (e->kind != DLP_TRACE_WORK && e->kind != DLP_TRACE_STEP) { return; }
+    r->items += e->items;
+    r->low = e->sequence < r->low ? e->sequence : r->low;
+    r->high = e->sequence > r->high ? e->sequence : r->high;
+    if (end - begin > r->longest) {
+        r->longest = end - begin;
+        r->sequence = e->sequence;
+        r->epoch = e->epoch;
+    }
+}
+
+/* Draw what of a lane lies in the window. Events are not trusted to be in order: each begins no
+   earlier than the last one ended. */
+static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    dlpi_run r;
+    uint64_t seen = v->t0;
+    r.n = 0;
+    for (int i = 0; i < lane->n; i++) {
+        const dlp_trace_event *e = &lane->events[i];
+        uint64_t b = e->begin_ns < seen ? seen : e->begin_ns,
+                 end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
+        if (e->kind < 1 || e->kind > 6 || end <= b) { continue; }
+        bool wide = end - b >= v->least_ns;
+        if (r.n > 0 && (wide || b - r.end >= v->least_ns || r.end - r.begin >= v->least_ns)) {
+            dlpi_run_draw(o, v, lane, &r, y);
+            r.n = 0;
+        }
+        dlpi_run_add(&r, e, b, end);
+        seen = end;
+    }
+    if (r.n > 0) { dlpi_run_draw(o, v, lane, &r, y); }
+}
+
+/* What a stage's stretches are, where they are not one item after another of the batches that the
+   trainer gets. */
+static void dlpi_svg_of_stage(dlpi_out *o, const dlp_stats *s, const dlp_stage_stats *st) {
+    if (st->in_flight > 1) {
+        dlpi_out_print(o, "; each has up to %d items under way", (int)st->in_flight);
+    }
+    if (st->kind == DLP_STAGE_PARTS) {
+        dlpi_out_print(o, "; numbers are parts");
+    } else if (s->chunks.cpu_buffers > 0) {
+        dlpi_out_print(o, "; numbers are chunks");
+    }
+}
+
+static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
+                             const dlp_stats *s, int y) {
+    uint64_t sum[7] = {0};
+    int silent = 0;
+    double whole = (double)(v->t1 - v->t0) * n;
+    for (int i = 0; i < n; i++) {
+        dlpi_lane_sums(&lanes[i], v, sum);
+        silent += lanes[i].n == 0;
+    }
+    dlpi_out_print(o, "<text class=\"head\" x=\"16\" y=\"%d\">", y + 14);
+    dlpi_out_escaped(o, dlpi_group_name(s, lanes[0].group), 32, 24, false);
+    dlpi_out_print(o, "<tspan font-weight=\"normal\" fill=\"#555\">");
+    if (lanes[0].group < 0) {
+        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window",
+                       dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
+                       dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s);
+    } else {
+        dlpi_out_print(o, ": %d worker%s, at work %s %%, starved %s %%, blocked %s %%", n,
+                       n == 1 ? "" : "s", dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s,
+                       dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
+                       dlpi_num_percent((double)sum[DLP_TRACE_BLOCKED] / whole).s);
+    }
+    if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
+        dlpi_out_print(o, "; without workers, that is where items are fetched");
+    }
+    uint32_t stages = s == NULL ? 0 : s->n_stages < DLP_MAX_STAGES ? s->n_stages : DLP_MAX_STAGES;
+    if (lanes[0].group >= 0 && (uint32_t)lanes[0].group < stages) {
+        dlpi_svg_of_stage(o, s, &s->stages[lanes[0].group]);
+    }
+    if (silent > 0 && n > 1) { dlpi_out_print(o, "; %d recorded nothing", silent); }
+    if (n > v->per_group) { dlpi_out_print(o, "; the first %d are drawn", v->per_group); }
+    dlpi_out_print(o, "</tspan></text>\n");
+}
+
+/* What a lane has recorded is on grey ground; what its ring has forgotten is white. */
+static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX,
+        end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
+    if (a < end) {
+        dlpi_out_print(
+            o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
+            a / 100, a % 100, y, (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
+    }
+}
+
+/* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
+static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
+                          const dlp_stats *s, int y) {
+    int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes),
+        bar = dlpi_view_bar(v, lanes);
+    int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
+    dlpi_svg_heading(o, v, lanes, n, s, y);
+    y += DLPI_SVG_HEADING;
+    for (int i = 0; i < drawn; i++) { dlpi_svg_track(o, v, &lanes[i], y + i * pitch); }
+    dlpi_svg_grid(o, v, y, drawn * pitch);
+    for (int i = 0; i < drawn; i++) {
+        int top = y + i * pitch;
+        if (i % every == 0) {
+            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8,
+                           top + bar / 2 + font * 4 / 10);
+            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name,
+                             (DLPI_SVG_LEFT - 16) * 100 / (66 * font), false);
+            dlpi_out_print(o, "</text>\n");
+        }
+        dlpi_svg_lane(o, v, &lanes[i], top);
+    }
+    for (int i = 0; i < v->n_borders; i++) {
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
+                       drawn * pitch + 2);
+    }
+    return y + drawn * pitch + DLPI_SVG_GAP;
+}
+
+/* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
+static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
+    int last = -1000;
+    for (int i = 0; i < v->n_borders; i++) {
+        char words[40];
+        int x = v->borders[i].x;
+        if (x < last + 140) { continue; }
+        snprintf(words, sizeof words, "epoch %" PRIu32, v->borders[i].epoch);
+        last = x;
+        dlpi_svg_text(o, "epoch", x > DLPI_SVG_WIDTH - 60 ? DLPI_SVG_WIDTH - 60 : x, y + 6, words,
+                      16);
+    }
+    return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
+}
+
+static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+    dlpi_view v;
+    memset(&v, 0, sizeof v);
+    int rc = dlpi_view_window(&v, lanes, n_lanes), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
+    if (rc != DLP_OK) { return rc; }
+    dlpi_view_layout(&v, lanes, n_lanes);
+    if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
+    dlpi_svg_style(o, &v);
+    dlpi_svg_header(o, &v, lanes, n_lanes, s);
+    if (v.t1 > v.t0) {
+        dlpi_svg_legend(o);
+        dlpi_svg_ticks(o, &v, y - 4);
+        for (int i = 0, n; i < n_lanes; i += n) {
+            n = dlpi_group_size(lanes, n_lanes, i);
+            y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
+        }
+        y = dlpi_svg_epochs(o, &v, y);
+        dlpi_svg_ticks(o, &v, y + 10);
+    }
+    dlpi_out_print(o, "</svg>\n");
+    return DLP_OK;
+}
+
+static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s,
+                                     const char *path) {
+    dlpi_out o;
+    int rc = dlpi_out_open(&o, path);
+    if (rc != DLP_OK) { return rc; }
+    rc = dlpi_svg_write(&o, lanes, n_lanes, s);
+    if (rc != DLP_OK) { o.errnum = ENOMEM; }
+    int closed = dlpi_out_close(&o);
+    return rc != DLP_OK ? rc : closed;
+}

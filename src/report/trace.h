@@ -1,0 +1,57 @@
+#pragma once
+#include "report/lanes.h"
+#include "report/file.h"
+/* ---- Chrome trace-event JSON:
+   https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
+
+static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
+    static const char *const kinds[] = {"other", "work",    "wait",   "step",
+                                        "epoch", "starved", "blocked"};
+    const char *kind = kinds[e->kind < 7 ? e->kind : 0];
+    uint64_t dur = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0;
+    dlpi_out_print(o,
+                   ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64
+                   ".%03u,\"cat\":\"%s\",",
+                   tid, e->begin_ns / 1000, (unsigned)(e->begin_ns % 1000), dur / 1000,
+                   (unsigned)(dur % 1000), kind);
+    if (e->kind == DLP_TRACE_WORK || e->kind == DLP_TRACE_STEP) {
+        dlpi_out_print(o, "\"name\":\"%s %" PRIu64 "\"",
+                       e->kind == DLP_TRACE_WORK ? "batch" : "step", e->sequence);
+    } else if (e->kind == DLP_TRACE_EPOCH) {
+        dlpi_out_print(o, "\"name\":\"epoch %" PRIu32 "\"", e->epoch);
+    } else {
+        dlpi_out_print(o, "\"name\":\"%s\"", kind);
+    }
+    dlpi_out_print(o, ",\"args\":{\"sequence\":%" PRIu64 ",\"epoch\":%" PRIu32 ",\"items\":%u}}",
+                   e->sequence, e->epoch, (unsigned)e->items);
+}
+
+static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
+    dlpi_out_print(
+        o,
+        "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe "
+        "%d.%d.%d\"},\"traceEvents\":[\n"
+        "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
+        DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
+    for (int i = 0; i < n_lanes; i++) {
+        dlpi_out_print(
+            o,
+            ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"",
+            i + 1);
+        dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name, INT_MAX, true);
+        dlpi_out_print(o,
+                       "\"}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\","
+                       "\"args\":{\"sort_index\":%d}}",
+                       i + 1, i);
+        for (int k = 0; k < lanes[i].n; k++) { dlpi_json_event(o, i + 1, &lanes[i].events[k]); }
+    }
+    dlpi_out_print(o, "\n]}\n");
+}
+
+static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const char *path) {
+    dlpi_out o;
+    int rc = dlpi_out_open(&o, path);
+    if (rc != DLP_OK) { return rc; }
+    dlpi_json_write(&o, lanes, n_lanes);
+    return dlpi_out_close(&o);
+}

@@ -1,0 +1,151 @@
+#pragma once
+#include "s3/connection.h"
+/* ---- where a request goes ---- */
+
+static const char *dlpi_s3_op_region(const dlp_s3_io *io, const dlpi_s3_op *op) {
+    return op->region[0] ? op->region : io->s3->common->config.region;
+}
+
+/* Host header and path, in io->host and io->path. */
+static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
+    const dlpi_s3_endpoint *e = &op->to;
+    if (!op->moved)
+        return dlpi_s3_place(&io->s3->endpoint, dlpi_s3_op_region(io, op), io->desc->style,
+                             op->r->bucket, op->r->key, io->host, sizeof io->host, io->path,
+                             sizeof io->path);
+    if (e->is_default_port)
+        snprintf(io->host, sizeof io->host, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
+    else
+        snprintf(io->host, sizeof io->host, strchr(e->host, ':') ? "[%s]:%u" : "%s:%u", e->host,
+                 (unsigned)e->port);
+    dlpi_s3_copy(io->path, sizeof io->path, op->to_path);
+    return DLP_OK;
+}
+
+/* Close the connections of sites that nobody asks for: idle ones, and those that are being opened,
+   or read to the end of an answer, which goes on only while something is asked for. */
+static void dlpi_s3_sites_clear(dlp_s3_io *io) {
+    for (uint32_t i = 0; i < io->n_links; i++) {
+        dlpi_s3_link *link = &io->links[i];
+        if (link->state == DLPI_S3_LINK_FREE || link->leg || link->site->ops > 0) continue;
+        dlpi_s3_link_close(io, link);
+    }
+}
+
+/* Find the op's site. None of its legs is queued. Returns DLP_OK, DLP_ERR_ARG, DLP_FULL. */
+static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
+    bool tls = op->moved ? op->to.tls != 0 : io->s3->endpoint.tls != 0;
+    dlpi_s3_site *site = io->last_site;
+    char name[256];
+    uint16_t port;
+    if (dlpi_s3_op_address(io, op) != DLP_OK ||
+        dlpi_s3_place_address(io->host, tls, name, &port) != DLP_OK)
+        return DLP_ERR_ARG;
+    if (!site || site->port != port || site->tls != tls || strcmp(site->host, name) != 0) {
+        site = dlpi_s3_site_get(io, name, port, tls);
+        if (!site) {
+            dlpi_s3_sites_clear(io);
+            site = dlpi_s3_site_get(io, name, port, tls);
+        }
+        if (!site) return DLP_FULL;
+        io->last_site = site;
+    }
+    if (op->site) op->site->ops--;
+    op->site = site;
+    site->ops++;
+    return DLP_OK;
+}
+
+/* Have it go elsewhere, with those of its legs that are not on a link. */
+static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
+    int code;
+    for (dlpi_s3_node *n = op->legs.next; n != &op->legs; n = n->next)
+        dlpi_s3_leg_unqueue(DLPI_S3_OF(n, dlpi_s3_leg, sibling));
+    code = dlpi_s3_op_settle(io, op);
+    if (code != DLP_OK) {
+        dlpi_s3_op_add(op, "there is no way to where it was sent");
+        dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
+        return;
+    }
+    for (dlpi_s3_node *n = op->legs.next; n != &op->legs; n = n->next) {
+        dlpi_s3_leg *leg = DLPI_S3_OF(n, dlpi_s3_leg, sibling);
+        if (leg->n_links == 0 && leg->timer.due == UINT64_MAX) dlpi_s3_leg_wait(leg, true);
+    }
+}
+
+/* Which of AWS' domains a host is S3's own in: "s3.REGION", "BUCKET.s3-REGION",
+   "BUCKET.s3.dualstack.REGION". Who rents a machine there has a name there too. -1: none. */
+static int dlpi_s3_host_aws(const char *host) {
+    static const char *const domains[] = {".amazonaws.com", ".amazonaws.com.cn"};
+    size_t end = strlen(host), k = strlen(domains[0]);
+    int which = end > k && strcmp(host + end - k, domains[0]) == 0 ? 0 : 1;
+    k = strlen(domains[which]);
+    if (end <= k || strcmp(host + end - k, domains[which]) != 0) return -1;
+    end -= k;
+    for (int label = 0; label < 3; label++) { /* from the last one on */
+        size_t at = end, n;
+        while (at > 0 && host[at - 1] != '.') at--;
+        n = end - at;
+        if (n >= 2 && memcmp(host + at, "s3", 2) == 0 && (n == 2 || host[at + 2] == '-'))
+            return which;
+        if (at == 0 || (label == 1 && (n != 9 || memcmp(host + at, "dualstack", 9) != 0))) break;
+        end = at - 1;
+    }
+    return -1;
+}
+
+/* Whether it belongs to the same service as the endpoint: the host, or one below it, at the same
+   port; S3 of AWS, where the endpoint is that. */
+static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endpoint) {
+    const char *host = to->host, *own = endpoint->host;
+    size_t n = strlen(host), m = strlen(own);
+    if (to->port != endpoint->port && !(to->is_default_port && endpoint->is_default_port))
+        return false;
+    if (strcmp(host, own) == 0) return true;
+    if (strspn(own, "0123456789.") == m) return false; /* addresses have no names below */
+    if (n > m && host[n - m - 1] == '.' && strcmp(host + n - m, own) == 0) return true;
+    return dlpi_s3_host_aws(host) >= 0 && dlpi_s3_host_aws(host) == dlpi_s3_host_aws(own);
+}
+
+/* Keep the path of a Location, and its query. */
+static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
+    size_t path = strcspn(at, "?#"), query = 0;
+    op->to_query = NULL;
+    if (path == 0) dlpi_s3_copy(op->to_path, sizeof op->to_path, "/");
+    memcpy(op->to_path, at, path);
+    if (path > 0) op->to_path[path] = '\0';
+    if (at[path] != '?') return;
+    query = strcspn(at + path + 1, "#");
+    path = strlen(op->to_path) + 1;
+    op->to_query = op->to_path + path;
+    memcpy(op->to_path + path, strchr(at, '?') + 1, query);
+    op->to_path[path + query] = '\0';
+}
+
+/* Take "http://host/path?query" apart. */
+static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char *location) {
+    char authority[300];
+    const char *at = strstr(location, "://"), *why = NULL;
+    const dlpi_s3_endpoint *from = op->moved ? &op->to : &io->s3->endpoint;
+    dlpi_s3_endpoint to;
+    size_t n;
+    if (location[0] == '/') { /* the same server */
+        to = *from;
+        to.prefix[0] = '\0';
+        at = location;
+    } else {
+        n = at ? (size_t)(at - location) + 3 + strcspn(at + 3, "/?#") : sizeof authority;
+        if (n >= sizeof authority) return "its Location is none";
+        memcpy(authority, location, n);
+        authority[n] = '\0';
+        if (dlpi_s3_endpoint_parse(&to, authority, &why) != DLP_OK) return why;
+        at = location + n;
+    }
+    if (from->tls && !to.tls) return "it leads from https to http";
+    if (to.tls && !io->s3->has_tls) return "it leads to https, which was not compiled in";
+    dlpi_s3_op_target(op, at);
+    op->to = to;
+    op->foreign = !dlpi_s3_kin(&to, &io->s3->endpoint);
+    op->moved = true;
+    return NULL;
+}

@@ -1,0 +1,672 @@
+#pragma once
+#include "s3/classify.h"
+/* ---- heads of answers ---- */
+
+enum { DLPI_S3_FINE = 0, DLPI_S3_FINAL = -1 }; /* else DLPI_S3_T_* */
+
+/* The object, or what of it was asked for, is larger than the memory for it, or smaller than asked
+   for. */
+static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint64_t wanted) {
+    dlpi_s3_op_message(op, 0, "%llu bytes %s %llu", (unsigned long long)is, what,
+                       (unsigned long long)wanted);
+    return DLPI_S3_FINAL;
+}
+
+static int dlpi_s3_op_wrong(dlpi_s3_op *op, const char *words) {
+    dlpi_s3_op_message(op, 0, "%s", words);
+    return DLPI_S3_T_SHORT;
+}
+
+/* What an answer to GET or HEAD has of the object. */
+typedef struct dlpi_s3_extent {
+    bool part; /* Content-Range says which: a 206, and a 200 that has one */
+    uint64_t first;
+    uint64_t bytes; /* UINT64_MAX: as many as come */
+    uint64_t total; /* of the whole object; UINT64_MAX: not told */
+} dlpi_s3_extent;
+
+static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_extent *x) {
+    uint64_t length = h->has_length ? (uint64_t)h->content_length : UINT64_MAX;
+    if (!h->has_range && (h->status == 206 || h->range_seen || h->range_bad))
+        return dlpi_s3_op_wrong(op, "the server does not tell which range it sends");
+    x->part = h->has_range;
+    x->first = x->part ? h->range_first : 0;
+    x->bytes = x->part ? h->range_last - h->range_first + 1 : length;
+    x->total = x->part ? h->range_total : length;
+    if (h->has_length && length != x->bytes)
+        return dlpi_s3_op_wrong(op, "Content-Range and Content-Length differ");
+    return DLPI_S3_FINE;
+}
+
+/* The whole object, where a range of it may have been asked for. It serves a leg that begins with
+   the object: one that goes on passes over what it has, if the object has as many bytes as it had.
+   Where it is as long as the range would be, or of no length, it may be just that range. */
+static int dlpi_s3_head_whole(dlpi_s3_leg *leg, const dlpi_s3_link *link, const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = leg->op;
+    const dlp_s3_request *r = op->r;
+    if (r->offset + leg->first > 0)
+        return dlpi_s3_op_wrong(op, "the server sent the whole object instead of a range");
+    if (x->bytes == UINT64_MAX && !r->query &&
+        (link->http.until_close || (r->method == DLP_S3_HEAD && r->key[0])))
+        return dlpi_s3_op_wrong(op, "the server does not tell the length of what it sends");
+    if (!link->ranged || op->size != UINT64_MAX) return DLPI_S3_FINE;
+    if (link->first > 0)
+        op->strong = false;
+    else if (x->bytes != UINT64_MAX && x->bytes != link->last + 1)
+        return DLPI_S3_FINE;
+    op->split = false; /* asked for from the beginning, and without a range, then */
+    return dlpi_s3_op_wrong(op, "the server does not tell whether it sends all, or a range");
+}
+
+/* Whether these are the bytes that were asked for: all of the range, or of it all that there is. */
+static int dlpi_s3_head_bounds(dlpi_s3_leg *leg, const dlpi_s3_link *link,
+                               const dlpi_s3_extent *x) {
+    uint64_t end = x->first + x->bytes, until = link->last + 1; /* 0: to the object's end */
+    if (!x->part) return dlpi_s3_head_whole(leg, link, x);
+    if (link->last == UINT64_MAX || until > x->total) until = x->total;
+    if (until == UINT64_MAX || (leg->op->size == UINT64_MAX && x->total == UINT64_MAX))
+        return dlpi_s3_op_wrong(leg->op, "the server does not tell the object's size");
+    if (x->first != link->first || end != until || (!link->ranged && link->http.status == 206))
+        return dlpi_s3_op_wrong(leg->op, "the server sent another range than it was asked for");
+    return DLPI_S3_FINE;
+}
+
+/* The object's size against what it was, what is wanted of it, and the room for it. */
+static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
+    dlp_s3_request *r = op->r;
+    uint64_t total = x->total;
+    if (total == UINT64_MAX) return DLPI_S3_FINE;
+    if (op->opened && r->object_bytes && r->object_bytes != total) {
+        dlpi_s3_op_message(op, 0, "the object's size has changed");
+        return DLPI_S3_T_CHANGED;
+    }
+    r->object_bytes = total;
+    if (r->method != DLP_S3_GET) return DLPI_S3_FINE;
+    if (r->length && total < r->offset + r->length)
+        return dlpi_s3_op_length(op, total - r->offset, "are all there is, not", r->length);
+    if (!r->length && total - r->offset > op->bound)
+        return dlpi_s3_op_length(op, total - r->offset, "are more than there is room for,",
+                                 op->bound);
+    return DLPI_S3_FINE;
+}
+
+/* Now it is known how much the leg has to bring, and how much others: none, where all comes at once
+   and no other has begun. */
+static void dlpi_s3_head_settle(dlpi_s3_leg *leg, dlpi_s3_link *link, const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = leg->op;
+    uint64_t begin = op->r->offset + leg->first;
+    link->skip = link->first - x->first;
+    if (leg->bytes == UINT64_MAX) {
+        op->size = x->total == UINT64_MAX ? UINT64_MAX : x->total - op->r->offset;
+        leg->bytes = x->bytes == UINT64_MAX ? UINT64_MAX : x->first + x->bytes - begin;
+        op->next = leg->bytes;
+    } else if (!x->part && op->next == leg->first + leg->bytes) {
+        op->next = leg->bytes = op->size;
+    }
+    if (op->next == op->size) dlpi_s3_ring_out(&op->node);
+}
+
+/* Whether an answer's ETag is one that an If-Match names, by the strong comparison (RFC 9110,
+   13.1.1): those that are weak, on either side, are not. S3 takes them without quotes, too. */
+static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
+    const char *bare = etag[0] == '"' ? etag + 1 : etag, *at = if_match;
+    size_t n = strcspn(bare, "\""), k;
+    bool weak, quoted;
+    if (strcmp(at + strspn(at, " "), "*") == 0) return true;
+    if (!etag[0] || strncmp(etag, "W/", 2) == 0) return false;
+    for (at += strspn(at, " ,"); *at; at += strspn(at, " ,")) {
+        weak = strncmp(at, "W/", 2) == 0;
+        if (weak) at += 2;
+        quoted = *at == '"';
+        at += quoted;
+        k = strcspn(at, quoted ? "\"" : " ,");
+        if (!weak && k == n && memcmp(at, bare, n) == 0) return true;
+        at += k;
+        at += *at == '"';
+    }
+    return false;
+}
+
+/* Compare the ETag with the one that was asked for, and with that of the answers before: they had
+   the same, or none. The first one is kept. */
+static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    dlp_s3_request *r = op->r;
+    if (r->if_match && !dlpi_s3_etag_named(r->if_match, h->etag)) {
+        dlpi_s3_op_message(op, 0,
+                           h->etag[0] ? "its ETag is %s, which if_match does not name"
+                                      : "if_match is given, and the server tells no ETag%s",
+                           h->etag);
+        return DLPI_S3_T_OTHER;
+    }
+    if (op->opened && strcmp(h->etag, r->etag) != 0) {
+        dlpi_s3_op_message(op, 0, "the object has changed");
+        return DLPI_S3_T_CHANGED;
+    }
+    if (op->opened) return DLPI_S3_FINE;
+    dlpi_s3_copy(r->etag, sizeof r->etag, h->etag);
+    op->strong = r->etag[0] == '"' && dlpi_s3_is_graphic(r->etag) &&
+                 strchr(r->etag + 1, '"') == r->etag + strlen(r->etag) - 1;
+    /* a weak one never matches: RFC 9110, 13.1.1; an odd one is better not sent back */
+    return DLPI_S3_FINE;
+}
+
+/* Hold a head of 2xx against what was asked for on its link: status, version, range and lengths.
+   Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the request ends
+   with DLP_ERR_LENGTH; DLPI_S3_T_*. */
+static int dlpi_s3_head_judge(dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_op *op = leg->op;
+    const dlpi_s3_http *h = &link->http;
+    dlpi_s3_extent x;
+    int code;
+    if (op->r->method == DLP_S3_PUT) {
+        dlpi_s3_copy(op->r->etag, sizeof op->r->etag, h->etag);
+        return DLPI_S3_FINE;
+    }
+    if (h->status != 200 && h->status != 206)
+        return dlpi_s3_op_wrong(op, "an answer without an object");
+    code = dlpi_s3_head_etag(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(leg, link, &x);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
+    if (code != DLPI_S3_FINE) return code;
+    op->opened = true;
+    if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(leg, link, &x);
+    return DLPI_S3_FINE;
+}
+
+/* The object's size, as a 416 tells it: in Content-Range, or in AWS' document. */
+static uint64_t dlpi_s3_link_total(const dlpi_s3_link *link) {
+    char text[24];
+    uint64_t n = 0;
+    if (link->http.range_total != UINT64_MAX) return link->http.range_total;
+    if (!dlpi_s3_xml_text(link->error, link->error_n, "Error/ActualObjectSize", text, sizeof text))
+        return UINT64_MAX;
+    for (const char *p = text; *p; p++) {
+        if (*p < '0' || *p > '9' || n > (uint64_t)INT64_MAX / 10 - 1) return UINT64_MAX;
+        n = n * 10 + (uint64_t)(*p - '0');
+    }
+    return text[0] ? n : UINT64_MAX;
+}
+
+/* 416: nothing is there to be had at the offset. Empty is what an object may be, and its end is
+   where a request without a length may begin. Returns whether that is so. */
+static bool dlpi_s3_link_empty(const dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_op *op = leg->op;
+    dlp_s3_request *r = op->r;
+    uint64_t total;
+    if (link->http.status != 416 || r->method != DLP_S3_GET || op->opened || !link->ranged)
+        return false;
+    total = dlpi_s3_link_total(link);
+    if (total != UINT64_MAX) r->object_bytes = total;
+    if (r->length || total != r->offset) return false;
+    r->object_bytes = r->offset;
+    op->size = op->next = leg->bytes = 0;
+    op->opened = true;
+    return true;
+}
+
+/* 416: nothing follows behind what has come. So that was all, though its end had not been told. */
+static bool dlpi_s3_head_all(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
+    dlpi_s3_op *op = leg->op;
+    if (h->status != 416 || !op->opened || leg->bytes != UINT64_MAX || leg->done == 0) return false;
+    if (h->range_total != op->r->offset + leg->done) return false;
+    op->r->object_bytes = h->range_total;
+    op->size = op->next = leg->bytes = leg->done;
+    return true;
+}
+
+/* ---- requests, sent ---- */
+
+/* The bytes that a request asks for; as text, "bytes=0-9", or NULL: all of the object. */
+static const char *dlpi_s3_link_range(const dlp_s3_io *io, dlpi_s3_link *link,
+                                      const dlpi_s3_leg *leg, char *to, size_t size) {
+    const dlpi_s3_op *op = leg->op;
+    uint64_t begin = op->r->offset + leg->first, first = begin + leg->done, last = UINT64_MAX;
+    if (leg->bytes != UINT64_MAX)
+        last = begin + leg->bytes - 1;
+    else if (op->split)
+        last = first + io->desc->part_bytes - 1;
+    link->ranged =
+        op->r->method == DLP_S3_GET && !op->r->query && (first > 0 || op->r->length || op->split);
+    link->first = link->ranged ? first : 0;
+    link->last = link->ranged ? last : UINT64_MAX;
+    if (!link->ranged) return NULL;
+    if (last == UINT64_MAX)
+        snprintf(to, size, "bytes=%llu-", (unsigned long long)first);
+    else
+        snprintf(to, size, "bytes=%llu-%llu", (unsigned long long)first, (unsigned long long)last);
+    return to;
+}
+
+/* Write the head into the link's memory, and a small body behind it. */
+static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s3_leg *leg) {
+    static const char *const methods[] = {"GET", "HEAD", "PUT"};
+    const dlpi_s3_op *op = leg->op;
+    const dlp_s3_request *r = op->r;
+    dlpi_s3_head h;
+    char range[64];
+    int n;
+    if (dlpi_s3_op_address(io, op) != DLP_OK) return false;
+    memset(&h, 0, sizeof h);
+    h.method = methods[r->method];
+    h.host = io->host;
+    h.path = io->path;
+    h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
+    h.range = dlpi_s3_link_range(io, link, leg, range, sizeof range);
+    h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
+    h.has_body = r->method == DLP_S3_PUT;
+    h.body = r->body;
+    h.body_bytes = h.has_body ? r->capacity : 0;
+    h.unsigned_payload = io->desc->unsigned_payload != 0;
+    h.presign = io->desc->presign != 0;
+    h.region = dlpi_s3_op_region(io, op);
+    h.who = op->foreign ? NULL : &io->who;
+    h.now_s = dlpi_s3_real_s() + DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
+    h.keys = &io->keys;
+    n = dlpi_s3_head_write(&h, link->out, DLPI_S3_OUT_BYTES);
+    if (n < 0) return false;
+    link->out_at = 0;
+    link->out_n = (uint32_t)n;
+    link->put_at = 0;
+    link->skip = 0;
+    if (h.has_body && r->capacity && r->capacity <= DLPI_S3_OUT_BYTES - link->out_n) {
+        memcpy(link->out + link->out_n, r->body, r->capacity);
+        link->out_n += (uint32_t)r->capacity;
+        link->put_at = r->capacity;
+    }
+    dlpi_s3_copy(link->region, sizeof link->region, h.region);
+    link->version = io->who.version;
+    return true;
+}
+
+/* Whether bytes of the request are still to be sent. */
+static uint64_t dlpi_s3_link_unsent(const dlpi_s3_link *link, const char **from) {
+    const dlp_s3_request *r = link->leg->op->r;
+    *from = link->out + link->out_at;
+    if (link->deaf) return 0;
+    if (link->out_at < link->out_n) return link->out_n - link->out_at;
+    if (r->method != DLP_S3_PUT || link->put_at == r->capacity) return 0;
+    *from = (const char *)r->body + link->put_at;
+    return r->capacity - link->put_at;
+}
+
+/* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
+   it or some of it written, moves without waking anybody. */
+static void dlpi_s3_link_queued(dlp_s3_io *io, dlpi_s3_link *link) {
+    int n = 0;
+    if (link->deaf || link->leg->op->r->method != DLP_S3_PUT) return;
+    if (ioctl(link->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
+    link->queued = (uint64_t)n;
+    link->moved_ns = io->now;
+    if (n > 0) dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms / 4 + 1);
+}
+
+/* All of the request is sent, though not delivered. */
+static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    int32_t ms = io->desc->first_byte_timeout_ms;
+    link->unsent = link->deaf;
+    if (link->http.head_done) return; /* the answer came first, and is being read */
+    link->state = DLPI_S3_LINK_WAITING;
+    link->sent_ns = io->now;
+    dlpi_s3_due(io, &link->timer, link->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
+    dlpi_s3_link_queued(io, link);
+    dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
+    dlpi_s3_leg_await(io, leg);
+}
+
+/* Send what the socket takes; no more than a share of it before others have their turn. */
+static void dlpi_s3_link_send(dlp_s3_io *io, dlpi_s3_link *link) {
+    uint64_t n, budget = DLPI_S3_AT_ONCE;
+    const char *from;
+    while ((n = dlpi_s3_link_unsent(link, &from)) > 0) {
+        int64_t put = dlpi_s3_conn_write(&link->conn, from, n > 1u << 20 ? 1u << 20 : (size_t)n);
+        if (put == DLP_S3_WANT_WRITE || put == DLP_S3_WANT_READ) {
+            dlpi_s3_link_queued(io, link);
+            dlpi_s3_link_watch(io, link,
+                               put == DLP_S3_WANT_READ ? EPOLLIN | EPOLLRDHUP
+                                                       : EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+            return;
+        }
+        if (put < 0) { /* the answer that says why may be there: it is read before this counts */
+            link->deaf = true;
+            break;
+        }
+        if (link->out_at < link->out_n)
+            link->out_at += (uint32_t)put;
+        else
+            link->put_at += (uint64_t)put;
+        dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+        budget -= (uint64_t)put < budget ? (uint64_t)put : budget;
+        if (budget == 0 && dlpi_s3_link_unsent(link, &from) > 0) {
+            dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+            return;
+        }
+    }
+    dlpi_s3_link_sent(io, link);
+}
+
+/* Put a leg's request on a link that is free for it. */
+static void dlpi_s3_link_begin(dlp_s3_io *io, dlpi_s3_link *link, dlpi_s3_leg *leg, bool hedge) {
+    dlpi_s3_op *op = leg->op;
+    dlpi_s3_ring_out(&link->node);
+    dlpi_s3_ring_out(&link->age);
+    io->n_idle--;
+    dlpi_s3_leg_unqueue(leg);
+    if (!dlpi_s3_link_compose(io, link, leg)) {
+        dlpi_s3_link_idle(io, link);
+        dlpi_s3_op_message(op, 0, "the request's head is too long, or has odd bytes");
+        dlpi_s3_op_end(io, op, DLP_ERR_ARG);
+        return;
+    }
+    dlpi_s3_http_begin(&link->http, op->r->method == DLP_S3_HEAD);
+    link->leg = leg;
+    link->hedge = hedge;
+    link->deaf = false;
+    link->unsent = true;
+    link->sent_ns = link->queued = 0;
+    link->error_n = 0;
+    link->state = DLPI_S3_LINK_SENDING;
+    if (leg->n_links == 0) io->on_wire++;
+    leg->links[leg->n_links++] = link;
+    leg->fresh = false;
+    op->attempts++;
+    dlpi_s3_tally(io, DLPI_S3_N_REQUESTS, 1);
+    if (hedge)
+        dlpi_s3_tally(io, DLPI_S3_N_HEDGES, 1);
+    else
+        dlpi_s3_sent(&io->patience);
+    if (leg->done > 0 && !hedge) dlpi_s3_tally(io, DLPI_S3_N_RESUMES, 1);
+    dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_link_send(io, link);
+}
+
+/* ---- answers, read ---- */
+
+/* This link's head was the first valid one: the others of its leg are not needed. */
+static void dlpi_s3_link_wins(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    uint64_t expected = link->http.has_length ? (uint64_t)link->http.content_length : UINT64_MAX;
+    uint64_t waited = 0;
+    dlpi_s3_leg_calm(leg);
+    if (link->sent_ns && dlpi_s3_may_hedge(leg->op))
+        dlpi_s3_first_byte(&io->patience, leg->size_bytes, io->now - link->sent_ns);
+    for (unsigned i = leg->n_links; i-- > 0;) {
+        dlpi_s3_link *other = leg->links[i];
+        if (other == link) continue;
+        if (other->hedge) dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
+        if (other->sent_ns && io->now - other->sent_ns > waited) waited = io->now - other->sent_ns;
+        dlpi_s3_leg_part(io, leg, other);
+        dlpi_s3_link_abandon(io, other, expected);
+    }
+    if (link->hedge) {
+        dlpi_s3_hedge_over(&io->patience, leg->size_bytes, true, waited);
+        dlpi_s3_tally(io, DLPI_S3_N_HEDGES_WON, 1);
+    }
+    leg->begun = true;
+}
+
+/* The request has ended for good, though its answer has not. */
+static void dlpi_s3_link_final(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_op *op = link->leg->op;
+    dlpi_s3_op_answer(op, &link->http);
+    dlpi_s3_leg_part(io, link->leg, link);
+    dlpi_s3_link_free(io, link);
+    dlpi_s3_op_end(io, op, DLP_ERR_LENGTH);
+}
+
+/* The head is there. Returns whether the link still serves its leg. */
+static bool dlpi_s3_link_head(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_op *op = link->leg->op;
+    const dlpi_s3_http *h = &link->http;
+    int code;
+    dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+    if (h->status < 200 || h->status > 299) {
+        link->state = DLPI_S3_LINK_ERROR;
+        return true;
+    }
+    code = dlpi_s3_head_judge(link);
+    if (code == DLPI_S3_FINAL) {
+        dlpi_s3_link_final(io, link);
+        return false;
+    }
+    if (code != DLPI_S3_FINE) {
+        dlpi_s3_link_wrong(io, link, code);
+        return false;
+    }
+    dlpi_s3_link_wins(io, link);
+    link->state = DLPI_S3_LINK_BODY;
+    if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
+        dlpi_s3_ring_last(&io->wanting, &op->node);
+    return true;
+}
+
+/* The leg has what it is there for. */
+static void dlpi_s3_link_done(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_heard(io);
+    dlpi_s3_answered(&io->patience, io->now, false, true);
+    dlpi_s3_leg_part(io, leg, link);
+    dlpi_s3_link_free(io, link);
+    dlpi_s3_leg_done(io, leg);
+}
+
+/* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
+   whether that is so. */
+static bool dlpi_s3_link_unranged(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_op *op = leg->op;
+    int32_t status = link->http.status;
+    if ((status != 416 && status != 501) || op->opened || !op->split || link->first > 0 ||
+        op->r->length || leg->n_links > 1)
+        return false;
+    op->split = false;
+    dlpi_s3_leg_part(io, leg, link);
+    dlpi_s3_link_free(io, link);
+    dlpi_s3_leg_again(io, leg);
+    return true;
+}
+
+/* A whole answer that is not 2xx, or as much of it as is looked at. */
+static void dlpi_s3_link_told(dlp_s3_io *io, dlpi_s3_link *link) {
+    if (dlpi_s3_link_empty(link) || dlpi_s3_head_all(link->leg, &link->http))
+        dlpi_s3_link_done(io, link);
+    else if (!dlpi_s3_link_unranged(io, link))
+        dlpi_s3_link_refused(io, link);
+}
+
+/* The answer has ended. */
+static void dlpi_s3_link_end(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_op *op;
+    if (!leg) {
+        dlpi_s3_link_free(io, link);
+        return;
+    }
+    op = leg->op;
+    if (link->state == DLPI_S3_LINK_ERROR) {
+        dlpi_s3_link_told(io, link);
+        return;
+    }
+    if (op->r->method == DLP_S3_GET) {
+        if (leg->bytes == UINT64_MAX) leg->bytes = op->size = op->next = leg->done;
+        if (leg->done != leg->bytes) {
+            dlpi_s3_op_message(op, 0, "the body ended after %llu bytes of %llu",
+                               (unsigned long long)leg->done, (unsigned long long)leg->bytes);
+            dlpi_s3_link_wrong(io, link, DLPI_S3_T_SHORT);
+            return;
+        }
+    } else {
+        if (op->r->method == DLP_S3_PUT && link->unsent) {
+            dlpi_s3_op_message(op, 0, "the server says yes before it has all bytes");
+            dlpi_s3_link_wrong(io, link, DLPI_S3_T_BAD);
+            return;
+        }
+        leg->bytes = op->size = op->next = 0;
+        if (op->r->method == DLP_S3_PUT) dlpi_s3_tally(io, DLPI_S3_N_BYTES, op->r->capacity);
+    }
+    dlpi_s3_link_done(io, link);
+}
+
+/* More came than there is room for. Where the length was told this was seen before. */
+static void dlpi_s3_link_overflow(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_op *op = link->leg->op;
+    dlpi_s3_op_message(op, 0, "more bytes come than there is room for, %llu",
+                       (unsigned long long)op->bound);
+    dlpi_s3_link_final(io, link);
+}
+
+/* Bytes of an error's document. */
+static bool dlpi_s3_link_error(dlp_s3_io *io, dlpi_s3_link *link, const char *at, size_t n) {
+    size_t room = DLPI_S3_ERROR_BYTES - link->error_n;
+    if (n > room) n = room;
+    memcpy(link->error + link->error_n, at, n);
+    link->error_n += (uint32_t)n;
+    if (n < room) return true;
+    dlpi_s3_link_told(io, link); /* it might never end */
+    return false;
+}
+
+/* Bytes that nobody wants, which must not go on for ever either. */
+static bool dlpi_s3_link_waste(dlp_s3_io *io, dlpi_s3_link *link, size_t n) {
+    link->error_n += (uint32_t)n;
+    if (link->error_n <= DLPI_S3_DRAIN) return true;
+    if (!link->leg) {
+        dlpi_s3_link_close(io, link);
+        return false;
+    }
+    dlpi_s3_op_message(link->leg->op, 0, "an answer with far too long a body");
+    dlpi_s3_link_wrong(io, link, DLPI_S3_T_BAD);
+    return false;
+}
+
+/* Body bytes that were read elsewhere. Returns whether the link still serves its leg. */
+static bool dlpi_s3_link_body(dlp_s3_io *io, dlpi_s3_link *link, const char *at, size_t n) {
+    dlpi_s3_leg *leg = link->leg;
+    if (!at) return true;
+    if (link->state == DLPI_S3_LINK_ERROR) return dlpi_s3_link_error(io, link, at, n);
+    if (link->state != DLPI_S3_LINK_BODY || leg->op->r->method != DLP_S3_GET)
+        return dlpi_s3_link_waste(io, link, n);
+    if (link->skip) {
+        uint64_t had = n < link->skip ? n : link->skip;
+        link->skip -= had;
+        at += had;
+        n -= (size_t)had;
+    }
+    if (dlpi_s3_leg_lay(leg, at, n) == n) return true;
+    if (leg->bytes == UINT64_MAX) {
+        dlpi_s3_link_overflow(io, link);
+    } else if (link->http.has_range) { /* which then is not to be trusted in the rest */
+        dlpi_s3_op_message(leg->op, 0, "the body goes on behind the range that was told");
+        dlpi_s3_leg_rewind(leg);
+        dlpi_s3_link_wrong(io, link, DLPI_S3_T_SHORT);
+    } else {
+        dlpi_s3_link_done(io, link); /* a 200 went on behind the range */
+    }
+    return false;
+}
+
+/* Have the parser look at bytes. Returns whether reading may go on. */
+static bool dlpi_s3_link_feed(dlp_s3_io *io, dlpi_s3_link *link, const char *bytes, size_t n) {
+    for (;;) {
+        const char *body;
+        size_t used, body_n;
+        int code = dlpi_s3_http_feed(&link->http, bytes, n, &used, &body, &body_n);
+        bytes += used;
+        n -= used;
+        if (n > 0 && link->http.done) link->http.keep_alive = false; /* whosever those may be */
+        switch (code) {
+        case DLPI_S3_HTTP_HEAD:
+            if (link->leg && !dlpi_s3_link_head(io, link)) return false;
+            if (!link->leg && dlpi_s3_http_direct(&link->http) > DLPI_S3_DRAIN) {
+                dlpi_s3_link_close(io, link);
+                return false;
+            }
+            break;
+        case DLPI_S3_HTTP_BODY:
+            if (!dlpi_s3_link_body(io, link, body, body_n)) return false;
+            break;
+        case DLPI_S3_HTTP_END: dlpi_s3_link_end(io, link); return false;
+        case DLPI_S3_HTTP_BAD:
+            dlpi_s3_link_broken(io, link, DLPI_S3_T_BAD, 0, link->http.why);
+            return false;
+        default: return true;
+        }
+    }
+}
+
+/* The connection has ended, or failed. */
+static void dlpi_s3_link_ended(dlp_s3_io *io, dlpi_s3_link *link, int64_t got) {
+    int errnum = got == 0 ? ECONNRESET : link->conn.errnum;
+    char why[160];
+    if (got == 0 && dlpi_s3_http_eof(&link->http) == DLPI_S3_HTTP_END) {
+        dlpi_s3_link_end(io, link);
+        return;
+    }
+    if (link->state == DLPI_S3_LINK_BODY && link->leg && link->leg->done == link->leg->bytes) {
+        dlpi_s3_link_done(io, link); /* chunks: only the mark of their end is missing */
+        return;
+    }
+    dlpi_s3_copy(why, sizeof why, got == 0 ? link->http.why : link->conn.why);
+    dlpi_s3_link_broken(io, link, DLPI_S3_T_BROKEN, errnum, why);
+}
+
+/* Where the next bytes from a link go: straight to their place where that is large enough and they
+   are nothing but body. */
+static char *dlpi_s3_link_target(dlp_s3_io *io, dlpi_s3_link *link, uint64_t *n, bool *straight) {
+    uint64_t direct = dlpi_s3_http_direct(&link->http), room;
+    char *to = NULL;
+    *straight = false;
+    *n = link->http.head_done ? 16384 : DLPI_S3_HEAD_READ;
+    if (direct == 0 || link->state == DLPI_S3_LINK_ERROR) return io->scratch;
+    *n = direct < DLPI_S3_SCRATCH ? direct : DLPI_S3_SCRATCH;
+    if (link->state != DLPI_S3_LINK_BODY || link->skip || link->leg->op->r->method != DLP_S3_GET)
+        return io->scratch;
+    to = dlpi_s3_leg_room(link->leg, &room);
+    if (room == 0 || (room < DLPI_S3_SMALL_PIECE && room < direct)) return io->scratch;
+    *straight = true;
+    *n = room < direct ? room : direct;
+    if (!to && *n > DLPI_S3_SCRATCH) *n = DLPI_S3_SCRATCH;
+    return to ? to : io->scratch;
+}
+
+/* Read what is there. */
+static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
+    uint64_t budget = DLPI_S3_AT_ONCE, n;
+    bool straight, moved = false;
+    dlpi_s3_ring_out(&link->node); /* of the hungry */
+    do {
+        char *to = dlpi_s3_link_target(io, link, &n, &straight);
+        int64_t got;
+        if (n > budget) n = budget;
+        got = dlpi_s3_conn_read(&link->conn, to, (size_t)n);
+        if (got == DLP_S3_WANT_READ || got == DLP_S3_WANT_WRITE) break;
+        if (got <= 0) {
+            dlpi_s3_link_ended(io, link, got);
+            return;
+        }
+        moved = true;
+        if (straight) {
+            dlpi_s3_leg_took(link->leg, (uint64_t)got);
+            if (dlpi_s3_http_took(&link->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
+                dlpi_s3_link_end(io, link);
+                return;
+            }
+            if (link->leg->done == link->leg->bytes && !link->http.chunked) {
+                dlpi_s3_link_done(io, link); /* a 200 goes on behind the range */
+                return;
+            }
+        } else if (!dlpi_s3_link_feed(io, link, to, (size_t)got)) {
+            return;
+        }
+        budget -= (uint64_t)got < budget ? (uint64_t)got : budget;
+        if (!link->conn.tls && (uint64_t)got < n && link->http.head_done) break; /* all that was */
+    } while (budget);
+    if (!budget && link->conn.tls) dlpi_s3_ring_last(&io->hungry, &link->node);
+    if (moved && link->state == DLPI_S3_LINK_BODY)
+        dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_link_low_water(io, link,
+                           link->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&link->http) : 1);
+}

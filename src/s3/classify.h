@@ -1,0 +1,227 @@
+#pragma once
+#include "s3/address.h"
+/* ---- verdicts ---- */
+
+/* Whether an op is fetched in parts. */
+static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint64_t bound) {
+    if (r->method != DLP_S3_GET || r->query) return false;
+    return (r->length ? r->length : bound) > io->desc->part_bytes;
+}
+
+/* Have all of the request begin again: the object is another one than it was. */
+static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
+    dlp_s3_request *r = op->r;
+    dlpi_s3_op_cancel(io, op);
+    op->next = 0;
+    op->cursor.piece = 0;
+    op->cursor.at = 0;
+    op->size = r->length ? r->length : UINT64_MAX;
+    op->opened = op->strong = false;
+    op->split = dlpi_s3_op_splits(io, r, op->bound);
+    r->received = 0;
+    r->object_bytes = 0;
+    r->etag[0] = '\0';
+    dlpi_s3_ring_out(&op->node);
+    dlpi_s3_ring_first(&io->wanting, &op->node);
+}
+
+static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
+    if (!io->refreshing) io->refreshes = dlpi_s3_helper_refreshed(io->helper, NULL);
+    if (dlpi_s3_helper_refresh(io->helper, version, force) != 0) return;
+    io->refreshing = true;
+}
+
+/* What the judge wants to know beside what its maker has said. */
+static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlpi_s3_case *c) {
+    const dlpi_s3_common *common = io->s3->common;
+    int64_t now_s = dlpi_s3_real_s() + DLPI_LOAD_RLX(&common->shared.skew_s); /* S7 */
+    c->t.method = op->r->method;
+    c->t.resumed = op->opened && !op->r->if_match;
+    c->t.refreshable = common->config.source > DLPI_S3_ENVIRONMENT;
+    c->t.has_region = c->region[0] && strcmp(c->region, c->used_region) != 0;
+    c->t.has_location = c->location[0] != '\0';
+    c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;
+}
+
+/* The same again, at once, now that another region, place, clock or key is known. */
+static void dlpi_s3_leg_again(dlp_s3_io *io, dlpi_s3_leg *leg) {
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
+    dlpi_s3_op_move(io, leg->op);
+}
+
+static void dlpi_s3_leg_region(dlp_s3_io *io, dlpi_s3_leg *leg, const char *region) {
+    dlpi_s3_op *op = leg->op;
+    dlpi_s3_say(io, "s3: bucket %s is in %s", op->r->bucket, region);
+    dlpi_s3_region_learn(io->s3->common, op->r->bucket, region);
+    dlpi_s3_copy(op->region, sizeof op->region, region);
+    op->moved = op->foreign = false;
+    dlpi_s3_leg_again(io, leg);
+}
+
+static void dlpi_s3_leg_redirect(dlp_s3_io *io, dlpi_s3_leg *leg, const char *location) {
+    dlpi_s3_op *op = leg->op;
+    const char *why = dlpi_s3_op_redirect(io, op, location);
+    if (why) {
+        dlpi_s3_op_add(op, why);
+        dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
+        return;
+    }
+    dlpi_s3_say(io, "s3: %s/%s: sent on to %s", op->r->bucket, op->r->key, op->to.host);
+    dlpi_s3_leg_again(io, leg);
+}
+
+/* The idle connection had been closed: on a new one, at once. */
+static void dlpi_s3_leg_replay(dlp_s3_io *io, dlpi_s3_leg *leg) {
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
+    leg->fresh = true;
+    dlpi_s3_leg_wait(leg, true);
+}
+
+/* Do what the judge says about a leg that has no link any more. */
+static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c) {
+    dlpi_s3_op *op = leg->op;
+    dlpi_s3_case_complete(io, op, c);
+    switch (dlpi_s3_judge(&c->t, &op->tries)) {
+    case DLPI_S3_RETRY: dlpi_s3_leg_retry(io, leg, c->retry_after_s, dlpi_s3_case_code(c)); return;
+    case DLPI_S3_REPLAY: dlpi_s3_leg_replay(io, leg); return;
+    case DLPI_S3_OTHER_REGION: dlpi_s3_leg_region(io, leg, c->region); return;
+    case DLPI_S3_REDIRECT: dlpi_s3_leg_redirect(io, leg, c->location); return;
+    case DLPI_S3_SKEW:
+        DLPI_ADD_RLX(&io->s3->common->shared.skew_s, c->t.skew_s); /* S7, any value serves */
+        dlpi_s3_say(io, "s3: the server's clock differs by %lld s", (long long)c->t.skew_s);
+        dlpi_s3_leg_again(io, leg);
+        return;
+    case DLPI_S3_REFRESH:
+        dlpi_s3_refresh(io, c->version, true);
+        io->held = io->refreshing;
+        dlpi_s3_leg_again(io, leg);
+        return;
+    case DLPI_S3_RESTART:
+        dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+        dlpi_s3_op_restart(io, op);
+        return;
+    default:
+        if (c->t.what == DLPI_S3_T_ANSWER && c->t.status / 100 == 3)
+            dlpi_s3_op_add(op, c->t.has_location ? "and sends it on, once too often"
+                                                 : "without a Location that can be followed");
+        dlpi_s3_op_end(io, op, dlpi_s3_case_code(c));
+        return;
+    }
+}
+
+static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
+    dlpi_s3_case c;
+    memset(&c, 0, sizeof c);
+    c.t.what = what;
+    c.t.errnum = errnum;
+    c.retry_after_s = c.date_s = -1;
+    c.region = c.location = c.used_region = "";
+    return c;
+}
+
+/* A connection of a leg's has failed: close it; the leg goes on over another, or is in trouble. */
+static void dlpi_s3_link_broken(dlp_s3_io *io, dlpi_s3_link *link, int what, int errnum,
+                                const char *why) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
+    c.t.began = link->http.began;
+    c.t.reused = link->served > 0;
+    if (leg) {
+        dlpi_s3_leg_part(io, leg, link);
+        if (leg->n_links == 0) {
+            dlpi_s3_op_message(leg->op, errnum, "%s", why);
+            dlpi_s3_op_answer(leg->op, link->http.head_done ? &link->http : NULL);
+        }
+    }
+    dlpi_s3_link_close(io, link);
+    if (!leg) return;
+    if (leg->n_links == 0)
+        dlpi_s3_leg_trouble(io, leg, &c);
+    else
+        dlpi_s3_leg_await(io, leg);
+}
+
+/* The answer on a link is not what was asked for; what follows of it is not wanted. */
+static void dlpi_s3_link_wrong(dlp_s3_io *io, dlpi_s3_link *link, int what) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_case c = dlpi_s3_case_of(what, 0);
+    c.t.began = true;
+    c.t.status = link->http.status;
+    dlpi_s3_op_answer(leg->op, &link->http);
+    dlpi_s3_leg_part(io, leg, link);
+    dlpi_s3_link_free(io, link);
+    if (leg->n_links == 0)
+        dlpi_s3_leg_trouble(io, leg, &c);
+    else
+        dlpi_s3_leg_await(io, leg);
+}
+
+/* ---- errors that the server tells ---- */
+
+/* Move what the head and the document say to the request's error. */
+static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_link *link, char *region,
+                               size_t size) {
+    const dlpi_s3_http *h = &link->http;
+    dlp_s3_error *e = &op->r->error;
+    char text[200] = "";
+    memset(e, 0, sizeof *e);
+    e->http_status = h->status;
+    dlpi_s3_copy(e->request_id, sizeof e->request_id, h->request_id);
+    dlpi_s3_copy(region, size, h->region);
+    if (link->error_n) {
+        const char *xml = link->error;
+        size_t n = link->error_n;
+        dlpi_s3_xml_text(xml, n, "Error/Code", e->s3_code, sizeof e->s3_code);
+        dlpi_s3_xml_text(xml, n, "Error/Message", text, sizeof text);
+        if (!e->request_id[0])
+            dlpi_s3_xml_text(xml, n, "Error/RequestId", e->request_id, sizeof e->request_id);
+        if (!region[0]) dlpi_s3_xml_text(xml, n, "Error/Region", region, size);
+        if (!dlpi_s3_region_ok(region)) region[0] = '\0';
+    }
+    for (char *p = e->request_id; *p; p++)
+        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
+    for (char *p = e->s3_code; *p; p++)
+        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
+    if (text[0])
+        dlpi_s3_op_message(op, 0, "the server says: %s", text);
+    else
+        dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
+}
+
+/* A whole answer that tells an error. */
+static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_leg *leg = link->leg;
+    dlpi_s3_op *op = leg->op;
+    dlpi_s3_case c = dlpi_s3_case_of(DLPI_S3_T_ANSWER, 0);
+    dlp_s3_error *e = &op->r->error;
+    char region[64], used_region[64], location[sizeof link->http.location];
+    bool throttled;
+    dlpi_s3_error_read(op, link, region, sizeof region);
+    throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
+    if (throttled)
+        dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
+    else if (e->http_status < 500 && e->http_status != 408)
+        dlpi_s3_heard(io);
+    dlpi_s3_answered(&io->patience, io->now, throttled, false);
+    c.t.began = true;
+    c.t.status = e->http_status;
+    c.t.s3_code = e->s3_code;
+    c.retry_after_s = link->http.retry_after_s;
+    c.date_s = link->http.date_s;
+    c.version = link->version;
+    c.region = region;
+    c.location = location;
+    c.used_region = used_region;
+    dlpi_s3_copy(location, sizeof location, link->http.location);
+    dlpi_s3_copy(used_region, sizeof used_region, link->region);
+    dlpi_s3_leg_part(io, leg, link);
+    dlpi_s3_link_free(io, link);
+    if (leg->n_links == 0)
+        dlpi_s3_leg_trouble(io, leg, &c);
+    else
+        dlpi_s3_leg_await(io, leg);
+}

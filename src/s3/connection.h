@@ -1,0 +1,269 @@
+#pragma once
+#include "s3/records.h"
+/* ---- connections ---- */
+
+/* Returns whether that was possible; if not, its time is over, unless it is set anew behind. */
+static bool dlpi_s3_link_watch(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
+    struct epoll_event e;
+    if (link->events == events) return true;
+    e.events = events;
+    e.data.u64 = (uint64_t)link->generation << 32 | (uint64_t)(link - io->links);
+    if (epoll_ctl(io->epoll, link->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->conn.fd, &e) !=
+        0) {
+        dlpi_s3_timer_set(&io->timers, &link->timer, io->now);
+        return false;
+    }
+    link->events = events;
+    return true;
+}
+
+/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If
+   that cannot be lowered, nobody may be woken: its time is over, which is looked into. */
+static void dlpi_s3_link_low_water(dlp_s3_io *io, dlpi_s3_link *link, uint64_t bytes) {
+    int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
+    if (link->conn.tls || n == link->low_water) return;
+    if (setsockopt(link->conn.fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n) == 0)
+        link->low_water = n;
+    else if (n < link->low_water)
+        dlpi_s3_timer_set(&io->timers, &link->timer, io->now);
+}
+
+/* The link has no leg. */
+static void dlpi_s3_link_close(dlp_s3_io *io, dlpi_s3_link *link) {
+    if (link->state == DLPI_S3_LINK_OPENING && !link->raced) link->site->opening--;
+    if (link->state == DLPI_S3_LINK_IDLE) io->n_idle--;
+    dlpi_s3_ring_out(&link->node);
+    dlpi_s3_ring_out(&link->age);
+    dlpi_s3_timer_stop(&link->timer);
+    if (link->events) /* closing is not enough: a child of a fork may have the socket, too */
+        epoll_ctl(io->epoll, EPOLL_CTL_DEL, link->conn.fd, NULL);
+    dlpi_s3_conn_close(&link->conn);
+    link->state = DLPI_S3_LINK_FREE;
+    link->generation++;
+    link->events = 0;
+    link->site->links--;
+    io->links_out--;
+    dlpi_s3_ring_first(&io->free_links, &link->node);
+}
+
+/* It may carry a request. */
+static void dlpi_s3_link_idle(dlp_s3_io *io, dlpi_s3_link *link) {
+    io->n_idle++;
+    link->state = DLPI_S3_LINK_IDLE;
+    link->sent_ns = io->now;
+    dlpi_s3_due(io, &link->timer, io->desc->idle_timeout_ms);
+    dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
+    dlpi_s3_link_low_water(io, link, 1);
+    dlpi_s3_ring_out(&link->node);
+    dlpi_s3_ring_first(&link->site->idle, &link->node);
+    dlpi_s3_ring_out(&link->age);
+    dlpi_s3_ring_first(&io->idle, &link->age);
+}
+
+/* Read what nobody wants, for a while: a connection costs more than a few bytes. */
+static void dlpi_s3_link_drain(dlp_s3_io *io, dlpi_s3_link *link) {
+    int32_t ms = io->desc->stall_timeout_ms;
+    link->state = DLPI_S3_LINK_DRAIN;
+    link->error_n = 0; /* counts them */
+    dlpi_s3_ring_first(&io->draining, &link->age);
+    dlpi_s3_due(io, &link->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
+    dlpi_s3_link_low_water(io, link, 1);
+}
+
+/* The answer on it has ended, or is not wanted. */
+static void dlpi_s3_link_free(dlp_s3_io *io, dlpi_s3_link *link) {
+    const dlpi_s3_http *h = &link->http;
+    bool sent = !link->unsent;
+    if (sent && h->done && h->keep_alive) {
+        link->served++;
+        dlpi_s3_link_idle(io, link);
+    } else if (sent && h->keep_alive && h->head_done && h->has_length &&
+               dlpi_s3_http_direct(h) <= DLPI_S3_DRAIN) {
+        dlpi_s3_link_drain(io, link);
+    } else {
+        dlpi_s3_link_close(io, link);
+    }
+}
+
+/* The answer that is still to come is not wanted. expected: its length, as far as that is known. */
+static void dlpi_s3_link_abandon(dlp_s3_io *io, dlpi_s3_link *link, uint64_t expected) {
+    if (link->state == DLPI_S3_LINK_WAITING && expected <= DLPI_S3_DRAIN) {
+        dlpi_s3_link_drain(io, link);
+    } else {
+        dlpi_s3_link_free(io, link);
+    }
+}
+
+/* ---- the end of a request ---- */
+
+static void dlpi_s3_leg_end(dlp_s3_io *io, dlpi_s3_leg *leg, uint64_t expected) {
+    while (leg->n_links) {
+        dlpi_s3_link *link = leg->links[leg->n_links - 1];
+        dlpi_s3_leg_part(io, leg, link);
+        dlpi_s3_link_abandon(io, link, expected);
+    }
+    dlpi_s3_leg_unqueue(leg);
+    dlpi_s3_ring_out(&leg->awaited);
+    dlpi_s3_timer_stop(&leg->timer);
+    dlpi_s3_ring_out(&leg->sibling);
+    leg->op->n_legs--;
+    dlpi_s3_ring_first(&io->free_legs, &leg->queue);
+}
+
+static void dlpi_s3_op_cancel(dlp_s3_io *io, dlpi_s3_op *op) {
+    while (!dlpi_s3_ring_empty(&op->legs))
+        dlpi_s3_leg_end(io, DLPI_S3_OF(op->legs.next, dlpi_s3_leg, sibling), UINT64_MAX);
+}
+
+/* The place of a failure, and what was asked for. */
+static void dlpi_s3_error_place(const dlpi_s3_op *op, int code) {
+    dlp_s3_request *r = op->r;
+    dlp_s3_error *e = &r->error;
+    size_t n = strlen(r->key);
+    e->code = code;
+    e->attempts = op->attempts;
+    dlpi_s3_copy(e->bucket, sizeof e->bucket, r->bucket);
+    dlpi_s3_copy(e->key, sizeof e->key,
+                 n < sizeof e->key ? r->key : r->key + n - (sizeof e->key - 1));
+    if (r->length) {
+        e->first = r->offset;
+        e->last = r->offset + r->length - 1;
+    } else if (r->offset) {
+        e->first = r->offset;
+        e->last = UINT64_MAX;
+    }
+}
+
+static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
+    dlp_s3_request *r = op->r;
+    dlpi_s3_op_cancel(io, op);
+    dlpi_s3_timer_stop(&op->timer);
+    dlpi_s3_ring_out(&op->node);
+    op->site->ops--;
+    io->ops_out--;
+    io->bytes_out -= op->cost;
+    dlpi_s3_ring_first(&io->free_ops, &op->node);
+    r->code = code;
+    if (code != DLP_OK)
+        dlpi_s3_error_place(op, code);
+    else if (op->failed)
+        memset(&r->error, 0, sizeof r->error);
+    dlpi_s3_tally(io, code == DLP_OK ? DLPI_S3_N_OBJECTS : DLPI_S3_N_FAILED, 1);
+    r->internal = NULL;
+    if (r == io->awaited_one) {
+        io->awaited_one = NULL;
+        return;
+    }
+    if (io->done)
+        io->done_last->internal = r;
+    else
+        io->done = r;
+    io->done_last = r;
+}
+
+__attribute__((format(printf, 3, 4))) static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum,
+                                                                     const char *format, ...) {
+    dlp_s3_error *e = &op->r->error;
+    va_list args;
+    op->failed = true;
+    e->errnum = errnum;
+    va_start(args, format);
+    vsnprintf(e->message, sizeof e->message, format, args);
+    va_end(args);
+}
+
+/* What is told of an answer is that of the last attempt. h: NULL: it had none. */
+static void dlpi_s3_op_answer(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    dlp_s3_error *e = &op->r->error;
+    e->http_status = h ? h->status : 0;
+    e->s3_code[0] = '\0';
+    dlpi_s3_copy(e->request_id, sizeof e->request_id, h ? h->request_id : "");
+}
+
+/* Say more at the end of the message. */
+static void dlpi_s3_op_add(dlpi_s3_op *op, const char *words) {
+    dlp_s3_error *e = &op->r->error;
+    size_t n = strlen(e->message);
+    snprintf(e->message + n, sizeof e->message - n, "%s%s", n ? "; " : "", words);
+}
+
+/* A leg has all its bytes. */
+static void dlpi_s3_leg_done(dlp_s3_io *io, dlpi_s3_leg *leg) {
+    dlpi_s3_op *op = leg->op;
+    op->r->received += leg->done;
+    dlpi_s3_tally(io, DLPI_S3_N_BYTES, leg->done);
+    dlpi_s3_leg_end(io, leg, UINT64_MAX);
+    if (op->n_legs == 0 && op->next >= op->size) dlpi_s3_op_end(io, op, DLP_OK);
+}
+
+/* ---- trouble ---- */
+
+/* What went wrong with an attempt, for the judge and for words. */
+typedef struct dlpi_s3_case {
+    dlpi_s3_trouble t;
+    int64_t retry_after_s, date_s;
+    uint64_t version;     /* of the credentials that signed */
+    const char *region;   /* that the answer names, or "" */
+    const char *location; /* or "" */
+    const char *used_region;
+} dlpi_s3_case;
+
+static int dlpi_s3_case_code(const dlpi_s3_case *c) {
+    if (c->t.what == DLPI_S3_T_CONNECT && (c->t.errnum == EMFILE || c->t.errnum == ENFILE ||
+                                           c->t.errnum == ENOMEM || c->t.errnum == ENOBUFS))
+        return DLP_ERR_SYSTEM;
+    if (c->t.what == DLPI_S3_T_SHORT || c->t.status == 416) return DLP_ERR_LENGTH;
+    return DLP_ERR_REMOTE;
+}
+
+/* Whether the next attempt may go on behind the bytes that have come: only if If-Match makes sure
+   that they are of the same object. */
+static bool dlpi_s3_leg_keeps(const dlpi_s3_leg *leg) {
+    const dlpi_s3_op *op = leg->op;
+    return op->strong && !op->r->query;
+}
+
+/* It was heard of the server: an answer, be it a refusal. */
+static void dlpi_s3_heard(dlp_s3_io *io) {
+    uint64_t away_ns = dlpi_s3_back(&io->s3->common->shared, io->now);
+    io->good_ns = io->now;
+    if (away_ns) dlpi_s3_say(io, "s3: answers come again, after %.1f s", (double)away_ns / 1e9);
+}
+
+/* Tell the log that a leg is tried again, or that there is none that is not. */
+static void dlpi_s3_leg_tell(dlp_s3_io *io, const dlpi_s3_leg *leg, uint64_t wait_ns) {
+    dlpi_s3_shared *shared = &io->s3->common->shared;
+    const dlp_s3_request *r = leg->op->r;
+    uint64_t since = leg->begun_ns > io->good_ns ? leg->begun_ns : io->good_ns;
+    int what = dlpi_s3_away(shared, since, io->now);
+    if (what == DLPI_S3_TELL_IT)
+        dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", r->bucket, r->key, r->error.message,
+                    (unsigned)(wait_ns / DLPI_S3_MS));
+    if (what == DLPI_S3_TELL_AWAY)
+        dlpi_s3_say(io,
+                    "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are "
+                    "sent again, for up to request_timeout_ms (%d ms)",
+                    (double)dlpi_s3_away_for(shared, io->now) / 1e9, leg->op->site->host,
+                    (unsigned)leg->op->site->port, r->error.message,
+                    (int)io->desc->request_timeout_ms);
+}
+
+/* Try the leg again after a while, or end the request. */
+static void dlpi_s3_leg_retry(dlp_s3_io *io, dlpi_s3_leg *leg, int64_t retry_after_s, int code) {
+    dlpi_s3_op *op = leg->op;
+    const char *why = "";
+    uint64_t wait_ns = 0;
+    if (leg->done > leg->tried_at) leg->begun_ns = io->now; /* it gets on */
+    if (leg->done > leg->tried_at && dlpi_s3_leg_keeps(leg)) leg->attempts = 0;
+    leg->tried_at = leg->done;
+    leg->attempts++;
+    if (!dlpi_s3_retry_take(&io->patience, leg->attempts, retry_after_s, &wait_ns, &why)) {
+        dlpi_s3_op_add(op, why);
+        dlpi_s3_op_end(io, op, code);
+        return;
+    }
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_leg_tell(io, leg, wait_ns);
+    if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
+    dlpi_s3_timer_set(&io->timers, &leg->timer, io->now + wait_ns);
+}

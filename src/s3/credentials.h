@@ -1,0 +1,601 @@
+#pragma once
+#include "s3/json.h"
+#include "s3/http.h"
+#include "s3/transport.h"
+#include "s3/profile.h"
+/* ---- what a fetch uses ---- */
+
+enum { DLPI_S3_ANSWER_MAX = 1 << 16, DLPI_S3_TOKEN_MAX = 20000 };
+
+typedef struct dlpi_s3_scratch {
+    size_t n; /* bytes in answer */
+    char answer[DLPI_S3_ANSWER_MAX + 1];
+    char head[16384];
+    char body[3 * DLPI_S3_TOKEN_MAX + 8192];
+    char token[DLPI_S3_TOKEN_MAX];       /* of a file, or of the metadata service */
+    char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
+    char access[256], secret[256], expires[64], word[128];
+    char session[DLPI_S3_ANSWER_MAX + 1];
+    char *argv[64];
+    dlpi_s3_http http;
+    dlpi_s3_conn conn;
+} dlpi_s3_scratch;
+
+static uint64_t dlpi_s3_in_ms(int64_t ms) { /* of the monotonic clock */
+    return dlpi_s3_now_ns() + (uint64_t)ms * 1000000u;
+}
+
+static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
+    return dlpi_s3_now_ns() >= w->until_ns || (w->stop && DLPI_LOAD_RLX(w->stop));
+}
+
+/* Wait for a descriptor (-1: just wait) for at most most_ms and as long as w allows: in short
+   turns, since a stop rings no bell. Returns false: nothing came. */
+static bool dlpi_s3_wait_for(const dlpi_s3_wait *w, int fd, short events, int64_t most_ms) {
+    uint64_t end = dlpi_s3_in_ms(most_ms);
+    while (!dlpi_s3_wait_over(w)) {
+        struct pollfd f = {.fd = fd, .events = events};
+        uint64_t now = dlpi_s3_now_ns(), until = end < w->until_ns ? end : w->until_ns;
+        uint64_t left_ms = until > now ? (until - now) / DLPI_S3_MS + 1 : 0;
+        if (left_ms == 0) return false;
+        if (poll(&f, 1, left_ms < 50 ? (int)left_ms : 50) > 0) return true;
+    }
+    return false;
+}
+
+/* ---- one request over HTTP, waited for ---- */
+
+typedef struct dlpi_s3_ask {
+    const char *url;  /* "http://host:port/path?query" */
+    const char *path; /* in place of the URL's own; NULL: that */
+    const char *method;
+    const char *lines; /* of the head, each with its end; "" */
+    const char *body;  /* NULL: none */
+    bool near;         /* plain HTTP only to this host, or to where containers are served */
+    int32_t status;    /* of the answer; 0: none came */
+    char why[192];     /* then */
+    char host[300];    /* who was asked, once that is known */
+} dlpi_s3_ask;
+
+/* Where AWS lets credentials travel without TLS: loopback, and the link-local services of
+   containers. */
+static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
+    static const uint8_t pods[16] = {0xfd, 0, 0x0e, 0xc2, [15] = 0x23};
+    uint32_t v4;
+    if (a->at.any.sa_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&a->at.v6.sin6_addr) ||
+               memcmp(&a->at.v6.sin6_addr, pods, 16) == 0;
+    v4 = ntohl(a->at.v4.sin_addr.s_addr);
+    return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
+}
+
+static bool dlpi_s3_ask_fail(dlpi_s3_ask *a, const char *why) {
+    snprintf(a->why, sizeof a->why, "%s", why);
+    return false;
+}
+
+/* Split the URL, and write the head. The part of it up to the path goes through the parser that
+   endpoints go through. */
+static bool dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
+    const char *host = strstr(a->url, "://"), *path, *why = NULL;
+    char front[512];
+    size_t at;
+    int n;
+    host = host ? host + 3 : a->url;
+    at = (size_t)(host - a->url);
+    path = host + strcspn(host, "/?#");
+    n = snprintf(front, sizeof front, "%.*s", (int)(path - a->url), a->url);
+    if (n >= (int)sizeof front || !dlpi_s3_is_graphic(a->url) ||
+        dlpi_s3_endpoint_parse(where, front, &why) != 0)
+        return dlpi_s3_ask_fail(a, why ? why : "it is no URL");
+    snprintf(a->host, sizeof a->host, "%s:%u", where->host, (unsigned)where->port);
+    if (a->path) path = a->path;
+    n = snprintf(s->head, sizeof s->head,
+                 "%s %s%s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: dlpipe\r\nAccept: */*\r\n"
+                 "Connection: close\r\n%s",
+                 a->method, *path == '/' ? "" : "/", path, (int)(strlen(front) - at), front + at,
+                 a->lines);
+    if (n < (int)sizeof s->head && a->body)
+        n += snprintf(s->head + n, sizeof s->head - (size_t)n,
+                      "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %zu\r\n",
+                      strlen(a->body));
+    if (n < (int)sizeof s->head) n += snprintf(s->head + n, sizeof s->head - (size_t)n, "\r\n");
+    return n < (int)sizeof s->head || dlpi_s3_ask_fail(a, "its head would be too long");
+}
+
+/* Wait for what the connection wants. want: DLP_S3_WANT_*, or broken. */
+static bool dlpi_s3_ask_wait(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w,
+                             int64_t want) {
+    if (want != DLP_S3_WANT_READ && want != DLP_S3_WANT_WRITE)
+        return dlpi_s3_ask_fail(a, s->conn.why);
+    if (dlpi_s3_wait_for(w, s->conn.fd, want == DLP_S3_WANT_READ ? POLLIN : POLLOUT, INT32_MAX))
+        return true;
+    return dlpi_s3_ask_fail(a, "no answer in time");
+}
+
+static bool dlpi_s3_ask_write(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w,
+                              const char *from) {
+    size_t left = strlen(from);
+    while (left) {
+        int64_t put = dlpi_s3_conn_write(&s->conn, from, left);
+        if (put > 0) {
+            from += put;
+            left -= (size_t)put;
+        } else if (!dlpi_s3_ask_wait(a, s, w, put)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Feed what was read. Returns 1: the answer is whole, 0: more of it is to come, -1: see why. */
+static int dlpi_s3_ask_feed(dlpi_s3_ask *a, dlpi_s3_scratch *s, const char *bytes, size_t n) {
+    for (;;) {
+        const char *body;
+        size_t used, n_body;
+        int what = dlpi_s3_http_feed(&s->http, bytes, n, &used, &body, &n_body);
+        bytes += used;
+        n -= used;
+        if (what == DLPI_S3_HTTP_BAD) {
+            dlpi_s3_ask_fail(a, s->http.why);
+            return -1;
+        }
+        if (what == DLPI_S3_HTTP_BODY && n_body > DLPI_S3_ANSWER_MAX - s->n) {
+            dlpi_s3_ask_fail(a, "the answer is longer than 64 KiB");
+            return -1;
+        }
+        if (what == DLPI_S3_HTTP_BODY) {
+            memcpy(s->answer + s->n, body, n_body);
+            s->n += n_body;
+        }
+        if (what == DLPI_S3_HTTP_END) return 1;
+        if (what == DLPI_S3_HTTP_MORE) return 0;
+    }
+}
+
+static bool dlpi_s3_ask_read(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w) {
+    char bytes[4096];
+    int whole = 0;
+    s->n = 0;
+    dlpi_s3_http_begin(&s->http, false);
+    while (whole == 0) {
+        int64_t got = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
+        if (got > 0)
+            whole = dlpi_s3_ask_feed(a, s, bytes, (size_t)got);
+        else if (got == 0)
+            whole = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END
+                        ? 1
+                        : (dlpi_s3_ask_fail(a, "the answer is cut off"), -1);
+        else if (!dlpi_s3_ask_wait(a, s, w, got))
+            whole = -1;
+    }
+    dlpi_s3_wipe(bytes, sizeof bytes);
+    s->answer[s->n] = '\0';
+    if (whole == 1) a->status = s->http.status;
+    return whole == 1;
+}
+
+/* Ask one address. */
+static bool dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
+                           const dlp_s3_transport *tls, const char *host, const dlpi_s3_wait *w) {
+    int code = dlpi_s3_conn_open(&s->conn, address, tls, host);
+    bool well = code == 0 || dlpi_s3_ask_fail(a, s->conn.why);
+    if (!well) return false;
+    while (well && (code = dlpi_s3_conn_step(&s->conn)) != 0)
+        well = dlpi_s3_ask_wait(a, s, w, code);
+    well = well && dlpi_s3_ask_write(a, s, w, s->head);
+    if (well && a->body) well = dlpi_s3_ask_write(a, s, w, a->body);
+    well = well && dlpi_s3_ask_read(a, s, w);
+    dlpi_s3_conn_close(&s->conn);
+    return well;
+}
+
+/* Ask once. The answer is in s->answer, and ends there with a zero byte. */
+static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
+                             const dlpi_s3_wait *w) {
+    dlpi_s3_endpoint where;
+    dlpi_s3_address at[4];
+    int n, e = 0;
+    a->status = 0;
+    s->conn.errnum = 0;
+    if (!dlpi_s3_ask_head(a, s, &where)) return;
+    if (where.tls && !c->tls) {
+        dlpi_s3_ask_fail(a, "https wants DLPIPE_S3_OPENSSL, or a transport");
+        return;
+    }
+    n = dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
+    for (int i = 0; i < n && a->status == 0; i++) {
+        if (a->near && !where.tls && !dlpi_s3_is_near(&at[i])) {
+            dlpi_s3_ask_fail(a, "without TLS, only this host and the container services are asked");
+            return;
+        }
+        if (dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w)) return;
+        if (dlpi_s3_wait_over(w)) return;
+    }
+}
+
+/* Ask, again after a while where that may help: no answer, 429, 5xx. Returns whether it is 200. */
+static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
+                             const uint32_t *stop) {
+    uint64_t random = dlpi_s3_now_ns() | 1;
+    for (int i = 0; i < c->attempts; i++) {
+        dlpi_s3_wait w = {UINT64_MAX, stop};
+        uint64_t most_ms = (uint64_t)c->pause_ms << (i < 5 ? i : 5);
+        if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
+        w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
+        dlpi_s3_ask_once(c, a, s, &w);
+        if (a->status && a->status != 429 && a->status < 500) break;
+        if (!a->status && s->conn.errnum == EKEYREJECTED) break; /* not to be trusted */
+        if (stop && DLPI_LOAD_RLX(stop)) break;
+    }
+    return a->status == 200;
+}
+
+/* An answer that does not help. word: an error code out of it, or "". */
+static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a, const char *word,
+                             dlp_s3_error *err) {
+    const char *from = dlpi_s3_source_name(c->source);
+    size_t letters = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.");
+    bool plain = *word && !word[letters];
+    if (!a->status)
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %.80s: %.120s", from,
+                                 a->host, a->why);
+    if (err) err->http_status = a->status;
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %.80s answered %d%s%.60s",
+                             from, a->host, (int)a->status, plain ? " " : "", plain ? word : "");
+}
+
+/* ---- sources ---- */
+
+/* When credentials expire, as an answer has it. clock_s: the time by the clock of who answered, or
+   0; where ours is wrong, what counts is how long they live. Those that are over help nobody. */
+static int dlpi_s3_fetched_until(const dlpi_s3_config *c, dlpi_s3_credentials *who,
+                                 const char *date, int64_t clock_s, dlp_s3_error *err) {
+    const char *from = dlpi_s3_source_name(c->source);
+    int64_t now_s = c->clock();
+    if (!*date) return DLP_OK;
+    who->expires_s = dlpi_s3_time_iso(date, strlen(date));
+    if (who->expires_s <= 0)
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (%s): the time of expiry is none", from);
+    if (clock_s > 0 && (clock_s - now_s > 240 || now_s - clock_s > 240))
+        who->expires_s += now_s - clock_s;
+    if (who->expires_s > now_s) return DLP_OK;
+    if (c->source == DLPI_S3_MACHINE) { /* as AWS wants it: its services may go on to accept them */
+        who->expires_s = now_s + 600;
+        dlpi_s3_config_log(c, "s3: credentials (instance metadata) have expired; in use all the "
+                              "same, until there are others");
+        return DLP_OK;
+    }
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): they have expired already",
+                             from);
+}
+
+/* Read the JSON in s->answer; token: the name of its token. */
+static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
+                                int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
+    const char *from = dlpi_s3_source_name(c->source);
+    int code;
+    /* Where a member is missing, or none of its kind, "" is left; both buffers would hold any. */
+    dlpi_s3_json_text(s->answer, s->n, "Expiration", s->session, sizeof s->session);
+    if (!dlpi_s3_copy(s->expires, sizeof s->expires, s->session))
+        dlpi_s3_copy(s->expires, sizeof s->expires, "none");
+    dlpi_s3_json_text(s->answer, s->n, token, s->session, sizeof s->session);
+    dlpi_s3_json_text(s->answer, s->n, "SecretAccessKey", s->secret, sizeof s->secret);
+    if (!dlpi_s3_json_text(s->answer, s->n, "AccessKeyId", s->access, sizeof s->access))
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (%s): the answer is not the "
+                                 "JSON of credentials",
+                                 from);
+    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, from, DLP_ERR_REMOTE, err);
+    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, clock_s, err);
+}
+
+static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
+                              dlp_s3_error *err) {
+    dlpi_s3_profiles p;
+    int code = dlpi_s3_profiles_open(&p, c, err);
+    if (code) return code;
+    code = dlpi_s3_profiles_has(&p, err);
+    if (code >= 0) code = dlpi_s3_profiles_keys(&p, who, err);
+    dlpi_s3_profiles_close(&p);
+    if (code) return code < 0 ? code : DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "profile \"%.60s\" has no keys any more",
+                             c->profile);
+}
+
+/* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
+   shell is done, and no shell is run. Returns their number, or -1: a quote is open, or too many. */
+static int dlpi_s3_process_split(const char *command, char *to, char **argv, int max) {
+    int n = 0;
+    const char *at = command;
+    for (;;) {
+        char quote = '\0';
+        at += strspn(at, " \t\r\n");
+        if (!*at) break;
+        if (n == max - 1) return -1;
+        argv[n++] = to;
+        for (; *at && (quote || !strchr(" \t\r\n", *at)); at++) {
+            if (quote ? *at == quote : *at == '\'' || *at == '"') {
+                quote = quote ? '\0' : *at;
+                continue;
+            }
+            if (*at == '\\' && quote != '\'' && at[1] && (!quote || at[1] == '"' || at[1] == '\\'))
+                at++;
+            *to++ = *at;
+        }
+        if (quote) return -1;
+        *to++ = '\0';
+    }
+    argv[n] = NULL;
+    return n;
+}
+
+/* Descriptors that a new program would inherit stay here: those of others, who forgot to say so. */
+static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
+    int self = dlpi_fd_above(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), e = 0;
+    DIR *dir = self >= 0 ? fdopendir(self) : NULL;
+    struct dirent *one;
+    if (!dir) return errno == ENOENT ? 0 : errno; /* there may be no /proc */
+    while (!e && (one = readdir(dir))) {
+        int fd = atoi(one->d_name), flags = fd > 2 ? fcntl(fd, F_GETFD) : -1;
+        if (flags >= 0 && !(flags & FD_CLOEXEC)) e = posix_spawn_file_actions_addclose(actions, fd);
+    }
+    closedir(dir);
+    return e;
+}
+
+/* Start it: in a group of its own, with default signals, nothing to read, and its output in a pipe.
+   Returns 0 or an errno. */
+static int dlpi_s3_process_spawn(char **argv, int *out, pid_t *pid) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none, all;
+    int fd[2], e;
+    if (dlpi_pair_above(pipe2(fd, O_CLOEXEC), fd)) return errno;
+    sigemptyset(&none);
+    sigfillset(&all);
+    sigdelset(&all, SIGKILL);
+    sigdelset(&all, SIGSTOP);
+    e = posix_spawn_file_actions_init(&actions);
+    if (e) goto no_actions;
+    e = posix_spawnattr_init(&attr);
+    if (e) goto no_attr;
+    e = posix_spawn_file_actions_adddup2(&actions, fd[1], 1);
+    if (!e) e = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    if (!e) e = dlpi_s3_process_closes(&actions);
+    if (!e) e = posix_spawnattr_setsigmask(&attr, &none);
+    if (!e) e = posix_spawnattr_setsigdefault(&attr, &all);
+    if (!e) e = posix_spawnattr_setpgroup(&attr, 0);
+    if (!e)
+        e = posix_spawnattr_setflags(
+            &attr, (short)(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP));
+    if (!e) e = posix_spawnp(pid, argv[0], &actions, &attr, argv, environ);
+    posix_spawnattr_destroy(&attr);
+no_attr:
+    posix_spawn_file_actions_destroy(&actions);
+no_actions:
+    close(fd[1]);
+    if (e) close(fd[0]);
+    *out = fd[0];
+    return e;
+}
+
+/* Read what it says. Returns NULL, or why not. */
+static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s3_wait *w) {
+    s->n = 0;
+    for (;;) {
+        ssize_t got;
+        if (!dlpi_s3_wait_for(w, fd, POLLIN, INT32_MAX)) return "it takes too long";
+        got = read(fd, s->answer + s->n, DLPI_S3_ANSWER_MAX - s->n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return strerror(errno);
+        s->n += (size_t)got;
+        s->answer[s->n] = '\0';
+        if (got == 0) return NULL;
+        if (s->n == DLPI_S3_ANSWER_MAX) return "it says more than 64 KiB";
+    }
+}
+
+/* End it with all that it started. As long as it is a child that nobody has waited for, dead or
+   not, its number, and so its group's, is nobody else's. */
+static void dlpi_s3_process_kill(pid_t pid) {
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0) kill(-pid, SIGKILL);
+}
+
+/* Await its end, and bring that about where it does not come in time. The status may be lost to a
+   waitpid of the program's, or to SIGCHLD ignored: then what it said must do. */
+static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
+    int status = 0;
+    for (;;) {
+        pid_t got = waitpid(pid, &status, *late ? 0 : WNOHANG);
+        if (got == pid) return status;
+        if (got < 0 && errno != EINTR) return 0;
+        if (got == 0 && !dlpi_s3_wait_for(w, -1, 0, 2) && dlpi_s3_wait_over(w)) {
+            dlpi_s3_process_kill(pid);
+            *late = true;
+        }
+    }
+}
+
+static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
+                                 dlpi_s3_credentials *who, const uint32_t *stop,
+                                 dlp_s3_error *err) {
+    dlpi_s3_wait w = {dlpi_s3_in_ms(c->timeout_ms), stop};
+    int n = dlpi_s3_process_split(c->process, s->body, s->argv, 64), fd = -1, status, e;
+    const char *why;
+    bool late = false;
+    pid_t pid = 0;
+    if (n < 1)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\": credential_process: %s",
+                                 c->profile, n ? "its quotes do not match" : "no command");
+    e = dlpi_s3_process_spawn(s->argv, &fd, &pid);
+    if (e)
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credential_process (%.80s): %s",
+                                 s->argv[0], strerror(e));
+    why = dlpi_s3_process_read(fd, s, &w);
+    close(fd);
+    if (why) dlpi_s3_process_kill(pid);
+    late = why != NULL;
+    status = dlpi_s3_process_end(pid, &w, &late);
+    if (!why && late) why = "it does not end";
+    if (why)
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credential_process (%.80s): %s",
+                                 s->argv[0], why);
+    if (status)
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credential_process (%.80s): %s %d",
+                                 s->argv[0], WIFSIGNALED(status) ? "signal" : "exit status",
+                                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (!dlpi_s3_json_text(s->answer, s->n, "Version", s->word, sizeof s->word) ||
+        strcmp(s->word, "1") != 0)
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credential_process (%.80s): what it says "
+                                 "is not JSON of Version 1",
+                                 s->argv[0]);
+    return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
+}
+
+/* A container's token is the whole value of a header, "Basic ..." too; others are one word. */
+static bool dlpi_s3_token_ok(const dlpi_s3_config *c, const char *token) {
+    if (c->source != DLPI_S3_CONTAINER) return dlpi_s3_is_graphic(token);
+    return token[strspn(token, " \t")] && dlpi_s3_http_is_text(token, strlen(token));
+}
+
+/* Read a token, less the end of its line. It goes into a head or a form: one line of it. */
+static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_s3_error *err) {
+    size_t n = 0;
+    int e = dlpi_s3_file_read(c->token_file, s->token, sizeof s->token, &n);
+    if (e)
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials (%s): %.120s: %s",
+                                 dlpi_s3_source_name(c->source), c->token_file, strerror(e));
+    while (n && (s->token[n - 1] == '\n' || s->token[n - 1] == '\r')) s->token[--n] = '\0';
+    if (dlpi_s3_token_ok(c, s->token)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (%s): %.120s is not a token",
+                             dlpi_s3_source_name(c->source), c->token_file);
+}
+
+static int dlpi_s3_web_body(const dlpi_s3_config *c, dlpi_s3_scratch *s) {
+    const char *const values[3] = {c->role, c->session, s->token};
+    static const char *const names[3] = {"&RoleArn=", "&RoleSessionName=", "&WebIdentityToken="};
+    size_t n = 0, size = sizeof s->body;
+    n += (size_t)snprintf(s->body, size, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
+    for (int i = 0; i < 3; i++) {
+        n += (size_t)snprintf(s->body + n, size - n, "%s", names[i]);
+        n += dlpi_s3_uri_encode(s->body + n, size - n, values[i], strlen(values[i]), false);
+        if (n >= size) return -1;
+    }
+    return 0;
+}
+
+/* STS, AssumeRoleWithWebIdentity; it is asked without a signature, the token is the proof. */
+static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                             const uint32_t *stop, dlp_s3_error *err) {
+    static const char at[] = "AssumeRoleWithWebIdentityResponse/AssumeRoleWithWebIdentityResult/"
+                             "Credentials/";
+    dlpi_s3_ask a = {.url = c->url, .method = "POST", .lines = "", .body = s->body};
+    char path[128];
+    struct {
+        const char *name;
+        char *to;
+        size_t size;
+    } part[4] = {{"AccessKeyId", s->access, sizeof s->access},
+                 {"SecretAccessKey", s->secret, sizeof s->secret},
+                 {"SessionToken", s->session, sizeof s->session},
+                 {"Expiration", s->expires, sizeof s->expires}};
+    int code = dlpi_s3_fetch_token(c, s, err);
+    if (code) return code;
+    if (dlpi_s3_web_body(c, s))
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
+        s->word[0] = '\0';
+        if (a.status)
+            dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word, sizeof s->word);
+        return dlpi_s3_ask_error(c, &a, s->word, err);
+    }
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s%s", at, part[i].name);
+        if (!dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) || !*part[i].to)
+            return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                     "credentials (web identity): the "
+                                     "answer has no %s",
+                                     part[i].name);
+    }
+    code =
+        dlpi_s3_who_set(who, s->access, s->secret, s->session, "web identity", DLP_ERR_REMOTE, err);
+    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, s->http.date_s, err);
+}
+
+static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
+                                   dlpi_s3_credentials *who, const uint32_t *stop,
+                                   dlp_s3_error *err) {
+    dlpi_s3_ask a = {.url = c->url, .method = "GET", .lines = s->lines, .near = true};
+    int code = c->token_file[0] ? dlpi_s3_fetch_token(c, s, err) : DLP_OK;
+    if (code) return code;
+    if (!c->token_file[0]) dlpi_s3_copy(s->token, sizeof s->token, c->authorization);
+    if (s->token[0] && !dlpi_s3_token_ok(c, s->token))
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token");
+    snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
+        s->word[0] = '\0';
+        if (a.status) dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
+        return dlpi_s3_ask_error(c, &a, s->word, err);
+    }
+    return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
+}
+
+/* IMDSv2: a token that lives for 6 hours, the role's name, its credentials. There is no way back to
+   version 1, which any process that can be talked into a GET gives away. */
+static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
+                                 dlpi_s3_credentials *who, const uint32_t *stop,
+                                 dlp_s3_error *err) {
+    static const char roles[] = "/latest/meta-data/iam/security-credentials/";
+    dlpi_s3_ask a = {.url = c->url,
+                     .method = "PUT",
+                     .path = "/latest/api/token",
+                     .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
+                              "Content-Length: 0\r\n"};
+    char path[sizeof roles + sizeof s->word];
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, "", err);
+    if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (instance metadata): the "
+                                 "token is none");
+    snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
+    a.method = "GET";
+    a.lines = s->lines;
+    a.path = roles;
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
+        if (a.status != 404) return dlpi_s3_ask_error(c, &a, "", err);
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (instance metadata): this machine has no role");
+    }
+    s->answer[strcspn(s->answer, "\r\n")] = '\0';
+    if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
+        s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "+=,.@_-")])
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credentials (instance metadata): the role's name is none");
+    snprintf(path, sizeof path, "%s%s", roles, s->word);
+    a.path = path;
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, "", err);
+    if (dlpi_s3_json_text(s->answer, s->n, "Code", s->word, sizeof s->word) &&
+        strcmp(s->word, "Success") != 0)
+        return dlpi_s3_ask_error(c, &a, s->word, err);
+    return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
+}
+
+/* Fetch from the source. s: zeroed. */
+static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                         const uint32_t *stop, dlp_s3_error *err) {
+    switch (c->source) {
+    case DLPI_S3_FILE: return dlpi_s3_fetch_file(c, who, err);
+    case DLPI_S3_PROCESS: return dlpi_s3_fetch_process(c, s, who, stop, err);
+    case DLPI_S3_WEB: return dlpi_s3_fetch_web(c, s, who, stop, err);
+    case DLPI_S3_CONTAINER: return dlpi_s3_fetch_container(c, s, who, stop, err);
+    case DLPI_S3_MACHINE: return dlpi_s3_fetch_machine(c, s, who, stop, err);
+    default: *who = c->given; return DLP_OK;
+    }
+}

@@ -1,0 +1,315 @@
+#pragma once
+#include "s3/turn.h"
+/* ---- requests, taken in ---- */
+
+static int dlpi_s3_bad(dlp_s3_request *r, const char *field, const char *why) {
+    memset(&r->error, 0, sizeof r->error);
+    return r->code = dlpi_s3_set_error(&r->error, DLP_ERR_ARG, 0, "%s: %s", field, why);
+}
+
+/* Characters that may stand in a head. */
+static bool dlpi_s3_is_printable(const char *s) {
+    while (*s >= 32 && *s < 127) s++;
+    return *s == '\0';
+}
+
+static int dlpi_s3_check_memory(dlp_s3_request *r) {
+    uint64_t sum = 0;
+    if (r->n_pieces > 0 && !r->pieces) return dlpi_s3_bad(r, "pieces", "NULL");
+    if (!r->pieces) {
+        if (r->capacity > 0 && !r->body && r->method != DLP_S3_HEAD)
+            return dlpi_s3_bad(r, "body", "NULL");
+        if (r->method == DLP_S3_GET && r->length > r->capacity)
+            return dlpi_s3_bad(r, "capacity", "less than length");
+        return DLP_OK;
+    }
+    if (r->method != DLP_S3_GET) return dlpi_s3_bad(r, "pieces", "only for GET");
+    if (r->length == 0) return dlpi_s3_bad(r, "length", "must be given with pieces");
+    for (uint32_t i = 0; i < r->n_pieces; i++) {
+        if (r->pieces[i].bytes > r->length - sum)
+            return dlpi_s3_bad(r, "pieces", "their sum is more than length");
+        sum += r->pieces[i].bytes;
+    }
+    return sum == r->length ? DLP_OK : dlpi_s3_bad(r, "pieces", "their sum is less than length");
+}
+
+static int dlpi_s3_check(dlp_s3_request *r) {
+    if (r->method < DLP_S3_GET || r->method > DLP_S3_PUT)
+        return dlpi_s3_bad(r, "method", "none of DLP_S3_GET, _HEAD, _PUT");
+    if (!r->bucket || !r->bucket[0] || strnlen(r->bucket, 256) > 255)
+        return dlpi_s3_bad(r, "bucket", "NULL, empty or too long");
+    for (const char *p = r->bucket; *p; p++)
+        if (*p <= 32 || *p >= 127 || *p == '/')
+            return dlpi_s3_bad(r, "bucket", "has bytes that no bucket's name has");
+    if (!r->key) return dlpi_s3_bad(r, "key", "NULL");
+    if (!r->key[0] && r->method != DLP_S3_PUT && !r->query) return dlpi_s3_bad(r, "key", "empty");
+    if (strnlen(r->key, 1025) > 1024) return dlpi_s3_bad(r, "key", "more than 1024 bytes");
+    if (r->query && (!dlpi_s3_is_printable(r->query) || strpbrk(r->query, " #")))
+        return dlpi_s3_bad(r, "query", "has bytes that must be escaped");
+    if (r->if_match && !dlpi_s3_is_printable(r->if_match))
+        return dlpi_s3_bad(r, "if_match", "has control bytes");
+    if (r->offset > INT64_MAX || r->length > INT64_MAX - r->offset)
+        return dlpi_s3_bad(r, "length", "offset and length are beyond 2^63");
+    if (r->method != DLP_S3_GET && (r->offset || r->length))
+        return dlpi_s3_bad(r, "offset", "only for GET");
+    if (r->query && (r->offset || r->length))
+        return dlpi_s3_bad(r, "query", "not with offset and length");
+    return dlpi_s3_check_memory(r);
+}
+
+static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request *r) {
+    const char *region = NULL;
+    dlpi_s3_site *none = NULL;
+    op->r = r;
+    op->site = none;
+    op->bound = r->length ? r->length : r->method == DLP_S3_GET ? r->capacity : 0;
+    op->size = r->length ? r->length : UINT64_MAX;
+    op->next = 0;
+    op->cost = r->length ? r->length : r->method == DLP_S3_HEAD ? 0 : r->capacity;
+    op->n_legs = 0;
+    op->attempts = 0;
+    op->cursor.piece = 0;
+    op->cursor.at = 0;
+    memset(&op->tries, 0, sizeof op->tries);
+    op->split = dlpi_s3_op_splits(io, r, op->bound);
+    op->opened = op->strong = op->failed = op->moved = op->foreign = false;
+    op->region[0] = '\0';
+    if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
+        region = dlpi_s3_region_find(io->s3->common, r->bucket);
+    if (region) dlpi_s3_copy(op->region, sizeof op->region, region);
+}
+
+DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
+    dlpi_s3_op *op;
+    const char *why;
+    int code;
+    if (!io || !r) return DLP_ERR_ARG;
+    if (io->pid != getpid()) return DLP_ERR_FORKED;
+    why = r->bucket ? dlpi_s3_bucket_beyond(&io->s3->endpoint, r->bucket) : NULL;
+    code = why ? dlpi_s3_bad(r, "bucket", why) : dlpi_s3_check(r);
+    if (code != DLP_OK) return code;
+    if (dlpi_s3_ring_empty(&io->free_ops)) return DLP_FULL;
+    op = DLPI_S3_OF(io->free_ops.next, dlpi_s3_op, node);
+    dlpi_s3_op_begin(io, op, r);
+    if (io->desc->max_bytes && io->bytes_out &&
+        (op->cost > io->desc->max_bytes || io->bytes_out > io->desc->max_bytes - op->cost))
+        return DLP_FULL;
+    code = dlpi_s3_op_settle(io, op);
+    if (code == DLP_ERR_ARG) return dlpi_s3_bad(r, "bucket", "cannot be named by host or path");
+    if (code != DLP_OK) return code;
+    r->code = 0;
+    r->received = r->object_bytes = 0;
+    r->etag[0] = '\0';
+    memset(&r->error, 0, sizeof r->error);
+    r->internal = op;
+    io->ops_out++;
+    io->bytes_out += op->cost;
+    io->now = dlpi_s3_now_ns();
+    dlpi_s3_ring_out(&op->node);
+    dlpi_s3_ring_last(&io->wanting, &op->node);
+    dlpi_s3_due(io, &op->timer, io->desc->request_timeout_ms);
+    dlpi_s3_pump(io);
+    return DLP_OK;
+}
+
+/* Take requests that are over off their list. */
+static int dlpi_s3_take_done(dlp_s3_io *io, dlp_s3_request **done, int max) {
+    int n = 0;
+    while (n < max && io->done) {
+        dlp_s3_request *r = io->done;
+        io->done = (dlp_s3_request *)r->internal;
+        r->internal = NULL;
+        done[n++] = r;
+    }
+    return n;
+}
+
+static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
+    if (timeout_ms == 0) return UINT64_MAX;
+    return timeout_ms < 0 ? io->now : io->now + (uint32_t)timeout_ms * DLPI_S3_MS;
+}
+
+DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeout_ms) {
+    uint64_t until;
+    if (!io || (!done && max > 0)) return DLP_ERR_ARG;
+    if (io->pid != getpid()) return DLP_ERR_FORKED;
+    if (max <= 0) return 0;
+    io->now = dlpi_s3_now_ns();
+    until = dlpi_s3_until(io, timeout_ms);
+    while (!io->done && io->ops_out) {
+        if (dlpi_s3_turn(io, until) != 0) return DLP_ERR_SYSTEM;
+        if (io->now >= until) break;
+    }
+    return dlpi_s3_take_done(io, done, max);
+}
+
+/* End a request at once, because nothing can go on. */
+static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
+    dlpi_s3_op *op = (dlpi_s3_op *)r->internal;
+    dlpi_s3_op_message(op, errnum, "cannot wait for sockets: %s", strerror(errnum));
+    dlpi_s3_op_end(io, op, DLP_ERR_SYSTEM);
+    return r->code;
+}
+
+DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
+    int code;
+    if (!io || !r) return DLP_ERR_ARG;
+    if (io->pid != getpid()) return DLP_ERR_FORKED;
+    io->awaited_one = r;
+    code = dlp_s3_submit(io, r);
+    if (code != DLP_OK) io->awaited_one = NULL;
+    while (io->awaited_one) {
+        int errnum = dlpi_s3_turn(io, UINT64_MAX);
+        if (errnum != 0 && io->awaited_one) return dlpi_s3_give_up(io, r, errnum);
+    }
+    return code != DLP_OK ? code : r->code;
+}
+
+/* ---- made and ended ---- */
+
+/* Where in the mapping of a dlp_s3_io its parts are: each call takes n bytes more. */
+static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
+    void *p = base ? base + *at : NULL;
+    *at += (n + DLPI_S3_LINE - 1) / DLPI_S3_LINE * DLPI_S3_LINE;
+    return p;
+}
+
+/* Lay out an io at base, NULL: only count. Returns its bytes. */
+static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_links) {
+    size_t at = 0;
+    dlp_s3_io *io = (dlp_s3_io *)dlpi_s3_carve(base, &at, sizeof *io);
+    dlpi_s3_op *ops = (dlpi_s3_op *)dlpi_s3_carve(base, &at, n_ops * sizeof *ops);
+    dlpi_s3_leg *legs = (dlpi_s3_leg *)dlpi_s3_carve(base, &at, n_ops * sizeof *legs);
+    dlpi_s3_link *links = (dlpi_s3_link *)dlpi_s3_carve(base, &at, n_links * sizeof *links);
+    void *heap = dlpi_s3_carve(base, &at, (2 * n_ops + n_links + 1) * sizeof(dlpi_s3_timer *));
+    void *scratch = dlpi_s3_carve(base, &at, DLPI_S3_SCRATCH);
+    char *each = (char *)dlpi_s3_carve(base, &at,
+                                       n_links * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES));
+    if (!base) return at;
+    io->ops = ops;
+    io->legs = legs;
+    io->links = links;
+    io->n_ops = n_ops;
+    io->n_links = n_links;
+    io->timers.at = (dlpi_s3_timer **)heap;
+    io->scratch = (char *)scratch;
+    io->bytes = at;
+    for (uint32_t i = 0; i < n_links; i++) {
+        links[i].out = each + i * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES);
+        links[i].error = links[i].out + DLPI_S3_OUT_BYTES;
+    }
+    return at;
+}
+
+static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
+    t->due = UINT64_MAX;
+    t->kind = kind;
+    t->of = of;
+}
+
+/* Put all records on their lists. */
+static void dlpi_s3_io_records(dlp_s3_io *io) {
+    dlpi_s3_node *lists[] = {&io->free_ops, &io->free_legs, &io->free_links, &io->wanting,
+                             &io->idle,     &io->hungry,    &io->draining};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) dlpi_s3_ring_begin(lists[i]);
+    for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) dlpi_s3_ring_begin(&io->awaited[i]);
+    for (uint32_t i = 0; i < io->n_ops; i++) {
+        dlpi_s3_op *op = &io->ops[i];
+        dlpi_s3_leg *leg = &io->legs[i];
+        dlpi_s3_timer_begin(&op->timer, DLPI_S3_TIMER_OP, op);
+        dlpi_s3_timer_begin(&leg->timer, DLPI_S3_TIMER_LEG, leg);
+        dlpi_s3_ring_begin(&op->legs);
+        dlpi_s3_ring_begin(&leg->sibling);
+        dlpi_s3_ring_begin(&leg->awaited);
+        dlpi_s3_ring_last(&io->free_ops, &op->node);
+        dlpi_s3_ring_last(&io->free_legs, &leg->queue);
+    }
+    for (uint32_t i = 0; i < io->n_links; i++) {
+        dlpi_s3_link *link = &io->links[i];
+        dlpi_s3_timer_begin(&link->timer, DLPI_S3_TIMER_LINK, link);
+        link->conn.fd = -1;
+        dlpi_s3_ring_begin(&link->age);
+        dlpi_s3_ring_last(&io->free_links, &link->node);
+    }
+}
+
+/* Hold the client, or let go of it. By any thread of this process. What it shares is not wiped:
+   other processes may use it still. */
+static void dlpi_s3_keep(void *user) {
+    dlp_s3 *s3 = (dlp_s3 *)user;
+    DLPI_ADD_SEQ(&s3->users, 1u); /* S5 -> S5 */
+}
+
+static void dlpi_s3_drop(void *user) {
+    dlp_s3 *s3 = (dlp_s3 *)user;
+    if (DLPI_ADD_SEQ(&s3->users, (uint64_t)-1) != 1) return; /* S5 <- S5, by the last */
+    if (s3->own_tls) dlpi_s3_tls_free(&s3->tls);
+    munmap(s3->common, s3->common_bytes);
+    free(s3);
+}
+
+/* Count the dlp_s3_io of this process; what a fork left of its parent's does not count. */
+static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
+    uint64_t pid = (uint64_t)(uint32_t)getpid(), is = DLPI_LOAD_RLX(&s3->ios), then; /* S6 */
+    do then = (is >> 32 == pid ? is : pid << 32) + (uint64_t)(int64_t)change;
+    while (!DLPI_CAS_SEQ(&s3->ios, &is, then)); /* S6, nothing depends on its order */
+}
+
+static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, const uint32_t *stop,
+                               dlp_s3_error *err) {
+    dlpi_s3_common *common = ((dlp_s3 *)user)->common;
+    return dlpi_s3_vault_refresh_until(&common->config, &common->vault, seen, force, stop, err);
+}
+
+DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
+    const dlpi_s3_owner owner = {s3, dlpi_s3_refresh_run, dlpi_s3_keep, dlpi_s3_drop};
+    struct epoll_event e = {.events = EPOLLIN, .data.u64 = UINT32_MAX};
+    uint32_t n, spare;
+    size_t bytes;
+    char *base;
+    dlp_s3_io *io;
+    if (err) memset(err, 0, sizeof *err);
+    if (!out || !s3) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: NULL", out ? "s3" : "out");
+    n = (uint32_t)s3->desc.max_requests;
+    spare = s3->desc.hedge_percent > 0 ? n / 8 + 4 : 0;
+    bytes = dlpi_s3_io_lay(NULL, n, n + spare);
+    base = (char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, errno, "no %zu bytes for requests", bytes);
+    madvise(base, bytes, MADV_DONTDUMP); /* keys are in it */
+    dlpi_s3_io_lay(base, n, n + spare);
+    io = (dlp_s3_io *)(void *)base;
+    io->s3 = s3;
+    io->desc = &s3->desc;
+    io->pid = getpid();
+    io->now = dlpi_s3_now_ns();
+    dlpi_s3_io_records(io);
+    dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
+                           io->now ^ (uint64_t)(uintptr_t)io ^ (uint64_t)io->pid << 32);
+    io->helper = dlpi_s3_helper_new(&owner);
+    io->epoll = dlpi_fd_above(epoll_create1(EPOLL_CLOEXEC));
+    if (!io->helper || io->epoll < 0 ||
+        epoll_ctl(io->epoll, EPOLL_CTL_ADD, dlpi_s3_helper_fd(io->helper), &e) != 0) {
+        int errnum = errno;
+        dlpi_s3_helper_free(io->helper);
+        if (io->epoll >= 0) close(io->epoll);
+        munmap(base, bytes);
+        return dlpi_s3_set_error(err, errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, errnum,
+                                 "no epoll set: %s", strerror(errnum));
+    }
+    dlpi_s3_count_io(s3, 1);
+    *out = io;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_s3_io_close(dlp_s3_io *io) {
+    if (!io) return;
+    for (uint32_t i = 0; i < io->n_links; i++) dlpi_s3_conn_close(&io->links[i].conn);
+    close(io->epoll);
+    if (io->pid == getpid()) dlpi_s3_count_io(io->s3, -1);
+    dlpi_s3_helper_free(io->helper);
+    dlpi_s3_wipe(&io->who, sizeof io->who);
+    dlpi_s3_wipe(&io->keys, sizeof io->keys);
+    munmap(io, io->bytes);
+}

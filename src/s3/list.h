@@ -1,0 +1,398 @@
+#pragma once
+#include "api/s3_list.h"
+#include "s3/records.h"
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-list         PAGES
+   A page is checked as a whole when it has come, then walked through by two cursors: one stops at
+   Contents, the other at CommonPrefixes, and the smaller of the two is given out, since servers
+   write one behind the other. Keys are decoded when a cursor stops, into memory of the list. */
+
+#define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
+#define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
+#define DLPI_S3_TOKEN 2048
+#define DLPI_S3_LIST_TEXT 1024 /* bytes of a prefix, delimiter, start_after */
+#define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
+
+/* A key, to compare others with. bytes 0: none. */
+typedef struct dlpi_s3_key {
+    size_t bytes;
+    char at[3 * DLPI_S3_LIST_TEXT + 1];
+} dlpi_s3_key;
+
+/* A cursor: where it is in a page, and the object that it stopped at. */
+typedef struct dlpi_s3_page {
+    dlpi_s3_xml xml;
+    bool prefixes; /* stops at CommonPrefixes/Prefix, or at Contents */
+    bool inside;   /* of CommonPrefixes */
+    bool there;    /* object is set */
+    dlp_s3_object object;
+    char key[3 * DLPI_S3_LIST_TEXT + 1]; /* escaped, then decoded in place */
+} dlpi_s3_page;
+
+#ifndef DLPI_S3_LIST_EMPTY
+#define DLPI_S3_LIST_EMPTY 10000 /* so many pages without a key are no list */
+#endif
+
+enum { DLPI_S3_LIST_WANTS = 0, DLPI_S3_LIST_HAS, DLPI_S3_LIST_OVER };
+
+struct dlp_s3_list {
+    dlp_s3_io *io;
+    char bucket[256];
+    char prefix[DLPI_S3_LIST_TEXT + 1], delimiter[DLPI_S3_LIST_TEXT + 1];
+    char start_after[DLPI_S3_LIST_TEXT + 1];
+    int32_t page, state;
+    bool any_order;            /* of keys */
+    bool escaped;              /* keys of this page are: it says EncodingType url */
+    bool truncated;            /* there are more pages */
+    char token[DLPI_S3_TOKEN]; /* of the next page to be fetched; "": the first */
+    char query[DLPI_S3_LIST_QUERY];
+    uint64_t pages, mark;           /* pages fetched; the page when marked was taken */
+    uint32_t empty;                 /* pages without a key, one after the other */
+    dlpi_s3_key last[3];            /* of this page's objects, its prefixes, and the pages before */
+    uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
+    char *body;
+    size_t size, bytes;
+    dlpi_s3_page contents, prefixes;
+    dlpi_s3_page *given; /* the one whose object the caller has */
+};
+
+/* Say what is wrong with a page. */
+static int dlpi_s3_list_bad(const dlp_s3_list *l, int code, dlp_s3_error *err, const char *what) {
+    if (!err) return code;
+    memset(err, 0, sizeof *err);
+    dlpi_s3_copy(err->bucket, sizeof err->bucket, l->bucket);
+    return dlpi_s3_set_error(err, code, 0, "page %llu of the list: %s",
+                             (unsigned long long)l->pages + 1, what);
+}
+
+/* ---- A page. */
+
+/* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size) {
+    dlpi_s3_out o = {to, size, 0};
+    if (!dlpi_s3_xml_inside(x, &o)) return x->why ? x->why : "a reference that XML does not have";
+    if (!dlpi_s3_out_end(&o)) return "a text is too long";
+    return strlen(to) == o.n ? NULL : "a text with a zero byte";
+}
+
+/* Read what is outermost in a page, and check that it is one, whole: its root, that it says whether
+   there are more, and with which token. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_check(dlp_s3_list *l, char token[DLPI_S3_TOKEN]) {
+    dlpi_s3_xml x;
+    char text[16] = "";
+    bool told = false;
+    int what;
+    l->escaped = l->truncated = false;
+    token[0] = '\0';
+    dlpi_s3_xml_begin(&x, l->body, l->bytes);
+    while ((what = dlpi_s3_xml_next(&x)) > DLPI_S3_XML_END) {
+        const char *wrong = NULL;
+        if (what != DLPI_S3_XML_OPEN) continue;
+        if (x.depth == 1 && !dlpi_s3_span_is(x.name, "ListBucketResult"))
+            return "the answer is no ListBucketResult";
+        if (x.depth != 2) continue;
+        if (dlpi_s3_span_is(x.name, "IsTruncated")) {
+            wrong = dlpi_s3_page_text(&x, text, sizeof text);
+            l->truncated = strcmp(text, "true") == 0;
+            told = l->truncated || strcmp(text, "false") == 0;
+        } else if (dlpi_s3_span_is(x.name, "EncodingType")) {
+            wrong = dlpi_s3_page_text(&x, text, sizeof text);
+            l->escaped = strcmp(text, "url") == 0;
+        } else if (dlpi_s3_span_is(x.name, "NextContinuationToken")) {
+            wrong = dlpi_s3_page_text(&x, token, DLPI_S3_TOKEN);
+        }
+        if (wrong) return wrong;
+    }
+    if (what == DLPI_S3_XML_BAD) return x.why;
+    if (!told) return "it does not say whether there are more (IsTruncated)";
+    if (l->truncated && !token[0])
+        return "there are more, but no NextContinuationToken (a server of the first version?)";
+    return NULL;
+}
+
+/* Decode a cursor's key, whose escaped form has been read. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_key(const dlp_s3_list *l, dlpi_s3_page *c) {
+    int64_t n = (int64_t)strlen(c->key);
+    if (l->escaped) n = dlpi_s3_uri_decode(c->key, sizeof c->key, c->key, (size_t)n, true);
+    if (n < 0) return "a key with a bad escape";
+    if (n == 0) return "an empty key";
+    if (memchr(c->key, '\0', (size_t)n)) return "a key with a zero byte";
+    c->object.key = c->key;
+    c->object.key_bytes = (uint64_t)n;
+    c->there = true;
+    return NULL;
+}
+
+static bool dlpi_s3_page_number(const char *text, uint64_t *out) {
+    size_t n = strlen(text);
+    int64_t v = n >= 1 && n <= 18 ? dlpi_s3_number(text, n) : -1;
+    if (v >= 0) *out = (uint64_t)v;
+    return v >= 0;
+}
+
+/* Read an object's members: the cursor has just opened Contents. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_object(const dlp_s3_list *l, dlpi_s3_page *c) {
+    bool key = false, size = false;
+    char text[80] = "";
+    for (;;) {
+        int what = dlpi_s3_xml_next(&c->xml);
+        const char *wrong = NULL;
+        if (what <= DLPI_S3_XML_END) return c->xml.why;
+        if (what == DLPI_S3_XML_CLOSE && c->xml.depth < 2) break;
+        if (what != DLPI_S3_XML_OPEN || c->xml.depth != 3) continue;
+        if (dlpi_s3_span_is(c->xml.name, "Key")) {
+            wrong = dlpi_s3_page_text(&c->xml, c->key, sizeof c->key);
+            key = true;
+        } else if (dlpi_s3_span_is(c->xml.name, "Size")) {
+            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
+            size = !wrong && dlpi_s3_page_number(text, &c->object.bytes);
+        } else if (dlpi_s3_span_is(c->xml.name, "LastModified")) {
+            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
+            if (!wrong) c->object.modified_s = dlpi_s3_time_iso(text, strlen(text));
+        } else if (dlpi_s3_span_is(c->xml.name, "ETag")) {
+            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
+            if (!wrong && !dlpi_s3_copy(c->object.etag, sizeof c->object.etag, text))
+                c->object.etag[0] = '\0';
+        }
+        if (wrong) return wrong;
+    }
+    if (!key) return "an object without a key";
+    return size ? dlpi_s3_page_key(l, c) : "an object without a size";
+}
+
+/* Move a cursor to its next object, if there is one. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_move(const dlp_s3_list *l, dlpi_s3_page *c) {
+    int what;
+    c->there = false;
+    memset(&c->object, 0, sizeof c->object);
+    c->object.is_prefix = c->prefixes;
+    while ((what = dlpi_s3_xml_next(&c->xml)) > DLPI_S3_XML_END) {
+        if (what != DLPI_S3_XML_OPEN || c->xml.depth < 2) continue;
+        if (c->xml.depth == 2) {
+            c->inside = dlpi_s3_span_is(c->xml.name, c->prefixes ? "CommonPrefixes" : "Contents");
+            if (c->inside && !c->prefixes) return dlpi_s3_page_object(l, c);
+        } else if (c->xml.depth == 3 && c->inside && dlpi_s3_span_is(c->xml.name, "Prefix")) {
+            const char *wrong = dlpi_s3_page_text(&c->xml, c->key, sizeof c->key);
+            return wrong ? wrong : dlpi_s3_page_key(l, c);
+        }
+    }
+    return what == DLPI_S3_XML_BAD ? c->xml.why : NULL;
+}
+
+static const char *dlpi_s3_page_begin(const dlp_s3_list *l, dlpi_s3_page *c, bool prefixes) {
+    memset(c, 0, sizeof *c);
+    c->prefixes = prefixes;
+    dlpi_s3_xml_begin(&c->xml, l->body, l->bytes);
+    return dlpi_s3_page_move(l, c);
+}
+
+/* Compare the cursor's key with those before, and keep it. Returns whether it may come now. */
+static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dlpi_s3_key *last) {
+    dlpi_s3_span before = {last->at, last->bytes}, now = {c->key, (size_t)c->object.key_bytes};
+    int order = before.n > 0 ? dlpi_s3_span_order(now, before) : 1;
+    if (order == 0 || (order < 0 && !l->any_order)) return false;
+    memcpy(last->at, now.at, now.n);
+    last->bytes = now.n;
+    return true;
+}
+
+/* Walk through all of a page, so that nothing of a bad one is given out, and stop at its first
+   objects. last: in: of the pages before, out: of this one. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_walk(const dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
+                                     dlpi_s3_key *last) {
+    const char *wrong = dlpi_s3_page_begin(l, c, prefixes);
+    while (!wrong && c->there) {
+        if (!dlpi_s3_page_follows(l, c, last))
+            return "keys that come twice, or are not in order (any_order takes these)";
+        wrong = dlpi_s3_page_move(l, c);
+    }
+    return wrong ? wrong : dlpi_s3_page_begin(l, c, prefixes);
+}
+
+/* The last key of a page that was taken is that of its objects, or that of its prefixes. */
+static void dlpi_s3_list_goes(dlp_s3_list *l) {
+    dlpi_s3_span objects = {l->last[0].at, l->last[0].bytes};
+    dlpi_s3_span prefixes = {l->last[1].at, l->last[1].bytes};
+    l->last[2] = l->last[dlpi_s3_span_order(objects, prefixes) < 0];
+}
+
+/* Refuse a token that leads back, or a list would have no end: the one before, and one that is
+   taken anew at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
+static bool dlpi_s3_list_turns(dlp_s3_list *l, const char *token) {
+    uint8_t hash[32];
+    dlpi_s3_sha256(token, strlen(token), hash);
+    if (l->pages > 0 && (memcmp(hash, l->before, 32) == 0 || memcmp(hash, l->marked, 32) == 0))
+        return true;
+    memcpy(l->before, hash, sizeof hash);
+    if (l->pages < l->mark) return false;
+    memcpy(l->marked, hash, sizeof hash);
+    l->mark = l->pages == 0 ? 1 : 2 * l->pages;
+    return false;
+}
+
+/* Take in the page that has come to l->body. Returns NULL, or what is wrong; then the same page can
+   be asked for again. */
+static const char *dlpi_s3_list_take(dlp_s3_list *l) {
+    char token[DLPI_S3_TOKEN];
+    const char *wrong = dlpi_s3_page_check(l, token);
+    l->last[0] = l->last[1] = l->last[2];
+    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->contents, false, &l->last[0]);
+    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->prefixes, true, &l->last[1]);
+    if (!wrong && l->truncated && dlpi_s3_list_turns(l, token))
+        wrong = "the server repeats a NextContinuationToken";
+    if (!wrong) l->empty = l->contents.there || l->prefixes.there ? 0 : l->empty + 1;
+    if (!wrong && l->empty >= DLPI_S3_LIST_EMPTY)
+        wrong = "page after page without a key, and no end";
+    if (wrong) return wrong;
+    memcpy(l->token, token, sizeof l->token);
+    dlpi_s3_list_goes(l);
+    l->pages++;
+    l->state = DLPI_S3_LIST_HAS;
+    return NULL;
+}
+
+/* ---- Requests. */
+
+static void dlpi_s3_list_param(dlpi_s3_out *o, const char *name, const char *value) {
+    if (!value[0]) return;
+    if (o->n > 0) dlpi_s3_out_add(o, "&", 1);
+    dlpi_s3_out_adds(o, name);
+    dlpi_s3_out_add(o, "=", 1);
+    dlpi_s3_out_escaped(o, value);
+}
+
+/* Write the query of the next page, its names in order. */
+static void dlpi_s3_list_query(dlp_s3_list *l) {
+    dlpi_s3_out o = {l->query, sizeof l->query, 0};
+    char page[16];
+    snprintf(page, sizeof page, "%d", (int)l->page);
+    dlpi_s3_list_param(&o, "continuation-token", l->token);
+    dlpi_s3_list_param(&o, "delimiter", l->delimiter);
+    dlpi_s3_list_param(&o, "encoding-type", "url");
+    dlpi_s3_list_param(&o, "list-type", "2");
+    dlpi_s3_list_param(&o, "max-keys", page);
+    dlpi_s3_list_param(&o, "prefix", l->prefix);
+    if (!l->token[0]) dlpi_s3_list_param(&o, "start-after", l->start_after);
+    dlpi_s3_out_end(&o);
+}
+
+/* Make room for at least want bytes of an answer. What was there is not kept. */
+static int dlpi_s3_list_room(dlp_s3_list *l, uint64_t want, dlp_s3_error *err) {
+    size_t size = l->size > 0 ? l->size : DLPI_S3_PAGE_FIRST;
+    char *body;
+    if (want > DLPI_S3_PAGE_MOST)
+        return dlpi_s3_list_bad(l, DLP_ERR_LIMIT, err, "the answer is larger than 16 MiB");
+    while (size < want) size *= 2;
+    if (size == l->size) return DLP_OK;
+    body = malloc(size);
+    if (!body) return dlpi_s3_list_bad(l, DLP_ERR_MEMORY, err, "no memory for the answer");
+    free(l->body);
+    l->body = body;
+    l->size = size;
+    return DLP_OK;
+}
+
+/* Fetch the next page, with more room as long as it does not fit: as much as it takes, or twice as
+   much where the server does not tell. */
+static int dlpi_s3_list_fetch(dlp_s3_list *l, dlp_s3_error *err) {
+    uint64_t want = 1;
+    dlp_s3_request r;
+    const char *wrong;
+    int rc;
+    dlpi_s3_list_query(l);
+    for (;;) {
+        rc = dlpi_s3_list_room(l, want, err);
+        if (rc != DLP_OK) return rc;
+        memset(&r, 0, sizeof r);
+        r.method = DLP_S3_GET;
+        r.bucket = l->bucket, r.key = "", r.query = l->query;
+        r.body = l->body, r.capacity = l->size;
+        rc = dlp_s3_do(l->io, &r);
+        want = r.object_bytes > 0 ? r.object_bytes : 2 * (uint64_t)l->size;
+        if (rc != DLP_ERR_LENGTH || want <= l->size) break;
+    }
+    if (rc != DLP_OK) {
+        if (err) *err = r.error;
+        if (err && !err->code) err->code = rc; /* FULL, FORKED: not of this request */
+        return rc;
+    }
+    l->bytes = (size_t)r.received;
+    wrong = dlpi_s3_list_take(l);
+    return wrong ? dlpi_s3_list_bad(l, DLP_ERR_REMOTE, err, wrong) : DLP_OK;
+}
+
+/* ---- Calls. */
+
+static int dlpi_s3_list_refuse(dlp_s3_error *err, int code, const char *what) {
+    if (err) memset(err, 0, sizeof *err);
+    return dlpi_s3_set_error(err, code, 0, "%s", what);
+}
+
+/* Copy what of a description is given. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d) {
+    if (!dlpi_s3_copy(l->bucket, sizeof l->bucket, d->bucket)) return "bucket is too long";
+    if (d->prefix && !dlpi_s3_copy(l->prefix, sizeof l->prefix, d->prefix))
+        return "prefix is longer than 1,024 bytes";
+    if (d->delimiter && !dlpi_s3_copy(l->delimiter, sizeof l->delimiter, d->delimiter))
+        return "delimiter is longer than 1,024 bytes";
+    if (d->start_after && !dlpi_s3_copy(l->start_after, sizeof l->start_after, d->start_after))
+        return "start_after is longer than 1,024 bytes";
+    return NULL;
+}
+
+DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_desc *desc,
+                            dlp_s3_error *err) {
+    dlp_s3_list *l;
+    const char *wrong;
+    if (!out || !io || !desc || !desc->bucket || !desc->bucket[0])
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "a list needs out, io, desc and a bucket");
+    wrong = dlpi_s3_bucket_beyond(&io->s3->endpoint, desc->bucket);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
+    if (desc->page < 0 || desc->page > 1000)
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page is none of 0..1000");
+    l = calloc(1, sizeof *l);
+    if (!l) return dlpi_s3_list_refuse(err, DLP_ERR_MEMORY, "no memory for a list");
+    wrong = dlpi_s3_list_texts(l, desc);
+    if (wrong) {
+        free(l);
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, wrong);
+    }
+    l->io = io;
+    l->page = desc->page > 0 ? desc->page : 1000;
+    l->any_order = desc->any_order != 0;
+    *out = l;
+    return DLP_OK;
+}
+
+/* The cursor with the smaller key; NULL: the page is done. */
+static dlpi_s3_page *dlpi_s3_list_first(dlp_s3_list *l) {
+    dlpi_s3_page *a = &l->contents, *b = &l->prefixes;
+    dlpi_s3_span ka = {a->key, (size_t)a->object.key_bytes};
+    dlpi_s3_span kb = {b->key, (size_t)b->object.key_bytes};
+    if (!a->there || !b->there) return a->there ? a : b->there ? b : NULL;
+    return dlpi_s3_span_order(ka, kb) <= 0 ? a : b;
+}
+
+DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
+    if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
+    if (list->given) dlpi_s3_page_move(list, list->given); /* take has seen that it is good */
+    for (;;) {
+        int rc;
+        if (list->state == DLPI_S3_LIST_HAS) list->given = dlpi_s3_list_first(list);
+        if (list->given) {
+            *out = list->given->object;
+            return DLP_OK;
+        }
+        if (list->state == DLPI_S3_LIST_HAS)
+            list->state = list->truncated ? DLPI_S3_LIST_WANTS : DLPI_S3_LIST_OVER;
+        if (list->state == DLPI_S3_LIST_OVER) return DLP_END;
+        rc = dlpi_s3_list_fetch(list, err);
+        if (rc != DLP_OK) return rc;
+    }
+}
+
+DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
+    if (!list) return;
+    free(list->body);
+    free(list);
+}

@@ -1,0 +1,487 @@
+#pragma once
+#include "s3/atomics.h"
+#include "s3/base.h"
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-patience     RETRIES, HEDGES, THROTTLING
+   Policy alone: no socket, no clock (the caller passes the time in), so that a test can run years
+   of it. What workers share is counters and a count of retries; the rest is one thread's own.
+
+   Retries. The n-th waits for backoff * 2^n, half of it fixed and half random ("equal jitter": M.
+   Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), and not less than a
+   Retry-After asks for. With all of it random a number of attempts would have no least duration:
+   what bounds them is time. A retry is taken from a bucket that all workers share, a request that
+   ends well puts one back (the standard retry mode of AWS' SDKs): where most requests fail, each
+   waits the longest pause at once, and a server that comes back meets few of them a second. None
+   fails for that: a server that is away empties the bucket in a moment. The bucket is a count of
+   retries ahead of successes, so that a worker that dies takes nothing with it.
+
+   Away. From a failure on until any request of the client's has its answer the server counts as
+   away, since the request that failed was begun, or the last answer came. Those are words that all
+   share (S9), of which one is read with each answer; they are for people to read, and no order of
+   theirs matters.
+
+   Hedges. A request that waits for its first byte for longer than nearly all others is sent once
+   more on another connection, and the first valid head wins (Dean and Barroso, The Tail at Scale,
+   2013). "Nearly all": p95 of recent first-byte times of its size class, times a factor of 1.5 at
+   first, which grows with hedges that were too hasty (the first answer came first) and shrinks with
+   those that won; it goes half of the way back with every 256 samples, since few hedges go out that
+   could prove it too wide; and wider as long as samples are few. Times that a winning hedge cut off
+   count as long as they were seen to last. The budget is a share of requests, of which no more than
+   DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
+
+   Throttling. One 503 among many good answers delays its own request only. More than an eighth of
+   the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff (a
+   period), down to an eighth; and until a period after the last of those they do not rise, and
+   there are no hedges. Then they rise as TCP's window does (RFC 5681): with each good answer by
+   one, which doubles them in the time of an answer, until they are half of what they were; from
+   there by the clock, all of them in 32 periods, so that quick answers do not make it hasty. Time
+   without answers counts for 5 periods at most. */
+
+enum { /* in the order of dlp_s3_stats */
+       DLPI_S3_N_REQUESTS,
+       DLPI_S3_N_OBJECTS,
+       DLPI_S3_N_FAILED,
+       DLPI_S3_N_BYTES,
+       DLPI_S3_N_RETRIES,
+       DLPI_S3_N_REPLAYS,
+       DLPI_S3_N_RESUMES,
+       DLPI_S3_N_HEDGES,
+       DLPI_S3_N_HEDGES_WON,
+       DLPI_S3_N_THROTTLED,
+       DLPI_S3_N_CONNECTIONS,
+       DLPI_S3_N_TIMEOUTS,
+       DLPI_S3_N_REFRESHES,
+       DLPI_S3_N_AWAY,
+       DLPI_S3_COUNTS
+};
+_Static_assert(sizeof(dlp_s3_stats) == 8 * DLPI_S3_COUNTS, "a counter for each of dlp_s3_stats");
+
+/* What all threads and processes of a client share. All zero is its start. (in region) */
+typedef struct dlpi_s3_shared {
+    uint64_t count[DLPI_S3_COUNTS];
+    uint64_t ahead;   /* retries ahead of successes; a race can leave it a little below 0 */
+    int64_t skew_s;   /* the servers' clock less ours */
+    uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
+    uint64_t fails;   /* S9, since then */
+    uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
+} dlpi_s3_shared;
+
+static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
+    DLPI_ADD_RLX(&s->count[what], n);
+}
+
+#define DLPI_S3_CLASSES 4u   /* sizes up to 16 KiB, 256 KiB, 4 MiB, and larger or not known */
+#define DLPI_S3_BUCKETS 176u /* microseconds, 8 buckets an octave, up to 16 s */
+#define DLPI_S3_SAMPLES 512u /* then they are halved: the older, the less they count */
+#define DLPI_S3_SAMPLES_FEWEST 16u
+#define DLPI_S3_HEDGE_SAVED 32u  /* hedges that may be saved up */
+#define DLPI_S3_HEDGE_FIRST 4u   /* and are there at the beginning */
+#define DLPI_S3_FACTOR_FIRST 24u /* in sixteenths of p95 */
+#define DLPI_S3_FACTOR_LEAST 18u
+#define DLPI_S3_FACTOR_MOST 128u
+
+typedef struct dlpi_s3_times {
+    uint32_t bucket[DLPI_S3_BUCKETS];
+    uint32_t total;
+    uint32_t factor;
+} dlpi_s3_times;
+
+/* One thread's. */
+typedef struct dlpi_s3_patience {
+    dlpi_s3_shared *shared;
+    uint64_t backoff_ns, backoff_max_ns, give_up_ns; /* give_up: the first-byte time-out */
+    uint64_t random;
+    uint64_t answers; /* the last 64, a bit each: throttled or not */
+    uint64_t next_cut_ns, throttled_until_ns, risen_ns;
+    uint64_t limit, full; /* requests in flight, in 1024ths */
+    uint64_t half;        /* of what limit was before it was cut */
+    bool cutting;         /* no good answer since throttled_until_ns */
+    uint64_t hedges;      /* that may be sent, in hundredths */
+    int64_t retry_tokens; /* -1: no limit */
+    int32_t max_attempts; /* -1: no limit */
+    int32_t hedge_percent;
+    dlpi_s3_times times[DLPI_S3_CLASSES];
+} dlpi_s3_patience;
+
+static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
+
+/* d: all numbers resolved, -1 where there is no limit, or no hedges. */
+static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
+                                   const dlp_s3_desc *d, uint64_t seed) {
+    memset(p, 0, sizeof *p);
+    p->shared = shared;
+    p->backoff_ns = dlpi_s3_ms(d->backoff_ms);
+    p->backoff_max_ns = dlpi_s3_ms(d->backoff_max_ms);
+    p->give_up_ns =
+        d->first_byte_timeout_ms > 0 ? dlpi_s3_ms(d->first_byte_timeout_ms) : UINT64_MAX;
+    p->random = seed ? seed : 1;
+    p->limit = p->full = (uint64_t)d->max_requests << 10;
+    p->retry_tokens = d->retry_tokens;
+    p->max_attempts = d->max_attempts;
+    p->hedge_percent = d->hedge_percent > 0 ? d->hedge_percent : 0;
+    p->hedges = DLPI_S3_HEDGE_FIRST * 100;
+    for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) p->times[i].factor = DLPI_S3_FACTOR_FIRST;
+}
+
+/* ---- what went wrong, and what to do ---- */
+
+enum {
+    DLPI_S3_GIVE_UP,
+    DLPI_S3_RETRY,
+    DLPI_S3_REPLAY,       /* free, at once, on a new connection: the idle one had been closed */
+    DLPI_S3_OTHER_REGION, /* the answer tells which */
+    DLPI_S3_REDIRECT,     /* to its Location */
+    DLPI_S3_SKEW,         /* with the server's clock */
+    DLPI_S3_REFRESH,      /* with new credentials */
+    DLPI_S3_RESTART       /* from the object's beginning: it has changed */
+};
+enum {
+    DLPI_S3_T_ANSWER, /* a whole answer, other than what was asked for */
+    DLPI_S3_T_RESOLVE,
+    DLPI_S3_T_CONNECT,
+    DLPI_S3_T_TLS,
+    DLPI_S3_T_TIMEOUT, /* to connect, to the first byte, or inside a body */
+    DLPI_S3_T_BROKEN,  /* ended, reset, in head or body */
+    DLPI_S3_T_BAD,     /* not HTTP */
+    DLPI_S3_T_SHORT,   /* of the wrong length or range */
+    DLPI_S3_T_CHANGED, /* a later answer for the same object has another ETag, or none */
+    DLPI_S3_T_OTHER    /* it is not the version that the user's If-Match names */
+};
+
+typedef struct dlpi_s3_trouble {
+    int32_t what, status, errnum, method;
+    bool reused;  /* the connection had been idle */
+    bool began;   /* a byte of the answer had come */
+    bool resumed; /* If-Match was ours, not the user's */
+    bool has_region, has_location;
+    bool refreshable;    /* credentials are not fixed ones */
+    int64_t skew_s;      /* the answer's Date less our clock as corrected so far; 0: not known */
+    const char *s3_code; /* "" or NULL: none */
+} dlpi_s3_trouble;
+
+/* How often a request was begun again for each reason but plain failure: none without end. */
+typedef struct dlpi_s3_tries {
+    uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names;
+} dlpi_s3_tries;
+
+static bool dlpi_s3_one_of(const char *name, const char *const *list) {
+    if (!name || !name[0]) return false;
+    for (; *list; list++)
+        if (strcmp(name, *list) == 0) return true;
+    return false;
+}
+
+/* Whether an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
+   behavior"; SlowDownRead and -Write are MinIO's. */
+static bool dlpi_s3_is_throttle(int status, const char *s3_code) {
+    static const char *const codes[] = {"SlowDown",
+                                        "SlowDownRead",
+                                        "SlowDownWrite",
+                                        "Throttling",
+                                        "ThrottlingException",
+                                        "ThrottledException",
+                                        "RequestThrottled",
+                                        "RequestThrottledException",
+                                        "TooManyRequests",
+                                        "TooManyRequestsException",
+                                        "RequestLimitExceeded",
+                                        "BandwidthLimitExceeded",
+                                        "LimitExceededException",
+                                        "ProvisionedThroughputExceededException",
+                                        "EC2ThrottledException",
+                                        NULL};
+    return status == 503 || status == 429 || dlpi_s3_one_of(s3_code, codes);
+}
+
+/* One more, if it is not more than most. */
+static int dlpi_s3_again(uint8_t *tries, unsigned most, int verdict) {
+    if (*tries >= most) return DLPI_S3_GIVE_UP;
+    (*tries)++;
+    return verdict;
+}
+
+static int dlpi_s3_judge_connect(int errnum) {
+    switch (errnum) { /* what another attempt does not change */
+    case EACCES:
+    case EPERM:
+    case EAFNOSUPPORT:
+    case EPROTONOSUPPORT:
+    case EINVAL: return DLPI_S3_GIVE_UP;
+    default: return DLPI_S3_RETRY;
+    }
+}
+
+static int dlpi_s3_judge_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+    if (t->errnum == EKEYREJECTED) return DLPI_S3_GIVE_UP; /* a certificate that is not trusted */
+    switch (t->what) {
+    case DLPI_S3_T_RESOLVE: /* a name that does not exist will hardly do so in a second */
+        return t->errnum == EAGAIN ? DLPI_S3_RETRY : dlpi_s3_again(&tries->names, 2, DLPI_S3_RETRY);
+    case DLPI_S3_T_CONNECT: return dlpi_s3_judge_connect(t->errnum);
+    case DLPI_S3_T_BROKEN:
+        if (!t->reused || t->began || tries->replays >= 3) return DLPI_S3_RETRY;
+        tries->replays++;
+        return DLPI_S3_REPLAY;
+    case DLPI_S3_T_BAD: /* a damaged answer may come once or twice, a wrong server comes always */
+    case DLPI_S3_T_SHORT: return dlpi_s3_again(&tries->wrong, 2, DLPI_S3_RETRY);
+    case DLPI_S3_T_CHANGED: return dlpi_s3_again(&tries->restarts, 3, DLPI_S3_RESTART);
+    case DLPI_S3_T_OTHER: return DLPI_S3_GIVE_UP;
+    default: return DLPI_S3_RETRY;
+    }
+}
+
+/* 400..403: not let in. */
+static int dlpi_s3_judge_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+    static const char *const expired[] = {"ExpiredToken",       "ExpiredTokenException",
+                                          "InvalidToken",       "TokenRefreshRequired",
+                                          "InvalidAccessKeyId", NULL};
+    static const char *const clocks[] = {"RequestTimeTooSkewed", "RequestInTheFuture",
+                                         "RequestExpired", NULL};
+    static const char *const retried[] = {"RequestTimeout", "RequestTimeoutException",
+                                          "PriorRequestNotComplete", NULL};
+    bool no_code = !t->s3_code || !t->s3_code[0]; /* answers to HEAD have no body to tell it */
+    if (dlpi_s3_one_of(t->s3_code, retried)) return DLPI_S3_RETRY;
+    if (dlpi_s3_one_of(t->s3_code, clocks) || t->skew_s > 240 || t->skew_s < -240)
+        return dlpi_s3_again(&tries->skews, 2, DLPI_S3_SKEW);
+    if (t->has_region) return dlpi_s3_again(&tries->regions, 2, DLPI_S3_OTHER_REGION);
+    if (t->refreshable &&
+        (dlpi_s3_one_of(t->s3_code, expired) || t->status == 401 || (no_code && t->status == 400)))
+        return dlpi_s3_again(&tries->refreshes, 2, DLPI_S3_REFRESH);
+    return DLPI_S3_GIVE_UP;
+}
+
+/* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
+   whether a RETRY may still be had, dlpi_s3_retry_take knows. */
+static int dlpi_s3_judge(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+    static const char *const conflicts[] = {"OperationAborted", "ConditionalRequestConflict", NULL};
+    if (t->what != DLPI_S3_T_ANSWER) return dlpi_s3_judge_failure(t, tries);
+    if (dlpi_s3_is_throttle(t->status, t->s3_code)) return DLPI_S3_RETRY;
+    switch (t->status) {
+    case 301:
+    case 302:
+    case 307:
+    case 308:
+        if (t->has_region && tries->regions < 2)
+            return dlpi_s3_again(&tries->regions, 2, DLPI_S3_OTHER_REGION);
+        return t->has_location ? dlpi_s3_again(&tries->redirects, 5, DLPI_S3_REDIRECT)
+                               : DLPI_S3_GIVE_UP;
+    case 400:
+    case 401:
+    case 403: return dlpi_s3_judge_refused(t, tries);
+    case 408:
+    case 499: /* nginx: it had been given up in front of the server */
+    case 500:
+    case 502:
+    case 504:
+    case 520: /* Cloudflare's, of servers behind it: 520..524, 529 and 530 */
+    case 521:
+    case 522:
+    case 523:
+    case 524:
+    case 529:
+    case 530: return DLPI_S3_RETRY;
+    case 409: return dlpi_s3_one_of(t->s3_code, conflicts) ? DLPI_S3_RETRY : DLPI_S3_GIVE_UP;
+    case 412:
+        return t->resumed ? dlpi_s3_again(&tries->restarts, 3, DLPI_S3_RESTART) : DLPI_S3_GIVE_UP;
+    default: return DLPI_S3_GIVE_UP;
+    }
+}
+
+/* ---- retries ---- */
+
+/* A time of backoff * 2^n, n from 1, or down to half of that. */
+static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
+    uint64_t most = p->backoff_ns;
+    while (n-- > 0 && most < p->backoff_max_ns) most *= 2;
+    if (most > p->backoff_max_ns) most = p->backoff_max_ns;
+    return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
+}
+
+/* Whether a retry may be had at the usual pause. */
+static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
+    if (p->retry_tokens < 0 || (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
+        return true;
+    DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
+    return false;
+}
+
+/* Take one more attempt; attempts: those that failed one after the other, 1 or more;
+   retry_after_s: what the answer asked for, or -1. *wait_ns: until it is sent. Returns false if
+   there is none left; *why then says so. */
+static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
+                               uint64_t *wait_ns, const char **why) {
+    if (p->max_attempts >= 0 && attempts >= p->max_attempts) {
+        *why = "after as many attempts as max_attempts allows";
+        return false;
+    }
+    *wait_ns = dlpi_s3_backoff(p, dlpi_s3_token_take(p) ? attempts : INT32_MAX);
+    if (retry_after_s > 0)
+        *wait_ns += (uint64_t)(retry_after_s < 3600 ? retry_after_s : 3600) * 1000 * DLPI_S3_MS;
+    return true;
+}
+
+/* ---- whether the server is away ---- */
+
+#define DLPI_S3_AWAY_FEW 16u             /* failures that are told one by one */
+#define DLPI_S3_AWAY_NS 1000000000u      /* what is shorter is not told */
+#define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
+
+/* For how long it has been away by now. */
+static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
+    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
+    return since && now_ns > since ? now_ns - since : 0;
+}
+
+enum { DLPI_S3_TELL_IT = 0, DLPI_S3_TELL_NOTHING, DLPI_S3_TELL_AWAY };
+
+/* A request that has waited since a time has failed, and is to be tried again. Returns what the log
+   is to be told: this failure, that the server is away, or nothing. */
+static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
+    uint64_t none = 0, told = DLPI_LOAD_RLX(&s->told_ns); /* S9 */
+    uint64_t fails = DLPI_ADD_RLX(&s->fails, 1u);         /* S9 */
+    DLPI_CAS_SEQ(&s->away_ns, &none, since_ns);           /* S9 */
+    if (fails < DLPI_S3_AWAY_FEW) return DLPI_S3_TELL_IT;
+    if (dlpi_s3_away_for(s, now_ns) < DLPI_S3_AWAY_NS ||
+        (told && now_ns < told + DLPI_S3_AWAY_TELL_NS))
+        return DLPI_S3_TELL_NOTHING;
+    if (!DLPI_CAS_SEQ(&s->told_ns, &told, now_ns)) return DLPI_S3_TELL_NOTHING; /* S9, by one */
+    return DLPI_S3_TELL_AWAY;
+}
+
+/* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
+static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
+    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
+    if (since == 0) return 0;
+    since = DLPI_XCHG_SEQ(&s->away_ns, 0u);                          /* S9, by one */
+    DLPI_STORE_RLX(&s->fails, 0u);                                   /* S9 */
+    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0; /* S9 */
+    return now_ns > since ? now_ns - since : 1;
+}
+
+/* ---- throttling ---- */
+
+static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
+    return now_ns < p->throttled_until_ns;
+}
+
+static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
+
+static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
+    p->throttled_until_ns = now_ns + period;
+    if (now_ns < p->next_cut_ns) return;
+    p->next_cut_ns = now_ns + period;
+    if (!p->cutting) p->half = p->limit / 2;
+    p->cutting = true;
+    p->limit = p->limit * 7 / 10;
+    if (p->limit < floor) p->limit = floor;
+}
+
+/* A good answer came: let there be more in flight. */
+static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t period = dlpi_s3_period(p), passed = now_ns - p->risen_ns, more;
+    p->risen_ns = now_ns;
+    if (p->limit == p->full || now_ns < p->throttled_until_ns) return;
+    p->cutting = false;
+    if (passed > 5 * period) passed = 5 * period;
+    more = p->limit < p->half ? 1024 : p->full * passed / (32 * period);
+    if (more == 0) p->risen_ns = now_ns - passed; /* until it is something */
+    p->limit = p->limit + more < p->full ? p->limit + more : p->full;
+}
+
+/* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
+static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
+    p->answers = p->answers << 1 | throttled;
+    if (throttled) {
+        if (__builtin_popcountll(p->answers) > 8) dlpi_s3_cut(p, now_ns);
+        return;
+    }
+    dlpi_s3_rise(p, now_ns);
+    if (ok && (int64_t)DLPI_LOAD_RLX(&p->shared->ahead) > 0)
+        DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
+}
+
+/* Requests that may be on the wire, hedges not counted. */
+static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) { return (int32_t)(p->limit >> 10); }
+
+/* ---- hedges ---- */
+
+static unsigned dlpi_s3_class(uint64_t bytes) {
+    if (bytes == 0 || bytes > 4u << 20) return 3;
+    return bytes <= 16u << 10 ? 0 : bytes <= 256u << 10 ? 1 : 2;
+}
+
+static unsigned dlpi_s3_bucket(uint64_t ns) {
+    uint64_t us = ns / 1000;
+    unsigned shift;
+    if (us < 8) return (unsigned)us;
+    if (us >= 1u << 24) return DLPI_S3_BUCKETS - 1;
+    shift = 60u - (unsigned)__builtin_clzll(us);
+    return 8 * shift + (unsigned)(us >> shift);
+}
+
+/* The least time that is too long for a bucket, in nanoseconds. */
+static uint64_t dlpi_s3_bucket_end(unsigned i) {
+    if (i < 8) return (i + 1) * 1000ull;
+    return (uint64_t)(i % 8 + 9) * 1000 << (i / 8 - 1);
+}
+
+static void dlpi_s3_halve(dlpi_s3_times *t) {
+    if (t->factor > DLPI_S3_FACTOR_FIRST) t->factor -= (t->factor - DLPI_S3_FACTOR_FIRST + 1) / 2;
+    t->total = 0;
+    for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
+}
+
+/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
+    dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+    t->bucket[dlpi_s3_bucket(ns)]++;
+    if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
+}
+
+/* The time that percent of the samples do not exceed; there is at least one. */
+static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
+    uint32_t want = (t->total * percent + 99) / 100, sum = 0;
+    unsigned i = 0;
+    for (; i < DLPI_S3_BUCKETS - 1; i++) {
+        sum += t->bucket[i];
+        if (sum >= want) break;
+    }
+    return dlpi_s3_bucket_end(i);
+}
+
+/* A request that is no hedge went out. */
+static void dlpi_s3_sent(dlpi_s3_patience *p) {
+    p->hedges += (uint64_t)p->hedge_percent;
+    if (p->hedges > DLPI_S3_HEDGE_SAVED * 100) p->hedges = DLPI_S3_HEDGE_SAVED * 100;
+}
+
+/* How long a request for so many bytes should wait for its first byte before it is hedged. It
+   changes as answers come. UINT64_MAX: for ever. */
+static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, uint64_t bytes) {
+    const dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+    uint64_t ns;
+    if (!p->hedge_percent || t->total < DLPI_S3_SAMPLES_FEWEST || dlpi_s3_throttled(p, now_ns))
+        return UINT64_MAX;
+    ns = dlpi_s3_percentile(t, 95) * t->factor / 16;
+    ns += ns * 2 * DLPI_S3_SAMPLES_FEWEST / t->total; /* few samples: their p95 may be off */
+    if (ns < DLPI_S3_MS) ns = DLPI_S3_MS;
+    return ns < p->give_up_ns ? ns : UINT64_MAX;
+}
+
+/* Take one from the budget. */
+static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
+    if (!p->hedge_percent || p->hedges < 100 || dlpi_s3_throttled(p, now_ns)) return false;
+    p->hedges -= 100;
+    return true;
+}
+
+/* A hedge is over. won: its head came first, when the request before it had waited loser_ns. */
+static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, uint64_t loser_ns) {
+    dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+    if (won) {
+        dlpi_s3_first_byte(p, bytes, loser_ns);
+        if (t->factor > DLPI_S3_FACTOR_LEAST) t->factor--;
+    } else if (t->factor < DLPI_S3_FACTOR_MOST) {
+        t->factor += 2;
+    }
+}

@@ -1,0 +1,170 @@
+#pragma once
+#include "s3/sign.h"
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */
+
+/* Two things: what was found once, when the client was opened (dlpi_s3_config: where to go, and
+   from which source credentials come), and the credentials that are valid now (dlpi_s3_vault). Both
+   lie in the client's own mapping, which all its processes share and core dumps leave out. So do
+   files, answers and tokens while they are read: in a mapping that is wiped before it goes.
+
+   Locks of the vault are robust: a process killed while it holds one costs nothing. What it may
+   have been writing is a slot that nobody reads, until one store of the version makes it the one
+   that everybody reads. "fetching" is held through a whole fetch, so that one process asks for all;
+   "looking" only for a copy. Readers that hold the current version take neither.
+
+   label  where                              what it orders
+   V1     vault_publish stores the version   the slot's dates are there before its number
+   V2     vault_get loads it                 and are read after it; partner V1
+
+   No message has more of a secret than whose it is: no value, no line of a file, no byte of an
+   answer but its status and an error code made of letters. */
+
+enum { /* sources, in the order in which they are asked; _FILE to _WEB are of one profile */
+       DLPI_S3_NOBODY = 0, /* anonymous */
+       DLPI_S3_GIVEN,      /* by the user */
+       DLPI_S3_ENVIRONMENT,
+       DLPI_S3_FILE, /* keys in a profile */
+       DLPI_S3_PROCESS,
+       DLPI_S3_WEB, /* STS, for a web identity's token; of the environment: before files */
+       DLPI_S3_CONTAINER,
+       DLPI_S3_MACHINE /* IMDSv2 */
+};
+
+typedef struct dlpi_s3_config {
+    int32_t source;     /* DLPI_S3_GIVEN.. */
+    int32_t timeout_ms; /* of one attempt to fetch */
+    int32_t attempts;
+    int32_t pause_ms;      /* between the first two, at most; doubled from there on */
+    int32_t named_by_user; /* the profile was: it must be there */
+    int32_t named;         /* by whom ever */
+    int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
+    int32_t max_attempts;  /* of a request; -1: nobody says */
+    char endpoint[512];    /* "": AWS */
+    char region[64];
+    char ca_file[1024]; /* "": the system's */
+    char profile[128];
+    char file[2][1024];    /* config, credentials; "": none */
+    char process[4096];    /* credential_process */
+    char url[1024];        /* STS, container, machine */
+    char token_file[1024]; /* web identity, container */
+    char role[2049], session[65];
+    char authorization[8192];    /* container: a token that was given in the environment */
+    dlpi_s3_credentials given;   /* of _GIVEN and _ENVIRONMENT */
+    const dlp_s3_transport *tls; /* set by the client, which owns it; NULL: no https */
+    void (*log)(void *user, const char *line);
+    void *log_user;
+    int64_t (*clock)(void); /* Unix time */
+} dlpi_s3_config;
+
+typedef struct dlpi_s3_vault {
+    pthread_mutex_t fetching;
+    pthread_mutex_t looking;
+    uint64_t version;     /* 0: nothing yet; slot[version % 2] is the one */
+    int64_t refresh_s[2]; /* of each slot: from here on others should be fetched */
+    int64_t retry_s;      /* after failures: not before this */
+    uint64_t random;
+    uint32_t failures; /* since the last success */
+    int32_t failed_code;
+    char failed[256]; /* what the last one said */
+    dlpi_s3_credentials slot[2];
+} dlpi_s3_vault;
+
+/* How long to wait, and a word that ends the waiting (NULL: none). */
+typedef struct dlpi_s3_wait {
+    uint64_t until_ns;
+    const uint32_t *stop;
+} dlpi_s3_wait;
+
+static const char *dlpi_s3_source_name(int source) {
+    static const char *const names[] = {"anonymous", "given by the program", "environment",
+                                        "profile",   "credential_process",   "web identity",
+                                        "container", "instance metadata"};
+    return names[source];
+}
+
+static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
+    if (c->log) c->log(c->log_user, line);
+}
+
+/* What a variable says; NULL where it is unset, or empty. */
+static const char *dlpi_s3_env(const char *name) {
+    const char *value = dlpi_env(name);
+    return value && *value ? value : NULL;
+}
+
+/* Credentials go into request heads: nothing but printable ASCII, and something of it. */
+static bool dlpi_s3_is_graphic(const char *s) {
+    const char *at = s;
+    while (*at > ' ' && *at < 127) at++;
+    return at != s && !*at;
+}
+
+/* Not inline: gcc 12 with sanitizers would take the struct for its first member, and warn. */
+__attribute__((noinline)) static void dlpi_s3_who_wipe(dlpi_s3_credentials *who) {
+    dlpi_s3_wipe(who, sizeof *who);
+}
+
+/* Lay id, secret and token (NULL: none) into who. from: where they came from, for messages. Returns
+   DLP_OK or code. */
+static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const char *secret,
+                           const char *token, const char *from, int code, dlp_s3_error *err) {
+    const char *wrong = NULL;
+    if (!access || !*access)
+        wrong = "a secret key without an access key";
+    else if (!secret || !*secret)
+        wrong = "an access key without a secret key";
+    else if (!dlpi_s3_is_graphic(access) || !dlpi_s3_copy(who->access, sizeof who->access, access))
+        wrong = "an access key that is too long, or has characters that none has";
+    else if (!dlpi_s3_is_graphic(secret) || !dlpi_s3_copy(who->secret, sizeof who->secret, secret))
+        wrong = "a secret key that is too long, or has characters that none has";
+    else if (token && *token &&
+             (!dlpi_s3_is_graphic(token) || !dlpi_s3_copy(who->token, sizeof who->token, token)))
+        wrong = "a session token that is too long, or has characters that none has";
+    if (!wrong) return DLP_OK;
+    dlpi_s3_who_wipe(who);
+    return dlpi_s3_set_error(err, code, 0, "credentials: %s: %s", from, wrong);
+}
+
+/* ---- memory and files that may hold secrets ---- */
+
+static void *dlpi_s3_private_map(size_t bytes) {
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    madvise(at, bytes, MADV_DONTDUMP); /* where it fails, a core dump is a little larger */
+    return at;
+}
+
+/* used: bytes from the front that may have been written. */
+static void dlpi_s3_private_unmap(void *at, size_t bytes, size_t used) {
+    if (!at) return;
+    dlpi_s3_wipe(at, used);
+    munmap(at, bytes);
+}
+
+/* Read a file whole, and terminate it. Returns 0 or an errno: EFBIG for more than size - 1 bytes,
+   EILSEQ for one that is not text. */
+static int dlpi_s3_file_read(const char *path, char *to, size_t size, size_t *n) {
+    int fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC)), e = 0;
+    size_t have = 0;
+    ssize_t got = 1;
+    if (fd < 0) return errno;
+    while (got != 0 && have < size) {
+        got = read(fd, to + have, size - have);
+        if (got < 0 && errno != EINTR) {
+            e = errno;
+            break;
+        }
+        if (got > 0) have += (size_t)got;
+    }
+    close(fd);
+    if (!e && have == size) e = EFBIG;
+    if (!e && memchr(to, '\0', have)) e = EILSEQ;
+    if (e) {
+        dlpi_s3_wipe(to, have);
+        return e;
+    }
+    to[have] = '\0';
+    *n = have;
+    return 0;
+}

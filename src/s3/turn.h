@@ -1,0 +1,444 @@
+#pragma once
+#include "s3/credential_cache.h"
+#include "s3/answers.h"
+/* ---- what is to be done next ---- */
+
+/* Make the next leg of an op and have it wait for a link. */
+static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
+    dlpi_s3_leg *leg = DLPI_S3_OF(io->free_legs.next, dlpi_s3_leg, queue);
+    uint64_t part = op->split ? io->desc->part_bytes : UINT64_MAX;
+    dlpi_s3_ring_out(&leg->queue);
+    leg->op = op;
+    leg->first = op->next;
+    leg->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
+    if (op->size != UINT64_MAX && leg->bytes > part) leg->bytes = part;
+    op->next = leg->bytes == UINT64_MAX ? UINT64_MAX : op->next + leg->bytes;
+    leg->done = leg->tried_at = 0;
+    leg->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
+    op->cursor =
+        leg->bytes == UINT64_MAX ? op->cursor : dlpi_s3_cursor_on(op->r, op->cursor, leg->bytes);
+    leg->n_links = 0;
+    leg->begun = leg->fresh = false;
+    leg->attempts = 0;
+    leg->begun_ns = io->now;
+    leg->size_bytes = leg->bytes != UINT64_MAX ? leg->bytes : op->split ? part : op->bound;
+    if (op->r->method != DLP_S3_GET) leg->size_bytes = 1;
+    leg->size_class = dlpi_s3_class(leg->size_bytes);
+    dlpi_s3_ring_last(&op->legs, &leg->sibling);
+    op->n_legs++;
+    dlpi_s3_leg_wait(leg, false);
+}
+
+/* Whether an op may have another leg now: further parts wait for the first head, which tells size
+   and ETag. */
+static bool dlpi_s3_op_ready(const dlpi_s3_op *op) {
+    return op->n_legs == 0 || op->opened || op->r->if_match;
+}
+
+/* Let ops begin legs, in turn, as far as there are records. */
+static void dlpi_s3_pump_ops(dlp_s3_io *io) {
+    while (!dlpi_s3_ring_empty(&io->wanting) && !dlpi_s3_ring_empty(&io->free_legs)) {
+        dlpi_s3_op *op = DLPI_S3_OF(io->wanting.next, dlpi_s3_op, node);
+        dlpi_s3_ring_out(&op->node);
+        if (!dlpi_s3_op_ready(op)) continue; /* its first head puts it back */
+        dlpi_s3_op_next(io, op);
+        if (op->next < op->size) dlpi_s3_ring_last(&io->wanting, &op->node);
+    }
+}
+
+/* A connection could not be had: the leg that waits longest bears it. */
+static void dlpi_s3_site_failed(dlp_s3_io *io, dlpi_s3_site *site, int what, int errnum,
+                                const char *why) {
+    dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
+    dlpi_s3_leg *leg;
+    if (site->n_waiting) {
+        leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
+        dlpi_s3_leg_unqueue(leg);
+        dlpi_s3_op_message(leg->op, errnum, "%s", why);
+        dlpi_s3_op_answer(leg->op, NULL);
+        dlpi_s3_leg_trouble(io, leg, &c);
+    } else if (site->n_hedging) {
+        leg = DLPI_S3_OF(site->hedging.next, dlpi_s3_leg, queue);
+        dlpi_s3_leg_unqueue(leg);
+        leg->sent_ns = io->now; /* once more, but not at once */
+        dlpi_s3_ring_last(&io->awaited[leg->size_class], &leg->awaited);
+        dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
+    }
+}
+
+/* Begin to connect. Returns whether another may be begun. */
+static bool dlpi_s3_site_connect(dlp_s3_io *io, dlpi_s3_site *site) {
+    dlpi_s3_address address;
+    dlpi_s3_link *link;
+    int errnum = 0, code;
+    io->text[0] = '\0';
+    code = dlpi_s3_helper_address(io->helper, site->host, site->port, &address, &errnum, io->text,
+                                  sizeof io->text);
+    site->looking = code == 1;
+    if (code == 1) return false;
+    if (code != 0) {
+        dlpi_s3_site_failed(io, site, DLPI_S3_T_RESOLVE, errnum, io->text);
+        return true;
+    }
+    link = DLPI_S3_OF(io->free_links.next, dlpi_s3_link, node);
+    code = dlpi_s3_conn_open(&link->conn, &address, site->tls ? &io->s3->tls : NULL, site->host);
+    if (code != 0) {
+        bool none = link->conn.errnum == EMFILE || link->conn.errnum == ENFILE ||
+                    link->conn.errnum == ENOBUFS || link->conn.errnum == ENOMEM;
+        if (none && site->links > site->opening) return false; /* those that there are must do */
+        dlpi_s3_helper_tried(io->helper, site->host, &address, false);
+        dlpi_s3_copy(io->text, sizeof io->text, link->conn.why);
+        dlpi_s3_site_failed(io, site, DLPI_S3_T_CONNECT, link->conn.errnum, io->text);
+        return true;
+    }
+    dlpi_s3_ring_out(&link->node);
+    link->site = site;
+    link->leg = NULL;
+    link->state = DLPI_S3_LINK_OPENING;
+    link->served = 0;
+    link->low_water = 1;
+    link->unsent = link->late = link->raced = false;
+    link->sent_ns = io->now;
+    site->links++;
+    site->opening++;
+    io->links_out++;
+    dlpi_s3_tally(io, DLPI_S3_N_CONNECTIONS, 1);
+    dlpi_s3_due(io, &link->timer,
+                io->desc->connect_timeout_ms < DLPI_S3_RACE_MS ? io->desc->connect_timeout_ms
+                                                               : DLPI_S3_RACE_MS);
+    if (dlpi_s3_link_watch(io, link, EPOLLOUT)) return true;
+    errnum = errno;
+    snprintf(io->text, sizeof io->text, "cannot watch a socket: %s", strerror(errnum));
+    dlpi_s3_link_close(io, link);
+    dlpi_s3_site_failed(io, site, DLPI_S3_T_CONNECT, errnum, io->text);
+    return true;
+}
+
+/* Go on with a connection that is being made. */
+static void dlpi_s3_link_open(dlp_s3_io *io, dlpi_s3_link *link) {
+    dlpi_s3_site *site = link->site;
+    int what = DLPI_S3_T_CONNECT, code = dlpi_s3_conn_step(&link->conn), errnum;
+    if (code == DLP_S3_WANT_READ || code == DLP_S3_WANT_WRITE) {
+        dlpi_s3_link_watch(io, link, code == DLP_S3_WANT_READ ? EPOLLIN : EPOLLOUT);
+        return;
+    }
+    if (code == 0) {
+        dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, true);
+        site->opening -= !link->raced;
+        dlpi_s3_link_idle(io, link);
+        return;
+    }
+    if (link->conn.state == DLPI_S3_HANDSHAKE) what = DLPI_S3_T_TLS;
+    errnum = link->conn.errnum;
+    dlpi_s3_copy(io->text, sizeof io->text, link->conn.why);
+    code = link->late ? link->raced
+                      : dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
+    dlpi_s3_link_close(io, link);
+    if (!code) dlpi_s3_site_failed(io, site, what, errnum, io->text);
+}
+
+/* A connection that is long in coming: if there is an address that has not failed lately, one to
+   that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
+   it counts for nothing until it is there. Returns whether it may still come. */
+static bool dlpi_s3_link_race(dlp_s3_io *io, dlpi_s3_link *link) {
+    uint64_t until = link->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
+    if (link->state != DLPI_S3_LINK_OPENING || io->now >= until) return false;
+    dlpi_s3_timer_set(&io->timers, &link->timer, until);
+    if (link->late || link->conn.state != DLPI_S3_CONNECTING) return true;
+    link->late = true;
+    link->raced = dlpi_s3_helper_tried(io->helper, link->site->host, &link->conn.address, false);
+    link->site->opening -= link->raced;
+    return true;
+}
+
+/* Whether an idle connection may be used. It may have ended unnoticed, or be too old for who stands
+   between; and bytes that nobody asked for may be there, which the next request would take for its
+   answer. With TLS, bytes of the socket may be the session's own, so only what it has decrypted
+   tells. One that has just been opened need not be looked at. */
+static bool dlpi_s3_link_alive(const dlp_s3_io *io, dlpi_s3_link *link) {
+    uint64_t idle_ns = io->now - link->sent_ns;
+    char byte;
+    if (idle_ns >= dlpi_s3_ms(io->desc->idle_timeout_ms)) return false;
+    if (link->served == 0 && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
+    if (link->conn.tls && dlpi_s3_conn_pending(&link->conn)) return false;
+    if (link->conn.tls && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
+    return recv(link->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+/* The connection to use next; NULL: none is idle. */
+static dlpi_s3_link *dlpi_s3_site_idle(dlp_s3_io *io, dlpi_s3_site *site, bool fresh) {
+    dlpi_s3_node *n = site->idle.next;
+    while (n != &site->idle) {
+        dlpi_s3_link *link = DLPI_S3_OF(n, dlpi_s3_link, node);
+        n = n->next;
+        if (fresh && link->served) continue;
+        if (dlpi_s3_link_alive(io, link)) return link;
+        dlpi_s3_link_close(io, link);
+    }
+    return NULL;
+}
+
+/* Room for one more connection, made by closing the one that is idle longest, or waits longest for
+   an answer that nobody wants. */
+static bool dlpi_s3_links_room(dlp_s3_io *io) {
+    dlpi_s3_node *least = dlpi_s3_ring_empty(&io->idle) ? &io->draining : &io->idle;
+    if (io->links_out == io->n_links && !dlpi_s3_ring_empty(least))
+        dlpi_s3_link_close(io, DLPI_S3_OF(least->prev, dlpi_s3_link, age));
+    return io->links_out < io->n_links;
+}
+
+/* Give the legs of a site links. */
+static void dlpi_s3_pump_site(dlp_s3_io *io, dlpi_s3_site *site) {
+    uint32_t limit = (uint32_t)dlpi_s3_limit(&io->patience), want;
+    while (site->n_waiting && io->on_wire < limit) {
+        dlpi_s3_leg *leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
+        dlpi_s3_link *link = dlpi_s3_site_idle(io, site, leg->fresh);
+        if (!link) break;
+        dlpi_s3_link_begin(io, link, leg, false);
+    }
+    while (site->n_hedging) {
+        dlpi_s3_link *link = dlpi_s3_site_idle(io, site, false);
+        if (!link) break;
+        dlpi_s3_link_begin(io, link, DLPI_S3_OF(site->hedging.next, dlpi_s3_leg, queue), true);
+    }
+    do {
+        want = io->on_wire < limit ? limit - io->on_wire : 0;
+        if (want > site->n_waiting) want = site->n_waiting;
+        want += site->n_hedging;
+    } while (want > site->opening && dlpi_s3_links_room(io) && dlpi_s3_site_connect(io, site));
+}
+
+/* Whether requests can be signed; if not, that is being seen to. */
+static bool dlpi_s3_who_ready(dlp_s3_io *io) {
+    int code;
+    if (io->held) return false;
+    code = dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who);
+    if (code != 0 && !io->refreshing) dlpi_s3_refresh(io, io->who.version, false);
+    return code == 0 || code == 1;
+}
+
+static void dlpi_s3_pump(dlp_s3_io *io) {
+    dlpi_s3_pump_ops(io);
+    for (int i = 0; i < DLPI_S3_SITES; i++) {
+        dlpi_s3_site *site = &io->sites[i];
+        if (site->n_waiting + site->n_hedging && dlpi_s3_who_ready(io)) dlpi_s3_pump_site(io, site);
+    }
+}
+
+/* ---- hedges ---- */
+
+/* When the answer to a leg of a class has been awaited for too long. */
+static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
+    if (io->now - io->hedge_looked_ns > DLPI_S3_MS) {
+        static const uint64_t bytes[DLPI_S3_CLASSES] = {1, 1u << 17, 1u << 20, 1u << 30};
+        io->hedge_looked_ns = io->now;
+        for (unsigned i = 0; i < DLPI_S3_CLASSES; i++)
+            io->hedge_ns[i] = dlpi_s3_hedge_after(&io->patience, io->now, bytes[i]);
+    }
+    return io->hedge_ns[c];
+}
+
+/* Have legs hedged that have waited for too long, while somebody listened: the caller may have been
+   away since. Returns when to look again. */
+static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
+    uint64_t next = UINT64_MAX;
+    for (unsigned c = 0; c < DLPI_S3_CLASSES; c++) {
+        while (!dlpi_s3_ring_empty(&io->awaited[c])) {
+            dlpi_s3_leg *leg = DLPI_S3_OF(io->awaited[c].next, dlpi_s3_leg, awaited);
+            uint64_t after = dlpi_s3_hedge_ns(io, c);
+            if (after == UINT64_MAX) { /* not now; later, if that is for too many 503s */
+                uint64_t until = io->patience.throttled_until_ns;
+                if (io->now < until && until < next) next = until;
+                break;
+            }
+            if (io->heard_ns < leg->sent_ns + after) {
+                if (leg->sent_ns + after < next) next = leg->sent_ns + after;
+                break;
+            }
+            if (!dlpi_s3_hedge_take(&io->patience, io->now)) {
+                if (io->now + 5 * DLPI_S3_MS < next) next = io->now + 5 * DLPI_S3_MS;
+                break;
+            }
+            dlpi_s3_ring_out(&leg->awaited);
+            dlpi_s3_leg_wait_hedge(leg);
+        }
+    }
+    return next;
+}
+
+/* ---- events, timers ---- */
+
+static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
+    const char *what = "the connection was not there after";
+    int32_t ms = io->desc->connect_timeout_ms;
+    dlpi_s3_site *site = link->site;
+    bool raced;
+    switch (link->state) {
+    case DLPI_S3_LINK_IDLE:
+    case DLPI_S3_LINK_DRAIN: dlpi_s3_link_close(io, link); return;
+    case DLPI_S3_LINK_OPENING: break;
+    case DLPI_S3_LINK_WAITING:
+        ms = io->desc->first_byte_timeout_ms;
+        what = link->queued ? "no more of it was taken within" : "no answer began within";
+        break;
+    default:
+        what = "nothing moved for";
+        ms = io->desc->stall_timeout_ms;
+        break;
+    }
+    dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
+    snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)ms);
+    if (link->state != DLPI_S3_LINK_OPENING) {
+        dlpi_s3_link_broken(io, link, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
+        return;
+    }
+    if (!link->late) dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
+    raced = link->raced;
+    dlpi_s3_link_close(io, link);
+    if (!raced) dlpi_s3_site_failed(io, site, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
+}
+
+static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
+    char text[64];
+    dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
+    op->failed = true;
+    op->r->error.errnum = ETIMEDOUT;
+    snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
+             (int)io->desc->request_timeout_ms);
+    dlpi_s3_op_add(op, text);
+    dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
+}
+
+/* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
+   from its last byte on. */
+static bool dlpi_s3_link_delivers(dlp_s3_io *io, dlpi_s3_link *link) {
+    int32_t stall = io->desc->stall_timeout_ms, first = io->desc->first_byte_timeout_ms;
+    bool sent = link->state == DLPI_S3_LINK_WAITING;
+    int n = 0;
+    if (!link->queued || link->deaf || (!sent && link->state != DLPI_S3_LINK_SENDING)) return false;
+    if (ioctl(link->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
+    if ((uint64_t)n < link->queued) link->moved_ns = io->now;
+    link->queued = (uint64_t)n;
+    if (io->now - link->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall)) return false;
+    dlpi_s3_due(io, &link->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
+    return true;
+}
+
+/* A link that is to time out may have bytes that are too few to wake anybody. */
+static bool dlpi_s3_link_moves(dlp_s3_io *io, dlpi_s3_link *link) {
+    uint64_t before = link->timer.due;
+    uint32_t generation = link->generation;
+    if (dlpi_s3_link_race(io, link) || dlpi_s3_link_delivers(io, link)) return true;
+    if (link->state != DLPI_S3_LINK_BODY || link->low_water <= 1) return false;
+    dlpi_s3_link_read(io, link);
+    if (link->generation != generation || link->state != DLPI_S3_LINK_BODY) return true;
+    return before != link->timer.due;
+}
+
+static void dlpi_s3_timers_run(dlp_s3_io *io) {
+    for (;;) {
+        dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
+        if (!t || t->due > io->now) return;
+        t->due = UINT64_MAX;
+        if (t->kind == DLPI_S3_TIMER_LEG) {
+            dlpi_s3_leg_wait((dlpi_s3_leg *)t->of, true);
+        } else if (t->kind == DLPI_S3_TIMER_OP) {
+            dlpi_s3_op_timeout(io, (dlpi_s3_op *)t->of);
+        } else if (!dlpi_s3_link_moves(io, (dlpi_s3_link *)t->of)) {
+            dlpi_s3_link_timeout(io, (dlpi_s3_link *)t->of);
+        }
+    }
+}
+
+/* Something came over an idle connection: its end, or what nobody asked for. With TLS it may be the
+   session's own, such as tickets, which a read takes in. */
+static void dlpi_s3_link_stirs(dlp_s3_io *io, dlpi_s3_link *link) {
+    int64_t got = DLP_S3_BROKEN;
+    if (link->conn.tls) got = dlpi_s3_conn_read(&link->conn, io->scratch, 1);
+    if (got != DLP_S3_WANT_READ) dlpi_s3_link_close(io, link);
+}
+
+static void dlpi_s3_link_event(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
+    uint32_t generation = link->generation;
+    switch (link->state) {
+    case DLPI_S3_LINK_FREE: return;
+    case DLPI_S3_LINK_OPENING: dlpi_s3_link_open(io, link); return;
+    case DLPI_S3_LINK_IDLE: dlpi_s3_link_stirs(io, link); return;
+    default: break;
+    }
+    if (events & ~(uint32_t)EPOLLOUT) dlpi_s3_link_read(io, link);
+    if (link->generation == generation && link->leg && link->unsent && !link->deaf)
+        dlpi_s3_link_send(io, link); /* also when the answer has begun: some servers read it all */
+}
+
+/* A name was found, or not; credentials were fetched, or not. */
+static void dlpi_s3_helper_event(dlp_s3_io *io) {
+    dlp_s3_error err;
+    dlpi_s3_helper_heard(io->helper);
+    if (!io->refreshing || dlpi_s3_helper_refreshed(io->helper, &err) == io->refreshes) return;
+    io->refreshing = io->held = false;
+    if (err.code == 0 || dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who) >= 0)
+        return;
+    for (int i = 0; i < DLPI_S3_SITES; i++) { /* nobody to sign for */
+        dlpi_s3_site *site = &io->sites[i];
+        for (uint32_t n = site->n_waiting; n-- > 0 && site->n_waiting;) {
+            dlpi_s3_leg *leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
+            dlpi_s3_leg_unqueue(leg);
+            dlpi_s3_op_message(leg->op, err.errnum, "no credentials: %.200s", err.message);
+            dlpi_s3_leg_retry(io, leg, -1, DLP_ERR_REMOTE);
+        }
+    }
+}
+
+/* Milliseconds to wait for events: not beyond a deadline of ours, or the caller's. */
+static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
+    dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
+    uint64_t hedge = dlpi_s3_hedge(io);
+    if (t && t->due < until) until = t->due;
+    if (hedge < until) until = hedge;
+    if (until == UINT64_MAX) return -1;
+    if (until <= io->now) return 0;
+    until = (until - io->now + DLPI_S3_MS - 1) / DLPI_S3_MS;
+    return until < 3600000 ? (int)until : 3600000;
+}
+
+/* Read on where a turn's share was used up: what a session has decrypted wakes nobody. */
+static void dlpi_s3_feast(dlp_s3_io *io) {
+    uint32_t n = 0;
+    for (const dlpi_s3_node *l = io->hungry.next; l != &io->hungry; l = l->next) n++;
+    for (; n > 0 && !dlpi_s3_ring_empty(&io->hungry); n--) {
+        dlpi_s3_link_read(io, DLPI_S3_OF(io->hungry.next, dlpi_s3_link, node));
+        io->now = dlpi_s3_now_ns();
+    }
+}
+
+/* Wait for events until a time, see to them, and to what is due. Returns 0 or errno. */
+static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
+    struct epoll_event e[DLPI_S3_EVENTS];
+    uint64_t woken;
+    int n, wait;
+    dlpi_s3_hedge(io);
+    dlpi_s3_pump(io);
+    wait = dlpi_s3_wait_ms(io, until); /* behind it: what was sent now may be hedged again */
+    if (!dlpi_s3_ring_empty(&io->hungry)) wait = 0;
+    n = epoll_wait(io->epoll, e, DLPI_S3_EVENTS, wait);
+    if (n < 0 && errno != EINTR) return errno;
+    woken = io->now = dlpi_s3_now_ns();
+    for (int i = 0; i < n; i++) {
+        uint32_t index = (uint32_t)e[i].data.u64;
+        if (index == UINT32_MAX) {
+            dlpi_s3_helper_event(io);
+        } else if (io->links[index].generation == (uint32_t)(e[i].data.u64 >> 32)) {
+            dlpi_s3_link_event(io, &io->links[index], e[i].events);
+            if (i + 1 < n) io->now = dlpi_s3_now_ns();
+        }
+    }
+    dlpi_s3_feast(io);
+    dlpi_s3_timers_run(io);
+    if (n >= 0 && n < DLPI_S3_EVENTS) io->heard_ns = woken;
+    dlpi_s3_hedge(io);
+    dlpi_s3_pump(io);
+    while (io->n_idle > (uint32_t)io->desc->max_idle)
+        dlpi_s3_link_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_link, age));
+    return 0;
+}

@@ -1,0 +1,247 @@
+#pragma once
+#include "core/fail.h"
+#include "api/shm_names.h"
+#include "shm/platform.h"
+/* ---------------------------------------------------------------------------------------------
+   >>shm-impl-names       RECORDS AND LOCKS
+   Who holds the lock (flock, on the open file description) owns the name, and the name's file is
+   the one that its path leads to. So whoever got the lock looks whether the path still leads to
+   the file it locked: if not, the name was removed in between, and it begins again. The lock is
+   inherited by fork and freed by the kernel when the last process that has it is gone.
+     made by O_EXCL, locked, written: a creator that dies in between leaves a stale name, whole or
+     not; found with a free lock: taken over in place; removed only by who holds the lock.
+   Listing tries the lock for a moment, so a creator that finds it held looks again for 50 ms. */
+
+#ifndef DLPI_SHM_DIR
+#define DLPI_SHM_DIR "/dev/shm"
+#endif
+#define DLPI_NAME_PREFIX "dlpipe."
+#define DLPI_NAME_PATH (sizeof DLPI_SHM_DIR + sizeof DLPI_NAME_PREFIX + 64)
+#define DLPI_NAME_MAGIC UINT64_C(0x656d616e706c6400)
+#define DLPI_NAME_FORMAT 1u
+
+/* The directory that fd, just opened, is; NULL: errno. */
+static DIR *dlpi_dir_open(int fd) {
+    DIR *dir;
+    fd = dlpi_fd_above(fd);
+    dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL && fd >= 0) close(fd);
+    return dir;
+}
+
+typedef struct dlpi_name_rec {
+    uint64_t magic;
+    uint32_t format, bytes;
+    char name[64];
+    int32_t pid, memfd;
+    uint32_t uid, pad0;
+    uint64_t token[2];
+    uint64_t started_real; /* ns */
+    uint64_t check;        /* of all before it */
+} dlpi_name_rec;
+_Static_assert(sizeof(dlpi_name_rec) == 128, "record layout");
+
+static bool dlpi_name_ok(const char *name) {
+    size_t n = name ? strnlen(name, 64) : 0;
+    if (n < 1 || n > 63 || name[0] == '.') return false;
+    for (size_t i = 0; i < n; i++) {
+        char c = name[i];
+        bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+        if (!letter && c != '.' && c != '_' && c != '-') return false;
+    }
+    return true;
+}
+
+/* path: [DLPI_NAME_PATH]. For signal handlers. */
+static void dlpi_name_path(const char *name, char *path) {
+    static const char head[] = DLPI_SHM_DIR "/" DLPI_NAME_PREFIX;
+    size_t n = strnlen(name, 63);
+    memcpy(path, head, sizeof head - 1);
+    memcpy(path + sizeof head - 1, name, n);
+    path[sizeof head - 1 + n] = 0;
+}
+
+/* Does path lead to the file that is open as fd? For signal handlers. */
+static bool dlpi_name_is(const char *path, int fd) {
+    struct stat at, open_file;
+    return fstat(fd, &open_file) == 0 && lstat(path, &at) == 0 && at.st_dev == open_file.st_dev &&
+           at.st_ino == open_file.st_ino;
+}
+
+/* Is fd a record that only this user can write? Else errno tells. Root reads everybody's. */
+static bool dlpi_name_ours(int fd, bool reads) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return false;
+    errno = EACCES;
+    if (st.st_uid != geteuid() && !(reads && geteuid() == 0)) return false;
+    return S_ISREG(st.st_mode) && (st.st_mode & 077) == 0;
+}
+
+static uint64_t dlpi_name_check(const dlpi_name_rec *r) {
+    uint64_t words[offsetof(dlpi_name_rec, check) / 8], h = DLPI_NAME_MAGIC;
+    memcpy(words, r, sizeof words);
+    for (size_t i = 0; i < sizeof words / 8; i++) h = dlp_hash(h, words[i], i, 1);
+    return h;
+}
+
+/* bytes, n: a record's file. *out is written on success. */
+static int dlpi_name_parse(const void *bytes, size_t n, dlpi_name_rec *out) {
+    dlpi_name_rec r;
+    if (n < sizeof r) return DLP_ERR_CORRUPT;
+    memcpy(&r, bytes, sizeof r);
+    if (r.magic != DLPI_NAME_MAGIC) return DLP_ERR_CORRUPT;
+    if (r.format != DLPI_NAME_FORMAT) return DLP_ERR_UNSUPPORTED;
+    if (r.bytes < sizeof r || r.check != dlpi_name_check(&r)) return DLP_ERR_CORRUPT;
+    if (!dlpi_name_ok(r.name)) return DLP_ERR_CORRUPT; /* nor is it terminated, then */
+    if (r.pid <= 0 || r.memfd < 0) return DLP_ERR_CORRUPT;
+    *out = r;
+    return DLP_OK;
+}
+
+static bool dlpi_read_at(int fd, void *to, uint64_t bytes, uint64_t offset) {
+    uint8_t *at = to;
+    while (bytes > 0) {
+        ssize_t n = pread(fd, at, bytes < (1u << 30) ? (size_t)bytes : 1u << 30, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        at += n;
+        offset += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return true;
+}
+
+static int dlpi_name_read(int fd, dlpi_name_rec *out) {
+    dlpi_name_rec r;
+    if (!dlpi_read_at(fd, &r, sizeof r, 0)) return DLP_ERR_CORRUPT;
+    return dlpi_name_parse(&r, sizeof r, out);
+}
+
+/* Open, or make, the file at path and lock it. Returns it, or -1 with errno, EWOULDBLOCK where
+   another holds the lock: then *owner is its pid, or 0. */
+static int dlpi_name_lock(const char *path, int32_t *owner) {
+    const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+    struct timespec pause = {0, 2000000};
+    int held = 0;
+    for (int tries = 0; held < 25 && tries < 1000; tries++) {
+        int errnum, fd = dlpi_fd_above(open(path, flags | O_CREAT | O_EXCL, 0600));
+        if (fd >= 0)
+            fchmod(fd, 0600); /* whatever the umask */
+        else if (errno == EEXIST)
+            fd = dlpi_fd_above(open(path, flags));
+        if (fd < 0 && errno == ENOENT) continue; /* removed in between */
+        if (fd < 0) return -1;
+        errnum = dlpi_name_ours(fd, false) ? 0 : errno;
+        if (errnum == 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) errnum = errno;
+        if (errnum == 0 && dlpi_name_is(path, fd)) return fd;
+        if (errnum == EWOULDBLOCK) {
+            dlpi_name_rec r;
+            *owner = dlpi_name_read(fd, &r) == DLP_OK ? r.pid : 0;
+            held++;
+            nanosleep(&pause, NULL);
+        }
+        close(fd);
+        errno = errnum;
+        if (errnum != 0 && errnum != EWOULDBLOCK) return -1;
+    }
+    errno = held > 0 ? EWOULDBLOCK : ENOENT; /* or there is no such directory */
+    return -1;
+}
+
+static int dlpi_name_fail(dlp_pipe *p, int code, int errnum, const char *what) {
+    dlp_error e;
+    dlpi_error_set(&e, code, "shm.name", "%s%s%s: " DLPI_SHM_DIR "/" DLPI_NAME_PREFIX "%s", what,
+                   errnum ? ": " : "", errnum ? strerror(errnum) : "", p->shm_name);
+    e.errnum = errnum;
+    return dlpi_pipe_fail(p, &e);
+}
+
+static int dlpi_name_clash(dlp_pipe *p, int32_t owner) {
+    char what[96];
+    snprintf(what, sizeof what, "the name is in use, by process %d", (int)owner);
+    return dlpi_name_fail(p, DLP_ERR_STATE, 0, owner > 0 ? what : "the name is in use");
+}
+
+/* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd,
+   open and locked, to be inherited by fork. Only one of the processes removes it. */
+static int dlpi_name_create(dlp_pipe *p) {
+    const dlpi_pipe_rec *pipe = (const dlpi_pipe_rec *)(const void *)(p->region + p->off_pipe);
+    char path[DLPI_NAME_PATH];
+    dlpi_name_rec r;
+    int32_t owner = 0;
+    int fd;
+    if (p->memfd < 0) return dlpi_name_fail(p, DLP_ERR_UNSUPPORTED, 0, "a name needs a memfd");
+    dlpi_name_path(p->shm_name, path);
+    fd = dlpi_name_lock(path, &owner);
+    if (fd < 0 && errno == EWOULDBLOCK) return dlpi_name_clash(p, owner);
+    if (fd < 0) return dlpi_name_fail(p, DLP_ERR_SYSTEM, errno, "the name can't be made");
+    memset(&r, 0, sizeof r);
+    r.magic = DLPI_NAME_MAGIC;
+    r.format = DLPI_NAME_FORMAT;
+    r.bytes = sizeof r;
+    dlpi_copy_text(r.name, sizeof r.name, p->shm_name);
+    r.pid = pipe->pid;
+    r.memfd = p->memfd;
+    r.uid = pipe->uid;
+    memcpy(r.token, pipe->token, sizeof r.token);
+    r.started_real = pipe->started_real;
+    r.check = dlpi_name_check(&r);
+    p->name_fd = fd;
+    errno = 0;
+    if (ftruncate(fd, 0) == 0 && pwrite(fd, &r, sizeof r, 0) == (ssize_t)sizeof r) return DLP_OK;
+    owner = errno ? errno : ENOSPC;
+    unlink(path);
+    close(fd);
+    p->name_fd = -1;
+    return dlpi_name_fail(p, DLP_ERR_SYSTEM, owner, "the name can't be written");
+}
+
+/* Take the name away, the lock still held, then let go. Makes only calls that a signal handler may
+   make. */
+static void dlpi_name_remove(dlp_pipe *p) {
+    char path[DLPI_NAME_PATH];
+    int saved = errno;
+    if (p->name_fd < 0) return;
+    dlpi_name_path(p->shm_name, path);
+    if (dlpi_name_is(path, p->name_fd)) unlink(path);
+    close(p->name_fd);
+    p->name_fd = -1;
+    errno = saved;
+}
+
+/* Look at the record at path. Returns DLP_OK, or DLP_ERR_SYSTEM with errno: no file of ours. */
+static int dlpi_name_look(const char *path, dlp_shm_name *out) {
+    struct timespec now;
+    struct stat st;
+    dlpi_name_rec r;
+    int fd;
+    if (lstat(path, &st) != 0) return DLP_ERR_SYSTEM;
+    errno = EINVAL;
+    if (!S_ISREG(st.st_mode)) return DLP_ERR_SYSTEM;
+    out->uid = (uint32_t)st.st_uid;
+    out->alive = -1;
+    fd = dlpi_fd_above(open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    if (fd < 0) return errno == EACCES ? DLP_OK : DLP_ERR_SYSTEM;
+    out->alive = flock(fd, LOCK_SH | LOCK_NB) != 0;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (dlpi_name_read(fd, &r) == DLP_OK) {
+        uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+        out->pid = r.pid;
+        out->age_ms = ns > r.started_real ? (ns - r.started_real) / 1000000u : 0;
+    }
+    close(fd);
+    return DLP_OK;
+}
+
+/* Returns 1: removed; 0: in use, or not there; DLP_ERR_SYSTEM with errno: not ours to remove. */
+static int dlpi_name_sweep(const char *path) {
+    int removed = 0, errnum, fd;
+    fd = dlpi_fd_above(open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    if (fd < 0) return errno == ENOENT ? 0 : DLP_ERR_SYSTEM;
+    errnum = dlpi_name_ours(fd, false) ? 0 : errno;
+    if (errnum == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        removed = dlpi_name_is(path, fd) && unlink(path) == 0;
+    close(fd);
+    errno = errnum;
+    return errnum ? DLP_ERR_SYSTEM : removed;
+}

@@ -1,0 +1,17 @@
+#pragma once
+#include "base/platform.h"
+#ifndef _GNU_SOURCE /* dlpipe.h has taken it back */
+#define _GNU_SOURCE
+#define DLPI_SHM_ASKED_GNU_SOURCE
+#endif
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/auxv.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>

@@ -1,0 +1,228 @@
+#pragma once
+#include "shm/consumer.h"
+#include "shm/exec.h"
+#include "shm/platform.h"
+/* ---------------------------------------------------------------------------------------------
+   >>shm-impl-public      THE PUBLIC CALLS */
+
+DLPDEF int dlp_shm_register(const char *name, dlp_shm_fn fn) {
+    dlp_shm_fn known;
+    if (name == NULL || fn == NULL || name[0] == 0 || strlen(name) >= 64) return DLP_ERR_ARG;
+    known = dlpi_callback_find(name);
+    if (known != NULL) return known == fn ? DLP_OK : DLP_ERR_STATE;
+    if (dlpi_n_callbacks == DLPI_NAMES) return DLP_ERR_MEMORY;
+    dlpi_copy_text(dlpi_callbacks[dlpi_n_callbacks].name, 64, name);
+    dlpi_callbacks[dlpi_n_callbacks++].fn = fn;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_shm_main(int argc, char **argv) {
+    const char *line = dlpi_env(DLPI_EXEC_ENV);
+    int fds[6];
+    dlp_shm_register("dlp_collate_pad", (dlp_shm_fn)dlp_collate_pad);
+    dlp_shm_register("dlp_collate_pack", (dlp_shm_fn)dlp_collate_pack);
+    dlpi_program = argc > 0 && argv != NULL && argv[0] != NULL ? argv[0] : "dlpipe";
+    if (line == NULL) return;
+    if (sscanf(line, "%d %d %d %d %d %d", &fds[0], &fds[1], &fds[2], &fds[3], &fds[4], &fds[5]) !=
+        6)
+        _exit(3);
+    unsetenv(DLPI_EXEC_ENV); /* programs that a callback runs are none */
+    dlpi_exec_supervisor(fds);
+}
+
+DLPDEF int dlp_pipe_fork(dlp_pipe *p) {
+    if (p == NULL) return DLP_ERR_ARG;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->view) return DLP_ERR_STATE;
+    if (p->prepared) return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
+    return dlpi_prepare(p);
+}
+
+/* Go through the records in /dev/shm. Returns DLP_ERR_SYSTEM if that is not there. */
+static int dlpi_names_each(int (*each)(const char *name, const char *path, void *to), void *to) {
+    DIR *dir = dlpi_dir_open(open(DLPI_SHM_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const struct dirent *d;
+    const size_t n = sizeof DLPI_NAME_PREFIX - 1;
+    if (dir == NULL) return DLP_ERR_SYSTEM;
+    while ((d = readdir(dir)) != NULL) {
+        char path[DLPI_NAME_PATH];
+        if (strncmp(d->d_name, DLPI_NAME_PREFIX, n) != 0 || !dlpi_name_ok(d->d_name + n)) continue;
+        dlpi_name_path(d->d_name + n, path);
+        each(d->d_name + n, path, to);
+    }
+    closedir(dir);
+    return DLP_OK;
+}
+
+typedef struct dlpi_names_list {
+    dlp_shm_name *out;
+    int n, max;
+} dlpi_names_list;
+
+static int dlpi_names_add(const char *name, const char *path, void *to) {
+    dlpi_names_list *l = to;
+    dlp_shm_name one;
+    memset(&one, 0, sizeof one);
+    dlpi_copy_text(one.name, sizeof one.name, name);
+    if (dlpi_name_look(path, &one) != DLP_OK) return 0;
+    if (l->n < l->max) l->out[l->n] = one;
+    if (l->n < INT_MAX) l->n++;
+    return 0;
+}
+
+static int dlpi_names_sweep(const char *name, const char *path, void *to) {
+    DLPI_UNUSED(name);
+    if (dlpi_name_sweep(path) == 1) ++*(int *)to;
+    return 0;
+}
+
+DLPDEF int dlp_shm_names(dlp_shm_name *out, int max) {
+    dlpi_names_list l = {out, 0, max};
+    if (max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
+    return dlpi_names_each(dlpi_names_add, &l) == DLP_OK ? l.n : DLP_ERR_SYSTEM;
+}
+
+DLPDEF int dlp_shm_remove_stale(const char *name) {
+    char path[DLPI_NAME_PATH];
+    int n = 0;
+    if (name == NULL) return dlpi_names_each(dlpi_names_sweep, &n) == DLP_OK ? n : DLP_ERR_SYSTEM;
+    if (!dlpi_name_ok(name)) return DLP_ERR_ARG;
+    dlpi_name_path(name, path);
+    return dlpi_name_sweep(path);
+}
+
+DLPDEF int dlp_monitor_open(dlp_monitor **out, const char *who, dlp_error *err) {
+    const struct timespec pause = {0, 10000000};
+    if (out == NULL || who == NULL || who[0] == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "who" : "out", "%s is missing",
+                              out ? "who" : "out");
+    for (int tries = 0;; tries++) {
+        dlp_error e;
+        int rc = dlpi_monitor_try(who, out, &e);
+        if (rc == DLP_OK) return rc;
+        if (rc != DLP_ERR_STATE || tries == 20) { /* it may be about to start */
+            if (err) *err = e;
+            return rc;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err) {
+    int rc;
+    if (m == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "m", "m is NULL");
+    if ((rc = dlpi_owner_check(m, err)) == DLP_OK) return dlpi_view_load(m, err);
+    if (m->fd >= 0) close(m->fd); /* else we would keep the pipe's memory */
+    m->fd = -1;
+    return rc;
+}
+
+DLPDEF dlp_pipe *dlp_monitor_pipe(dlp_monitor *m) { return m ? m->view : NULL; }
+
+DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out) {
+    if (m == NULL || out == NULL) return DLP_ERR_ARG;
+    *out = m->info;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_monitor_close(dlp_monitor *m) {
+    if (m == NULL) return;
+    dlpi_view_free(m);
+    if (m->fd >= 0) close(m->fd);
+    if (m->proc >= 0) close(m->proc);
+    free(m);
+}
+
+DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
+                             dlp_error *err) {
+    dlp_consumer *c;
+    int rc;
+    if (out == NULL || name == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "name" : "out", "it is NULL");
+    c = calloc(1, sizeof *c);
+    if (c == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
+    c->fd = -1;
+    c->err.worker = -1;
+    rc = dlp_monitor_open(&c->m, name, err);
+    if (rc == DLP_OK && c->m == NULL) rc = DLP_ERR_STATE; /* an open monitor is one */
+    if (rc == DLP_OK) rc = dlpi_consumer_check(c, err);
+    if (rc == DLP_OK) rc = dlpi_consumer_loans(c, desc, err);
+    if (rc == DLP_OK && (c->alive = dlpi_alive_page()) == NULL)
+        rc = dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
+    if (rc == DLP_OK) rc = dlpi_consumer_map(c, err);
+    if (rc == DLP_OK) rc = dlpi_consumer_place(c, err);
+    if (rc != DLP_OK) {
+        dlp_consumer_close(c);
+        return rc;
+    }
+    *out = c;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
+    uint64_t now, until = UINT64_MAX;
+    int rc;
+    if (c == NULL || out == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (*c->alive == 0) return DLP_ERR_FORKED;
+    if (c->n_held >= c->max_held) return DLP_ERR_HELD;
+    rc = dlpi_consumer_try(c, out);
+    for (int i = 0; rc == DLP_EMPTY && timeout_ms != DLP_NOWAIT && i < 300; i++) {
+        dlpi_pause();
+        rc = dlpi_consumer_try(c, out);
+    }
+    if (rc != DLP_EMPTY) return rc;
+    if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    if (timeout_ms == DLP_NOWAIT) until = 0;
+    for (;;) {
+        if (DLPI_LOAD_ACQ(&c->ctl->stop) != 0) { /* S1 <- S1: what came before it is seen now */
+            rc = dlpi_consumer_try(c, out);
+            return rc == DLP_EMPTY ? DLP_STOPPED : rc;
+        }
+        now = dlpi_now_ns();
+        if (now >= until) return DLP_TIMEOUT;
+        if ((rc = dlpi_consumer_sleep(c, out, until - now)) != DLP_EMPTY) return rc;
+    }
+}
+
+DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch) {
+    if (c == NULL || batch == NULL) return DLP_ERR_ARG;
+    if (*c->alive == 0) return DLP_ERR_FORKED;
+    for (uint32_t i = 0; i < c->max_held; i++) {
+        dlpi_loan *loan = &c->loans[i];
+        if (batch != &loan->batch || !loan->used) continue;
+        loan->used = false;
+        c->n_held--;
+        DLPI_STORE_RLX(&c->mine->held, c->n_held); /* for people */
+        dlpi_consumer_give(c, loan->b, loan->slot);
+        return DLP_OK;
+    }
+    return DLP_ERR_ARG;
+}
+
+DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c) {
+    return c == NULL ? dlp_pipe_error(NULL) : &c->err;
+}
+
+DLPDEF void dlp_consumer_close(dlp_consumer *c) {
+    if (c == NULL) return;
+    if (c->mine != NULL && *c->alive != 0) {
+        DLPI_STORE_SEQ(&c->mine->life, c->life + 1); /* H2 -> H2: even */
+        dlpi_ring_feeder(c->ctl);
+    }
+    if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
+    if (c->fd >= 0) close(c->fd);
+    if (c->alive != NULL) munmap(c->alive, 4096);
+    for (uint32_t i = 0; c->loans != NULL && i < c->max_held; i++) free(c->loans[i].valid);
+    free(c->loans);
+    dlp_monitor_close(c->m);
+    free(c);
+}
+
+DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms) {
+    if (p == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->err.code != 0) return p->err.code;
+    if (p->share == NULL || !p->share->serve_only) return DLP_ERR_STATE;
+    return dlpi_serve(p, timeout_ms);
+}

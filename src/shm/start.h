@@ -1,0 +1,235 @@
+#pragma once
+#include "shm/consumer.h"
+#include "shm/exec.h"
+#include "shm/platform.h"
+/* ---------------------------------------------------------------------------------------------
+   >>shm-impl-start       THE CALLER: START, WATCH, CLOSE */
+
+/* A thread that was joined is in the kernel's list until it has had a core once more, to leave it.
+   It has no lock of the program by then. */
+static bool dlpi_thread_leaves(const char *tid) {
+    char path[64], line[512];
+    const char *at;
+    unsigned flags = 0;
+    bool there;
+    FILE *f;
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", tid);
+    if ((f = dlpi_stream_open(path, O_RDONLY, "r")) == NULL) return errno == ENOENT;
+    there = fgets(line, sizeof line, f) != NULL;
+    fclose(f);
+    if (!there) return true; /* it has left in between */
+    at = strrchr(line, ')');
+    if (at == NULL || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) != 1) return false;
+    return (flags & 4) != 0; /* PF_EXITING */
+}
+
+static int dlpi_threads_here(void) {
+    DIR *d = dlpi_dir_open(open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    int n = 0;
+    if (d == NULL) return 1;
+    for (struct dirent *e = readdir(d); e; e = readdir(d))
+        n += e->d_name[0] != '.' && !dlpi_thread_leaves(e->d_name);
+    closedir(d);
+    return n;
+}
+
+#define DLPI_SHM_RANGE(v, lo, hi, field, range) \
+    if ((int64_t)(v) < (lo) || (int64_t)(v) > (hi)) \
+    return dlpi_bad(p, "", "shm." field, range, (int64_t)(v))
+
+static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
+    DLPI_SHM_RANGE(d->start, 0, 1, "start", "DLP_SHM_*");
+    DLPI_SHM_RANGE(d->allow_fork_with_threads, 0, 1, "allow_fork_with_threads", "0 or 1");
+    DLPI_SHM_RANGE(d->max_kills, 0, 100, "max_kills", "0..100");
+    DLPI_SHM_RANGE(d->grace_ms, 0, 3600000, "grace_ms", "0..3600000");
+    DLPI_SHM_RANGE(d->huge_pages, 0, 2, "huge_pages", "DLP_HUGE_*");
+    DLPI_SHM_RANGE(d->share, 0, 2, "share", "DLP_SHARE_*");
+    DLPI_SHM_RANGE(d->max_consumers, 0, 64, "max_consumers", "0..64");
+    DLPI_SHM_RANGE(d->serve_only, 0, 1, "serve_only", "0 or 1");
+    DLPI_SHM_RANGE(d->wait_consumers, 0, d->max_consumers ? d->max_consumers : 8, "wait_consumers",
+                   "0..max_consumers");
+    if (d->name != NULL && !dlpi_name_ok(d->name))
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name",
+                             "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
+    DLPI_SHM_RANGE(d->blob_bytes, 0, INT64_C(1) << 30, "blob_bytes", "0..2^30");
+    if (d->blob_bytes > 0 && d->blob == NULL)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.blob", "NULL, and blob_bytes is not 0");
+    return DLP_OK;
+}
+
+static int dlpi_shm_open(dlp_pipe *p) {
+    dlpi_shm_state *s;
+    int rc;
+    if (dlpi_env(DLPI_EXEC_ENV))
+        return dlpi_shm_fail(p, DLP_ERR_STATE, "shm.start",
+                             "this process was begun as a worker: dlp_shm_main(argc, argv) must be "
+                             "the first line of main");
+    if (p->d.shm && (rc = dlpi_shm_check(p, p->d.shm)) != DLP_OK) return rc;
+    s = calloc(1, sizeof *s);
+    if (s == NULL) return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of a record failed");
+    if (p->d.shm) s->d = *p->d.shm;
+    dlpi_copy_text(p->shm_name, sizeof p->shm_name, s->d.name);
+    s->d.name = NULL;
+    if (s->d.max_kills) p->max_kills = (uint32_t)s->d.max_kills;
+    if (s->d.grace_ms == 0) s->d.grace_ms = 300;
+    if (s->d.max_consumers == 0) s->d.max_consumers = 8;
+    p->huge_pages = s->d.huge_pages;
+    s->caller_fd = s->supervisor_fd = -1;
+    s->nudge[0] = s->nudge[1] = s->life[0] = s->life[1] = -1;
+    p->shm = s;
+    return DLP_OK;
+}
+
+static int dlpi_shm_may_fork(dlp_pipe *p) {
+    char text[256];
+    int n = dlpi_threads_here();
+    if (dlpi_shm_of(p)->d.allow_fork_with_threads) return DLP_OK;
+    /* a thread that was joined may be in the kernel's list for a moment more */
+    for (int i = 0; n > 1 && i < 20; i++, n = dlpi_threads_here()) dlpi_nap(1000000);
+    if (n <= 1) return DLP_OK;
+    snprintf(text, sizeof text,
+             "the process has %d threads, and a fork copies their locks as they are: start workers "
+             "earlier (dlp_pipe_fork), by exec (shm.start), or set shm.allow_fork_with_threads",
+             n);
+    return dlpi_shm_fail(p, DLP_ERR_STATE, "placement", text);
+}
+
+static int dlpi_shm_prepare(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int rc = dlpi_procs_alloc(p);
+    if (rc != DLP_OK) return rc;
+    s->owner = getpid();
+    s->caller_fd = dlpi_pidfd_open(s->owner);
+    if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
+    /* a socket: writing to a pipe whose reader has died would raise SIGPIPE in the caller */
+    rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge);
+    if (dlpi_pair_above(rc, s->nudge) != 0)
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair");
+    if (dlpi_pair_above(pipe2(s->life, O_CLOEXEC), s->life) != 0)
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
+    return DLP_OK;
+}
+
+/* Has the supervisor ended? */
+static bool dlpi_supervisor_gone(const dlpi_shm_state *s) {
+    struct pollfd fd = {s->supervisor_fd, POLLIN, 0};
+    return s->supervisor_fd >= 0 && poll(&fd, 1, 0) > 0;
+}
+
+static int dlpi_shm_look(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int rc;
+    if (!dlpi_supervisor_gone(s) || dlpi_stopped(p)) return DLP_OK;
+    if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;                 /* why it ended */
+    if (s->d.start == DLP_SHM_EXEC && DLPI_LOAD_ACQ(&p->ctl->processes) == 0) /* J1 <- J1 */
+        return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
+                             "the supervisor process ended before it had begun: is "
+                             "dlp_shm_main(argc, argv) the first line of main?");
+    return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
+                         "the supervisor process was killed, and the worker processes with it");
+}
+
+/* Wait until each stage has a worker, or the error why not. */
+static int dlpi_shm_started(dlp_pipe *p) {
+    dlpi_ctl *ctl = p->ctl;
+    for (;;) {
+        uint32_t word = DLPI_LOAD_SEQ(&ctl->processes_word); /* J1 <- J1 */
+        int rc;
+        if (DLPI_LOAD_ACQ(&ctl->processes) == 1) return DLP_OK; /* J1 <- J1 */
+        if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
+        if ((rc = dlpi_shm_look(p)) != DLP_OK) return rc;
+        if (dlpi_stopped(p) && dlpi_supervisor_gone(dlpi_shm_of(p))) return DLP_OK;
+        dlpi_futex_wait(&ctl->processes_word, word, UINT32_MAX, DLPI_SLEEP_NS, 1);
+    }
+}
+
+static int dlpi_fork_begin(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    sigset_t all, before;
+    int rc = dlpi_shm_may_fork(p);
+    if (rc != DLP_OK) return rc;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* no handler of the user's runs in the child */
+    s->supervisor = fork();
+    if (s->supervisor == 0) dlpi_supervisor(p);
+    rc = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = rc;
+    if (s->supervisor > 0) return DLP_OK;
+    s->supervisor = 0;
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "fork of the supervisor");
+}
+
+static int dlpi_shm_begin(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int rc;
+    if ((rc = dlpi_share_begin(p)) != DLP_OK) return rc;
+    if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
+    if (p->n_procs == 0) return DLP_OK;
+    if ((rc = dlpi_shm_prepare(p)) != DLP_OK) return rc;
+    rc = s->d.start == DLP_SHM_EXEC ? dlpi_exec_begin(p) : dlpi_fork_begin(p);
+    if (rc != DLP_OK) return rc;
+    setpgid(s->supervisor, s->supervisor); /* here, too: whoever comes first */
+    s->supervisor_fd = dlpi_pidfd_open(s->supervisor);
+    dlpi_fd_close(&s->nudge[0]);
+    dlpi_fd_close(&s->life[1]);
+    if (s->supervisor_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open");
+    return dlpi_shm_started(p);
+}
+
+static void dlpi_shm_nudge(dlp_pipe *p) {
+    ssize_t n = 0;
+    if (dlpi_shm_of(p)->nudge[1] >= 0) n = send(dlpi_shm_of(p)->nudge[1], "", 1, MSG_NOSIGNAL);
+    DLPI_UNUSED(n); /* full: it is awake; nobody there: there is nothing to be told */
+}
+
+/* Wait until no process has the life pipe, at most ms. */
+static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
+    uint64_t until = dlpi_now_ns() + (uint64_t)ms * 1000000u, now;
+    for (;;) {
+        struct pollfd fd = {s->life[0], POLLIN, 0};
+        if (poll(&fd, 1, ms) > 0) return true;
+        now = dlpi_now_ns();
+        if (now >= until) return false;
+        ms = (int)((until - now) / 1000000u) + 1;
+    }
+}
+
+static void dlpi_shm_await(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    siginfo_t info;
+    if (s->supervisor <= 0) return;
+    DLPI_STORE_REL(&p->ctl->closing, 1u); /* J2 -> J2 */
+    dlpi_shm_nudge(p);
+    if (!dlpi_shm_dead(s, s->d.grace_ms + 400)) { /* it may be stopped: then so are its duties */
+        kill(-s->supervisor, SIGKILL);
+        dlpi_shm_dead(s, 1000);
+    }
+    if (s->supervisor_fd >= 0) /* the user may have waited for it, or ignore SIGCHLD */
+        while (waitid((idtype_t)3, (id_t)s->supervisor_fd, &info, WEXITED) < 0 && errno == EINTR)
+            continue; /* 3: P_PIDFD */
+    else
+        waitpid(s->supervisor, NULL, 0);
+    s->supervisor = 0;
+}
+
+static void dlpi_shm_end(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    dlpi_name_remove(p);
+    dlpi_fd_close(&s->caller_fd);
+    dlpi_fd_close(&s->supervisor_fd);
+    for (int i = 0; i < 2; i++) {
+        dlpi_fd_close(&s->nudge[i]);
+        dlpi_fd_close(&s->life[i]);
+    }
+    free(s->procs);
+    free(s->fds);
+    free(s);
+    p->shm = NULL;
+}
+
+static const dlpi_shm_calls dlpi_shm_table = {
+    dlpi_shm_open,        dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_feed,
+    dlpi_share_slot_free, dlpi_shm_bytes,     dlpi_shm_begin,  dlpi_shm_look,
+    dlpi_shm_nudge,       dlpi_shm_await,     dlpi_shm_end};
+static const dlpi_shm_calls *dlpi_shm = &dlpi_shm_table;

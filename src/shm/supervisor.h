@@ -1,0 +1,574 @@
+#pragma once
+#include "core/workers.h"
+#include "core/recover.h"
+#include "api/shm_start.h"
+#include "shm/names.h"
+#include "shm/platform.h"
+/* ---------------------------------------------------------------------------------------------
+   >>shm-impl-supervisor  WORKERS ARE STARTED, WATCHED AND REPLACED
+   caller --fork--> supervisor --fork--> workers
+
+   The supervisor has one thread, works on no item, and sleeps in poll. It sees
+     a worker's death    by the worker's pidfd: waits for it, gives back what it had (dlpi_recover),
+                         forks another in its place
+     the caller's death  by the caller's pidfd, which the caller opened before the fork: kills the
+                         workers and ends. Also if the caller becomes another program by exec: then
+                         the nudge socket, whose other end is the caller's, closes
+     its own             that is the kernel's work: the workers get SIGKILL with their parent
+   and the caller sees the supervisor's death by its pidfd while it waits in next.
+   It keeps a spare process that is forked already and waits to take a dead worker's place: on busy
+   cores one that slept is run at once, one just forked waits for its turn.
+   Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
+   The end of all of them is seen by a pipe (life) of which each holds the writing end. */
+
+typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
+    dlpi_worker *w;
+    pid_t pid;             /* 0: none */
+    uint32_t deaths;       /* in a row, of lives in which nothing was completed */
+    uint64_t items;        /* that it had completed when this life began */
+    dlpi_held held;        /* what it had when it died, without a callback to blame */
+    uint32_t held_deaths;  /* of all who had it, in a row */
+    uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
+    uint64_t watched_item; /* for the deadline: what runs, since when it says so, */
+    uint64_t watched_since;
+    uint64_t ran_ns; /* and how long the supervisor itself saw it run */
+    bool late;       /* it was killed for that */
+} dlpi_proc;
+
+struct dlpi_exec_spec;
+
+typedef struct dlpi_shm_state { /* dlp_pipe.shm */
+    dlp_shm_desc d;
+    const struct dlpi_exec_spec *spec; /* in processes that began by exec */
+    pid_t owner;
+    pid_t supervisor;
+    int caller_fd, supervisor_fd; /* pidfds */
+    int nudge[2], life[2];        /* [0] is read, [1] written */
+    int n_procs;
+    dlpi_proc *procs;      /* [n_procs] */
+    struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare */
+    pid_t spare;           /* a process that waits to replace a worker; 0: none */
+    int task;              /* pipe: says to it which */
+    uint64_t spare_due_ns; /* when there may be another */
+    uint64_t restart_ns;   /* the last turn that was given */
+    /* consumers: the feeder's books */
+    uint64_t bound;     /* a bit for each consumer that is admitted */
+    uint64_t looked_ns; /* at their locks */
+    uint64_t frees;
+    uint64_t left_at; /* the cursor of who left last */
+    bool enough;      /* wait_consumers have come */
+} dlpi_shm_state;
+
+static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }
+
+static int dlpi_pidfd_open(pid_t pid) { /* Linux 5.3 */
+    return dlpi_fd_above((int)syscall(434, pid, 0u));
+}
+
+static void dlpi_fd_close(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+static int dlpi_shm_fail(dlp_pipe *p, int code, const char *field, const char *message) {
+    dlp_error e;
+    dlpi_error_set(&e, code, field, "%s", message);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Records of the worker processes. */
+static int dlpi_procs_alloc(dlp_pipe *p) {
+    dlpi_shm_state *s = p->shm;
+    int n = 0;
+    s->n_procs = p->n_procs;
+    s->procs = calloc((size_t)p->n_procs, sizeof *s->procs);
+    s->fds = calloc((size_t)p->n_procs + 3, sizeof *s->fds);
+    if (s->procs == NULL || s->fds == NULL)
+        return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of the processes' records failed");
+    for (int i = 0; i < p->n_work + (p->parts != NULL); i++) {
+        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
+        if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
+        for (int k = 0; k < st->n_workers; k++) s->procs[n++].w = &p->workers[st->first_worker + k];
+    }
+    return DLP_OK;
+}
+
+typedef struct dlpi_sched_attr { /* sched_setattr(2), Linux */
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+} dlpi_sched_attr;
+
+/* Run in slices of ns (0: the system's): who has short ones gets a core sooner when it wakes, or is
+   forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a replacement
+   would else wait some ms for a core, and its supervisor before it. */
+static void dlpi_slice(uint64_t ns) {
+#if defined(SYS_sched_setattr) && defined(SYS_sched_getscheduler)
+    dlpi_sched_attr attr = {.size = sizeof attr};
+    if (syscall(SYS_sched_getscheduler, 0) != 0) return; /* the user has another policy */
+    attr.nice = getpriority(PRIO_PROCESS, 0);
+    attr.runtime = ns;
+    syscall(SYS_sched_setattr, 0, &attr, 0u);
+#else
+    DLPI_UNUSED(ns);
+#endif
+}
+
+/* ---- a worker process ---- */
+
+static int dlpi_exec_user(dlp_pipe *p, dlpi_worker *w);
+
+/* Die with the supervisor. */
+static void dlpi_process_bind(pid_t supervisor) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != supervisor) _exit(1); /* it died before we asked */
+}
+
+_Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
+    int began;
+    /* threads that are begun here are to run as everybody else: they would inherit the slice */
+    if (w->st->w.worker_init || w->st->fetcher != DLP_FETCH_SEQUENTIAL || dlpi_shm_of(p)->spec)
+        dlpi_slice(0);
+    signal(SIGPIPE, SIG_DFL); /* as a new program has it */
+    p->in_worker = w->started = w->process = 1;
+    DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
+    dlpi_thread_dress(w);
+    if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) {
+        dlpi_worker_end(w, DLP_ERR_CALLBACK);
+        _exit(2);
+    }
+    w->started = w->process = 1;
+    if (dlpi_lanes_again(w) != DLP_OK) _exit(1);
+    began = dlpi_worker_begin(w);
+    if (began == DLP_OK && !dlpi_stopped(p)) dlpi_step(w);
+    dlpi_slice(0); /* it has begun: from here on as everybody else */
+    while (began == DLP_OK && !dlpi_stopped(p))
+        if (!dlpi_step(w)) dlpi_worker_wait(w);
+    dlpi_worker_end(w, began);
+    _exit(began == DLP_OK ? 0 : 2);
+}
+
+/* ---- the supervisor ---- */
+
+/* The signals that are sent to all of a job and are the caller's business. */
+static void dlpi_job_signals(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+    sigaddset(set, SIGUSR1);
+    sigaddset(set, SIGUSR2);
+}
+
+/* Signals as a new program has them, but for those. Whoever began us has them wait until here. */
+static void dlpi_process_signals(void) {
+    sigset_t none, job;
+    dlpi_job_signals(&job);
+    for (int i = 1; i < 65; i++)
+        if (i != SIGKILL && i != SIGSTOP) signal(i, sigismember(&job, i) == 1 ? SIG_IGN : SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void dlpi_process_stdin(void) {
+    int fd = dlpi_fd_above(open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (fd > 0) dup2(fd, 0);
+    if (fd > 0) close(fd);
+}
+
+/* Wait to be told which worker to be. */
+_Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
+    int k = 0;
+    ssize_t n;
+    prctl(PR_SET_NAME, "dlpipe-spare");
+    while ((n = read(task, &k, sizeof k)) < 0 && errno == EINTR) continue;
+    if (n != (ssize_t)sizeof k) _exit(0);
+    close(task);
+    dlpi_process_worker(p, dlpi_shm_of(p)->procs[k].w);
+}
+
+/* What a worker had that we killed for no fault of its item. */
+static void dlpi_recover_blameless(dlpi_worker *w) {
+    const dlpi_death why = {SIGKILL, false, NULL};
+    dlpi_running_forget(w);
+    dlpi_recover(w, &why);
+}
+
+/* Fork; the child is worker k, or the spare (k = n_procs), whose tasks come from task. Watches it.
+   Returns its pid, or -errno. */
+static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    pid_t me = getpid(), pid = fork();
+    if (pid == 0) {
+        dlpi_process_bind(me);
+        dlpi_fd_close(&s->task);
+        if (k < s->n_procs) dlpi_process_worker(p, s->procs[k].w);
+        dlpi_process_spare(p, task);
+    }
+    if (pid < 0) return -errno;
+    s->fds[k + 2].fd = dlpi_pidfd_open(pid);
+    if (s->fds[k + 2].fd >= 0) return pid;
+    kill(pid, SIGKILL); /* no descriptor is left to watch it by; but it may have had work */
+    waitpid(pid, NULL, 0);
+    if (k < s->n_procs) dlpi_recover_blameless(s->procs[k].w);
+    return -EMFILE;
+}
+
+/* Let the spare be worker k. Returns its pid, 0 if there is none. */
+static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    pid_t pid = s->spare;
+    ssize_t n;
+    if (pid == 0) return 0;
+    n = write(s->task, &k, sizeof k); /* SIGPIPE is ignored: it is dead then, and seen to be */
+    DLPI_UNUSED(n);
+    dlpi_fd_close(&s->task);
+    s->fds[k + 2].fd = s->fds[s->n_procs + 2].fd;
+    s->fds[s->n_procs + 2].fd = -1;
+    s->spare = 0;
+    return pid;
+}
+
+/* Have a spare, if the system allows. */
+static void dlpi_spare_keep(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int task[2];
+    pid_t pid;
+    if (s->spare != 0 || dlpi_stopped(p) || dlpi_now_ns() < s->spare_due_ns) return;
+    if (dlpi_pair_above(pipe2(task, O_CLOEXEC), task) != 0) return;
+    s->task = task[1];
+    pid = dlpi_proc_fork(p, s->n_procs, task[0]);
+    close(task[0]);
+    s->spare = pid > 0 ? pid : 0;
+    if (pid <= 0) dlpi_fd_close(&s->task);
+}
+
+/* When may one that has died be replaced? At once; but whatever it is that makes processes die, for
+   long they are not forked more often than 100 times a second. Each death gets a turn, 10 ms behind
+   the one before; of the turns that nobody took, one for each worker and 64 more are kept. */
+#define DLPI_TURN_NS UINT64_C(10000000)
+
+static uint64_t dlpi_restart_turn(dlpi_shm_state *s) {
+    uint64_t now = dlpi_now_ns(), saved = (64 + (uint64_t)s->n_procs) * DLPI_TURN_NS;
+    if (now > saved && s->restart_ns < now - saved) s->restart_ns = now - saved;
+    s->restart_ns += DLPI_TURN_NS;
+    return s->restart_ns > now ? s->restart_ns : now;
+}
+
+static void dlpi_spare_ended(dlpi_shm_state *s) {
+    waitpid(s->spare, NULL, 0);
+    s->spare_due_ns = dlpi_restart_turn(s);
+    s->spare = 0;
+    dlpi_fd_close(&s->task);
+    dlpi_fd_close(&s->fds[s->n_procs + 2].fd);
+}
+
+/* Start worker process k. Returns 0, or errno. */
+static int dlpi_proc_start(dlp_pipe *p, int k) {
+    dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
+    pid_t pid;
+    DLPI_STORE_RLX(&proc->w->wb->state, DLP_WORKER_STARTING); /* for people, and for its death */
+    DLPI_STORE_RLX(&proc->w->wb->process, 1);                 /* for people */
+    proc->items = DLPI_LOAD_RLX(&proc->w->wb->items);         /* of a dead process */
+    proc->due_ns = 0;
+    pid = dlpi_spare_take(p, k);
+    if (pid == 0) pid = dlpi_proc_fork(p, k, -1);
+    if (pid < 0) return -pid;
+    proc->pid = pid;
+    proc->late = false;
+    proc->watched_item = proc->ran_ns = 0;
+    return 0;
+}
+
+static void dlpi_proc_fail(dlp_pipe *p, const dlpi_worker *w, int code, int errnum,
+                           const char *what) {
+    dlp_error e;
+    dlpi_error_set(&e, code, "", "%s%s%s", what, errnum ? ": " : "",
+                   errnum ? strerror(errnum) : "");
+    e.errnum = errnum;
+    e.worker = w->id;
+    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+    dlpi_ctl_fail(p, DLPI_NOBODY, &e);
+}
+
+/* Fork, and again for a while where the system is short of something. */
+static void dlpi_proc_restart(dlp_pipe *p, int k) {
+    dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
+    int errnum = dlpi_proc_start(p, k);
+    for (int i = 0; errnum != 0 && i < 50 && !dlpi_stopped(p); i++) {
+        dlpi_nap(10000000);
+        errnum = dlpi_proc_start(p, k);
+    }
+    if (errnum != 0)
+        dlpi_proc_fail(p, proc->w, DLP_ERR_SYSTEM, errnum, "a worker process can't be replaced");
+}
+
+/* Worker k has ended: is it to be replaced? */
+static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, uint32_t signal_) {
+    char text[128];
+    if (dlpi_stopped(p)) return false;
+    if (state == DLP_WORKER_EXITED) return false; /* worker_init has failed */
+    if (state != DLP_WORKER_STARTING || ++proc->deaths < p->max_kills) return true;
+    snprintf(text, sizeof text, "the worker process died %u times in worker_init (%s)",
+             proc->deaths, dlpi_signal_text(signal_));
+    dlpi_proc_fail(p, proc->w, DLP_ERR_KILLED, 0, text);
+    return false;
+}
+
+/* How often in a row has a worker of this stage died that had h, and nothing of it was done? */
+static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_held *h) {
+    uint32_t most = 0;
+    for (int k = 0; k < s->n_procs; k++) {
+        const dlpi_proc *q = &s->procs[k];
+        bool same = q->w->st == proc->w->st && q->held.b == h->b && q->held.slot == h->slot &&
+                    q->held.unit == h->unit && q->held.missing == h->missing;
+        if (same && q->held_deaths > most) most = q->held_deaths;
+    }
+    proc->held = *h;
+    proc->held_deaths = most + 1;
+    return most + 1;
+}
+
+/* What it is, in words. */
+static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *h, char *text,
+                           size_t size) {
+    const dlpi_bslot *slot;
+    uint32_t first = 0;
+    text[0] = 0;
+    if (h->missing == 0) return;
+    if (dlpi_is_parts(proc->w)) {
+        snprintf(text, size, " (part %" PRIu64 ")", dlpi_pcell_at(p, h->slot)->part);
+        return;
+    }
+    slot = dlpi_slot_at(p, h->slot);
+    if (dlpi_is_item_stage(p, proc->w->st))
+        first = h->unit << dlpi_pub_shift(DLPI_LOAD_RLX(&slot->pub)); /* it is not done */
+    snprintf(text, size, " (epoch %" PRIu64 ", positions from %" PRIu64 ")", slot->epoch,
+             slot->position + first);
+}
+
+/* A worker died at work, and no callback of its stage ran: in what else the library calls (the
+   sampler's functions), or because its memory was overwritten. No item is to blame, and the next
+   one dies there, too. So what counts is how often that happened with the same work, whoever had
+   it; and where it had none, how often in lives in which this worker completed nothing. */
+static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dlpi_death *why) {
+    const dlpi_held *h = why->held;
+    bool works = state == DLP_WORKER_BUSY || state == DLP_WORKER_STARTING; /* else it slept */
+    char text[256], what[80];
+    uint32_t n;
+    if (!works || h->ran || why->late) {
+        proc->deaths = 0;
+        return false;
+    }
+    if (h->missing != 0)
+        n = dlpi_held_deaths(dlpi_shm_of(p), proc, h);
+    else if (state == DLP_WORKER_STARTING)
+        return false; /* counted by dlpi_proc_again */
+    else if (DLPI_LOAD_RLX(&proc->w->wb->items) != proc->items)
+        n = proc->deaths = 0; /* dead */
+    else
+        n = ++proc->deaths;
+    if (n < p->max_kills) return false;
+    dlpi_held_text(p, proc, h, what, sizeof what);
+    snprintf(text, sizeof text,
+             "worker processes died %u times at the same work%s, the last time by %s, and not in "
+             "the stage's callback: in a function of the sampler?",
+             n, what, dlpi_signal_text(why->signal));
+    dlpi_proc_fail(p, proc->w, DLP_ERR_KILLED, 0, text);
+    return true;
+}
+
+/* Was it killed for an item that it finished in the end, and had begun another one? */
+static bool dlpi_proc_next_item(const dlpi_proc *proc) {
+    const dlpi_wblock *wb = proc->w->wb;
+    return proc->late && (DLPI_LOAD_RLX(&wb->running) != proc->watched_item || /* X2 of the dead */
+                          DLPI_LOAD_RLX(&wb->since_ns) != proc->watched_since);
+}
+
+static void dlpi_proc_ended(dlp_pipe *p, int k) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    dlpi_proc *proc = &s->procs[k];
+    dlpi_wblock *wb = proc->w->wb;
+    dlpi_held held = {0};
+    dlpi_death why = {0, proc->late, &held};
+    int status = 0, state;
+    bool again;
+    while (waitpid(proc->pid, &status, 0) < 0 && errno == EINTR) continue;
+    proc->pid = 0;
+    dlpi_fd_close(&s->fds[k + 2].fd);
+    why.signal = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0;
+    state = DLPI_LOAD_RLX(&wb->state); /* of a dead process */
+    again = dlpi_proc_again(p, proc, state, why.signal);
+    if (again) { /* said before others go on: what they make of it may be the caller's last batch */
+        DLPI_STORE_RLX(&wb->died_by, (int32_t)why.signal);               /* statistics */
+        DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
+        dlpi_bump(&p->ctl->restarts, 1);
+    }
+    if (!dlpi_stopped(p) && dlpi_proc_next_item(proc))
+        dlpi_recover_blameless(proc->w);
+    else if (!dlpi_stopped(p))
+        dlpi_recover(proc->w, &why);
+    if (!again || dlpi_proc_hopeless(p, proc, state, &why)) return;
+    proc->due_ns = dlpi_restart_turn(s);
+    if (proc->due_ns <= dlpi_now_ns()) dlpi_proc_restart(p, k);
+}
+
+/* Replace those whose turn has come. */
+static void dlpi_procs_due(dlp_pipe *p, uint64_t now) {
+    const dlpi_shm_state *s = dlpi_shm_of(p);
+    for (int k = 0; k < s->n_procs && !dlpi_stopped(p); k++)
+        if (s->procs[k].due_ns != 0 && s->procs[k].due_ns <= now) dlpi_proc_restart(p, k);
+}
+
+/* When the first of those that wait for a turn has it; UINT64_MAX: nobody waits. */
+static uint64_t dlpi_next_turn(const dlp_pipe *p) {
+    const dlpi_shm_state *s = dlpi_shm_of(p);
+    uint64_t due = UINT64_MAX;
+    if (dlpi_stopped(p)) return due;
+    if (s->spare == 0 && s->spare_due_ns > dlpi_now_ns()) due = s->spare_due_ns;
+    for (int k = 0; k < s->n_procs; k++)
+        if (s->procs[k].due_ns != 0 && s->procs[k].due_ns < due) due = s->procs[k].due_ns;
+    return due;
+}
+
+/* Kill workers whose callback runs past its deadline. Only time that we ourselves ran counts. */
+static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    for (int k = 0; k < s->n_procs; k++) {
+        dlpi_proc *proc = &s->procs[k];
+        const dlpi_wblock *wb = proc->w->wb;
+        uint64_t limit = (uint64_t)proc->w->st->w.deadline_ms * 1000000u;
+        uint64_t item = DLPI_LOAD_RLX(&wb->running), since = DLPI_LOAD_RLX(&wb->since_ns); /* X2 */
+        if (limit == 0 || proc->pid == 0 || proc->late) continue;
+        if (item == 0 || item != proc->watched_item || since != proc->watched_since)
+            proc->ran_ns = 0;
+        else
+            proc->ran_ns += passed;
+        proc->watched_item = item;
+        proc->watched_since = since;
+        if (proc->ran_ns < limit || DLPI_LOAD_RLX(&wb->state) != DLP_WORKER_BUSY) continue;
+        proc->late = true;
+        kill(proc->pid, SIGKILL);
+    }
+}
+
+static int dlpi_procs_alive(const dlpi_shm_state *s) {
+    int n = 0;
+    for (int k = 0; k < s->n_procs; k++) n += s->procs[k].pid != 0;
+    return n;
+}
+
+static void dlpi_procs_kill(dlpi_shm_state *s) {
+    for (int k = 0; k < s->n_procs; k++)
+        if (s->procs[k].pid != 0) kill(s->procs[k].pid, SIGKILL);
+    if (s->spare != 0) kill(s->spare, SIGKILL);
+}
+
+_Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    dlpi_procs_kill(s);
+    for (int k = 0; k < s->n_procs; k++)
+        if (s->procs[k].pid != 0) waitpid(s->procs[k].pid, NULL, 0);
+    if (s->spare != 0) waitpid(s->spare, NULL, 0);
+    _exit(code);
+}
+
+/* Nobody will clean up behind us. */
+_Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
+    dlpi_procs_kill(dlpi_shm_of(p));
+    dlpi_name_remove(p);
+    dlpi_supervisor_end(p, 0);
+}
+
+static bool dlpi_caller_gone(const dlpi_shm_state *s) {
+    struct pollfd fds[2] = {s->fds[0], s->fds[1]};
+    if (poll(fds, 2, 0) <= 0) return false;
+    return fds[0].revents != 0 || (fds[1].revents & (POLLHUP | POLLERR)) != 0;
+}
+
+/* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a look round costs
+   as much as a worker's; so only deadlines, which are clocks, want it often. */
+static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
+    uint64_t ns = p->deadline_ns != 0 ? DLPI_SLEEP_NS : 10 * DLPI_SLEEP_NS, now = dlpi_now_ns();
+    uint64_t turn = dlpi_next_turn(p);
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
+    if (turn < now + ns) ns = turn > now ? turn - now : 0;
+    if (kill_at != 0 && kill_at < now + ns)
+        ns = kill_at > now ? kill_at - now : 10000000; /* they die slowly */
+    return (int)((ns + 999999) / 1000000);
+}
+
+/* Watch until the pipe stops and no worker is left. */
+_Noreturn static void dlpi_supervise(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    uint64_t kill_at = 0, looked = dlpi_now_ns(), now;
+    for (;;) {
+        char byte[64];
+        int nap = dlpi_supervisor_nap(p, kill_at);
+        int n = poll(s->fds, (nfds_t)s->n_procs + 3, nap);
+        if (n < 0 && errno != EINTR) dlpi_supervisor_end(p, 1);
+        if (n > 0 && s->fds[0].revents != 0) dlpi_caller_dead(p);
+        if (n > 0 && (s->fds[1].revents & POLLIN) != 0 &&
+            read(s->nudge[0], byte, sizeof byte) < 0 && errno != EAGAIN && errno != EINTR)
+            dlpi_supervisor_end(p, 1);
+        if (n > 0 && (s->fds[1].revents & (POLLHUP | POLLERR)) != 0) dlpi_caller_dead(p);
+        for (int k = 0; n > 0 && k < s->n_procs; k++)
+            if (s->procs[k].pid != 0 && s->fds[k + 2].revents != 0) dlpi_proc_ended(p, k);
+        if (n > 0 && s->spare != 0 && s->fds[s->n_procs + 2].revents != 0) dlpi_spare_ended(s);
+        now = dlpi_now_ns();
+        dlpi_procs_due(p, now);
+        dlpi_spare_keep(p);
+        if (p->deadline_ns != 0) { /* a nap that was much longer: we were stopped, too */
+            uint64_t most = (uint64_t)nap * 2000000u + 10000000u, passed = now - looked;
+            dlpi_procs_deadlines(p, passed < most ? passed : 0);
+        }
+        looked = now;
+        if (!dlpi_stopped(p)) continue;
+        if (dlpi_procs_alive(s) == 0) dlpi_supervisor_end(p, 0);
+        if (kill_at == 0 && DLPI_LOAD_ACQ(&p->ctl->closing) != 0) /* J2 <- J2 */
+            kill_at = now + (uint64_t)s->d.grace_ms * 1000000u;
+        if (kill_at != 0 && now >= kill_at) dlpi_procs_kill(s);
+    }
+}
+
+/* Start worker k for the first time. Returns 0, or errno: then the pipe has the error. */
+static int dlpi_proc_begin(dlp_pipe *p, int k) {
+    int errnum = dlpi_proc_start(p, k);
+    if (errnum != 0)
+        dlpi_proc_fail(p, dlpi_shm_of(p)->procs[k].w, DLP_ERR_SYSTEM, errnum,
+                       "a worker process can't be started");
+    return errnum;
+}
+
+/* The first worker of each stage is there before start returns; the others come meanwhile: a fork
+   of a large program takes long, 17 ms a GiB. */
+_Noreturn static void dlpi_supervisor(dlp_pipe *p) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int errnum = 0;
+    setpgid(0, 0);
+    dlpi_process_signals();
+    dlpi_process_stdin();
+    dlpi_slice(100000);
+    prctl(PR_SET_NAME, "dlpipe");
+    dlpi_fd_close(&s->nudge[1]);
+    dlpi_fd_close(&s->life[0]);
+    s->fds[0] = (struct pollfd){s->caller_fd, POLLIN, 0};
+    s->fds[1] = (struct pollfd){s->nudge[0], POLLIN, 0};
+    for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
+    s->task = -1;
+    signal(SIGPIPE, SIG_IGN); /* the spare's */
+    for (int k = 0; errnum == 0 && k < s->n_procs; k++) {
+        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
+        if (s->procs[k].w->id == 0) errnum = dlpi_proc_begin(p, k);
+    }
+    DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
+    dlpi_wake_word(&p->ctl->processes_word);
+    for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++) {
+        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
+        if (s->procs[k].w->id != 0) errnum = dlpi_proc_begin(p, k);
+    }
+    if (errnum != 0) dlpi_supervisor_end(p, 1);
+    dlpi_supervise(p);
+}

@@ -1,0 +1,867 @@
+#pragma once
+#include "api/files.h"
+#include "core/collate.h"
+#include "build/check.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-files      ITEMS OUT OF FILES, MANY AT ONCE
+   A worker has in_flight records (dlpi_file). One is free; or at work: opened, measured, read until
+   it has its bytes; or over, in the order in which they came to an end; settled, by the driver, it
+   is free again. One at work is with the kernel (each has one entry in the ring at most, so that
+   neither of its queues can overflow), or with a thread of the crew. What goes wrong is kept in the
+   record as a number, and put into words when it is settled: only the driver may speak of an item.
+
+   The kernel writes into rows only as long as the process lives: buffered reads copy in the context
+   of one of its threads. And worker_exit waits until no request is left, for the rows' sake.
+
+     label  who stores                        who loads
+     IO1    driver: tail of submissions       the kernel, in io_uring_enter
+     IO2    the kernel: tail of completions   driver; the entries before it are written
+     IO3    driver: head of completions       the kernel: room again
+     IO4    crew: a file is over              driver, before it sleeps: one more is in the list */
+
+enum { DLPI_FILES_MOST = 256 };
+
+#ifndef DLPI_FILE_READ_MOST /* bytes that one read is asked for; tests want less */
+#define DLPI_FILE_READ_MOST (UINT32_C(1) << 30)
+#endif
+
+enum {
+    DLPI_FILE_FINE,
+    DLPI_FILE_NO_OPEN,
+    DLPI_FILE_NO_STAT,
+    DLPI_FILE_IRREGULAR,
+    DLPI_FILE_OUTSIDE, /* the stretch is not within the file */
+    DLPI_FILE_TOO_BIG,
+    DLPI_FILE_TOO_SMALL,
+    DLPI_FILE_RAGGED, /* not a whole number of rows */
+    DLPI_FILE_NO_READ,
+    DLPI_FILE_SHRANK
+};
+
+typedef struct dlpi_file {
+    struct dlpi_file *next; /* in the list that it is in */
+    dlp_item *item;
+    dlp_extent at;
+    uint8_t *buffer;          /* for decode; NULL: direct */
+    uint8_t *to;              /* where its bytes go */
+    uint64_t size, want, got; /* of the file, where known; of the item */
+    int fd;                   /* -1: not open */
+    int what, errnum;         /* DLPI_FILE_*: what went wrong */
+} dlpi_file;
+
+typedef struct dlpi_files_list {
+    dlpi_file *first, *last;
+} dlpi_files_list;
+
+typedef struct dlpi_sqe { /* io_uring's, include/uapi/linux/io_uring.h */
+    uint8_t opcode, flags;
+    uint16_t ioprio;
+    int32_t fd;
+    uint64_t offset, address;
+    uint32_t bytes, op_flags;
+    uint64_t user_data, rest[3];
+} dlpi_sqe;
+
+typedef struct dlpi_cqe {
+    uint64_t user_data;
+    int32_t result;
+    uint32_t flags;
+} dlpi_cqe;
+
+typedef struct dlpi_uring {
+    int fd; /* -1: none */
+    void *map, *sqe_map;
+    size_t map_bytes, sqe_bytes;
+    uint32_t *sq_tail, *cq_head, *cq_tail;
+    uint32_t sq_mask, cq_mask;
+    uint32_t tail, queued; /* of these many the kernel does not know yet */
+    dlpi_sqe *sqe;
+    dlpi_cqe *cqe;
+} dlpi_uring;
+
+struct dlp_files {
+    dlp_files_desc d;
+    int asked;         /* for async: workers make a ring or a crew */
+    uint32_t users;    /* U2: workers of this process */
+    uint64_t capacity; /* most bytes of an item */
+    uint64_t unit;     /* bytes of a row of field 0; of all of it, if that is not ragged */
+    bool ragged;       /* field 0 is */
+    bool ring;         /* this system has io_uring */
+    char backend[96];
+};
+
+typedef struct dlpi_files_worker {
+    dlp_files *files;
+    void *state;     /* what the user's worker_init left */
+    dlpi_file *file; /* [in_flight] */
+    void *memory;    /* rooms and buffers */
+    dlpi_uring uring;
+    pthread_mutex_t lock; /* of the lists, and of what follows */
+    pthread_cond_t work;  /* there is something to do, or to end */
+    pthread_cond_t room;  /* a record is free */
+    dlpi_files_list free, todo, over;
+    int at_work;        /* todo's, and those that the ring or the crew has */
+    int stop, waits;    /* the driver sleeps */
+    uint32_t over_word; /* IO4 */
+    int n_crew;
+    pthread_t *crew; /* [in_flight] */
+} dlpi_files_worker;
+
+static void dlpi_files_put(dlpi_files_list *l, dlpi_file *q) {
+    q->next = NULL;
+    if (l->first == NULL)
+        l->first = q;
+    else
+        l->last->next = q;
+    l->last = q;
+}
+
+static dlpi_file *dlpi_files_take(dlpi_files_list *l) {
+    dlpi_file *q = l->first;
+    if (q) l->first = q->next;
+    return q;
+}
+
+/* ---- one file, step by step ---- */
+
+static bool dlpi_file_fails(dlpi_file *q, int what, int errnum) {
+    q->what = what;
+    q->errnum = errnum;
+    return false;
+}
+
+static void dlpi_file_close(dlpi_file *q) {
+    if (q->fd >= 0 && q->at.fd < 0) close(q->fd);
+    q->fd = -1;
+}
+
+/* Does an item of want bytes fit? */
+static bool dlpi_file_fits(const dlp_files *f, dlpi_file *q) {
+    if (q->want > f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_BIG, 0);
+    if (!f->d.direct) return true;
+    if (!f->ragged && q->want < f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_SMALL, 0);
+    if (q->want % f->unit != 0) return dlpi_file_fails(q, DLPI_FILE_RAGGED, 0);
+    return true;
+}
+
+/* It is open: what is there to read? Returns whether there is anything. */
+static bool dlpi_file_measure(const dlp_files *f, dlpi_file *q) {
+    struct stat st;
+    q->want = q->at.length;
+    if (q->at.fd < 0 || q->at.length == 0) {
+        if (fstat(q->fd, &st) != 0) return dlpi_file_fails(q, DLPI_FILE_NO_STAT, errno);
+        if (!S_ISREG(st.st_mode))
+            return dlpi_file_fails(q, DLPI_FILE_IRREGULAR, S_ISDIR(st.st_mode) ? EISDIR : 0);
+        q->size = (uint64_t)st.st_size;
+        if (q->at.offset > q->size || q->at.length > q->size - q->at.offset)
+            return dlpi_file_fails(q, DLPI_FILE_OUTSIDE, 0);
+        if (q->want == 0) q->want = q->size - q->at.offset;
+    }
+    return dlpi_file_fits(f, q) && q->want > 0;
+}
+
+/* O_NONBLOCK: who opens a pipe that nobody writes to would wait for ever. On regular files it means
+   nothing to open, but io_uring would take it for a wish not to wait for the disk. */
+#define DLPI_FILE_OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+
+/* fd: as open returned it, or -errno. Returns whether there is anything to read. */
+static bool dlpi_file_opened(const dlp_files *f, dlpi_file *q, int fd) {
+    if (fd >= 0 && q->at.fd < 0 && (fd = dlpi_fd_above(fd)) < 0) fd = -errno;
+    if (fd < 0) return dlpi_file_fails(q, DLPI_FILE_NO_OPEN, -fd);
+    q->fd = fd;
+    if (!dlpi_file_measure(f, q)) return false;
+    if (q->at.fd < 0) (void)fcntl(fd, F_SETFL, 0);
+    return true;
+}
+
+static uint32_t dlpi_file_rest(const dlpi_file *q) {
+    uint64_t rest = q->want - q->got;
+    return rest < DLPI_FILE_READ_MOST ? (uint32_t)rest : DLPI_FILE_READ_MOST;
+}
+
+/* n: as pread returned it, or -errno. Returns whether there is more to read. */
+static bool dlpi_file_got(dlpi_file *q, int64_t n) {
+    if (n < 0) return dlpi_file_fails(q, DLPI_FILE_NO_READ, (int)-n);
+    if (n == 0) return dlpi_file_fails(q, DLPI_FILE_SHRANK, 0);
+    q->got += (uint64_t)n;
+    return q->got < q->want;
+}
+
+static void dlpi_file_read_all(dlpi_file *q) {
+    int64_t n;
+    do {
+        do n = pread(q->fd, q->to + q->got, dlpi_file_rest(q), (off_t)(q->at.offset + q->got));
+        while (n < 0 && errno == EINTR);
+    } while (dlpi_file_got(q, n < 0 ? -errno : n));
+}
+
+static int dlpi_file_open_now(const dlpi_file *q) {
+    int fd;
+    if (q->at.fd >= 0) return q->at.fd;
+    do fd = open(q->at.path, DLPI_FILE_OPEN_FLAGS);
+    while (fd < 0 && errno == EINTR);
+    return fd < 0 ? -errno : fd;
+}
+
+/* All of it, in this thread. */
+static void dlpi_file_run(const dlp_files *f, dlpi_file *q) {
+    if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
+    dlpi_file_close(q);
+}
+
+/* Ask where item is. Returns 0, or what locate returned. */
+static int dlpi_file_begin(const dlp_files *f, dlpi_file *q, dlp_item *item) {
+    int rc = 0;
+    char *room = q->at.room;
+    q->item = item;
+    q->to = q->buffer ? q->buffer : item->data[0];
+    q->size = q->want = q->got = 0;
+    q->what = q->errnum = 0;
+    q->fd = -1;
+    memset(&q->at, 0, sizeof q->at);
+    q->at.fd = -1;
+    q->at.path = q->at.room = room;
+    room[0] = 0;
+    if (f->d.paths)
+        q->at.path = f->d.paths[item->index];
+    else
+        rc = f->d.locate(f->d.user, item, &q->at);
+    q->at.room = room;  /* whatever locate made of it */
+    if (rc == DLP_FULL) /* which would be taken for a submit that has no room */
+        return dlp_item_fail(item, 0, "locate returned %d (DLP_FULL)", rc);
+    if (rc == 0 && q->at.path == NULL && q->at.fd < 0)
+        return dlp_item_fail(item, EINVAL, "there is no path for this item");
+    if (rc == 0 && q->at.offset > INT64_MAX)
+        return dlp_item_fail(item, EINVAL, "offset %" PRIu64 " is past any file", q->at.offset);
+    return rc;
+}
+
+/* How messages call the file: the end of a long path says more than its beginning. */
+static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
+    size_t n;
+    if (q->at.fd >= 0) {
+        snprintf(buf, size, "file descriptor %d", q->at.fd);
+        return buf;
+    }
+    n = strlen(q->at.path);
+    if (n < size) return q->at.path;
+    snprintf(buf, size, "...%s", q->at.path + n - (size - 4));
+    return buf;
+}
+
+static int dlpi_file_complain(const dlp_files *f, const dlpi_file *q) {
+    char buf[152];
+    const char *name = dlpi_file_name(q, buf, sizeof buf);
+    switch (q->what) {
+    case DLPI_FILE_NO_OPEN: return dlp_item_fail(q->item, q->errnum, "%s: cannot be opened", name);
+    case DLPI_FILE_NO_STAT: return dlp_item_fail(q->item, q->errnum, "%s: fstat failed", name);
+    case DLPI_FILE_IRREGULAR:
+        return dlp_item_fail(q->item, q->errnum, "%s: %s", name,
+                             q->errnum ? "is a directory" : "is no regular file");
+    case DLPI_FILE_OUTSIDE:
+        return dlp_item_fail(q->item, 0,
+                             "%s: has %" PRIu64 " bytes, the item has %" PRIu64 " from %" PRIu64,
+                             name, q->size, q->at.length, q->at.offset);
+    case DLPI_FILE_TOO_BIG:
+    case DLPI_FILE_TOO_SMALL:
+        dlp_item_fail(q->item, 0, "%s: %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
+                      f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
+        return DLP_ERR_LENGTH;
+    case DLPI_FILE_RAGGED:
+        dlp_item_fail(q->item, 0, "%s: %" PRIu64 " bytes are not whole rows of %" PRIu64, name,
+                      q->want, f->unit);
+        return DLP_ERR_LENGTH;
+    case DLPI_FILE_NO_READ:
+        return dlp_item_fail(q->item, q->errnum, "%s: cannot be read, at byte %" PRIu64, name,
+                             q->at.offset + q->got);
+    default:
+        return dlp_item_fail(q->item, 0, "%s: ended after %" PRIu64 " of %" PRIu64 " bytes", name,
+                             q->got, q->want);
+    }
+}
+
+/* Make an item of what was read. Returns what fetch returns. */
+static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
+    const dlp_files *f = w->files;
+    if (q->what != DLPI_FILE_FINE) return dlpi_file_complain(f, q);
+    if (f->d.direct && f->ragged) q->item->length[0] = q->got / f->unit;
+    if (f->d.decode == NULL) return 0;
+    return f->d.decode(f->d.user, w->state, q->item, q->to, q->got);
+}
+
+/* ---- io_uring ---- */
+
+#if !defined(DLPIPE_NO_URING)
+#ifndef SYS_io_uring_setup /* the same everywhere but on alpha */
+#define SYS_io_uring_setup 425
+#define SYS_io_uring_enter 426
+#define SYS_io_uring_register 427
+#endif
+
+typedef struct dlpi_uring_params { /* struct io_uring_params */
+    uint32_t sq_entries, cq_entries, flags, thread_cpu, thread_idle, features, wq_fd, rest[3];
+    struct {
+        uint32_t head, tail, mask, entries, flags, dropped, array, rest[3];
+    } sq;
+    struct {
+        uint32_t head, tail, mask, entries, overflow, cqes, flags, rest[3];
+    } cq;
+} dlpi_uring_params;
+
+_Static_assert(sizeof(dlpi_sqe) == 64 && sizeof(dlpi_cqe) == 16, "io_uring's layout");
+_Static_assert(sizeof(dlpi_uring_params) == 120, "io_uring's layout");
+
+enum {
+    DLPI_URING_OPENAT = 18,
+    DLPI_URING_READ = 22,
+    DLPI_URING_SINGLE_MMAP = 1, /* of features */
+    DLPI_URING_PROBE = 8,       /* of io_uring_register */
+    DLPI_URING_OPS = 64,
+    DLPI_URING_SQES_AT = 0x10000000 /* offset in the ring's file */
+};
+
+/* Has the kernel both operations? */
+static bool dlpi_uring_can(int fd) {
+    struct {
+        uint8_t last, n;
+        uint16_t rest0;
+        uint32_t rest[3];
+        struct {
+            uint8_t op, rest0;
+            uint16_t flags; /* 1: supported */
+            uint32_t rest;
+        } op[DLPI_URING_OPS];
+    } probe;
+    memset(&probe, 0, sizeof probe);
+    return syscall(SYS_io_uring_register, fd, DLPI_URING_PROBE, &probe, DLPI_URING_OPS) == 0 &&
+           (probe.op[DLPI_URING_OPENAT].flags & 1) != 0 &&
+           (probe.op[DLPI_URING_READ].flags & 1) != 0;
+}
+
+static void dlpi_uring_close(dlpi_uring *u) {
+    if (u->map) munmap(u->map, u->map_bytes);
+    if (u->sqe_map) munmap(u->sqe_map, u->sqe_bytes);
+    if (u->fd >= 0) close(u->fd);
+    memset(u, 0, sizeof *u);
+    u->fd = -1;
+}
+
+static void *dlpi_uring_map(int fd, size_t bytes, off_t at) {
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, at);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+static int dlpi_uring_maps(dlpi_uring *u, const dlpi_uring_params *p) {
+    size_t sq = p->sq.array + p->sq_entries * sizeof(uint32_t);
+    size_t cq = p->cq.cqes + p->cq_entries * sizeof(dlpi_cqe);
+    uint8_t *base;
+    u->map_bytes = sq > cq ? sq : cq;
+    u->sqe_bytes = p->sq_entries * sizeof(dlpi_sqe);
+    u->map = dlpi_uring_map(u->fd, u->map_bytes, 0);
+    if (u->map) u->sqe_map = dlpi_uring_map(u->fd, u->sqe_bytes, DLPI_URING_SQES_AT);
+    if (u->sqe_map == NULL) return errno;
+    base = u->map;
+    u->sq_tail = (uint32_t *)(void *)(base + p->sq.tail);
+    u->cq_head = (uint32_t *)(void *)(base + p->cq.head);
+    u->cq_tail = (uint32_t *)(void *)(base + p->cq.tail);
+    u->sq_mask = p->sq_entries - 1;
+    u->cq_mask = p->cq_entries - 1;
+    u->cqe = (dlpi_cqe *)(void *)(base + p->cq.cqes);
+    u->sqe = u->sqe_map;
+    for (uint32_t i = 0; i < p->sq_entries; i++) /* entry i is always at place i */
+        ((uint32_t *)(void *)(base + p->sq.array))[i] = i;
+    return 0;
+}
+
+/* Make a ring for n requests. Returns 0 or errno. */
+static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
+    dlpi_uring_params p;
+    int rc;
+    memset(u, 0, sizeof *u);
+    memset(&p, 0, sizeof p);
+    u->fd = dlpi_fd_above((int)syscall(SYS_io_uring_setup, n, &p));
+    if (u->fd < 0) return errno;
+    rc = ENOSYS;
+    if ((p.features & DLPI_URING_SINGLE_MMAP) != 0 && dlpi_uring_can(u->fd))
+        rc = dlpi_uring_maps(u, &p);
+    if (rc != 0) dlpi_uring_close(u);
+    return rc;
+}
+
+/* Give the kernel what is queued. Returns 0, also where it took only some, or errno. */
+static int dlpi_uring_enter(dlpi_uring *u) {
+    long n;
+    DLPI_STORE_REL(u->sq_tail, u->tail); /* IO1 -> IO1: the entries before it */
+    while (u->queued > 0) {
+        n = syscall(SYS_io_uring_enter, u->fd, u->queued, 0u, 0u, NULL, (size_t)0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno == EAGAIN || errno == EBUSY ? 0 : errno;
+        if (n == 0) break;
+        u->queued -= (uint32_t)n;
+    }
+    return 0;
+}
+
+/* Sleep until there is a completion, or the time is over. */
+static void dlpi_uring_wait(const dlpi_uring *u, int timeout_ms) {
+    struct pollfd p = {u->fd, POLLIN, 0};
+    (void)poll(&p, 1, timeout_ms);
+}
+
+static dlpi_sqe *dlpi_uring_put(dlpi_uring *u, uint8_t opcode, const dlpi_file *q) {
+    dlpi_sqe *e = &u->sqe[u->tail++ & u->sq_mask];
+    memset(e, 0, sizeof *e);
+    e->opcode = opcode;
+    e->user_data = (uint64_t)(uintptr_t)q;
+    u->queued++;
+    return e;
+}
+
+static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
+    uint32_t head = DLPI_LOAD_RLX(u->cq_head);           /* ours */
+    if (head == DLPI_LOAD_ACQ(u->cq_tail)) return false; /* IO2 <- IO2 */
+    *out = u->cqe[head & u->cq_mask];
+    DLPI_STORE_REL(u->cq_head, head + 1); /* IO3 -> IO3 */
+    return true;
+}
+#else
+static void dlpi_uring_close(dlpi_uring *u) { u->fd = -1; }
+static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
+    DLPI_UNUSED(n);
+    memset(u, 0, sizeof *u);
+    u->fd = -1;
+    return ENOSYS;
+}
+#endif
+
+/* ---- files by io_uring ---- */
+
+static void dlpi_files_over(dlpi_files_worker *w, dlpi_file *q) {
+    dlpi_file_close(q);
+    w->at_work--;
+    dlpi_files_put(&w->over, q);
+}
+
+#if !defined(DLPIPE_NO_URING)
+static void dlpi_files_ring_read(dlpi_files_worker *w, const dlpi_file *q) {
+    dlpi_sqe *e = dlpi_uring_put(&w->uring, DLPI_URING_READ, q);
+    e->fd = q->fd;
+    e->offset = q->at.offset + q->got;
+    e->address = (uint64_t)(uintptr_t)(q->to + q->got);
+    e->bytes = dlpi_file_rest(q);
+}
+
+static void dlpi_files_ring_begin(dlpi_files_worker *w, dlpi_file *q) {
+    dlpi_sqe *e;
+    w->at_work++;
+    if (q->at.fd >= 0) {
+        if (dlpi_file_opened(w->files, q, q->at.fd))
+            dlpi_files_ring_read(w, q);
+        else
+            dlpi_files_over(w, q);
+        return;
+    }
+    e = dlpi_uring_put(&w->uring, DLPI_URING_OPENAT, q);
+    e->fd = AT_FDCWD;
+    e->address = (uint64_t)(uintptr_t)q->at.path;
+    e->op_flags = DLPI_FILE_OPEN_FLAGS;
+}
+
+/* A request came back. What the kernel would not do by the ring is done here, which is seldom. */
+static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result) {
+    bool refused = result == -EAGAIN || result == -EINTR || result == -EOPNOTSUPP;
+    bool more;
+    if (q->fd < 0)
+        more = dlpi_file_opened(w->files, q, refused ? dlpi_file_open_now(q) : result);
+    else if (refused)
+        more = (dlpi_file_read_all(q), false);
+    else
+        more = dlpi_file_got(q, result);
+    if (more)
+        dlpi_files_ring_read(w, q);
+    else
+        dlpi_files_over(w, q);
+}
+
+/* Let the ring move. Returns 0 or errno. */
+static int dlpi_files_ring_move(dlpi_files_worker *w) {
+    dlpi_cqe e;
+    int rc = dlpi_uring_enter(&w->uring);
+    while (rc == 0 && dlpi_uring_take(&w->uring, &e))
+        dlpi_files_ring_step(w, (dlpi_file *)(uintptr_t)e.user_data, e.result);
+    if (rc == 0 && w->uring.queued > 0) rc = dlpi_uring_enter(&w->uring); /* their next steps */
+    return rc;
+}
+
+/* Wait until the kernel has nothing of ours: it may write where requests point. */
+static void dlpi_files_ring_drain(dlpi_files_worker *w) {
+    dlpi_cqe e;
+    while (w->at_work > (int)w->uring.queued) {
+        while (dlpi_uring_take(&w->uring, &e)) {
+            dlpi_file *q = (dlpi_file *)(uintptr_t)e.user_data;
+            if (q->fd < 0) q->fd = e.result;
+            dlpi_files_over(w, q);
+        }
+        if (w->at_work > (int)w->uring.queued) dlpi_uring_wait(&w->uring, 100);
+    }
+}
+#endif
+
+/* ---- files by threads ---- */
+
+static void *dlpi_files_crew_thread(void *arg) {
+    dlpi_files_worker *w = arg;
+    dlpi_file *q;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (w->todo.first == NULL && !w->stop) pthread_cond_wait(&w->work, &w->lock);
+        if (w->stop) break;
+        q = dlpi_files_take(&w->todo);
+        pthread_mutex_unlock(&w->lock);
+        dlpi_file_run(w->files, q);
+        pthread_mutex_lock(&w->lock);
+        dlpi_files_over(w, q);
+        DLPI_ADD_SEQ(&w->over_word, 1u); /* IO4 -> IO4 */
+        if (w->waits) dlpi_futex_wake(&w->over_word, 1, UINT32_MAX, 0);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static void dlpi_files_crew_begin(dlpi_files_worker *w, dlpi_file *q) {
+    pthread_mutex_lock(&w->lock);
+    w->at_work++;
+    dlpi_files_put(&w->todo, q);
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void dlpi_files_crew_wait(dlpi_files_worker *w, uint64_t ns) {
+    uint32_t word = DLPI_LOAD_SEQ(&w->over_word); /* IO4 <- IO4: before the list */
+    pthread_mutex_lock(&w->lock);
+    w->waits = w->over.first == NULL;
+    pthread_mutex_unlock(&w->lock);
+    if (w->waits) dlpi_futex_wait(&w->over_word, word, UINT32_MAX, ns, 0);
+    pthread_mutex_lock(&w->lock);
+    w->waits = 0;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void dlpi_files_crew_end(dlpi_files_worker *w) {
+    pthread_mutex_lock(&w->lock);
+    w->stop = 1;
+    pthread_cond_broadcast(&w->work);
+    pthread_mutex_unlock(&w->lock);
+    for (int i = 0; i < w->n_crew; i++) pthread_join(w->crew[i], NULL);
+    w->n_crew = 0;
+}
+
+/* Returns 0 if there is one thread at least, or errno. */
+static int dlpi_files_crew_start(dlpi_files_worker *w) {
+    int rc = 0;
+    while (w->n_crew < w->files->d.in_flight && rc == 0) {
+        rc = pthread_create(&w->crew[w->n_crew], NULL, dlpi_files_crew_thread, w);
+        if (rc == 0) w->n_crew++;
+    }
+    return w->n_crew > 0 ? 0 : rc;
+}
+
+/* ---- what a pipe calls ---- */
+
+static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool waits) {
+    dlpi_file *q;
+    pthread_mutex_lock(&w->lock);
+    while (waits && w->free.first == NULL) pthread_cond_wait(&w->room, &w->lock);
+    q = dlpi_files_take(&w->free);
+    pthread_mutex_unlock(&w->lock);
+    return q;
+}
+
+static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
+    pthread_mutex_lock(&w->lock);
+    dlpi_files_put(&w->free, q);
+    pthread_cond_signal(&w->room);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static int dlpi_files_no_worker(const dlp_item *item) {
+    return dlp_item_fail(item, 0, "a source of files wants the workers that dlp_files_wire sets");
+}
+
+/* dlp_dataset.fetch: the whole file, now. */
+static int dlpi_files_fetch(void *user, dlp_item *item) {
+    const dlp_files *f = user;
+    dlpi_files_worker *w = item->worker_state;
+    dlpi_file *q;
+    int rc;
+    if (w == NULL || w->files != f) return dlpi_files_no_worker(item);
+    q = dlpi_files_get(w, true);
+    rc = dlpi_file_begin(f, q, item);
+    if (rc == 0) {
+        dlpi_file_run(f, q);
+        rc = dlpi_file_settle(w, q);
+    }
+    dlpi_files_give(w, q);
+    return rc;
+}
+
+static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
+    const dlp_files *f = user;
+    dlpi_files_worker *w = worker_state;
+    dlpi_file *q;
+    int rc;
+    if (w == NULL || w->files != f) return dlpi_files_no_worker(item);
+    q = dlpi_files_get(w, false);
+    if (q == NULL) return DLP_FULL;
+    rc = dlpi_file_begin(f, q, item);
+    if (rc != 0) {
+        dlpi_files_give(w, q);
+        return rc;
+    }
+#if !defined(DLPIPE_NO_URING)
+    if (w->uring.fd >= 0) {
+        dlpi_files_ring_begin(w, q);
+        return 0;
+    }
+#endif
+    dlpi_files_crew_begin(w, q);
+    return 0;
+}
+
+/* Settle what is over. At most one that failed, as the last: a worker keeps the words of one. */
+static int dlpi_files_settle(dlpi_files_worker *w, dlp_item **done, int *code, int max) {
+    int n = 0, rc = 0;
+    while (n < max && rc == 0) {
+        dlpi_file *q;
+        pthread_mutex_lock(&w->lock);
+        q = dlpi_files_take(&w->over);
+        pthread_mutex_unlock(&w->lock);
+        if (q == NULL) break;
+        rc = dlpi_file_settle(w, q);
+        done[n] = q->item;
+        code[n++] = rc;
+        dlpi_files_give(w, q);
+    }
+    return n;
+}
+
+static bool dlpi_files_idle(dlpi_files_worker *w) {
+    bool idle;
+    pthread_mutex_lock(&w->lock);
+    idle = w->at_work == 0 && w->over.first == NULL;
+    pthread_mutex_unlock(&w->lock);
+    return idle;
+}
+
+/* Sleep until something may have moved, or for ns. */
+static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
+#if !defined(DLPIPE_NO_URING)
+    if (w->uring.fd >= 0) {
+        if (w->at_work > (int)w->uring.queued)
+            dlpi_uring_wait(&w->uring, (int)(ns / 1000000u) + 1);
+        else
+            dlpi_nap(1000000); /* the kernel is short of memory for requests */
+        return;
+    }
+#endif
+    dlpi_files_crew_wait(w, ns);
+}
+
+static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int *code, int max,
+                           int timeout_ms) {
+    dlpi_files_worker *w = worker_state;
+    uint64_t until = 0, now;
+    int n;
+    DLPI_UNUSED(user);
+    for (;;) {
+#if !defined(DLPIPE_NO_URING)
+        if (w->uring.fd >= 0 && dlpi_files_ring_move(w) != 0) return DLP_ERR_SYSTEM;
+#endif
+        n = dlpi_files_settle(w, done, code, max);
+        if (n > 0 || timeout_ms == DLP_NOWAIT || dlpi_files_idle(w)) return n;
+        now = dlpi_now_ns();
+        if (until == 0)
+            until = now + (timeout_ms > 0 ? (uint64_t)timeout_ms * 1000000u : DLPI_SLEEP_NS);
+        if (now >= until) return 0;
+        dlpi_files_wait(w, until - now < DLPI_SLEEP_NS ? until - now : DLPI_SLEEP_NS);
+    }
+}
+
+static uint64_t dlpi_files_stride(const dlp_files *f) { /* of a record's room and buffer */
+    return dlpi_sum(DLP_FILES_ROOM, f->d.direct ? 0 : dlpi_round_up(f->d.max_bytes, 64));
+}
+
+static void dlpi_files_worker_free(dlpi_files_worker *w) {
+    if (w == NULL) return;
+    if (w->files) {
+        dlpi_uring_close(&w->uring);
+        pthread_mutex_destroy(&w->lock);
+        pthread_cond_destroy(&w->work);
+        pthread_cond_destroy(&w->room);
+        DLPI_ADD_SEQ(&w->files->users, UINT32_MAX); /* U2 -> U2 */
+    }
+    free(w->memory);
+    free(w->file);
+    free(w->crew);
+    free(w);
+}
+
+static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
+    size_t n = (size_t)f->d.in_flight, stride = (size_t)dlpi_files_stride(f);
+    dlpi_files_worker *w = calloc(1, sizeof *w);
+    if (w == NULL) return NULL;
+    w->file = calloc(n, sizeof *w->file);
+    w->crew = calloc(n, sizeof *w->crew);
+    if (w->file == NULL || w->crew == NULL ||
+        posix_memalign(&w->memory, 64, (size_t)dlpi_times(n, stride)) != 0) {
+        dlpi_files_worker_free(w);
+        return NULL;
+    }
+    w->files = f;
+    DLPI_ADD_SEQ(&f->users, 1u); /* U2 -> U2 */
+    w->uring.fd = -1;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->work, NULL);
+    pthread_cond_init(&w->room, NULL);
+    for (size_t i = 0; i < n; i++) {
+        dlpi_file *q = &w->file[i];
+        q->at.room = (char *)w->memory + i * stride;
+        q->buffer = f->d.direct ? NULL : (uint8_t *)w->memory + i * stride + DLP_FILES_ROOM;
+        q->fd = -1;
+        dlpi_files_put(&w->free, q);
+    }
+    return w;
+}
+
+/* Nothing of ours is left with the kernel or a thread, and no file open. */
+static void dlpi_files_worker_stop(dlpi_files_worker *w) {
+    dlpi_files_crew_end(w);
+#if !defined(DLPIPE_NO_URING)
+    if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
+#endif
+    for (int i = 0; i < w->files->d.in_flight; i++) dlpi_file_close(&w->file[i]);
+}
+
+static int dlpi_files_worker_init(void *user, int worker, void **state) {
+    dlp_files *f = user;
+    dlpi_files_worker *w = dlpi_files_worker_new(f);
+    int rc = w ? 0 : ENOMEM;
+    if (rc == 0 && f->asked)
+        if (!f->ring || dlpi_uring_open(&w->uring, (uint32_t)f->d.in_flight) != 0)
+            rc = dlpi_files_crew_start(w);
+    if (rc == 0 && f->d.worker_init) rc = f->d.worker_init(f->d.user, worker, &w->state);
+    if (rc == 0) {
+        *state = w;
+        return 0;
+    }
+    if (w) dlpi_files_worker_stop(w);
+    dlpi_files_worker_free(w);
+    return rc;
+}
+
+static void dlpi_files_worker_exit(void *user, int worker, void *state) {
+    dlp_files *f = user;
+    dlpi_files_worker *w = state;
+    dlpi_files_worker_stop(w);
+    if (f->d.worker_exit) f->d.worker_exit(f->d.user, worker, w->state);
+    dlpi_files_worker_free(w);
+}
+
+/* ---- the source ---- */
+
+static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no such field */
+    uint64_t n, each = dlpi_dtype_bytes(f->dtype ? f->dtype : DLP_U8);
+    if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
+    n = dlpi_shape_count(f->shape, f->ndim);
+    return n > DLPI_CELL_MAX ? 0 : n * each;
+}
+
+/* The first thing that is wrong with a desc, or NULL. */
+static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
+#define DLPI_WRONG(condition, name, text) \
+    if (condition) return *field = (name), (text)
+    DLPI_WRONG(d->n_items == 0 || d->n_items > UINT64_C(1) << 48, "n_items", "1 to 2^48 items");
+    DLPI_WRONG(d->fields == NULL || d->n_fields == 0, "fields", "there must be one at least");
+    DLPI_WRONG((d->paths == NULL) == (d->locate == NULL), "paths", "give either paths or locate");
+    DLPI_WRONG(d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST, "in_flight", "0 to 256");
+    DLPI_WRONG(d->decode && !d->direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40),
+               "max_bytes", "with a decode 1 to 2^40");
+    DLPI_WRONG((d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0, "fields[0]",
+               "a dtype of 8 to 64 bits, a shape of 1 and more");
+    return NULL;
+#undef DLPI_WRONG
+}
+
+static void dlpi_files_choose(dlp_files *f) {
+    dlpi_uring u;
+    int rc;
+    if (f->d.use_threads) {
+        dlpi_copy_text(f->backend, sizeof f->backend, "threads: use_threads is set");
+        return;
+    }
+    rc = dlpi_uring_open(&u, 1);
+    dlpi_uring_close(&u);
+    f->ring = rc == 0;
+    if (f->ring)
+        dlpi_copy_text(f->backend, sizeof f->backend, "io_uring");
+    else
+        snprintf(f->backend, sizeof f->backend, "threads: io_uring is %s here (errno %d)",
+                 rc == EPERM || rc == EACCES ? "forbidden" : "not to be had", rc);
+}
+
+DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err) {
+    const char *field = "", *wrong;
+    dlp_files *f;
+    if (out == NULL || desc == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
+                              out ? "desc" : "out");
+    wrong = dlpi_files_wrong(desc, &field);
+    if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
+    f = calloc(1, sizeof *f);
+    if (f == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
+    f->d = *desc;
+    f->d.direct = desc->direct || desc->decode == NULL;
+    f->d.in_flight = desc->in_flight ? desc->in_flight : 16;
+    f->capacity = f->d.max_bytes;
+    if (f->d.direct) {
+        f->ragged = desc->fields[0].ragged != 0;
+        f->capacity = dlpi_files_field_bytes(desc->fields);
+        f->unit = f->ragged ? f->capacity / (uint64_t)desc->fields[0].shape[0] : f->capacity;
+    }
+    dlpi_files_choose(f);
+    *out = f;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_files_wire(dlp_files *f, dlp_dataset *dataset, dlp_workers_desc *workers) {
+    dataset->n_items = f->d.n_items;
+    dataset->fields = f->d.fields;
+    dataset->n_fields = f->d.n_fields;
+    if (f->d.direct && f->d.n_fields == 1) dataset->fills_rows = 1;
+    dataset->fetch = dlpi_files_fetch;
+    dataset->user = f;
+    workers->worker_init = dlpi_files_worker_init;
+    workers->worker_exit = dlpi_files_worker_exit;
+    workers->worker_user = f;
+}
+
+DLPDEF dlp_async dlp_files_async(dlp_files *f) {
+    dlp_async async = {dlpi_files_submit, dlpi_files_reap};
+    f->asked = 1;
+    return async;
+}
+
+DLPDEF const char *dlp_files_backend(const dlp_files *f) { return f->backend; }
+
+DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *f) {
+    uint64_t each = dlpi_files_stride(f) + sizeof(dlpi_file) + sizeof(pthread_t);
+    if (f->asked && f->ring) each += sizeof(dlpi_sqe) + 2 * sizeof(dlpi_cqe) + sizeof(uint32_t);
+    return dlpi_sum(sizeof(dlpi_files_worker), dlpi_times((uint64_t)f->d.in_flight, each));
+}
+
+DLPDEF int dlp_files_close(dlp_files *f) {
+    if (f == NULL) return DLP_OK;
+    if (DLPI_LOAD_SEQ(&f->users) != 0) return DLP_ERR_BUSY; /* U2 <- U2 */
+    free(f);
+    return DLP_OK;
+}

@@ -1,0 +1,146 @@
+#pragma once
+#include "core/claim.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
+   A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
+     0                            empty
+     (index + 1) << 15 | w + 1    worker w (among all) writes it: nobody else touches the bytes
+     (index + 1) << 15            full, for ever: its bytes are only read from then on
+   A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
+   it. The number of the cell stands in the worker's own block (Z2) from before the claim until
+   behind that store: so whoever recovers a dead worker knows the one cell that it may have left
+   half written, and empties it, if the word says that it is the dead one's. One cell is enough for
+   a worker with many items out, too: what comes back is kept one by one, by the worker itself or
+   with its lock. */
+
+#define DLPI_CACHE_WRITER 15
+_Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
+
+typedef struct dlpi_cache_cell {
+    uint64_t word; /* Z1 */
+    uint8_t bytes[8];
+} dlpi_cache_cell;
+
+static void dlpi_item_drew(const dlp_item *item) { /* also by threads of the callback's own */
+    DLPI_STORE_RLX(&((dlpi_note *)item->internal)->drew, 1u);
+}
+
+static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
+
+static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
+    uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
+        if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
+    }
+    return bytes;
+}
+
+static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
+    return index < p->cache_cells ? index : index % p->cache_cells;
+}
+
+static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
+    return (dlpi_cache_cell *)(void *)(p->region + p->off_cache + cell * p->cache_cell_bytes);
+}
+
+static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
+
+/* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
+static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
+    const uint64_t *index = dlpi_slot_index(p, t->slot);
+    for (uint32_t r = t->row; r < t->end; r++)
+        __builtin_prefetch(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
+}
+
+/* Write the item's row from the cache; false: it is not there. The index is one of the dataset. */
+static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
+    const uint8_t *from = cell->bytes;
+    if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) { /* Z1 <- Z1 */
+        if (w->flights == NULL) dlpi_bump(&w->wb->cache_misses, 1); /* else who submits it counts */
+        return false;
+    }
+    if (w->flights == NULL) {
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0));   /* X2: no callback is to blame, if we die */
+        DLPI_STORE_RLX(&w->wb->current, w->item.index); /* for observers */
+    }
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        memcpy(w->data[f], from, d->row_bytes);
+        from += dlpi_round8(d->row_bytes);
+        if (!d->f.ragged) continue;
+        memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
+        from += 8;
+    }
+    dlpi_bump(&w->wb->cache_hits, 1);
+    return true;
+}
+
+/* Keep the row that fetch has just written, if its cell is nobody's. */
+static void dlpi_cache_put(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index), empty = 0;
+    dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
+    uint8_t *to = cell->bytes;
+    if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
+    DLPI_STORE_RLX(&w->wb->cache_cell, at + 1);  /* Z2 to recovery; the swap keeps it before */
+    if (DLPI_CAS_SEQ(&cell->word, &empty, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
+        for (uint32_t f = 0; f < p->items.n; f++) {
+            const dlpi_field *d = &p->items.at[f];
+            memcpy(to, w->data[f], d->row_bytes);
+            to += dlpi_round8(d->row_bytes);
+            if (!d->f.ragged) continue;
+            memcpy(to, &w->length[f], 8);
+            to += 8;
+        }
+        DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
+        dlpi_bump(&w->wb->cache_kept, 1);
+    }
+    DLPI_STORE_REL(&w->wb->cache_cell, UINT64_C(0)); /* Z2: behind the full word */
+}
+
+/* The cell that a dead worker may have been writing. */
+static void dlpi_cache_recover(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    uint64_t at = DLPI_LOAD_SEQ(&w->wb->cache_cell); /* Z2 of a dead worker */
+    uint64_t *word, seen;
+    if (at == 0 || at > p->cache_cells) return;
+    word = &dlpi_cache_cell_at(p, at - 1)->word;
+    seen = DLPI_LOAD_SEQ(word); /* Z1 <- Z1 */
+    if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
+        DLPI_STORE_SEQ(word, UINT64_C(0));           /* Z1 -> Z1 */
+    DLPI_STORE_SEQ(&w->wb->cache_cell, UINT64_C(0)); /* Z2 */
+}
+
+/* Cells for all items, or as many as the budget has room for. */
+static void dlpi_cache_layout(dlp_pipe *p) {
+    uint64_t n;
+    if (p->cache_bytes == 0) return;
+    p->cache_cell_bytes = dlpi_cache_cell_bytes(p);
+    n = p->cache_bytes / p->cache_cell_bytes;
+    p->cache_items = p->fetch->dataset.n_items;
+    p->cache_cells = n < p->cache_items ? n : p->cache_items;
+}
+
+static void dlpi_cache_describe(const dlp_pipe *p, dlpi_cache_rec *r) {
+    r->n_cells = p->cache_cells;
+    r->cell_bytes = p->cache_cell_bytes;
+    r->cells_at = p->off_cache;
+    r->n_items = p->cache_items;
+}
+
+static void dlpi_cache_stats(const dlp_pipe *p, dlp_stats *out) {
+    uint64_t kept = 0;
+    if (p->cache_cells == 0) return;
+    for (int i = 0; i < p->n_workers; i++) {
+        const dlpi_wblock *wb = p->workers[i].wb;
+        out->cache_hits += DLPI_LOAD_RLX(&wb->cache_hits); /* statistics, here and below */
+        out->cache_misses += DLPI_LOAD_RLX(&wb->cache_misses);
+        kept += DLPI_LOAD_RLX(&wb->cache_kept);
+    }
+    out->cache_bytes = kept * p->cache_cell_bytes;
+    out->cache_capacity = p->cache_cells * p->cache_cell_bytes;
+    out->cache_all_bytes = dlpi_times(p->cache_items, p->cache_cell_bytes);
+}

@@ -1,0 +1,180 @@
+/* Items out of files: 3,000 of about 100 KiB in shuffled order, by a ring and by threads,
+   each with K under way, against a loop of open, fstat, pread, close (peer "pread"); out of memory
+   (warm) and after posix_fadvise DONTNEED (cold: contents, not directories). One worker.
+
+   Arguments: rounds (5, at most 16), directory for the files (build/bench). One JSON object per
+   line on standard output and in build/bench/files.jsonl; MB_s and cpu_us (of all cores, a file)
+   are of ours, cpu_us_theirs of the loop. */
+#define DLPIPE_IMPLEMENTATION
+#include "../../dlpipe.h"
+#include "bench_rig.h"
+
+enum { FILES = 3000, LEAST = 70 * 1024, MOST = 130 * 1024, ROWS = 64 };
+
+static char dir[400];
+static char *paths[FILES];
+static uint64_t total;
+static uint8_t *rows; /* [ROWS][MOST] as a few batches are */
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static void make_files(const char *where) {
+    uint8_t *bytes = malloc(MOST);
+    snprintf(dir, sizeof dir, "%s/files-XXXXXX", where);
+    if (mkdtemp(dir) == NULL || bytes == NULL) fail(dir);
+    memset(bytes, 42, MOST);
+    for (uint64_t i = 0; i < FILES; i++) {
+        char path[500];
+        size_t n = (size_t)(LEAST + dlp_hash(1, i, 0, 0) % (MOST - LEAST));
+        int fd;
+        snprintf(path, sizeof path, "%s/%04d", dir, (int)i);
+        paths[i] = strdup(path);
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        if (fd < 0 || write(fd, bytes, n) != (ssize_t)n || close(fd) != 0) fail(path);
+        total += n;
+    }
+    free(bytes);
+    sync();
+}
+
+static void remove_files(void) {
+    for (int i = 0; i < FILES; i++) unlink(paths[i]);
+    rmdir(dir);
+}
+
+static void prepare(int cold) {
+    for (int i = 0; i < FILES; i++) {
+        int fd = open(paths[i], O_RDONLY);
+        if (fd < 0) fail(paths[i]);
+        if (cold)
+            (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        else
+            while (read(fd, rows, MOST) > 0) continue;
+        close(fd);
+    }
+}
+
+static double by_pread(const dlp_permutation *order) {
+    uint64_t begin = dlpi_now_ns();
+    for (uint64_t i = 0; i < FILES; i++) {
+        const char *path = paths[dlp_permutation_at(order, i)];
+        struct stat st;
+        off_t at = 0;
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) != 0) fail(path);
+        while (at < st.st_size) {
+            ssize_t n = pread(fd, rows + i % ROWS * MOST + at, (size_t)(st.st_size - at), at);
+            if (n <= 0) fail(path);
+            at += n;
+        }
+        close(fd);
+    }
+    return FILES * 1e9 / (double)(dlpi_now_ns() - begin);
+}
+
+/* What the fetch stage does with it. */
+static double by_source(const dlp_permutation *order, int threads, int k) {
+    static const dlp_field field = {"bytes", DLP_U8, 1, {MOST}, 1, 0};
+    static dlp_item items[256];
+    static uint64_t lengths[256];
+    static void *data[256];
+    dlp_files_desc desc = {.n_items = FILES,
+                           .paths = (const char *const *)paths,
+                           .fields = &field,
+                           .n_fields = 1,
+                           .use_threads = threads,
+                           .in_flight = k};
+    dlp_item *done[256], *spare[256];
+    int code[256], n_spare = k;
+    uint64_t begin, next = 0, over = 0;
+    dlp_files *files;
+    dlp_dataset dataset;
+    dlp_workers_desc workers;
+    dlp_async async;
+    void *state;
+    if (dlp_files_open(&files, &desc, NULL) != DLP_OK) fail("dlp_files_open");
+    dlp_files_wire(files, &dataset, &workers);
+    async = dlp_files_async(files);
+    if (workers.worker_init(files, 0, &state) != 0) fail("worker_init");
+    for (int i = 0; i < k; i++) spare[i] = &items[i];
+    begin = dlpi_now_ns();
+    while (over < FILES) {
+        int n;
+        while (n_spare > 0 && next < FILES) {
+            dlp_item *item = spare[--n_spare];
+            size_t at = (size_t)(item - items);
+            item->index = dlp_permutation_at(order, next);
+            item->data = &data[at];
+            item->length = &lengths[at];
+            data[at] = rows + next++ % ROWS * MOST;
+            if (async.submit(files, state, item) != 0) fail("submit");
+        }
+        n = async.reap(files, state, done, code, k, 1000);
+        for (int i = 0; i < n; i++) {
+            if (code[i] != 0) fail("a file");
+            spare[n_spare++] = done[i];
+        }
+        over += (uint64_t)n;
+    }
+    begin = dlpi_now_ns() - begin;
+    workers.worker_exit(files, 0, state);
+    dlp_files_close(files);
+    return FILES * 1e9 / (double)begin;
+}
+
+static void print_line(const char *name, double *ours, double *theirs, int rounds, double own_s,
+                       double other_s) {
+    double ratio[MAX_ROUNDS];
+    char line[512];
+    size_t n = (size_t)rounds;
+    for (int i = 0; i < rounds; i++) { ratio[i] = ours[i] / theirs[i]; }
+    double rate = quantile(ours, n, 0.5), middle = quantile(ratio, n, 0.5);
+    snprintf(line, sizeof line,
+             "{\"bench\":\"%s\",\"peer\":\"pread\",\"regime\":\"near\",\"unit\":\"file/s\","
+             "\"ours\":%.4g,\"theirs\":%.4g,\"ratio\":%.3g,\"ratio_min\":%.3g,\"ratio_max\":%.3g,"
+             "\"MB_s\":%.4g,\"cpu_us\":%.3g,\"cpu_us_theirs\":%.3g,\"rounds\":%d}",
+             name, rate, quantile(theirs, n, 0.5), middle, ratio[0], ratio[n - 1],
+             rate * (double)total / FILES / 1e6, own_s * 1e6 / FILES / rounds,
+             other_s * 1e6 / FILES / rounds, rounds);
+    put_line(line);
+}
+
+static void measure(int cold, int threads, int k, int rounds) {
+    double ours[MAX_ROUNDS], theirs[MAX_ROUNDS], own_s = 0, other_s = 0;
+    char name[64];
+    snprintf(name, sizeof name, "files_100k_%s_%s_k%d", cold ? "cold" : "warm",
+             threads ? "threads" : "ring", k);
+    for (int i = 0; i < rounds; i++) {
+        dlp_permutation order;
+        dlp_permutation_init(&order, FILES, 1, (uint64_t)i);
+        prepare(cold);
+        own_s -= own_cpu_seconds();
+        ours[i] = by_source(&order, threads, k);
+        own_s += own_cpu_seconds();
+        prepare(cold);
+        other_s -= own_cpu_seconds();
+        theirs[i] = by_pread(&order);
+        other_s += own_cpu_seconds();
+    }
+    print_line(name, ours, theirs, rounds, own_s, other_s);
+}
+
+int main(int argc, char **argv) {
+    static const int depth[] = {4, 16, 64};
+    int rounds = argc > 1 ? atoi(argv[1]) : 5;
+    if (rounds < 1 || rounds > MAX_ROUNDS) return 2;
+    rows = malloc((size_t)ROWS * MOST);
+    mkdir("build", 0777);
+    mkdir("build/bench", 0777);
+    if (rows == NULL || !lines_to("build/bench/files.jsonl", "w")) return 1;
+    memset(rows, 1, (size_t)ROWS * MOST);
+    make_files(argc > 2 ? argv[2] : "build/bench");
+    for (int cold = 1; cold >= 0; cold--)
+        for (int i = 0; i < 3; i++)
+            for (int threads = 0; threads < 2; threads++) measure(cold, threads, depth[i], rounds);
+    remove_files();
+    return fclose(lines_file) == 0 ? 0 : 1;
+}

@@ -1,8 +1,0 @@
-/* The implementation of all three headers, compiled once for each configuration of flags: tests
-   that use public calls alone link it, as programs do. */
-#define DLPIPE_IMPLEMENTATION
-#define INSIDE_LIBRARY
-#include "../dlpipe.h"
-#include "../dlpipe_shm.h"
-#include "../dlpipe_s3.h"
-#include "inside.h"

@@ -1,0 +1,380 @@
+#!/bin/sh
+# Break the queues on purpose, one small change at a time, and see that a test notices each.
+#
+#   mutants.sh         first every ordered access made relaxed (the model checker does that
+#                            by itself), then every other one of the list below; SOAK=1: all of it;
+#                            prints who catches what
+#   mutants.sh N       the N-th alone, with all that the tests say
+#
+# A mutant is a name (=), perhaps the one unit test to ask (@, to save time; else all are asked, the
+# model checker first), lines of dlpipe.h (-) and what takes their place (+). The lines must be
+# found exactly once, white space included, else the mutant no longer applies and the test fails.
+# 78 where the model checker cannot run.
+set -u
+cc=${CC:-cc}
+out=build/mutants
+units='queue_spsc queue_mpsc queue_wait'
+flags='-std=c11 -w -O0'
+
+mutants() {
+    cat <<'MUTANTS'
+= push: published before the record is written
+-    dlpi_put_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
+-                    tx->record_bytes);
+-    dlpi_spsc_publish_tx(tx, 1);
++    dlpi_spsc_publish_tx(tx, 1);
++    dlpi_put_record(dlpi_slot(tx->slots, tx->capacity, tx->tail - 1, tx->record_bytes), record,
++                    tx->record_bytes);
+= push of a burst: published before the records are written
+-    dlpi_copy_in(tx->slots, tx->capacity, tx->tail, tx->record_bytes, records, n);
+-    dlpi_spsc_publish_tx(tx, n);
++    dlpi_spsc_publish_tx(tx, n);
++    dlpi_copy_in(tx->slots, tx->capacity, tx->tail - n, tx->record_bytes, records, n);
+= pop: head published before the record is read
+-    dlpi_get_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
+-                    rx->record_bytes);
+-    dlpi_spsc_take(rx, 1);
++    dlpi_spsc_take(rx, 1);
++    dlpi_get_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head - 1, rx->record_bytes),
++                    rx->record_bytes);
+= pop of a burst: head published before the records are read
+-    dlpi_copy_out(rx->slots, rx->capacity, rx->head, rx->record_bytes, records, max);
+-    dlpi_spsc_take(rx, max);
++    dlpi_spsc_take(rx, max);
++    dlpi_copy_out(rx->slots, rx->capacity, rx->head - max, rx->record_bytes, records, max);
+= pop of a burst from a bundle: head published before the records are read
+-        dlpi_copy_out(rx->at->slots, rx->at->capacity, rx->at->head, rx->at->record_bytes,
+-                      to + done * rx->at->record_bytes, n);
+-        dlpi_spsc_take(rx->at, n);
++        dlpi_spsc_take(rx->at, n);
++        dlpi_copy_out(rx->at->slots, rx->at->capacity, rx->at->head - n, rx->at->record_bytes,
++                      to + done * rx->at->record_bytes, n);
+= tail: bell looked at before the store
+-    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
+-    DLPI_KEEP_ORDER();
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->bell) != 0)) /* B1 <- B3 */
++    uint32_t rings = DLPI_LOAD_RLX(tx->bell);
++    DLPI_STORE_REL(&tx->lane->tail, tx->tail);
++    DLPI_KEEP_ORDER();
++    if (rings != 0)
+= tail: bell not looked at
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->bell) != 0)) /* B1 <- B3 */
++    if (0)
+= tail: published one record too far
+-    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
++    DLPI_STORE_REL(&tx->lane->tail, tx->tail + 1);
+= tail: taken back when the lane is full
+-    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
++    DLPI_STORE_REL(&tx->lane->tail, tx->tail);
++    if (tx->tail - tx->head_seen == tx->capacity) {
++        DLPI_STORE_REL(&tx->lane->tail, tx->tail - n);
++        DLPI_STORE_REL(&tx->lane->tail, tx->tail);
++    }
+= head: bell looked at before the store
+-    DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
+-    DLPI_KEEP_ORDER();
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_bell) != 0)) /* B1 <- B3 */
++    uint32_t rings = DLPI_LOAD_RLX(&rx->lane->producer_bell);
++    DLPI_STORE_REL(&rx->lane->head, rx->head);
++    DLPI_KEEP_ORDER();
++    if (rings != 0)
+= head: bell not looked at
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_bell) != 0)) /* B1 <- B3 */
++    if (0)
+= head: not published by who finds the lane empty
+@ queue_spsc
+-    if (stock == 0 && rx->published != rx->head)
++    if (0)
+= head: published only by who finds the lane empty
+-    if (DLPI_UNLIKELY(rx->head - rx->published >= rx->publish_every))
++    if (0)
+= head: what it says is forgotten
+-    rx->published = rx->head;
+-    DLPI_STORE_REL
++    DLPI_STORE_REL
+= room: one record too many
+-    uint64_t room = tx->capacity - (tx->tail - tx->head_seen);
++    uint64_t room = tx->capacity + 1 - (tx->tail - tx->head_seen);
+= room: full without a second look
+-    return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
++    return DLPI_LIKELY(room >= want) ? (int64_t)room : (int64_t)(room + 0 * want);
+= room: a counter out of range is believed
+@ queue_spsc
+-    if (DLPI_UNLIKELY(used > tx->capacity))
++    if (0)
+= stock: a counter out of range is believed
+@ queue_spsc
+-    if (DLPI_UNLIKELY(stock > rx->capacity))
++    if (0)
+= stock: counted as if counters did not wrap
+-    uint64_t stock = tail - rx->head;
++    uint64_t stock = tail > rx->head ? tail - rx->head : 0;
+= commit: all that was reserved
+@ queue_spsc
+-    tx->reserved = 0;
+-    if (n > 0) dlpi_spsc_publish_tx(tx, n);
++    n = n > 0 ? tx->reserved : 0;
++    tx->reserved = 0;
++    if (n > 0)
++        dlpi_spsc_publish_tx(tx, n);
+= bell: rung without a wake-up
+-        dlpi_futex_wake(bell, 1, ~0u, (int)shared);
++        (void)0;
+= bell: not cleared by who rings it
+-    if (DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER) /* B2 <- B3 */
++    if (DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)
+= bell: cleared after the wake-up
+-    if (DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER) /* B2 <- B3 */
+-        dlpi_futex_wake(bell, 1, ~0u, (int)shared);
++    if (DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)
++        dlpi_futex_wake(bell, 1, ~0u, (int)shared);
++    DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER);
+= bell: cleared with the mark that there is no barrier
+-    if (DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER) /* B2 <- B3 */
++    if (DLPI_XCHG_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)
+= bell: no mark where there is no barrier
+-    if (!dlpi_heavy_register(shared))
++    if (0)
+= room bell: sleeper's bit read without a read-modify-write
+-    if (!(DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)) /* B2 <- B3 */
++    if (!(DLPI_LOAD_ACQ(bell) & DLPI_BELL_SLEEPER))
+= room bell: cleared before it is known whether to ring
+-    if (!(DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)) /* B2 <- B3 */
++    if (!(DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER))
+= room bell: half of the ring and one more
+-    if (used <= rx->capacity / 2 || used > rx->capacity)
++    if (used < rx->capacity / 2 || used > rx->capacity)
+= sleep: no second look
+-        int come = w->look(w->handle);
++        int come = 0;
+= sleep: second look before the bit is set
+-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER); /* B3 -> B1, B2 */
++        int early = w->look(w->handle);
++        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER);
+-        int come = w->look(w->handle);
++        int come = early;
+= sleep: no barrier
+-        if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
++        if (0) {
+= sleep: barrier after the second look
+-        if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
++        int early = w->look(w->handle);
++        if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
+-        int come = w->look(w->handle);
++        int come = early;
+= sleep: bit set by load and store
+-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER); /* B3 -> B1, B2 */
++        uint32_t set = DLPI_LOAD_RLX(w->bell);
++        DLPI_STORE_SEQ(w->bell, set | DLPI_BELL_SLEEPER);
+= sleep: on whatever the bell says by then
+-        dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
++        dlpi_futex_wait(w->bell, DLPI_LOAD_RLX(w->bell), ~0u, most, (int)w->shared);
+= sleep: bit left on when there is something
+-            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER); /* takes B3 back */
+-            return come ? DLP_OK : DLP_TIMEOUT;
++            return come ? DLP_OK : DLP_TIMEOUT;
+= sleep: any end of it is taken for the event
+-        if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
++        if (1) {
+= producer sleeps on the consumer's bell
+-    dlpi_waiter w = {&tx->lane->producer_bell, tx->shared, tx->spin_ns, tx->yields,
++    dlpi_waiter w = {&tx->lane->consumer_bell, tx->shared, tx->spin_ns, tx->yields,
+= attach: a producer begins at the consumer's counter
+-    tx->tail = copy.tail;
++    tx->tail = copy.head;
+= attach: a consumer begins at the producer's counter
+-    rx->head = rx->published = copy.head;
++    rx->head = rx->published = copy.tail;
+= attach: a producer of a bundle rings its lane's bell
+-    tx->lane.bell = &bundle->consumer_bell;
++    (void)bundle->consumer_bell;
+= ready: said before the record is there
+-    int r = dlp_spsc_try_push(&tx->lane, record);
+-    dlpi_mpsc_say_ready(tx);
+-    return r;
++    dlpi_mpsc_say_ready(tx);
++    return dlp_spsc_try_push(&tx->lane, record);
+= ready: not said
+-    if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* R1 <- R3 */
++    if (0)
+= ready: said by load and store
+-        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* R2 -> R3 */
++        DLPI_STORE_SEQ(tx->ready, DLPI_LOAD_RLX(tx->ready) | tx->ready_bit);
+= search: bits alone, no sweep before empty is reported
+-    return r == DLP_EMPTY ? dlpi_mpsc_sweep(rx) : r;
++    return r;
+= search: no sweep while bits lead somewhere
+@ queue_mpsc
+-    if (++rx->finds % DLPI_MPSC_SWEEP != 0)
++    if (++rx->finds > 0)
+= search: a lane that has more is not said to be ready
+-    if (rx->left == 0 && rx->at->tail_seen != rx->at->head) /* its turn is over, but it has more */
++    if (0)
+= search: the sweep leaves one lane out
+-    for (uint32_t k = 0; k < rx->producers; k++) {
+-        i = i + 1
++    for (uint32_t k = 1; k < rx->producers; k++) {
++        i = i + 1
+= turn: never ends
+@ queue_mpsc
+-    rx->left = rx->quantum > 0 ? rx->quantum : 1;
++    rx->left = UINT32_MAX;
+= claim: by load and store
+-        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* O1 */
+-            return (int)i;
++        if (DLPI_LOAD_SEQ(&owners[i]) == free_owner) {
++            DLPI_STORE_SEQ(&owners[i], 1u);
++            return (int)i;
++        }
+= claim: never given back
+-DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* O1 */
++DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { (void)tx;
+MUTANTS
+}
+
+# The header without what follows the queues, so that it compiles quickly.
+cut_header() {
+    awk '
+    { line[NR] = $0 }
+    /^#define DLPIPE_IMPLEMENTATION_DONE/ { inside = 1 }
+    inside && />>impl-order / { from = NR - 1 }
+    /^#endif \/\* DLPIPE_IMPLEMENTATION \*\// { to = NR }
+    END {
+        if (!from || !to) exit 1
+        for (i = 1; i <= NR; i++) if (i < from || i >= to) print line[i]
+    }' dlpipe.h
+}
+
+# The cut header with mutant $1, from the list. Exit code 3: it does not apply.
+mutate() {
+    awk -v number="$1" '
+    FNR == NR && /^=/ { n++ }
+    FNR == NR && n == number && /^[-+]/ {
+        sign = substr($0, 1, 1)
+        if (sign == "-" && last != "-") parts++
+        last = sign
+        if (sign == "-") old[parts] = old[parts] "\n" substr($0, 2)
+        else new[parts] = new[parts] "\n" substr($0, 2)
+    }
+    FNR != NR { text = text "\n" $0 }
+    END {
+        if (!parts) exit 3
+        for (i = 1; i <= parts; i++) { # the last of its lines may be the beginning of one
+            at = index(text, old[i])
+            if (!at || index(substr(text, at + 1), old[i])) exit 3
+            text = substr(text, 1, at - 1) new[i] substr(text, at + length(old[i]))
+        }
+        print substr(text, 2)
+    }' "$out/list" "$out/dlpipe.h"
+}
+
+limited() { # seconds command...
+    if command -v timeout >/dev/null 2>&1; then timeout -k 1 "$@"; else shift; "$@"; fi
+}
+
+argument() { # the checker's short form; a unit test's seed
+    case $1 in model) echo quick ;; *) echo 1 ;; esac
+}
+
+beside() { # DIR: the test programs, beside the header that lies there
+    for d in unit model rig; do
+        mkdir -p "$1/tests/$d" && cp tests/$d/*.[ch] "$1/tests/$d" || return
+    done
+}
+
+# Who notices mutant $1? One line into $out/$1.result: what, or nothing.
+try_mutant() {
+    dir=$out/$1
+    mkdir -p "$dir"
+    : >"$out/$1.result"
+    if ! mutate "$1" >"$dir/dlpipe.h"; then
+        echo 'NO LONGER APPLIES' >"$out/$1.result"
+        return
+    fi
+    hint=$(awk -v n="$1" '/^=/ { k++ } /^@/ && k == n { print $2 }' "$out/list")
+    for unit in ${hint:-model $units}; do
+        beside "$dir" || return
+        # shellcheck disable=SC2086
+        "$cc" $flags -o "$dir/$unit" "$dir"/tests/*/$unit.c -lpthread -lm >"$dir/$unit.log" 2>&1
+        if [ ! -x "$dir/$unit" ]; then
+            echo "DOES NOT COMPILE: $(grep -m 1 error "$dir/$unit.log")" >"$out/$1.result"
+            return
+        fi
+        limited 20 "$dir/$unit" "$(argument $unit)" >"$dir/$unit.log" 2>&1
+        code=$?
+        [ $code -eq 0 ] && continue
+        [ $code -eq 78 ] && continue
+        if [ $unit = model ] && [ $code -eq 1 ]; then
+            sed -n 's/^caught by \([^:]*\):.*/model: \1/p' "$dir/$unit.log" >"$out/$1.result"
+        elif [ $code -eq 1 ]; then
+            echo "$unit: $(sed -n 's/: line .*//p;q' "$dir/$unit.log")" >"$out/$1.result"
+        else
+            echo "$unit: ends with code $code" >"$out/$1.result"
+        fi
+        [ -n "${only:-}" ] && cat "$dir/$unit.log"
+        return
+    done
+}
+
+mkdir -p "$out"
+rm -rf "$out"/[0-9]*
+mutants >"$out/list"
+count=$(grep -c '^= ' "$out/list")
+cut_header >"$out/dlpipe.h" || { echo 'dlpipe.h has no queues to cut out'; exit 1; }
+
+only=${1:-}
+if [ -n "$only" ]; then
+    try_mutant "$only"
+    sed -n 's/^= //p' "$out/list" | sed -n "${only}p"
+    cat "$out/$only.result"
+    exit
+fi
+
+# The header as it is must pass, or all of this means nothing.
+mkdir -p "$out/0"
+cp "$out/dlpipe.h" "$out/0"
+for unit in model $units; do
+    beside "$out/0" || exit 1
+    # shellcheck disable=SC2086
+    "$cc" $flags -O1 -o "$out/0/$unit" "$out"/0/tests/*/$unit.c -lpthread -lm || exit 1
+    limited 100 "$out/0/$unit" "$(argument $unit)" >"$out/0/$unit.log" 2>&1
+    code=$?
+    if [ $code -eq 78 ]; then
+        tail -n 1 "$out/0/$unit.log"
+        exit 78
+    fi
+    [ $code -eq 0 ] || { echo "$unit fails without any mutant"; tail "$out/0/$unit.log"; exit 1; }
+done
+
+step=2
+[ -n "${SOAK:-}" ] && step=1
+worker() {
+    i=$1
+    while [ "$i" -le "$count" ]; do
+        try_mutant "$i"
+        rm -rf "${out:?}/$i"
+        i=$((i + 2 * step))
+    done
+}
+"$out/0/model" weaken >"$out/weaken.log" 2>&1 &
+weakening=$!
+worker 1 &
+worker $((1 + step)) &
+wait $weakening
+weakened=$?
+wait
+
+bad=0
+cat "$out/weaken.log"
+[ $weakened -eq 0 ] || bad=1
+i=1
+while [ $i -le "$count" ]; do
+    result=$(cat "$out/$i.result")
+    case $result in
+    '' | NO* | DOES*) bad=$((bad + 1)) result=${result:-NOT CAUGHT} ;;
+    esac
+    printf '%2d %-62s %s\n' $i "$(sed -n 's/^= //p' "$out/list" | sed -n ${i}p)" "$result"
+    i=$((i + step))
+done
+echo "$(((count + step - 1) / step)) of $count mutants, $bad not caught"
+[ $bad -eq 0 ]

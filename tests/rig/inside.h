@@ -1,0 +1,113 @@
+/* What tests of public calls need of the library's inside. A test that compiles the implementation
+   itself has these as static functions; the others link tests/rig/lib.c, which is compiled once. */
+#ifndef INSIDE_H
+#define INSIDE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum inside_domain { INSIDE_PARTS, INSIDE_PART_ITEMS, INSIDE_ROWS } inside_domain;
+
+#if defined(DLPIPE_IMPLEMENTATION_DONE) && !defined(INSIDE_LIBRARY)
+#define INSIDE static inline __attribute__((unused))
+#else
+#define INSIDE
+#endif
+
+INSIDE uint64_t inside_hash(inside_domain domain, uint64_t seed, uint64_t number);
+INSIDE uint64_t inside_absorb(uint64_t hash, uint64_t word);
+INSIDE const char *inside_env(const char *name); /* what the library reads of the environment */
+INSIDE size_t inside_state_bytes(void);          /* those of a dlp_state that mean something */
+/* An order's table (to be freed; NULL: it has none), and an index of it. */
+INSIDE void *inside_order_table(const dlp_sampler_desc *d, uint64_t n_items);
+INSIDE uint64_t inside_order_index(const dlp_sampler_desc *d, uint64_t n_items, const void *table,
+                                   uint64_t epoch, uint64_t position);
+/* As if batches 0 .. start - 1 had been fed, worked on, delivered and released. Called while the
+   pipe starts, before any of its threads. */
+INSIDE void inside_place(dlp_pipe *p, uint64_t start);
+/* Of worker processes, and of worker number n of the pipe. */
+INSIDE uint64_t inside_restarts(dlp_pipe *p);
+INSIDE int32_t inside_consumer_pid(dlp_pipe *p); /* whose clock and trace are the consumer's */
+INSIDE uint64_t inside_fed(dlp_pipe *p);         /* batches */
+INSIDE int inside_workers(dlp_pipe *p);
+INSIDE int inside_is_process(dlp_pipe *p, int n);
+INSIDE int32_t inside_pid(dlp_pipe *p, int n); /* 0: it has not begun */
+INSIDE int32_t inside_tid(dlp_pipe *p, int n);
+#ifdef DLPIPE_S3_H
+INSIDE void inside_s3_place(const char *bucket, const char *key, char *text, size_t size);
+#endif
+
+#ifdef DLPIPE_IMPLEMENTATION_DONE
+
+INSIDE uint64_t inside_hash(inside_domain domain, uint64_t seed, uint64_t number) {
+    switch (domain) {
+    case INSIDE_PARTS: return dlpi_hash_in(DLPI_DOMAIN_PARTS, seed, number);
+    case INSIDE_PART_ITEMS: return dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, seed, number);
+    default: return dlpi_hash_in(DLPI_DOMAIN_ROWS, seed, number);
+    }
+}
+
+INSIDE uint64_t inside_absorb(uint64_t hash, uint64_t word) { return dlpi_absorb(hash, word); }
+
+INSIDE const char *inside_env(const char *name) { return dlpi_env(name); }
+
+INSIDE size_t inside_state_bytes(void) { return sizeof(dlpi_state); }
+
+INSIDE void *inside_order_table(const dlp_sampler_desc *d, uint64_t n_items) {
+    uint64_t bytes = dlpi_order_table_bytes(d, n_items);
+    void *table = bytes ? malloc(bytes) : NULL;
+    if (table) dlpi_order_build(d, n_items, table);
+    return table;
+}
+
+INSIDE uint64_t inside_order_index(const dlp_sampler_desc *d, uint64_t n_items, const void *table,
+                                   uint64_t epoch, uint64_t position) {
+    dlpi_order order;
+    uint64_t index;
+    dlpi_order_init(&order, d, n_items, table);
+    dlpi_order_block(&order, epoch, position, 1, &index);
+    return index;
+}
+
+INSIDE void inside_place(dlp_pipe *p, uint64_t start) {
+    uint64_t before = start - 1;
+    p->feed.published = p->base = p->high = start;
+    p->ctl->tail = p->ctl->base = p->ctl->delivered = start;
+    for (int i = 0; i < p->n_workers; i++)
+        p->workers[i].low = p->workers[i].tail_seen = p->workers[i].cursor = start;
+    for (uint32_t s = 0; s < p->n_slots; s++) {
+        dlpi_slot_at(p, s)->pub = dlpi_pub(before, 1, 0, 0);
+        for (int i = 0; i < p->n_work; i++) {
+            dlpi_sst *sst = dlpi_sst_at(p, s, p->work[i]);
+            uint64_t units = i < p->n_item_work ? p->units_max : 1u;
+            sst->ready = before + 1;
+            sst->next = dlpi_gen_word(before, units);
+            if (p->words_max > 1) *dlpi_scan(p, sst) = before << 32 | p->words_max;
+            for (uint32_t k = 0; k < p->words_max; k++)
+                dlpi_done(sst)[k] = before << 32 | UINT32_MAX;
+            for (uint64_t k = 0; k < units; k++) dlpi_own(p, sst)[k] = dlpi_gen_word(before, 1u);
+        }
+        if (p->xfer) dlpi_sst_at(p, s, p->xfer)->ready = before + 1;
+    }
+}
+
+INSIDE uint64_t inside_restarts(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->restarts); } /* I1 */
+INSIDE int32_t inside_consumer_pid(dlp_pipe *p) { return p->trainer->wb->pid; }
+INSIDE uint64_t inside_fed(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->tail); } /* I1 */
+INSIDE int inside_workers(dlp_pipe *p) { return p->n_workers; }
+INSIDE int inside_is_process(dlp_pipe *p, int n) { return p->workers[n].process; }
+INSIDE int32_t inside_pid(dlp_pipe *p, int n) {
+    return DLPI_LOAD_SEQ(&p->workers[n].wb->pid); /* I1 */
+}
+INSIDE int32_t inside_tid(dlp_pipe *p, int n) {
+    return DLPI_LOAD_SEQ(&p->workers[n].wb->tid); /* I1 */
+}
+
+#ifdef DLPIPE_S3_IMPLEMENTATION_DONE
+INSIDE void inside_s3_place(const char *bucket, const char *key, char *text, size_t size) {
+    dlpi_src_place(bucket, key, text, size);
+}
+#endif
+
+#endif
+#endif

@@ -1,0 +1,247 @@
+#!/bin/sh
+# dlpipe_top on a live pipe, running and stopped: its JSON, its text, its picture in a terminal, the
+# names it lists, and what it says when there is nothing.
+dir=build/dlpipe_top_test
+. tests/rig/shell_rig
+fresh_dir
+owner=''
+clean() {
+    [ -z "$owner" ] || kill -9 $owner 2>/dev/null
+}
+trap clean EXIT
+
+[ -d /dev/shm ] && [ -d /proc/self/fd ] || { echo 'no /dev/shm or /proc'; exit 78; }
+
+# What of it needs a terminal is left out where none can be made.
+lack=''
+command -v script >/dev/null 2>&1 || lack='there is no script (bsdutils)'
+[ -n "$lack" ] || script -qec 'echo yes' /dev/null </dev/null 2>/dev/null | grep -q yes ||
+    lack='no terminal can be made (/dev/ptmx, /dev/pts)'
+
+# A pipe of three workers, two of them of a stage of its own, that goes on until it is killed. Its
+# names hold what would command a terminal, and what JSON must escape.
+cat >$dir/owner.c <<'END'
+#define DLPIPE_IMPLEMENTATION
+#include "../../dlpipe_shm.h"
+
+static int fetch(void *user, dlp_item *it) {
+    struct timespec t = {0, 200000};
+    (void)user;
+    nanosleep(&t, NULL);
+    if (it->index % 100 == 7) return DLP_ERR_CALLBACK;
+    *(uint32_t *)it->data[0] = (uint32_t)it->index;
+    return 0;
+}
+static int map(void *user, dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    dlp_field field = {.name = "x", .dtype = DLP_U32};
+    dlp_dataset set = {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch};
+    dlp_shm_desc shm = {.name = argv[1]};
+    dlp_pipe_desc desc = {.name = "a \"b\\ \033[2J", .prefetch_factor = 4, .shm = &shm};
+    dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED};
+    dlp_repeat_desc repeat = {.epochs = DLP_FOREVER};
+    dlp_fetch_desc fetched = {.dataset = &set,
+                              .workers = {.num_workers = 1, .on_error = DLP_ON_ERROR_REPLACE}};
+    dlp_map_desc mapped = {.item = map};
+    dlp_batch_desc batch = {.batch_size = 10};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    mapped.workers.num_workers = 2;
+    mapped.workers.name = "my\033c map\303\251";
+    if (argc > 2) fetched.workers.placement = mapped.workers.placement = DLP_PLACE_PROCESSES;
+    if (dlp_pipe_open(&p, &desc, NULL) != DLP_OK) return 1;
+    dlp_stage s[5] = {dlp_pipe_add_sampler(p, &sampler), dlp_pipe_add_repeat(p, &repeat),
+                      dlp_pipe_add_fetch(p, &fetched), dlp_pipe_add_map(p, &mapped),
+                      dlp_pipe_add_batch(p, &batch)};
+    for (int i = 0; i < 4; i++) dlp_pipe_link(p, s[i], s[i + 1]);
+    if (dlp_pipe_start(p) != DLP_OK) return fprintf(stderr, "%s\n", dlp_pipe_error(p)->message), 1;
+    while (dlp_pipe_next(p, &b, 0) == DLP_OK) dlp_pipe_release(p, b);
+    return 1;
+}
+END
+for e in $dir/owner examples/dlpipe_top; do
+    ${CC:-cc} -std=c11 -O0 -w -o $dir/${e##*/} $e.c -lpthread || exit 1
+done
+top=$dir/dlpipe_top
+name=toptest$$
+
+begin() { # [process]
+    $dir/owner $name "$@" 2>$dir/owner.said &
+    owner=$!
+    await seen $name || fail "the pipe does not begin: $(cat $dir/owner.said)"
+}
+
+seen() { $top --once --json --interval 20 "$1" >$dir/json 2>/dev/null; }
+
+stopped() { # PID...: all their threads
+    for pid in "$@"; do
+        ! cat /proc/$pid/task/*/status | grep '^State' | grep -qv 'T (stopped)' || return 1
+    done
+}
+
+not_alive() { ! $top --list | grep -q "^$name .* alive$"; }
+
+drawn() { [ "$(grep -o "$(printf '\033')\[H" $dir/drawn | wc -l)" -ge 3 ]; }
+
+# Is the file one JSON object, and does it say what it should? $2: the state, $3: rates are above 0.
+check_json() {
+    if command -v python3 >/dev/null 2>&1; then
+        python3 - "$1" "$2" "$3" "$owner" "$4" <<'END' 2>$dir/wrong
+import json, sys
+with open(sys.argv[1], encoding='utf-8') as f:
+    o = json.load(f)
+state, moves, pid, process = sys.argv[2], sys.argv[3] == '1', int(sys.argv[4]), sys.argv[5] == '1'
+assert o['state'] == state and o['pid'] == pid and o['name'] == 'a "b\\ ?[2J', o['name']
+assert o['batches'] > 0 and o['items'] == 10 * o['batches'] and o['error'] == 0
+assert (o['items_per_s'] > 0) == moves and (o['batches_per_s'] > 0) == moves
+assert not moves or 0 <= o['wait_share'] <= 1
+assert 0 < o['interval_s'] < 60 and o['uptime_s'] > 0
+assert o['limit'].startswith('Limit: ')
+s = o['slots']
+assert s['all'] == 5 and s['held'] <= 1 and s['ready'] + s['open'] <= 4
+assert [g['kind'] for g in o['stages']] == ['sampler', 'repeat', 'fetch', 'map', 'batch']
+assert o['stages'][3]['name'] == 'my?c map\u00e9' and o['stages'][3]['workers'] == 2
+assert all(0 <= g['busy'] <= 1 for g in o['stages'])
+assert o['stages'][2]['p99_ns'] >= o['stages'][2]['p50_ns'] > 100000
+w = o['workers']
+assert [(k['stage'], k['worker']) for k in w] == [(2, 0), (3, 0), (3, 1)]
+assert all(k['process'] == process and (k['pid'] == pid) == (not process) for k in w)
+assert sum(k['items'] for k in w if k['stage'] == 2) >= o['items']
+assert all(k['restarts'] == 0 and (k['index'] is None or 0 <= k['index'] < 1000) for k in w)
+END
+    else # without python3: balanced, and the main words
+        [ "$(tr -cd '{[' <"$1" | wc -c)" -ge 9 ] && grep -q "\"state\":\"$2\"" "$1" &&
+            grep -q '"limit":"Limit: ' "$1"
+    fi
+}
+
+# The owner may get no core while it is looked at: of five looks one must be right.
+looks_well() { # STATE MOVES PROCESSES WHO
+    for look in 1 2 3 4 5; do
+        timeout 60 $top --once --json --interval 100 $4 >$dir/json || fail "$1: exit code $?"
+        check_json $dir/json $1 $2 $3 && return
+        echo "look $look: $(tail -n 1 $dir/wrong)"
+    done
+    fail "wrong JSON: $(cat $dir/wrong $dir/json)"
+}
+
+for kind in threads processes; do
+    processes=0
+    [ $kind = threads ] || processes=1
+    # shellcheck disable=SC2046
+    begin $([ $kind = threads ] || echo process)
+    looks_well running 1 $processes $name
+    pids=$(sed 's/.*"workers"//' $dir/json | grep -o '"pid":[0-9]*' | cut -d: -f2)
+    kill -STOP $owner $pids
+    await stopped $owner $pids || fail 'it does not stop'
+    looks_well stopped 0 $processes $owner
+    timeout 60 $top --once $name >$dir/text || fail "stopped, as text: exit code $?"
+    kill -CONT $owner $pids
+    grep -q "^ $name  pid $owner  up .*  stopped" $dir/text || fail "text: $(head -1 $dir/text)"
+    grep -q '^fetch   *1 ' $dir/text && grep -q '^my?c map.-1 ' $dir/text ||
+        fail "text: $(cat $dir/text)"
+    [ "$(awk 'length > 90' $dir/text | wc -l)" -eq 0 ] || fail 'text: wider than 80 columns'
+    ! grep -q "$(printf '\033')" $dir/text || fail 'text: has commands for a terminal'
+
+    $top --list >$dir/list && grep -q "^$name  *$owner .* alive$" $dir/list ||
+        fail "--list: $(cat $dir/list)"
+    $top --stale >$dir/list && ! grep -q "^$name " $dir/list || fail 'removed a name that is in use'
+
+    # In a terminal, which `script` makes: drawn in place more than once, ended by q, and restored.
+    if [ $kind = threads ] && [ -z "$lack" ]; then
+        : >$dir/drawn
+        (await drawn; printf q; sleep 0.2) | TERM=xterm timeout 60 script -qec \
+            "stty cols 80 rows 24; $top --interval 100 $name; echo code \$?" /dev/null >$dir/drawn
+        esc=$(printf '\033')
+        grep -q 'code 0' $dir/drawn || fail 'in a terminal: no exit code 0'
+        drawn || fail 'in a terminal: drawn once'
+        grep -q "$esc\[?1049h" $dir/drawn && grep -q "$esc\[?1049l" $dir/drawn &&
+            grep -q "$esc\[?25h" $dir/drawn || fail 'in a terminal: not restored'
+        ! grep -q "$esc\[2J\|${esc}c" $dir/drawn || fail 'a name commands the terminal'
+        grep -q WORKER $dir/drawn || fail 'in a terminal: no workers'
+    fi
+
+    # The owner is killed: the name is stale, and goes.
+    kill -9 $owner
+    wait $owner 2>/dev/null
+    owner=''
+    await not_alive # worker processes may take a moment, and take the name along
+    $top --once $name >$dir/text 2>$dir/said && fail 'a dead owner: exit code 0'
+    grep -q 'gone\|No such file' $dir/said || fail "a dead owner: $(cat $dir/said)"
+    if [ $kind = threads ]; then
+        $top --stale >$dir/list && grep -q "^$name .* removed$" $dir/list ||
+            fail "--stale: $(cat $dir/list)"
+    fi
+    [ ! -e /dev/shm/dlpipe.$name ] || fail "$kind: left /dev/shm/dlpipe.$name"
+done
+
+# Every kind of stage has its name: parts, a cache, chunks that are cut.
+cat >$dir/kinds.c <<'END'
+#define DLPIPE_IMPLEMENTATION
+#include "../../dlpipe_shm.h"
+
+static int load(void *user, dlp_part *part) {
+    (void)user;
+    memset(part->data, 0, part->capacity);
+    part->bytes = part->capacity;
+    return 0;
+}
+static int fetch(void *user, dlp_item *it) {
+    (void)user;
+    memset(it->data[0], 0, 16);
+    return 0;
+}
+
+int main(void) {
+    uint64_t items[4] = {5, 5, 5, 5};
+    dlp_field field = {.name = "x", .dtype = DLP_U32, .ndim = 1, .shape = {4}};
+    dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch};
+    dlp_sampler_desc sampler = {.order = DLP_ORDER_PARTS};
+    dlp_part_desc parts = {.n_parts = 4, .items = items, .max_part_bytes = 64, .load = load};
+    dlp_fetch_desc fetched = {.dataset = &set, .workers = {.num_workers = 1}};
+    dlp_cache_desc cache = {.bytes = 4096};
+    dlp_batch_desc batch = {.batch_size = 1};
+    dlp_split_desc split = {.chunk_rows = 4, .batch_size = 2};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    if (dlp_pipe_open(&p, NULL, NULL) != DLP_OK) return 1;
+    dlp_stage s[6] = {dlp_pipe_add_sampler(p, &sampler), dlp_pipe_add_parts(p, &parts),
+                      dlp_pipe_add_fetch(p, &fetched),   dlp_pipe_add_cache(p, &cache),
+                      dlp_pipe_add_batch(p, &batch),     dlp_pipe_add_split(p, &split)};
+    for (int i = 0; i < 5; i++) dlp_pipe_link(p, s[i], s[i + 1]);
+    if (dlp_pipe_start(p) != DLP_OK) return fprintf(stderr, "%s\n", dlp_pipe_error(p)->message), 1;
+    if (dlp_pipe_next(p, &b, 0) == DLP_OK) pause();
+    return 1;
+}
+END
+${CC:-cc} -std=c11 -O0 -w -o $dir/kinds $dir/kinds.c -lpthread || exit 1
+$dir/kinds &
+owner=$!
+await seen $owner
+said=$(grep -o '"kind":"[a-z_]*"' $dir/json | cut -d'"' -f4 | tr '\n' ' ')
+[ "$said" = 'sampler parts fetch cache batch split ' ] || fail "kinds of stages: $said"
+grep -q '"chunks":{"taken":1,"per_epoch":20,"loadable":1[0-9],"in_use":1,"preload":0,"cpu":{' \
+    $dir/json || fail "queues of chunks: $(cat $dir/json)"
+$top --once --interval 20 $owner >$dir/text
+grep -q '^chunks \[.*\] + 1[0-9] loadable of 20  1 taken' $dir/text &&
+    grep -q '^  cpu  \[.*\] # 1 in use  = [0-9]* filled  - [0-9]* loading  . [0-9]* free of' \
+        $dir/text &&
+    grep -q '^parts  \[.*\] # [0-9]* in use  = [0-9]* loaded  - [0-9]* loading  . ' $dir/text ||
+    fail "queues as text: $(cat $dir/text)"
+kill -9 $owner
+wait $owner 2>/dev/null
+owner=''
+
+$top >/dev/null 2>&1
+[ $? -eq 2 ] || fail 'no arguments: exit code is not 2'
+$top --once 999999999 >/dev/null 2>$dir/said
+[ $? -eq 1 ] && grep -q 'No such process' $dir/said || fail "no process: $(cat $dir/said)"
+
+[ $wrong -eq 0 ] || exit 1
+[ -z "$lack" ] || skip "in part: $lack"
+echo 'dlpipe_top: all is well'

@@ -1,0 +1,86 @@
+#!/bin/sh
+# The example of "make run" from end to end: damaged files give an error that names the file, the
+# result is the same for any number of workers, Ctrl-C ends it, and on the real images one epoch
+# learns something.
+dir=build/example_fashion_mnist
+. tests/rig/shell_rig
+fresh_dir
+mkdir $dir/out $dir/data
+
+program=$dir/program
+${CC:-cc} -std=c11 -O3 -o $program examples/fashion_mnist.c -lpthread -lm || exit 1
+
+fresh() {
+    rm -rf $dir/data
+    cp -r $dir/good $dir/data
+}
+
+# refuses FILE WORDS: the program ends with 1 and names the file and what is wrong with it
+refuses() {
+    timeout 60 $program -o $dir/out $dir/data >$dir/said 2>&1
+    code=$?
+    [ $code -eq 1 ] && grep -q "$1: .*$2" $dir/said && return
+    fail "expected '$1: $2', got exit code $code and: $(head -n 5 $dir/said)"
+}
+
+images_of $dir/data/train 300
+images_of $dir/data/t10k 70
+mv $dir/data $dir/good
+train="train-images-idx3-ubyte"
+
+fresh; rm $dir/data/$train; refuses $train 'No such file'
+fresh; : >$dir/data/$train; refuses $train 'No data'
+fresh; head -c 100000 $dir/good/$train >$dir/data/$train; refuses $train 'promises 235216'
+fresh; echo more >>$dir/data/$train; refuses $train 'promises 235216'
+fresh; cp $dir/data/t10k-labels-idx1-ubyte $dir/data/$train; refuses $train 'not an IDX file'
+fresh; { word 2051; word 4294967295; word 28; word 28; } >$dir/data/$train
+refuses $train 'promises 3367254359296'
+fresh; { word 2051; word 0; word 28; word 28; } >$dir/data/$train; refuses $train 'no items'
+fresh; { word 2051; word 1; word 1; word 784; head -c 784 $dir/good/$train; } >$dir/data/$train
+refuses $train '28 x 28'
+fresh; cp $dir/good/t10k-labels-idx1-ubyte $dir/data/train-labels-idx1-ubyte
+refuses train-labels-idx1-ubyte 'another number'
+fresh; { word 2049; word 70; head -c 69 /dev/zero; printf '\012'; } \
+    >$dir/data/t10k-labels-idx1-ubyte
+refuses t10k-labels-idx1-ubyte 'label above 9'
+
+# One result for any number of workers, inline included, down to the last digit.
+fresh
+for w in 0 1 4; do
+    timeout 60 $program -e 3 -w $w -o $dir/out $dir/data >$dir/said.$w 2>&1 ||
+        fail "with $w workers: exit code $?: $(tail -n 3 $dir/said.$w)"
+    grep '^trained\|^test accuracy' $dir/said.$w >$dir/result.$w
+    [ "$(wc -l <$dir/result.$w)" -eq 2 ] || fail "with $w workers: no result"
+    cmp -s $dir/result.0 $dir/result.$w || fail "with $w workers: another result than inline"
+done
+[ -s $dir/out/timeline.svg ] || fail 'left no timeline.svg'
+[ -s $dir/out/trace.json ] || fail 'left no trace.json'
+timeout 60 $program -e 3 -s 2 -o $dir/out $dir/data 2>&1 | grep '^trained' >$dir/result.seed
+! grep -q -F -f $dir/result.seed $dir/result.0 || fail 'another seed gives the same result'
+
+# Ctrl-C: ends soon, says where it was, still leaves the picture.
+rm -f $dir/out/*
+( # what a shell puts in the background may ignore SIGINT; the program asks for it anew
+    exec $program -e 9999 -o $dir/out $dir/data
+) >$dir/said 2>&1 &
+pid=$!
+await handles 2 $pid || fail 'has no handler for SIGINT'
+sleep 1
+kill -INT $pid 2>/dev/null
+wait $pid
+code=$?
+[ $code -eq 130 ] || fail "after SIGINT: exit code $code"
+grep -q '^stopped' $dir/said || fail "after SIGINT: does not say that it stopped"
+[ -s $dir/out/timeline.svg ] || fail 'after SIGINT: left no timeline.svg'
+
+[ $wrong -eq 0 ] || exit 1
+
+# The real images, where they are.
+DATA='' OFFLINE=1 sh examples/get_fashion_mnist.sh $dir/real >$dir/said 2>&1 ||
+    skip 'dataset-fashion-mnist is not installed (what needs no images passed)'
+timeout 100 $program -e 1 -o $dir/out $dir/real >$dir/said 2>&1 ||
+    fail "the real images: exit code $?: $(tail -n 3 $dir/said)"
+right=$(sed -n 's/^test accuracy \([0-9]*\).*/\1/p' $dir/said)
+[ "${right:-0}" -ge 78 ] || fail "test accuracy after one epoch: ${right:-none} %, expected 78"
+rm -rf $dir/real
+[ $wrong -eq 0 ]

@@ -1,0 +1,157 @@
+#!/bin/sh
+# The small examples: loader says what it should, the texts of the header and of the README are that
+# program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
+# prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
+# chunks learns the same in both ways, until it is interrupted, and parts whatever reads its shards.
+dir=build/examples_test
+. tests/rig/shell_rig
+fresh_dir
+
+for e in loader stages share stream mixture parts concurrent; do
+    ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
+done
+
+# loader: two epochs of 16 batches, the last of 40 items, each epoch in an order of its own.
+timeout 60 $dir/loader >$dir/said || fail "loader: exit code $?"
+[ "$(wc -l <$dir/said)" -eq 32 ] || fail "loader: $(wc -l <$dir/said) batches"
+[ "$(grep -c ': 40 items' $dir/said)" -eq 2 ] || fail 'loader: not two short batches'
+grep '^epoch 0' $dir/said | sed 's/^epoch .//' >$dir/first
+grep '^epoch 1' $dir/said | sed 's/^epoch .//' >$dir/second
+! cmp -s $dir/first $dir/second || fail 'loader: both epochs have one order'
+
+# The same code, but for comments and white space, stands in the header and in the README.
+body() {
+    sed -n '/static int fetch(void \*user, dlp_item \*item) {/,/return dlp_pipe_close/p' "$1" |
+        sed 's|/\*.*\*/||; s|//.*||' | tr -d ' \n'
+}
+body examples/loader.c >$dir/body
+body dlpipe.h >$dir/body.header
+body README.md >$dir/body.readme
+sed -n '/^int main/,$p' examples/loader.c | wc -l >$dir/lines
+[ "$(cat $dir/lines)" -le 30 ] || fail "loader: main has $(cat $dir/lines) lines"
+[ -s $dir/body ] || fail 'loader: no program found'
+cmp -s $dir/body $dir/body.header || fail "the example of the header is not examples/loader.c"
+cmp -s $dir/body $dir/body.readme || fail 'the example of the README is not examples/loader.c'
+
+# mixture: the same texts in each of the three ways, with ever less padding, under the budget.
+timeout 60 $dir/mixture >$dir/said || fail "mixture: exit code $?: $(cat $dir/said)"
+[ "$(grep -c '; 20000 books 8000 chats 12000 code$' $dir/said)" -eq 3 ] ||
+    fail "mixture: not the weights' shares: $(cat $dir/said)"
+sed 's/.*up to *\([0-9]*\) tokens, *\([0-9]*\)\.[0-9] % padding.*/\1 \2/' $dir/said | awk '
+    NR > 1 && $2 * 2 > padding { wrong = 1 } NR == 3 && $1 > 16384 { wrong = 1 } { padding = $2 }
+    END { exit wrong || NR != 3 }' || fail "mixture: padding or budget: $(cat $dir/said)"
+
+# concurrent: each row of its table has the same items.
+timeout 60 $dir/concurrent -n 256 -l 2 >$dir/said || fail "concurrent: exit code $?"
+[ "$(grep -c 'items/s' $dir/said)" -eq 6 ] || fail "concurrent says: $(cat $dir/said)"
+timeout 60 $dir/concurrent -l 0 examples >$dir/said || fail "concurrent examples: $(cat $dir/said)"
+
+# stages: one life, and lives that end after a few batches.
+timeout 60 $dir/stages $dir/state >$dir/whole 2>$dir/said ||
+    fail "stages: exit code $?: $(cat $dir/said)"
+[ "$(wc -l <$dir/whole)" -eq 250 ] || fail "stages: $(wc -l <$dir/whole) batches, expected 250"
+grep -q '^done; 80 signals replaced' $dir/said || fail "stages says: $(cat $dir/said)"
+for cut in 1 57 124 125 200 250; do
+    rm -f $dir/state
+    {
+        timeout 60 $dir/stages $dir/state $cut && timeout 60 $dir/stages $dir/state
+    } >$dir/lives 2>$dir/said || fail "stages, cut at $cut: exit code $?: $(cat $dir/said)"
+    cmp -s $dir/whole $dir/lives || fail "stages, cut at $cut: two lives differ from one"
+done
+
+# A damaged state is refused.
+printf 'x' | dd of=$dir/state bs=1 seek=100 conv=notrunc 2>/dev/null
+if timeout 60 $dir/stages $dir/state >$dir/lives 2>$dir/said; then
+    fail 'stages: took a damaged state'
+fi
+grep -q 'DLP_ERR_CORRUPT' $dir/said || fail "stages, of a damaged state: $(cat $dir/said)"
+
+# What is no state at all is refused, and left as it is: by stream, too.
+for text in 'my thesis' ''; do
+    printf '%s' "$text" >$dir/state
+    timeout 60 $dir/stages $dir/state >$dir/lives 2>$dir/said && fail "stages: took '$text'"
+    grep -q "$dir/state: not a file that this program has written" $dir/said ||
+        fail "stages, of '$text': $(cat $dir/said)"
+    echo a | timeout 60 $dir/stream -s $dir/state >$dir/lives 2>$dir/said &&
+        fail "stream: took '$text'"
+    grep -q "$dir/state: not a file that this program has written" $dir/said ||
+        fail "stream, of '$text': $(cat $dir/said)"
+    [ ! -s $dir/lives ] && [ "$(cat $dir/state)" = "$text" ] || fail "'$text': not left as it is"
+done
+cat $dir/whole $dir/whole >$dir/state # longer than any
+timeout 60 $dir/stages $dir/state >$dir/lives 2>$dir/said && fail 'stages: took a long file'
+
+# stream: lines of a pipe, in one life and in several; a jump; a way back that is not there.
+lines() {
+    awk "BEGIN { for (i = 1; i <= $1; i++) print i }"
+}
+lines 30 | timeout 60 $dir/stream >$dir/whole || fail "stream: exit code $?"
+[ "$(wc -l <$dir/whole)" -eq 8 ] || fail "stream: $(wc -l <$dir/whole) batches, expected 8"
+grep -q '^batch 7, lines 28..29: \[29\] \[30\]$' $dir/whole || fail 'stream: another last batch'
+for cut in 1 4 7 8; do
+    rm -f $dir/state
+    lines 30 | timeout 60 $dir/stream -s $dir/state -n $cut >$dir/lives || fail "stream: rc $?"
+    lines 30 | timeout 60 $dir/stream -s $dir/state >>$dir/lives || fail "stream: exit code $?"
+    cmp -s $dir/whole $dir/lives || fail "stream, cut at $cut: two lives differ from one"
+done
+lines 30 >$dir/lines30
+timeout 60 $dir/stream -b 5 $dir/lines30 >$dir/lives || fail "stream -b: exit code $?"
+tail -3 $dir/whole | cmp -s - $dir/lives || fail 'stream: another jump'
+printf 'a\nb' | timeout 60 $dir/stream >$dir/lives
+grep -q '^batch 0, lines 0..1: \[a\] \[b\]$' $dir/lives || fail 'stream: a line without its end'
+
+# share: two trainers get 600 batches each, or 600 together; the name is gone afterwards.
+name=examples-share-$$
+share() { # mode
+    timeout 60 $dir/share take $name >$dir/took.1 2>&1 &
+    one=$!
+    timeout 60 $dir/share take $name >$dir/took.2 2>&1 &
+    two=$!
+    timeout 60 $dir/share serve $name "$1" >$dir/said 2>&1 || fail "share $1: $(cat $dir/said)"
+    grep -q "^serving '$name': waiting for 2 trainers" $dir/said || fail "share: $(cat $dir/said)"
+    wait $one || fail "share take, $1: $(cat $dir/took.1)"
+    wait $two || fail "share take, $1: $(cat $dir/took.2)"
+    cat $dir/took.1 $dir/took.2 >$dir/took
+    ! [ -e /dev/shm/dlpipe.$name ] || fail "share $1: the name is left"
+}
+share each
+[ "$(grep -c 'took: 600 batches, 30000 items, sum 149985000: all' $dir/took)" -eq 2 ] ||
+    fail "share each: $(cat $dir/took)"
+share one
+sum=$(awk '/: all$/ { sub(":", "", $7); n += $7 } END { printf "%d", n }' $dir/took)
+[ "$sum" -eq 149985000 ] ||
+    fail "share one: $(cat $dir/took)"
+
+gone() {
+    ! kill -0 "$1" 2>/dev/null || grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null
+}
+
+# chunks: two ways of training, one result; Ctrl-C leaves what was learnt.
+${CC:-cc} -std=c11 -O2 -o $dir/chunks examples/chunks.c -lpthread -lm || exit 1
+timeout 60 $dir/chunks -e 2 -c 700 -b 32 -n 4000 >$dir/said 2>&1 || fail "chunks: $(cat $dir/said)"
+for line in '^synchronous .* s$' '^asynchronous .* s$' '^gain ' '^same weights: yes$' \
+    '^test accuracy [89]...\|^test accuracy 100' '^predicted  *[0-9]'; do
+    grep -q "$line" $dir/said || fail "chunks: no line '$line': $(cat $dir/said)"
+done
+( # what a shell puts in the background may ignore SIGINT; the program asks for it anew
+    exec $dir/chunks -e 9999 -n 2000 -c 500 -p 3
+) >$dir/said 2>&1 &
+pid=$!
+await handles 2 $pid || fail 'chunks: has no handler for SIGINT'
+sleep 1
+kill -INT $pid 2>/dev/null
+await gone $pid || fail 'chunks: SIGINT does not end it'
+kill -KILL $pid 2>/dev/null
+wait $pid
+grep -q '^stopped after [0-9]* steps' $dir/said || fail "chunks, SIGINT: $(cat $dir/said)"
+grep -q '^test accuracy' $dir/said || fail "chunks, SIGINT: $(cat $dir/said)"
+
+# parts: makes its shards, and learns the same with part workers as without.
+mkdir $dir/shards
+timeout 60 $dir/parts -e 1 $dir/shards >$dir/said 2>&1 || fail "parts: $(cat $dir/said)"
+timeout 60 $dir/parts -e 1 -w 0 -q 12 $dir/shards >$dir/took 2>&1 || fail "parts: $(cat $dir/took)"
+grep '^epoch 0: 9[0-9]' $dir/said >$dir/first || fail "parts: $(cat $dir/said)"
+grep '^epoch' $dir/took | cmp -s - $dir/first || fail 'parts: not the same without part workers'
+[ "$(ls $dir/shards | wc -l)" -eq 24 ] || fail "parts: $(ls $dir/shards | wc -l) shards"
+
+[ $wrong -eq 0 ]

@@ -1,0 +1,59 @@
+#!/bin/sh
+# What may include what in src/: a file includes files of its own folder and of lower floors; no
+# file of stages/ includes another of stages/; each stands in a manifest after all that it includes;
+# none is longer than 900 lines. What breaks this today is listed in floors.known, which may only
+# shrink: a line of it that no longer holds fails, too.
+#
+#   tests/tools/floors.sh [list]     list: print what breaks the rules, for that file
+dir=build/floors
+. tests/rig/shell_rig
+fresh_dir
+
+awk '
+BEGIN {
+    n = split("api base queue,order core stages build open,device,source,report shm,s3", level, " ")
+    for (i = 1; i <= n; i++) {
+        m = split(level[i], name, ",")
+        for (k = 1; k <= m; k++) floor[name[k]] = i
+    }
+}
+function say(text) { print text }
+FNR == 1 && file != "" && lines > 900 { say(file ": lines") }
+FNR == 1 {
+    lines = 0; file = FILENAME; sub(/^src\//, "", file)
+    folder = file; sub(/\/.*/, "", folder)
+    manifest = file ~ /\.in$/
+}
+{ lines = FNR }
+!/^#include "[a-z0-9_]+\/[a-z0-9_]+\.h"/ { next }
+{
+    split($0, part, "\""); to = part[2]; its = to; sub(/\/.*/, "", its)
+    if (manifest) { place[to] = ++places; in_manifest[to] = file; next }
+    used[file, to] = 1; seen[file] = 1; seen[to] = 1
+    if (!(its in floor)) { say(file " -> " to ": a folder without a floor"); next }
+    if (floor[its] > floor[folder] || (folder == "stages" && its == "stages")) say(file " -> " to)
+    if (folder == "api" && its != "api") say(file " -> " to)
+    if (!(to in place) || !(file in place)) say(file " -> " to ": not in a manifest")
+    else if (place[to] > place[file]) say(file " -> " to ": behind it in the manifest")
+}
+END { if (lines > 900) say(file ": lines") }
+' src/dlpipe.h.in src/dlpipe_shm.h.in src/dlpipe_s3.h.in $(ls src/*/*.h | LC_ALL=C sort) |
+    LC_ALL=C sort -u >$dir/found
+for f in src/*/*.h; do
+    grep -q "^#include \"${f#src/}\"" src/*.h.in || echo "${f#src/}: in no manifest"
+done >>$dir/found
+
+if [ "${1:-}" = list ]; then
+    cat $dir/found
+    exit
+fi
+grep -v '^#' tests/tools/floors.known | LC_ALL=C sort -u >$dir/known
+LC_ALL=C sort -u $dir/found -o $dir/found
+new=$(LC_ALL=C comm -23 $dir/found $dir/known)
+gone=$(LC_ALL=C comm -13 $dir/found $dir/known)
+[ -z "$new" ] || fail "against the floors:
+$new"
+[ -z "$gone" ] || fail "no longer so, take it out of tests/tools/floors.known:
+$gone"
+echo "floors: $(ls src/*/*.h | wc -l) files, $(grep -c . $dir/known) known violations"
+[ $wrong -eq 0 ]

@@ -1,0 +1,79 @@
+#!/bin/sh
+# Each rule of lint.sh must let good text pass and find bad text. The snippets spell what they break
+# in pieces where this file itself would break the rule.
+dir=build/lint_selftest
+. tests/rig/shell_rig
+fresh_dir
+ran=0
+
+# expect RULE|clean FILE TEXT: lint says RULE of TEXT, and nothing else, or nothing at all
+expect() {
+    printf '%b' "$3" >"$dir/$2"
+    said=$(sh tests/tools/lint.sh rules "$dir/$2")
+    code=$?
+    rules=$(echo "$said" | awk -F': ' 'NF > 1 { print $2 }' | sort -u | tr '\n' ' ')
+    ran=$((ran + 1))
+    if [ "$1" = clean ]; then
+        [ $code -eq 0 ] && [ -z "$said" ] && return
+    else
+        [ $code -ne 0 ] && [ "$rules" = "$1 " ] && return
+    fi
+    wrong=$((wrong + 1))
+    printf 'expected %s of:\n%b\ngot code %s and:\n%s\n\n' "$1" "$3" $code "$said"
+}
+
+head='/* dlpipe.h\n   >>use  how\n   >>contents\n   >>use   how\n   >>atomics   shim\n'
+head="$head   >>queues  lanes\n*/\n/* ---\n   >>atomics   shim */\n"
+shim='#define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)\n'
+body="$head$shim/* ---\n   >>queues  lanes */\n"
+pair='DLPI_STORE_REL(&a, 1); /* R1 -> A1 */\nx = DLPI_LOAD_ACQ(&a); /* A1 <- R1 */\n'
+
+expect clean dlpipe_a.h "$body$pair"
+expect clean dlpipe_a.h "$body/* __atomic and volatile in a remark */ puts(\"volatile\");\n"
+expect clean dlpipe_a.h "${body}void dlpi_pause(void) {\n__asm__ __volatile__(\"yield\");\n}\n"
+for word in '__atomic_load_n(&a, 0)' '__sync_synchronize()' '_Atomic int a' 'volatile int a' \
+    'atomic_thread_fence(0)' '__asm__("nop")' 'volatile sig_atomic_t a'; do
+    expect atomics dlpipe_a.h "$body$word;\n"
+done
+expect atomics example.c 'volatile int a;\n'
+expect clean example.c 'static volatile sig_atomic_t a;\n'
+expect atomics dlpipe_a.h "${body}void dlpi_pause(void) {\n}\nvoid g(void) { __asm__(\"\"); }\n"
+
+expect label dlpipe_a.h "${body}x = DLPI_LOAD_ACQ(&a);\n"
+expect label dlpipe_a.h "${body}x = DLPI_CAS_SEQ(&a, &e, 1); /* the claim */\n"
+expect label dlpipe_a.h "${body}DLPI_KEEP_ORDER();\n"
+expect label dlpipe_a.h "$body/* A1 <- R1, R1 */\ny = 0;\nx = DLPI_LOAD_ACQ(&a);\n"
+expect clean dlpipe_a.h "$body/* R1 */\n$pair/* A1 <- R1 */\nx = DLPI_LOAD_ACQ(&a);\n"
+expect clean dlpipe_a.h "${body}n = DLPI_LOAD_RLX(&a);\n"
+expect partner dlpipe_a.h "${body}x = DLPI_LOAD_ACQ(&a); /* A7 */\n"
+
+expect clean dlpipe_a.h "$body/* in region */\nstruct a {\n    uint64_t b; /* *c */\n};\nint *p;\n"
+expect pointer dlpipe_a.h "$body/* in region */\nstruct a {\n    char *p;\n};\n"
+typedef='typedef struct a { /* in region */\n    int b;\n    char *p;\n} a;\n'
+expect pointer dlpipe_a.h "$body$typedef"
+nested='struct a {\n  struct { int b; } c;\n  int (*f)(void);\n};\n'
+expect pointer dlpipe_a.h "$body/* in region */\n$nested"
+
+expect anchor dlpipe_a.h "$body/* ---\n   >>impl-core  parts */\n"
+expect anchor dlpipe_a.h "$head"
+expect anchor dlpipe_a.h "$body/* ---\n   >>queues  again */\n"
+expect anchor dlpipe_a.h "/*\n   >>contents\n   >>b\n   >>a\n*/\n/*\n   >>a */\n/*\n   >>b */\n"
+expect anchor dlpipe_a.h "/*\n   >>a  no table */\n"
+expect clean dlpipe_a.h "${body}x = a\n    >> b;\n"
+
+long=$(printf '%0101d' 0)
+expect columns text.sh "$long\n"
+expect clean text.sh "${long#0}\n"
+expect tab text.sh 'a\tb\n'
+expect trailing text.sh 'a \n'
+for word in 'TO''DO' 'FI''XME' 'X''XX' 'HA''CK'; do
+    expect left-over text.sh "# $word later\n"
+done
+expect clean text.sh 'mktemp /tmp/dlp.XX''XXXX\n'
+for word in '/ho''me/me/x' '/ro''ot/x' '/wo''rk/x' 'sha''red/x.md' '(/mn''t/x)'; do
+    expect outside text.sh "see $word\n"
+done
+expect clean text.sh 'see build/work/x, /usr/share/x, /dev/shm/x, $HOME/work/x\n'
+
+echo "lint_selftest: $ran snippets, $wrong wrong"
+[ $wrong -eq 0 ]
