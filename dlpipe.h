@@ -419,7 +419,7 @@
 #error "include dlpipe.h before dlpipe_s3.h"
 #endif
 #if !defined(__GNUC__)
-#error dlpipe.h wants gcc or clang, whose __atomic builtins it is made of: compile with one of them
+#error dlpipe.h wants gcc or clang, whose builtins for atomics it is made of: compile with one of them
 #elif __SIZEOF_POINTER__ != 8
 #error dlpipe.h wants a 64-bit target: compile without -m32 or -mx32
 #endif
@@ -429,6 +429,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef DLPDEF
 #define DLPIPE_VERSION_MAJOR 0
 #define DLPIPE_VERSION_MINOR 1
 #define DLPIPE_VERSION_PATCH 0
@@ -441,6 +442,7 @@
 #else
 #define DLPDEF extern
 #endif
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -450,6 +452,7 @@ extern "C" {
    >>errors     CODES AND ERROR RECORDS
    0 is OK, positive is flow control, negative is an error. */
 
+#ifndef DLP_CODES
 #define DLP_CODES(X) \
     X(OK, 0, "ok", "") \
     X(FULL, 1, "queue is full", "take records out, or wait") \
@@ -490,6 +493,7 @@ enum {
 #define DLP_NONE (-1)    /* none of it */
 #define DLP_FOREVER (-2) /* without end */
 #define DLP_NOWAIT (-1)  /* for time-outs: do not wait */
+#endif
 
 #define DLP_MAX_FIELDS 16
 #define DLP_MAX_DIMS 8
@@ -524,6 +528,7 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
    >>atomics    THE ONE SHIM OVER THE COMPILER'S ATOMICS
    Here, before the queues, whose fast paths are inline in every file that includes this header.
    Each use carries a label and names its partner. A checker may define these before inclusion. */
+#ifndef DLPI_LINE
 #ifndef DLPI_LOAD_RLX
 #define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
@@ -569,6 +574,7 @@ DLPI_INLINE void dlpi_pause(void) {
 
 /* A word of a record, whatever type the user sees there. */
 typedef uint64_t __attribute__((may_alias)) dlpi_word;
+#endif
 
 /* ---------------------------------------------------------------------------------------------
    >>queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
@@ -2987,10 +2993,13 @@ static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
 }
 #endif /* DLPIPE_NO_FUTEX */
 
+#ifndef DLPI_SYSTEM /* both dlpipe.h and dlpipe_s3.h have it */
+#define DLPI_SYSTEM
+
 /* fd, or a copy of it that is none of the first three, as are all descriptors of ours: where a
    program has closed those (a daemon), what somebody prints would go into our file. -1: as fd, or
    there is no other; errno tells. */
-static int dlpi_fd_above(int fd) {
+__attribute__((unused)) static int dlpi_fd_above(int fd) {
     int above, errnum;
     if (fd < 0 || fd > 2) return fd;
     above = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -3034,12 +3043,15 @@ __attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
 }
 
 /* A stream for files that are read or written as text. mode: as flags. NULL: errno. */
-static FILE *dlpi_stream_open(const char *path, int flags, const char *mode) {
+__attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flags,
+                                                      const char *mode) {
     int fd = dlpi_fd_above(open(path, flags | O_CLOEXEC, 0666));
     FILE *f = fd >= 0 ? fdopen(fd, mode) : NULL;
     if (f == NULL && fd >= 0) close(fd);
     return f;
 }
+
+#endif
 
 /* ---- what cgroups and /proc say ---- */
 
@@ -3728,14 +3740,6 @@ static inline uint64_t dlpi_hash_in(uint64_t domain, uint64_t seed, uint64_t a) 
 
 DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return dlpi_absorb(dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), a), b), c);
-}
-
-static void dlpi_item_drew(const dlp_item *item);
-
-DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
-    if (item->internal != NULL) dlpi_item_drew(item);
-    return dlpi_absorb(dlpi_absorb(h, item->position), salt);
 }
 
 /* The high half of a * b; the low half goes to *low. */
@@ -5841,6 +5845,28 @@ static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
 }
 
+/* Which rows of a global batch are this rank's, whether epochs are over, an item's random
+   numbers. */
+
+static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
+    uint64_t from = p->rank * c / p->world;
+    *first = from;
+    *count = (uint32_t)((p->rank + UINT64_C(1)) * c / p->world - from);
+}
+
+static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
+    int64_t n = p->repeat ? p->repeat->repeat.epochs : 1;
+    if (n == DLP_FOREVER) return false;
+    return epoch >= (uint64_t)(n == 0 ? 1 : n);
+}
+
+DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
+    if (item->internal != NULL) /* also by threads of the callback's own */
+        DLPI_STORE_RLX(&((dlpi_note *)item->internal)->drew, 1u);
+    return dlpi_absorb(dlpi_absorb(h, item->position), salt);
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-bells      SLEEP AND WAKE
    A sleeper: read word, set its bit (B1, sequentially consistent), look for work once more, sleep
@@ -6709,9 +6735,6 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
 #define DLPI_PART_FAILED UINT32_C(0x1000002)
 #define DLPI_PART_CLOSED UINT32_C(0)
 
-static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count);
-static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch);
-
 static inline dlpi_pcell *dlpi_pcell_at(const dlp_pipe *p, uint32_t i) {
     return (dlpi_pcell *)(void *)(p->region + p->off_parts) + i;
 }
@@ -7209,18 +7232,6 @@ static uint64_t dlpi_part_replacement(const dlp_pipe *p, uint32_t s, uint32_t ro
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
 /* This rank's rows of a global batch of c rows: [first, first + count). */
-static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
-    uint64_t from = p->rank * c / p->world;
-    *first = from;
-    *count = (uint32_t)((p->rank + UINT64_C(1)) * c / p->world - from);
-}
-
-static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
-    int64_t n = p->repeat ? p->repeat->repeat.epochs : 1;
-    if (n == DLP_FOREVER) return false;
-    return epoch >= (uint64_t)(n == 0 ? 1 : n);
-}
-
 static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
@@ -8083,10 +8094,6 @@ typedef struct dlpi_cache_cell {
     uint64_t word; /* Z1 */
     uint8_t bytes[8];
 } dlpi_cache_cell;
-
-static void dlpi_item_drew(const dlp_item *item) { /* also by threads of the callback's own */
-    DLPI_STORE_RLX(&((dlpi_note *)item->internal)->drew, 1u);
-}
 
 static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
 

@@ -21,12 +21,12 @@
    >>s3-memory      THREADS, MEMORY, SECRETS
    >>s3-options     COMPILE-TIME OPTIONS
    >>s3-limits      LIMITS AND CAVEATS
-   >>s3-base        WHAT DLPIPE.H WOULD HAVE BROUGHT
+   >>errors         CODES AND ERROR RECORDS
+   >>atomics        THE ONE SHIM OVER THE COMPILER'S ATOMICS
    >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS
    >>s3-requests    ONE OBJECT, OR MANY AT ONCE
    >>s3-list        WHAT IS IN A BUCKET
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
-   >>s3-impl-atomics      THE SHIM OVER THE COMPILER'S ATOMICS
    >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS
    >>s3-impl-text         HASHES, URIS, TIMES, XML
    >>s3-impl-sign         REQUESTS, SIGNED
@@ -234,20 +234,26 @@
 #define DLPIPE_S3_H
 
 #if !defined(__GNUC__)
-#error dlpipe_s3.h wants gcc or clang, whose __atomic builtins it uses: compile with one of them
+#error dlpipe_s3.h wants gcc or clang, whose builtins for atomics it uses: compile with one of them
 #elif __SIZEOF_POINTER__ != 8
 #error dlpipe_s3.h wants a 64-bit target: compile without -m32 or -mx32
 #endif
 
-#include <stddef.h>
-#include <stdint.h>
-
-/* ---------------------------------------------------------------------------------------------
-   >>s3-base        WHAT DLPIPE.H WOULD HAVE BROUGHT
-   The same names and values, for programs that use the client alone. */
-
 #ifndef DLPIPE_H
 #define DLPIPE_S3_ALONE
+#endif
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifndef DLPDEF
+#define DLPIPE_VERSION_MAJOR 0
+#define DLPIPE_VERSION_MINOR 1
+#define DLPIPE_VERSION_PATCH 0
+
+/* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
 #ifdef DLPIPE_STATIC
 #define DLPDEF static __attribute__((unused))
 #elif defined(__cplusplus)
@@ -255,25 +261,105 @@
 #else
 #define DLPDEF extern
 #endif
+#endif
+
+/* ---------------------------------------------------------------------------------------------
+   >>errors     CODES AND ERROR RECORDS
+   0 is OK, positive is flow control, negative is an error. */
+
+#ifndef DLP_CODES
+#define DLP_CODES(X) \
+    X(OK, 0, "ok", "") \
+    X(FULL, 1, "queue is full", "take records out, or wait") \
+    X(EMPTY, 2, "queue is empty", "put records in, or wait") \
+    X(TIMEOUT, 3, "nothing came within the time-out", "call again, or look at dlp_pipe_explain") \
+    X(END, 4, "no more batches", "close the pipe") \
+    X(EPOCH_END, 5, "an epoch ended", "call next again for the next epoch") \
+    X(STOPPED, 6, "the pipe was stopped", "close the pipe") \
+    X(SKIP, 7, "this item is left out", "returned by a callback, see the error policies") \
+    X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
+    X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
+    X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
+    X(ERR_GRAPH, -4, "the stages do not form a pipeline", "link every stage once, in order") \
+    X(ERR_STATE, -5, "a call came at the wrong time", "see the function's documentation") \
+    X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
+    X(ERR_CALLBACK, -7, "a callback failed", "") \
+    X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
+    X(ERR_DEADLINE, -9, "a callback is past its deadline", "raise deadline_ms") \
+    X(ERR_BUSY, -10, "a callback is still running", "call close again when it has returned") \
+    X(ERR_RESUME, -11, "a saved state does not fit", "open the pipe as it was then") \
+    X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
+    X(ERR_SYSTEM, -13, "a system call failed", "") \
+    X(ERR_DEVICE, -14, "the device backend failed", "") \
+    X(ERR_BUDGET, -15, "more items failed than max_skips allows", "mend the data or raise it") \
+    X(ERR_UNSUPPORTED, -16, "not available on this system", "") \
+    X(ERR_KILLED, -17, "worker processes were killed", "") \
+    X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
+    X(ERR_REMOTE, -19, "the server refused, or did not answer", "")
+
 enum {
-    DLP_OK = 0,
-    DLP_FULL = 1,
-    DLP_TIMEOUT = 3,
-    DLP_END = 4,
-    DLP_ERR_ARG = -1,
-    DLP_ERR_MEMORY = -2,
-    DLP_ERR_LIMIT = -3,
-    DLP_ERR_STATE = -5,
-    DLP_ERR_CALLBACK = -7,
-    DLP_ERR_LENGTH = -8,
-    DLP_ERR_BUSY = -10,
-    DLP_ERR_SYSTEM = -13,
-    DLP_ERR_UNSUPPORTED = -16,
-    DLP_ERR_FORKED = -18,
-    DLP_ERR_REMOTE = -19
+#define DLPI_X(name, value, text, hint) DLP_##name = value,
+    DLP_CODES(DLPI_X)
+#undef DLPI_X
+        DLP_CODES_END_ = 127
 };
-#define DLP_NONE (-1)   /* none of it */
-#define DLP_NOWAIT (-1) /* for time-outs: do not wait */
+
+/* Special values. Zero always means the documented default. */
+#define DLP_NONE (-1)    /* none of it */
+#define DLP_FOREVER (-2) /* without end */
+#define DLP_NOWAIT (-1)  /* for time-outs: do not wait */
+#endif
+
+/* ---------------------------------------------------------------------------------------------
+   >>atomics    THE ONE SHIM OVER THE COMPILER'S ATOMICS
+   Here, before the queues, whose fast paths are inline in every file that includes this header.
+   Each use carries a label and names its partner. A checker may define these before inclusion. */
+#ifndef DLPI_LINE
+#ifndef DLPI_LOAD_RLX
+#define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define DLPI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define DLPI_STORE_RLX(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define DLPI_STORE_REL(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define DLPI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_XCHG_SEQ(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_ADD_SEQ(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_ADD_RLX(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
+#define DLPI_OR_SEQ(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
+#define DLPI_AND_SEQ(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
+/* Strong compare-and-swap; *e gets the value found on failure. */
+#define DLPI_CAS_SEQ(p, e, v) \
+    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+#define DLPI_CAS_ACQ(p, e, v) \
+    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
+#endif
+
+/* Keep the compiler from moving memory accesses across; no instruction. Only where the other side
+   issues a heavy barrier (see dlpi_await), or for a crash to see stores in program order. */
+#ifndef DLPI_KEEP_ORDER
+#define DLPI_KEEP_ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+#endif
+
+#define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
+#define DLPI_UNUSED(x) ((void)(x))
+#define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
+#define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#ifdef __OPTIMIZE__
+#define DLPI_INLINE static inline __attribute__((always_inline))
+#else /* without optimisation gcc warns of branches that it has not yet seen to be dead */
+#define DLPI_INLINE static inline
+#endif
+
+DLPI_INLINE void dlpi_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#endif
+}
+
+/* A word of a record, whatever type the user sees there. */
+typedef uint64_t __attribute__((may_alias)) dlpi_word;
 #endif
 
 #ifdef __cplusplus
@@ -298,7 +384,7 @@ extern "C" {
 
    A program with more rights than who started it (setuid) asks nothing of its environment, HOME
    included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
-   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are those of
+   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of
    the files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config),
    the first before the second. A credential_process is started without a shell, in a group of its
    own, with no descriptors but its output, standard error and an empty input, and has a minute.
@@ -571,6 +657,7 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
 /* Free it, at any point of the list. NULL is fine. */
 DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
 
+#ifdef DLPIPE_H
 /* ---------------------------------------------------------------------------------------------
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
    Only where dlpipe.h was included before. A manifest says which bytes of which objects there are:
@@ -595,7 +682,6 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
    exactly its bytes. Errors name bucket, key, range, status, code and request id. A pipe that is
    stopped waits for no server. Not for worker processes that begin by exec. */
 
-#ifdef DLPIPE_H
 #define DLP_S3_WHOLE UINT64_MAX
 
 /* Bytes of an object. */
@@ -754,30 +840,9 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 #define DLPIPE_S3_IMPLEMENTATION_DONE
 
 /* ---------------------------------------------------------------------------------------------
-   >>s3-impl-atomics      THE SHIM OVER THE COMPILER'S ATOMICS
-   dlpipe.h's, for programs without it. Labels in this file: S and a number, one for each word or
-   group of words that threads or processes share. */
-
-#ifndef DLPI_LOAD_RLX
-#define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
-#define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
-#define DLPI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-#define DLPI_STORE_RLX(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
-#define DLPI_STORE_REL(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define DLPI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_XCHG_SEQ(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_ADD_SEQ(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_ADD_RLX(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
-#define DLPI_OR_SEQ(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_AND_SEQ(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
-#define DLPI_CAS_SEQ(p, e, v) \
-    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
-#define DLPI_CAS_ACQ(p, e, v) \
-    __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
-#endif
-
-/* ---------------------------------------------------------------------------------------------
-   >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS */
+   >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS
+   Labels of atomics in this file: S and a number, one for each word or group of words that threads
+   or processes share. */
 
 #include <errno.h>
 #include <arpa/inet.h>
@@ -800,6 +865,7 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -808,7 +874,9 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 #include <time.h>
 #include <unistd.h>
 
-#ifndef DLPIPE_IMPLEMENTATION_DONE /* dlpipe.h's, for programs without it */
+#ifndef DLPI_SYSTEM /* both dlpipe.h and dlpipe_s3.h have it */
+#define DLPI_SYSTEM
+
 /* fd, or a copy of it that is none of the first three, as are all descriptors of ours: where a
    program has closed those (a daemon), what somebody prints would go into our file. -1: as fd, or
    there is no other; errno tells. */
@@ -843,6 +911,27 @@ __attribute__((unused)) static const char *dlpi_env(const char *name) {
     return getenv(name);
 #endif
 }
+
+/* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
+   program, by SIGXFSZ. If not, errno is EFBIG. */
+__attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
+    struct rlimit most;
+    if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
+        bytes <= most.rlim_cur)
+        return true;
+    errno = EFBIG;
+    return false;
+}
+
+/* A stream for files that are read or written as text. mode: as flags. NULL: errno. */
+__attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flags,
+                                                      const char *mode) {
+    int fd = dlpi_fd_above(open(path, flags | O_CLOEXEC, 0666));
+    FILE *f = fd >= 0 ? fdopen(fd, mode) : NULL;
+    if (f == NULL && fd >= 0) close(fd);
+    return f;
+}
+
 #endif
 
 #define DLPI_S3_LINE 128u     /* what different threads write lies so far apart */
@@ -9468,6 +9557,7 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
     free(list);
 }
 
+#ifdef DLPIPE_IMPLEMENTATION_DONE
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-source       ITEMS, PARTS AND CHUNKS OF A PIPE
    A worker has in_flight records (dlpi_src_get). One is free; held, from submit to the next reap,
@@ -9478,8 +9568,6 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
 
      label  who stores                     who loads
      SU1    workers: begun, ended          close: is there one of this process */
-
-#ifdef DLPIPE_IMPLEMENTATION_DONE
 
 /* ---- manifests ---- */
 
@@ -10221,7 +10309,80 @@ static int dlpi_src_wait(const dlp_s3_source *s, dlp_s3_io **io, const dlp_pipe 
     return dlpi_src_broken(r, n == 0 ? DLP_STOPPED : n);
 }
 
-static int dlpi_src_worker_init(void *user, int worker, void **state);
+/* ---- workers ---- */
+
+static uint64_t dlpi_src_stride(const dlp_s3_source *s) { /* of a record's buffer */
+    return s->capacity == 0 || s->d.direct ? 0 : dlpi_round_up(s->capacity, 64);
+}
+
+static int dlpi_src_mates(const dlp_s3_source *s) {
+    int most = s->d.in_flight / 2 < DLPI_SRC_MATES_MOST ? s->d.in_flight / 2 : DLPI_SRC_MATES_MOST;
+    return s->d.gap_bytes < 0 || most < 1 ? 1 : most;
+}
+
+static uint64_t dlpi_src_pieces(const dlp_s3_source *s) { /* of all records */
+    return s->asked ? 2u * (uint64_t)dlpi_src_mates(s) * (uint64_t)s->d.in_flight : 0;
+}
+
+static void dlpi_src_worker_free(dlpi_src_worker *w) {
+    if (w == NULL) return;
+    for (int i = 0; w->get && i < w->source->d.in_flight; i++) dlp_s3_io_close(w->get[i].io);
+    dlp_s3_io_close(w->io);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->room);
+    DLPI_ADD_SEQ(&w->source->users, UINT32_MAX); /* SU1 -> SU1 */
+    free(w->memory);
+    free(w->pieces);
+    free(w->get);
+    free(w);
+}
+
+static dlpi_src_worker *dlpi_src_worker_new(dlp_s3_source *s) {
+    size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
+    size_t buffers = (size_t)dlpi_times(n, stride); /* a manifest may say any length */
+    size_t pieces = (size_t)dlpi_src_pieces(s);
+    dlpi_src_worker *w = calloc(1, sizeof *w);
+    if (w == NULL) return NULL;
+    w->source = s;
+    w->mates_most = dlpi_src_mates(s);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->room, NULL);
+    DLPI_ADD_SEQ(&s->users, 1u); /* SU1 -> SU1 */
+    w->get = calloc(n, sizeof *w->get);
+    if (pieces) w->pieces = calloc(pieces, sizeof *w->pieces);
+    if (w->get == NULL || (pieces && w->pieces == NULL) ||
+        (stride && posix_memalign(&w->memory, 64, buffers) != 0)) {
+        dlpi_src_worker_free(w);
+        return NULL;
+    }
+    for (size_t i = n; i-- > 0;) {
+        dlpi_src_get *q = &w->get[i];
+        if (stride) q->buffer = (uint8_t *)w->memory + i * stride;
+        if (pieces) q->piece = w->pieces + i * (pieces / n);
+        dlpi_src_give(w, q);
+    }
+    return w;
+}
+
+static int dlpi_src_worker_init(void *user, int worker, void **state) {
+    dlp_s3_source *s = user;
+    dlpi_src_worker *w = dlpi_src_worker_new(s);
+    int rc = w ? 0 : ENOMEM;
+    if (rc == 0 && s->asked) rc = dlp_s3_io_open(&w->io, s->d.s3, NULL);
+    if (rc == 0 && s->d.worker_init) rc = s->d.worker_init(s->d.user, worker, &w->state);
+    if (rc == 0)
+        *state = w;
+    else
+        dlpi_src_worker_free(w);
+    return rc;
+}
+
+static void dlpi_src_worker_exit(void *user, int worker, void *state) {
+    dlp_s3_source *s = user;
+    dlpi_src_worker *w = state;
+    if (s->d.worker_exit) s->d.worker_exit(s->d.user, worker, w->state);
+    dlpi_src_worker_free(w);
+}
 
 /* Has a worker of a pipe what wire gives it? dw: NULL where no pipe calls. */
 static bool dlpi_src_is_worker(const dlpi_worker *dw, const void *state) {
@@ -10809,81 +10970,6 @@ DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
-/* ---- workers ---- */
-
-static uint64_t dlpi_src_stride(const dlp_s3_source *s) { /* of a record's buffer */
-    return s->capacity == 0 || s->d.direct ? 0 : dlpi_round_up(s->capacity, 64);
-}
-
-static int dlpi_src_mates(const dlp_s3_source *s) {
-    int most = s->d.in_flight / 2 < DLPI_SRC_MATES_MOST ? s->d.in_flight / 2 : DLPI_SRC_MATES_MOST;
-    return s->d.gap_bytes < 0 || most < 1 ? 1 : most;
-}
-
-static uint64_t dlpi_src_pieces(const dlp_s3_source *s) { /* of all records */
-    return s->asked ? 2u * (uint64_t)dlpi_src_mates(s) * (uint64_t)s->d.in_flight : 0;
-}
-
-static void dlpi_src_worker_free(dlpi_src_worker *w) {
-    if (w == NULL) return;
-    for (int i = 0; w->get && i < w->source->d.in_flight; i++) dlp_s3_io_close(w->get[i].io);
-    dlp_s3_io_close(w->io);
-    pthread_mutex_destroy(&w->lock);
-    pthread_cond_destroy(&w->room);
-    DLPI_ADD_SEQ(&w->source->users, UINT32_MAX); /* SU1 -> SU1 */
-    free(w->memory);
-    free(w->pieces);
-    free(w->get);
-    free(w);
-}
-
-static dlpi_src_worker *dlpi_src_worker_new(dlp_s3_source *s) {
-    size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
-    size_t buffers = (size_t)dlpi_times(n, stride); /* a manifest may say any length */
-    size_t pieces = (size_t)dlpi_src_pieces(s);
-    dlpi_src_worker *w = calloc(1, sizeof *w);
-    if (w == NULL) return NULL;
-    w->source = s;
-    w->mates_most = dlpi_src_mates(s);
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->room, NULL);
-    DLPI_ADD_SEQ(&s->users, 1u); /* SU1 -> SU1 */
-    w->get = calloc(n, sizeof *w->get);
-    if (pieces) w->pieces = calloc(pieces, sizeof *w->pieces);
-    if (w->get == NULL || (pieces && w->pieces == NULL) ||
-        (stride && posix_memalign(&w->memory, 64, buffers) != 0)) {
-        dlpi_src_worker_free(w);
-        return NULL;
-    }
-    for (size_t i = n; i-- > 0;) {
-        dlpi_src_get *q = &w->get[i];
-        if (stride) q->buffer = (uint8_t *)w->memory + i * stride;
-        if (pieces) q->piece = w->pieces + i * (pieces / n);
-        dlpi_src_give(w, q);
-    }
-    return w;
-}
-
-static int dlpi_src_worker_init(void *user, int worker, void **state) {
-    dlp_s3_source *s = user;
-    dlpi_src_worker *w = dlpi_src_worker_new(s);
-    int rc = w ? 0 : ENOMEM;
-    if (rc == 0 && s->asked) rc = dlp_s3_io_open(&w->io, s->d.s3, NULL);
-    if (rc == 0 && s->d.worker_init) rc = s->d.worker_init(s->d.user, worker, &w->state);
-    if (rc == 0)
-        *state = w;
-    else
-        dlpi_src_worker_free(w);
-    return rc;
-}
-
-static void dlpi_src_worker_exit(void *user, int worker, void *state) {
-    dlp_s3_source *s = user;
-    dlpi_src_worker *w = state;
-    if (s->d.worker_exit) s->d.worker_exit(s->d.user, worker, w->state);
-    dlpi_src_worker_free(w);
-}
-
 /* ---- open, wire, close ---- */
 
 /* The first thing that is wrong with a desc, or NULL. */
@@ -11036,6 +11122,7 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *s) {
     free(s);
     return DLP_OK;
 }
+
 #endif /* DLPIPE_IMPLEMENTATION_DONE */
 
 #ifdef DLPI_S3_ASKED_GNU_SOURCE

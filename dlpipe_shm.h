@@ -1385,7 +1385,8 @@ struct dlpi_exec_spec;
 
 typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     dlp_shm_desc d;
-    const struct dlpi_exec_spec *spec; /* in processes that began by exec */
+    const struct dlpi_exec_spec *spec;         /* in processes that began by exec */
+    int (*begin)(dlp_pipe *p, dlpi_worker *w); /* what a worker does first there */
     pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
@@ -1464,8 +1465,6 @@ static void dlpi_slice(uint64_t ns) {
 
 /* ---- a worker process ---- */
 
-static int dlpi_exec_user(dlp_pipe *p, dlpi_worker *w);
-
 /* Die with the supervisor. */
 static void dlpi_process_bind(pid_t supervisor) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -1481,7 +1480,7 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     p->in_worker = w->started = w->process = 1;
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
-    if (dlpi_shm_of(p)->spec && dlpi_exec_user(p, w) != DLP_OK) {
+    if (dlpi_shm_of(p)->spec && dlpi_shm_of(p)->begin(p, w) != DLP_OK) {
         dlpi_worker_end(w, DLP_ERR_CALLBACK);
         _exit(2);
     }
@@ -2994,6 +2993,7 @@ _Noreturn static void dlpi_exec_supervisor(const int *fds) {
     close(fds[0]);
     s->d = x->desc;
     s->spec = x;
+    s->begin = dlpi_exec_user;
     s->owner = (pid_t)x->owner;
     s->caller_fd = fds[2];
     s->nudge[0] = fds[3];

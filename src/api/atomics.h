@@ -4,6 +4,7 @@
    >>atomics    THE ONE SHIM OVER THE COMPILER'S ATOMICS
    Here, before the queues, whose fast paths are inline in every file that includes this header.
    Each use carries a label and names its partner. A checker may define these before inclusion. */
+#ifndef DLPI_LINE
 #ifndef DLPI_LOAD_RLX
 #define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define DLPI_LOAD_ACQ(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
@@ -49,3 +50,4 @@ DLPI_INLINE void dlpi_pause(void) {
 
 /* A word of a record, whatever type the user sees there. */
 typedef uint64_t __attribute__((may_alias)) dlpi_word;
+#endif

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef DLPDEF
 #define DLPIPE_VERSION_MAJOR 0
 #define DLPIPE_VERSION_MINOR 1
 #define DLPIPE_VERSION_PATCH 0
@@ -15,4 +16,5 @@
 #define DLPDEF extern "C"
 #else
 #define DLPDEF extern
+#endif
 #endif

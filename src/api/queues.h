@@ -1,5 +1,5 @@
 #pragma once
-#include "api/errors.h"
+#include "api/codes.h"
 #include "api/atomics.h"
 /* ---------------------------------------------------------------------------------------------
    >>queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT

@@ -18,7 +18,7 @@
 
    A program with more rights than who started it (setuid) asks nothing of its environment, HOME
    included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
-   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are those of
+   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of
    the files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config),
    the first before the second. A credential_process is started without a shell, in a group of its
    own, with no descriptors but its output, standard error and an empty input, and has a minute.

@@ -26,7 +26,6 @@
    exactly its bytes. Errors name bucket, key, range, status, code and request id. A pipe that is
    stopped waits for no server. Not for worker processes that begin by exec. */
 
-#ifdef DLPIPE_H
 #define DLP_S3_WHOLE UINT64_MAX
 
 /* Bytes of an object. */
@@ -161,5 +160,3 @@ DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *source);
 /* Free the source. NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses
    it: close the pipe first) - any thread - does not wait. */
 DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
-
-#endif /* DLPIPE_H */

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "api/codes.h"
 #include "api/errors.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-errors     CODES AND ERROR RECORDS */

@@ -1,4 +1,5 @@
 #pragma once
+#include "queue/spsc.h"
 #include "build/check.h"
 static uint64_t dlpi_pow2(uint64_t n) {
     uint64_t v = 1;

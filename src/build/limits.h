@@ -1,4 +1,5 @@
 #pragma once
+#include "base/cpus.h"
 #include "core/fail.h"
 /* ---- start ---- */
 

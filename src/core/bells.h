@@ -1,5 +1,5 @@
 #pragma once
-#include "queue/queues.h"
+#include "base/futex.h"
 #include "core/pipe.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-bells      SLEEP AND WAKE

@@ -7,18 +7,6 @@
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
 /* This rank's rows of a global batch of c rows: [first, first + count). */
-static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
-    uint64_t from = p->rank * c / p->world;
-    *first = from;
-    *count = (uint32_t)((p->rank + UINT64_C(1)) * c / p->world - from);
-}
-
-static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
-    int64_t n = p->repeat ? p->repeat->repeat.epochs : 1;
-    if (n == DLP_FOREVER) return false;
-    return epoch >= (uint64_t)(n == 0 ? 1 : n);
-}
-
 static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;

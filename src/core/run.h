@@ -1,4 +1,5 @@
 #pragma once
+#include "base/cpus.h"
 #include "stages/parts.h"
 #include "stages/cache.h"
 /* ---------------------------------------------------------------------------------------------

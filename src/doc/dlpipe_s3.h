@@ -22,12 +22,12 @@
    >>s3-memory      THREADS, MEMORY, SECRETS
    >>s3-options     COMPILE-TIME OPTIONS
    >>s3-limits      LIMITS AND CAVEATS
-   >>s3-base        WHAT DLPIPE.H WOULD HAVE BROUGHT
+   >>errors         CODES AND ERROR RECORDS
+   >>atomics        THE ONE SHIM OVER THE COMPILER'S ATOMICS
    >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS
    >>s3-requests    ONE OBJECT, OR MANY AT ONCE
    >>s3-list        WHAT IS IN A BUCKET
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
-   >>s3-impl-atomics      THE SHIM OVER THE COMPILER'S ATOMICS
    >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS
    >>s3-impl-text         HASHES, URIS, TIMES, XML
    >>s3-impl-sign         REQUESTS, SIGNED

@@ -1,7 +1,7 @@
 #pragma once
+#include "api/codes.h"
 #include "api/atomics.h"
 #include "api/order.h"
-#include "api/dataset.h"
 #include "api/samplers.h"
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------
@@ -51,14 +51,6 @@ static inline uint64_t dlpi_hash_in(uint64_t domain, uint64_t seed, uint64_t a) 
 
 DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return dlpi_absorb(dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), a), b), c);
-}
-
-static void dlpi_item_drew(const dlp_item *item);
-
-DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
-    if (item->internal != NULL) dlpi_item_drew(item);
-    return dlpi_absorb(dlpi_absorb(h, item->position), salt);
 }
 
 /* The high half of a * b; the low half goes to *low. */

@@ -1,5 +1,5 @@
 #pragma once
-#include "s3/atomics.h"
+#include "api/atomics.h"
 #include "s3/base.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-patience     RETRIES, HEDGES, THROTTLING

@@ -1,4 +1,5 @@
 #pragma once
+#include "base/system.h"
 #include "s3/sign.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */

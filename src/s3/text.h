@@ -1,6 +1,6 @@
 #pragma once
-#include "s3/base.h"
-#include "api/s3_base.h"
+#include "s3/platform.h"
+#include "api/codes.h"
 /* ---- URIs (RFC 3986). Signing wants exactly the unreserved characters left alone, and escapes
    in capitals. */
 

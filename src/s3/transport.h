@@ -1,6 +1,7 @@
 #pragma once
-#include "api/s3_base.h"
-#include "s3/atomics.h"
+#include "api/codes.h"
+#include "api/atomics.h"
+#include "base/system.h"
 #include "s3/base.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-transport    SOCKETS, TLS

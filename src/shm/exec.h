@@ -412,6 +412,7 @@ _Noreturn static void dlpi_exec_supervisor(const int *fds) {
     close(fds[0]);
     s->d = x->desc;
     s->spec = x;
+    s->begin = dlpi_exec_user;
     s->owner = (pid_t)x->owner;
     s->caller_fd = fds[2];
     s->nudge[0] = fds[3];

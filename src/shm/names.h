@@ -1,4 +1,5 @@
 #pragma once
+#include "base/system.h"
 #include "core/fail.h"
 #include "api/shm_names.h"
 #include "shm/platform.h"

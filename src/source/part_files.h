@@ -1,4 +1,5 @@
 #pragma once
+#include "base/system.h"
 #include "core/fail.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-files PART QUEUE: FILES, DOWNLOADS

@@ -21,10 +21,6 @@ typedef struct dlpi_cache_cell {
     uint8_t bytes[8];
 } dlpi_cache_cell;
 
-static void dlpi_item_drew(const dlp_item *item) { /* also by threads of the callback's own */
-    DLPI_STORE_RLX(&((dlpi_note *)item->internal)->drew, 1u);
-}
-
 static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {

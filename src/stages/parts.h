@@ -1,4 +1,5 @@
 #pragma once
+#include "core/item.h"
 #include "core/debug.h"
 #include "core/wanted.h"
 /* ---------------------------------------------------------------------------------------------
@@ -45,9 +46,6 @@
 #define DLPI_PART_LOADED UINT32_C(0x1000001)
 #define DLPI_PART_FAILED UINT32_C(0x1000002)
 #define DLPI_PART_CLOSED UINT32_C(0)
-
-static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count);
-static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch);
 
 static inline dlpi_pcell *dlpi_pcell_at(const dlp_pipe *p, uint32_t i) {
     return (dlpi_pcell *)(void *)(p->region + p->off_parts) + i;

@@ -28,8 +28,7 @@ FNR == 1 {
 !/^#include "[a-z0-9_]+\/[a-z0-9_]+\.h"/ { next }
 {
     split($0, part, "\""); to = part[2]; its = to; sub(/\/.*/, "", its)
-    if (manifest) { place[to] = ++places; in_manifest[to] = file; next }
-    used[file, to] = 1; seen[file] = 1; seen[to] = 1
+    if (manifest) { if (!(to in place)) place[to] = ++places; next }
     if (!(its in floor)) { say(file " -> " to ": a folder without a floor"); next }
     if (floor[its] > floor[folder] || (folder == "stages" && its == "stages")) say(file " -> " to)
     if (folder == "api" && its != "api") say(file " -> " to)

@@ -6,7 +6,7 @@
 #
 # The rules, by the name that a finding carries:
 #   atomics   raw __atomic, __sync, _Atomic, fences, volatile or assembler outside >>atomics,
-#             >>s3-impl-atomics, dlpi_pause ("volatile sig_atomic_t": allowed outside the headers)
+#             dlpi_pause ("volatile sig_atomic_t": allowed outside the headers)
 #   label     an ordered DLPI_* atomic names its label in a comment on its line or the one before
 #   partner   a label that is named only once has no partner
 #   pointer   a struct marked "in region" holds a pointer
@@ -41,7 +41,7 @@ c_rules() {
     FNR == 1 { in_comment = shim = in_pause = region = marked = 0; quote = before = "" }
     { split_line($0) }
 
-    />>[a-z]/ && remark ~ />>/ { shim = (remark ~ />>(impl-|s3-impl-)?atomics/) }
+    />>[a-z]/ && remark ~ />>/ { shim = (remark ~ />>atomics/) }
     code ~ /dlpi_pause\(void\) *\{/ { in_pause = 1 }
     in_pause && /^}/ { in_pause = 0 }
 

@@ -1,0 +1,114 @@
+#pragma once
+#include "base/system.h"
+/* ---- what cgroups and /proc say ---- */
+
+/* The first n numbers, 1 or 2, behind key on its line of a small file; key NULL: on the first line.
+   Allocates nothing. */
+static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
+    char text[4096];
+    size_t skip = key ? strlen(key) : 0, len = 0;
+    uint64_t number[2];
+    const char *line = text;
+    ssize_t got;
+    int fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
+    if (fd < 0) return false;
+    while ((got = read(fd, text + len, sizeof text - 1 - len)) > 0) len += (size_t)got;
+    close(fd);
+    text[len] = 0;
+    while (skip > 0 && strncmp(line, key, skip) != 0) {
+        if ((line = strchr(line, '\n')) == NULL) return false;
+        line++;
+    }
+    if (sscanf(line + skip, "%" SCNu64 " %" SCNu64, &number[0], &number[1]) < n) return false;
+    memcpy(to, number, (size_t)n * sizeof *to);
+    return true;
+}
+
+static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_MAX: not there */
+    uint64_t value;
+    return dlpi_read_numbers(path, key, &value, 1) ? value : UINT64_MAX;
+}
+
+static uint64_t dlpi_cgroup_number(const char *dir, const char *file, const char *key) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    return dlpi_read_number(path, key);
+}
+
+/* A controller's cgroups, of one version of them. */
+typedef struct dlpi_cgroups {
+    const char *controller; /* names the line of /proc/self/cgroup; "": version 2 */
+    const char *root;
+    uint64_t (*leaves)(const char *dir); /* what the one in dir leaves; UINT64_MAX: no limit */
+} dlpi_cgroups;
+
+/* The place of this process in a line of /proc/self/cgroup ("4:cpu,cpuacct:/a", "0::/a"); NULL:
+   another controller's. */
+static const char *dlpi_cgroup_place(const char *controller, const char *line) {
+    size_t n = strlen(controller);
+    const char *kind = strchr(line, ':'), *place = kind ? strchr(kind + 1, ':') : NULL;
+    if (place == NULL || place[1] != '/' || place[2] == 0) return NULL;
+    while (++kind, strncmp(kind, controller, n) != 0 || (kind[n] != ',' && kind[n] != ':')) {
+        kind += strcspn(kind, ",:");
+        if (kind == place) return NULL;
+    }
+    return place + 1;
+}
+
+/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known. */
+static uint64_t dlpi_cgroup_least(const dlpi_cgroups *v) {
+    char dir[512], line[480];
+    const size_t root = strlen(v->root);
+    uint64_t least = UINT64_MAX;
+    FILE *f = dlpi_stream_open("/proc/self/cgroup", O_RDONLY, "r");
+    snprintf(dir, sizeof dir, "%s", v->root);
+    while (f && fgets(line, sizeof line, f)) {
+        const char *place;
+        line[strcspn(line, "\n")] = 0;
+        if ((place = dlpi_cgroup_place(v->controller, line)) != NULL)
+            snprintf(dir + root, sizeof dir - root, "%s", place);
+    }
+    if (f) fclose(f);
+    for (;;) {
+        uint64_t left = v->leaves(dir);
+        if (left < least) least = left;
+        if (strlen(dir) <= root) return least;
+        *strrchr(dir, '/') = 0;
+    }
+}
+
+/* Cores that a quota stands for, rounded up. */
+static uint64_t dlpi_quota_cpus(uint64_t quota, uint64_t period) {
+    if (quota == UINT64_MAX || period == UINT64_MAX || period == 0) return UINT64_MAX;
+    return quota > period ? (quota - 1) / period + 1 : 1;
+}
+
+static uint64_t dlpi_cgroup_cpu_v2(const char *dir) { /* "max 100000", or two numbers */
+    char path[600];
+    uint64_t n[2];
+    snprintf(path, sizeof path, "%s/cpu.max", dir);
+    return dlpi_read_numbers(path, NULL, n, 2) ? dlpi_quota_cpus(n[0], n[1]) : UINT64_MAX;
+}
+
+static uint64_t dlpi_cgroup_cpu_v1(const char *dir) { /* a quota of -1: none */
+    return dlpi_quota_cpus(dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL),
+                           dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL));
+}
+
+/* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
+static int dlpi_cpu_count(void) {
+#if defined(__linux__)
+    static const dlpi_cgroups v1 = {"cpu", "/sys/fs/cgroup/cpu", dlpi_cgroup_cpu_v1};
+    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_cpu_v2};
+    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
+    cpu_set_t set;
+    int n = 0;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+    if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (one > two) one = two;
+    return n < 1 ? 1 : one < (uint64_t)n ? (int)one : n;
+#else
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+#endif
+}

@@ -1,0 +1,148 @@
+#pragma once
+#include "api/queues.h"
+#include "base/futex.h"
+#include "base/cpus.h"
+/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to
+   sleep ---- */
+
+#ifndef DLPIPE_NO_MEMBARRIER
+/* The kernel's numbers (membarrier(2)). */
+enum {
+    DLPI_MB_GLOBAL = 1 << 1,
+    DLPI_MB_REGISTER_GLOBAL = 1 << 2,
+    DLPI_MB_PRIVATE = 1 << 3,
+    DLPI_MB_REGISTER_PRIVATE = 1 << 4
+};
+
+static int dlpi_membarrier(int command) {
+    int saved = errno;
+    long r = syscall(SYS_membarrier, command, 0, 0);
+    errno = saved;
+    return r == 0;
+}
+
+/* Let this process take part. Returns 0 where the kernel or a filter refuses. */
+static int dlpi_heavy_register(int shared) {
+    return dlpi_membarrier(shared ? DLPI_MB_REGISTER_GLOBAL : DLPI_MB_REGISTER_PRIVATE);
+}
+
+static int dlpi_heavy_barrier(int shared) {
+    return dlpi_membarrier(shared ? DLPI_MB_GLOBAL : DLPI_MB_PRIVATE);
+}
+#else
+static int dlpi_heavy_register(int shared) {
+    DLPI_UNUSED(shared);
+    return 0;
+}
+
+static int dlpi_heavy_barrier(int shared) {
+    DLPI_UNUSED(shared);
+    return 0;
+}
+#endif
+
+/* ---- bells: an event count for one sleeper ----
+   A bell is a futex word. DLPI_BELL_SLEEPER: its owner sleeps or is about to. DLPI_BELL_RMW: some
+   participant has no heavy barrier; it is set once and stays, and makes every waker come to
+   dlpi_bell_ring, whose read-modify-write (B2) then is the order.
+   Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is
+   unchanged.
+   Waker:   T1 or H1; B1.
+   With the barrier: either B1 comes before it in the waker's program, and then so does T1, which
+   the barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
+   Without: B2 and B3 are one order. If B2 is later it sees the bit. If B3 is later it reads what B2
+   wrote, or later, and the second look sees T1, which came before B2.
+   A participant that sets DLPI_BELL_RMW while others run may miss a wake-up until they have seen
+   the bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100
+   ms. */
+#define DLPI_BELL_SLEEPER 1u
+#define DLPI_BELL_RMW 2u
+
+static void dlpi_bell_join(uint32_t *bell, int shared) {
+    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(bell, DLPI_BELL_RMW); /* -> B1 */
+}
+
+DLPDEF void dlpi_bell_ring(uint32_t *bell, uint32_t shared) {
+    if (DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER) /* B2 <- B3 */
+        dlpi_futex_wake(bell, 1, ~0u, (int)shared);
+}
+
+/* Wake a producer that sleeps on a full lane, once half of it is free. */
+DLPDEF void dlpi_spsc_room_bell(dlp_spsc_rx *rx) {
+    uint32_t *bell = &rx->lane->producer_bell;
+    if (!(DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)) /* B2 <- B3 */
+        return;
+    uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* T2 <- T1 */
+    if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_bell_ring(bell, rx->shared);
+}
+
+/* One who waits: on which bell, how patiently, and for what. */
+typedef struct dlpi_waiter {
+    uint32_t *bell;
+    uint32_t shared, spin_ns, yields;
+    int (*look)(void *handle); /* not 0: it has come, or an error has */
+    void *handle;
+} dlpi_waiter;
+
+static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until) {
+    uint64_t end = until - begin < w->spin_ns ? until : begin + w->spin_ns;
+    if (w->spin_ns > 0) {
+        for (uint32_t i = 1;; i++) {
+            if (w->look(w->handle)) return 1;
+            if (i % 16 == 0 && dlpi_now_ns() >= end) break;
+            dlpi_pause();
+        }
+    }
+    for (uint32_t i = 0; i < w->yields; i++) {
+        if (w->look(w->handle)) return 1;
+        sched_yield();
+    }
+    return w->look(w->handle);
+}
+
+static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
+    for (;;) {
+        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER); /* B3 -> B1, B2 */
+        set |= DLPI_BELL_SLEEPER;
+        if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
+            DLPI_OR_SEQ(w->bell, DLPI_BELL_RMW); /* -> B1 */
+            set |= DLPI_BELL_RMW;
+        }
+        int come = w->look(w->handle);
+        uint64_t now = come ? 0 : dlpi_now_ns();
+        if (come || now >= until) {
+            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER); /* takes B3 back */
+            return come ? DLP_OK : DLP_TIMEOUT;
+        }
+        uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
+        dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
+        if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
+            if (DLPI_LOAD_RLX(w->bell) & DLPI_BELL_SLEEPER) /* B3, own bit, if no waker took it */
+                DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+            return DLP_OK;
+        }
+    }
+}
+
+/* Wait until look says so. Returns DLP_OK or DLP_TIMEOUT. */
+static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
+    if (w->look(w->handle)) return DLP_OK;
+    if (timeout_ms == DLP_NOWAIT) return DLP_TIMEOUT;
+    uint64_t begin = dlpi_now_ns(), until = UINT64_MAX;
+    if (timeout_ms > 0) until = begin + (uint64_t)timeout_ms * 1000000u;
+    if (dlpi_await_awake(w, begin, until)) return DLP_OK;
+    return dlpi_await_asleep(w, until);
+}
+
+/* How patiently to wait where this many threads take part: on spare cores a spin about as long as a
+   wake-up takes; else make way soon, but a few times before paying for sleep. */
+static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
+    static uint32_t cpus;
+    uint32_t n = DLPI_LOAD_RLX(&cpus); /* C1, any value read twice is the same */
+    if (n == 0) {
+        n = (uint32_t)dlpi_cpu_count();
+        DLPI_STORE_RLX(&cpus, n); /* C1 */
+    }
+    *spin_ns = peers <= n ? 10000 : 1000;
+    *yields = peers <= n ? 0 : 50;
+}

@@ -1,0 +1,23 @@
+#pragma once
+#include "core/pipe.h"
+/* Which rows of a global batch are this rank's, whether epochs are over, an item's random
+   numbers. */
+
+static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
+    uint64_t from = p->rank * c / p->world;
+    *first = from;
+    *count = (uint32_t)((p->rank + UINT64_C(1)) * c / p->world - from);
+}
+
+static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
+    int64_t n = p->repeat ? p->repeat->repeat.epochs : 1;
+    if (n == DLP_FOREVER) return false;
+    return epoch >= (uint64_t)(n == 0 ? 1 : n);
+}
+
+DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
+    if (item->internal != NULL) /* also by threads of the callback's own */
+        DLPI_STORE_RLX(&((dlpi_note *)item->internal)->drew, 1u);
+    return dlpi_absorb(dlpi_absorb(h, item->position), salt);
+}

@@ -1,0 +1,445 @@
+#pragma once
+#include "source/part_files.h"
+#include "api/s3_source.h"
+#include "s3/list.h"
+/* ---------------------------------------------------------------------------------------------
+   >>s3-impl-source       ITEMS, PARTS AND CHUNKS OF A PIPE
+   A worker has in_flight records (dlpi_src_get). One is free; held, from submit to the next reap,
+   so that neighbours can be found; out, asked for by its own request or by that of a neighbour,
+   whose mate it is; or over, and free again once its item has been given back. Fetches that wait
+   take a record, with a dlp_s3_io of its own, for as long as they take: the record used last comes
+   first, since its connections are warm.
+
+     label  who stores                     who loads
+     SU1    workers: begun, ended          close: is there one of this process */
+
+/* ---- manifests ---- */
+
+enum { DLPI_SRC_KEY_MOST = 1024, DLPI_SRC_KEYS_MOST = INT32_MAX };
+
+struct dlp_s3_manifest {
+    uint64_t n, room;
+    uint64_t *offset, *length; /* [room] as in dlp_s3_entry */
+    uint32_t *key;             /* [room] number of its key */
+    uint64_t *items;           /* [room]; NULL: no entry has any */
+    uint64_t n_keys, key_room;
+    uint64_t *key_at; /* [key_room] where it begins in text */
+    uint64_t text_bytes, text_room;
+    char *text;     /* keys, each terminated */
+    bool mixed;     /* keys did not always rise: a table finds them */
+    uint64_t seats; /* a power of two; 0: the table is to be made */
+    uint32_t *seat; /* [seats] number of a key + 1, 0: nobody's */
+};
+
+/* How much there was, to go back to. */
+typedef struct dlpi_src_mark {
+    uint64_t n, n_keys, text_bytes;
+} dlpi_src_mark;
+
+static const char *dlpi_src_key(const dlp_s3_manifest *m, uint64_t i) {
+    return m->text + m->key_at[m->key[i]];
+}
+
+static uint64_t dlpi_src_key_hash(const char *key, size_t n) { /* FNV-1a, its bits mixed */
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < n; i++) h = (h ^ (uint8_t)key[i]) * UINT64_C(0x100000001b3);
+    return (h ^ h >> 32) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static void dlpi_src_seats_free(dlp_s3_manifest *m) {
+    free(m->seat);
+    m->seat = NULL;
+    m->seats = 0;
+}
+
+/* The seat of a key, or the empty one that it would take. */
+static uint32_t *dlpi_src_seat_of(const dlp_s3_manifest *m, const char *key, size_t n) {
+    uint64_t mask = m->seats - 1;
+    for (uint64_t i = dlpi_src_key_hash(key, n) >> 20;; i++) {
+        uint32_t *seat = &m->seat[i & mask];
+        if (*seat == 0 || strcmp(m->text + m->key_at[*seat - 1], key) == 0) return seat;
+    }
+}
+
+/* Have a table that one more key leaves half empty at least. */
+static bool dlpi_src_seats_ready(dlp_s3_manifest *m) {
+    uint64_t seats = m->seats ? m->seats : 64;
+    if (m->seats > 0 && (m->n_keys + 1) * 2 <= m->seats) return true;
+    while ((m->n_keys + 1) * 2 > seats) seats *= 2;
+    dlpi_src_seats_free(m);
+    m->seat = calloc(seats, sizeof *m->seat);
+    if (m->seat == NULL) return false;
+    m->seats = seats;
+    for (uint64_t k = 0; k < m->n_keys; k++) {
+        const char *key = m->text + m->key_at[k];
+        *dlpi_src_seat_of(m, key, strlen(key)) = (uint32_t)k + 1;
+    }
+    return true;
+}
+
+/* Make an array longer. Returns it, or NULL: there is no memory, and it is as it was. */
+static void *dlpi_src_longer(void *old, uint64_t n, size_t each) {
+    return n > SIZE_MAX / each ? NULL : realloc(old, n > 0 ? (size_t)n * each : 1);
+}
+
+static bool dlpi_src_entries_room(dlp_s3_manifest *m, uint64_t room) {
+    void *offset = dlpi_src_longer(m->offset, room, sizeof *m->offset), *length, *key, *items;
+    if (offset) m->offset = offset;
+    length = dlpi_src_longer(m->length, room, sizeof *m->length);
+    if (length) m->length = length;
+    key = dlpi_src_longer(m->key, room, sizeof *m->key);
+    if (key) m->key = key;
+    items = m->items ? dlpi_src_longer(m->items, room, sizeof *m->items) : NULL;
+    if (items) m->items = items;
+    if (!offset || !length || !key || (m->items && !items)) return false;
+    m->room = room;
+    return true;
+}
+
+static bool dlpi_src_keys_room(dlp_s3_manifest *m, uint64_t keys, uint64_t bytes) {
+    void *at = dlpi_src_longer(m->key_at, keys, sizeof *m->key_at), *text;
+    if (at) m->key_at = at;
+    text = dlpi_src_longer(m->text, bytes, 1);
+    if (text) m->text = text;
+    if (!at || !text) return false;
+    m->key_room = keys;
+    m->text_room = bytes;
+    return true;
+}
+
+static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half at least */
+    uint64_t more = room + room / 2;
+    return more > want ? more : want + 64;
+}
+
+/* Find a key, or keep it. Returns its number, or negative: there is no memory, or no number. As
+   long as keys rise, as those of a list do, a key that is not the last one is new. */
+static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key) {
+    size_t n = strlen(key);
+    uint32_t *seat = NULL;
+    int order = m->n_keys ? strcmp(key, m->text + m->key_at[m->n_keys - 1]) : 1;
+    if (order == 0) return (int64_t)m->n_keys - 1;
+    m->mixed = m->mixed || order < 0;
+    if (m->mixed) {
+        if (m->n > 0 && strcmp(dlpi_src_key(m, m->n - 1), key) == 0) return m->key[m->n - 1];
+        if (!dlpi_src_seats_ready(m)) return DLP_ERR_MEMORY;
+        seat = dlpi_src_seat_of(m, key, n);
+        if (*seat != 0) return *seat - 1;
+    }
+    if (m->n_keys == DLPI_SRC_KEYS_MOST) return DLP_ERR_LIMIT;
+    if (m->n_keys == m->key_room &&
+        !dlpi_src_keys_room(m, dlpi_src_more(m->key_room, m->n_keys + 1), m->text_room))
+        return DLP_ERR_MEMORY;
+    if (m->text_room - m->text_bytes <= n &&
+        !dlpi_src_keys_room(m, m->key_room, dlpi_src_more(m->text_room, m->text_bytes + n + 1)))
+        return DLP_ERR_MEMORY;
+    m->key_at[m->n_keys] = m->text_bytes;
+    memcpy(m->text + m->text_bytes, key, n + 1);
+    m->text_bytes += n + 1;
+    if (seat) *seat = (uint32_t)m->n_keys + 1;
+    return (int64_t)m->n_keys++;
+}
+
+static bool dlpi_src_items_ready(dlp_s3_manifest *m) {
+    if (m->items == NULL) m->items = calloc((size_t)m->room, sizeof *m->items);
+    return m->items != NULL;
+}
+
+static dlpi_src_mark dlpi_src_mark_of(const dlp_s3_manifest *m) {
+    return (dlpi_src_mark){m->n, m->n_keys, m->text_bytes};
+}
+
+/* Many entries were added, or, with a mark, are not to have been. What only adding wants goes. */
+static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *back) {
+    if (back) {
+        m->n = back->n;
+        m->n_keys = back->n_keys;
+        m->text_bytes = back->text_bytes;
+    }
+    dlpi_src_seats_free(m);
+    if (m->n > 0) { /* shorter: cannot fail in a way that matters */
+        (void)dlpi_src_entries_room(m, m->n);
+        (void)dlpi_src_keys_room(m, m->n_keys, m->text_bytes);
+    }
+}
+
+/* What is wrong with an entry, or NULL. */
+static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
+    uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
+    size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
+    if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key has 1 to 1024 bytes";
+    if (offset > INT64_MAX || e->length > INT64_MAX - offset) return "past the end of any object";
+    return NULL;
+}
+
+/* As dlp_s3_manifest_add; the entry is in order. */
+static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
+    int64_t key;
+    if (m->n == UINT64_C(1) << 40) return DLP_ERR_LIMIT;
+    if (m->n == m->room && !dlpi_src_entries_room(m, dlpi_src_more(m->room, m->n + 1)))
+        return DLP_ERR_MEMORY;
+    if (e->items > 0 && !dlpi_src_items_ready(m)) return DLP_ERR_MEMORY;
+    key = dlpi_src_key_number(m, e->key);
+    if (key < 0) return (int)key;
+    m->offset[m->n] = e->offset;
+    m->length[m->n] = e->length;
+    m->key[m->n] = (uint32_t)key;
+    if (m->items) m->items[m->n] = e->items;
+    m->n++;
+    return DLP_OK;
+}
+
+static int dlpi_src_put_failed(dlp_s3_error *err, int rc) {
+    return dlpi_s3_set_error(err, rc, 0,
+                             rc == DLP_ERR_LIMIT ? "too many entries, or keys"
+                                                 : "no memory for the manifest");
+}
+
+DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err) {
+    dlp_s3_manifest *m;
+    if (err) memset(err, 0, sizeof *err);
+    if (out == NULL) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "out is NULL");
+    m = calloc(1, sizeof *m);
+    if (m == NULL) return dlpi_src_put_failed(err, DLP_ERR_MEMORY);
+    *out = m;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m) {
+    if (m == NULL) return;
+    dlpi_src_seats_free(m);
+    free(m->offset);
+    free(m->length);
+    free(m->key);
+    free(m->items);
+    free(m->key_at);
+    free(m->text);
+    free(m);
+}
+
+DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dlp_s3_error *err) {
+    const char *wrong;
+    int rc;
+    if (err) memset(err, 0, sizeof *err);
+    if (m == NULL || entry == NULL)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", m ? "entry" : "manifest");
+    wrong = dlpi_src_entry_wrong(entry);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "entry: %s", wrong);
+    rc = dlpi_src_manifest_put(m, entry);
+    return rc == DLP_OK ? DLP_OK : dlpi_src_put_failed(err, rc);
+}
+
+DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_list_desc *desc,
+                                dlp_s3_error *err) {
+    dlp_s3_list *list = NULL;
+    dlp_s3_object o = {0};
+    dlpi_src_mark mark;
+    int rc;
+    if (err) memset(err, 0, sizeof *err);
+    if (m == NULL) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "manifest is NULL");
+    mark = dlpi_src_mark_of(m);
+    rc = dlp_s3_list_open(&list, io, desc, err);
+    while (rc == DLP_OK && (rc = dlp_s3_list_next(list, &o, err)) == DLP_OK) {
+        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes, 0};
+        if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
+            continue;
+        if (dlpi_src_entry_wrong(&e))
+            rc = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "the list has a key that none can be");
+        else if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK)
+            dlpi_src_put_failed(err, rc);
+    }
+    dlp_s3_list_close(list);
+    if (rc == DLP_END) rc = DLP_OK;
+    dlpi_src_manifest_settle(m, rc == DLP_OK ? NULL : &mark);
+    return rc;
+}
+
+/* ---- manifests as files ---- */
+
+enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 80 };
+
+/* Read a line without its end. Returns its bytes, -1: the file is over, -2: it is too long. */
+static int dlpi_src_line(FILE *f, char *line) {
+    int n = 0, c;
+    while ((c = getc(f)) != EOF && c != '\n') {
+        if (n == DLPI_SRC_LINE_MOST) return -2;
+        line[n++] = (char)c;
+    }
+    line[n] = 0;
+    return c == EOF && n == 0 ? -1 : n;
+}
+
+static int dlpi_src_hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* Decode a key in its place. Returns what is wrong with it, or NULL. */
+static const char *dlpi_src_key_decode(char *key) {
+    char *to = key;
+    for (const char *at = key; *at != 0; at++) {
+        int high, low;
+        if ((uint8_t)*at <= ' ' || *at == 0x7f) return "a key's character is not encoded";
+        if (*at != '%') {
+            *to++ = *at;
+            continue;
+        }
+        high = dlpi_src_hex_digit(at[1]);
+        low = high < 0 ? -1 : dlpi_src_hex_digit(at[2]);
+        if (low < 0) return "'%' without two hexadecimal digits";
+        if (high + low == 0) return "a key has no zero bytes";
+        *to++ = (char)(high << 4 | low);
+        at += 2;
+    }
+    *to = 0;
+    return NULL;
+}
+
+/* Read a number of digits alone. Returns false where there is none, or it is past INT64_MAX. */
+static bool dlpi_src_digits(const char *text, uint64_t *out) {
+    uint64_t n = 0;
+    if (*text == 0) return false;
+    for (; *text >= '0' && *text <= '9'; text++) {
+        if (n > INT64_MAX / 10) return false; /* or it would wrap */
+        n = n * 10 + (uint64_t)(*text - '0');
+        if (n > INT64_MAX) return false;
+    }
+    *out = n;
+    return *text == 0;
+}
+
+/* Take a line of n bytes apart. Returns what is wrong with it, or NULL. */
+static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
+    char *column[5] = {line, NULL, NULL, NULL, NULL};
+    int columns = 1;
+    const char *wrong;
+    memset(e, 0, sizeof *e);
+    e->key = line;
+    if (n == 0) return "an empty line";
+    if (strlen(line) != (size_t)n) return "a zero byte";
+    for (char *tab = strchr(line, '\t'); tab != NULL && columns < 5; tab = strchr(tab, '\t')) {
+        *tab++ = 0;
+        column[columns++] = tab;
+    }
+    if (columns == 2 || columns == 5) return "one column, three, or four";
+    wrong = dlpi_src_key_decode(line);
+    if (wrong) return wrong;
+    if (columns > 1 && strcmp(column[1], "*") == 0)
+        e->offset = DLP_S3_WHOLE;
+    else if (columns > 1 && !dlpi_src_digits(column[1], &e->offset))
+        return "the offset is no number, nor '*'";
+    if (columns > 1 && !dlpi_src_digits(column[2], &e->length)) return "the length is no number";
+    if (columns > 3 && !dlpi_src_digits(column[3], &e->items)) return "the items are no number";
+    return dlpi_src_entry_wrong(e);
+}
+
+static int dlpi_src_manifest_lines(dlp_s3_manifest *m, FILE *f, const char *path,
+                                   dlp_s3_error *err) {
+    char line[DLPI_SRC_LINE_MOST + 1];
+    const char *wrong;
+    dlp_s3_entry e;
+    int n, rc;
+    for (uint64_t number = 1; (n = dlpi_src_line(f, line)) != -1; number++) {
+        if (line[0] == '#' && n > 0) continue;
+        wrong = n == -2 ? "a line is too long" : dlpi_src_line_parse(line, n, &e);
+        if (wrong)
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s:%llu: %s", path,
+                                     (unsigned long long)number, wrong);
+        if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK) return dlpi_src_put_failed(err, rc);
+    }
+    if (ferror(f))
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", path, strerror(errno));
+    return DLP_OK;
+}
+
+DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_error *err) {
+    dlpi_src_mark mark;
+    FILE *f;
+    int rc;
+    if (err) memset(err, 0, sizeof *err);
+    if (m == NULL || path == NULL)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", m ? "path" : "manifest");
+    mark = dlpi_src_mark_of(m);
+    f = dlpi_stream_open(path, O_RDONLY, "rb");
+    if (f == NULL)
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", path, strerror(errno));
+    rc = dlpi_src_manifest_lines(m, f, path, err);
+    fclose(f);
+    dlpi_src_manifest_settle(m, rc == DLP_OK ? NULL : &mark);
+    return rc;
+}
+
+static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
+    char key[3 * DLPI_SRC_KEY_MOST + 1];
+    dlpi_s3_uri_encode(key, sizeof key, e->key, strlen(e->key), true);
+    fputs(key, f);
+    if (e->offset == DLP_S3_WHOLE)
+        fprintf(f, "\t*\t%llu", (unsigned long long)e->length);
+    else if (e->offset > 0 || e->length > 0 || e->items > 0)
+        fprintf(f, "\t%llu\t%llu", (unsigned long long)e->offset, (unsigned long long)e->length);
+    if (e->items > 0) fprintf(f, "\t%llu", (unsigned long long)e->items);
+    putc('\n', f);
+}
+
+DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp_s3_error *err) {
+    char tmp[4096];
+    dlp_s3_entry e;
+    FILE *f;
+    bool good = true;
+    int fd, errnum = 0;
+    if (err) memset(err, 0, sizeof *err);
+    if (m == NULL || path == NULL || strlen(path) > sizeof tmp - 5)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s",
+                                 m ? "path: none, or too long" : "manifest is NULL");
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    fd = dlpi_file_anew(tmp);
+    f = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (f == NULL) {
+        dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", tmp, strerror(errno));
+        if (fd >= 0) close(fd);
+        return DLP_ERR_SYSTEM;
+    }
+    fputs("# key, offset, length, items\n", f);
+    for (uint64_t i = 0; good && i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++) {
+        good = dlpi_file_may_be((uint64_t)ftello(f) + DLPI_SRC_LINE_MOST);
+        if (good)
+            dlpi_src_entry_write(&e, f);
+        else
+            errnum = errno;
+    }
+    good = good && !ferror(f) && fflush(f) == 0 && fsync(fileno(f)) == 0;
+    if (!good && errnum == 0) errnum = errno ? errno : EIO;
+    if ((fclose(f) != 0 || (good && rename(tmp, path) != 0)) && errnum == 0) errnum = errno;
+    if (errnum == 0) return DLP_OK;
+    dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errnum, "%s: %s", path, strerror(errnum));
+    unlink(tmp);
+    return DLP_ERR_SYSTEM;
+}
+
+DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out) {
+    if (m == NULL || i >= m->n || out == NULL) return DLP_ERR_ARG;
+    *out =
+        (dlp_s3_entry){dlpi_src_key(m, i), m->offset[i], m->length[i], m->items ? m->items[i] : 0};
+    return DLP_OK;
+}
+
+DLPDEF uint64_t dlp_s3_manifest_count(const dlp_s3_manifest *m) { return m ? m->n : 0; }
+
+DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m) {
+    uint64_t h = 0;
+    for (uint64_t i = 0; m && i < m->n; i++) {
+        const char *key = dlpi_src_key(m, i);
+        h = dlp_hash(h, m->offset[i], m->length[i], m->items ? m->items[i] : 0);
+        h ^= dlpi_src_key_hash(key, strlen(key));
+    }
+    return h;
+}
+
+DLPDEF uint64_t dlp_s3_manifest_bytes(const dlp_s3_manifest *m) {
+    if (m == NULL) return 0;
+    return sizeof *m + m->room * (2 * sizeof *m->offset + sizeof *m->key) +
+           (m->items ? m->room * sizeof *m->items : 0) + m->key_room * sizeof *m->key_at +
+           m->text_room + m->seats * sizeof *m->seat;
+}

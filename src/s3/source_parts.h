@@ -1,0 +1,344 @@
+#pragma once
+#include "stages/cut.h"
+#include "s3/source.h"
+/* ---- parts ---- */
+
+static const dlp_pipe *dlpi_src_part_pipe(const dlp_part *part) {
+    const dlpi_worker *w = part->internal;
+    return w ? w->p : NULL;
+}
+
+static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r) {
+    char text[256];
+    dlpi_src_words(r, text, sizeof text);
+    dlp_part_fail(part, r->error.errnum, "%s", text);
+    return r->code == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK;
+}
+
+static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
+    *at = (dlp_s3_entry){"", 0, 0, 0};
+    if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
+    return dlp_part_fail(part, 0, "the manifest has %llu entries",
+                         (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
+}
+
+static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
+                              uint64_t bytes) {
+    char text[256];
+    if (at->length == 0 || bytes == at->length) return 0;
+    dlpi_src_place(s->bucket, at->key, text, sizeof text);
+    return dlp_part_fail(part, 0, "%s: has %llu bytes, the manifest says %llu", text,
+                         (unsigned long long)bytes, (unsigned long long)at->length);
+}
+
+/* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
+static int dlpi_src_part_get(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+                             const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
+                             dlp_s3_request *r) {
+    uint64_t is;
+    dlpi_src_ask(s, r, at, to, capacity);
+    if (etag && etag[0] == '"') r->if_match = etag;
+    dlpi_src_wait(s, io, dlpi_src_part_pipe(part), r);
+    if (dlpi_src_other_size(r, at, &is)) return dlpi_src_part_size(s, part, at, is);
+    return r->code == DLP_OK ? 0 : dlpi_src_part_complain(part, r);
+}
+
+DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
+    dlp_s3_source *s = source;
+    const dlpi_worker *dw = part->internal;
+    dlpi_src_worker *w = part->worker_state;
+    dlpi_src_get *q;
+    dlp_s3_entry at;
+    int rc = dlpi_src_part_entry(s, part, &at);
+    if (rc != 0) return rc;
+    if (!dlpi_src_is_worker(dw, w) || w->source != s)
+        return dlp_part_fail(part, 0,
+                             "parts out of objects want the workers that "
+                             "dlp_s3_source_wire_parts sets");
+    q = dlpi_src_lend(w, true);
+    rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
+    if (rc == 0) part->bytes = q->request.received;
+    dlpi_src_give(w, q);
+    return rc;
+}
+
+/* Learn the size of what is to be downloaded, and the ETag that it has to have. */
+static int dlpi_src_download_size(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+                                  dlp_s3_entry *at, dlp_s3_request *r) {
+    int rc;
+    dlpi_src_ask(s, r, at, NULL, 0);
+    r->method = DLP_S3_HEAD;
+    r->offset = r->length = 0;
+    if (dlpi_src_wait(s, io, dlpi_src_part_pipe(part), r) != DLP_OK)
+        return dlpi_src_part_complain(part, r);
+    if (at->offset != DLP_S3_WHOLE && at->offset > r->object_bytes)
+        return dlp_part_fail(part, 0, "%s: has %llu bytes, byte %llu was asked for", at->key,
+                             (unsigned long long)r->object_bytes, (unsigned long long)at->offset);
+    rc = at->offset == DLP_S3_WHOLE ? dlpi_src_part_size(s, part, at, r->object_bytes) : 0;
+    if (at->length == 0 || at->offset == DLP_S3_WHOLE)
+        at->length = r->object_bytes - (at->offset == DLP_S3_WHOLE ? 0 : at->offset);
+    return rc;
+}
+
+/* The file's blocks are there before it is mapped: a full disk is an error here, and no SIGBUS. */
+static int dlpi_src_download_to(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+                                const dlp_s3_entry *at, const char *etag, int fd) {
+    dlp_s3_request r;
+    void *map;
+    int rc = dlpi_file_may_be(at->length) ? posix_fallocate(fd, 0, (off_t)at->length) : errno;
+    if (rc != 0) return dlp_part_fail(part, rc, "%s: %s", at->key, strerror(rc));
+    map = mmap(NULL, (size_t)at->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return dlp_part_fail(part, errno, "%s: mmap: %s", at->key, strerror(errno));
+    rc = dlpi_src_part_get(s, io, part, at, map, at->length, etag, &r);
+    munmap(map, (size_t)at->length);
+    return rc;
+}
+
+static int dlpi_src_download(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part, int fd) {
+    dlp_s3_request head;
+    dlp_s3_entry at;
+    int rc = dlpi_src_part_entry(s, part, &at);
+    if (rc == 0) rc = dlpi_src_download_size(s, io, part, &at, &head);
+    if (rc != 0 || at.length == 0) return rc;
+    return dlpi_src_download_to(s, io, part, &at, head.etag, fd);
+}
+
+DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd) {
+    const dlp_s3_source *s = source;
+    dlpi_src_worker *w = part->worker_state;
+    dlp_s3_io *io = NULL;
+    dlpi_src_get *q;
+    int rc;
+    DLPI_UNUSED(path);
+    if (!dlpi_src_is_worker(part->internal, w) || w->source->d.s3 != s->d.s3) {
+        rc = dlpi_src_download(s, &io, part, fd);
+        dlp_s3_io_close(io);
+        return rc;
+    }
+    q = dlpi_src_lend(w, true);
+    rc = dlpi_src_download(s, &q->io, part, fd);
+    dlpi_src_give(w, q);
+    return rc;
+}
+
+static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
+    const dlp_s3_source *s = user;
+    dlp_s3_entry e;
+    int rc = dlp_s3_manifest_get(s->d.manifest, part, &e);
+    if (rc == DLP_OK) *items = e.items;
+    return rc;
+}
+
+/* ---- chunks ---- */
+
+/* The rows of a chunk that are still to be asked for, in the order of the dataset. */
+typedef struct dlpi_src_rows {
+    const dlp_s3_source *s;
+    dlp_chunk *c;
+    uint8_t *to;
+    uint64_t at, end;    /* dataset rows */
+    uint32_t *place;     /* [chunk_rows] shuffled: where + 1, 0: not wanted; else NULL */
+    dlp_s3_piece *piece; /* [2 * count] of shuffled ones */
+    uint64_t n_pieces;   /* in use */
+} dlpi_src_rows;
+
+/* The entry that a row is in. */
+static uint64_t dlpi_src_entry_of(const dlp_s3_source *s, uint64_t row) {
+    uint64_t low = 0, high = dlp_s3_manifest_count(s->d.manifest);
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        if (s->first_row[middle] <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Up to where may a request that begins with row at go? */
+static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
+    uint64_t most = x->s->d.joint_bytes / x->s->d.row_bytes, end = x->s->first_row[entry + 1];
+    if (most == 0) most = 1;
+    if (end > x->end) end = x->end;
+    return end - x->at > most ? x->at + most : end;
+}
+
+/* A wanted row's piece, and one of what lies before it and is not wanted. */
+static void dlpi_src_rows_piece(dlpi_src_rows *x, dlp_s3_request *r, uint64_t row, uint64_t gap) {
+    uint64_t bytes = x->s->d.row_bytes;
+    dlp_s3_piece *p = &x->piece[x->n_pieces];
+    uint32_t n = 0;
+    if (gap > 0) p[n++] = (dlp_s3_piece){NULL, gap * bytes};
+    p[n++] = (dlp_s3_piece){x->to + (x->place[row - x->c->chunk_first] - 1u) * bytes, bytes};
+    x->n_pieces += n;
+    r->n_pieces += n;
+    r->length += (gap + 1) * bytes;
+}
+
+static bool dlpi_src_rows_wants(const dlpi_src_rows *x, uint64_t row) {
+    return x->place[row - x->c->chunk_first] != 0;
+}
+
+/* A request for wanted rows up to end, with gaps that are short enough. */
+static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t end) {
+    const dlp_s3_source *s = x->s;
+    uint64_t gap = 0, bytes = s->d.row_bytes;
+    uint64_t most = s->d.gap_bytes < 0 ? 0 : (uint64_t)s->d.gap_bytes / bytes;
+    r->pieces = &x->piece[x->n_pieces];
+    for (; x->at < end && gap <= most; x->at++) {
+        if (!dlpi_src_rows_wants(x, x->at)) {
+            gap++;
+            continue;
+        }
+        dlpi_src_rows_piece(x, r, x->at, gap);
+        gap = 0;
+    }
+}
+
+/* Make the next request. Returns false: all were made. */
+static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
+    const dlp_s3_source *s = x->s;
+    uint64_t entry, end, bytes = s->d.row_bytes, first;
+    dlp_s3_entry at = {"", 0, 0, 0};
+    while (x->place && x->at < x->end && !dlpi_src_rows_wants(x, x->at)) x->at++;
+    if (x->at == x->end) return false;
+    entry = dlpi_src_entry_of(s, x->at);
+    end = dlpi_src_rows_most(x, entry);
+    (void)dlp_s3_manifest_get(s->d.manifest, entry, &at);
+    first = (x->at - s->first_row[entry]) * bytes;
+    at.offset = at.offset == DLP_S3_WHOLE ? first : at.offset + first;
+    at.length = 0;
+    dlpi_src_ask(s, r, &at, NULL, 0);
+    if (x->place) {
+        dlpi_src_rows_gather(x, r, end);
+        return true;
+    }
+    r->length = r->capacity = (end - x->at) * bytes;
+    r->body = x->to + (x->at - x->c->first) * bytes;
+    x->at = end;
+    return true;
+}
+
+static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlp_s3_source *s, dlp_chunk *c, void *to) {
+    *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
+    if (!c->shuffled) return true;
+    x->at = c->chunk_first;
+    x->end = c->chunk_first + c->chunk_rows;
+    x->place = calloc((size_t)c->chunk_rows, sizeof *x->place);
+    x->piece = calloc((size_t)c->count, 2 * sizeof *x->piece);
+    for (uint64_t k = 0; x->place && k < c->count; k++)
+        x->place[dlp_chunk_row(c, k) - c->chunk_first] = (uint32_t)k + 1;
+    return x->place != NULL && x->piece != NULL;
+}
+
+static void dlpi_src_rows_end(dlpi_src_rows *x) {
+    free(x->place);
+    free(x->piece);
+}
+
+static int dlpi_src_chunk_complain(const dlp_chunk *c, const dlp_s3_request *r) {
+    char text[256];
+    dlpi_src_words(r, text, sizeof text);
+    return dlp_chunk_fail(c, r->error.errnum, "%s", text);
+}
+
+/* Requests of a chunk under way, with the I/O of the first record. */
+typedef struct dlpi_src_crowd {
+    dlpi_src_worker *w;
+    dlpi_src_rows *rows;
+    dlp_s3_io **io;
+    dlpi_src_get *idle, *next; /* records without a request; one whose request found no room */
+    int out;
+} dlpi_src_crowd;
+
+static int dlpi_src_crowd_send(dlpi_src_crowd *x) {
+    for (int rc;;) {
+        dlpi_src_get *q = x->next ? x->next : x->idle;
+        if (q == NULL) return 0;
+        if (x->next == NULL) {
+            if (!dlpi_src_rows_next(x->rows, &q->request)) return 0;
+            x->idle = q->next;
+            q->request.user = q;
+        }
+        x->next = q;
+        rc = dlp_s3_submit(*x->io, &q->request);
+        if (rc == DLP_FULL && x->out > 0) return 0;
+        if (rc != DLP_OK) {
+            dlpi_src_broken(&q->request, rc);
+            return dlpi_src_chunk_complain(x->rows->c, &q->request);
+        }
+        x->next = NULL;
+        x->out++;
+    }
+}
+
+/* Take back what is over. Returns 0, or failure. */
+static int dlpi_src_crowd_reap(dlpi_src_crowd *x, int *looks) {
+    const dlpi_load_call *call = x->rows->c->internal;
+    dlp_s3_request *done[16];
+    int n = dlp_s3_reap(*x->io, done, 16, DLPI_SRC_LOOK_MS), rc = 0;
+    if (n < 0) return dlp_chunk_fail(x->rows->c, 0, "the client's I/O is broken, code %d", n);
+    if (n == 0 && dlpi_src_given_up(call->w->p, looks))
+        return dlp_chunk_fail(x->rows->c, 0, "given up, the pipe was stopped");
+    for (int i = 0; i < n; i++) {
+        dlpi_src_get *q = done[i]->user;
+        x->out--;
+        q->next = x->idle;
+        x->idle = q;
+        if (rc == 0 && done[i]->code != DLP_OK) rc = dlpi_src_chunk_complain(x->rows->c, done[i]);
+    }
+    return rc;
+}
+
+static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
+    dlpi_src_get *lead = dlpi_src_lend(w, true), *q;
+    dlpi_src_get *mine[DLPI_SRC_HAND_MOST];
+    dlpi_src_crowd x = {w, rows, &lead->io, NULL, NULL, 0};
+    int n = 0, looks = 0, rc = dlpi_src_io_ready(x.io, w->source, &lead->request.error);
+    if (rc != DLP_OK) rc = dlp_chunk_fail(rows->c, 0, "%s", lead->request.error.message);
+    for (q = lead; q != NULL; q = n < w->source->d.in_flight ? dlpi_src_lend(w, false) : NULL) {
+        q->next = x.idle;
+        x.idle = mine[n++] = q;
+    }
+    while (rc == 0) {
+        rc = dlpi_src_crowd_send(&x);
+        if (rc != 0 || x.out == 0) break;
+        rc = dlpi_src_crowd_reap(&x, &looks);
+    }
+    if (rc != 0 && lead->io) dlpi_src_drop(&lead->io); /* with what is still out */
+    while (n > 0) dlpi_src_give(w, mine[--n]);
+    return rc;
+}
+
+DLPDEF int dlp_s3_chunk_read(dlp_s3_source *source, dlp_chunk *chunk, uint32_t field) {
+    const dlpi_load_call *call = chunk->internal;
+    dlpi_src_worker *w = chunk->worker_state;
+    const dlpi_field *f;
+    dlpi_src_rows rows;
+    int rc;
+    if (!dlpi_src_is_worker(call->w, w) || w->source->d.s3 != source->d.s3)
+        return dlp_chunk_fail(chunk, 0,
+                              "chunks out of objects want the workers that "
+                              "dlp_s3_source_wire_chunks sets");
+    if (field >= chunk->n_fields || source->first_row == NULL)
+        return dlp_chunk_fail(chunk, 0, "there is no such field, or the source has no row_bytes");
+    f = &call->w->p->items.at[field];
+    if (f->row_bytes / (uint64_t)f->f.shape[0] != source->d.row_bytes)
+        return dlp_chunk_fail(chunk, 0, "row_bytes is %llu, rows of field %s have another size",
+                              (unsigned long long)source->d.row_bytes, f->name);
+    if (chunk->chunk_first + chunk->chunk_rows >
+        source->first_row[dlp_s3_manifest_count(source->d.manifest)])
+        return dlp_chunk_fail(chunk, 0, "the objects end before row %llu",
+                              (unsigned long long)(chunk->chunk_first + chunk->chunk_rows - 1));
+    rc = dlpi_src_rows_begin(&rows, source, chunk, chunk->data[field])
+             ? dlpi_src_rows_run(w, &rows)
+             : dlp_chunk_fail(chunk, ENOMEM, "no memory for the order of %llu rows",
+                              (unsigned long long)chunk->chunk_rows);
+    dlpi_src_rows_end(&rows);
+    return rc;
+}
+
+DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk) {
+    return dlp_s3_chunk_read(source, chunk, 0);
+}
