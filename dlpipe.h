@@ -419,7 +419,7 @@
 #error "include dlpipe.h before dlpipe_s3.h"
 #endif
 #if !defined(__GNUC__)
-#error dlpipe.h wants gcc or clang, whose builtins for atomics it is made of: compile with one of them
+#error dlpipe.h wants gcc or clang, for their builtins of atomics: compile with one of them
 #elif __SIZEOF_POINTER__ != 8
 #error dlpipe.h wants a 64-bit target: compile without -m32 or -mx32
 #endif
@@ -561,7 +561,7 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 #ifdef __OPTIMIZE__
 #define DLPI_INLINE static inline __attribute__((always_inline))
 #else /* without optimisation gcc warns of branches that it has not yet seen to be dead */
-#define DLPI_INLINE static inline
+#define DLPI_INLINE static inline __attribute__((unused))
 #endif
 
 DLPI_INLINE void dlpi_pause(void) {

@@ -37,7 +37,7 @@
 #ifdef __OPTIMIZE__
 #define DLPI_INLINE static inline __attribute__((always_inline))
 #else /* without optimisation gcc warns of branches that it has not yet seen to be dead */
-#define DLPI_INLINE static inline
+#define DLPI_INLINE static inline __attribute__((unused))
 #endif
 
 DLPI_INLINE void dlpi_pause(void) {

@@ -59,7 +59,7 @@
 #ifndef MODEL_UNAVAILABLE
 #include <ucontext.h>
 #ifndef MODEL_HEADER
-#define MODEL_HEADER "../dlpipe.h"
+#define MODEL_HEADER "../../dlpipe.h"
 #endif
 
 /* ---- what the header sees ---- */

@@ -48,15 +48,16 @@ typedef struct cfg {
     uint64_t n_items, samples, n_subset, order_seed;
     int ragged, fills, keeps, n_maps, n_bmaps, idem[STAGES_], collate, slow;
     int policy[STAGES_], retries[STAGES_], backoff, max_skips, max_kills;
-    int heals, fails, skips, kills, poison, lengths; /* kinds of faults that come */
-    uint32_t rate, batch_rate;                       /* one item, batch, in so many */
-    int own_replacement, crash, crash_in;            /* the sampler's function kills its worker */
+    int heals, fails, skips, kills, poison, lengths, late; /* kinds of faults that come */
+    uint32_t rate, batch_rate;                             /* one item, batch, in so many */
+    int own_replacement, crash, crash_in; /* the sampler's function kills its worker */
     uint64_t crash_epoch, crash_position;
     int lists_save, until, bucket_tokens, bucket_by, bucket_window, bucket_last;
     int n_parts, streams, shuffle_parts, shuffle_items, steps, queue;
-    int chunk_rows, shuffle_rows, cpu_buffers, preload;
+    int chunk_rows, shuffle_rows, cpu_buffers, preload, split_by_hand;
     int stop_at, seeks, leaves, closes_at, stops_at, holds, polls, looks, tunes, both_fail;
     int share, sharers, serves; /* consumers in other processes */
+    int forever, driven;        /* epochs without end; by dlp_chunks_run */
     int life;
     wiring w[2];
     char shared[64]; /* where the shared words are, for processes that begin by exec */
@@ -113,6 +114,7 @@ static inline int life_tuned(const wiring *w) {
     X(STREAM, "stream", c->kind == K_STREAM, c->kind = K_ITEMS) \
     X(PARTS, "part queue", c->kind == K_PARTS, c->kind = K_ITEMS) \
     X(CHUNKS, "chunks, split", c->kind == K_CHUNKS, c->kind = K_ITEMS) \
+    X(SPLIT, "split stage by hand", c->kind == K_CHUNKS && c->split_by_hand, c->split_by_hand = 0) \
     X(LOADER, "by dlp_loader_open, economic", any_life(c, life_by_loader), \
       LIVES(w->topology = T_HAND)) \
     X(CLASSIC, "classic", any_life(c, life_classic), LIVES(w->topology = T_HAND)) \
@@ -141,6 +143,8 @@ static inline int life_tuned(const wiring *w) {
     X(SUBSET, "subset", c->n_subset > 0, c->n_subset = 0) \
     X(SAMPLES, "samples_per_epoch", c->samples > 0, c->samples = 0) \
     X(EPOCHS, "epochs", c->epochs > 1, c->epochs = 1) \
+    X(FOREVER, "epochs for ever", c->forever, c->forever = 0) \
+    X(DRIVEN, "driven by dlp_chunks_run", c->driven, c->driven = 0) \
     X(EPOCH_END, "DLP_EPOCH_END", c->epoch_end, c->epoch_end = 0) \
     X(DROP, "last dropped", c->last == DLP_LAST_DROP, c->last = 0) \
     X(PAD, "last padded", c->last == DLP_LAST_PAD, c->last = 0) \
@@ -176,6 +180,7 @@ static inline int life_tuned(const wiring *w) {
       c->rate && (c->policy[0] == 2 || c->policy[1] == 2 || c->policy[2] == 2), (void)0) \
     X(KILLS, "callbacks that kill their process", c->kills, c->kills = 0) \
     X(POISON, "items that always do", c->poison, c->poison = 0) \
+    X(LATE, "items past their deadline", c->late, c->late = 0) \
     X(CRASH, "sampler's function crashes", c->crash, c->crash = 0) \
     X(OUTSIDE, "workers killed from outside", any_life(c, life_kills), \
       LIVES(w->kills_outside = 0)) \
@@ -276,6 +281,7 @@ static inline void draw_faults(dice *d, cfg *c) {
     c->lengths = mode >= 4 && one_in(d, 4);
     c->kills = mode >= 2 && one_in(d, 3);
     c->poison = mode >= 4 && one_in(d, 4);
+    c->late = one_in(d, 50);
     c->batch_rate = one_in(d, 4) ? (uint32_t)between(d, 2, 20) : 0;
     for (int s = 0; s < STAGES_; s++) {
         c->policy[s] = s > S_MAP1 && s != S_PARTS ? 0 : one_in(d, 6) ? 0 : between(d, 1, 2);
@@ -339,6 +345,7 @@ static inline void draw_sizes(dice *d, cfg *c) {
     c->shuffle_rows = one_in(d, 2);
     c->cpu_buffers = one_in(d, 2) ? between(d, 4, 6) : 0;
     c->preload = one_in(d, 4) ? between(d, 1, 2) : 0;
+    c->split_by_hand = one_in(d, 3);
 }
 
 static inline void draw_script(dice *d, cfg *c) {
@@ -360,6 +367,8 @@ static inline void draw_script(dice *d, cfg *c) {
     c->share = one_in(d, 14) ? between(d, 1, 2) : 0;
     c->sharers = between(d, 1, 2);
     c->serves = one_in(d, 2);
+    c->forever = one_in(d, 12);
+    c->driven = one_in(d, 12);
 }
 
 /* ---- made legal ---- */
@@ -402,14 +411,19 @@ static inline void legal_faults(cfg *c) {
         for (int s = 0; s < STAGES_; s++)
             if (c->policy[s] == DLP_ON_ERROR_REPLACE) c->policy[s] = DLP_ON_ERROR_SHORT;
     if (c->kind == K_CHUNKS && c->preload) c->policy[S_FETCH] = DLP_ON_ERROR_RAISE;
+    if (!any_stage(c, 2) || c->kind == K_CHUNKS) c->late = 0;
+    if (c->n_items < 30 || c->rate < 10) c->poison = 0; /* each replacement would kill, too */
+    if (c->late) c->rate = 80, c->kills = c->poison = 0;
     if (!any_stage(c, 2)) c->kills = c->poison = c->crash = 0;
     if (!c->ragged) c->lengths = 0;
-    if (c->crash) c->kills = c->poison = c->leaves = c->seeks = c->stop_at = 0;
-    if (!(c->heals | c->fails | c->skips | c->lengths | c->kills | c->poison)) c->rate = 0;
+    if (c->crash) c->kills = c->poison = c->late = c->leaves = c->seeks = c->stop_at = 0;
+    if (!(c->heals | c->fails | c->skips | c->lengths | c->kills | c->poison | c->late))
+        c->rate = 0;
     if (c->rate == 0 || !c->fails) c->max_skips = 0;
     if (c->max_skips)
-        c->seeks = c->leaves = c->stop_at = c->kills = c->poison = c->closes_at = c->stops_at = 0;
-    LIVES(if (c->max_skips || c->kills || c->poison || c->crash) w->kills_outside = 0)
+        c->seeks = c->leaves = c->stop_at = c->kills = c->poison = c->late = c->closes_at =
+            c->stops_at = 0;
+    LIVES(if (c->max_skips || c->kills || c->poison || c->crash || c->late) w->kills_outside = 0)
     LIVES(if (!any_stage(c, 2)) w->kills_outside = 0)
 }
 
@@ -417,8 +431,10 @@ static inline void legal_chunks(cfg *c) {
     if (c->kind != K_CHUNKS) return;
     c->collate = c->n_maps = c->n_bmaps = c->ragged = c->unordered = 0;
     c->max_skips = c->lengths = 0;
-    LIVES(w->topology = T_HAND; w->fetcher = 0; w->cache = 0; w->threaded = 0; w->st[S_BATCH].n = 0;
-          if (w->start == START_EXEC) w->start = START_FORK)
+    LIVES(w->topology = T_HAND; w->fetcher = 0; w->cache = 0; w->threaded = 0; w->st[S_BATCH].n = 0)
+    if (c->split_by_hand) c->shuffle_rows = c->preload = 0;
+    LIVES(if (c->split_by_hand) w->world = w->rank = 0;
+          else if (w->start == START_EXEC) w->start = START_FORK)
     LIVES(if (w->st[S_FETCH].dispatch == DLP_DISPATCH_BATCHES) w->st[S_FETCH].dispatch = 0)
     if (c->preload) c->shuffle_rows = 0;
     if (c->preload == DLP_PRELOAD_DEVICE) LIVES(if (w->transfer == 0) w->transfer = 1)
@@ -431,7 +447,7 @@ static inline void legal_share(cfg *c) {
     if (!c->share) return;
     if (c->share == DLP_SHARE_ONE) c->serves = 1;
     c->unordered = c->stop_at = c->seeks = c->leaves = c->closes_at = c->stops_at = 0;
-    c->fails = c->poison = c->lengths = c->crash = c->max_skips = 0;
+    c->fails = c->poison = c->lengths = c->crash = c->max_skips = c->late = 0;
     if (c->serves) c->holds = c->polls = c->looks = c->tunes = c->epoch_end = 0;
     for (int s = 0; s < STAGES_; s++) /* nobody is to run out of replacements */
         if (c->policy[s] == DLP_ON_ERROR_REPLACE) c->policy[s] = DLP_ON_ERROR_SHORT;
@@ -488,6 +504,9 @@ static inline void legal(cfg *c) {
     legal_last(c, positions);
     c->keeps = c->w[0].cache > 0 || c->w[1].cache > 0;
     LIVES(legal_wiring(c, w))
+    if (!c->repeats || c->share || (c->kind == K_STREAM && any_life(c, life_ranks))) c->forever = 0;
+    if (c->forever || c->share) c->driven = 0;
+    if (c->driven) c->seeks = c->leaves = c->closes_at = c->stops_at = c->stop_at = 0;
     legal_faults(c);
     c->crash_position %= positions;
     c->crash_epoch %= (uint64_t)c->epochs;
@@ -507,6 +526,7 @@ static inline void draw(cfg *c, uint64_t seed, const uint64_t *drop, int process
     draw_faults(&d, c);
     LIVES(draw_wiring(&d, w))
     if (one_in(&d, 10)) draw_storm(&d, c);
+    if (!processes) c->share = 0;
     if (!processes) STAGES(w->st[s].procs = 0)
     legal(c);
     for (int i = 0; i < FEATURES_N; i++)

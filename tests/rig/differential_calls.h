@@ -3,6 +3,7 @@
 #ifndef DIFFERENTIAL_CALLS_H
 #define DIFFERENTIAL_CALLS_H
 
+#define LATE_MS 600 /* much more than any item takes, on a busy machine too */
 #define COUNTS (1u << 15)
 
 /* What all processes of a run share. */
@@ -34,10 +35,9 @@ static uint32_t times_before(uint64_t a, uint64_t b, uint64_t d) {
 }
 
 static void die(void) {
-    if (getpid() == caller_)
-        violation("a callback of a worker process ran in the caller");
-    else
-        raise(SIGKILL);
+    if (getpid() == caller_) violation("a callback of a worker process ran in the caller");
+    __atomic_add_fetch(&words_->progress, 1, __ATOMIC_SEQ_CST);
+    if (getpid() != caller_) raise(SIGKILL);
 }
 
 static void words_map(const char *path) {
@@ -132,6 +132,9 @@ static int item_fault(dlp_item *it, int s) {
         if (times_before((uint64_t)s << 32 | it->epoch, it->position, it->index) < f.n) die();
         return 0;
     case FAULT_POISON: die(); return 0;
+    case FAULT_LATE:
+        if (f.n == 0 || it->attempt == 0) sleep(60);
+        return 0;
     default: return 0;
     }
 }
@@ -157,7 +160,7 @@ static void row_get(const dlp_item *it, mrow *r) {
 static void item_check(const dlp_item *it, int s) {
     if (it->n_fields != (now_.ragged ? 3u : 2u) || it->seed != now_.order_seed ||
         (it->index >= now_.n_items && now_.kind != K_STREAM) || it->row >= now_.batch ||
-        it->epoch >= (uint64_t)now_.epochs)
+        (it->epoch >= (uint64_t)now_.epochs && !now_.forever))
         violation("%s: item %d of epoch %d is not as it should be", stage_names[s], (int)it->index,
                   (int)it->epoch);
 }
@@ -339,6 +342,27 @@ static int call_chunk(void *user, dlp_chunk *ch) {
     return 0;
 }
 
+/* A chunk as an item, for a split stage that is added by hand. One that stands in for another has
+   to have as many rows. */
+static int call_split(void *user, dlp_item *it) {
+    const cfg *c = &now_;
+    uint32_t rows = chunk_size(c, it->index), needs = 0;
+    uint64_t(*w)[4] = it->data[0];
+    uint8_t(*tag)[5] = it->data[1];
+    check_state(user, it->worker_state, (int)it->worker, S_FETCH);
+    nap(it->index);
+    if (it->epoch < MOST_EPOCHS) needs = chunk_size(c, model_.index[it->epoch][it->position]);
+    if (c->fills) memset(w, 0, 32u * (size_t)c->chunk_rows);
+    if (c->fills) memset(tag, 0, 5u * (size_t)c->chunk_rows);
+    for (uint32_t k = 0; k < rows; k++) {
+        mrow r;
+        row_make(c, it->index * (uint64_t)c->chunk_rows + k, 0, 0, 0, &r);
+        memcpy(w[k], r.w, sizeof r.w);
+        memcpy(tag[k], r.tag, sizeof r.tag);
+    }
+    return rows < needs ? DLP_SKIP : item_fault(it, S_FETCH);
+}
+
 /* Does this batch fail here? */
 static int batch_fails(int s, uint64_t epoch, uint64_t k) {
     fault f = batch_fault(&now_, now_.life, s, epoch, k);
@@ -353,6 +377,7 @@ static int batch_fails(int s, uint64_t epoch, uint64_t k) {
 static uint64_t batch_at(uint64_t epoch, uint64_t position) {
     const model *m = &model_;
     uint64_t k = 0;
+    if (epoch >= MOST_EPOCHS) return 0; /* nobody will see it */
     while (k + 1 < m->batches[epoch] && m->begin[epoch][k + 1] <= position) k++;
     return k;
 }
@@ -418,6 +443,7 @@ DLP_SHM_CALLBACK(call_reap);
 DLP_SHM_CALLBACK(call_function);
 DLP_SHM_CALLBACK(call_replacement);
 DLP_SHM_CALLBACK(call_load);
+DLP_SHM_CALLBACK(call_split);
 DLP_SHM_CALLBACK(call_collate);
 DLP_SHM_CALLBACK(call_bmap0);
 DLP_SHM_CALLBACK(call_bmap1);
@@ -500,6 +526,7 @@ static void workers_desc(const cfg *c, int s, dlp_workers_desc *to) {
     to->retry_backoff_ms = c->backoff;
     to->max_skips = c->max_skips;
     to->idempotent = c->idem[s];
+    to->deadline_ms = c->late && p->procs && s <= S_MAP1 ? LATE_MS : 0;
     to->worker_init = call_worker_init;
     to->worker_exit = call_worker_exit;
     to->worker_user = &now_;
@@ -669,7 +696,7 @@ static int open_by_hand(const cfg *c, const dlp_state *resume) {
     dlp_sampler_desc sampler;
     dlp_batch_desc batch;
     dlp_part_desc part;
-    dlp_repeat_desc repeat = {c->epochs, c->epoch_end};
+    dlp_repeat_desc repeat = {c->forever ? DLP_FOREVER : c->epochs, c->epoch_end};
     dlp_cache_desc cache = {(uint64_t)w->cache * 128};
     dlp_stage at[DLP_MAX_STAGES];
     int n = 0, rc;
@@ -705,7 +732,7 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     d->batch_size = c->batch;
     d->num_workers = w->st[S_FETCH].n;
     d->last = c->last;
-    d->epochs = c->epochs;
+    d->epochs = c->forever ? DLP_FOREVER : c->epochs;
     d->epoch_end = c->epoch_end;
     if (sampler_desc(c, &d->sampler) != 0) return DLP_ERR_MEMORY;
     workers_desc(c, S_FETCH, &d->workers);
@@ -731,6 +758,45 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     return dlp_parts_open(&run_.pipe, &parts, &open_err_);
 }
 
+/* sampler -> [repeat] -> fetch -> batch -> [transfer] -> split */
+static int open_split(const cfg *c, const dlp_state *resume) {
+    const wiring *w = &c->w[c->life];
+    const dlp_field fields[2] = {{"words", DLP_U64, 2, {c->chunk_rows, 4}, 0, 0},
+                                 {"tag", DLP_U8, 2, {c->chunk_rows, 5}, 0, 0}};
+    uint64_t n = chunk_count(c), all = n * (uint64_t)c->chunk_rows;
+    dlp_dataset dataset = {.n_items = n,
+                           .fields = fields,
+                           .n_fields = 2,
+                           .fetch = call_split,
+                           .user = &now_,
+                           .fills_rows = (uint32_t)c->fills};
+    dlp_fetch_desc fetch = {.dataset = &dataset};
+    dlp_sampler_desc sampler = {.order = c->order == O_SHUFFLED ? DLP_ORDER_SHUFFLED : 0,
+                                .seed = c->order_seed};
+    dlp_batch_desc batch = {.batch_size = 1, .batch_workers = DLP_NONE};
+    dlp_split_desc split = {.chunk_rows = (uint64_t)c->chunk_rows,
+                            .batch_size = c->batch,
+                            .n_rows = c->n_items < all ? c->n_items : all,
+                            .last = c->last};
+    dlp_repeat_desc repeat = {c->forever ? DLP_FOREVER : c->epochs, c->epoch_end};
+    dlp_pipe_desc pipe;
+    dlp_stage at[8];
+    int s = 0, rc;
+    pipe_desc(c, resume, &pipe);
+    pipe.prefetch_factor = w->prefetch;
+    if ((rc = dlp_pipe_open(&run_.pipe, &pipe, NULL)) != DLP_OK) return rc;
+    workers_desc(c, S_FETCH, &fetch.workers);
+    at[s++] = dlp_pipe_add_sampler(run_.pipe, &sampler);
+    if (c->repeats) at[s++] = dlp_pipe_add_repeat(run_.pipe, &repeat);
+    at[s++] = dlp_pipe_add_fetch(run_.pipe, &fetch);
+    at[s++] = dlp_pipe_add_batch(run_.pipe, &batch);
+    if (w->transfer) at[s++] = add_transfer(w);
+    at[s++] = dlp_pipe_add_split(run_.pipe, &split);
+    for (int i = 0; i + 1 < s; i++) dlp_pipe_link(run_.pipe, at[i], at[i + 1]);
+    if (w->start == START_EARLY && (rc = dlp_pipe_fork(run_.pipe)) != DLP_OK) return rc;
+    return dlp_pipe_start(run_.pipe);
+}
+
 static int open_chunks(const cfg *c, const dlp_state *resume) {
     const wiring *w = &c->w[c->life];
     dlp_chunks_desc d;
@@ -751,7 +817,7 @@ static int open_chunks(const cfg *c, const dlp_state *resume) {
     d.device = w->transfer == 0 ? NULL : w->late_device ? &slow_ : dlp_device_host();
     d.transfer_threaded = w->transfer == 2 ? 0 : DLP_NONE;
     d.preload = c->preload;
-    d.epochs = c->epochs;
+    d.epochs = c->forever ? DLP_FOREVER : c->epochs;
     d.epoch_end = c->epoch_end;
     d.seed = c->order_seed;
     d.rank = w->rank;

@@ -15,6 +15,7 @@ enum {
     FAULT_LENGTH,
     FAULT_KILLS,
     FAULT_POISON,
+    FAULT_LATE,
     FAULTS
 };
 
@@ -120,8 +121,9 @@ static int item_procs(const cfg *c, int life, int s) {
 }
 
 static fault fault_drawn(const cfg *c, int life, uint64_t h, int s, int batch) {
-    const int on[FAULTS] = {0,        c->heals, c->fails, c->skips && !batch, c->lengths && !batch,
-                            c->kills, c->poison};
+    const int on[FAULTS] = {
+        0,        c->heals,  c->fails,         c->skips && !batch, c->lengths && !batch,
+        c->kills, c->poison, c->late && !batch};
     fault f = {FAULT_NONE, s, 0};
     int n = 0, kinds[FAULTS], room = c->max_kills - 1, procs = item_procs(c, life, s);
     for (int i = 0; i < FAULTS; i++)
@@ -132,6 +134,8 @@ static fault fault_drawn(const cfg *c, int life, uint64_t h, int s, int batch) {
     if (f.kind == FAULT_HEALS && c->retries[s] == 0) f.kind = FAULT_NONE;
     if (f.kind == FAULT_KILLS && (!procs || room < 1)) f.kind = FAULT_NONE;
     if (f.kind == FAULT_POISON && !procs) f.kind = FAULT_FAILS;
+    if (f.kind == FAULT_LATE && (!procs || c->w[life].fetcher)) f.kind = FAULT_NONE;
+    if (f.kind == FAULT_LATE) f.n = c->retries[s] > 0;
     if (f.kind == FAULT_HEALS) f.n = 1 + (uint32_t)(h >> 40) % (uint32_t)c->retries[s];
     if (f.kind == FAULT_KILLS) f.n = 1 + (uint32_t)(h >> 40) % (uint32_t)room;
     return f;
@@ -163,7 +167,7 @@ static fault part_fault(const cfg *c, int life, uint64_t part) {
     fault none = {FAULT_NONE, -1, 0};
     if (c->rate == 0 || h % 8 != 0) return none;
     none = fault_drawn(c, life, h, S_PARTS, 0);
-    if (none.kind == FAULT_LENGTH) none.kind = FAULT_NONE;
+    if (none.kind == FAULT_LENGTH || none.kind == FAULT_LATE) none.kind = FAULT_NONE;
     return none;
 }
 static fault batch_fault(const cfg *c, int life, int s, uint64_t epoch, uint64_t k) {
@@ -533,11 +537,12 @@ static int fault_code(int kind) {
     return kind == FAULT_SKIPS    ? DLP_SKIP
            : kind == FAULT_LENGTH ? DLP_ERR_LENGTH
            : kind == FAULT_POISON ? DLP_ERR_KILLED
+           : kind == FAULT_LATE   ? DLP_ERR_DEADLINE
                                   : DLP_ERR_CALLBACK;
 }
 static int fault_lasts(const fault *f) {
     return f->kind == FAULT_FAILS || f->kind == FAULT_SKIPS || f->kind == FAULT_LENGTH ||
-           f->kind == FAULT_POISON;
+           f->kind == FAULT_POISON || (f->kind == FAULT_LATE && f->n == 0);
 }
 
 /* The item failed for good: returns 1 if another one takes its row. */

@@ -290,7 +290,11 @@ static void do_seek(run *r) {
     rc = dlp_pipe_seek(r->p, to, &err);
     if (rc != DLP_OK) wrong("seek: %s: %s", dlp_code_name(rc), err.message);
     r->moved = 1;
-    r->epoch_end_due = r->unseen = 0;
+    r->epoch_end_due = r->last = 0;
+    r->unseen = r->at.k > 0 && r->at.epoch < (uint64_t)r->c->epochs &&
+                r->at.k >= model_.batches[r->at.epoch]; /* of a stream */
+    r->last_epoch = r->at.epoch;
+    r->last_k = r->at.k - 1;
     place_settle(r);
 }
 
@@ -380,9 +384,10 @@ static int opened(run *r, const dlp_state *resume) {
     char text[700];
     memset(run_.id, 0xff, sizeof run_.id);
     run_.pipe = NULL;
-    rc = c->kind == K_CHUNKS                ? open_chunks(c, resume)
-         : c->w[c->life].topology == T_HAND ? open_by_hand(c, resume)
-                                            : open_loader(c, resume);
+    rc = c->kind == K_CHUNKS && c->split_by_hand ? open_split(c, resume)
+         : c->kind == K_CHUNKS                   ? open_chunks(c, resume)
+         : c->w[c->life].topology == T_HAND      ? open_by_hand(c, resume)
+                                                 : open_loader(c, resume);
     r->p = run_.pipe;
     if (rc == DLP_OK) return 0;
     if (r->p)
@@ -394,11 +399,17 @@ static int opened(run *r, const dlp_state *resume) {
 }
 
 static int next_once(run *r, dlp_batch **b) {
-    for (int waits = 0;; waits++) {
+    uint64_t before = __atomic_load_n(&words_->progress, __ATOMIC_SEQ_CST);
+    for (int waits = 0, long_ones = 0;; waits++) {
         int ms = r->c->polls && waits < 50 ? between(&r->d, -1, 1) : 20000;
         int rc = dlp_pipe_next(r->p, b, ms == 0 ? 2 : ms);
         __atomic_add_fetch(&words_->progress, rc != DLP_TIMEOUT, __ATOMIC_SEQ_CST);
         if (rc != DLP_TIMEOUT) return rc;
+        if (ms == 20000 && ++long_ones < 10 && /* they die, and are replaced bit by bit */
+            before != __atomic_load_n(&words_->progress, __ATOMIC_SEQ_CST)) {
+            before = __atomic_load_n(&words_->progress, __ATOMIC_SEQ_CST);
+            continue;
+        }
         if (ms == 20000) {
             static char text[3000];
             dlp_pipe_explain(r->p, text, sizeof text);
@@ -435,6 +446,7 @@ static int live(run *r) {
         if (c->life == 0 && c->closes_at && r->taken == c->closes_at) return 0;
         if (c->life == 0 && c->stop_at && r->taken >= c->stop_at && r->n_states > 0) return 1;
         if (c->stops_at && r->taken == c->stops_at) dlp_pipe_stop(r->p);
+        if (c->forever && r->at.epoch >= (uint64_t)c->epochs) return 0;
         rc = next_once(r, &b);
         if (rc == DLP_OK)
             took(r, b);
@@ -467,14 +479,44 @@ static int skip_is(const run *r, const dlp_skip *k) {
     return 0;
 }
 
+/* The same by dlp_chunks_run. */
+static int on_step(void *user, dlp_batch *b) {
+    run *r = user;
+    r->taken++;
+    r->last_epoch = b->epoch;
+    __atomic_add_fetch(&words_->progress, 1, __ATOMIC_SEQ_CST);
+    return place_take(r, b);
+}
+static int on_epoch(void *user, uint64_t epoch) {
+    const run *r = user;
+    if (r->c->kind != K_STREAM && epoch != r->last_epoch)
+        wrong("on_epoch of %d behind %d", (int)epoch, (int)r->last_epoch);
+    return 0;
+}
+static int live_driven(run *r) {
+    dlp_run_result result;
+    dlp_run_desc d = {on_step, on_epoch, r, 0, &result};
+    int rc;
+    r->c->epoch_end = 0; /* it is on_epoch that is told */
+    r->epoch_end_due = 0;
+    place_settle(r);
+    rc = dlp_chunks_run(r->p, &d);
+    if (said_) return 0;
+    if (rc < 0) return error_expected(r, rc), 0;
+    if (rc != DLP_END || r->at.epoch < (uint64_t)r->c->epochs || result.steps != (uint64_t)r->taken)
+        wrong("dlp_chunks_run returned %s at epoch %d batch %d", dlp_code_name(rc),
+              (int)r->at.epoch, (int)r->at.k);
+    return -1;
+}
+
 /* How many rows were replaced or left out, where nothing was done twice. */
 static void check_skips(run *r) {
     const cfg *c = r->c;
     uint64_t total = 0, expected;
     dlp_skip ring[64];
     int n;
-    if (c->kind == K_CHUNKS || r->moved || c->kills || c->poison || c->crash || r->kills ||
-        c->stop_at || (c->kind == K_STREAM && c->last == DLP_LAST_DROP))
+    if (c->kind == K_CHUNKS || r->moved || c->kills || c->poison || c->late || c->crash ||
+        r->kills || c->stop_at || (c->kind == K_STREAM && c->last == DLP_LAST_DROP))
         return;
     failures_all(c, &expected);
     if (dlp_pipe_skips(r->p, NULL, 0, &total) < 0 || total != expected)
@@ -601,7 +643,7 @@ static int run_configuration(cfg *c) {
         share_begin(&r, pid);
         if (opened(&r, c->life ? &state : NULL) != 0) return 1;
         place_settle(&r);
-        more = now_.serves ? serve(&r) : live(&r);
+        more = now_.serves ? serve(&r) : now_.driven ? live_driven(&r) : live(&r);
         share_end(&r, pid);
         if (more < 0 && said_ == 0) check_skips(&r);
         if (more > 0) {
