@@ -1,4 +1,5 @@
 /* dlpipe.h - v0.1.0 - data-loading pipelines for C11 - MIT licence - header-only, no dependencies
+   Made from src/ by "make headers": edit there.
 
    Decides which items come when, fetches them with many workers straight into batches, and hands
    the batches over in order, so that a training step does not wait.

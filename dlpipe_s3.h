@@ -1,4 +1,5 @@
 /* dlpipe_s3.h - v0.1.0 - S3 objects for C programs - MIT licence - header-only, Linux
+   Made from src/ by "make headers": edit there.
 
    A small client that reads objects (GET whole or in part, HEAD, lists; PUT for who fills a
    bucket), with many requests in flight in one thread; and, behind dlpipe.h, a source of items,

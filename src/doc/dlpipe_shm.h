@@ -1,5 +1,6 @@
 #pragma once
 /* dlpipe_shm.h - v0.1.0 - worker processes for dlpipe.h - MIT licence - header-only, Linux 5.4+
+   Made from src/ by "make headers": edit there.
 
    The same pipeline with workers as processes in shared memory: killed workers cost time, not data.
    And a view from outside: monitors that look at a running or stuck pipe, consumers that share one.
