@@ -123,7 +123,9 @@ RIG_UNUSED static int seam_open(const char *path, int flags, ...) {
     va_start(args, flags);
     if (flags & O_CREAT) mode = va_arg(args, int);
     va_end(args);
-    fd = seam_fails("open", EMFILE) ? -1 : open(seam_path ? seam_path(path) : path, flags, mode);
+    /* threads look at their own waits from time to time: no call of the case that counts calls */
+    if (strstr(path, "schedstat") == NULL && seam_fails("open", EMFILE)) return -1;
+    fd = open(seam_path ? seam_path(path) : path, flags, mode);
     if (fd >= 0) seam_add(&seam.files, 1);
     return fd;
 }
