@@ -14,7 +14,7 @@ set -u
 cc=${CC:-cc}
 out=build/mutants
 units='queue_spsc queue_mpsc queue_wait'
-flags='-std=c11 -w -O0'
+flags='-std=c11 -w -O0 -DDLPIPE_IMPLEMENTATION'
 
 mutants() {
     cat <<'MUTANTS'

@@ -591,7 +591,7 @@ static void plan__anything_at_its_extremes__saturates_and_is_a_limit(void) {
             }
             least = (wide)plan.slots * x.batch.batch_size * x.row_bytes;
             if (x.parts.n_parts) least += (wide)4096 << 46;
-            if (!CHECK(plan.total_bytes == narrow(sum)) | !CHECK(plan.total_bytes >= narrow(least)))
+            if (!CHECK(plan.total_bytes == narrow(sum) && plan.total_bytes >= narrow(least)))
                 printf("  case %d: the plan has %" PRIu64 "\n", i, plan.total_bytes);
             if (least >> 45 != 0) {
                 refused++;

@@ -237,7 +237,7 @@ silent() { # a test or example compiles without a word
 check() { # cppcheck
     cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr --enable=warning,portability \
         --suppress=missingIncludeSystem --max-configs=1 \
-        -D__linux__ -D__x86_64__ -D__GNUC__=12 "$@"
+        -D__linux__ -D__x86_64__ -D__GNUC__=12 -D__SIZEOF_POINTER__=8 "$@"
 }
 
 files=$(find . -path ./build -prune -o -path ./.git -prune -o -type f -print | sed 's|^\./||' |
