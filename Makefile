@@ -54,7 +54,7 @@ WANTED := $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_FIRST)
 endif
 
 .PHONY: help headers check-headers format run test check programs examples sanitize
-.PHONY: sanitized-programs fuzz soak lint bench differential
+.PHONY: sanitized-programs fuzz soak lint bench bench-ab differential
 .PHONY: deps deps-bench clean scale s3-server run-s3
 .DEFAULT_GOAL := help
 
@@ -76,6 +76,7 @@ help:
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
 	@echo 'make scale          what plan and order cost for 10^6 to 10^12 items (a table)'
 	@echo 'make bench          all benchmarks: $(addprefix bench-,$(BENCHES))'
+	@echo 'make bench-ab OLD=COMMIT  is this tree slower than that one? a table'
 	@echo 'make deps           install what the whole suite and the linters want (Debian)'
 	@echo 'make deps-bench     install the peers that the benchmarks compare with (Debian)'
 	@echo 'make clean          remove build/'
@@ -312,6 +313,10 @@ include $(wildcard tests/bench/bench_*.mk)
 
 bench:
 	@for b in $(BENCHES); do $(MAKE) --no-print-directory bench-$$b || exit; done
+
+# ROUNDS=5; what else it takes is told at its head.
+bench-ab:
+	@OLD="$(OLD)" CC="$(CC)" MAKE="$(MAKE)" sh tests/bench/ab
 
 scale:
 	@mkdir -p $(B)/bench
