@@ -18,9 +18,12 @@ typedef int (*next_waits)(dlp_pipe *, dlp_batch **);
 typedef int (*next_within)(dlp_pipe *, dlp_batch **, int);
 
 static int next_batch(dlp_pipe *p, dlp_batch **b) {
+    /* not laid out by clang-format, which takes the types of _Generic for labels */
     void (*call)(void) = (void (*)(void))dlp_pipe_next;
-    return _Generic(&dlp_pipe_next, next_waits: 1, default: 0) ? ((next_waits)call)(p, b)
-                                                               : ((next_within)call)(p, b, 30000);
+    /* clang-format off */
+    bool waits = _Generic(&dlp_pipe_next, next_waits: 1, default: 0);
+    /* clang-format on */
+    return waits ? ((next_waits)call)(p, b) : ((next_within)call)(p, b, 30000);
 }
 
 static int fetch(void *user, dlp_item *item) {

@@ -1,0 +1,270 @@
+#!/bin/sh
+# In which lines of src/ does a file ask about a feature that is not its own? And which names in the
+# core are those of a feature? Both are counted for each file, and held against features.known: no
+# count may be above the one there. Where one is below, the file is to be written anew by
+# "features.sh known".
+#
+#   tests/tools/features.sh           the table, and the comparison
+#   tests/tools/features.sh list      each such line, and each such name
+#   tests/tools/features.sh known     what features.known is to hold
+#
+# What asks: comments, strings and preprocessor lines aside, code is cut at each ; { and }. Of such
+# a piece the condition is
+#   - what stands in the parentheses of if, while or switch, and
+#   - of the rest, and of a piece without those: what is right of its first assignment and, where it
+#     has a ?, left of the last ?; if it has a ? or one of && || == != < > ! at all.
+# A line asks about a feature if its share of a condition has a word of it (BEGIN below): a member
+# of a struct, a function, a constant. It counts once for each feature. A file does not ask about its
+# own (the last argument there). src/doc and src/s3, a product of its own, are not looked at.
+#
+# What is a name: an identifier in src/core or src/build that has part, shard, split, slice, chunk,
+# transfer, xfer, device, cache, stream or preload in it, in any case; not cache_line, nor partial.
+# Each use counts.
+dir=build/features
+. tests/rig/shell_rig
+fresh_dir
+
+# Lines "asks FILE FEATURE LINE TEXT" and "names FILE IDENTIFIER". Where $1/ is part of a file's
+# name, what is behind it is the file.
+found_in() { # SRC FILE...
+    src=$1
+    shift
+    awk -v src="$src/" '
+    function feature(name, members, functions, others, own) {
+        word[name] = "(->|[.])(" members ")([^a-zA-Z0-9_]|$)"
+        if (functions != "") word[name] = word[name] "|(^|[^a-zA-Z0-9_])(" functions ")[(]"
+        if (others != "")
+            word[name] = word[name] "|(^|[^a-zA-Z0-9_>.])(" others ")([^a-zA-Z0-9_]|$)"
+        owner[name] = "^(" own ")$"
+    }
+    BEGIN {
+        feature("parts", "parts?|pq|part_[a-z_]+|n_parts|max_part_bytes|off_pcell|need_epoch",
+            "dlpi_is_parts|dlpi_parts?_[a-z_]+|dlpi_pcell_at|dlpi_state_parts", "DLP_STAGE_PARTS?",
+            "stages/(parts|load)[.]h|open/parts[.]h|source/part_files[.]h|order/.*")
+        feature("monitor", "view|view_ns|view_parts|view_chunks", "", "", "shm/monitor[.]h")
+        feature("consumers", "serve_only|share_bytes|off_share|max_consumers", "dlpi_share_[a-z_]+",
+            "p->share|p->shm|d[.]shm|d->shm|dlpi_shm", "shm/.*")
+        feature("placement", "num_workers|threaded|placement|process|joined|clock_off|inline_ns|" \
+            "call_clock_every|n_procs|n_threads|in_worker", "dlpi_all_inline|dlpi_inline_[a-z_]+",
+            "DLP_PLACE_[A-Z]+", "core/workers[.]h|shm/(supervisor|start|exec)[.]h")
+        feature("split", "split|cut|view_rows|chunk_rows|shuffle_rows", "dlpi_(cut|split)_[a-z_]+",
+            "DLP_STAGE_SPLIT", "stages/(cut|split)[.]h|order/.*")
+        feature("transfer",
+            "xfer|transfer|taken_by_xfer|dev_data|device_buffers|device_open|device",
+            "dlpi_xfer_[a-z_]+|dlpi_ring_transfer|dlpi_device_[a-z_]+", "DLP_STAGE_TRANSFER",
+            "stages/transfer[.]h|device/.*")
+        feature("tuning", "tune|tuned|tuner|tunes|workers_max|workers_min|active",
+            "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired|dlpi_at_work", "", "core/tune[.]h")
+        feature("in_flight", "fetcher|in_flight|flights?|flying|batch_pool",
+            "dlpi_(flights?|fetchers?)_[a-z_]+", "DLP_FETCH_[A-Z]+",
+            "core/flights[.]h|source/files[.]h")
+        feature("cache", "cache|cache_[a-z_]+|off_cache|off_cache_rec",
+            "dlpi_cache_[a-z_]+|dlpi_row_cached", "DLP_STAGE_CACHE", "stages/cache[.]h")
+        feature("stream", "stream|stream_[a-z_]+", "dlpi_stream_[a-z_]+", "",
+            "stages/stream[.]h|device/.*")
+        feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
+            "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
+            "(stages|open)/chunks[.]h|stages/(cut|split)[.]h")
+        feature("dispatch", "n_producers|dispatch|rewind|rewind_seen|lanes_offset|lane_[a-z_]+",
+            "dlpi_lanes?_[a-z_]+|dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
+            "core/(dispatch|claim)[.]h|report/lanes[.]h")
+        feature("unordered", "unordered|window_used", "", "", "core/deliver[.]h")
+        feature("collate", "staged|collate|cell_end", "dlpi_collate_[a-z_]+|dlpi_batch_in_place",
+            "DLPI_CELLS_(OWN|TURN)", "core/collate[.]h")
+        feature("lists", "ahead|ahead_index", "dlpi_lists?_[a-z_]+|dlpi_state_lists_fit",
+            "DLP_ORDER_BATCHES", "core/feed[.]h|stages/lists[.]h|order/.*")
+        feature("tensors", "lent|n_lent|lent_closed", "dlpi_lent_[a-z_]+", "", "device/dlpack[.]h")
+        feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
+        names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload"
+    }
+
+    # The line without comments and with empty strings.
+    function bare(s,    out, c, n) {
+        out = ""
+        if (in_comment) {
+            if (!(n = index(s, "*/"))) return ""
+            in_comment = 0
+            s = substr(s, n + 2)
+        }
+        while (match(s, /\/\*|\/\/|"|\047/)) {
+            c = substr(s, RSTART, 1)
+            out = out substr(s, 1, RSTART - 1)
+            if (c != "/") {
+                s = substr(s, RSTART + 1)
+                n = match(s, c == "\"" ? /^([^"\\]|\\.)*"/ : /^([^\047\\]|\\.)*\047/) ? RLENGTH : 0
+                s = substr(s, n + 1)
+                out = out c c
+            } else if (substr(s, RSTART + 1, 1) == "/") {
+                return out
+            } else {
+                s = substr(s, RSTART + 2)
+                if (!(n = index(s, "*/"))) { in_comment = 1; return out }
+                s = substr(s, n + 2)
+            }
+        }
+        return out s
+    }
+
+    # A condition that begins in line at: which of its lines ask?
+    function asked(text, at,    line, n, i, f) {
+        n = split(text, line, "\n")
+        for (i = 1; i <= n; i++)
+            for (f in word)
+                if (line[i] ~ word[f] && file !~ owner[f] && !((f, at + i - 1) in seen)) {
+                    seen[f, at + i - 1] = 1
+                    print "asks", file, f, at + i - 1, shown[at + i - 1]
+                }
+    }
+    function lines_in(s) { return gsub(/\n/, "", s) }
+
+    # Where the parenthesis that s begins with is closed.
+    function closes(s,    at, depth) {
+        at = 0
+        while (match(substr(s, at + 1), /[()]/)) {
+            at += RSTART
+            depth += substr(s, at, 1) == "(" ? 1 : -1
+            if (depth == 0) return at
+        }
+        return length(s)
+    }
+
+    function piece_ends(s, at,    n, cut) {
+        while (match(s, /(^|[^a-zA-Z0-9_])(if|while|switch) *[(]/)) {
+            n = RSTART + RLENGTH - 1
+            at += lines_in(substr(s, 1, n - 1))
+            s = substr(s, n)
+            n = closes(s)
+            asked(substr(s, 1, n), at)
+            at += lines_in(substr(s, 1, n))
+            s = substr(s, n + 1)
+        }
+        if (match(s, /[^=!<>]=[^=]/)) {
+            n = RSTART + 1
+            at += lines_in(substr(s, 1, n))
+            s = substr(s, n + 1)
+        }
+        if (s ~ /[?]/) {
+            cut = match(s, /[?][^?]*$/)
+            asked(substr(s, 1, cut - 1), at)
+        } else if (s ~ /&&|[|][|]|[=!]=|![a-z(]|[^-<>]>([^>]|$)|[^<]<([^<]|$)/) {
+            asked(s, at)
+        }
+    }
+
+    FNR == 1 {
+        file = FILENAME
+        if (index(file, src) == 1) file = substr(file, length(src) + 1)
+        in_comment = directive = 0; piece = ""; begun = 1
+        split("", seen); split("", shown)
+    }
+    { code = bare($0) }
+    directive || code ~ /^ *#/ {
+        directive = code ~ /\\$/
+        if (piece != "") piece = piece "\n"
+        next
+    }
+    {
+        shown[FNR] = $0
+        sub(/^ +/, "", shown[FNR])
+        if (file ~ /^(core|build)\//) {
+            rest = code
+            while (match(rest, /[a-zA-Z_][a-zA-Z0-9_]*/)) {
+                id = substr(rest, RSTART, RLENGTH)
+                rest = substr(rest, RSTART + RLENGTH)
+                low = tolower(id)
+                gsub(/cache_line|partial/, "", low)
+                if (low ~ names) print "names", file, id
+            }
+        }
+        if (piece == "") begun = FNR
+        while (match(code, /[;{}]/)) {
+            end = RSTART
+            piece_ends(piece substr(code, 1, end - 1), begun)
+            code = substr(code, end + 1)
+            piece = ""; begun = FNR
+        }
+        piece = piece code "\n"
+        if (piece ~ /^[ \n]*$/) piece = ""
+    }' "$@"
+}
+
+sum() { # lines "FILE asks N" and "FILE names N"
+    awk '{ n[$2 " " $1]++ } END { for (k in n) print k, n[k] }' | LC_ALL=C sort
+}
+
+# Which counts are above those known?
+grown() { # COUNTS
+    awk 'FNR == NR { if (!/^#/) known[$1 " " $2] = $3; next }
+        $3 > known[$1 " " $2] + 0 { print "  " $1 ": " $2, $3 ", known " known[$1 " " $2] + 0 }' \
+        tests/tools/features.known "$1"
+}
+
+files=$(ls src/*/*.h | grep -v '^src/\(doc\|s3\)/' | LC_ALL=C sort)
+# shellcheck disable=SC2086
+found_in src $files >$dir/found
+sum <$dir/found >$dir/counts
+
+case ${1:-} in
+list)
+    grep '^asks' $dir/found | sed 's/^asks \([^ ]*\) \([^ ]*\) \([^ ]*\) /src\/\1:\3: \2: /'
+    grep '^names' $dir/found | LC_ALL=C sort | uniq -c | awk '{ print "src/" $3 ": " $4, $1 }'
+    exit
+    ;;
+known)
+    echo '# What features.sh counts for each file: lines that ask about features of others, and'
+    echo '# names of features in the core. These may only shrink.'
+    cat $dir/counts
+    exit
+    ;;
+esac
+
+awk '
+$1 == "asks" { if (!($2 in all)) file[++files] = $2; n[$2, $3]++; all[$2]++; of[$3]++; total++ }
+$1 == "names" { uses++; named[$2]++; if (!(($2, $3) in id)) { id[$2, $3] = 1; ids[$2]++ } }
+END {
+    print "lines that ask about a feature of another file:"
+    while (1) { # features, the most asked about first
+        best = ""
+        for (f in of) if (!(f in done) && (best == "" || of[f] > of[best] ||
+                                           (of[f] == of[best] && f < best))) best = f
+        if (best == "") break
+        done[best] = 1
+        order[++features] = best
+    }
+    printf "%-22s %5s", "", "all"
+    for (k = 1; k <= features; k++) printf " %*s", width(k), order[k]
+    printf "\n%-22s %5d", "all", total
+    for (k = 1; k <= features; k++) printf " %*d", width(k), of[order[k]]
+    print ""
+    for (i = 1; i <= files; i++) {
+        printf "%-22s %5d", file[i], all[file[i]]
+        for (k = 1; k <= features; k++)
+            printf " %*s", width(k), (file[i], order[k]) in n ? n[file[i], order[k]] : "."
+        print ""
+    }
+    print "\nnames of features in the core (uses, different ones):"
+    for (f in named) printf "%-22s %5d %5d\n", f, named[f], ids[f] | "LC_ALL=C sort"
+    close("LC_ALL=C sort")
+    printf "%-22s %5d\n", "all", uses
+}
+function width(k) { return length(order[k]) > 4 ? length(order[k]) : 4 }' $dir/found
+
+# One such line more, and a name more, are found.
+probe=src/core/feed.h
+mkdir -p $dir/more/core
+{
+    cat $probe
+    printf 'static void probe(const dlp_pipe *p) {\n    if (p->d.seed != 0 &&\n'
+    printf '        p->split) return;\n}\n'
+} >$dir/more/core/feed.h
+found_in $dir/more $dir/more/core/feed.h | sum >$dir/counts.more
+for what in asks names; do
+    [ $(($(awk -v w=$what '$1 == "core/feed.h" && $2 == w { print $3 }' $dir/counts) + 1)) -eq \
+        "$(awk -v w=$what '$2 == w { print $3 }' $dir/counts.more)" ] ||
+        fail "features: $probe with a line more that asks is not counted so: $what"
+done
+
+new=$(grown $dir/counts)
+[ -z "$new" ] || fail "features: more than features.known has (see \"features.sh list\"):
+$new"
+[ $wrong -eq 0 ]
