@@ -14,8 +14,8 @@
 #   - of the rest, and of a piece without those: what is right of its first assignment and, where it
 #     has a ?, left of the last ?; if it has a ? or one of && || == != < > ! at all.
 # A line asks about a feature if its share of a condition has a word of it (BEGIN below): a member
-# of a struct, a function, a constant. It counts once for each feature. A file does not ask about its
-# own (the last argument there). src/doc and src/s3, a product of its own, are not looked at.
+# of a struct, a function, a constant. It counts once for each feature. A file does not ask about
+# its own (the last argument there). src/doc, and src/s3, a product of its own, are not looked at.
 #
 # What is a name: an identifier in src/core or src/build that has part, shard, split, slice, chunk,
 # transfer, xfer, device, cache, stream or preload in it, in any case; not cache_line, nor partial.
