@@ -5603,6 +5603,15 @@ struct dlpi_shm_calls {
    again when the batch has left cell_end; or the one of the chunk that it is. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_CHUNK };
 
+/* Areas of the region. One that observers read has the type of its record for an id. */
+enum { DLPI_AREA_BELLS = DLPI_REC_COUNT, DLPI_AREA_FLYING, DLPI_AREA_CACHE, DLPI_AREA_GUARD };
+
+typedef struct dlpi_area {
+    const char *words;      /* its line of the plan; NULL: it has none, or it is part of one */
+    uint32_t record, align; /* record: DLPI_REC_*, 0: none */
+    uint64_t offset, stride, count;
+} dlpi_area;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     char name[32];
@@ -5628,7 +5637,7 @@ struct dlp_pipe {
     dlpi_stage *part_end; /* behind it nobody needs a batch's parts */
     uint32_t part_cells;
     dlpi_part_seen view_parts; /* a view's */
-    uint64_t part_stride, off_parts, off_part_cells, off_pcell;
+    uint64_t part_stride, off_pcell;
     bool part_waited; /* this wait of the caller's was for a part */
     int n_work;
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers, in order; transfer not among them */
@@ -5639,11 +5648,9 @@ struct dlp_pipe {
     int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
     dlpi_chunks chunks;
-    dlpi_chunk_seen view_chunks;           /* a view's */
-    uint64_t off_chunk_rec, off_dev_slots; /* C2 of device buffers: slot + 1 in it, 0 free */
-    uint64_t off_resident, resident_bytes; /* chunks that stay: a word for each */
-    uint32_t max_kills;                    /* as dlp_shm_desc */
-    uint32_t batch_rows;                   /* rows of this rank, at most */
+    dlpi_chunk_seen view_chunks; /* a view's */
+    uint32_t max_kills;          /* as dlp_shm_desc */
+    uint32_t batch_rows;         /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -5653,20 +5660,18 @@ struct dlp_pipe {
     int cpus, peers;
     int spin_rounds, yield_rounds;
     /* layout */
-    uint64_t off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells, off_trace,
-        off_table, off_ring, off_lanes, off_taken, off_pipe, off_stages, region_bytes;
-    uint64_t slot_stride, off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta,
-        off_tries, off_sampler_state, off_item_lengths;
-    uint64_t cell_stride, item_cell_stride, tries_bytes; /* of a slot; 0: no stage tries again */
+    dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
+    uint64_t region_bytes;
+    uint64_t off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta, off_tries,
+        off_sampler_state, off_item_lengths, tries_bytes; /* of a slot; 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
-    uint64_t plan_private;
-    uint64_t plan_bytes; /* of region, private records and device buffers */
+    uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, device buffers */
     int n_workers, n_threads, n_procs;
     int huge_pages; /* DLP_HUGE_* */
     void *shm;      /* what dlpipe_shm.h keeps */
-    uint64_t off_fields, off_share, share_bytes, off_flying, flying_stride;
+    uint64_t share_bytes;
     uint64_t cache_bytes; /* its budget, 0: no cache */
-    uint64_t cache_cells, cache_cell_bytes, cache_items, off_cache, off_cache_rec;
+    uint64_t cache_cells, cache_cell_bytes, cache_items;
     dlpi_share *share; /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
@@ -5689,7 +5694,6 @@ struct dlp_pipe {
     dlp_spsc_tx *lane_tx; /* all stages' lanes */
     dlp_spsc_rx *lane_rx;
     uint32_t n_lanes;
-    uint64_t lanes_bytes;
     uint8_t *taken_by_xfer; /* [ring] */
     dlpi_flights *flights;  /* [workers of fetch], or NULL */
     dlpi_flight *flight;    /* theirs */
@@ -5732,14 +5736,29 @@ struct dlp_pipe {
     uint32_t live_word; /* futex: threads that ended */
 };
 
+static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
+    return dlpi_times(p->areas[id].stride, p->areas[id].count);
+}
+/* Put an area behind those that are there. */
+static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_t stride,
+                                 uint64_t count, uint32_t align) {
+    dlpi_area *a = &p->areas[id];
+    uint32_t record = id < DLPI_REC_COUNT && count > 0 ? (uint32_t)id : 0;
+    *a = (dlpi_area){words, record, align, dlpi_round_up(p->region_bytes, align), stride, count};
+    p->region_bytes = dlpi_sum(a->offset, dlpi_area_bytes(p, id));
+}
+static inline void *dlpi_area_at(const dlp_pipe *p, int id, uint64_t i) {
+    return p->region + p->areas[id].offset + i * p->areas[id].stride;
+}
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
-    return (dlpi_bslot *)(void *)(p->region + p->off_slots + (uint64_t)s * p->slot_stride);
+    return dlpi_area_at(p, DLPI_REC_SLOTS, s);
 }
 static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
     return (dlpi_sst *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->sst_offset);
 }
+/* C2 of device buffers: slot + 1 in it, 0 free */
 static inline uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
-    return (uint32_t *)(void *)(p->region + p->off_dev_slots) + i;
+    return dlpi_area_at(p, DLPI_REC_DEVICE_SLOTS, i);
 }
 static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
 static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
@@ -5771,12 +5790,12 @@ static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
     return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_fmeta);
 }
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
-    uint32_t cell = p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell;
-    return p->region + p->off_cells + (uint64_t)cell * p->cell_stride;
+    return dlpi_area_at(p, DLPI_REC_CELLS,
+                        p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
 }
 static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
     if (!p->staged) return dlpi_batch_cell(p, s);
-    return p->region + p->off_item_cells + (uint64_t)dlpi_slot_at(p, s)->cell * p->item_cell_stride;
+    return dlpi_area_at(p, DLPI_REC_ITEM_CELLS, dlpi_slot_at(p, s)->cell);
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
@@ -6279,11 +6298,11 @@ static inline bool dlpi_never_again(int rc) {
 }
 static inline bool dlpi_never_skipped(int code) { return DLPI_DEBUG && code == DLP_ERR_CORRUPT; }
 
-/* Fields as they lie in a cell of the region. */
-static void dlpi_guarded_cell(const dlpi_fields *fs, uint8_t *cell, uint64_t stride,
-                              dlpi_guarded *c) {
+/* Fields as they lie in a cell of one of the region's areas. */
+static void dlpi_guarded_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_guarded *c) {
+    const dlpi_fields *fs = area == DLPI_REC_CELLS ? &p->batches : &p->items;
     c->from = cell;
-    c->to = cell + stride;
+    c->to = cell + p->areas[area].stride;
     c->n = fs->n;
     for (uint32_t f = 0; f < fs->n; f++)
         c->span[f] = (dlpi_span){cell + fs->at[f].offset, fs->at[f].capacity, fs->at[f].name};
@@ -6291,26 +6310,22 @@ static void dlpi_guarded_cell(const dlpi_fields *fs, uint8_t *cell, uint64_t str
 
 static void dlpi_guarded_part(const dlp_pipe *p, uint8_t *bytes, dlpi_guarded *c) {
     c->from = bytes - DLPI_PART_GUARD;
-    c->to = c->from + p->part_stride;
+    c->to = c->from + p->areas[DLPI_REC_PART_CELLS].stride;
     c->n = 1;
     c->span[0] = (dlpi_span){bytes, p->parts->part.max_part_bytes, NULL};
 }
 
 static void dlpi_guards_paint(dlp_pipe *p) {
-    uint8_t *items = p->region + p->off_item_cells, *batches = p->region + p->off_cells;
     dlpi_guarded c;
     if (!DLPI_DEBUG) return;
-    for (uint32_t i = 0; i < p->n_cells; i++, batches += p->cell_stride) {
-        dlpi_guarded_cell(&p->batches, batches, p->cell_stride, &c);
-        dlpi_guarded_paint(&c);
-    }
-    for (uint32_t i = 0; i < p->prefetch && p->staged; i++, items += p->item_cell_stride) {
-        dlpi_guarded_cell(&p->items, items, p->item_cell_stride, &c);
-        dlpi_guarded_paint(&c);
-    }
+    for (int area = DLPI_REC_CELLS; area <= DLPI_REC_ITEM_CELLS; area++)
+        for (uint64_t i = 0; i < p->areas[area].count; i++) {
+            dlpi_guarded_cell(p, area, dlpi_area_at(p, area, i), &c);
+            dlpi_guarded_paint(&c);
+        }
     for (uint32_t i = 0; i < p->part_cells; i++) {
-        dlpi_guarded_part(p, p->region + p->off_part_cells + i * p->part_stride + DLPI_PART_GUARD,
-                          &c);
+        uint8_t *cell = dlpi_area_at(p, DLPI_REC_PART_CELLS, i);
+        dlpi_guarded_part(p, cell + DLPI_PART_GUARD, &c);
         dlpi_guarded_paint(&c);
     }
 }
@@ -6329,10 +6344,10 @@ static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
     uint64_t batch = dlpi_slot_at(p, s)->sequence;
     dlpi_guarded c;
     if (!DLPI_DEBUG) return rc;
-    dlpi_guarded_cell(&p->batches, dlpi_batch_cell(p, s), p->cell_stride, &c);
+    dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
     rc = dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
     if (w->st->collate == NULL || rc == DLPI_OVERRUN) return rc;
-    dlpi_guarded_cell(&p->items, dlpi_item_cell(p, s), p->item_cell_stride, &c);
+    dlpi_guarded_cell(p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(p, s), &c);
     return dlpi_guarded_check(w, &w->note, &c, "items of batch", batch, rc);
 }
 
@@ -6374,9 +6389,8 @@ static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t flight) {
 /* A guarded cell for a row of slot s. */
 static void dlpi_guarded_row(const dlp_pipe *p, uint64_t cell, uint32_t s, uint32_t row,
                              dlpi_guarded *c, uint8_t **rows) {
-    uint64_t end = p->off_cells + p->cell_stride * p->n_cells, stride = dlpi_guard_stride(p);
-    c->from = p->region + (end + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE + cell * stride;
-    c->to = c->from + stride;
+    c->from = dlpi_area_at(p, DLPI_AREA_GUARD, cell);
+    c->to = c->from + p->areas[DLPI_AREA_GUARD].stride;
     c->n = p->items.n;
     for (uint32_t f = 0; f < c->n; f++) {
         const dlpi_field *d = &p->items.at[f];
@@ -6409,7 +6423,7 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG) return rc;
     if (p->split) {
-        dlpi_guarded_cell(&p->batches, dlpi_batch_cell(p, s), p->cell_stride, &c);
+        dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_guarded_check(w, it->internal, &c, "chunk", it->index, rc);
     }
     dlpi_guarded_row(p, cell, s, row, &c, rows);
@@ -6456,14 +6470,14 @@ static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
 /* Somebody begins with a batch in slot s. */
 static inline void dlpi_unpoison(const dlp_pipe *p, uint32_t s) {
     if (!DLPI_DEBUG || DLPI_LOAD_ACQ(dlpi_poisoned(p, s)) == 0) return; /* U3 <- U3 */
-    dlpi_unpoison_bytes(dlpi_batch_cell(p, s), p->cell_stride);
+    dlpi_unpoison_bytes(dlpi_batch_cell(p, s), p->areas[DLPI_REC_CELLS].stride);
     DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)0); /* U3 -> U3 */
 }
 
 /* The region's addresses will be others'. */
 static inline void dlpi_unpoison_all(const dlp_pipe *p) {
     if (!DLPI_DEBUG || p->region == NULL) return;
-    dlpi_unpoison_bytes(p->region + p->off_cells, p->cell_stride * p->n_cells);
+    dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_area_bytes(p, DLPI_REC_CELLS));
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -6672,7 +6686,7 @@ static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
    Q1     a chunk's word    a loader, before and after      loaders, transfer (Q1) */
 
 static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
-    return (uint64_t *)(void *)(p->region + p->off_resident) + c;
+    return dlpi_area_at(p, DLPI_REC_RESIDENT, c);
 }
 static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
@@ -6736,11 +6750,17 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
 #define DLPI_PART_FAILED UINT32_C(0x1000002)
 #define DLPI_PART_CLOSED UINT32_C(0)
 
+static void dlpi_parts_layout(dlp_pipe *p) {
+    dlpi_area_add(p, DLPI_REC_PARTS, "part cells: records", sizeof(dlpi_pcell), p->part_cells,
+                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_PART_CELLS, "part cells", p->part_stride, p->part_cells, 4096);
+}
+
 static inline dlpi_pcell *dlpi_pcell_at(const dlp_pipe *p, uint32_t i) {
-    return (dlpi_pcell *)(void *)(p->region + p->off_parts) + i;
+    return dlpi_area_at(p, DLPI_REC_PARTS, i);
 }
 static inline uint8_t *dlpi_part_bytes(const dlp_pipe *p, uint32_t i) {
-    return p->region + p->off_part_cells + (uint64_t)i * p->part_stride + DLPI_PART_GUARD;
+    return (uint8_t *)dlpi_area_at(p, DLPI_REC_PART_CELLS, i) + DLPI_PART_GUARD;
 }
 /* Which part cell each row of slot s comes from. */
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
@@ -7498,7 +7518,8 @@ static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
 static inline uint64_t dlpi_ticket(uint64_t b, uint32_t unit) { return b << 20 | unit; }
 
 static dlp_spsc *dlpi_lane_at(const dlp_pipe *p, const dlpi_stage *st, uint32_t k) {
-    return (dlp_spsc *)(void *)(p->region + p->off_lanes + st->lanes_offset + k * st->lane_bytes);
+    uint8_t *lanes = dlpi_area_at(p, DLPI_REC_LANES, 0);
+    return (dlp_spsc *)(void *)(lanes + st->lanes_offset + k * st->lane_bytes);
 }
 
 static uint64_t dlpi_worker_load(const dlp_pipe *p, const dlpi_stage *st, int worker) {
@@ -8112,7 +8133,7 @@ static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
 }
 
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
-    return (dlpi_cache_cell *)(void *)(p->region + p->off_cache + cell * p->cache_cell_bytes);
+    return dlpi_area_at(p, DLPI_AREA_CACHE, cell);
 }
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
@@ -8187,18 +8208,20 @@ static void dlpi_cache_recover(dlpi_worker *w) {
 
 /* Cells for all items, or as many as the budget has room for. */
 static void dlpi_cache_layout(dlp_pipe *p) {
-    uint64_t n;
-    if (p->cache_bytes == 0) return;
-    p->cache_cell_bytes = dlpi_cache_cell_bytes(p);
-    n = p->cache_bytes / p->cache_cell_bytes;
-    p->cache_items = p->fetch->dataset.n_items;
-    p->cache_cells = n < p->cache_items ? n : p->cache_items;
+    if (p->cache_bytes > 0) {
+        uint64_t each = dlpi_cache_cell_bytes(p), n = p->cache_bytes / each;
+        p->cache_cell_bytes = each;
+        p->cache_items = p->fetch->dataset.n_items;
+        p->cache_cells = n < p->cache_items ? n : p->cache_items;
+    }
+    dlpi_area_add(p, DLPI_REC_CACHE, NULL, sizeof(dlpi_cache_rec), p->cache_cells > 0, 8);
+    dlpi_area_add(p, DLPI_AREA_CACHE, "cache cells", p->cache_cell_bytes, p->cache_cells, 4096);
 }
 
 static void dlpi_cache_describe(const dlp_pipe *p, dlpi_cache_rec *r) {
     r->n_cells = p->cache_cells;
     r->cell_bytes = p->cache_cell_bytes;
-    r->cells_at = p->off_cache;
+    r->cells_at = p->areas[DLPI_AREA_CACHE].offset;
     r->n_items = p->cache_items;
 }
 
@@ -11058,7 +11081,7 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
 /* Let n workers of the stage work. */
 static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
     dlpi_sbell *sb = &p->bells[st->work];
-    dlpi_stage_rec *rec = (dlpi_stage_rec *)(void *)(p->region + p->off_stages) + st->id;
+    dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
     dlpi_tuned *t = &p->tune.at[st->work];
     int from = dlpi_active(p, st);
     t->hot = t->cold = 0;
@@ -12544,7 +12567,7 @@ static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
     return from;
 }
 
-static void dlpi_layout_slot(dlp_pipe *p) {
+static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
     uint64_t out_lengths = p->staged || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
@@ -12577,10 +12600,9 @@ static void dlpi_layout_slot(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->off_valid = dlpi_take_bytes(&at, rows, 1);
-    p->slot_stride = dlpi_line_up(at);
+    dlpi_area_add(p, DLPI_REC_SLOTS, p->split ? "chunk records" : "batch slots: row records",
+                  dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
-
-static uint64_t dlpi_wblock_stride(void) { return dlpi_line_up(sizeof(dlpi_wblock)); }
 
 /* Lanes of the stages that are dealt tickets: one from each producer to each worker. */
 static void dlpi_layout_lanes(dlp_pipe *p) {
@@ -12600,7 +12622,7 @@ static void dlpi_layout_lanes(dlp_pipe *p) {
             &at, dlpi_times(st->lane_bytes, st->n_producers * (uint64_t)st->n_workers), DLPI_LINE);
         p->n_lanes += st->n_producers * (uint32_t)st->n_workers;
     }
-    p->lanes_bytes = at;
+    dlpi_area_add(p, DLPI_REC_LANES, "lanes", at, 1, 4096);
 }
 
 /* Flights of a worker: those that are out, and as many that are parked as others may have. */
@@ -12690,9 +12712,8 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
-static void dlpi_layout(dlp_pipe *p) {
-    uint64_t at = sizeof(dlpi_region), trace = p->d.trace_bytes ? p->d.trace_bytes : 4096;
-    uint32_t lanes = 1;
+/* Number the workers of all stages. */
+static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
     for (int i = 0; i < p->n_work; i++) {
         p->work[i]->first_worker = p->n_workers;
@@ -12708,46 +12729,72 @@ static void dlpi_layout(dlp_pipe *p) {
         p->n_workers += p->parts->n_workers;
         p->parts->work = p->n_work + 1;
     }
-    lanes += (uint32_t)p->n_workers;
-    dlpi_layout_lanes(p);
-    p->trace_events = (uint32_t)(trace / sizeof(dlp_trace_event));
+}
+
+static void dlpi_layout_control(dlp_pipe *p) {
+    uint64_t bells = (uint64_t)p->n_work + (p->parts != NULL);
+    dlpi_area_add(p, DLPI_REC_CTL, NULL, sizeof(dlpi_ctl), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_BELLS, NULL, sizeof(dlpi_sbell), bells, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_ORDER, NULL, sizeof(uint32_t), p->ring, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_TAKEN, NULL, 1, p->ring, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_PIPE, NULL, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_STAGES, NULL, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
+    dlpi_area_add(p, DLPI_REC_FIELDS, NULL, sizeof(dlpi_field_rec), p->batches.n, 8);
+    dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_wblock)),
+                  (uint64_t)p->n_workers + 1, DLPI_LINE);
+}
+
+/* The order's table, up to the page where the lanes begin. */
+static void dlpi_layout_table(dlp_pipe *p) {
+    uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
+    uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items);
+    bytes = dlpi_round_up(dlpi_sum(from, bytes), 4096) - from;
+    dlpi_area_add(p, DLPI_REC_TABLE, "sampler table", bytes, 1, DLPI_LINE);
+}
+
+static void dlpi_layout_trace(dlp_pipe *p) {
+    uint64_t bytes = p->d.trace_bytes ? p->d.trace_bytes : 4096;
+    p->trace_events = (uint32_t)(bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
-    dlpi_layout_slot(p);
-    p->off_ctl = dlpi_take_bytes(&at, sizeof(dlpi_ctl), DLPI_LINE);
-    p->off_bells = dlpi_take_bytes(
-        &at, ((uint64_t)p->n_work + (p->parts != NULL)) * sizeof(dlpi_sbell), DLPI_LINE);
-    p->off_ring = dlpi_take_bytes(&at, dlpi_times(p->ring, sizeof(uint32_t)), DLPI_LINE);
-    p->off_taken = dlpi_take_bytes(&at, p->ring, DLPI_LINE);
-    p->off_pipe = dlpi_take_bytes(&at, sizeof(dlpi_pipe_rec), DLPI_LINE);
-    p->off_stages = dlpi_take_bytes(&at, (uint64_t)p->n_stages * sizeof(dlpi_stage_rec), 8);
-    p->off_fields = dlpi_take_bytes(&at, p->batches.n * sizeof(dlpi_field_rec), 8);
-    p->off_workers = dlpi_take_bytes(&at, dlpi_times(lanes, dlpi_wblock_stride()), DLPI_LINE);
-    p->off_slots = dlpi_take_bytes(&at, dlpi_times(p->n_slots, p->slot_stride), DLPI_LINE);
-    p->off_table = dlpi_take_bytes(
-        &at, dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items), DLPI_LINE);
-    p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
-    p->off_trace =
-        dlpi_take_bytes(&at, dlpi_times(lanes, p->trace_events * sizeof(dlp_trace_event)), 4096);
-    p->flying_stride = dlpi_line_up(dlpi_times(dlpi_flights_each(p), 8));
-    p->off_flying = dlpi_take_bytes(
-        &at, dlpi_times((uint64_t)p->fetch->n_workers, p->flying_stride), DLPI_LINE);
-    p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
+    dlpi_area_add(p, DLPI_REC_TRACE, "trace rings", p->trace_events * sizeof(dlp_trace_event),
+                  (uint64_t)p->n_workers + 1, 4096);
+}
+
+static void dlpi_layout_chunks(dlp_pipe *p) {
+    uint64_t words = p->chunks.preload ? dlpi_chunk_count(p) : 0;
+    dlpi_area_add(p, DLPI_REC_RESIDENT, NULL, 8, words, DLPI_LINE);
+    p->areas[DLPI_REC_RESIDENT].record = p->split ? DLPI_REC_RESIDENT : 0; /* of none, too */
+    dlpi_area_add(p, DLPI_REC_CHUNKS, NULL, sizeof(dlpi_chunk_rec), p->split != NULL, 8);
+}
+
+static void dlpi_layout_cells(dlp_pipe *p) {
+    dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
+                  p->staged ? dlpi_fields_bytes(&p->items) : 0, p->staged ? p->prefetch : 0, 4096);
+    dlpi_area_add(p, DLPI_REC_CELLS, p->split ? "CPU chunk buffers" : "batch slots: fields",
+                  dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
+    dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
+                  DLPI_LINE);
+}
+
+/* Each concern puts its areas into the region, one behind the other. */
+static void dlpi_layout(dlp_pipe *p) {
+    uint64_t flying = dlpi_line_up(dlpi_times(dlpi_flights_each(p), 8));
+    p->region_bytes = sizeof(dlpi_region);
+    dlpi_layout_workers(p);
+    dlpi_layout_control(p);
+    dlpi_layout_slots(p);
+    dlpi_layout_table(p);
+    dlpi_layout_lanes(p);
+    dlpi_layout_trace(p);
+    dlpi_area_add(p, DLPI_AREA_FLYING, NULL, flying, (uint64_t)p->fetch->n_workers, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_cache_layout(p);
-    if (p->cache_cells > 0) p->off_cache_rec = dlpi_take_bytes(&at, sizeof(dlpi_cache_rec), 8);
-    p->off_cache = dlpi_take_bytes(&at, dlpi_times(p->cache_cells, p->cache_cell_bytes), 4096);
-    p->resident_bytes = p->chunks.preload ? dlpi_times(dlpi_chunk_count(p), 8) : 0;
-    p->off_resident = dlpi_take_bytes(&at, p->resident_bytes, DLPI_LINE);
-    if (p->split) p->off_chunk_rec = dlpi_take_bytes(&at, sizeof(dlpi_chunk_rec), 8);
-    p->off_dev_slots =
-        dlpi_take_bytes(&at, dlpi_times(dlpi_device_buffers(p), sizeof(uint32_t)), DLPI_LINE);
-    p->off_parts = dlpi_take_bytes(&at, dlpi_times(p->part_cells, sizeof(dlpi_pcell)), DLPI_LINE);
-    p->off_part_cells = dlpi_take_bytes(&at, dlpi_times(p->part_cells, p->part_stride), 4096);
-    p->cell_stride = dlpi_fields_bytes(&p->batches);
-    p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
-    p->off_item_cells = dlpi_take_bytes(&at, dlpi_times(p->item_cell_stride, p->prefetch), 4096);
-    p->off_cells = dlpi_take_bytes(&at, dlpi_times(p->cell_stride, p->n_cells), 4096);
-    dlpi_take_bytes(&at, dlpi_times(dlpi_guard_cells(p), dlpi_guard_stride(p)), DLPI_LINE);
-    p->region_bytes = dlpi_round_up(at, p->huge_pages > 0 ? 2u << 20 : 4096);
+    dlpi_layout_chunks(p);
+    dlpi_area_add(p, DLPI_REC_DEVICE_SLOTS, NULL, sizeof(uint32_t), dlpi_device_buffers(p),
+                  DLPI_LINE);
+    dlpi_parts_layout(p);
+    dlpi_layout_cells(p);
+    p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
     p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_device_all(p));
 }
@@ -12763,33 +12810,33 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
+static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
+    dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
+}
+
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     memset(plan, 0, sizeof *plan);
     plan->slots = p->n_slots;
-    plan->slot_bytes = dlpi_sum(p->cell_stride, p->slot_stride);
+    plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_add(plan, p->split ? "CPU chunk buffers" : "batch slots: fields", p->n_cells,
-                  p->cell_stride);
-    dlpi_plan_add(plan, p->split ? "chunk records" : "batch slots: row records", p->n_slots,
-                  p->slot_stride);
-    dlpi_plan_add(plan, "chunks that stay: words", 1, p->resident_bytes);
-    dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
-    dlpi_plan_add(plan, "cache cells", p->cache_cells, p->cache_cell_bytes);
-    dlpi_plan_add(plan, "guarded cells", dlpi_guard_cells(p), dlpi_guard_stride(p));
+    dlpi_plan_area(p, plan, DLPI_REC_CELLS);
+    dlpi_plan_area(p, plan, DLPI_REC_SLOTS);
+    dlpi_plan_add(plan, "chunks that stay: words", 1, dlpi_area_bytes(p, DLPI_REC_RESIDENT));
+    dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
+    dlpi_plan_area(p, plan, DLPI_AREA_CACHE);
+    dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
     dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
                   dlpi_device_buffers(p), dlpi_device_bytes(p));
-    dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
-    dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
-    dlpi_plan_add(plan, "consumers", 1, p->share_bytes);
-    dlpi_plan_add(plan, "trace rings", (uint64_t)p->n_workers + 1,
-                  (uint64_t)p->trace_events * sizeof(dlp_trace_event));
-    dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators,
-                  dlpi_wblock_stride() + sizeof(dlpi_worker));
-    dlpi_plan_add(plan, "worker records: of the batch stage", collators,
-                  dlpi_wblock_stride() + sizeof(dlpi_worker));
-    dlpi_plan_add(plan, "part cells", p->part_cells, p->part_stride);
-    dlpi_plan_add(plan, "part cells: records", p->part_cells, sizeof(dlpi_pcell));
+    dlpi_plan_area(p, plan, DLPI_REC_TABLE);
+    dlpi_plan_area(p, plan, DLPI_REC_LANES);
+    dlpi_plan_area(p, plan, DLPI_REC_SHARE);
+    dlpi_plan_area(p, plan, DLPI_REC_TRACE);
+    dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
+    dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
+    dlpi_plan_area(p, plan, DLPI_REC_PART_CELLS);
+    dlpi_plan_area(p, plan, DLPI_REC_PARTS);
     if (p->fetch->in_flight > 0)
         dlpi_plan_add(plan, "items in flight, and parked",
                       dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p)),
@@ -12969,15 +13016,6 @@ static int dlpi_region_map(dlp_pipe *p) {
     return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
 }
 
-static void dlpi_region_record(dlpi_region *r, uint32_t type, uint64_t offset, uint64_t stride,
-                               uint64_t count) {
-    dlpi_record *rec = &r->records[r->n_records++];
-    rec->type = type;
-    rec->offset = offset;
-    rec->stride = stride;
-    rec->count = count;
-}
-
 static uint64_t dlpi_layout_hash(void) {
     uint64_t sizes =
         sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) + ((uint64_t)sizeof(dlpi_wblock) << 32);
@@ -13091,8 +13129,8 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->global_batch = p->global_batch;
     r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
-    r->item_cell_stride = p->item_cell_stride;
-    r->off_bells = p->off_bells;
+    r->item_cell_stride = p->areas[DLPI_REC_ITEM_CELLS].stride;
+    r->off_bells = p->areas[DLPI_AREA_BELLS].offset;
     r->off_index = p->off_index;
     r->off_lengths = p->off_lengths;
     r->off_item_lengths = p->off_item_lengths;
@@ -13129,8 +13167,7 @@ static void dlpi_chunk_describe(const dlp_pipe *p, dlpi_chunk_rec *r) {
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
-    dlpi_stage_rec *stages = (dlpi_stage_rec *)(void *)(p->region + p->off_stages);
-    uint64_t lanes = (uint64_t)p->n_workers + 1;
+    dlpi_stage_rec *stages = dlpi_area_at(p, DLPI_REC_STAGES, 0);
     r->format = DLPI_FORMAT;
     r->header_bytes = sizeof *r;
     r->record_bytes = sizeof(dlpi_record);
@@ -13138,44 +13175,15 @@ static void dlpi_region_init(dlp_pipe *p) {
     r->layout = dlpi_layout_hash();
     r->view = dlpi_view_hash();
     r->total_bytes = p->region_bytes;
-    dlpi_pipe_describe(p, (dlpi_pipe_rec *)(void *)(p->region + p->off_pipe));
+    dlpi_pipe_describe(p, dlpi_area_at(p, DLPI_REC_PIPE, 0));
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(p, &p->stages[i], &stages[i]);
-    dlpi_region_record(r, DLPI_REC_PIPE, p->off_pipe, sizeof(dlpi_pipe_rec), 1);
-    dlpi_region_record(r, DLPI_REC_STAGES, p->off_stages, sizeof(dlpi_stage_rec),
-                       (uint64_t)p->n_stages);
-    dlpi_region_record(r, DLPI_REC_CTL, p->off_ctl, sizeof(dlpi_ctl), 1);
-    dlpi_region_record(r, DLPI_REC_ORDER, p->off_ring, sizeof(uint32_t), p->ring);
-    dlpi_region_record(r, DLPI_REC_TAKEN, p->off_taken, 1, p->ring);
-    dlpi_region_record(r, DLPI_REC_WORKERS, p->off_workers, dlpi_wblock_stride(), lanes);
-    dlpi_region_record(r, DLPI_REC_SLOTS, p->off_slots, p->slot_stride, p->n_slots);
-    dlpi_region_record(r, DLPI_REC_TABLE, p->off_table, p->off_lanes - p->off_table, 1);
-    dlpi_region_record(r, DLPI_REC_LANES, p->off_lanes, p->lanes_bytes, 1);
-    dlpi_region_record(r, DLPI_REC_TRACE, p->off_trace, p->trace_events * sizeof(dlp_trace_event),
-                       lanes);
-    if (p->staged)
-        dlpi_region_record(r, DLPI_REC_ITEM_CELLS, p->off_item_cells, p->item_cell_stride,
-                           p->prefetch);
-    dlpi_region_record(r, DLPI_REC_CELLS, p->off_cells, p->cell_stride, p->n_cells);
-    dlpi_fields_describe(p, (dlpi_field_rec *)(void *)(p->region + p->off_fields));
-    dlpi_region_record(r, DLPI_REC_FIELDS, p->off_fields, sizeof(dlpi_field_rec), p->batches.n);
-    if (p->share_bytes > 0) dlpi_region_record(r, DLPI_REC_SHARE, p->off_share, p->share_bytes, 1);
-    if (p->cache_cells > 0) {
-        dlpi_cache_describe(p, (dlpi_cache_rec *)(void *)(p->region + p->off_cache_rec));
-        dlpi_region_record(r, DLPI_REC_CACHE, p->off_cache_rec, sizeof(dlpi_cache_rec), 1);
-    }
-    if (p->parts) {
-        dlpi_region_record(r, DLPI_REC_PARTS, p->off_parts, sizeof(dlpi_pcell), p->part_cells);
-        dlpi_region_record(r, DLPI_REC_PART_CELLS, p->off_part_cells, p->part_stride,
-                           p->part_cells);
-    }
-    if (p->split) {
-        dlpi_chunk_describe(p, (dlpi_chunk_rec *)(void *)(p->region + p->off_chunk_rec));
-        dlpi_region_record(r, DLPI_REC_CHUNKS, p->off_chunk_rec, sizeof(dlpi_chunk_rec), 1);
-        dlpi_region_record(r, DLPI_REC_RESIDENT, p->off_resident, 8, p->resident_bytes / 8);
-    }
-    if (p->xfer)
-        dlpi_region_record(r, DLPI_REC_DEVICE_SLOTS, p->off_dev_slots, sizeof(uint32_t),
-                           dlpi_device_buffers(p));
+    dlpi_fields_describe(p, dlpi_area_at(p, DLPI_REC_FIELDS, 0));
+    if (p->cache_cells > 0) dlpi_cache_describe(p, dlpi_area_at(p, DLPI_REC_CACHE, 0));
+    if (p->split) dlpi_chunk_describe(p, dlpi_area_at(p, DLPI_REC_CHUNKS, 0));
+    for (const dlpi_area *a = p->areas; a < p->areas + DLPI_REC_COUNT; a++)
+        if (a->record != 0)
+            r->records[r->n_records++] =
+                (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
@@ -13256,8 +13264,7 @@ static void dlpi_flights_init(dlp_pipe *p, dlpi_worker *w) {
     fl->n_all = (uint32_t)each;
     fl->oldest = UINT64_MAX;
     fl->all = p->flight + from;
-    fl->flying =
-        (uint64_t *)(void *)(p->region + p->off_flying + (uint64_t)w->id * p->flying_stride);
+    fl->flying = dlpi_area_at(p, DLPI_AREA_FLYING, (uint64_t)w->id);
     if (p->flight_todo != NULL) {
         fl->pool.todo = p->flight_todo + from;
         fl->pool.threads = p->flight_threads + from;
@@ -13283,10 +13290,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->st = st;
     w->id = id;
     w->global = global;
-    w->wb = (dlpi_wblock *)(void *)(p->region + p->off_workers +
-                                    (uint64_t)global * dlpi_wblock_stride());
-    w->trace =
-        (dlp_trace_event *)(void *)(p->region + p->off_trace) + (size_t)global * p->trace_events;
+    w->wb = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
+    w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->wb->current = UINT64_MAX;
     if (w->wb->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
         w->wb->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
@@ -13307,7 +13312,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
     w->given = w->item;
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
-                    p->region + p->off_table);
+                    dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
 static int dlpi_lanes_init(dlp_pipe *p) {
@@ -13340,7 +13345,8 @@ static int dlpi_device_start(dlp_pipe *p) {
     if (rc == 0) p->device_open = 1;
     if (rc == 0 && d->register_memory) {
         what = "register_memory";
-        rc = d->register_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_cells);
+        rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0),
+                                dlpi_area_bytes(p, DLPI_REC_CELLS));
         p->registered = rc == 0;
     }
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
@@ -13363,7 +13369,8 @@ static void dlpi_device_stop(dlp_pipe *p) {
     for (uint32_t i = 0; i < n; i++)
         if (p->dev_data[i]) d->free(d->user, p->dev_data[i]);
     if (p->registered && d->unregister_memory)
-        d->unregister_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_cells);
+        d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0),
+                             dlpi_area_bytes(p, DLPI_REC_CELLS));
     if (d->close) d->close(d->user);
     p->device_open = 0;
 }
@@ -13461,11 +13468,11 @@ static int dlpi_start_threads(dlp_pipe *p) {
 }
 
 static void dlpi_live_point(dlp_pipe *p) {
-    p->ctl = (dlpi_ctl *)(void *)(p->region + p->off_ctl);
-    p->bells = (dlpi_sbell *)(void *)(p->region + p->off_bells);
-    p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
-    p->share = p->share_bytes > 0 ? (dlpi_share *)(void *)(p->region + p->off_share) : NULL;
-    p->taken = p->region + p->off_taken;
+    p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
+    p->bells = dlpi_area_at(p, DLPI_AREA_BELLS, 0);
+    p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
+    p->share = p->share_bytes > 0 ? dlpi_area_at(p, DLPI_REC_SHARE, 0) : NULL;
+    p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
     memset(p->ones, 1, p->split ? p->cut.view_rows : p->batch_rows);
 }
 
@@ -13484,6 +13491,7 @@ static void dlpi_live_workers(dlp_pipe *p) {
 /* The parts of views that stay the same. */
 static void dlpi_cut_init(dlp_pipe *p) {
     dlpi_cut *c = &p->cut;
+    void *table = dlpi_area_at(p, DLPI_REC_TABLE, 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
         dlpi_batch_view_init(p, 0, &p->out[v], t);
@@ -13493,9 +13501,8 @@ static void dlpi_cut_init(dlp_pipe *p) {
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
         }
     }
-    dlpi_order_init(&p->feed.order, &p->sampler->sampler, dlpi_chunk_count(p),
-                    p->region + p->off_table);
-    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), p->region + p->off_table);
+    dlpi_order_init(&p->feed.order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
     c->slot = DLPI_NO_SLOT;
 }
 
@@ -13517,7 +13524,8 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->call_clock_every = 1;
-    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items, p->region + p->off_table);
+    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
+                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
     for (int i = 0; i < p->n_work + (p->parts != NULL); i++) {
         dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
@@ -13836,7 +13844,7 @@ static void dlpi_chunks_seen(const dlp_pipe *p, uint64_t tail, dlpi_chunk_seen *
     if (tail > 0) x->fed = DLPI_LOAD_RLX(&dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch) + 1;
     for (uint32_t s = 0; s < p->n_slots; s++)
         x->out += DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->used) != 0;
-    for (uint64_t k = 0; k < p->resident_bytes / 8; k++)
+    for (uint64_t k = 0; k < p->areas[DLPI_REC_RESIDENT].count; k++)
         x->resident += DLPI_LOAD_RLX(dlpi_chunk_word(p, k)) & 1;
     x->device_buffers = dlpi_device_buffers(p);
     for (uint64_t i = 0; i < x->device_buffers; i++)

@@ -559,7 +559,7 @@ static int dlpi_name_clash(dlp_pipe *p, int32_t owner) {
 /* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd,
    open and locked, to be inherited by fork. Only one of the processes removes it. */
 static int dlpi_name_create(dlp_pipe *p) {
-    const dlpi_pipe_rec *pipe = (const dlpi_pipe_rec *)(const void *)(p->region + p->off_pipe);
+    const dlpi_pipe_rec *pipe = dlpi_area_at(p, DLPI_REC_PIPE, 0);
     char path[DLPI_NAME_PATH];
     dlpi_name_rec r;
     int32_t owner = 0;
@@ -913,11 +913,11 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     p->plan_bytes = r->plan_bytes;
     p->batches_per_epoch = r->batches_per_epoch > INT64_MAX ? UINT64_MAX : r->batches_per_epoch;
     p->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;
-    p->slot_stride = (r->n_work + 1) * sizeof(dlpi_sst);
+    p->areas[DLPI_REC_SLOTS].stride = (r->n_work + 1) * sizeof(dlpi_sst);
     dlpi_view_cache(m);
     p->ctl = calloc(1, sizeof *p->ctl);
     p->workers = calloc(lanes, sizeof *p->workers);
-    p->region = calloc(r->n_slots, (size_t)p->slot_stride);
+    p->region = calloc(r->n_slots, (size_t)p->areas[DLPI_REC_SLOTS].stride);
     p->disp = calloc(r->ring, sizeof *p->disp);
     p->taken = calloc(r->ring, 1);
     m->order = calloc(r->ring, sizeof *m->order);

@@ -78,7 +78,7 @@ static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
     return from;
 }
 
-static void dlpi_layout_slot(dlp_pipe *p) {
+static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
     uint64_t out_lengths = p->staged || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
@@ -111,10 +111,9 @@ static void dlpi_layout_slot(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->off_valid = dlpi_take_bytes(&at, rows, 1);
-    p->slot_stride = dlpi_line_up(at);
+    dlpi_area_add(p, DLPI_REC_SLOTS, p->split ? "chunk records" : "batch slots: row records",
+                  dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
-
-static uint64_t dlpi_wblock_stride(void) { return dlpi_line_up(sizeof(dlpi_wblock)); }
 
 /* Lanes of the stages that are dealt tickets: one from each producer to each worker. */
 static void dlpi_layout_lanes(dlp_pipe *p) {
@@ -134,7 +133,7 @@ static void dlpi_layout_lanes(dlp_pipe *p) {
             &at, dlpi_times(st->lane_bytes, st->n_producers * (uint64_t)st->n_workers), DLPI_LINE);
         p->n_lanes += st->n_producers * (uint32_t)st->n_workers;
     }
-    p->lanes_bytes = at;
+    dlpi_area_add(p, DLPI_REC_LANES, "lanes", at, 1, 4096);
 }
 
 /* Flights of a worker: those that are out, and as many that are parked as others may have. */
@@ -224,9 +223,8 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
-static void dlpi_layout(dlp_pipe *p) {
-    uint64_t at = sizeof(dlpi_region), trace = p->d.trace_bytes ? p->d.trace_bytes : 4096;
-    uint32_t lanes = 1;
+/* Number the workers of all stages. */
+static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
     for (int i = 0; i < p->n_work; i++) {
         p->work[i]->first_worker = p->n_workers;
@@ -242,46 +240,72 @@ static void dlpi_layout(dlp_pipe *p) {
         p->n_workers += p->parts->n_workers;
         p->parts->work = p->n_work + 1;
     }
-    lanes += (uint32_t)p->n_workers;
-    dlpi_layout_lanes(p);
-    p->trace_events = (uint32_t)(trace / sizeof(dlp_trace_event));
+}
+
+static void dlpi_layout_control(dlp_pipe *p) {
+    uint64_t bells = (uint64_t)p->n_work + (p->parts != NULL);
+    dlpi_area_add(p, DLPI_REC_CTL, NULL, sizeof(dlpi_ctl), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_BELLS, NULL, sizeof(dlpi_sbell), bells, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_ORDER, NULL, sizeof(uint32_t), p->ring, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_TAKEN, NULL, 1, p->ring, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_PIPE, NULL, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_STAGES, NULL, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
+    dlpi_area_add(p, DLPI_REC_FIELDS, NULL, sizeof(dlpi_field_rec), p->batches.n, 8);
+    dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_wblock)),
+                  (uint64_t)p->n_workers + 1, DLPI_LINE);
+}
+
+/* The order's table, up to the page where the lanes begin. */
+static void dlpi_layout_table(dlp_pipe *p) {
+    uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
+    uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items);
+    bytes = dlpi_round_up(dlpi_sum(from, bytes), 4096) - from;
+    dlpi_area_add(p, DLPI_REC_TABLE, "sampler table", bytes, 1, DLPI_LINE);
+}
+
+static void dlpi_layout_trace(dlp_pipe *p) {
+    uint64_t bytes = p->d.trace_bytes ? p->d.trace_bytes : 4096;
+    p->trace_events = (uint32_t)(bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
-    dlpi_layout_slot(p);
-    p->off_ctl = dlpi_take_bytes(&at, sizeof(dlpi_ctl), DLPI_LINE);
-    p->off_bells = dlpi_take_bytes(
-        &at, ((uint64_t)p->n_work + (p->parts != NULL)) * sizeof(dlpi_sbell), DLPI_LINE);
-    p->off_ring = dlpi_take_bytes(&at, dlpi_times(p->ring, sizeof(uint32_t)), DLPI_LINE);
-    p->off_taken = dlpi_take_bytes(&at, p->ring, DLPI_LINE);
-    p->off_pipe = dlpi_take_bytes(&at, sizeof(dlpi_pipe_rec), DLPI_LINE);
-    p->off_stages = dlpi_take_bytes(&at, (uint64_t)p->n_stages * sizeof(dlpi_stage_rec), 8);
-    p->off_fields = dlpi_take_bytes(&at, p->batches.n * sizeof(dlpi_field_rec), 8);
-    p->off_workers = dlpi_take_bytes(&at, dlpi_times(lanes, dlpi_wblock_stride()), DLPI_LINE);
-    p->off_slots = dlpi_take_bytes(&at, dlpi_times(p->n_slots, p->slot_stride), DLPI_LINE);
-    p->off_table = dlpi_take_bytes(
-        &at, dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items), DLPI_LINE);
-    p->off_lanes = dlpi_take_bytes(&at, p->lanes_bytes, 4096);
-    p->off_trace =
-        dlpi_take_bytes(&at, dlpi_times(lanes, p->trace_events * sizeof(dlp_trace_event)), 4096);
-    p->flying_stride = dlpi_line_up(dlpi_times(dlpi_flights_each(p), 8));
-    p->off_flying = dlpi_take_bytes(
-        &at, dlpi_times((uint64_t)p->fetch->n_workers, p->flying_stride), DLPI_LINE);
-    p->off_share = dlpi_take_bytes(&at, p->share_bytes, 4096);
+    dlpi_area_add(p, DLPI_REC_TRACE, "trace rings", p->trace_events * sizeof(dlp_trace_event),
+                  (uint64_t)p->n_workers + 1, 4096);
+}
+
+static void dlpi_layout_chunks(dlp_pipe *p) {
+    uint64_t words = p->chunks.preload ? dlpi_chunk_count(p) : 0;
+    dlpi_area_add(p, DLPI_REC_RESIDENT, NULL, 8, words, DLPI_LINE);
+    p->areas[DLPI_REC_RESIDENT].record = p->split ? DLPI_REC_RESIDENT : 0; /* of none, too */
+    dlpi_area_add(p, DLPI_REC_CHUNKS, NULL, sizeof(dlpi_chunk_rec), p->split != NULL, 8);
+}
+
+static void dlpi_layout_cells(dlp_pipe *p) {
+    dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
+                  p->staged ? dlpi_fields_bytes(&p->items) : 0, p->staged ? p->prefetch : 0, 4096);
+    dlpi_area_add(p, DLPI_REC_CELLS, p->split ? "CPU chunk buffers" : "batch slots: fields",
+                  dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
+    dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
+                  DLPI_LINE);
+}
+
+/* Each concern puts its areas into the region, one behind the other. */
+static void dlpi_layout(dlp_pipe *p) {
+    uint64_t flying = dlpi_line_up(dlpi_times(dlpi_flights_each(p), 8));
+    p->region_bytes = sizeof(dlpi_region);
+    dlpi_layout_workers(p);
+    dlpi_layout_control(p);
+    dlpi_layout_slots(p);
+    dlpi_layout_table(p);
+    dlpi_layout_lanes(p);
+    dlpi_layout_trace(p);
+    dlpi_area_add(p, DLPI_AREA_FLYING, NULL, flying, (uint64_t)p->fetch->n_workers, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_cache_layout(p);
-    if (p->cache_cells > 0) p->off_cache_rec = dlpi_take_bytes(&at, sizeof(dlpi_cache_rec), 8);
-    p->off_cache = dlpi_take_bytes(&at, dlpi_times(p->cache_cells, p->cache_cell_bytes), 4096);
-    p->resident_bytes = p->chunks.preload ? dlpi_times(dlpi_chunk_count(p), 8) : 0;
-    p->off_resident = dlpi_take_bytes(&at, p->resident_bytes, DLPI_LINE);
-    if (p->split) p->off_chunk_rec = dlpi_take_bytes(&at, sizeof(dlpi_chunk_rec), 8);
-    p->off_dev_slots =
-        dlpi_take_bytes(&at, dlpi_times(dlpi_device_buffers(p), sizeof(uint32_t)), DLPI_LINE);
-    p->off_parts = dlpi_take_bytes(&at, dlpi_times(p->part_cells, sizeof(dlpi_pcell)), DLPI_LINE);
-    p->off_part_cells = dlpi_take_bytes(&at, dlpi_times(p->part_cells, p->part_stride), 4096);
-    p->cell_stride = dlpi_fields_bytes(&p->batches);
-    p->item_cell_stride = p->staged ? dlpi_fields_bytes(&p->items) : 0;
-    p->off_item_cells = dlpi_take_bytes(&at, dlpi_times(p->item_cell_stride, p->prefetch), 4096);
-    p->off_cells = dlpi_take_bytes(&at, dlpi_times(p->cell_stride, p->n_cells), 4096);
-    dlpi_take_bytes(&at, dlpi_times(dlpi_guard_cells(p), dlpi_guard_stride(p)), DLPI_LINE);
-    p->region_bytes = dlpi_round_up(at, p->huge_pages > 0 ? 2u << 20 : 4096);
+    dlpi_layout_chunks(p);
+    dlpi_area_add(p, DLPI_REC_DEVICE_SLOTS, NULL, sizeof(uint32_t), dlpi_device_buffers(p),
+                  DLPI_LINE);
+    dlpi_parts_layout(p);
+    dlpi_layout_cells(p);
+    p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
     p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_device_all(p));
 }
@@ -297,33 +321,33 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
+static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
+    dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
+}
+
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     memset(plan, 0, sizeof *plan);
     plan->slots = p->n_slots;
-    plan->slot_bytes = dlpi_sum(p->cell_stride, p->slot_stride);
+    plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_add(plan, p->split ? "CPU chunk buffers" : "batch slots: fields", p->n_cells,
-                  p->cell_stride);
-    dlpi_plan_add(plan, p->split ? "chunk records" : "batch slots: row records", p->n_slots,
-                  p->slot_stride);
-    dlpi_plan_add(plan, "chunks that stay: words", 1, p->resident_bytes);
-    dlpi_plan_add(plan, "item cells for the collate", p->prefetch, p->item_cell_stride);
-    dlpi_plan_add(plan, "cache cells", p->cache_cells, p->cache_cell_bytes);
-    dlpi_plan_add(plan, "guarded cells", dlpi_guard_cells(p), dlpi_guard_stride(p));
+    dlpi_plan_area(p, plan, DLPI_REC_CELLS);
+    dlpi_plan_area(p, plan, DLPI_REC_SLOTS);
+    dlpi_plan_add(plan, "chunks that stay: words", 1, dlpi_area_bytes(p, DLPI_REC_RESIDENT));
+    dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
+    dlpi_plan_area(p, plan, DLPI_AREA_CACHE);
+    dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
     dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
                   dlpi_device_buffers(p), dlpi_device_bytes(p));
-    dlpi_plan_add(plan, "sampler table", 1, p->off_lanes - p->off_table);
-    dlpi_plan_add(plan, "lanes", 1, p->lanes_bytes);
-    dlpi_plan_add(plan, "consumers", 1, p->share_bytes);
-    dlpi_plan_add(plan, "trace rings", (uint64_t)p->n_workers + 1,
-                  (uint64_t)p->trace_events * sizeof(dlp_trace_event));
-    dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators,
-                  dlpi_wblock_stride() + sizeof(dlpi_worker));
-    dlpi_plan_add(plan, "worker records: of the batch stage", collators,
-                  dlpi_wblock_stride() + sizeof(dlpi_worker));
-    dlpi_plan_add(plan, "part cells", p->part_cells, p->part_stride);
-    dlpi_plan_add(plan, "part cells: records", p->part_cells, sizeof(dlpi_pcell));
+    dlpi_plan_area(p, plan, DLPI_REC_TABLE);
+    dlpi_plan_area(p, plan, DLPI_REC_LANES);
+    dlpi_plan_area(p, plan, DLPI_REC_SHARE);
+    dlpi_plan_area(p, plan, DLPI_REC_TRACE);
+    dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
+    dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
+    dlpi_plan_area(p, plan, DLPI_REC_PART_CELLS);
+    dlpi_plan_area(p, plan, DLPI_REC_PARTS);
     if (p->fetch->in_flight > 0)
         dlpi_plan_add(plan, "items in flight, and parked",
                       dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p)),

@@ -96,15 +96,6 @@ static int dlpi_region_map(dlp_pipe *p) {
     return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
 }
 
-static void dlpi_region_record(dlpi_region *r, uint32_t type, uint64_t offset, uint64_t stride,
-                               uint64_t count) {
-    dlpi_record *rec = &r->records[r->n_records++];
-    rec->type = type;
-    rec->offset = offset;
-    rec->stride = stride;
-    rec->count = count;
-}
-
 static uint64_t dlpi_layout_hash(void) {
     uint64_t sizes =
         sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) + ((uint64_t)sizeof(dlpi_wblock) << 32);
@@ -218,8 +209,8 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->global_batch = p->global_batch;
     r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
-    r->item_cell_stride = p->item_cell_stride;
-    r->off_bells = p->off_bells;
+    r->item_cell_stride = p->areas[DLPI_REC_ITEM_CELLS].stride;
+    r->off_bells = p->areas[DLPI_AREA_BELLS].offset;
     r->off_index = p->off_index;
     r->off_lengths = p->off_lengths;
     r->off_item_lengths = p->off_item_lengths;
@@ -256,8 +247,7 @@ static void dlpi_chunk_describe(const dlp_pipe *p, dlpi_chunk_rec *r) {
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
-    dlpi_stage_rec *stages = (dlpi_stage_rec *)(void *)(p->region + p->off_stages);
-    uint64_t lanes = (uint64_t)p->n_workers + 1;
+    dlpi_stage_rec *stages = dlpi_area_at(p, DLPI_REC_STAGES, 0);
     r->format = DLPI_FORMAT;
     r->header_bytes = sizeof *r;
     r->record_bytes = sizeof(dlpi_record);
@@ -265,43 +255,14 @@ static void dlpi_region_init(dlp_pipe *p) {
     r->layout = dlpi_layout_hash();
     r->view = dlpi_view_hash();
     r->total_bytes = p->region_bytes;
-    dlpi_pipe_describe(p, (dlpi_pipe_rec *)(void *)(p->region + p->off_pipe));
+    dlpi_pipe_describe(p, dlpi_area_at(p, DLPI_REC_PIPE, 0));
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(p, &p->stages[i], &stages[i]);
-    dlpi_region_record(r, DLPI_REC_PIPE, p->off_pipe, sizeof(dlpi_pipe_rec), 1);
-    dlpi_region_record(r, DLPI_REC_STAGES, p->off_stages, sizeof(dlpi_stage_rec),
-                       (uint64_t)p->n_stages);
-    dlpi_region_record(r, DLPI_REC_CTL, p->off_ctl, sizeof(dlpi_ctl), 1);
-    dlpi_region_record(r, DLPI_REC_ORDER, p->off_ring, sizeof(uint32_t), p->ring);
-    dlpi_region_record(r, DLPI_REC_TAKEN, p->off_taken, 1, p->ring);
-    dlpi_region_record(r, DLPI_REC_WORKERS, p->off_workers, dlpi_wblock_stride(), lanes);
-    dlpi_region_record(r, DLPI_REC_SLOTS, p->off_slots, p->slot_stride, p->n_slots);
-    dlpi_region_record(r, DLPI_REC_TABLE, p->off_table, p->off_lanes - p->off_table, 1);
-    dlpi_region_record(r, DLPI_REC_LANES, p->off_lanes, p->lanes_bytes, 1);
-    dlpi_region_record(r, DLPI_REC_TRACE, p->off_trace, p->trace_events * sizeof(dlp_trace_event),
-                       lanes);
-    if (p->staged)
-        dlpi_region_record(r, DLPI_REC_ITEM_CELLS, p->off_item_cells, p->item_cell_stride,
-                           p->prefetch);
-    dlpi_region_record(r, DLPI_REC_CELLS, p->off_cells, p->cell_stride, p->n_cells);
-    dlpi_fields_describe(p, (dlpi_field_rec *)(void *)(p->region + p->off_fields));
-    dlpi_region_record(r, DLPI_REC_FIELDS, p->off_fields, sizeof(dlpi_field_rec), p->batches.n);
-    if (p->share_bytes > 0) dlpi_region_record(r, DLPI_REC_SHARE, p->off_share, p->share_bytes, 1);
-    if (p->cache_cells > 0) {
-        dlpi_cache_describe(p, (dlpi_cache_rec *)(void *)(p->region + p->off_cache_rec));
-        dlpi_region_record(r, DLPI_REC_CACHE, p->off_cache_rec, sizeof(dlpi_cache_rec), 1);
-    }
-    if (p->parts) {
-        dlpi_region_record(r, DLPI_REC_PARTS, p->off_parts, sizeof(dlpi_pcell), p->part_cells);
-        dlpi_region_record(r, DLPI_REC_PART_CELLS, p->off_part_cells, p->part_stride,
-                           p->part_cells);
-    }
-    if (p->split) {
-        dlpi_chunk_describe(p, (dlpi_chunk_rec *)(void *)(p->region + p->off_chunk_rec));
-        dlpi_region_record(r, DLPI_REC_CHUNKS, p->off_chunk_rec, sizeof(dlpi_chunk_rec), 1);
-        dlpi_region_record(r, DLPI_REC_RESIDENT, p->off_resident, 8, p->resident_bytes / 8);
-    }
-    if (p->xfer)
-        dlpi_region_record(r, DLPI_REC_DEVICE_SLOTS, p->off_dev_slots, sizeof(uint32_t),
-                           dlpi_device_buffers(p));
+    dlpi_fields_describe(p, dlpi_area_at(p, DLPI_REC_FIELDS, 0));
+    if (p->cache_cells > 0) dlpi_cache_describe(p, dlpi_area_at(p, DLPI_REC_CACHE, 0));
+    if (p->split) dlpi_chunk_describe(p, dlpi_area_at(p, DLPI_REC_CHUNKS, 0));
+    for (const dlpi_area *a = p->areas; a < p->areas + DLPI_REC_COUNT; a++)
+        if (a->record != 0)
+            r->records[r->n_records++] =
+                (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }

@@ -79,8 +79,7 @@ static void dlpi_flights_init(dlp_pipe *p, dlpi_worker *w) {
     fl->n_all = (uint32_t)each;
     fl->oldest = UINT64_MAX;
     fl->all = p->flight + from;
-    fl->flying =
-        (uint64_t *)(void *)(p->region + p->off_flying + (uint64_t)w->id * p->flying_stride);
+    fl->flying = dlpi_area_at(p, DLPI_AREA_FLYING, (uint64_t)w->id);
     if (p->flight_todo != NULL) {
         fl->pool.todo = p->flight_todo + from;
         fl->pool.threads = p->flight_threads + from;
@@ -106,10 +105,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->st = st;
     w->id = id;
     w->global = global;
-    w->wb = (dlpi_wblock *)(void *)(p->region + p->off_workers +
-                                    (uint64_t)global * dlpi_wblock_stride());
-    w->trace =
-        (dlp_trace_event *)(void *)(p->region + p->off_trace) + (size_t)global * p->trace_events;
+    w->wb = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
+    w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->wb->current = UINT64_MAX;
     if (w->wb->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
         w->wb->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
@@ -130,7 +127,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
     w->given = w->item;
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
-                    p->region + p->off_table);
+                    dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
 static int dlpi_lanes_init(dlp_pipe *p) {
@@ -163,7 +160,8 @@ static int dlpi_device_start(dlp_pipe *p) {
     if (rc == 0) p->device_open = 1;
     if (rc == 0 && d->register_memory) {
         what = "register_memory";
-        rc = d->register_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_cells);
+        rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0),
+                                dlpi_area_bytes(p, DLPI_REC_CELLS));
         p->registered = rc == 0;
     }
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
@@ -186,7 +184,8 @@ static void dlpi_device_stop(dlp_pipe *p) {
     for (uint32_t i = 0; i < n; i++)
         if (p->dev_data[i]) d->free(d->user, p->dev_data[i]);
     if (p->registered && d->unregister_memory)
-        d->unregister_memory(d->user, p->region + p->off_cells, p->cell_stride * p->n_cells);
+        d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0),
+                             dlpi_area_bytes(p, DLPI_REC_CELLS));
     if (d->close) d->close(d->user);
     p->device_open = 0;
 }
@@ -284,11 +283,11 @@ static int dlpi_start_threads(dlp_pipe *p) {
 }
 
 static void dlpi_live_point(dlp_pipe *p) {
-    p->ctl = (dlpi_ctl *)(void *)(p->region + p->off_ctl);
-    p->bells = (dlpi_sbell *)(void *)(p->region + p->off_bells);
-    p->disp = (uint32_t *)(void *)(p->region + p->off_ring);
-    p->share = p->share_bytes > 0 ? (dlpi_share *)(void *)(p->region + p->off_share) : NULL;
-    p->taken = p->region + p->off_taken;
+    p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
+    p->bells = dlpi_area_at(p, DLPI_AREA_BELLS, 0);
+    p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
+    p->share = p->share_bytes > 0 ? dlpi_area_at(p, DLPI_REC_SHARE, 0) : NULL;
+    p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
     memset(p->ones, 1, p->split ? p->cut.view_rows : p->batch_rows);
 }
 
@@ -307,6 +306,7 @@ static void dlpi_live_workers(dlp_pipe *p) {
 /* The parts of views that stay the same. */
 static void dlpi_cut_init(dlp_pipe *p) {
     dlpi_cut *c = &p->cut;
+    void *table = dlpi_area_at(p, DLPI_REC_TABLE, 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
         dlpi_batch_view_init(p, 0, &p->out[v], t);
@@ -316,9 +316,8 @@ static void dlpi_cut_init(dlp_pipe *p) {
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
         }
     }
-    dlpi_order_init(&p->feed.order, &p->sampler->sampler, dlpi_chunk_count(p),
-                    p->region + p->off_table);
-    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), p->region + p->off_table);
+    dlpi_order_init(&p->feed.order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
     c->slot = DLPI_NO_SLOT;
 }
 
@@ -340,7 +339,8 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->call_clock_every = 1;
-    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items, p->region + p->off_table);
+    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
+                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
     for (int i = 0; i < p->n_work + (p->parts != NULL); i++) {
         dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;

@@ -99,11 +99,11 @@ static inline bool dlpi_never_again(int rc) {
 }
 static inline bool dlpi_never_skipped(int code) { return DLPI_DEBUG && code == DLP_ERR_CORRUPT; }
 
-/* Fields as they lie in a cell of the region. */
-static void dlpi_guarded_cell(const dlpi_fields *fs, uint8_t *cell, uint64_t stride,
-                              dlpi_guarded *c) {
+/* Fields as they lie in a cell of one of the region's areas. */
+static void dlpi_guarded_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_guarded *c) {
+    const dlpi_fields *fs = area == DLPI_REC_CELLS ? &p->batches : &p->items;
     c->from = cell;
-    c->to = cell + stride;
+    c->to = cell + p->areas[area].stride;
     c->n = fs->n;
     for (uint32_t f = 0; f < fs->n; f++)
         c->span[f] = (dlpi_span){cell + fs->at[f].offset, fs->at[f].capacity, fs->at[f].name};
@@ -111,26 +111,22 @@ static void dlpi_guarded_cell(const dlpi_fields *fs, uint8_t *cell, uint64_t str
 
 static void dlpi_guarded_part(const dlp_pipe *p, uint8_t *bytes, dlpi_guarded *c) {
     c->from = bytes - DLPI_PART_GUARD;
-    c->to = c->from + p->part_stride;
+    c->to = c->from + p->areas[DLPI_REC_PART_CELLS].stride;
     c->n = 1;
     c->span[0] = (dlpi_span){bytes, p->parts->part.max_part_bytes, NULL};
 }
 
 static void dlpi_guards_paint(dlp_pipe *p) {
-    uint8_t *items = p->region + p->off_item_cells, *batches = p->region + p->off_cells;
     dlpi_guarded c;
     if (!DLPI_DEBUG) return;
-    for (uint32_t i = 0; i < p->n_cells; i++, batches += p->cell_stride) {
-        dlpi_guarded_cell(&p->batches, batches, p->cell_stride, &c);
-        dlpi_guarded_paint(&c);
-    }
-    for (uint32_t i = 0; i < p->prefetch && p->staged; i++, items += p->item_cell_stride) {
-        dlpi_guarded_cell(&p->items, items, p->item_cell_stride, &c);
-        dlpi_guarded_paint(&c);
-    }
+    for (int area = DLPI_REC_CELLS; area <= DLPI_REC_ITEM_CELLS; area++)
+        for (uint64_t i = 0; i < p->areas[area].count; i++) {
+            dlpi_guarded_cell(p, area, dlpi_area_at(p, area, i), &c);
+            dlpi_guarded_paint(&c);
+        }
     for (uint32_t i = 0; i < p->part_cells; i++) {
-        dlpi_guarded_part(p, p->region + p->off_part_cells + i * p->part_stride + DLPI_PART_GUARD,
-                          &c);
+        uint8_t *cell = dlpi_area_at(p, DLPI_REC_PART_CELLS, i);
+        dlpi_guarded_part(p, cell + DLPI_PART_GUARD, &c);
         dlpi_guarded_paint(&c);
     }
 }
@@ -149,10 +145,10 @@ static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
     uint64_t batch = dlpi_slot_at(p, s)->sequence;
     dlpi_guarded c;
     if (!DLPI_DEBUG) return rc;
-    dlpi_guarded_cell(&p->batches, dlpi_batch_cell(p, s), p->cell_stride, &c);
+    dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
     rc = dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
     if (w->st->collate == NULL || rc == DLPI_OVERRUN) return rc;
-    dlpi_guarded_cell(&p->items, dlpi_item_cell(p, s), p->item_cell_stride, &c);
+    dlpi_guarded_cell(p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(p, s), &c);
     return dlpi_guarded_check(w, &w->note, &c, "items of batch", batch, rc);
 }
 
@@ -194,9 +190,8 @@ static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t flight) {
 /* A guarded cell for a row of slot s. */
 static void dlpi_guarded_row(const dlp_pipe *p, uint64_t cell, uint32_t s, uint32_t row,
                              dlpi_guarded *c, uint8_t **rows) {
-    uint64_t end = p->off_cells + p->cell_stride * p->n_cells, stride = dlpi_guard_stride(p);
-    c->from = p->region + (end + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE + cell * stride;
-    c->to = c->from + stride;
+    c->from = dlpi_area_at(p, DLPI_AREA_GUARD, cell);
+    c->to = c->from + p->areas[DLPI_AREA_GUARD].stride;
     c->n = p->items.n;
     for (uint32_t f = 0; f < c->n; f++) {
         const dlpi_field *d = &p->items.at[f];
@@ -229,7 +224,7 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG) return rc;
     if (p->split) {
-        dlpi_guarded_cell(&p->batches, dlpi_batch_cell(p, s), p->cell_stride, &c);
+        dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_guarded_check(w, it->internal, &c, "chunk", it->index, rc);
     }
     dlpi_guarded_row(p, cell, s, row, &c, rows);
@@ -276,12 +271,12 @@ static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
 /* Somebody begins with a batch in slot s. */
 static inline void dlpi_unpoison(const dlp_pipe *p, uint32_t s) {
     if (!DLPI_DEBUG || DLPI_LOAD_ACQ(dlpi_poisoned(p, s)) == 0) return; /* U3 <- U3 */
-    dlpi_unpoison_bytes(dlpi_batch_cell(p, s), p->cell_stride);
+    dlpi_unpoison_bytes(dlpi_batch_cell(p, s), p->areas[DLPI_REC_CELLS].stride);
     DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)0); /* U3 -> U3 */
 }
 
 /* The region's addresses will be others'. */
 static inline void dlpi_unpoison_all(const dlp_pipe *p) {
     if (!DLPI_DEBUG || p->region == NULL) return;
-    dlpi_unpoison_bytes(p->region + p->off_cells, p->cell_stride * p->n_cells);
+    dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_area_bytes(p, DLPI_REC_CELLS));
 }

@@ -11,7 +11,8 @@
 static inline uint64_t dlpi_ticket(uint64_t b, uint32_t unit) { return b << 20 | unit; }
 
 static dlp_spsc *dlpi_lane_at(const dlp_pipe *p, const dlpi_stage *st, uint32_t k) {
-    return (dlp_spsc *)(void *)(p->region + p->off_lanes + st->lanes_offset + k * st->lane_bytes);
+    uint8_t *lanes = dlpi_area_at(p, DLPI_REC_LANES, 0);
+    return (dlp_spsc *)(void *)(lanes + st->lanes_offset + k * st->lane_bytes);
 }
 
 static uint64_t dlpi_worker_load(const dlp_pipe *p, const dlpi_stage *st, int worker) {

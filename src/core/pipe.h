@@ -343,6 +343,15 @@ struct dlpi_shm_calls {
    again when the batch has left cell_end; or the one of the chunk that it is. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_CHUNK };
 
+/* Areas of the region. One that observers read has the type of its record for an id. */
+enum { DLPI_AREA_BELLS = DLPI_REC_COUNT, DLPI_AREA_FLYING, DLPI_AREA_CACHE, DLPI_AREA_GUARD };
+
+typedef struct dlpi_area {
+    const char *words;      /* its line of the plan; NULL: it has none, or it is part of one */
+    uint32_t record, align; /* record: DLPI_REC_*, 0: none */
+    uint64_t offset, stride, count;
+} dlpi_area;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     char name[32];
@@ -368,7 +377,7 @@ struct dlp_pipe {
     dlpi_stage *part_end; /* behind it nobody needs a batch's parts */
     uint32_t part_cells;
     dlpi_part_seen view_parts; /* a view's */
-    uint64_t part_stride, off_parts, off_part_cells, off_pcell;
+    uint64_t part_stride, off_pcell;
     bool part_waited; /* this wait of the caller's was for a part */
     int n_work;
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers, in order; transfer not among them */
@@ -379,11 +388,9 @@ struct dlp_pipe {
     int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
     dlpi_chunks chunks;
-    dlpi_chunk_seen view_chunks;           /* a view's */
-    uint64_t off_chunk_rec, off_dev_slots; /* C2 of device buffers: slot + 1 in it, 0 free */
-    uint64_t off_resident, resident_bytes; /* chunks that stay: a word for each */
-    uint32_t max_kills;                    /* as dlp_shm_desc */
-    uint32_t batch_rows;                   /* rows of this rank, at most */
+    dlpi_chunk_seen view_chunks; /* a view's */
+    uint32_t max_kills;          /* as dlp_shm_desc */
+    uint32_t batch_rows;         /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -393,20 +400,18 @@ struct dlp_pipe {
     int cpus, peers;
     int spin_rounds, yield_rounds;
     /* layout */
-    uint64_t off_ctl, off_bells, off_workers, off_slots, off_cells, off_item_cells, off_trace,
-        off_table, off_ring, off_lanes, off_taken, off_pipe, off_stages, region_bytes;
-    uint64_t slot_stride, off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta,
-        off_tries, off_sampler_state, off_item_lengths;
-    uint64_t cell_stride, item_cell_stride, tries_bytes; /* of a slot; 0: no stage tries again */
+    dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
+    uint64_t region_bytes;
+    uint64_t off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta, off_tries,
+        off_sampler_state, off_item_lengths, tries_bytes; /* of a slot; 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
-    uint64_t plan_private;
-    uint64_t plan_bytes; /* of region, private records and device buffers */
+    uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, device buffers */
     int n_workers, n_threads, n_procs;
     int huge_pages; /* DLP_HUGE_* */
     void *shm;      /* what dlpipe_shm.h keeps */
-    uint64_t off_fields, off_share, share_bytes, off_flying, flying_stride;
+    uint64_t share_bytes;
     uint64_t cache_bytes; /* its budget, 0: no cache */
-    uint64_t cache_cells, cache_cell_bytes, cache_items, off_cache, off_cache_rec;
+    uint64_t cache_cells, cache_cell_bytes, cache_items;
     dlpi_share *share; /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
@@ -429,7 +434,6 @@ struct dlp_pipe {
     dlp_spsc_tx *lane_tx; /* all stages' lanes */
     dlp_spsc_rx *lane_rx;
     uint32_t n_lanes;
-    uint64_t lanes_bytes;
     uint8_t *taken_by_xfer; /* [ring] */
     dlpi_flights *flights;  /* [workers of fetch], or NULL */
     dlpi_flight *flight;    /* theirs */
@@ -472,14 +476,29 @@ struct dlp_pipe {
     uint32_t live_word; /* futex: threads that ended */
 };
 
+static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
+    return dlpi_times(p->areas[id].stride, p->areas[id].count);
+}
+/* Put an area behind those that are there. */
+static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_t stride,
+                                 uint64_t count, uint32_t align) {
+    dlpi_area *a = &p->areas[id];
+    uint32_t record = id < DLPI_REC_COUNT && count > 0 ? (uint32_t)id : 0;
+    *a = (dlpi_area){words, record, align, dlpi_round_up(p->region_bytes, align), stride, count};
+    p->region_bytes = dlpi_sum(a->offset, dlpi_area_bytes(p, id));
+}
+static inline void *dlpi_area_at(const dlp_pipe *p, int id, uint64_t i) {
+    return p->region + p->areas[id].offset + i * p->areas[id].stride;
+}
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
-    return (dlpi_bslot *)(void *)(p->region + p->off_slots + (uint64_t)s * p->slot_stride);
+    return dlpi_area_at(p, DLPI_REC_SLOTS, s);
 }
 static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
     return (dlpi_sst *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->sst_offset);
 }
+/* C2 of device buffers: slot + 1 in it, 0 free */
 static inline uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
-    return (uint32_t *)(void *)(p->region + p->off_dev_slots) + i;
+    return dlpi_area_at(p, DLPI_REC_DEVICE_SLOTS, i);
 }
 static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
 static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
@@ -511,12 +530,12 @@ static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
     return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_fmeta);
 }
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
-    uint32_t cell = p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell;
-    return p->region + p->off_cells + (uint64_t)cell * p->cell_stride;
+    return dlpi_area_at(p, DLPI_REC_CELLS,
+                        p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
 }
 static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
     if (!p->staged) return dlpi_batch_cell(p, s);
-    return p->region + p->off_item_cells + (uint64_t)dlpi_slot_at(p, s)->cell * p->item_cell_stride;
+    return dlpi_area_at(p, DLPI_REC_ITEM_CELLS, dlpi_slot_at(p, s)->cell);
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */

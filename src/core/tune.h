@@ -41,7 +41,7 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
 /* Let n workers of the stage work. */
 static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
     dlpi_sbell *sb = &p->bells[st->work];
-    dlpi_stage_rec *rec = (dlpi_stage_rec *)(void *)(p->region + p->off_stages) + st->id;
+    dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
     dlpi_tuned *t = &p->tune.at[st->work];
     int from = dlpi_active(p, st);
     t->hot = t->cold = 0;

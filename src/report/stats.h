@@ -149,7 +149,7 @@ static void dlpi_chunks_seen(const dlp_pipe *p, uint64_t tail, dlpi_chunk_seen *
     if (tail > 0) x->fed = DLPI_LOAD_RLX(&dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch) + 1;
     for (uint32_t s = 0; s < p->n_slots; s++)
         x->out += DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->used) != 0;
-    for (uint64_t k = 0; k < p->resident_bytes / 8; k++)
+    for (uint64_t k = 0; k < p->areas[DLPI_REC_RESIDENT].count; k++)
         x->resident += DLPI_LOAD_RLX(dlpi_chunk_word(p, k)) & 1;
     x->device_buffers = dlpi_device_buffers(p);
     for (uint64_t i = 0; i < x->device_buffers; i++)

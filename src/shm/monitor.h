@@ -277,11 +277,11 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     p->plan_bytes = r->plan_bytes;
     p->batches_per_epoch = r->batches_per_epoch > INT64_MAX ? UINT64_MAX : r->batches_per_epoch;
     p->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;
-    p->slot_stride = (r->n_work + 1) * sizeof(dlpi_sst);
+    p->areas[DLPI_REC_SLOTS].stride = (r->n_work + 1) * sizeof(dlpi_sst);
     dlpi_view_cache(m);
     p->ctl = calloc(1, sizeof *p->ctl);
     p->workers = calloc(lanes, sizeof *p->workers);
-    p->region = calloc(r->n_slots, (size_t)p->slot_stride);
+    p->region = calloc(r->n_slots, (size_t)p->areas[DLPI_REC_SLOTS].stride);
     p->disp = calloc(r->ring, sizeof *p->disp);
     p->taken = calloc(r->ring, 1);
     m->order = calloc(r->ring, sizeof *m->order);

@@ -166,7 +166,7 @@ static int dlpi_name_clash(dlp_pipe *p, int32_t owner) {
 /* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd,
    open and locked, to be inherited by fork. Only one of the processes removes it. */
 static int dlpi_name_create(dlp_pipe *p) {
-    const dlpi_pipe_rec *pipe = (const dlpi_pipe_rec *)(const void *)(p->region + p->off_pipe);
+    const dlpi_pipe_rec *pipe = dlpi_area_at(p, DLPI_REC_PIPE, 0);
     char path[DLPI_NAME_PATH];
     dlpi_name_rec r;
     int32_t owner = 0;

@@ -37,7 +37,7 @@ static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
 }
 
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
-    return (dlpi_cache_cell *)(void *)(p->region + p->off_cache + cell * p->cache_cell_bytes);
+    return dlpi_area_at(p, DLPI_AREA_CACHE, cell);
 }
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
@@ -112,18 +112,20 @@ static void dlpi_cache_recover(dlpi_worker *w) {
 
 /* Cells for all items, or as many as the budget has room for. */
 static void dlpi_cache_layout(dlp_pipe *p) {
-    uint64_t n;
-    if (p->cache_bytes == 0) return;
-    p->cache_cell_bytes = dlpi_cache_cell_bytes(p);
-    n = p->cache_bytes / p->cache_cell_bytes;
-    p->cache_items = p->fetch->dataset.n_items;
-    p->cache_cells = n < p->cache_items ? n : p->cache_items;
+    if (p->cache_bytes > 0) {
+        uint64_t each = dlpi_cache_cell_bytes(p), n = p->cache_bytes / each;
+        p->cache_cell_bytes = each;
+        p->cache_items = p->fetch->dataset.n_items;
+        p->cache_cells = n < p->cache_items ? n : p->cache_items;
+    }
+    dlpi_area_add(p, DLPI_REC_CACHE, NULL, sizeof(dlpi_cache_rec), p->cache_cells > 0, 8);
+    dlpi_area_add(p, DLPI_AREA_CACHE, "cache cells", p->cache_cell_bytes, p->cache_cells, 4096);
 }
 
 static void dlpi_cache_describe(const dlp_pipe *p, dlpi_cache_rec *r) {
     r->n_cells = p->cache_cells;
     r->cell_bytes = p->cache_cell_bytes;
-    r->cells_at = p->off_cache;
+    r->cells_at = p->areas[DLPI_AREA_CACHE].offset;
     r->n_items = p->cache_items;
 }
 

@@ -105,7 +105,7 @@ static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
    Q1     a chunk's word    a loader, before and after      loaders, transfer (Q1) */
 
 static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
-    return (uint64_t *)(void *)(p->region + p->off_resident) + c;
+    return dlpi_area_at(p, DLPI_REC_RESIDENT, c);
 }
 static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;

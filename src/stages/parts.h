@@ -47,11 +47,17 @@
 #define DLPI_PART_FAILED UINT32_C(0x1000002)
 #define DLPI_PART_CLOSED UINT32_C(0)
 
+static void dlpi_parts_layout(dlp_pipe *p) {
+    dlpi_area_add(p, DLPI_REC_PARTS, "part cells: records", sizeof(dlpi_pcell), p->part_cells,
+                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_PART_CELLS, "part cells", p->part_stride, p->part_cells, 4096);
+}
+
 static inline dlpi_pcell *dlpi_pcell_at(const dlp_pipe *p, uint32_t i) {
-    return (dlpi_pcell *)(void *)(p->region + p->off_parts) + i;
+    return dlpi_area_at(p, DLPI_REC_PARTS, i);
 }
 static inline uint8_t *dlpi_part_bytes(const dlp_pipe *p, uint32_t i) {
-    return p->region + p->off_part_cells + (uint64_t)i * p->part_stride + DLPI_PART_GUARD;
+    return (uint8_t *)dlpi_area_at(p, DLPI_REC_PART_CELLS, i) + DLPI_PART_GUARD;
 }
 /* Which part cell each row of slot s comes from. */
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {

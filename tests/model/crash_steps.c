@@ -225,16 +225,16 @@ static void atomics_hook(int kind, const void *at) {
     static const char *const kinds[] = {"load", "load", "store", "change", "or"};
     const uint8_t *a = at;
     const dlp_pipe *p = pipe_;
-    int ours = running >= 0 && p && a >= p->region + p->off_slots && a < p->region + p->off_cells &&
-               !is_record(a);
+    const uint8_t *slots = p ? dlpi_area_at(p, DLPI_REC_SLOTS, 0) : NULL;
+    const uint8_t *cells = p ? dlpi_area_at(p, DLPI_REC_CELLS, 0) : NULL;
+    int ours = running >= 0 && p && a >= slots && a < cells && !is_record(a);
     for (int k = 0; running >= 0 && p && k < p->n_work; k++)
         ours = ours || at == &p->bells[k].rewind;
     if (!ours) return;
     if (kind >= 0)
         step_before(kind >= HOOK_STORE || !is->mortal);
     else if (loud)
-        printf("%d %llx at %td\n", running, (unsigned long long)*(const uint32_t *)at,
-               a - (p->region + p->off_slots));
+        printf("%d %llx at %td\n", running, (unsigned long long)*(const uint32_t *)at, a - slots);
     if (kind >= HOOK_STORE) wake_idle();
     if (kind >= 0 && loud) printf("%d %s ", running, kinds[kind]);
 }
@@ -244,11 +244,9 @@ static void atomics_hook(int kind, const void *at) {
 enum { HALF = 7 };
 
 static uint32_t slot_of(const void *data) {
-    const uint8_t *cells = pipe_->region + pipe_->off_cells;
-    if ((const uint8_t *)data < cells || pipe_->staged)
-        cells = pipe_->region + (pipe_->staged ? pipe_->off_item_cells : pipe_->off_cells);
-    return (uint32_t)((uint64_t)((const uint8_t *)data - cells) /
-                      (pipe_->staged ? pipe_->item_cell_stride : pipe_->cell_stride));
+    int area = pipe_->staged ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
+    const uint8_t *cells = dlpi_area_at(pipe_, area, 0);
+    return (uint32_t)((uint64_t)((const uint8_t *)data - cells) / pipe_->areas[area].stride);
 }
 
 static void write_row(uint64_t *at, uint32_t slot, uint32_t row, uint64_t old, uint64_t value) {

@@ -20,6 +20,7 @@ static pid_t parent;
 
 static void atomics_hook(int kind, const void *at) {
     static int last;
+    const uint8_t *cells;
     bool in_cells;
     uint32_t one = 1;
     if (kind >= 0) {
@@ -27,9 +28,9 @@ static void atomics_hook(int kind, const void *at) {
         return;
     }
     if (all == NULL || getpid() == parent || now == NULL || now->region == NULL) return;
-    in_cells = (const uint8_t *)at >= now->region + now->off_cache &&
-               (const uint8_t *)at <
-                   now->region + now->off_cache + now->cache_cells * now->cache_cell_bytes;
+    cells = dlpi_area_at(now, DLPI_AREA_CACHE, 0);
+    in_cells = (const uint8_t *)at >= cells &&
+               (const uint8_t *)at < cells + dlpi_area_bytes(now, DLPI_AREA_CACHE);
     if (!in_cells || last != HOOK_CHANGE) return;
     if (__atomic_load_n(&all->armed, __ATOMIC_SEQ_CST) != 1) return;
     if (__atomic_add_fetch(&all->cells, 1, __ATOMIC_SEQ_CST) < 20) return;

@@ -193,8 +193,9 @@ static int batch_fails(int stage, uint64_t in_epoch, uint32_t tries) {
 }
 
 static int step_collate(void *user, dlp_collate *c) {
-    uint64_t at = (uint64_t)((const uint8_t *)c->index - pipe_->region) - pipe_->off_slots;
-    uint32_t s = (uint32_t)(at / pipe_->slot_stride);
+    const dlpi_area *slots = &pipe_->areas[DLPI_REC_SLOTS];
+    uint64_t at = (uint64_t)((const uint8_t *)c->index - pipe_->region) - slots->offset;
+    uint32_t s = (uint32_t)(at / slots->stride);
     for (uint32_t r = 0; r < c->count; r++)
         for (int f = 0; f < 2; f++) {
             uint64_t *to = (uint64_t *)c->out[f].data + r;
