@@ -5042,6 +5042,11 @@ typedef struct dlpi_region {
     dlpi_record records[DLPI_REC_COUNT];
 } dlpi_region;
 
+/* Where the parts of a batch slot lie in it. */
+typedef struct dlpi_slot_parts {
+    uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, sampler_state;
+} dlpi_slot_parts;
+
 /* The pipe, for those who have nothing but the region. */
 typedef struct dlpi_pipe_rec {
     char name[32];
@@ -5054,8 +5059,7 @@ typedef struct dlpi_pipe_rec {
     int32_t cpus, unordered, staged, threaded;                     /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t item_cell_stride, off_bells, reserved;
-    uint64_t off_index, off_lengths, off_item_lengths, off_offsets, off_fmeta, off_rec, off_valid;
-    uint64_t off_sampler_state;
+    dlpi_slot_parts slot;
 } dlpi_pipe_rec;
 
 /* A stage, in the order in which they were added. */
@@ -5661,15 +5665,14 @@ struct dlp_pipe {
     int spin_rounds, yield_rounds;
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
-    uint64_t region_bytes;
-    uint64_t off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta, off_tries,
-        off_sampler_state, off_item_lengths, tries_bytes; /* of a slot; 0: no stage tries again */
+    uint64_t region_bytes, share_bytes;
+    dlpi_slot_parts slot;
+    uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, device buffers */
     int n_workers, n_threads, n_procs;
-    int huge_pages; /* DLP_HUGE_* */
-    void *shm;      /* what dlpipe_shm.h keeps */
-    uint64_t share_bytes;
+    int huge_pages;       /* DLP_HUGE_* */
+    void *shm;            /* what dlpipe_shm.h keeps */
     uint64_t cache_bytes; /* its budget, 0: no cache */
     uint64_t cache_cells, cache_cell_bytes, cache_items;
     dlpi_share *share; /* or NULL */
@@ -5766,7 +5769,7 @@ static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
     return t->words + p->words_max + p->units_max;
 }
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
-    return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
+    return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.index);
 }
 /* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
    that those of an item that was replaced do not count. */
@@ -5775,19 +5778,20 @@ static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlp
     return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
 }
 static inline uint32_t *dlpi_slot_rec(const dlp_pipe *p, uint32_t s) {
-    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_rec);
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.rec);
 }
 static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field,
                                           int items) {
-    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + (items ? p->off_item_lengths : p->off_lengths);
+    uint8_t *base =
+        (uint8_t *)dlpi_slot_at(p, s) + (items ? p->slot.item_lengths : p->slot.lengths);
     return (uint64_t *)(void *)base + (size_t)field * p->batch_rows;
 }
 static inline uint64_t *dlpi_slot_offsets(const dlp_pipe *p, uint32_t s, uint32_t field) {
-    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_offsets;
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->slot.offsets;
     return (uint64_t *)(void *)base + (size_t)field * ((size_t)p->batch_rows + 1);
 }
 static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
-    return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_fmeta);
+    return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fmeta);
 }
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_CELLS,
@@ -7383,7 +7387,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     }
     slot->dirty = 0;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
-        uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
+        uint8_t *state = (uint8_t *)slot + p->slot.sampler_state;
         memcpy(dlpi_slot_index(p, s), f->ahead_index + first, (size_t)count * 8u);
         memcpy(state, f->before_state, sizeof f->before_state);
         memcpy(state + sizeof f->before_state, f->ahead_state, sizeof f->ahead_state);
@@ -8208,12 +8212,10 @@ static void dlpi_cache_recover(dlpi_worker *w) {
 
 /* Cells for all items, or as many as the budget has room for. */
 static void dlpi_cache_layout(dlp_pipe *p) {
-    if (p->cache_bytes > 0) {
-        uint64_t each = dlpi_cache_cell_bytes(p), n = p->cache_bytes / each;
-        p->cache_cell_bytes = each;
-        p->cache_items = p->fetch->dataset.n_items;
-        p->cache_cells = n < p->cache_items ? n : p->cache_items;
-    }
+    uint64_t each = dlpi_cache_cell_bytes(p), n = p->cache_bytes / each;
+    p->cache_cell_bytes = each;
+    p->cache_items = p->fetch->dataset.n_items;
+    p->cache_cells = n < p->cache_items ? n : p->cache_items;
     dlpi_area_add(p, DLPI_REC_CACHE, NULL, sizeof(dlpi_cache_rec), p->cache_cells > 0, 8);
     dlpi_area_add(p, DLPI_AREA_CACHE, "cache cells", p->cache_cell_bytes, p->cache_cells, 4096);
 }
@@ -9539,7 +9541,7 @@ static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
 static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *c) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    uint8_t *valid = (uint8_t *)dlpi_slot_at(p, t->slot) + p->off_valid;
+    uint8_t *valid = (uint8_t *)dlpi_slot_at(p, t->slot) + p->slot.valid;
     memset(c, 0, sizeof *c);
     dlpi_rows_valid(p, t->slot, valid);
     c->sequence = slot->sequence;
@@ -9711,7 +9713,7 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
     b->valid_count = b->count;
     b->valid = p->ones;
     if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty)) { /* ordered by ready */
-        uint8_t *valid = (uint8_t *)dlpi_slot_at(p, s) + p->off_valid;
+        uint8_t *valid = (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid;
         dlpi_rows_valid(p, s, valid);
         b->valid = valid;
         b->valid_count = 0;
@@ -10811,7 +10813,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
 
 /* The batch sampler's state that stands before (after = 0) or behind the batch in slot s. */
 static void dlpi_state_sampler(const dlp_pipe *p, uint32_t s, int after, dlpi_state *to) {
-    const uint8_t *from = (const uint8_t *)dlpi_slot_at(p, s) + p->off_sampler_state;
+    const uint8_t *from = (const uint8_t *)dlpi_slot_at(p, s) + p->slot.sampler_state;
     if (p->sampler->sampler.order != DLP_ORDER_BATCHES) return;
     if (after) from += 8 + DLP_SAMPLER_STATE_BYTES;
     memcpy(&to->sampler_bytes, from, 4);
@@ -10875,7 +10877,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
         p->after_position = slot->after;
         if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
             memcpy(p->after_sampler,
-                   (const uint8_t *)slot + p->off_sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
+                   (const uint8_t *)slot + p->slot.sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
                    sizeof p->after_sampler);
     }
     if (flags & DLP_BATCH_LAST) {
@@ -12511,7 +12513,7 @@ static int dlpi_check_cache(dlp_pipe *p) {
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     const dlp_dataset *ds;
-    bool own_fields;
+    const dlp_batch_desc *own;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
     p->stream = p->fetch->dataset.stream;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
@@ -12550,14 +12552,9 @@ static int dlpi_resolve(dlp_pipe *p) {
         if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
             p->cell_end = p->work[i];
     if (p->split && (rc = dlpi_split_cells(p)) != DLP_OK) return rc;
-    own_fields = p->staged && p->batcher->batching.out_fields != NULL;
-    if (own_fields)
-        rc = dlpi_fields_init(p, p->batcher->name, &p->batches, p->batcher->batching.out_fields,
-                              p->batcher->batching.n_out_fields, true);
-    else
-        rc =
-            dlpi_fields_init(p, p->batcher->name, &p->batches, ds->fields, ds->n_fields, p->staged);
-    return rc;
+    own = p->staged && p->batcher->batching.out_fields != NULL ? &p->batcher->batching : NULL;
+    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? own->out_fields : ds->fields,
+                            own ? own->n_out_fields : ds->n_fields, p->staged);
 }
 
 /* Where things lie in a slot and in the region. */
@@ -12583,23 +12580,23 @@ static void dlpi_layout_slots(dlp_pipe *p) {
         st->sst_offset = dlpi_take_bytes(&at, offsetof(dlpi_sst, words) + words, DLPI_LINE);
     }
     at = dlpi_line_up(at);
-    p->off_index = dlpi_take_bytes(&at, words8, 1);
-    p->off_lengths = dlpi_take_bytes(&at, out_lengths, 1);
-    p->off_item_lengths = p->staged ? at : p->off_lengths;
+    p->slot.index = dlpi_take_bytes(&at, words8, 1);
+    p->slot.lengths = dlpi_take_bytes(&at, out_lengths, 1);
+    p->slot.item_lengths = p->staged ? at : p->slot.lengths;
     dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
-    p->off_offsets = dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
-    p->off_fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
-    p->off_sampler_state = at;
+    p->slot.offsets = dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
+    p->slot.fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
+    p->slot.sampler_state = at;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
         dlpi_take_bytes(&at, 2u * (8 + DLP_SAMPLER_STATE_BYTES), 1);
-    p->off_rec = dlpi_take_bytes(&at, cells, 1);
+    p->slot.rec = dlpi_take_bytes(&at, cells, 1);
     p->off_pcell = dlpi_take_bytes(&at, p->parts ? cells : 0, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->w.retries > 0)
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
-    p->off_valid = dlpi_take_bytes(&at, rows, 1);
+    p->slot.valid = dlpi_take_bytes(&at, rows, 1);
     dlpi_area_add(p, DLPI_REC_SLOTS, p->split ? "chunk records" : "batch slots: row records",
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
@@ -13131,14 +13128,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->samples = p->samples;
     r->item_cell_stride = p->areas[DLPI_REC_ITEM_CELLS].stride;
     r->off_bells = p->areas[DLPI_AREA_BELLS].offset;
-    r->off_index = p->off_index;
-    r->off_lengths = p->off_lengths;
-    r->off_item_lengths = p->off_item_lengths;
-    r->off_offsets = p->off_offsets;
-    r->off_fmeta = p->off_fmeta;
-    r->off_rec = p->off_rec;
-    r->off_valid = p->off_valid;
-    r->off_sampler_state = p->off_sampler_state;
+    r->slot = p->slot;
 }
 
 static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {

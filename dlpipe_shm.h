@@ -2253,12 +2253,13 @@ static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
     uint64_t rows = p->batch_rows, n = c->n_fields;
     uint64_t cell = c->m->rec[DLPI_REC_CELLS].stride;
     bool ok = c->m->rec[DLPI_REC_CELLS].count >= p->n_slots && rows <= 1u << 20 &&
-              dlpi_in_slot(c, p->off_index, rows, 8) && dlpi_in_slot(c, p->off_rec, rows, 4) &&
+              dlpi_in_slot(c, p->slot.index, rows, 8) && dlpi_in_slot(c, p->slot.rec, rows, 4) &&
               dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) && dlpi_in_slot(c, c->final_at, 1, 16) &&
-              c->final_at % 8 == 0 && p->off_index % 8 == 0 && p->off_lengths % 8 == 0;
+              c->final_at % 8 == 0 && p->slot.index % 8 == 0 && p->slot.lengths % 8 == 0;
     if (p->staged)
-        ok = ok && dlpi_in_slot(c, p->off_offsets, n * (rows + 1), 8) && p->off_offsets % 8 == 0 &&
-             dlpi_in_slot(c, p->off_fmeta, n, sizeof(dlpi_fmeta)) && p->off_fmeta % 8 == 0;
+        ok = ok && dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
+             p->slot.offsets % 8 == 0 && dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta)) &&
+             p->slot.fmeta % 8 == 0;
     for (uint32_t f = 0; f < n; f++) {
         const dlpi_field_rec *r = &c->fields[f];
         uint64_t items =
@@ -2267,7 +2268,7 @@ static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
              r->elem_bytes >= 1 && r->elem_bytes <= 8 && r->row_bytes / r->elem_bytes == items &&
              r->offset <= cell && r->capacity <= cell - r->offset &&
              (p->staged || r->capacity / rows >= r->row_bytes) &&
-             ((!r->ragged && !p->staged) || dlpi_in_slot(c, p->off_lengths, n * rows, 8));
+             ((!r->ragged && !p->staged) || dlpi_in_slot(c, p->slot.lengths, n * rows, 8));
     }
     return ok;
 }
@@ -2397,9 +2398,9 @@ static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, u
     for (int i = 0; i < r->ndim; i++) t->shape[i + 1] = r->shape[i];
     t->bytes = count * r->row_bytes;
     if (r->ragged)
-        t->lengths = (uint64_t *)(void *)(slot + p->off_lengths) + (size_t)f * p->batch_rows;
+        t->lengths = (uint64_t *)(void *)(slot + p->slot.lengths) + (size_t)f * p->batch_rows;
     if (p->staged) {
-        dlpi_fmeta m = ((dlpi_fmeta *)(void *)(slot + p->off_fmeta))[f];
+        dlpi_fmeta m = ((dlpi_fmeta *)(void *)(slot + p->slot.fmeta))[f];
         uint64_t n =
             m.ndim >= 0 && m.ndim <= DLP_MAX_DIMS ? dlpi_shape_count(m.shape, m.ndim) : UINT64_MAX;
         if (n > r->capacity / r->elem_bytes || m.bytes != n * r->elem_bytes) return false;
@@ -2407,7 +2408,7 @@ static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, u
         t->ndim = m.ndim;
         memcpy(t->shape, m.shape, sizeof m.shape);
         if (m.has_offsets)
-            t->offsets = (uint64_t *)(void *)(slot + p->off_offsets) +
+            t->offsets = (uint64_t *)(void *)(slot + p->slot.offsets) +
                          (size_t)f * ((size_t)p->batch_rows + 1);
     }
     return true;
@@ -2417,7 +2418,7 @@ static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, u
 static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch **out) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_consumer_slot(c, s);
-    const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->off_rec);
+    const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.rec);
     dlpi_loan *loan = c->loans;
     dlp_batch *v;
     while (loan->used) loan++;
@@ -2433,7 +2434,7 @@ static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch
         return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch has more rows than a slot");
     v->n_fields = c->n_fields;
     v->fields = loan->fields;
-    v->index = (uint64_t *)(void *)((uint8_t *)slot + p->off_index);
+    v->index = (uint64_t *)(void *)((uint8_t *)slot + p->slot.index);
     v->valid = loan->valid;
     v->internal = loan;
     for (uint32_t r = 0; r < v->count; r++) {

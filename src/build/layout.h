@@ -22,7 +22,7 @@ static int dlpi_check_cache(dlp_pipe *p) {
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     const dlp_dataset *ds;
-    bool own_fields;
+    const dlp_batch_desc *own;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
     p->stream = p->fetch->dataset.stream;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
@@ -61,14 +61,9 @@ static int dlpi_resolve(dlp_pipe *p) {
         if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
             p->cell_end = p->work[i];
     if (p->split && (rc = dlpi_split_cells(p)) != DLP_OK) return rc;
-    own_fields = p->staged && p->batcher->batching.out_fields != NULL;
-    if (own_fields)
-        rc = dlpi_fields_init(p, p->batcher->name, &p->batches, p->batcher->batching.out_fields,
-                              p->batcher->batching.n_out_fields, true);
-    else
-        rc =
-            dlpi_fields_init(p, p->batcher->name, &p->batches, ds->fields, ds->n_fields, p->staged);
-    return rc;
+    own = p->staged && p->batcher->batching.out_fields != NULL ? &p->batcher->batching : NULL;
+    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? own->out_fields : ds->fields,
+                            own ? own->n_out_fields : ds->n_fields, p->staged);
 }
 
 /* Where things lie in a slot and in the region. */
@@ -94,23 +89,23 @@ static void dlpi_layout_slots(dlp_pipe *p) {
         st->sst_offset = dlpi_take_bytes(&at, offsetof(dlpi_sst, words) + words, DLPI_LINE);
     }
     at = dlpi_line_up(at);
-    p->off_index = dlpi_take_bytes(&at, words8, 1);
-    p->off_lengths = dlpi_take_bytes(&at, out_lengths, 1);
-    p->off_item_lengths = p->staged ? at : p->off_lengths;
+    p->slot.index = dlpi_take_bytes(&at, words8, 1);
+    p->slot.lengths = dlpi_take_bytes(&at, out_lengths, 1);
+    p->slot.item_lengths = p->staged ? at : p->slot.lengths;
     dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
-    p->off_offsets = dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
-    p->off_fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
-    p->off_sampler_state = at;
+    p->slot.offsets = dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
+    p->slot.fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
+    p->slot.sampler_state = at;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
         dlpi_take_bytes(&at, 2u * (8 + DLP_SAMPLER_STATE_BYTES), 1);
-    p->off_rec = dlpi_take_bytes(&at, cells, 1);
+    p->slot.rec = dlpi_take_bytes(&at, cells, 1);
     p->off_pcell = dlpi_take_bytes(&at, p->parts ? cells : 0, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->w.retries > 0)
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
-    p->off_valid = dlpi_take_bytes(&at, rows, 1);
+    p->slot.valid = dlpi_take_bytes(&at, rows, 1);
     dlpi_area_add(p, DLPI_REC_SLOTS, p->split ? "chunk records" : "batch slots: row records",
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }

@@ -211,14 +211,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->samples = p->samples;
     r->item_cell_stride = p->areas[DLPI_REC_ITEM_CELLS].stride;
     r->off_bells = p->areas[DLPI_AREA_BELLS].offset;
-    r->off_index = p->off_index;
-    r->off_lengths = p->off_lengths;
-    r->off_item_lengths = p->off_item_lengths;
-    r->off_offsets = p->off_offsets;
-    r->off_fmeta = p->off_fmeta;
-    r->off_rec = p->off_rec;
-    r->off_valid = p->off_valid;
-    r->off_sampler_state = p->off_sampler_state;
+    r->slot = p->slot;
 }
 
 static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {

@@ -24,7 +24,7 @@ static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
 static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *c) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    uint8_t *valid = (uint8_t *)dlpi_slot_at(p, t->slot) + p->off_valid;
+    uint8_t *valid = (uint8_t *)dlpi_slot_at(p, t->slot) + p->slot.valid;
     memset(c, 0, sizeof *c);
     dlpi_rows_valid(p, t->slot, valid);
     c->sequence = slot->sequence;
@@ -196,7 +196,7 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
     b->valid_count = b->count;
     b->valid = p->ones;
     if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty)) { /* ordered by ready */
-        uint8_t *valid = (uint8_t *)dlpi_slot_at(p, s) + p->off_valid;
+        uint8_t *valid = (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid;
         dlpi_rows_valid(p, s, valid);
         b->valid = valid;
         b->valid_count = 0;

@@ -137,7 +137,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     }
     slot->dirty = 0;
     if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
-        uint8_t *state = (uint8_t *)slot + p->off_sampler_state;
+        uint8_t *state = (uint8_t *)slot + p->slot.sampler_state;
         memcpy(dlpi_slot_index(p, s), f->ahead_index + first, (size_t)count * 8u);
         memcpy(state, f->before_state, sizeof f->before_state);
         memcpy(state + sizeof f->before_state, f->ahead_state, sizeof f->ahead_state);

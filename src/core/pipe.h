@@ -401,15 +401,14 @@ struct dlp_pipe {
     int spin_rounds, yield_rounds;
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
-    uint64_t region_bytes;
-    uint64_t off_index, off_rec, off_valid, off_lengths, off_offsets, off_fmeta, off_tries,
-        off_sampler_state, off_item_lengths, tries_bytes; /* of a slot; 0: no stage tries again */
+    uint64_t region_bytes, share_bytes;
+    dlpi_slot_parts slot;
+    uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, device buffers */
     int n_workers, n_threads, n_procs;
-    int huge_pages; /* DLP_HUGE_* */
-    void *shm;      /* what dlpipe_shm.h keeps */
-    uint64_t share_bytes;
+    int huge_pages;       /* DLP_HUGE_* */
+    void *shm;            /* what dlpipe_shm.h keeps */
     uint64_t cache_bytes; /* its budget, 0: no cache */
     uint64_t cache_cells, cache_cell_bytes, cache_items;
     dlpi_share *share; /* or NULL */
@@ -506,7 +505,7 @@ static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
     return t->words + p->words_max + p->units_max;
 }
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
-    return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_index);
+    return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.index);
 }
 /* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
    that those of an item that was replaced do not count. */
@@ -515,19 +514,20 @@ static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlp
     return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
 }
 static inline uint32_t *dlpi_slot_rec(const dlp_pipe *p, uint32_t s) {
-    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_rec);
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.rec);
 }
 static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field,
                                           int items) {
-    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + (items ? p->off_item_lengths : p->off_lengths);
+    uint8_t *base =
+        (uint8_t *)dlpi_slot_at(p, s) + (items ? p->slot.item_lengths : p->slot.lengths);
     return (uint64_t *)(void *)base + (size_t)field * p->batch_rows;
 }
 static inline uint64_t *dlpi_slot_offsets(const dlp_pipe *p, uint32_t s, uint32_t field) {
-    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_offsets;
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->slot.offsets;
     return (uint64_t *)(void *)base + (size_t)field * ((size_t)p->batch_rows + 1);
 }
 static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
-    return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_fmeta);
+    return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fmeta);
 }
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_CELLS,

@@ -118,6 +118,11 @@ typedef struct dlpi_region {
     dlpi_record records[DLPI_REC_COUNT];
 } dlpi_region;
 
+/* Where the parts of a batch slot lie in it. */
+typedef struct dlpi_slot_parts {
+    uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, sampler_state;
+} dlpi_slot_parts;
+
 /* The pipe, for those who have nothing but the region. */
 typedef struct dlpi_pipe_rec {
     char name[32];
@@ -130,8 +135,7 @@ typedef struct dlpi_pipe_rec {
     int32_t cpus, unordered, staged, threaded;                     /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t item_cell_stride, off_bells, reserved;
-    uint64_t off_index, off_lengths, off_item_lengths, off_offsets, off_fmeta, off_rec, off_valid;
-    uint64_t off_sampler_state;
+    dlpi_slot_parts slot;
 } dlpi_pipe_rec;
 
 /* A stage, in the order in which they were added. */

@@ -68,7 +68,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
 
 /* The batch sampler's state that stands before (after = 0) or behind the batch in slot s. */
 static void dlpi_state_sampler(const dlp_pipe *p, uint32_t s, int after, dlpi_state *to) {
-    const uint8_t *from = (const uint8_t *)dlpi_slot_at(p, s) + p->off_sampler_state;
+    const uint8_t *from = (const uint8_t *)dlpi_slot_at(p, s) + p->slot.sampler_state;
     if (p->sampler->sampler.order != DLP_ORDER_BATCHES) return;
     if (after) from += 8 + DLP_SAMPLER_STATE_BYTES;
     memcpy(&to->sampler_bytes, from, 4);
@@ -132,7 +132,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
         p->after_position = slot->after;
         if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
             memcpy(p->after_sampler,
-                   (const uint8_t *)slot + p->off_sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
+                   (const uint8_t *)slot + p->slot.sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
                    sizeof p->after_sampler);
     }
     if (flags & DLP_BATCH_LAST) {

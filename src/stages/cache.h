@@ -112,12 +112,10 @@ static void dlpi_cache_recover(dlpi_worker *w) {
 
 /* Cells for all items, or as many as the budget has room for. */
 static void dlpi_cache_layout(dlp_pipe *p) {
-    if (p->cache_bytes > 0) {
-        uint64_t each = dlpi_cache_cell_bytes(p), n = p->cache_bytes / each;
-        p->cache_cell_bytes = each;
-        p->cache_items = p->fetch->dataset.n_items;
-        p->cache_cells = n < p->cache_items ? n : p->cache_items;
-    }
+    uint64_t each = dlpi_cache_cell_bytes(p), n = p->cache_bytes / each;
+    p->cache_cell_bytes = each;
+    p->cache_items = p->fetch->dataset.n_items;
+    p->cache_cells = n < p->cache_items ? n : p->cache_items;
     dlpi_area_add(p, DLPI_REC_CACHE, NULL, sizeof(dlpi_cache_rec), p->cache_cells > 0, 8);
     dlpi_area_add(p, DLPI_AREA_CACHE, "cache cells", p->cache_cell_bytes, p->cache_cells, 4096);
 }
