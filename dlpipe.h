@@ -5604,11 +5604,19 @@ struct dlpi_shm_calls {
 };
 
 /* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one of the chunk that it is. */
+   again when the batch has left cell_end; or the one of the chunk that it is. Behind all chunks'
+   lies one that nobody writes: a chunk that is left out is there for as long as its views are held,
+   while a load of the next epoch may write into its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_CHUNK };
 
 /* Areas of the region. One that observers read has the type of its record for an id. */
-enum { DLPI_AREA_BELLS = DLPI_REC_COUNT, DLPI_AREA_FLYING, DLPI_AREA_CACHE, DLPI_AREA_GUARD };
+enum {
+    DLPI_AREA_BELLS = DLPI_REC_COUNT,
+    DLPI_AREA_FLYING,
+    DLPI_AREA_CACHE,
+    DLPI_AREA_ZEROS,
+    DLPI_AREA_GUARD
+};
 
 typedef struct dlpi_area {
     const char *words;      /* its line of the plan; NULL: it has none, or it is part of one */
@@ -5792,6 +5800,9 @@ static inline uint64_t *dlpi_slot_offsets(const dlp_pipe *p, uint32_t s, uint32_
 }
 static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
     return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fmeta);
+}
+static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
+    return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
 }
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_CELLS,
@@ -6481,7 +6492,7 @@ static inline void dlpi_unpoison(const dlp_pipe *p, uint32_t s) {
 /* The region's addresses will be others'. */
 static inline void dlpi_unpoison_all(const dlp_pipe *p) {
     if (!DLPI_DEBUG || p->region == NULL) return;
-    dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_area_bytes(p, DLPI_REC_CELLS));
+    dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -8407,6 +8418,10 @@ static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uin
    may have died before it was clear, a batch map may have changed it since. */
 static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) {
     uint8_t *cell = dlpi_item_cell(p, t->slot);
+    if (p->cells == DLPI_CELLS_CHUNK) {
+        dlpi_slot_at(p, t->slot)->cell = (uint16_t)p->n_cells; /* of zeros; ordered by done */
+        return;
+    }
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         memset(cell + d->offset + row * d->row_bytes, 0, d->row_bytes);
@@ -12769,6 +12784,8 @@ static void dlpi_layout_cells(dlp_pipe *p) {
                   p->staged ? dlpi_fields_bytes(&p->items) : 0, p->staged ? p->prefetch : 0, 4096);
     dlpi_area_add(p, DLPI_REC_CELLS, p->split ? "CPU chunk buffers" : "batch slots: fields",
                   dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
+    dlpi_area_add(p, DLPI_AREA_ZEROS, "CPU chunk buffer of zeros", dlpi_fields_bytes(&p->batches),
+                  p->cells == DLPI_CELLS_CHUNK, 4096); /* cell n_cells: behind the others */
     dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
                   DLPI_LINE);
 }
@@ -12819,6 +12836,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
     dlpi_plan_area(p, plan, DLPI_REC_CELLS);
+    dlpi_plan_area(p, plan, DLPI_AREA_ZEROS);
     dlpi_plan_area(p, plan, DLPI_REC_SLOTS);
     dlpi_plan_add(plan, "chunks that stay: words", 1, dlpi_area_bytes(p, DLPI_REC_RESIDENT));
     dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
@@ -13335,8 +13353,7 @@ static int dlpi_device_start(dlp_pipe *p) {
     if (rc == 0) p->device_open = 1;
     if (rc == 0 && d->register_memory) {
         what = "register_memory";
-        rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0),
-                                dlpi_area_bytes(p, DLPI_REC_CELLS));
+        rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
         p->registered = rc == 0;
     }
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
@@ -13359,8 +13376,7 @@ static void dlpi_device_stop(dlp_pipe *p) {
     for (uint32_t i = 0; i < n; i++)
         if (p->dev_data[i]) d->free(d->user, p->dev_data[i]);
     if (p->registered && d->unregister_memory)
-        d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0),
-                             dlpi_area_bytes(p, DLPI_REC_CELLS));
+        d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
     if (d->close) d->close(d->user);
     p->device_open = 0;
 }

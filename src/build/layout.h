@@ -278,6 +278,8 @@ static void dlpi_layout_cells(dlp_pipe *p) {
                   p->staged ? dlpi_fields_bytes(&p->items) : 0, p->staged ? p->prefetch : 0, 4096);
     dlpi_area_add(p, DLPI_REC_CELLS, p->split ? "CPU chunk buffers" : "batch slots: fields",
                   dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
+    dlpi_area_add(p, DLPI_AREA_ZEROS, "CPU chunk buffer of zeros", dlpi_fields_bytes(&p->batches),
+                  p->cells == DLPI_CELLS_CHUNK, 4096); /* cell n_cells: behind the others */
     dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
                   DLPI_LINE);
 }
@@ -328,6 +330,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
     dlpi_plan_area(p, plan, DLPI_REC_CELLS);
+    dlpi_plan_area(p, plan, DLPI_AREA_ZEROS);
     dlpi_plan_area(p, plan, DLPI_REC_SLOTS);
     dlpi_plan_add(plan, "chunks that stay: words", 1, dlpi_area_bytes(p, DLPI_REC_RESIDENT));
     dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);

@@ -160,8 +160,7 @@ static int dlpi_device_start(dlp_pipe *p) {
     if (rc == 0) p->device_open = 1;
     if (rc == 0 && d->register_memory) {
         what = "register_memory";
-        rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0),
-                                dlpi_area_bytes(p, DLPI_REC_CELLS));
+        rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
         p->registered = rc == 0;
     }
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
@@ -184,8 +183,7 @@ static void dlpi_device_stop(dlp_pipe *p) {
     for (uint32_t i = 0; i < n; i++)
         if (p->dev_data[i]) d->free(d->user, p->dev_data[i]);
     if (p->registered && d->unregister_memory)
-        d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0),
-                             dlpi_area_bytes(p, DLPI_REC_CELLS));
+        d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
     if (d->close) d->close(d->user);
     p->device_open = 0;
 }

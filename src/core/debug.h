@@ -278,5 +278,5 @@ static inline void dlpi_unpoison(const dlp_pipe *p, uint32_t s) {
 /* The region's addresses will be others'. */
 static inline void dlpi_unpoison_all(const dlp_pipe *p) {
     if (!DLPI_DEBUG || p->region == NULL) return;
-    dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_area_bytes(p, DLPI_REC_CELLS));
+    dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
 }

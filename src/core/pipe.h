@@ -340,11 +340,19 @@ struct dlpi_shm_calls {
 };
 
 /* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one of the chunk that it is. */
+   again when the batch has left cell_end; or the one of the chunk that it is. Behind all chunks'
+   lies one that nobody writes: a chunk that is left out is there for as long as its views are held,
+   while a load of the next epoch may write into its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_CHUNK };
 
 /* Areas of the region. One that observers read has the type of its record for an id. */
-enum { DLPI_AREA_BELLS = DLPI_REC_COUNT, DLPI_AREA_FLYING, DLPI_AREA_CACHE, DLPI_AREA_GUARD };
+enum {
+    DLPI_AREA_BELLS = DLPI_REC_COUNT,
+    DLPI_AREA_FLYING,
+    DLPI_AREA_CACHE,
+    DLPI_AREA_ZEROS,
+    DLPI_AREA_GUARD
+};
 
 typedef struct dlpi_area {
     const char *words;      /* its line of the plan; NULL: it has none, or it is part of one */
@@ -528,6 +536,9 @@ static inline uint64_t *dlpi_slot_offsets(const dlp_pipe *p, uint32_t s, uint32_
 }
 static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
     return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fmeta);
+}
+static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
+    return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
 }
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_CELLS,

@@ -168,6 +168,10 @@ static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uin
    may have died before it was clear, a batch map may have changed it since. */
 static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) {
     uint8_t *cell = dlpi_item_cell(p, t->slot);
+    if (p->cells == DLPI_CELLS_CHUNK) {
+        dlpi_slot_at(p, t->slot)->cell = (uint16_t)p->n_cells; /* of zeros; ordered by done */
+        return;
+    }
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         memset(cell + d->offset + row * d->row_bytes, 0, d->row_bytes);

@@ -331,6 +331,11 @@ static int skips_at_first(void *user, dlp_chunk *c) {
     return c->index == 2 && c->epoch == 0 ? DLP_SKIP : rc;
 }
 
+static int skips_at_first_of_one(void *user, dlp_chunk *c) {
+    int rc = load(user, c);
+    return c->epoch == 0 ? DLP_SKIP : rc;
+}
+
 /* A chunk that load leaves out is zeros for this epoch, and is loaded in the next. */
 static void preload__chunk_left_out__zeros_then_loaded(void) {
     for (int kind = 0; kind < 2 * DEV_KINDS; kind++) {
@@ -352,6 +357,41 @@ static void preload__chunk_left_out__zeros_then_loaded(void) {
             dlp_pipe_release(p, b);
         }
         CHECK(rc == DLP_END && k.s->failures == 0);
+        kit_close(&k, p);
+    }
+}
+
+/* A view of a chunk that was left out is zeros for as long as it is held, while later epochs load
+   the chunk: among several, and where one that is left out is on its way beside the same again. */
+static void preload__chunk_left_out_is_held__stays_zeros(void) {
+    for (int kind = 0; kind < 12; kind++) {
+        static const uint8_t zeros[6 * 24];
+        kit k;
+        dlp_pipe *p;
+        dlp_batch *b, *held = NULL;
+        int rc, one = kind >= 6;
+        kit_init(&k, one ? 20 : 97, 20, 6);
+        if (one) k.s->sleep_us = 100;
+        k.d.epochs = 20;
+        k.d.load = one ? skips_at_first_of_one : skips_at_first;
+        k.d.workers.num_workers = kind % 3;
+        k.d.pipe.max_held = 2;
+        k.d.cpu_buffers = 3 + kind % 2;
+        k.d.preload = DLP_PRELOAD_CPU;
+        if ((p = kit_open(&k)) == NULL) return;
+        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            bool left = b->index[0] / 20 == (one ? 0 : 2) && b->epoch == 0;
+            CHECK(b->valid_count == (left ? 0 : b->count));
+            CHECK(left || bytes_same(b));
+            if (left && held == NULL)
+                held = b;
+            else
+                dlp_pipe_release(p, b);
+            if (held != NULL) CHECK(memcmp(field_at(held, 0), zeros, held->fields[0].bytes) == 0);
+            if (held != NULL) CHECK(memcmp(field_at(held, 1), zeros, held->fields[1].bytes) == 0);
+        }
+        CHECK(rc == DLP_END && k.s->failures == 0 && held != NULL);
+        if (held != NULL) dlp_pipe_release(p, held);
         kit_close(&k, p);
     }
 }
@@ -841,6 +881,7 @@ int main(void) {
     preload__any__loads_each_chunk_once();
     preload__epoch_left__copies_what_is_loaded();
     preload__chunk_left_out__zeros_then_loaded();
+    preload__chunk_left_out_is_held__stays_zeros();
     preload__auto__takes_what_fits();
     errors__raise__names_the_chunk();
     errors__policies__keep_the_count();
