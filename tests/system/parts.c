@@ -534,6 +534,26 @@ static void load_error__raise__comes_with_the_first_batch_in_need(void) {
         }
 }
 
+/* Words of a part that was loaded well are not told of the next one. */
+static int chatty_load(void *user, dlp_part *part) {
+    if (part->index == 3) dlp_part_fail(part, 12, "all is well");
+    return part->index == 4 ? -3 : parts_load(user, part);
+}
+
+static void load_error__words_of_another_part__not_told(void) {
+    for (int w = 0; w < 2; w++) {
+        parts_rig r;
+        dlp_error err;
+        parts_init(&r, &seen, 20, NULL);
+        r.d.loader.shuffle = 0;
+        r.d.parts.load = chatty_load;
+        r.d.parts.workers.num_workers = w;
+        run_to_error(&r, 0, &err);
+        CHECK(err.code == DLP_ERR_CALLBACK && err.errnum == 0);
+        CHECK(strstr(err.message, "part 4: the callback returned -3") != NULL);
+    }
+}
+
 static void load_error__too_many_bytes__length(void) {
     parts_rig r;
     dlp_error err;
@@ -1156,6 +1176,7 @@ int main(int argc, char **argv) {
     queue__loads_faster_than_steps__no_stall_at_borders();
     queue__all_parts_fit__each_is_loaded_once();
     load_error__raise__comes_with_the_first_batch_in_need();
+    load_error__words_of_another_part__not_told();
     load_error__too_many_bytes__length();
     load_error__short__rows_are_left_out();
     load_error__short__is_counted_up_to_the_budget();

@@ -898,6 +898,45 @@ static void errors__callback_changes_its_item__nothing_else_is_spoiled(void) {
     }
 }
 
+/* The same with a cache: what is kept is that of the item that was asked for. */
+static int relabelling_fetch(void *user, dlp_item *it) {
+    uint64_t words[3] = {it->index, ~it->index, 7};
+    uint32_t label = (uint32_t)it->index;
+    (void)user;
+    memcpy(it->data[0], words, sizeof words);
+    memcpy(it->data[1], &label, sizeof label);
+    it->index = (it->index + 1) % 60;
+    return 0;
+}
+
+static void cache__fetch_changes_the_index__right_item_is_kept(void) {
+    for (int kind = 0; kind < 4; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_stats s;
+        int n = 0;
+        rig_init(&r, 60, 10);
+        rig_order(&r, DLP_ORDER_SHUFFLED);
+        r.repeat.epochs = 3;
+        r.cache.bytes = 1 << 20;
+        r.dataset.fetch = relabelling_fetch;
+        r.fetch.num_workers = kind;
+        if (kind == 3) {
+            r.fetcher = DLP_FETCH_THREADS;
+            r.in_flight = 3;
+        }
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (; dlp_pipe_next(p, &b, 20000) == DLP_OK; n++) {
+            const uint32_t *label = b->fields[1].data;
+            for (uint32_t i = 0; i < b->count; i++) CHECK(label[i] == b->index[i]);
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.cache_hits > 0);
+        CHECK(n == 18 && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* ---- what is said of it ---- */
 
 static int line_is(const dlp_error *e, const char *want) {
@@ -1034,6 +1073,7 @@ int main(int argc, char **argv) {
     errors__callback_returns_any_number__a_failure_that_names_it();
     errors__words_of_another_item__not_told();
     errors__callback_changes_its_item__nothing_else_is_spoiled();
+    cache__fetch_changes_the_index__right_item_is_kept();
     errors__each_stage_fails_as_often_as_it_may__item_gets_through();
     errors__row_replaced_then_left_out__index_stays();
     errors__item_of_a_dropped_batch_fails__not_told();

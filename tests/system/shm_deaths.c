@@ -912,6 +912,119 @@ static int deadly_once(void *user, dlp_item *it) {
     return rig_fetch(user, it);
 }
 
+/* A worker says what is wrong with item 40, and dies before it returns: these are the words of no
+   other failure, be it of the same item (0), the next one (1), the one in that row of the next
+   batch (2), or of the worker_init of who takes its place (3); the same in a map, and among threads
+   that fetch. */
+static int last_words(const int *kind, const dlp_item *it) {
+    if (it->index == 40 && get(&common->go) == 0) {
+        set(&common->go, 1);
+        dlp_item_fail(it, EIO, "famous last words");
+        raise(SIGKILL);
+    }
+    return *kind < 3 && it->index == (const uint64_t[]){40, 41, 56}[*kind] ? -3 : 0;
+}
+static int last_words_fetch(void *user, dlp_item *it) {
+    rig_fetch(NULL, it);
+    return last_words(user, it);
+}
+static int last_words_map(void *user, dlp_item *it) {
+    rig_item_map(NULL, it);
+    return last_words(user, it);
+}
+static int last_words_init(void *user, int worker, void **state) {
+    (void)worker;
+    (void)state;
+    return *(const int *)user == 3 && get(&common->go) != 0 ? -3 : 0;
+}
+
+static void words_of_the_dead(int arg) {
+    int rc, kind = arg % 4, map = arg / 4 == 1;
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    const dlp_error *e;
+    dlp_workers_desc *w = map ? &r.item_map[0].workers : &r.fetch;
+    rig_init(&r, 3000, 16);
+    shm_processes(&r, 1, 0);
+    set(&common->go, 0);
+    r.n_item_maps = map;
+    r.dataset.user = r.item_map[0].user = &kind;
+    if (map)
+        r.item_map[0].item = last_words_map;
+    else
+        r.dataset.fetch = last_words_fetch;
+    w->worker_init = last_words_init;
+    w->worker_user = &kind;
+    if (arg / 4 == 2) {
+        r.fetcher = DLP_FETCH_THREADS;
+        r.in_flight = 3;
+    }
+    files_ = shm_entries("/proc/self/fd");
+    if (rig_open(&r, &p) != DLP_OK) return;
+    tell_pids(p);
+    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+    e = dlp_pipe_error(p);
+    CHECK(rc == DLP_ERR_CALLBACK && e->errnum == 0 && strstr(e->message, "returned -3") != NULL);
+    if (e->errnum != 0) rig_say(p, rc);
+    CHECK(p->ctl->restarts > 0);
+    set(&common->go, 0);
+    close_in_time(p);
+    nothing_left();
+}
+
+/* The only worker has nothing to do, and sleeps. */
+static const dlpi_worker *await_rest(dlp_pipe *p, int32_t but_for) {
+    const dlpi_worker *w = &p->workers[p->fetch->first_worker];
+    for (int i = 0; i < 20000; i++) {
+        int state = DLPI_LOAD_RLX(&w->wb->state);
+        if (DLPI_LOAD_RLX(&w->wb->pid) != but_for &&
+            (state == DLP_WORKER_STARVED || state == DLP_WORKER_BLOCKED))
+            return w;
+        test_nap(1000000);
+    }
+    CHECK(0);
+    return w;
+}
+
+/* A worker dies at work, and had nothing in hand: an error after so many deaths in a row (0), but
+   not if it slept (1), or had completed something in each life (2). */
+static void dies_holding_nothing(int kind) {
+    static const dlp_shm_desc shm = {.max_kills = 4};
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    int rc = DLP_OK, deaths = kind == 0 ? 5 : 12; /* of the first life something is done */
+    int32_t pid = 0;
+    rig_init(&r, 3000, 16);
+    shm_processes(&r, 1, 0);
+    r.pipe.shm = &shm;
+    r.repeat.epochs = DLP_FOREVER;
+    files_ = shm_entries("/proc/self/fd");
+    if (rig_open(&r, &p) != DLP_OK) return;
+    tell_pids(p);
+    for (int i = 0; i < deaths; i++) {
+        const dlpi_worker *w = await_rest(p, pid);
+        pid = DLPI_LOAD_RLX(&w->wb->pid);
+        signal_to(pid, SIGSTOP);
+        CHECK(shm_state(pid, 'T'));
+        if (kind != 1) DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_BUSY);
+        signal_to(pid, SIGKILL);
+        await_restarts(p, (uint64_t)i + 1);
+        if (kind != 2) continue;
+        await_rest(p, pid);
+        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+        for (int ms = 0; ms < 20000 && DLPI_LOAD_RLX(&w->wb->items) < 16u * (unsigned)i; ms++)
+            test_nap(1000000);
+    }
+    for (int i = 0; i < 100 && rc == DLP_OK; i++)
+        if ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+    CHECK(rc == (kind == 0 ? DLP_ERR_KILLED : DLP_OK));
+    CHECK(kind != 0 || strstr(dlp_pipe_error(p)->message, "died 4 times at the same work, the"));
+    close_in_time(p);
+    nothing_left();
+}
+
 /* Each item kills a worker once and is left out then: deaths for ever, and work done between any
    two of them. They are replaced at once, until there are too many of them. */
 static void dies_all_the_time(int kind) {
@@ -1414,6 +1527,8 @@ int main(void) {
     WHOLE(dies_in_init, 2);
     WHOLE(function_dies, 6);
     WHOLE(dies_all_the_time, 1);
+    WHOLE(words_of_the_dead, 12);
+    WHOLE(dies_holding_nothing, 3);
     if (getuid() == 0 && !SHM_ASAN) WHOLE(no_more_processes, 3);
     if (getuid() == 0 && !SHM_ASAN) WHOLE(no_replacement, 2);
     WHOLE(limits_hold, 2);

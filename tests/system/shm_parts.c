@@ -125,6 +125,35 @@ static void kill__by_a_part__it_has_failed(void) {
     CHECK(parts_run_on(&r, 4) == (int64_t)parts_batches(&r));
 }
 
+/* A loader says what is wrong with part 3, and dies: nobody else's words, nor those of its next
+   try. */
+static uint32_t last_words_of; /* part that fails without words */
+
+static int last_words_load(void *user, dlp_part *part) {
+    parts_seen *s = user;
+    if (part->index == 3 && __atomic_fetch_add(&s->failed, 1, __ATOMIC_SEQ_CST) == 0) {
+        dlp_part_fail(part, 12, "famous last words");
+        raise(SIGKILL);
+    }
+    return part->index == last_words_of ? -3 : parts_load(user, part);
+}
+
+static void kill__by_a_part_that_said_why__words_are_forgotten(void) {
+    for (last_words_of = 3; last_words_of < 5; last_words_of++) {
+        parts_rig r;
+        dlp_error err;
+        char words[64];
+        parts_init(&r, seen, 20, NULL);
+        processes(&r, 1, 1);
+        r.d.loader.shuffle = 0;
+        r.d.parts.load = last_words_load;
+        run_to_error(&r, &err);
+        snprintf(words, sizeof words, "part %u: the callback returned -3", last_words_of);
+        CHECK(seen->failed == 2 && err.code == DLP_ERR_CALLBACK && err.errnum == 0);
+        CHECK(strstr(err.message, words) != NULL);
+    }
+}
+
 static void deadline__load_never_ends__killed_and_tried_again(void) {
     parts_rig r;
     dlp_error err;
@@ -320,6 +349,7 @@ int main(int argc, char **argv) {
     run__any_wiring__as_written_down(seed);
     kill__anybody_at_any_moment__nothing_lost();
     kill__by_a_part__it_has_failed();
+    kill__by_a_part_that_said_why__words_are_forgotten();
     deadline__load_never_ends__killed_and_tried_again();
     recover__each_step__part_is_loaded_again();
     claim__of_an_older_ticket__fails();
