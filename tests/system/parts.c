@@ -599,6 +599,7 @@ static void load_error__short__is_counted_up_to_the_budget(void) {
     r.d.parts.workers.max_skips = 20;
     run_to_error(&r, 4, &err);
     CHECK(err.code == DLP_ERR_BUDGET && strstr(err.message, "part 3") != NULL);
+    CHECK(strstr(err.message, "; the first left out or replaced, item ") != NULL);
 }
 
 static void load_error__retries__part_comes(void) {
