@@ -11434,7 +11434,9 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
         dlpi_feed_inline(p, 1);
         if (dlpi_inline_steps(p)) {
-            if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
+            if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
+                dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
+                return DLP_TIMEOUT;
             continue;
         }
         if (dlpi_at_work(p) > 0 && rounds < p->spin_rounds + p->yield_rounds) {

@@ -122,7 +122,31 @@ static void pipe__inline_fetch_behind_threaded_sampler__does_not_doze(void) {
     CHECK_ONE_OF_5(does_not_doze());
 }
 
+/* Inline work that takes longer than the caller would wait, and makes the batch ready, gives it. */
+static int slow_fetch(void *user, dlp_item *it) {
+    test_nap(20000000);
+    return rig_fetch(user, it);
+}
+
+static void next__inline_work_past_the_timeout__batch_it_made_is_given(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    rig_init(&r, 5, 1);
+    r.pipe.prefetch_factor = 1;
+    r.dataset.fetch = slow_fetch;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (uint64_t i = 0; i < 5; i++) {
+        int rc = dlp_pipe_next(p, &b, 5);
+        CHECK(rc == DLP_OK);
+        if (rc != DLP_OK) break;
+        CHECK(rig_batch_same(&r, b, 0, i) && dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 int main(int argc, char **argv) {
+    next__inline_work_past_the_timeout__batch_it_made_is_given();
     pipe__any_wiring__same_bytes(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
     pipe__every_small_batch__same_bytes();
     pipe__inline_fetch_behind_threaded_sampler__does_not_doze();
