@@ -1547,8 +1547,9 @@ typedef struct dlp_workers_desc {
     int32_t retry_backoff_ms; /* wait before the first retry, doubled each time to at most 64 times;
                                  0..3600000; 0: none. Items wait, not their worker; batches do */
     int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
-                                 out before DLP_ERR_BUDGET; 0: no limit; DLP_NONE: none. Those that
-                                 a callback left by DLP_SKIP do not count */
+                                 out before one that fails here is DLP_ERR_BUDGET; 0: no limit here;
+                                 DLP_NONE: none. Those that a callback left by DLP_SKIP do not
+                                 count */
     int32_t deadline_ms;      /* 0: none. Threads: a callback that takes longer makes next return
                                  DLP_ERR_DEADLINE; looked at while next waits. Processes: the worker
                                  is killed, the item has failed */
@@ -6120,6 +6121,13 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
     DLPI_STORE_REL(&ctl->first_ready, 1u); /* K3 -> K3 */
 }
 
+/* n more items failed, and may be replaced or left out if all that failed in any stage are no more
+   than max; 0: no limit, but they count. */
+static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
+    uint64_t all = DLPI_ADD_SEQ(&ctl->failures, n) + n; /* K2 <-> K2 */
+    return max == 0 || all <= (uint64_t)max;
+}
+
 /* What began it: behind the words of an item that was one too many. */
 static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];
@@ -7177,10 +7185,8 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell,
     bool raise = cell->error.code != DLP_SKIP &&
                  (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(cell->error.code));
     dlp_error e = cell->error;
-    if (cell->error.code != DLP_SKIP && !raise && d->max_skips != 0 &&
-        (d->max_skips == DLP_NONE ||
-         /* K2 <-> K2 */
-         DLPI_ADD_SEQ(&p->ctl->failures, (uint64_t)n) + n > (uint64_t)d->max_skips)) {
+    if (cell->error.code != DLP_SKIP && !raise &&
+        (d->max_skips == DLP_NONE || !dlpi_failures_add(p->ctl, n, d->max_skips))) {
         e.code = DLP_ERR_BUDGET;
         raise = true;
     }
@@ -8404,9 +8410,8 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
    count, and only who delivers knows what that is: dlpi_stream_budget. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
-    if (max == 0 || (max > 0 && w->p->stream)) return true;
-    /* K2 <-> K2 */
-    return max != DLP_NONE && DLPI_ADD_SEQ(&w->p->ctl->failures, UINT64_C(1)) < (uint64_t)max;
+    if (max == DLP_NONE || w->p->stream) return max != DLP_NONE;
+    return dlpi_failures_add(w->p->ctl, 1, max);
 }
 
 /* The one store that changes a row's fate. All that follows from it comes behind it. */
@@ -8583,9 +8588,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
     dlpi_row_leave(w, t, row,
-                   code != DLP_SKIP && p->stream && st->w.max_skips > 0
-                       ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
-                       : 0);
+                   code != DLP_SKIP && p->stream ? DLPI_REC_COUNTS | (uint32_t)st->work << 23 : 0);
     dlpi_bump(&w->wb->left_out, 1);
     dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;
@@ -11604,9 +11607,7 @@ static int dlpi_stream_budget(dlp_pipe *p, uint32_t s) {
     for (uint32_t r = 0; r < n; r++) {
         const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
         if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
-        /* K2 <-> K2 */
-        if (DLPI_ADD_SEQ(&p->ctl->failures, UINT64_C(1)) >= (uint64_t)st->w.max_skips)
-            return dlpi_budget_fail(p, s, r, st);
+        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
     }
     return DLP_OK;
 }

@@ -32,8 +32,9 @@ typedef struct dlp_workers_desc {
     int32_t retry_backoff_ms; /* wait before the first retry, doubled each time to at most 64 times;
                                  0..3600000; 0: none. Items wait, not their worker; batches do */
     int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
-                                 out before DLP_ERR_BUDGET; 0: no limit; DLP_NONE: none. Those that
-                                 a callback left by DLP_SKIP do not count */
+                                 out before one that fails here is DLP_ERR_BUDGET; 0: no limit here;
+                                 DLP_NONE: none. Those that a callback left by DLP_SKIP do not
+                                 count */
     int32_t deadline_ms;      /* 0: none. Threads: a callback that takes longer makes next return
                                  DLP_ERR_DEADLINE; looked at while next waits. Processes: the worker
                                  is killed, the item has failed */

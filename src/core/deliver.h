@@ -386,9 +386,7 @@ static int dlpi_stream_budget(dlp_pipe *p, uint32_t s) {
     for (uint32_t r = 0; r < n; r++) {
         const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
         if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
-        /* K2 <-> K2 */
-        if (DLPI_ADD_SEQ(&p->ctl->failures, UINT64_C(1)) >= (uint64_t)st->w.max_skips)
-            return dlpi_budget_fail(p, s, r, st);
+        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
     }
     return DLP_OK;
 }

@@ -74,6 +74,13 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
     DLPI_STORE_REL(&ctl->first_ready, 1u); /* K3 -> K3 */
 }
 
+/* n more items failed, and may be replaced or left out if all that failed in any stage are no more
+   than max; 0: no limit, but they count. */
+static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
+    uint64_t all = DLPI_ADD_SEQ(&ctl->failures, n) + n; /* K2 <-> K2 */
+    return max == 0 || all <= (uint64_t)max;
+}
+
 /* What began it: behind the words of an item that was one too many. */
 static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];

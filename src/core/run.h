@@ -154,9 +154,8 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
    count, and only who delivers knows what that is: dlpi_stream_budget. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
-    if (max == 0 || (max > 0 && w->p->stream)) return true;
-    /* K2 <-> K2 */
-    return max != DLP_NONE && DLPI_ADD_SEQ(&w->p->ctl->failures, UINT64_C(1)) < (uint64_t)max;
+    if (max == DLP_NONE || w->p->stream) return max != DLP_NONE;
+    return dlpi_failures_add(w->p->ctl, 1, max);
 }
 
 /* The one store that changes a row's fate. All that follows from it comes behind it. */
@@ -333,9 +332,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
     dlpi_row_leave(w, t, row,
-                   code != DLP_SKIP && p->stream && st->w.max_skips > 0
-                       ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
-                       : 0);
+                   code != DLP_SKIP && p->stream ? DLPI_REC_COUNTS | (uint32_t)st->work << 23 : 0);
     dlpi_bump(&w->wb->left_out, 1);
     dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;

@@ -459,10 +459,8 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell,
     bool raise = cell->error.code != DLP_SKIP &&
                  (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(cell->error.code));
     dlp_error e = cell->error;
-    if (cell->error.code != DLP_SKIP && !raise && d->max_skips != 0 &&
-        (d->max_skips == DLP_NONE ||
-         /* K2 <-> K2 */
-         DLPI_ADD_SEQ(&p->ctl->failures, (uint64_t)n) + n > (uint64_t)d->max_skips)) {
+    if (cell->error.code != DLP_SKIP && !raise &&
+        (d->max_skips == DLP_NONE || !dlpi_failures_add(p->ctl, n, d->max_skips))) {
         e.code = DLP_ERR_BUDGET;
         raise = true;
     }

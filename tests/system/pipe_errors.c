@@ -50,6 +50,10 @@ static int fault_fetch(void *user, dlp_item *it) {
     return rc;
 }
 
+static int fault_stream(void *user, dlp_item *it) {
+    return it->index < N_ITEMS ? fault_fetch(user, it) : DLP_END;
+}
+
 static int fault_map(void *user, dlp_item *it) {
     int rc;
     rig_item_map(NULL, it);
@@ -464,6 +468,38 @@ static void errors__max_skips__one_more_is_an_error(void) {
             if (!(kind & 2)) CHECK(dlp_pipe_error(p)->index == (none ? 5 : 65));
             CHECK(dlp_pipe_close(p) == DLP_OK);
         }
+}
+
+/* The budget of one stage counts the failures of another one, which has no limit itself: the map
+   may leave out its first item while fetch has left out two, not behind four. */
+static void errors__max_skips__counts_all_stages(void) {
+    for (int stream = 0; stream < 2; stream++)
+        for (int w = 0; w < 2; w++)
+            for (int kind = 0; kind < 3; kind++) {
+                rig r;
+                fault f;
+                stage_fault sf[STAGES];
+                dlp_workers_desc d = {.num_workers = w, .on_error = DLP_ON_ERROR_SHORT};
+                dlp_pipe *p;
+                dlp_batch *b;
+                int rc;
+                memset(&f, 0, sizeof f);
+                rig_init(&r, stream ? 0 : N_ITEMS, 10);
+                r.dataset.stream = stream;
+                r.pipe.prefetch_factor = 1;
+                for (int i = 0; i < (kind == 1 ? 2 : 4); i++) f.fails[0][5 + i] = ALWAYS;
+                f.fails[1][35] = ALWAYS;
+                wire_faults(&r, &f, sf, 1, &d);
+                if (stream) r.dataset.fetch = fault_stream;
+                r.item_map[0].workers.max_skips = kind ? 4 : 0;
+                if (rig_open(&r, &p) != DLP_OK) return;
+                while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK)
+                    CHECK(dlp_pipe_release(p, b) == DLP_OK);
+                CHECK(rc == (kind == 2 ? DLP_ERR_BUDGET : DLP_END));
+                if (kind == 2) CHECK(dlp_pipe_error(p)->index == 35);
+                if (kind == 2) CHECK(strcmp(dlp_pipe_error(p)->stage, "map") == 0);
+                CHECK(dlp_pipe_close(p) == DLP_OK);
+            }
 }
 
 /* The ring has the newest 64 skips, the total all of them. */
@@ -1084,6 +1120,7 @@ int main(int argc, char **argv) {
     errors__row_waits__nothing_runs();
     errors__raise__told_at_its_batch();
     errors__max_skips__one_more_is_an_error();
+    errors__max_skips__counts_all_stages();
     errors__skips__listed();
     errors__nothing_can_replace__error();
     errors__batch_callback_fails__retried_or_told();
