@@ -6627,6 +6627,7 @@ typedef struct dlpi_s3_link {
     char *error;
     char region[64];  /* the request on it was signed for */
     uint64_t version; /* and with these credentials */
+    uint32_t turn;    /* the op's, then */
     dlpi_s3_http http;
 } dlpi_s3_link;
 
@@ -6671,7 +6672,7 @@ struct dlpi_s3_op {
     uint64_t cost;       /* of max_bytes */
     uint32_t n_legs;
     int32_t attempts;      /* requests sent */
-    int32_t failures;      /* of a leg, before a restart */
+    uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
     dlpi_s3_cursor cursor; /* of next */
     dlpi_s3_tries tries;
     bool split;      /* in parts */
@@ -7107,6 +7108,7 @@ typedef struct dlpi_s3_case {
     dlpi_s3_trouble t;
     int64_t retry_after_s, date_s;
     uint64_t version;     /* of the credentials that signed */
+    uint32_t turn;        /* of the op, when it was sent */
     const char *region;   /* that the answer names, or "" */
     const char *location; /* or "" */
     const char *used_region;
@@ -7365,6 +7367,15 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;
 }
 
+/* Whether a part is refused for what another part was refused for before it, and what has been set
+   right since it was sent: that counts once, however many are in flight. */
+static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
+    int32_t status = c->t.status;
+    if (c->t.what != DLPI_S3_T_ANSWER || c->turn == op->turn) return false;
+    if (dlpi_s3_is_throttle(status, c->t.s3_code)) return false;
+    return status / 100 == 3 || status == 400 || status == 401 || status == 403;
+}
+
 /* The same again, at once, now that another region, place, clock or key is known. */
 static void dlpi_s3_leg_again(dlp_s3_io *io, dlpi_s3_leg *leg) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
@@ -7404,8 +7415,15 @@ static void dlpi_s3_leg_replay(dlp_s3_io *io, dlpi_s3_leg *leg) {
 /* Do what the judge says about a leg that has no link any more. */
 static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c) {
     dlpi_s3_op *op = leg->op;
+    int verdict;
     dlpi_s3_case_complete(io, op, c);
-    switch (dlpi_s3_judge(&c->t, &op->tries)) {
+    if (dlpi_s3_case_stale(op, c)) {
+        dlpi_s3_leg_again(io, leg);
+        return;
+    }
+    verdict = dlpi_s3_judge(&c->t, &op->tries);
+    op->turn += verdict >= DLPI_S3_OTHER_REGION && verdict <= DLPI_S3_REFRESH;
+    switch (verdict) {
     case DLPI_S3_RETRY: dlpi_s3_leg_retry(io, leg, c->retry_after_s, dlpi_s3_case_code(c)); return;
     case DLPI_S3_REPLAY: dlpi_s3_leg_replay(io, leg); return;
     case DLPI_S3_OTHER_REGION: dlpi_s3_leg_region(io, leg, c->region); return;
@@ -7535,6 +7553,7 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     c.retry_after_s = link->http.retry_after_s;
     c.date_s = link->http.date_s;
     c.version = link->version;
+    c.turn = link->turn;
     c.region = region;
     c.location = location;
     c.used_region = used_region;
@@ -7826,6 +7845,7 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     }
     dlpi_s3_copy(link->region, sizeof link->region, h.region);
     link->version = io->who.version;
+    link->turn = op->turn;
     return true;
 }
 
@@ -8729,6 +8749,7 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     op->cost = r->length ? r->length : r->method == DLP_S3_HEAD ? 0 : r->capacity;
     op->n_legs = 0;
     op->attempts = 0;
+    op->turn = 0;
     op->cursor.piece = 0;
     op->cursor.at = 0;
     memset(&op->tries, 0, sizeof op->tries);

@@ -278,6 +278,7 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     }
     dlpi_s3_copy(link->region, sizeof link->region, h.region);
     link->version = io->who.version;
+    link->turn = op->turn;
     return true;
 }
 

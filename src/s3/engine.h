@@ -68,6 +68,7 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     op->cost = r->length ? r->length : r->method == DLP_S3_HEAD ? 0 : r->capacity;
     op->n_legs = 0;
     op->attempts = 0;
+    op->turn = 0;
     op->cursor.piece = 0;
     op->cursor.at = 0;
     memset(&op->tries, 0, sizeof op->tries);

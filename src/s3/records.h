@@ -238,6 +238,7 @@ typedef struct dlpi_s3_link {
     char *error;
     char region[64];  /* the request on it was signed for */
     uint64_t version; /* and with these credentials */
+    uint32_t turn;    /* the op's, then */
     dlpi_s3_http http;
 } dlpi_s3_link;
 
@@ -282,7 +283,7 @@ struct dlpi_s3_op {
     uint64_t cost;       /* of max_bytes */
     uint32_t n_legs;
     int32_t attempts;      /* requests sent */
-    int32_t failures;      /* of a leg, before a restart */
+    uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
     dlpi_s3_cursor cursor; /* of next */
     dlpi_s3_tries tries;
     bool split;      /* in parts */

@@ -905,6 +905,54 @@ static void token__expired__fetched_anew_once_for_all(void) {
     unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
 }
 
+/* The token that the first part is let in with is none for the others, which go out together. */
+static void want_second_token_later(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    if (q->nth_of_path > 0) want_second_token(user, q, r);
+}
+
+static void parts__refused_together__counted_once(void) {
+    static char malformed[] = "4h", moved[] = "3h";
+    s3_mock *container = s3_mock_start(), *other = s3_mock_start();
+    char url[100], location[128], etag[96];
+    for (int i = 0; i < 4; i++) { /* token, region twice, redirect */
+        dlp_s3_request r;
+        dlp_s3_desc d;
+        s3_mock *holder;
+        up();
+        d = usual();
+        d.part_bytes = 65536;
+        holder = i == 3 ? other : mock;
+        s3_mock_object(holder, "/bucket/key", 1000001);
+        snprintf(etag, sizeof etag, "\"%016" PRIx64 "\"", s3_mock_seed("/bucket/key", 0));
+        snprintf(url, sizeof url, "%s/credentials", container->url);
+        snprintf(location, sizeof location, "Location: %s/bucket/key\r\n", other->url);
+        container->script = give_tokens;
+        tokens_given = 0;
+        if (i == 0) {
+            setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
+            d.access_key = d.secret_key = d.session_token = NULL;
+            mock->script = want_second_token_later;
+        } else if (i < 3) {
+            mock->script = strict_region;
+            mock->user = i == 1 ? malformed : moved;
+        } else {
+            s3_mock_on(mock, NULL, -1, (s3_mock_reply){.status = 307, .headers = location});
+        }
+        connect_to(&d);
+        memset(room, 0xEE, sizeof room);
+        r = (dlp_s3_request){.bucket = "bucket", .key = "key", .body = room, .length = 1000001};
+        r.capacity = sizeof room;
+        r.if_match = i == 0 ? NULL : etag;
+        CHECK(dlp_s3_do(io, &r) == DLP_OK && whole("/bucket/key", &r, 0, 1000001));
+        if (r.code != DLP_OK) printf("%d: %s\n", i, words(&r.error));
+        gone();
+        s3_mock_stop(mock);
+        unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    }
+    s3_mock_stop(container);
+    s3_mock_stop(other);
+}
+
 /* ---- bodies that are not what was asked for ---- */
 
 static void wrong__bodies__never_delivered(void) {
@@ -1432,6 +1480,7 @@ int main(void) {
     redirects__long_ones__followed_with_their_query();
     head__many_lines__read();
     token__expired__fetched_anew_once_for_all();
+    parts__refused_together__counted_once();
     wrong__bodies__never_delivered();
     length__more_than_room__told();
     parts__one_fails__the_rest_stands();
