@@ -6062,7 +6062,7 @@ typedef struct dlpi_s3_trouble {
     bool resumed; /* If-Match was ours, not the user's */
     bool has_region, has_location;
     bool refreshable;    /* credentials are not fixed ones */
-    int64_t skew_s;      /* the answer's Date less our clock as corrected so far; 0: not known */
+    int64_t skew_s;      /* the answer's Date less the clock that signed; 0: not known */
     const char *s3_code; /* "" or NULL: none */
 } dlpi_s3_trouble;
 
@@ -6627,6 +6627,7 @@ typedef struct dlpi_s3_link {
     char *error;
     char region[64];  /* the request on it was signed for */
     uint64_t version; /* and with these credentials */
+    int64_t skew_s;   /* and by this clock: the servers' less ours */
     uint32_t turn;    /* the op's, then */
     dlpi_s3_http http;
 } dlpi_s3_link;
@@ -7108,6 +7109,7 @@ typedef struct dlpi_s3_case {
     dlpi_s3_trouble t;
     int64_t retry_after_s, date_s;
     uint64_t version;     /* of the credentials that signed */
+    int64_t used_skew_s;  /* of the clock by which that was */
     uint32_t turn;        /* of the op, when it was sent */
     const char *region;   /* that the answer names, or "" */
     const char *location; /* or "" */
@@ -7358,7 +7360,7 @@ static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
 /* What the judge wants to know beside what its maker has said. */
 static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlpi_s3_case *c) {
     const dlpi_s3_common *common = io->s3->common;
-    int64_t now_s = dlpi_s3_real_s() + DLPI_LOAD_RLX(&common->shared.skew_s); /* S7 */
+    int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
     c->t.method = op->r->method;
     c->t.resumed = op->opened && !op->r->if_match;
     c->t.refreshable = common->config.source > DLPI_S3_ENVIRONMENT;
@@ -7412,6 +7414,15 @@ static void dlpi_s3_leg_replay(dlp_s3_io *io, dlpi_s3_leg *leg) {
     dlpi_s3_leg_wait(leg, true);
 }
 
+/* Go by the server's clock from now on. Others that were sent by the old one learn the same. */
+static void dlpi_s3_skew_learn(const dlp_s3_io *io, const dlpi_s3_case *c) {
+    int64_t *skew_s = &io->s3->common->shared.skew_s, is = c->used_skew_s + c->t.skew_s;
+    int64_t was = DLPI_LOAD_RLX(skew_s); /* S7 */
+    if (c->date_s < 0 || (is - was <= 1 && was - is <= 1)) return;
+    DLPI_STORE_RLX(skew_s, is); /* S7, any value serves */
+    dlpi_s3_say(io, "s3: the server's clock differs by %lld s", (long long)is);
+}
+
 /* Do what the judge says about a leg that has no link any more. */
 static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c) {
     dlpi_s3_op *op = leg->op;
@@ -7429,8 +7440,7 @@ static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c
     case DLPI_S3_OTHER_REGION: dlpi_s3_leg_region(io, leg, c->region); return;
     case DLPI_S3_REDIRECT: dlpi_s3_leg_redirect(io, leg, c->location); return;
     case DLPI_S3_SKEW:
-        DLPI_ADD_RLX(&io->s3->common->shared.skew_s, c->t.skew_s); /* S7, any value serves */
-        dlpi_s3_say(io, "s3: the server's clock differs by %lld s", (long long)c->t.skew_s);
+        dlpi_s3_skew_learn(io, c);
         dlpi_s3_leg_again(io, leg);
         return;
     case DLPI_S3_REFRESH:
@@ -7553,6 +7563,7 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     c.retry_after_s = link->http.retry_after_s;
     c.date_s = link->http.date_s;
     c.version = link->version;
+    c.used_skew_s = link->skew_s;
     c.turn = link->turn;
     c.region = region;
     c.location = location;
@@ -7830,7 +7841,8 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     h.presign = io->desc->presign != 0;
     h.region = dlpi_s3_op_region(io, op);
     h.who = op->foreign ? NULL : &io->who;
-    h.now_s = dlpi_s3_real_s() + DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
+    link->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
+    h.now_s = dlpi_s3_real_s() + link->skew_s;
     h.keys = &io->keys;
     n = dlpi_s3_head_write(&h, link->out, DLPI_S3_OUT_BYTES);
     if (n < 0) return false;

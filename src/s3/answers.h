@@ -263,7 +263,8 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     h.presign = io->desc->presign != 0;
     h.region = dlpi_s3_op_region(io, op);
     h.who = op->foreign ? NULL : &io->who;
-    h.now_s = dlpi_s3_real_s() + DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
+    link->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
+    h.now_s = dlpi_s3_real_s() + link->skew_s;
     h.keys = &io->keys;
     n = dlpi_s3_head_write(&h, link->out, DLPI_S3_OUT_BYTES);
     if (n < 0) return false;

@@ -34,7 +34,7 @@ static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
 /* What the judge wants to know beside what its maker has said. */
 static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlpi_s3_case *c) {
     const dlpi_s3_common *common = io->s3->common;
-    int64_t now_s = dlpi_s3_real_s() + DLPI_LOAD_RLX(&common->shared.skew_s); /* S7 */
+    int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
     c->t.method = op->r->method;
     c->t.resumed = op->opened && !op->r->if_match;
     c->t.refreshable = common->config.source > DLPI_S3_ENVIRONMENT;
@@ -88,6 +88,15 @@ static void dlpi_s3_leg_replay(dlp_s3_io *io, dlpi_s3_leg *leg) {
     dlpi_s3_leg_wait(leg, true);
 }
 
+/* Go by the server's clock from now on. Others that were sent by the old one learn the same. */
+static void dlpi_s3_skew_learn(const dlp_s3_io *io, const dlpi_s3_case *c) {
+    int64_t *skew_s = &io->s3->common->shared.skew_s, is = c->used_skew_s + c->t.skew_s;
+    int64_t was = DLPI_LOAD_RLX(skew_s); /* S7 */
+    if (c->date_s < 0 || (is - was <= 1 && was - is <= 1)) return;
+    DLPI_STORE_RLX(skew_s, is); /* S7, any value serves */
+    dlpi_s3_say(io, "s3: the server's clock differs by %lld s", (long long)is);
+}
+
 /* Do what the judge says about a leg that has no link any more. */
 static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c) {
     dlpi_s3_op *op = leg->op;
@@ -105,8 +114,7 @@ static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c
     case DLPI_S3_OTHER_REGION: dlpi_s3_leg_region(io, leg, c->region); return;
     case DLPI_S3_REDIRECT: dlpi_s3_leg_redirect(io, leg, c->location); return;
     case DLPI_S3_SKEW:
-        DLPI_ADD_RLX(&io->s3->common->shared.skew_s, c->t.skew_s); /* S7, any value serves */
-        dlpi_s3_say(io, "s3: the server's clock differs by %lld s", (long long)c->t.skew_s);
+        dlpi_s3_skew_learn(io, c);
         dlpi_s3_leg_again(io, leg);
         return;
     case DLPI_S3_REFRESH:
@@ -229,6 +237,7 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     c.retry_after_s = link->http.retry_after_s;
     c.date_s = link->http.date_s;
     c.version = link->version;
+    c.used_skew_s = link->skew_s;
     c.turn = link->turn;
     c.region = region;
     c.location = location;

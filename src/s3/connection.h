@@ -203,6 +203,7 @@ typedef struct dlpi_s3_case {
     dlpi_s3_trouble t;
     int64_t retry_after_s, date_s;
     uint64_t version;     /* of the credentials that signed */
+    int64_t used_skew_s;  /* of the clock by which that was */
     uint32_t turn;        /* of the op, when it was sent */
     const char *region;   /* that the answer names, or "" */
     const char *location; /* or "" */

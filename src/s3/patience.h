@@ -155,7 +155,7 @@ typedef struct dlpi_s3_trouble {
     bool resumed; /* If-Match was ours, not the user's */
     bool has_region, has_location;
     bool refreshable;    /* credentials are not fixed ones */
-    int64_t skew_s;      /* the answer's Date less our clock as corrected so far; 0: not known */
+    int64_t skew_s;      /* the answer's Date less the clock that signed; 0: not known */
     const char *s3_code; /* "" or NULL: none */
 } dlpi_s3_trouble;
 

@@ -238,6 +238,7 @@ typedef struct dlpi_s3_link {
     char *error;
     char region[64];  /* the request on it was signed for */
     uint64_t version; /* and with these credentials */
+    int64_t skew_s;   /* and by this clock: the servers' less ours */
     uint32_t turn;    /* the op's, then */
     dlpi_s3_http http;
 } dlpi_s3_link;

@@ -720,6 +720,38 @@ static void clock__wrong__corrected_once(void) {
     down();
 }
 
+static void strict_clock_together(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    strict_clock(user, q, r);
+    if (r->status) r->together = 8;
+}
+
+/* Answers to HEAD have no code: those that came before the clock was set right are told by theirs. */
+static void clock__wrong_for_many__corrected_for_all(void) {
+    dlp_s3_request r[8], *done[8];
+    dlp_s3_desc d;
+    int64_t skew = -7200;
+    int over = 0;
+    up();
+    d = usual();
+    mock->script = strict_clock_together;
+    mock->user = &skew;
+    mock->skew_s = skew;
+    s3_mock_object(mock, "/bucket/key", 100);
+    connect_to(&d);
+    memset(r, 0, sizeof r);
+    for (int i = 0; i < 8; i++) {
+        r[i].method = DLP_S3_HEAD;
+        r[i].bucket = "bucket";
+        r[i].key = "key";
+        CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
+    }
+    for (int n; over < 8 && (n = dlp_s3_reap(io, done, 8, 20000)) > 0;) over += n;
+    CHECK(over == 8);
+    for (int i = 0; i < 8; i++) CHECK(r[i].code == DLP_OK && r[i].object_bytes == 100);
+    CHECK(s3_mock_count(mock, NULL) == 16);
+    down();
+}
+
 static void strict_region(void *user, const s3_mock_request *q, s3_mock_reply *r) {
     const char *how = user;
     if (strstr(q->head, "/eu-west-1/s3/aws4_request")) return;
@@ -1475,6 +1507,7 @@ int main(void) {
     if_match__not_held__refused();
     resume__answered_200__goes_on_behind();
     clock__wrong__corrected_once();
+    clock__wrong_for_many__corrected_for_all();
     region__wrong__asked_in_the_right_one_from_then_on();
     redirects__followed__but_not_for_ever();
     redirects__long_ones__followed_with_their_query();
