@@ -7125,10 +7125,11 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
 }
 
 /* Whether the next attempt may go on behind the bytes that have come: only if If-Match makes sure
-   that they are of the same object. */
+   that they are of the same object. Behind the last one nothing can be asked for: where all had
+   come, and then what is no end of an answer, it begins anew. */
 static bool dlpi_s3_leg_keeps(const dlpi_s3_leg *leg) {
     const dlpi_s3_op *op = leg->op;
-    return op->strong && !op->r->query;
+    return op->strong && !op->r->query && leg->done != leg->bytes;
 }
 
 /* It was heard of the server: an answer, be it a refusal. */
@@ -8177,6 +8178,11 @@ static bool dlpi_s3_link_feed(dlp_s3_io *io, dlpi_s3_link *link, const char *byt
     }
 }
 
+/* Whether its leg has all bytes, and only the mark of the answer's end, of chunks, is missing. */
+static bool dlpi_s3_link_whole(const dlpi_s3_link *link) {
+    return link->state == DLPI_S3_LINK_BODY && link->leg && link->leg->done == link->leg->bytes;
+}
+
 /* The connection has ended, or failed. */
 static void dlpi_s3_link_ended(dlp_s3_io *io, dlpi_s3_link *link, int64_t got) {
     int errnum = got == 0 ? ECONNRESET : link->conn.errnum;
@@ -8185,8 +8191,8 @@ static void dlpi_s3_link_ended(dlp_s3_io *io, dlpi_s3_link *link, int64_t got) {
         dlpi_s3_link_end(io, link);
         return;
     }
-    if (link->state == DLPI_S3_LINK_BODY && link->leg && link->leg->done == link->leg->bytes) {
-        dlpi_s3_link_done(io, link); /* chunks: only the mark of their end is missing */
+    if (dlpi_s3_link_whole(link)) {
+        dlpi_s3_link_done(io, link);
         return;
     }
     dlpi_s3_copy(why, sizeof why, got == 0 ? link->http.why : link->conn.why);
@@ -8523,6 +8529,10 @@ static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
     int32_t ms = io->desc->connect_timeout_ms;
     dlpi_s3_site *site = link->site;
     bool raced;
+    if (dlpi_s3_link_whole(link)) {
+        dlpi_s3_link_done(io, link);
+        return;
+    }
     switch (link->state) {
     case DLPI_S3_LINK_IDLE:
     case DLPI_S3_LINK_DRAIN: dlpi_s3_link_close(io, link); return;

@@ -599,6 +599,11 @@ static bool dlpi_s3_link_feed(dlp_s3_io *io, dlpi_s3_link *link, const char *byt
     }
 }
 
+/* Whether its leg has all bytes, and only the mark of the answer's end, of chunks, is missing. */
+static bool dlpi_s3_link_whole(const dlpi_s3_link *link) {
+    return link->state == DLPI_S3_LINK_BODY && link->leg && link->leg->done == link->leg->bytes;
+}
+
 /* The connection has ended, or failed. */
 static void dlpi_s3_link_ended(dlp_s3_io *io, dlpi_s3_link *link, int64_t got) {
     int errnum = got == 0 ? ECONNRESET : link->conn.errnum;
@@ -607,8 +612,8 @@ static void dlpi_s3_link_ended(dlp_s3_io *io, dlpi_s3_link *link, int64_t got) {
         dlpi_s3_link_end(io, link);
         return;
     }
-    if (link->state == DLPI_S3_LINK_BODY && link->leg && link->leg->done == link->leg->bytes) {
-        dlpi_s3_link_done(io, link); /* chunks: only the mark of their end is missing */
+    if (dlpi_s3_link_whole(link)) {
+        dlpi_s3_link_done(io, link);
         return;
     }
     dlpi_s3_copy(why, sizeof why, got == 0 ? link->http.why : link->conn.why);

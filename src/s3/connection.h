@@ -219,10 +219,11 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
 }
 
 /* Whether the next attempt may go on behind the bytes that have come: only if If-Match makes sure
-   that they are of the same object. */
+   that they are of the same object. Behind the last one nothing can be asked for: where all had
+   come, and then what is no end of an answer, it begins anew. */
 static bool dlpi_s3_leg_keeps(const dlpi_s3_leg *leg) {
     const dlpi_s3_op *op = leg->op;
-    return op->strong && !op->r->query;
+    return op->strong && !op->r->query && leg->done != leg->bytes;
 }
 
 /* It was heard of the server: an answer, be it a refusal. */

@@ -273,6 +273,10 @@ static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
     int32_t ms = io->desc->connect_timeout_ms;
     dlpi_s3_site *site = link->site;
     bool raced;
+    if (dlpi_s3_link_whole(link)) {
+        dlpi_s3_link_done(io, link);
+        return;
+    }
     switch (link->state) {
     case DLPI_S3_LINK_IDLE:
     case DLPI_S3_LINK_DRAIN: dlpi_s3_link_close(io, link); return;

@@ -1049,6 +1049,26 @@ static void wrong__bodies__never_delivered(void) {
     down();
 }
 
+/* The mark of a body's end does not come, or is damaged: no byte of it is missing. */
+static void chunks__end_late_or_damaged__nothing_asked_behind_it(void) {
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    d.stall_timeout_ms = 200;
+    connect_to(&d);
+    s3_mock_object(mock, "/bucket/late", 1000);
+    s3_mock_on(mock, "/bucket/late", -1,
+               (s3_mock_reply){.chunk = 10, .cut = S3_MOCK_HANG, .cut_at = 75, .cut_in_body = 1});
+    CHECK(ask(&r, "late", 100, 50) == DLP_OK && whole("/bucket/late", &r, 0, 50));
+    CHECK(s3_mock_count(mock, "/bucket/late") == 1);
+    s3_mock_object(mock, "/bucket/odd", 1000);
+    s3_mock_on(mock, "/bucket/odd", 0, (s3_mock_reply){.chunk = 10, .trailer = "no colon\r\n"});
+    CHECK(ask(&r, "odd", 100, 50) == DLP_OK && whole("/bucket/odd", &r, 0, 50));
+    for (int i = 0; i < s3_mock_count(mock, NULL); i++) CHECK(seen(i).first <= seen(i).last);
+    down();
+}
+
 static void length__more_than_room__told(void) {
     dlp_s3_request r;
     dlp_s3_desc d;
@@ -1515,6 +1535,7 @@ int main(void) {
     token__expired__fetched_anew_once_for_all();
     parts__refused_together__counted_once();
     wrong__bodies__never_delivered();
+    chunks__end_late_or_damaged__nothing_asked_behind_it();
     length__more_than_room__told();
     parts__one_fails__the_rest_stands();
     bounds__requests_and_bytes__full();
