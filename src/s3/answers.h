@@ -189,6 +189,13 @@ static uint64_t dlpi_s3_link_total(const dlpi_s3_link *link) {
     return text[0] ? n : UINT64_MAX;
 }
 
+/* Whether a 416 may be of another version than if_match names: it need not tell an ETag. That of a
+   whole object, which can be asked for without a range, counts as one that may. */
+static bool dlpi_s3_link_doubtful(const dlpi_s3_link *link, const dlp_s3_request *r) {
+    return r->if_match && !dlpi_s3_etag_named(r->if_match, link->http.etag) &&
+           (link->http.etag[0] || r->offset == 0);
+}
+
 /* 416: nothing is there to be had at the offset. Empty is what an object may be, and its end is
    where a request without a length may begin. Returns whether that is so. */
 static bool dlpi_s3_link_empty(const dlpi_s3_link *link) {
@@ -198,6 +205,7 @@ static bool dlpi_s3_link_empty(const dlpi_s3_link *link) {
     uint64_t total;
     if (link->http.status != 416 || r->method != DLP_S3_GET || op->opened || !link->ranged)
         return false;
+    if (dlpi_s3_link_doubtful(link, r)) return false;
     total = dlpi_s3_link_total(link);
     if (total != UINT64_MAX) r->object_bytes = total;
     if (r->length || total != r->offset) return false;

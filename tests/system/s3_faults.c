@@ -630,6 +630,25 @@ static void if_match__not_held__refused(void) {
     down();
 }
 
+/* An empty object's 416 says nothing of its version, where the server takes no heed of If-Match. */
+static void if_match__now_empty__refused(void) {
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    d.part_bytes = 65536;
+    s3_mock_object(mock, "/bucket/key", 0);
+    s3_mock_on(mock, "/bucket/key", -1, (s3_mock_reply){.ignore_match = 1});
+    connect_to(&d);
+    r = (dlp_s3_request){.bucket = "bucket", .key = "key", .body = room, .capacity = sizeof room};
+    r.if_match = "\"another version\"";
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_REMOTE);
+    words(&r.error);
+    r.if_match = "*";
+    CHECK(dlp_s3_do(io, &r) == DLP_OK && r.received == 0);
+    down();
+}
+
 /* A server that has no ranges, or has them no more, sends all: what had come is passed over. */
 static void resume__answered_200__goes_on_behind(void) {
     s3_mock_reply cut = {.cut = S3_MOCK_CLOSE, .cut_at = 70000, .cut_in_body = 1};
@@ -1525,6 +1544,7 @@ int main(void) {
     changed__between_attempts__never_mixed();
     changed__etag_comes_or_goes__never_mixed();
     if_match__not_held__refused();
+    if_match__now_empty__refused();
     resume__answered_200__goes_on_behind();
     clock__wrong__corrected_once();
     clock__wrong_for_many__corrected_for_all();
