@@ -2644,6 +2644,7 @@ typedef struct dlpi_s3_http {
     int64_t content_length; /* -1: not said */
     uint64_t range_first, range_last;
     uint64_t range_total;  /* UINT64_MAX: not said; a 416 may give only this */
+    uint64_t etag_sum;     /* of all its bytes, also of one that is not kept; 0: none */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
     const char *why;       /* BAD: in words, static; else NULL */
@@ -2763,6 +2764,14 @@ static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n)
     dlpi_s3_http_keep(h->location, sizeof h->location, s, n);
 }
 
+/* FNV-1a tells two ETags apart that are too long to be kept. */
+static void dlpi_s3_http_keep_etag(dlpi_s3_http *h, const char *s, size_t n) {
+    h->etag_sum = 14695981039346656037u;
+    for (size_t i = 0; i < n; i++)
+        h->etag_sum = (h->etag_sum ^ (unsigned char)s[i]) * 1099511628211u;
+    dlpi_s3_http_keep(h->etag, sizeof h->etag, s, n);
+}
+
 static void dlpi_s3_http_keep_region(dlpi_s3_http *h, const char *s, size_t n) {
     h->region[0] = 0;
     for (size_t i = 0; i < n; i++)
@@ -2862,7 +2871,7 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
     switch (k) {
     case 4:
         if (dlpi_s3_http_is(name, "etag", 4))
-            dlpi_s3_http_keep(h->etag, sizeof h->etag, s, n);
+            dlpi_s3_http_keep_etag(h, s, n);
         else if (dlpi_s3_http_is(name, "date", 4))
             h->date_s = dlpi_s3_time_http(s, n);
         break;
@@ -2921,6 +2930,7 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 
     h->close = h->stay = h->range_bad = h->range_seen = false;
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
+    h->etag_sum = 0;
     h->etag[0] = h->request_id[0] = h->location[0] = h->region[0] = 0;
     h->at = DLPI_S3_AT_STATUS;
 }
@@ -6671,6 +6681,7 @@ struct dlpi_s3_op {
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
     uint64_t next;       /* where its next leg begins */
     uint64_t cost;       /* of max_bytes */
+    uint64_t etag_sum;   /* of the first answer's ETag */
     uint32_t n_legs;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
@@ -7717,12 +7728,13 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
                            h->etag);
         return DLPI_S3_T_OTHER;
     }
-    if (op->opened && strcmp(h->etag, r->etag) != 0) {
+    if (op->opened && (strcmp(h->etag, r->etag) != 0 || h->etag_sum != op->etag_sum)) {
         dlpi_s3_op_message(op, 0, "the object has changed");
         return DLPI_S3_T_CHANGED;
     }
     if (op->opened) return DLPI_S3_FINE;
     dlpi_s3_copy(r->etag, sizeof r->etag, h->etag);
+    op->etag_sum = h->etag_sum;
     op->strong = r->etag[0] == '"' && dlpi_s3_is_graphic(r->etag) &&
                  strchr(r->etag + 1, '"') == r->etag + strlen(r->etag) - 1;
     /* a weak one never matches: RFC 9110, 13.1.1; an odd one is better not sent back */

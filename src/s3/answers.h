@@ -138,12 +138,13 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
                            h->etag);
         return DLPI_S3_T_OTHER;
     }
-    if (op->opened && strcmp(h->etag, r->etag) != 0) {
+    if (op->opened && (strcmp(h->etag, r->etag) != 0 || h->etag_sum != op->etag_sum)) {
         dlpi_s3_op_message(op, 0, "the object has changed");
         return DLPI_S3_T_CHANGED;
     }
     if (op->opened) return DLPI_S3_FINE;
     dlpi_s3_copy(r->etag, sizeof r->etag, h->etag);
+    op->etag_sum = h->etag_sum;
     op->strong = r->etag[0] == '"' && dlpi_s3_is_graphic(r->etag) &&
                  strchr(r->etag + 1, '"') == r->etag + strlen(r->etag) - 1;
     /* a weak one never matches: RFC 9110, 13.1.1; an odd one is better not sent back */

@@ -85,6 +85,7 @@ typedef struct dlpi_s3_http {
     int64_t content_length; /* -1: not said */
     uint64_t range_first, range_last;
     uint64_t range_total;  /* UINT64_MAX: not said; a 416 may give only this */
+    uint64_t etag_sum;     /* of all its bytes, also of one that is not kept; 0: none */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
     const char *why;       /* BAD: in words, static; else NULL */
@@ -204,6 +205,14 @@ static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n)
     dlpi_s3_http_keep(h->location, sizeof h->location, s, n);
 }
 
+/* FNV-1a tells two ETags apart that are too long to be kept. */
+static void dlpi_s3_http_keep_etag(dlpi_s3_http *h, const char *s, size_t n) {
+    h->etag_sum = 14695981039346656037u;
+    for (size_t i = 0; i < n; i++)
+        h->etag_sum = (h->etag_sum ^ (unsigned char)s[i]) * 1099511628211u;
+    dlpi_s3_http_keep(h->etag, sizeof h->etag, s, n);
+}
+
 static void dlpi_s3_http_keep_region(dlpi_s3_http *h, const char *s, size_t n) {
     h->region[0] = 0;
     for (size_t i = 0; i < n; i++)
@@ -303,7 +312,7 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
     switch (k) {
     case 4:
         if (dlpi_s3_http_is(name, "etag", 4))
-            dlpi_s3_http_keep(h->etag, sizeof h->etag, s, n);
+            dlpi_s3_http_keep_etag(h, s, n);
         else if (dlpi_s3_http_is(name, "date", 4))
             h->date_s = dlpi_s3_time_http(s, n);
         break;
@@ -362,6 +371,7 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 
     h->close = h->stay = h->range_bad = h->range_seen = false;
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
+    h->etag_sum = 0;
     h->etag[0] = h->request_id[0] = h->location[0] = h->region[0] = 0;
     h->at = DLPI_S3_AT_STATUS;
 }

@@ -282,6 +282,7 @@ struct dlpi_s3_op {
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
     uint64_t next;       /* where its next leg begins */
     uint64_t cost;       /* of max_bytes */
+    uint64_t etag_sum;   /* of the first answer's ETag */
     uint32_t n_legs;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
