@@ -4998,6 +4998,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256)       /* bytes around a field: see >>impl-debug */
 #define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
 #define DLPI_NOBODY (UINT32_MAX / 2)
+#define DLPI_FEEDER (DLPI_NOBODY + 1)
 
 /* What observers read: the header, this table, and what its records speak of. Types are only ever
    added, structs only ever grow at their ends, and a record says how far its elements are apart: so
@@ -5165,6 +5166,8 @@ typedef struct dlpi_ctl {
     uint32_t first_ready;  /* K3 1: first_skip is complete */
     dlp_error first_skip;
     uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
+    uint32_t error_more; /* E1 1: there was another error, of which nothing is kept */
+    uint32_t pad5;
 } dlpi_ctl;
 
 typedef struct dlpi_sbell { /* one for each stage */
@@ -6080,13 +6083,24 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
 }
 
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
-   worker that writes it, DLPI_NOBODY for those that do not die alone. */
+   worker that writes it, DLPI_FEEDER, or DLPI_NOBODY for others that do not die alone. */
 static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     uint32_t none = 0;
-    if (!DLPI_CAS_SEQ(&p->ctl->error_claim, &none, who + 1u)) return; /* E1: the first one stays */
-    p->ctl->error = *e;
-    DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+    if (DLPI_CAS_SEQ(&p->ctl->error_claim, &none, who + 1u)) { /* E1: the first one stays */
+        p->ctl->error = *e;
+        DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+    } else if (who != DLPI_FEEDER) {
+        DLPI_STORE_SEQ(&p->ctl->error_more, 1u); /* E1 -> E1 */
+    }
     dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* Is the error to be told now? The feeder's comes behind the batches that were fed before (over:
+   they are all delivered), unless somebody else has failed, too: then they may never come. */
+static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
+    if (DLPI_LOAD_SEQ(&ctl->error_ready) == 0) return false;               /* E1 <- E1 */
+    return over || DLPI_LOAD_RLX(&ctl->error_claim) != DLPI_FEEDER + 1u || /* E1: before ready */
+           DLPI_LOAD_SEQ(&ctl->error_more) != 0;                           /* E1 <- E1 */
 }
 
 /* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should
@@ -7290,7 +7304,7 @@ static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
                    got, why ? ": " : "", why ? why : "");
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     e.epoch = p->feed.epoch;
-    dlpi_ctl_fail(p, DLPI_NOBODY, &e);
+    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
     return DLP_ERR_CALLBACK;
 }
 
@@ -11332,11 +11346,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
 
 /* What takes a batch's place when there is none: an error of the pipe, or DLP_OK. */
 static int dlpi_next_error(dlp_pipe *p, bool over) {
-    const dlpi_ctl *ctl = p->ctl;
-    if (DLPI_LOAD_ACQ(&ctl->error_ready) == 0) return DLP_OK; /* E1 <- E1 */
-    /* batches before it come first */
-    if (DLPI_LOAD_RLX(&ctl->feed_code) != 0 && !over) return DLP_OK;
-    return dlpi_pipe_fail(p, &ctl->error);
+    return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }
 
 /* Run what is inline; returns whether anything moved. */
@@ -11416,7 +11426,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
         }
     DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_parts_fed(p) &&
-        !dlpi_stopped(p) && DLPI_LOAD_SEQ(&ctl->error_ready) == 0) /* E1 <- E1, behind B1 */
+        !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
 }

@@ -111,11 +111,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
 
 /* What takes a batch's place when there is none: an error of the pipe, or DLP_OK. */
 static int dlpi_next_error(dlp_pipe *p, bool over) {
-    const dlpi_ctl *ctl = p->ctl;
-    if (DLPI_LOAD_ACQ(&ctl->error_ready) == 0) return DLP_OK; /* E1 <- E1 */
-    /* batches before it come first */
-    if (DLPI_LOAD_RLX(&ctl->feed_code) != 0 && !over) return DLP_OK;
-    return dlpi_pipe_fail(p, &ctl->error);
+    return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }
 
 /* Run what is inline; returns whether anything moved. */
@@ -195,7 +191,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
         }
     DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_parts_fed(p) &&
-        !dlpi_stopped(p) && DLPI_LOAD_SEQ(&ctl->error_ready) == 0) /* E1 <- E1, behind B1 */
+        !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
 }

@@ -33,13 +33,24 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
 }
 
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
-   worker that writes it, DLPI_NOBODY for those that do not die alone. */
+   worker that writes it, DLPI_FEEDER, or DLPI_NOBODY for others that do not die alone. */
 static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     uint32_t none = 0;
-    if (!DLPI_CAS_SEQ(&p->ctl->error_claim, &none, who + 1u)) return; /* E1: the first one stays */
-    p->ctl->error = *e;
-    DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+    if (DLPI_CAS_SEQ(&p->ctl->error_claim, &none, who + 1u)) { /* E1: the first one stays */
+        p->ctl->error = *e;
+        DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+    } else if (who != DLPI_FEEDER) {
+        DLPI_STORE_SEQ(&p->ctl->error_more, 1u); /* E1 -> E1 */
+    }
     dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* Is the error to be told now? The feeder's comes behind the batches that were fed before (over:
+   they are all delivered), unless somebody else has failed, too: then they may never come. */
+static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
+    if (DLPI_LOAD_SEQ(&ctl->error_ready) == 0) return false;               /* E1 <- E1 */
+    return over || DLPI_LOAD_RLX(&ctl->error_claim) != DLPI_FEEDER + 1u || /* E1: before ready */
+           DLPI_LOAD_SEQ(&ctl->error_more) != 0;                           /* E1 <- E1 */
 }
 
 /* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should

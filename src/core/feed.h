@@ -23,7 +23,7 @@ static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
                    got, why ? ": " : "", why ? why : "");
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     e.epoch = p->feed.epoch;
-    dlpi_ctl_fail(p, DLPI_NOBODY, &e);
+    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
     return DLP_ERR_CALLBACK;
 }
 

@@ -73,6 +73,7 @@
 #define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256)       /* bytes around a field: see >>impl-debug */
 #define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
 #define DLPI_NOBODY (UINT32_MAX / 2)
+#define DLPI_FEEDER (DLPI_NOBODY + 1)
 
 /* What observers read: the header, this table, and what its records speak of. Types are only ever
    added, structs only ever grow at their ends, and a record says how far its elements are apart: so
@@ -240,6 +241,8 @@ typedef struct dlpi_ctl {
     uint32_t first_ready;  /* K3 1: first_skip is complete */
     dlp_error first_skip;
     uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
+    uint32_t error_more; /* E1 1: there was another error, of which nothing is kept */
+    uint32_t pad5;
 } dlpi_ctl;
 
 typedef struct dlpi_sbell { /* one for each stage */

@@ -1100,6 +1100,98 @@ static void held__release_forgotten__told(void) {
     }
 }
 
+/* ---- the sampler fails ---- */
+
+/* Lists of one item, some; then it fails. */
+static int64_t failing_next(void *user, uint64_t epoch, uint64_t *index, uint64_t capacity) {
+    int *lists = user;
+    (void)epoch;
+    (void)capacity;
+    if ((*lists)-- == 0) return -5;
+    index[0] = 0;
+    return 1;
+}
+
+static int napping_fetch_us;
+static int napping_fetch(void *user, dlp_item *it) {
+    nap_us(napping_fetch_us);
+    return rig_fetch(user, it);
+}
+
+static int failing_init_us;
+static int failing_init(void *user, int worker, void **state) {
+    (void)user;
+    (void)worker;
+    (void)state;
+    nap_us(failing_init_us);
+    return -3;
+}
+
+static void failing_rig(rig *r, int *lists, int n) {
+    rig_init(r, 60, 1);
+    r->dataset.fetch = napping_fetch;
+    r->sampler.order = DLP_ORDER_BATCHES;
+    r->sampler.batches.next = failing_next;
+    r->sampler.batches.user = lists;
+    r->sampler.threaded = 1;
+    r->fetch.num_workers = 1;
+    r->pipe.prefetch_factor = 8;
+    *lists = n;
+}
+
+static void errors__sampler_fails__behind_what_it_gave(void) {
+    napping_fetch_us = 300;
+    for (int k = 0; k < 400; k++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        int rc, n = 0, lists;
+        failing_rig(&r, &lists, 3);
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while ((rc = dlp_pipe_next(p, &b, k & 1 ? 20000 : DLP_NOWAIT)) == DLP_OK ||
+               (rc == DLP_TIMEOUT && (k & 1) == 0)) {
+            if (rc == DLP_TIMEOUT) continue;
+            n++;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(rc == DLP_ERR_CALLBACK && n == 3);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void errors__sampler_has_failed__caller_sleeps_for_what_is_left(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    struct timespec from, to;
+    int lists;
+    failing_rig(&r, &lists, 1);
+    napping_fetch_us = 400000;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+    CHECK((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec < 30000000);
+    CHECK(dlp_pipe_release(p, b) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+}
+
+/* What it gave can't come: nobody is there to fetch it. */
+static void errors__sampler_and_worker_init_fail__told(void) {
+    for (int late = 0; late < 2; late++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        int lists;
+        failing_rig(&r, &lists, 3);
+        r.fetch.worker_init = failing_init;
+        failing_init_us = late ? 50000 : 0;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        if (late == 0) nap_us(50000);
+        CHECK(dlp_pipe_next(p, &b, 3000) == DLP_ERR_CALLBACK);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 int main(int argc, char **argv) {
     held__release_forgotten__told();
     skips__why__told();
@@ -1124,5 +1216,8 @@ int main(int argc, char **argv) {
     errors__skips__listed();
     errors__nothing_can_replace__error();
     errors__batch_callback_fails__retried_or_told();
+    errors__sampler_fails__behind_what_it_gave();
+    errors__sampler_has_failed__caller_sleeps_for_what_is_left();
+    errors__sampler_and_worker_init_fail__told();
     return test_end("pipe_errors");
 }
