@@ -120,14 +120,26 @@ static void dlpi_flight_load(dlpi_worker *w, const dlpi_flight *f) {
     if (f->message[0] != 0) memcpy(w->wb->message, f->message, sizeof f->message);
 }
 
+/* The item of a flight is the worker's, with what is the flight's own. */
+static void dlpi_flight_item(const dlpi_worker *w, dlpi_flight *f) {
+    f->item = w->item;
+    f->item.data = f->data;
+    f->item.length = f->length;
+    f->item.internal = &f->note;
+}
+
 /* The callback of a flight came to rc, a code: done, or what the policy says. */
 static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
     dlpi_flights *fl = w->flights;
     dlpi_unit t = dlpi_flight_unit(f);
     int what = DLPI_ROW_DONE;
-    if (DLPI_DEBUG)
+    if (DLPI_DEBUG) { /* the callback may have changed any of its item */
+        dlpi_item_slot(w, f->slot);
+        dlpi_item_row(w, f->row);
+        dlpi_flight_item(w, f);
         rc = dlpi_guard_out(w, &f->item, dlpi_guard_cell(w, (uint64_t)(f - fl->all)), f->slot,
                             f->row, rc);
+    }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_flight_load(w, f); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, f->row);
     if (rc == 0 && w->p->cache_cells > 0 && f->note.drew == 0) dlpi_cache_put(w);
@@ -152,10 +164,7 @@ static void dlpi_flight_point(dlpi_worker *w, dlpi_flight *f) {
     f->note.drew = 0;
     memset(f->length, 0, sizeof f->length);
     dlpi_flight_load(w, f);
-    f->item = w->item;
-    f->item.data = f->data;
-    f->item.length = f->length;
-    f->item.internal = &f->note;
+    dlpi_flight_item(w, f);
     memcpy(f->data, w->data, sizeof f->data);
     if (p->parts) {
         dlpi_item_part(w, f->slot, f->row);

@@ -32,7 +32,12 @@ static int bad_item(dlp_item *it, int rc) {
     stray(it->data, now.by);
     return now.rc;
 }
-static int bad_fetch(void *user, dlp_item *it) { return bad_item(it, rig_fetch(user, it)); }
+/* What is left of its item is of no use to anybody. */
+static int bad_fetch(void *user, dlp_item *it) {
+    int rc = bad_item(it, rig_fetch(user, it));
+    memset(it, 0, sizeof *it);
+    return rc;
+}
 static int bad_map(void *user, dlp_item *it) { return bad_item(it, rig_item_map(user, it)); }
 
 static int has_wrong(const dlp_batch *b) {
