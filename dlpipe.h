@@ -4941,9 +4941,9 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 
    Per slot and per stage that has workers there is a record of words (dlpi_sst):
      own[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
-              have several in flight; the whole batch of a batch stage): generation (40 bits) and
-              worker + 1. A compare-and-swap that puts a
-              worker's number there IS the claim; nothing else records it.
+              have several in flight; the whole batch of a batch stage): generation (39 bits) and
+              worker + 1. A compare-and-swap that puts a worker's number there IS the claim; nothing
+              else records it.
      done[i]  which of rows 32 i .. 32 i + 31 are complete: generation (32 bits), a bit for each.
               A batch stage has no rows: done[0] is how often the batch failed there.
      ready    sequence + 1 of the batch that left this stage, and how often batches went back.
@@ -5887,6 +5887,7 @@ static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
 /* Which rows of a global batch are this rank's, whether epochs are over, an item's random
    numbers. */
 
+/* This rank's rows of a global batch of c rows: [first, first + count). */
 static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
     uint64_t from = p->rank * c / p->world;
     *first = from;
@@ -6329,7 +6330,7 @@ static int dlpi_guarded_check(dlpi_worker *w, const dlpi_note *note, const dlpi_
     return rc;
 }
 
-/* A failure that no policy tries again, or leaves out. */
+/* A failure that is not tried again. */
 static inline bool dlpi_never_again(int rc) {
     return rc == DLP_ERR_KILLED || (DLPI_DEBUG && rc == DLPI_OVERRUN);
 }
@@ -7287,7 +7288,7 @@ static uint64_t dlpi_part_replacement(const dlp_pipe *p, uint32_t s, uint32_t ro
    Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
-/* This rank's rows of a global batch of c rows: [first, first + count). */
+/* Begin with an epoch. */
 static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
@@ -13676,7 +13677,7 @@ static void dlpi_free(dlp_pipe *p) {
     free(p);
 }
 
-/* Threads are gone or never were: inline workers end, then everything is freed. */
+/* Threads are gone or never were: inline workers end. */
 static void dlpi_close_rest(dlp_pipe *p) {
     for (int i = 0; p->ctl && i < p->n_workers; i++) {
         if (p->workers[i].joined != -1) continue;

@@ -67,7 +67,7 @@ static void dlpi_free(dlp_pipe *p) {
     free(p);
 }
 
-/* Threads are gone or never were: inline workers end, then everything is freed. */
+/* Threads are gone or never were: inline workers end. */
 static void dlpi_close_rest(dlp_pipe *p) {
     for (int i = 0; p->ctl && i < p->n_workers; i++) {
         if (p->workers[i].joined != -1) continue;

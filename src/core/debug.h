@@ -93,7 +93,7 @@ static int dlpi_guarded_check(dlpi_worker *w, const dlpi_note *note, const dlpi_
     return rc;
 }
 
-/* A failure that no policy tries again, or leaves out. */
+/* A failure that is not tried again. */
 static inline bool dlpi_never_again(int rc) {
     return rc == DLP_ERR_KILLED || (DLPI_DEBUG && rc == DLPI_OVERRUN);
 }

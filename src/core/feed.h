@@ -6,7 +6,7 @@
    Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
-/* This rank's rows of a global batch of c rows: [first, first + count). */
+/* Begin with an epoch. */
 static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;

@@ -16,9 +16,9 @@
 
    Per slot and per stage that has workers there is a record of words (dlpi_sst):
      own[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
-              have several in flight; the whole batch of a batch stage): generation (40 bits) and
-              worker + 1. A compare-and-swap that puts a
-              worker's number there IS the claim; nothing else records it.
+              have several in flight; the whole batch of a batch stage): generation (39 bits) and
+              worker + 1. A compare-and-swap that puts a worker's number there IS the claim; nothing
+              else records it.
      done[i]  which of rows 32 i .. 32 i + 31 are complete: generation (32 bits), a bit for each.
               A batch stage has no rows: done[0] is how often the batch failed there.
      ready    sequence + 1 of the batch that left this stage, and how often batches went back.
