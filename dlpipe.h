@@ -5435,8 +5435,8 @@ typedef struct dlpi_worker {
     const char *bad_field; /* the one whose length is wrong, or NULL */
     int returned;          /* by the callback that failed */
     /* item and data are what callbacks see, and may spoil; the library goes by index, and by: */
-    dlp_item given;                /* what all items have alike */
-    uint64_t epoch, position;      /* of the batch; of its first row */
+    dlp_item given;                /* what the batch's items have alike */
+    uint64_t position;             /* of its first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
@@ -8704,80 +8704,95 @@ static void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     uint8_t *cell = dlpi_item_cell(p, s);
     for (uint32_t f = 0; f < p->items.n; f++) w->cell[f] = cell + p->items.at[f].offset;
     w->index = dlpi_slot_index(p, s);
-    w->epoch = slot->epoch;
+    w->given.epoch = slot->epoch;
+    w->given.worker_state = w->state;
     w->position = slot->position;
-    w->item = w->given;
-    w->item.worker_state = w->state;
 }
 
-/* Make it that of this row. */
+/* Make it that of this row, whatever a callback has made of it: one copy of the whole costs less
+   than to look what of it has changed. */
 static inline void dlpi_item_row(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
     if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
+    w->item = w->given;
     w->item.index = w->index[row];
-    w->item.epoch = w->epoch;
     w->item.position = position;
     w->item.row = row;
-    w->item.seed = w->given.seed;
     for (uint32_t f = 0, n = p->items.n; f < n; f++)
         w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
-}
-
-/* A callback has had the item, and may have changed any of it: go on with the library's own. */
-static void dlpi_item_restore(dlpi_worker *w, uint32_t row) {
-    w->item = w->given;
-    w->item.worker_state = w->state;
-    dlpi_item_row(w, row);
 }
 
 /* The code of what the callback of a row returned. Words that an item before has left are not
    those of this one. */
 static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
-    dlpi_item_restore(w, row);
+    dlpi_item_row(w, row);
     if (w->note.said != row + 1) dlpi_words_forget(w);
     return dlpi_item_returned(w, rc);
 }
 
-/* Call the stage's callback on one row until it is done, parked, or goes back. */
-static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    const dlp_pipe *p = w->p;
-    dlp_item *it = &w->item;
-    int what = DLPI_ROW_AGAIN;
-    uint32_t rec = 0;
-    for (bool first = true; what == DLPI_ROW_AGAIN; first = false) {
-        int rc;
-        dlpi_item_row(w, row);
-        if (!t->plain || !first) rec = dlpi_slot_rec(p, t->slot)[row];
-        it->attempt = dlpi_rec_tries(rec);
-        DLPI_STORE_RLX(&w->wb->current, it->index); /* for observers */
-        if (DLPI_UNLIKELY(it->index >= p->fetch->dataset.n_items))
-            return dlpi_row_no_item(w, t, row);
-        DLPI_STORE_RLX(&w->wb->current_position, it->position);
-        if (w->extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
-        DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
-        rc = DLPI_UNLIKELY(rec != 0) ? dlpi_rec_verdict(w, t->slot, rec) : 0;
-        if (DLPI_LIKELY(rc == 0)) {
-            if (DLPI_DEBUG) dlpi_guard_in(w, it, dlpi_guard_cell(w, 0), t->slot, row);
-            rc = w->st->item(w->st->user, it);
-            if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
-            if (DLPI_DEBUG) rc = dlpi_guard_out(w, it, dlpi_guard_cell(w, 0), t->slot, row, rc);
-        }
-        if (DLPI_LIKELY(rc == 0) && DLPI_UNLIKELY(dlpi_lengths_set(w))) {
-            dlpi_item_restore(w, row);
-            rc = dlpi_row_lengths(w, t, row);
-        }
-        if (DLPI_LIKELY(rc == 0)) {
-            if (w->extras && dlpi_row_cached(w) && w->note.drew == 0) {
-                dlpi_item_restore(w, row);
-                dlpi_cache_put(w);
-            }
-            return DLPI_ROW_DONE;
-        }
-        what = dlpi_row_failed(w, t, row, rc);
-        dlpi_failure_forget(w);
-    }
+/* The row's callback came to rc, a code that is not 0: what becomes of the row. Apart from those that
+   are done, which are to cost little. */
+__attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t,
+                                                    uint32_t row, int rc) {
+    int what = dlpi_row_failed(w, t, row, rc);
+    dlpi_failure_forget(w);
     return what;
+}
+
+/* The row's callback is done. lengths: it set some. */
+static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
+    int rc;
+    dlpi_item_row(w, row);
+    rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
+    if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
+    if (dlpi_row_cached(w) && w->note.drew == 0) dlpi_cache_put(w);
+    return DLPI_ROW_DONE;
+}
+
+/* Call the stage's callback on one row, once. rec: its record. */
+__attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                                                  uint32_t rec) {
+    const dlp_pipe *p = w->p;
+    dlpi_wblock *wb = w->wb;
+    dlp_item *it = &w->item;
+    uint64_t index;
+    int rc = 0;
+    bool lengths;
+    dlpi_item_row(w, row);
+    index = it->index;
+    DLPI_STORE_RLX(&wb->current, index); /* for observers */
+    if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
+    if (DLPI_UNLIKELY(index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
+    DLPI_STORE_RLX(&wb->current_position, it->position);
+    if (w->extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
+    DLPI_STORE_RLX(&wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
+    if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
+    if (DLPI_LIKELY(rc == 0)) {
+        if (DLPI_DEBUG) dlpi_guard_in(w, it, dlpi_guard_cell(w, 0), t->slot, row);
+        rc = w->st->item(w->st->user, it);
+        if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
+        if (DLPI_DEBUG) rc = dlpi_guard_out(w, it, dlpi_guard_cell(w, 0), t->slot, row, rc);
+    }
+    if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
+    lengths = dlpi_lengths_set(w);
+    if (DLPI_UNLIKELY(lengths || (w->extras && dlpi_row_cached(w))))
+        return dlpi_row_finish(w, t, row, lengths);
+    return DLPI_ROW_DONE;
+}
+
+/* The row is to be tried again, until it is done, parked, or goes back. */
+static int dlpi_row_again(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    int what;
+    do what = dlpi_row_try(w, t, row, dlpi_slot_rec(w->p, t->slot)[row]);
+    while (what == DLPI_ROW_AGAIN);
+    return what;
+}
+
+/* Call the stage's callback on one row until it is done, parked, or goes back. */
+static inline int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    int what = dlpi_row_try(w, t, row, t->plain ? 0 : dlpi_slot_rec(w->p, t->slot)[row]);
+    return DLPI_LIKELY(what != DLPI_ROW_AGAIN) ? what : dlpi_row_again(w, t, row);
 }
 
 /* Begin a run of rows. */
@@ -8914,7 +8929,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     left = (uint32_t)__builtin_popcount(mask) - left;
     dlpi_bump(&w->wb->items, left);
     dlpi_bump(&w->wb->bytes, left * p->items.cell_bytes);
-    dlpi_clock_out(w, t->b, w->epoch, left);
+    dlpi_clock_out(w, t->b, w->given.epoch, left);
     dlpi_complete(w, t, mask);
     if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
 }
@@ -8966,7 +8981,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_at(w, t);
     wanted = dlpi_mark_wanted(w->p->ctl, w->mark);
     if (wanted) what = dlpi_row_run(w, t, t->row);
-    dlpi_clock_out(w, t->b, w->epoch, wanted);
+    dlpi_clock_out(w, t->b, w->given.epoch, wanted);
     if (what == DLPI_ROW_DONE) {
         uint32_t n = wanted && dlpi_rec_state(rec[t->row]) != DLPI_ROW_END;
         dlpi_bump(&w->wb->items, n);

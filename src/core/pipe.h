@@ -167,8 +167,8 @@ typedef struct dlpi_worker {
     const char *bad_field; /* the one whose length is wrong, or NULL */
     int returned;          /* by the callback that failed */
     /* item and data are what callbacks see, and may spoil; the library goes by index, and by: */
-    dlp_item given;                /* what all items have alike */
-    uint64_t epoch, position;      /* of the batch; of its first row */
+    dlp_item given;                /* what the batch's items have alike */
+    uint64_t position;             /* of its first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];

@@ -906,6 +906,10 @@ static int spoiling_fetch(void *user, dlp_item *it) {
     it->epoch = it->position = it->seed = 1u << 20;
     it->row = it->attempt = it->n_fields = 99;
     it->data[0] = it->data[1] = NULL;
+    it->worker = 77;
+    it->worker_state = it->internal = NULL;
+    it->data = NULL;
+    it->length = NULL;
     return rc;
 }
 
