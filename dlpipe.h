@@ -8710,8 +8710,8 @@ static void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
 }
 
 /* Make it that of this row, whatever a callback has made of it: one copy of the whole costs less
-   than to look what of it has changed. */
-static inline void dlpi_item_row(dlpi_worker *w, uint32_t row) {
+   than to look what of it has changed. Returns its position. */
+static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
     if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
@@ -8721,6 +8721,7 @@ static inline void dlpi_item_row(dlpi_worker *w, uint32_t row) {
     w->item.row = row;
     for (uint32_t f = 0, n = p->items.n; f < n; f++)
         w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
+    return position;
 }
 
 /* The code of what the callback of a row returned. Words that an item before has left are not
@@ -8756,15 +8757,14 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     const dlp_pipe *p = w->p;
     dlpi_wblock *wb = w->wb;
     dlp_item *it = &w->item;
-    uint64_t index;
+    uint64_t index, position = dlpi_item_row(w, row);
     int rc = 0;
     bool lengths;
-    dlpi_item_row(w, row);
     index = it->index;
     DLPI_STORE_RLX(&wb->current, index); /* for observers */
     if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
     if (DLPI_UNLIKELY(index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
-    DLPI_STORE_RLX(&wb->current_position, it->position);
+    DLPI_STORE_RLX(&wb->current_position, position);
     if (w->extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
     if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
