@@ -36,6 +36,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,13 @@
 #include <ucontext.h>
 #ifndef MODEL_HEADER
 #define MODEL_HEADER "../../dlpipe.h"
+#endif
+#ifndef MODEL_ATOMS /* who needs more says how many of each */
+#define MODEL_THREADS 4
+#define MODEL_ATOMS 16
+#define MODEL_SLOTS 8
+#define MODEL_MESSAGES 30
+#define MODEL_SITES 128
 #endif
 
 /* ---- what the header sees ---- */
@@ -150,14 +158,14 @@ static uint32_t model_scan = 16, model_sweep = 64;
 /* ---- the world: all that a step can change, copied as a whole ---- */
 
 enum {
-    M_THREADS = 4,
-    M_ATOMS = 16,
-    M_SLOTS = 8,
+    M_THREADS = MODEL_THREADS,
+    M_ATOMS = MODEL_ATOMS,
+    M_SLOTS = MODEL_SLOTS,
     M_PLACES = M_ATOMS + 2 * M_SLOTS, /* of a slot: its writes, its reads */
-    M_MESSAGES = 30,
+    M_MESSAGES = MODEL_MESSAGES,
     M_STACK = 65536,
     M_DEPTH = 4000,
-    M_SITES = 128
+    M_SITES = MODEL_SITES
 };
 
 typedef struct model_view {
@@ -193,8 +201,9 @@ typedef struct model_world {
     model_view newest, seq;
     uint8_t oldest[M_ATOMS]; /* messages that some thread may still read begin here */
     uint8_t deaths, spurious;
-    uint8_t timeouts;                           /* since somebody got on */
-    model_message message[M_ATOMS][M_MESSAGES]; /* by number, modulo */
+    uint8_t last, preempted; /* who moved last; how often one that could go on had to wait */
+    uint8_t timeouts;        /* since somebody got on */
+    model_message message[M_ATOMS][M_MESSAGES]; /* by number, modulo; last: a prefix is kept */
 } model_world;
 
 /* What a scenario keeps; its memory is part of the world. */
@@ -220,13 +229,31 @@ static struct {
         size_t size;
         const char *name;
         uint64_t most;
+        int many; /* stored by several who do not know of each other; such stores go to the end */
     } atom[M_ATOMS];
+    /* Of each place, by number: who uses it, who writes it. Where that is one thread alone, or
+       nobody writes, it is memory as any other, and no step. Found out as the search goes on:
+       when one turns out to be shared it all begins again. */
+    struct {
+        uint32_t used, written;
+        int shared;
+    } use[M_ATOMS];
+    int find_shared, found_shared;
     struct {
         unsigned char *at;
         size_t size;
     } slot[M_SLOTS];
     int membarrier; /* does the kernel have it? */
     int spurious;   /* wake-ups that nobody sent, at most */
+    int daemons;    /* a bit for each thread that may sleep for ever once the others ended */
+    int loose;      /* places that are not listed are memory that nobody races for */
+    int bound;      /* preemptions, at most, + 1; 0: any number */
+    /* Memory that is not one block; NULL: it is. */
+    size_t (*kept_bytes)(void);
+    void (*keep)(unsigned char *to);
+    void (*bring_back)(const unsigned char *from, size_t n);
+    const void *notes; /* what the scenario keeps and no thread's history tells */
+    size_t notes_bytes;
     char failure[256];
     uint64_t raw_writes; /* stores and rmws while nothing else ran */
     uint64_t states, steps, ends, *seen, seen_size;
@@ -343,19 +370,24 @@ static int model_find_site(const char *func, const char *name, int line, int ord
 static uint64_t model_raw_load(const void *at, size_t size) {
     uint64_t v8 = 0;
     uint32_t v4 = 0;
-    if (size == 8)
-        memcpy(&v8, at, 8);
-    else
-        memcpy(&v4, at, 4), v8 = v4;
-    return v8;
+    uint16_t v2 = 0;
+    switch (size) {
+    case 8: memcpy(&v8, at, 8); return v8;
+    case 4: memcpy(&v4, at, 4); return v4;
+    case 2: memcpy(&v2, at, 2); return v2;
+    default: return *(const uint8_t *)at;
+    }
 }
 
 static void model_raw_store(void *at, size_t size, uint64_t value) {
     uint32_t v4 = (uint32_t)value;
-    if (size == 8)
-        memcpy(at, &value, 8);
-    else
-        memcpy(at, &v4, 4);
+    uint16_t v2 = (uint16_t)value;
+    switch (size) {
+    case 8: memcpy(at, &value, 8); break;
+    case 4: memcpy(at, &v4, 4); break;
+    case 2: memcpy(at, &v2, 2); break;
+    default: *(uint8_t *)at = (uint8_t)value;
+    }
 }
 
 static uint64_t model_modify(model_kind kind, uint64_t old, uint64_t value, size_t size) {
@@ -407,21 +439,34 @@ static void model_read_slot(int slot) {
     world.thread[model.running].view.at[reads] = ++world.newest.at[reads];
 }
 
+/* Does one thread alone use the place, or nobody write it, as far as is known? */
+static int model_is_private(int atom, model_kind kind) {
+    if (!model.find_shared || model.use[atom].shared) return 0;
+    uint32_t used = model.use[atom].used |= 1u << model.running;
+    if (kind != M_LOAD) model.use[atom].written |= 1u << model.running;
+    if (model.use[atom].written == 0 || (used & (used - 1)) == 0) return 1;
+    model.use[atom].shared = model.found_shared = 1;
+    model_fail("%s is shared", model.atom[atom].name);
+    return 0;
+}
+
 static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size,
                              uint64_t value, void *expected, const char *name, const char *func,
                              int line) {
     void *own = (void *)(uintptr_t)at;
     if (model.running < 0) return model_alone(kind, own, size, value, expected);
     int atom = model_find_atom(at);
-    if (atom < 0 && kind == M_LOAD)
+    if (atom < 0 && kind == M_LOAD && !model.loose)
         return model_raw_load(at, size); /* written before the threads began */
     if (atom < 0 && kind == M_STORE && order == M_RLX && model_find_slot(at) >= 0) {
         model_write_slot(model_find_slot(at)); /* as weak as a plain write */
         model_raw_store(own, size, value);
         return 0;
     }
+    if (atom < 0 && model.loose) return model_alone(kind, own, size, value, expected);
     if (atom < 0)
         model_fail("%s line %d: %s of a place that the scenario does not list", func, line, name);
+    if (model_is_private(atom, kind)) return model_alone(kind, own, size, value, expected);
     model_thread *t = &world.thread[model.running];
     model_op op;
     memset(&op, 0, sizeof op);
@@ -477,13 +522,18 @@ static void *model_copy(void *to, const void *from, size_t n) {
     return memcpy(to, from, n);
 }
 
-static void model_system(model_kind kind, const void *word, uint32_t value) {
+static void model_system(model_kind kind, const void *word, uint32_t value, uint32_t bits) {
     model_op op;
     memset(&op, 0, sizeof op);
     op.kind = kind;
     op.value = value;
+    op.expected = bits;
     op.atom = word ? model_find_atom(word) : 0;
     if (op.atom < 0) model_fail("a futex that the scenario does not list");
+    if (word && model_is_private(op.atom, M_LOAD)) {
+        model.use[op.atom].shared = model.found_shared = 1;
+        model_fail("%s is shared", model.atom[op.atom].name);
+    }
     model_show_store();
     model_step(op);
 }
@@ -495,17 +545,23 @@ static long model_syscall(long number, ...) {
         int command = va_arg(args, int);
         va_end(args);
         int registers = command == DLPI_MB_REGISTER_GLOBAL || command == DLPI_MB_REGISTER_PRIVATE;
-        if (model.membarrier && !registers && model.running >= 0) model_system(M_BARRIER, NULL, 0);
+        if (model.membarrier && !registers && model.running >= 0)
+            model_system(M_BARRIER, NULL, 0, 0);
         return model.membarrier ? 0 : -1;
+    }
+    if (model.loose && (number != SYS_futex || model.running < 0)) {
+        va_end(args);
+        return 0;
     }
     uint32_t *word = va_arg(args, uint32_t *);
     int command = va_arg(args, int) & ~DLPI_FUTEX_PRIVATE;
+    uint32_t value = va_arg(args, uint32_t), bits;
     if (number != SYS_futex || model.running < 0) abort();
-    if (command == DLPI_FUTEX_WAIT_BITSET)
-        model_system(M_WAIT, word, va_arg(args, uint32_t));
-    else
-        model_system(M_WAKE, word, va_arg(args, uint32_t));
+    (void)va_arg(args, void *);
+    (void)va_arg(args, void *);
+    bits = va_arg(args, uint32_t);
     va_end(args);
+    model_system(command == DLPI_FUTEX_WAIT_BITSET ? M_WAIT : M_WAKE, word, value, bits);
     return 0;
 }
 
@@ -526,13 +582,15 @@ static void model_here(uint64_t digest) {
 }
 
 /* A bit for model_poll. */
-static uint32_t model_bit(const void *at) { return 1u << model_find_atom(at); }
+__attribute__((unused)) static uint32_t model_bit(const void *at) {
+    return 1u << model_find_atom(at);
+}
 
 /* Go round again, once there is something that this thread has not seen at one of the places; it
    then sees the newest there (as it would in the end; but it acquires nothing by that). */
-static void model_poll(uint64_t digest, uint32_t places) {
+__attribute__((unused)) static void model_poll(uint64_t digest, uint32_t places) {
     model_here(digest);
-    model_system(M_POLL, NULL, places);
+    model_system(M_POLL, NULL, places, 0);
     world.thread[model.running].history = digest;
 }
 
@@ -589,7 +647,7 @@ static void model_do_load(model_thread *t, const model_op *op, int number) {
 
 static void model_do_store(model_thread *t, const model_op *op) {
     static const model_view nothing;
-    if (t->view.at[op->atom] != world.newest.at[op->atom])
+    if (t->view.at[op->atom] != world.newest.at[op->atom] && !model.atom[op->atom].many)
         model_fail("%s is stored by two at once", model.atom[op->atom].name);
     model_append(op->atom, op->value, op->order & M_REL ? &op->view : &nothing);
     t->view.at[op->atom] = world.newest.at[op->atom];
@@ -624,7 +682,8 @@ static void model_get_up(model_thread *t) {
 static void model_do_wake(const model_op *op) {
     uint64_t left = op->value;
     for (int i = 0; i < M_THREADS && left > 0; i++)
-        if (world.thread[i].asleep && world.thread[i].op.atom == op->atom) {
+        if (world.thread[i].asleep && world.thread[i].op.atom == op->atom &&
+            (world.thread[i].op.expected & op->expected) != 0) {
             model_get_up(&world.thread[i]);
             left--;
         }
@@ -730,10 +789,35 @@ static int model_moves_of(int i, model_move *to, int n) {
     return n;
 }
 
+/* Can the thread make a step of its own? */
+static int model_can_go(const model_thread *t) {
+    return t->started && !t->ended && !t->asleep && (t->op.kind != M_POLL || model_unseen(t));
+}
+
 static int model_all_ended(void) {
-    for (int i = 0; i < M_THREADS; i++)
-        if (world.thread[i].started && !world.thread[i].ended) return 0;
+    for (int i = 0; i < M_THREADS; i++) {
+        const model_thread *t = &world.thread[i];
+        if (!t->started || t->ended) continue;
+        if (!(model.daemons >> i & 1) || model_can_go(t) || t->waiting.kind == M_STORE) return 0;
+    }
     return 1;
+}
+
+/* Where preemptions are bounded, and used up: nobody else's steps. */
+static int model_not_preempted(model_move *of, int n) {
+    int kept = 0;
+    if (!model.bound || world.preempted + 1 < model.bound ||
+        !model_can_go(&world.thread[world.last]))
+        return n;
+    for (int k = 0; k < n; k++)
+        if (of[k].thread == world.last || of[k].how == M_FLUSH) of[kept++] = of[k];
+    return kept;
+}
+
+static void model_count_preemption(const model_move *m) {
+    if (!model.bound || m->how == M_FLUSH || m->thread == world.last) return;
+    world.preempted = (uint8_t)(world.preempted + model_can_go(&world.thread[world.last]));
+    world.last = m->thread;
 }
 
 static int model_moves(model_move *to) {
@@ -744,7 +828,7 @@ static int model_moves(model_move *to) {
         for (int k = before; k < n; k++) /* what it can do by itself */
             lives += to[k].how != M_KILL && to[k].how != M_SPURIOUS;
     }
-    if (lives == 0 && world.deaths > 0)
+    if (lives == 0 && world.deaths > 0 && !model.loose)
         for (int i = 0; i < M_THREADS; i++)
             if (world.thread[i].asleep) lives = n = model_push_move(to, 0, i, M_TIMEOUT, 0);
     if (lives == 0 && !model_all_ended()) {
@@ -755,7 +839,7 @@ static int model_moves(model_move *to) {
                          world.thread[i].asleep ? "sleeps" : "polls");
         model_fail("deadlock, a wake-up or a publication is lost: thread%s", who);
     }
-    return n;
+    return model_not_preempted(to, n);
 }
 
 /* ---- states ---- */
@@ -814,6 +898,11 @@ static uint64_t model_state(void) {
         h = model_mix(h, world.newest.at[M_ATOMS + 2 * i] != 0);
         h = model_hash(h, model.slot[i].at, model.slot[i].size);
     }
+    for (int a = 0; model.find_shared && a < model.atoms; a++)
+        if (!model.use[a].shared && model.use[a].written)
+            h = model_mix(h, model_raw_load(model.atom[a].at, model.atom[a].size));
+    if (model.bound) h = model_mix(h, (uint64_t)world.last << 8 | world.preempted);
+    if (model.notes) h = model_hash(h, model.notes, model.notes_bytes);
     h = model_mix(h, (uint64_t)world.deaths << 16 | (uint64_t)world.spurious << 8 | world.timeouts);
     return h | 1;
 }
@@ -841,14 +930,19 @@ static int model_is_new(uint64_t state) {
 
 typedef struct model_level {
     unsigned char *saved;
-    size_t size;
+    size_t size, memory_bytes;
     int moves, next;
     model_move move[M_MOVES];
 } model_level;
 static model_level model_levels[M_DEPTH];
 
+static size_t model_world_bytes(void) {
+    return offsetof(model_world, message) + (size_t)model.atoms * sizeof world.message[0];
+}
+
 static void model_save(model_level *l) {
-    size_t need = sizeof world + model.memory_bytes;
+    l->memory_bytes = model.keep ? model.kept_bytes() : model.memory_bytes;
+    size_t need = model_world_bytes() + l->memory_bytes;
     for (int i = 0; i < M_THREADS; i++) need += world.thread[i].stack_used;
     if (l->size < need) {
         free(l->saved);
@@ -856,9 +950,13 @@ static void model_save(model_level *l) {
         if (!l->saved) abort();
     }
     unsigned char *to = l->saved;
-    memcpy(to, &world, sizeof world);
-    memcpy(to += sizeof world, model.memory, model.memory_bytes);
-    to += model.memory_bytes;
+    memcpy(to, &world, model_world_bytes());
+    to += model_world_bytes();
+    if (model.keep)
+        model.keep(to);
+    else
+        memcpy(to, model.memory, l->memory_bytes);
+    to += l->memory_bytes;
     for (int i = 0; i < M_THREADS; i++) {
         uint32_t used = world.thread[i].stack_used;
         if (used) memcpy(to, model.stack[i] + M_STACK - used, used);
@@ -868,9 +966,13 @@ static void model_save(model_level *l) {
 
 static void model_restore(const model_level *l) {
     const unsigned char *from = l->saved;
-    memcpy(&world, from, sizeof world);
-    memcpy(model.memory, from += sizeof world, model.memory_bytes);
-    from += model.memory_bytes;
+    memcpy(&world, from, model_world_bytes());
+    from += model_world_bytes();
+    if (model.keep)
+        model.bring_back(from, l->memory_bytes);
+    else
+        memcpy(model.memory, from, l->memory_bytes);
+    from += l->memory_bytes;
     for (int i = 0; i < M_THREADS; i++) {
         uint32_t used = world.thread[i].stack_used;
         if (used) memcpy(model.stack[i] + M_STACK - used, from, used);
@@ -882,8 +984,9 @@ static void model_restore(const model_level *l) {
 static void model_finish(void) {
     model.ends++;
     for (int a = 0; a < model.atoms; a++)
-        model_raw_store(model.atom[a].at, model.atom[a].size,
-                        model_message_at(a, world.newest.at[a])->value);
+        if (!model.find_shared || model.use[a].shared)
+            model_raw_store(model.atom[a].at, model.atom[a].size,
+                            model_message_at(a, world.newest.at[a])->value);
     if (model.scenario->end) model.scenario->end();
 }
 
@@ -905,7 +1008,7 @@ static void model_tell(int depth) {
 
 static void model_begin(const model_scenario *s) {
     memset(&world, 0, sizeof world);
-    memset(model.memory, 0, model.memory_bytes);
+    if (!model.keep) memset(model.memory, 0, model.memory_bytes);
     model.scenario = s;
     model.running = -1;
     model.atoms = model.slots = 0;
@@ -923,8 +1026,8 @@ static void model_begin(const model_scenario *s) {
     }
 }
 
-/* Try everything. Returns 0 if nothing is wrong; loud: show how it went wrong. */
-static int model_run(const model_scenario *s, int loud) {
+/* Returns 0 if nothing is wrong; loud: show how it went wrong. */
+static int model_search(const model_scenario *s, int loud) {
     int depth = 0;
     model_begin(s);
     model_is_new(model_state());
@@ -938,6 +1041,7 @@ static int model_run(const model_scenario *s, int loud) {
             continue;
         }
         model_restore(l);
+        model_count_preemption(&l->move[l->next]);
         model_do_move(&l->move[l->next++]);
         model.steps++;
         model_forget();
@@ -957,13 +1061,24 @@ static int model_run(const model_scenario *s, int loud) {
             }
         }
         if (model.failure[0]) {
-            if (loud) model_tell(depth);
+            if (loud && !model.found_shared) model_tell(depth);
             return 1;
         }
     }
     if (model.ends == 0) model_fail("nothing ever ends");
     if (model.ends == 0 && loud) model_tell(-1);
     return model.ends == 0;
+}
+
+/* Try everything. */
+static int model_run(const model_scenario *s, int loud) {
+    int r;
+    memset(model.use, 0, sizeof model.use);
+    do {
+        model.found_shared = 0;
+        r = model_search(s, loud);
+    } while (model.found_shared);
+    return r;
 }
 #endif /* MODEL_UNAVAILABLE */
 #endif
