@@ -252,14 +252,13 @@ static struct {
     size_t (*kept_bytes)(void);
     void (*keep)(unsigned char *to);
     void (*bring_back)(const unsigned char *from, size_t n);
-    const void *notes; /* what the scenario keeps and no thread's history tells */
-    size_t notes_bytes;
+    uint64_t (*mix_more)(uint64_t h); /* what the scenario keeps and no thread's history tells */
     char failure[256];
     uint64_t raw_writes; /* stores and rmws while nothing else ran */
     uint64_t states, steps, ends, *seen, seen_size;
     struct {
         const char *func, *name;
-        int line, order, weak;
+        int line, order, weak, met; /* met: in this search */
     } site[M_SITES];
     int sites, weakened;
 } model;
@@ -473,13 +472,14 @@ static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t 
     op.kind = kind;
     op.atom = atom;
     op.site = model_find_site(func, name, line, order);
+    model.site[op.site].met = 1;
     op.order = model.site[op.site].weak ? M_RLX : order;
     op.value = value;
-    op.view = t->view;
     if (kind == M_CAS) op.expected = model_raw_load(expected, size);
     /* What cannot pass a store that waits makes it visible first. */
     int may_pass = !(op.order & M_REL) && !(op.order & M_SC && kind != M_LOAD);
     if (t->waiting.kind == M_STORE && (!may_pass || t->waiting.atom == atom)) model_show_store();
+    op.view = t->view; /* what was shown just now is in it */
     if (kind == M_STORE && !(op.order & M_SC) && t->waiting.kind != M_STORE) {
         t->waiting = op;
         t->history = model_mix(t->history, 1);
@@ -529,6 +529,7 @@ static void model_system(model_kind kind, const void *word, uint32_t value, uint
     op.value = value;
     op.expected = bits;
     op.atom = word ? model_find_atom(word) : 0;
+    if (op.atom < 0 && model.loose && kind == M_WAKE) return; /* nobody sleeps there */
     if (op.atom < 0) model_fail("a futex that the scenario does not list");
     if (word && model_is_private(op.atom, M_LOAD)) {
         model.use[op.atom].shared = model.found_shared = 1;
@@ -902,7 +903,7 @@ static uint64_t model_state(void) {
         if (!model.use[a].shared && model.use[a].written)
             h = model_mix(h, model_raw_load(model.atom[a].at, model.atom[a].size));
     if (model.bound) h = model_mix(h, (uint64_t)world.last << 8 | world.preempted);
-    if (model.notes) h = model_hash(h, model.notes, model.notes_bytes);
+    if (model.mix_more) h = model.mix_more(h);
     h = model_mix(h, (uint64_t)world.deaths << 16 | (uint64_t)world.spurious << 8 | world.timeouts);
     return h | 1;
 }

@@ -22,7 +22,7 @@ int main(void) {
 
 /* ---- a pipe ---- */
 
-enum { BATCHES = 4, ROWS = 2 };
+enum { SEQUENCES = 8, ROWS = 2 };
 
 typedef struct shape {
     uint32_t rows, batches;
@@ -31,7 +31,7 @@ typedef struct shape {
     int fed;                                    /* all batches are fed before the threads begin */
     uint32_t held;
     int fails; /* rows or batches of the last stage that fail, once each */
-    int seek;  /* the consumer seeks back to batch 0 once it has so many; 0: never */
+    int seek;  /* 1 + how many batches the consumer takes before it seeks back to the first */
     int bound; /* preemptions + 1 */
 } shape;
 
@@ -40,10 +40,9 @@ static dlp_pipe *pipe_;
 
 /* What is true, beside what threads may know of it. */
 typedef struct notes {
-    uint8_t ran[BATCHES * 2][ROWS]; /* how often a row of this sequence was begun */
-    uint8_t given[BATCHES * 2];     /* batches that the consumer has got */
-    uint8_t failed, killed, got;
-    uint32_t base_seen;
+    uint8_t ran[3][SEQUENCES][ROWS]; /* how often each callback was begun */
+    uint8_t given[SEQUENCES];        /* batches that the consumer has got */
+    uint8_t failed, killed;
 } notes;
 static notes *note;
 
@@ -55,7 +54,7 @@ static void list_stage(uint32_t s, const dlpi_stage *st) {
     dlpi_sst *sst = dlpi_sst_at(pipe_, s, st);
     uint32_t units = dlpi_is_item_stage(pipe_, st) ? is.rows : 1;
     model_list_atom("ready", &sst->ready, 8, 0);
-    if (dlpi_is_item_stage(pipe_, st)) model_list_atom("done", &dlpi_done(sst)[0], 8, 0);
+    model_list_atom("done", &dlpi_done(sst)[0], 8, 0);
     for (uint32_t u = 0; u < units; u++)
         model_list_atom(u ? "own 1" : "own 0", &dlpi_own(pipe_, sst)[u], 8, 0);
     model_list_atom("next", &sst->next, 8, 0);
@@ -107,6 +106,19 @@ static void list_places(void) {
     }
 }
 
+/* Records of rows and batches are their claim's owner's: they follow from what was done. */
+static uint64_t mix_records(uint64_t h) {
+    for (uint32_t s = 0; s < pipe_->n_slots; s++) {
+        const dlpi_bslot *slot = dlpi_slot_at(pipe_, s);
+        h = model_hash(h, dlpi_slot_rec(pipe_, s), 4 * (size_t)is.rows);
+        h = model_hash(h, (const uint8_t *)slot + pipe_->off_tries, (size_t)pipe_->tries_bytes);
+        h = model_mix(h, (uint64_t)slot->batch_rec << 32 | slot->dirty);
+        h = model_mix(h, (uint64_t)slot->failed << 32 | slot->killed_by);
+    }
+    for (int i = 0; i < pipe_->n_workers; i++) h = model_mix(h, pipe_->workers[i].wb->running);
+    return model_hash(h, note, sizeof *note);
+}
+
 /* ---- callbacks: a row is 1000 + index, then times 3 by each map ---- */
 
 static uint32_t slot_of(const void *data) {
@@ -128,20 +140,74 @@ static uint64_t truth(const void *at) {
     return model_message_at(atom, world.newest.at[atom])->value;
 }
 
+/* Another may go on here, or this one die. */
+static void pause_here(void) {
+    model_op op;
+    memset(&op, 0, sizeof op);
+    op.kind = M_HERE;
+    if (model.scenario->mortal) model_step(op);
+}
+
+static void write_row(uint32_t s, uint32_t row, uint64_t value) {
+    uint64_t *at = (uint64_t *)(uintptr_t)(cell_of(s) + row);
+    model_write_slot(model_find_slot(at));
+    *at = 7; /* half of it */
+    pause_here();
+    *at = value;
+}
+
+static uint64_t read_row(uint32_t s, uint32_t row) {
+    model_read_slot(model_find_slot(cell_of(s) + row));
+    return cell_of(s)[row];
+}
+
+/* A callback of stage k begins on batch b: it is not ready, and not with the consumer. */
+static void begins(uint32_t s, int k) {
+    const dlpi_bslot *slot = dlpi_slot_at(pipe_, s);
+    int closes = k < pipe_->n_item_work ? pipe_->n_item_work - 1 : k;
+    read_fields(s);
+    MODEL_CHECK(slot->sequence < SEQUENCES && !note->given[slot->sequence]);
+    MODEL_CHECK(!dlpi_ready_past(truth(&dlpi_sst_at(pipe_, s, pipe_->work[closes])->ready),
+                                 slot->sequence));
+}
+
+static void count_run(uint8_t *ran) { MODEL_CHECK((*ran)++ <= note->failed + note->killed); }
+
+static int may_fail(void) {
+    if (note->failed >= is.fails) return 0;
+    note->failed++;
+    return -1;
+}
+
 static int fetch(void *user, dlp_item *it) {
     uint32_t s = slot_of(it->data[0]);
-    const dlpi_bslot *slot = dlpi_slot_at(pipe_, s);
-    dlpi_sst *last = dlpi_sst_at(pipe_, s, pipe_->work[pipe_->n_item_work - 1]);
-    uint64_t b = slot->sequence;
     (void)user;
-    read_fields(s);
-    MODEL_CHECK(b < BATCHES * 2 && it->row < is.rows);
-    MODEL_CHECK(note->ran[b][it->row]++ <= note->failed + note->killed);
-    MODEL_CHECK(!dlpi_ready_past(truth(&last->ready), b));
-    MODEL_CHECK(!note->given[b]);
-    model_write_slot(model_find_slot(it->data[0]));
-    *(uint64_t *)it->data[0] = 1000 + it->index;
+    begins(s, 0);
+    count_run(&note->ran[0][dlpi_slot_at(pipe_, s)->sequence][it->row]);
+    write_row(s, it->row, 1000 + it->index);
     return 0;
+}
+
+static int item_map(void *user, dlp_item *it) {
+    uint32_t s = slot_of(it->data[0]);
+    (void)user;
+    begins(s, 1);
+    count_run(&note->ran[1][dlpi_slot_at(pipe_, s)->sequence][it->row]);
+    MODEL_CHECK(read_row(s, it->row) == 1000 + it->index);
+    write_row(s, it->row, (1000 + it->index) * 3);
+    return is.batch_map ? 0 : may_fail();
+}
+
+static int batch_map(void *user, dlp_batch *b, void *state) {
+    uint32_t s = slot_of(b->fields[0].data);
+    uint64_t from = is.item_map ? 3 : 1;
+    (void)user, (void)state;
+    begins(s, pipe_->n_work - 1);
+    count_run(&note->ran[2][b->sequence][0]);
+    for (uint32_t r = 0; r < is.rows; r++)
+        MODEL_CHECK(read_row(s, r) == (1000 + b->index[r]) * from);
+    for (uint32_t r = 0; r < is.rows; r++) write_row(s, r, (1000 + b->index[r]) * from * 3);
+    return may_fail();
 }
 
 /* ---- who moves ---- */
@@ -156,37 +222,59 @@ static void work(int i) {
     dlpi_worker *w = &pipe_->workers[i];
     for (;;) {
         uint64_t seen[4] = {w->low, w->tail_seen, w->rewind_seen, (uint64_t)w->n_parked};
-        settled(model_digest(seen, sizeof seen, 1));
+        uint64_t parked = model_digest(w->parked, (size_t)w->n_parked * sizeof *w->parked, 1);
+        settled(model_digest(seen, sizeof seen, parked));
         if (!dlpi_step(w)) dlpi_worker_sleep(w);
     }
 }
 static void worker_0(void) { work(0); }
 static void worker_1(void) { work(1); }
 
+/* Worker 0 is dead: what it had is freed, and another takes its place. */
+static void supervisor(void) {
+    static const dlpi_death why = {9, false, NULL};
+    dlpi_worker *w = &pipe_->workers[0];
+    note->killed++;
+    dlpi_recover(w, &why);
+    memcpy(w, kept.image[0] + ((unsigned char *)w - arena), sizeof *w);
+    work(0);
+}
+
 static void take(uint64_t n) {
     dlp_batch *b = NULL;
+    uint64_t scale = (uint64_t)(is.item_map ? 3 : 1) * (uint64_t)(is.batch_map ? 3 : 1);
     int rc = dlp_pipe_next(pipe_, &b, DLP_FOREVER);
     if (rc != DLP_OK) model_fail("next returned %d", rc);
     uint32_t s = slot_of(b->fields[0].data);
     read_fields(s);
     MODEL_CHECK(b->in_epoch == n && b->count == is.rows);
-    MODEL_CHECK(b->sequence < BATCHES * 2 && !note->given[b->sequence]);
+    MODEL_CHECK(b->sequence < SEQUENCES && !note->given[b->sequence]);
     note->given[b->sequence] = 1;
     for (uint32_t r = 0; r < is.rows; r++) {
-        model_read_slot(model_find_slot((const uint64_t *)b->fields[0].data + r));
-        MODEL_CHECK(((const uint64_t *)b->fields[0].data)[r] == 1000 + n * is.rows + r);
+        MODEL_CHECK(read_row(s, r) == (1000 + n * is.rows + r) * scale);
         MODEL_CHECK(b->index[r] == n * is.rows + r);
     }
     MODEL_CHECK(dlp_pipe_release(pipe_, b) == DLP_OK);
 }
 
-static void consumer(void) {
-    for (uint64_t n = 0; n < is.batches; n++) {
+static void take_all(uint64_t from, uint64_t to) {
+    for (uint64_t n = from; n < to; n++) {
         const dlp_pipe *p = pipe_;
-        uint64_t seen[5] = {n, p->base, p->life, p->feed.published * !is.threaded, p->n_held};
+        uint64_t seen[6] = {n,         p->base, p->life, p->feed.published * !is.threaded,
+                            p->n_held, p->seeks};
         settled(model_digest(seen, sizeof seen, 2));
         take(n);
     }
+}
+
+static dlp_state beginning;
+
+static void consumer(void) {
+    if (is.seek) {
+        take_all(0, (uint64_t)is.seek - 1);
+        MODEL_CHECK(dlp_pipe_seek(pipe_, &beginning, NULL) == DLP_OK);
+    }
+    take_all(0, is.batches);
 }
 
 static void feeder(void) { dlpi_thread_feeder(pipe_->workers); }
@@ -209,21 +297,36 @@ static void setup(void) {
     r.dataset.n_fields = 1;
     r.dataset.fetch = fetch;
     r.fetch.num_workers = is.fetchers;
+    r.n_item_maps = is.item_map > 0;
+    r.item_map[0].item = item_map;
+    r.item_map[0].workers.num_workers = is.item_map;
+    r.item_map[0].workers.retries = 3;
+    r.n_batch_maps = is.batch_map > 0;
+    r.batch_map[0].batch = batch_map;
+    r.batch_map[0].workers.num_workers = is.batch_map;
+    r.batch_map[0].workers.retries = 3;
     if (rig_open(&r, &pipe_) != DLP_OK) abort();
     note = (notes *)arena_take(1, sizeof *note);
     pipe_->spin_rounds = pipe_->yield_rounds = 0;
     if (is.fed) dlpi_feed(pipe_, 1);
     if (!is.threaded && dlp_pipe_next(pipe_, &none, DLP_NOWAIT) != DLP_TIMEOUT) abort();
+    if (is.seek && dlp_pipe_state_at(pipe_, 0, 0, &beginning) != DLP_OK) abort();
     list_places();
-    model.notes = note;
-    model.notes_bytes = sizeof *note;
     model.bound = is.bound;
     pages_watch(0, arena, arena_used);
     pages_watch(1, pipe_->region, pipe_->region_bytes);
 }
 
 static void finish(void) {
-    for (uint64_t b = 0; b < is.batches; b++) MODEL_CHECK(note->given[b] == 1);
+    int given = 0, consumed = 0;
+    for (int i = 0; i < M_THREADS; i++) consumed |= model.scenario->body[i] == consumer;
+    for (int b = 0; b < SEQUENCES; b++) given += note->given[b];
+    if (consumed) {
+        MODEL_CHECK(given == (int)is.batches + (is.seek ? is.seek - 1 : 0));
+        return;
+    }
+    for (uint64_t b = 0; b < is.batches; b++) /* left in its slot */
+        MODEL_CHECK(dlpi_ready(pipe_, b, dlpi_slot_of(pipe_, b)));
 }
 
 typedef struct trial {
@@ -233,16 +336,61 @@ typedef struct trial {
     int large; /* 1: not for "weaken"; 2: for SOAK=1 alone */
 } trial;
 
-#define TRIAL(label, large, a, b, c, d, daemons, mortal, ...) \
-    { {__VA_ARGS__}, daemons, {label, setup, {a, b, c, d, NULL}, finish, mortal}, large }
+#define PAIR(label, large, a, b, daemons, ...) \
+    { {__VA_ARGS__}, daemons, {label, setup, {a, b, NULL, NULL, NULL}, finish, 0}, large }
+#define MORE(label, large, a, b, c, d, e, daemons, mortal, ...) \
+    { {__VA_ARGS__}, daemons, {label, setup, {a, b, c, d, e}, finish, mortal}, large }
+#define PREEMPTED(n) .bound = (n) + 1
 
 static const trial trials[] = {
-    TRIAL("worker_consumer__one_batch__arrives_whole", 0, worker_0, consumer, NULL, NULL, 1, 0,
-          .rows = 1, .batches = 1, .fetchers = 2, .fed = 1),
-    TRIAL("worker_consumer__two_rows__arrive_whole", 0, worker_0, consumer, NULL, NULL, 1, 0,
-          .rows = 2, .batches = 1, .fetchers = 2, .fed = 1),
-    TRIAL("worker_consumer__two_batches__arrive_in_order", 0, worker_0, consumer, NULL, NULL, 1, 0,
-          .rows = 1, .batches = 2, .fetchers = 2, .fed = 1),
+    PAIR("worker_consumer__one_batch__arrives_whole", 0, worker_0, consumer, 1, .rows = 1,
+         .batches = 1, .fetchers = 2, .fed = 1),
+    PAIR("worker_consumer__two_batches__arrive_in_order", 0, worker_0, consumer, 1, .rows = 1,
+         .batches = 2, .fetchers = 2, .fed = 1),
+    PAIR("worker_consumer__feeds_itself__all_arrive", 0, worker_0, consumer, 1, .rows = 1,
+         .batches = 2, .fetchers = 2),
+    PAIR("worker_worker__two_rows__run_once", 0, worker_0, worker_1, 3, .rows = 2, .batches = 1,
+         .fetchers = 2, .fed = 1),
+    PAIR("worker_worker__two_batches__run_once", 0, worker_0, worker_1, 3, .rows = 1, .batches = 2,
+         .fetchers = 2, .fed = 1),
+    PAIR("worker_worker__item_map__rows_passed_on", 0, worker_0, worker_1, 3, .rows = 1,
+         .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1),
+    PAIR("worker_worker__item_map_fails__row_goes_back", 0, worker_0, worker_1, 3, .rows = 1,
+         .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1, .fails = 1),
+    PAIR("worker_worker__batch_map__passed_on", 0, worker_0, worker_1, 3, .rows = 1, .batches = 1,
+         .fetchers = 1, .batch_map = 1, .fed = 1),
+    PAIR("worker_worker__batch_map_fails__batch_goes_back", 0, worker_0, worker_1, 3, .rows = 1,
+         .batches = 1, .fetchers = 1, .batch_map = 1, .fed = 1, .fails = 1),
+    PAIR("worker_feeder__one_batch__is_run", 0, worker_0, feeder, 3, .rows = 1, .batches = 1,
+         .fetchers = 2, .threaded = 1),
+    PAIR("seek_worker__feeds_itself__begins_anew", 0, worker_0, consumer, 1, .rows = 1,
+         .batches = 1, .fetchers = 2, .seek = 1),
+    MORE("recovery_worker__preempted_once__run_again", 0, worker_0, supervisor, worker_1, NULL,
+         NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(1)),
+    MORE("recovery_consumer__preempted_once__arrives", 0, worker_0, supervisor, consumer, NULL,
+         NULL, 3, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(1)),
+    MORE("worker_consumer_feeder__preempted_once__slots_go_round", 0, worker_0, consumer, feeder,
+         NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1, PREEMPTED(1)),
+    MORE("all__preempted_once__all_arrive", 0, worker_0, supervisor, worker_1, consumer, feeder, 23,
+         1, .rows = 1, .batches = 2, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(1)),
+    PAIR("worker_consumer__feeds_itself__slots_go_round", 2, worker_0, consumer, 1, .rows = 1,
+         .batches = 3, .fetchers = 2),
+    MORE("recovery_consumer__one_batch__arrives_whole", 1, worker_0, supervisor, consumer, NULL,
+         NULL, 3, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1),
+    MORE("recovery_worker__one_row__run_again", 2, worker_0, supervisor, worker_1, NULL, NULL, 7, 1,
+         .rows = 1, .batches = 1, .fetchers = 2, .fed = 1),
+    MORE("recovery_worker__two_rows__run_again", 2, worker_0, supervisor, worker_1, NULL, NULL, 7,
+         1, .rows = 2, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(3)),
+    PAIR("seek_worker__after_a_batch__begins_anew", 2, worker_0, consumer, 1, .rows = 1,
+         .batches = 2, .fetchers = 2, .seek = 2),
+    MORE("worker_consumer_feeder__one_batch__arrives_whole", 2, worker_0, consumer, feeder, NULL,
+         NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1),
+    MORE("worker_consumer_feeder__preempted__slots_go_round", 2, worker_0, consumer, feeder, NULL,
+         NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1, PREEMPTED(3)),
+    MORE("all__preempted_twice__all_arrive", 2, worker_0, supervisor, worker_1, consumer, feeder,
+         23, 1, .rows = 1, .batches = 2, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(2)),
+    MORE("all__preempted_3_times__all_arrive", 2, worker_0, supervisor, worker_1, consumer, feeder,
+         23, 1, .rows = 1, .batches = 2, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(3)),
 };
 enum { TRIALS = sizeof trials / sizeof *trials };
 
@@ -256,6 +404,7 @@ static int try_one(const trial *t, int loud) {
     is = t->shape;
     model.loose = model.membarrier = model.find_shared = 1;
     model.daemons = t->daemons;
+    model.mix_more = mix_records;
     model.keep = pages_keep;
     model.kept_bytes = pages_bytes;
     model.bring_back = pages_bring_back;
@@ -268,7 +417,9 @@ static int check_all(const char *only) {
     for (int i = 0; i < TRIALS; i++) {
         const trial *t = &trials[i];
         double from = seconds();
-        if (only ? strcmp(only, t->scenario.name) != 0 : t->large > 1 && !getenv("SOAK")) continue;
+        if (only ? strncmp(only, t->scenario.name, strlen(only)) != 0
+                 : t->large > 1 && !getenv("SOAK"))
+            continue;
         int r = try_one(t, 1);
         bad += r;
         count++;
@@ -281,25 +432,34 @@ static int check_all(const char *only) {
     return bad || count == 0;
 }
 
+/* Is the access, made relaxed, noticed by a scenario that meets it? */
+static const char *noticed(int site, const uint8_t met[M_SITES][TRIALS]) {
+    const char *by = NULL;
+    model.site[site].weak = 1;
+    for (int k = 0; k < TRIALS && !by; k++)
+        if (met[site][k] && try_one(&trials[k], 0)) by = trials[k].scenario.name;
+    model.site[site].weak = 0;
+    return by;
+}
+
 static int weaken_all(void) {
-    int caught = 0, kept_ = 0;
-    for (int i = 0; i < TRIALS; i++) /* to meet all accesses */
-        if (!trials[i].large && try_one(&trials[i], 1)) return 1;
-    int sites = model.sites;
-    for (int i = 0; i < sites; i++) {
+    static uint8_t met[M_SITES][TRIALS];
+    int n[2] = {0, 0};
+    for (int k = 0; k < TRIALS; k++) {
+        for (int i = 0; i < M_SITES; i++) model.site[i].met = 0;
+        if (trials[k].large > 1) continue;
+        if (try_one(&trials[k], 1)) return 1;
+        for (int i = 0; i < M_SITES; i++) met[i][k] = (uint8_t)model.site[i].met;
+    }
+    for (int i = 0, sites = model.sites; i < sites; i++) {
         if (model.site[i].order == M_RLX) continue;
-        const char *by = NULL;
-        model.site[i].weak = 1;
-        for (int k = 0; k < TRIALS && !by; k++)
-            if (!trials[k].large && try_one(&trials[k], 0)) by = trials[k].scenario.name;
-        model.site[i].weak = 0;
+        const char *by = noticed(i, (const uint8_t(*)[TRIALS])met);
         printf("weakened %s in %s, line %d: %s%s\n", model.site[i].name, model.site[i].func,
                model.site[i].line, by ? "caught by " : "NOT CAUGHT", by ? by : "");
         fflush(stdout);
-        caught += by != NULL;
-        kept_ += !by;
+        n[by != NULL]++;
     }
-    printf("%d orders weakened, %d caught, %d not noticed\n", caught + kept_, caught, kept_);
+    printf("%d orders weakened, %d caught, %d not noticed\n", n[0] + n[1], n[1], n[0]);
     return 0;
 }
 
