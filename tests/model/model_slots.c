@@ -9,7 +9,7 @@
    (sleeps have no time limit here) while there is something to do.
 
    Without arguments: a part that is short. SOAK=1: all. "weaken": each ordered access made relaxed,
-   in turn. With a scenario's name: that one, and how it fails. */
+   in turn; behind it 0 or 1: every second of them. With a scenario's name: that one, and how it fails. */
 #include "model_slots.h"
 
 #ifdef MODEL_UNAVAILABLE
@@ -369,13 +369,17 @@ static const trial trials[] = {
          NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(1)),
     MORE("recovery_consumer__preempted_once__arrives", 0, worker_0, supervisor, consumer, NULL,
          NULL, 3, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(1)),
-    MORE("worker_consumer_feeder__preempted_once__slots_go_round", 0, worker_0, consumer, feeder,
+    MORE("worker_consumer_feeder__preempted_once__arrives", 0, worker_0, consumer, feeder, NULL,
+         NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, PREEMPTED(1)),
+    MORE("all__in_turn__all_arrive", 1, worker_0, supervisor, worker_1, consumer, feeder, 23, 1,
+         .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(0)),
+    MORE("worker_consumer_feeder__preempted_once__slots_go_round", 2, worker_0, consumer, feeder,
          NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1, PREEMPTED(1)),
-    MORE("all__preempted_once__all_arrive", 0, worker_0, supervisor, worker_1, consumer, feeder, 23,
-         1, .rows = 1, .batches = 2, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(1)),
+    MORE("all__preempted_once__all_arrive", 2, worker_0, supervisor, worker_1, consumer, feeder, 23,
+         1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(1)),
     PAIR("worker_consumer__feeds_itself__slots_go_round", 2, worker_0, consumer, 1, .rows = 1,
          .batches = 3, .fetchers = 2),
-    MORE("recovery_consumer__one_batch__arrives_whole", 1, worker_0, supervisor, consumer, NULL,
+    MORE("recovery_consumer__one_batch__arrives_whole", 2, worker_0, supervisor, consumer, NULL,
          NULL, 3, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1),
     MORE("recovery_worker__one_row__run_again", 2, worker_0, supervisor, worker_1, NULL, NULL, 7, 1,
          .rows = 1, .batches = 1, .fetchers = 2, .fed = 1),
@@ -388,9 +392,9 @@ static const trial trials[] = {
     MORE("worker_consumer_feeder__preempted__slots_go_round", 2, worker_0, consumer, feeder, NULL,
          NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1, PREEMPTED(3)),
     MORE("all__preempted_twice__all_arrive", 2, worker_0, supervisor, worker_1, consumer, feeder,
-         23, 1, .rows = 1, .batches = 2, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(2)),
+         23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(2)),
     MORE("all__preempted_3_times__all_arrive", 2, worker_0, supervisor, worker_1, consumer, feeder,
-         23, 1, .rows = 1, .batches = 2, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(3)),
+         23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(3)),
 };
 enum { TRIALS = sizeof trials / sizeof *trials };
 
@@ -442,17 +446,17 @@ static const char *noticed(int site, const uint8_t met[M_SITES][TRIALS]) {
     return by;
 }
 
-static int weaken_all(void) {
+static int weaken_all(int part, int parts) {
     static uint8_t met[M_SITES][TRIALS];
     int n[2] = {0, 0};
     for (int k = 0; k < TRIALS; k++) {
         for (int i = 0; i < M_SITES; i++) model.site[i].met = 0;
-        if (trials[k].large > 1) continue;
+        if (trials[k].large) continue;
         if (try_one(&trials[k], 1)) return 1;
         for (int i = 0; i < M_SITES; i++) met[i][k] = (uint8_t)model.site[i].met;
     }
     for (int i = 0, sites = model.sites; i < sites; i++) {
-        if (model.site[i].order == M_RLX) continue;
+        if (model.site[i].order == M_RLX || i % parts != part) continue;
         const char *by = noticed(i, (const uint8_t(*)[TRIALS])met);
         printf("weakened %s in %s, line %d: %s%s\n", model.site[i].name, model.site[i].func,
                model.site[i].line, by ? "caught by " : "NOT CAUGHT", by ? by : "");
@@ -465,7 +469,8 @@ static int weaken_all(void) {
 
 int main(int argc, char **argv) {
     int weaken = argc > 1 && strcmp(argv[1], "weaken") == 0;
-    int bad = weaken ? weaken_all() : check_all(argc > 1 ? argv[1] : NULL);
+    int bad = weaken ? weaken_all(argc > 2 ? atoi(argv[2]) : 0, argc > 2 ? 2 : 1)
+                     : check_all(argc > 1 ? argv[1] : NULL);
     printf("model_slots: %s\n", bad ? "FAILED" : "passed");
     return bad != 0;
 }
