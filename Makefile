@@ -30,7 +30,7 @@ CASES := $(addprefix compile/,$(shell sh tests/compile/matrix list))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 # The emulator has no worker processes and no devices, and what it idles says nothing; static
 # programs load no devices; musl has no makecontext; OpenSSL is there for neither.
-FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/crash_steps musl/s3_tls \
+FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/crash_steps musl/s3_tls \
                      aarch64/shm_% aarch64/device_% aarch64/pipe_idle aarch64/s3_tls \
                      aarch64/s3_credentials, \
                      $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS)))
@@ -232,7 +232,7 @@ SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(UNITS)))
 SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers ranks_env mixing \
                                     s3_http fuzz_s3 tuning predict pictures dlpack names \
                                     device_cuda pipe_plan pipe_badinput $(filter shm_%,$(UNITS))) \
-                                %/model %/crash_steps \
+                                %/model %/model_slots %/crash_steps \
                                 clang-address/order clang-address/order_plain, \
                                 $(SANITIZED_TESTS))
 ifdef TESTS
