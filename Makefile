@@ -30,7 +30,8 @@ CASES := $(addprefix compile/,$(shell sh tests/compile/matrix list))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 # The emulator has no worker processes and no devices, and what it idles says nothing; static
 # programs load no devices; musl has no makecontext; OpenSSL is there for neither.
-FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/crash_steps musl/s3_tls \
+FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/crash_steps \
+                     musl/s3_tls \
                      aarch64/shm_% aarch64/device_% aarch64/pipe_idle aarch64/s3_tls \
                      aarch64/s3_credentials, \
                      $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS)))

@@ -285,9 +285,9 @@ DLPI_INLINE void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
    and a wider load would wait until those stores have left the store buffer, behind all earlier
    records on their way to the other core. Where the compiler sees how large the caller's object
    is, only the sizes that fit remain, and it has nothing to warn about. */
-DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint32_t words) {
+DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint64_t words) {
     dlpi_word *to = (dlpi_word *)slot;
-    for (uint32_t i = 0; i < words; i++) {
+    for (uint64_t i = 0; i < words; i++) {
         uint64_t word;
         memcpy(&word, (const unsigned char *)record + i * 8, 8);
         DLPI_STORE_RLX(to + i, word); /* D1, behind it T1 */
@@ -322,15 +322,29 @@ DLPI_INLINE void dlpi_get_record(void *record, const void *slot, uint32_t bytes)
         memcpy(record, slot, bytes);
 }
 
+/* Records that the caller has just written, by words of 8 bytes as a rule, into slots. libc copies
+   with loads of 32 or 64 bytes, and a load that is wider than the stores before it waits until
+   these have left the store buffer: some processors take twice as long for records of 64 bytes
+   (18.5 ns instead of 9.3), where others gain a tenth. Word by word is never far from the best. One
+   word is one store however it is copied, and of large records most has left the buffer. */
+static inline void dlpi_put_records(void *slots, const void *records, uint64_t n,
+                                    uint32_t record_bytes) {
+    if (record_bytes == 8 || record_bytes > 256)
+        memcpy(slots, records, n * record_bytes);
+    else
+        dlpi_put_words(slots, records, n * (record_bytes / 8));
+}
+
 /* Copy n records into the ring, or (out) from it, in one piece or two. */
 static inline void dlpi_copy_in(unsigned char *slots, uint64_t capacity, uint64_t number,
                                 uint32_t record_bytes, const void *records, uint64_t n) {
     uint64_t first = capacity - (number & (capacity - 1));
     if (first > n) first = n;
-    memcpy(dlpi_slot(slots, capacity, number, record_bytes), records, first * record_bytes);
+    dlpi_put_records(dlpi_slot(slots, capacity, number, record_bytes), records, first,
+                     record_bytes);
     if (first < n)
-        memcpy(slots, (const unsigned char *)records + first * record_bytes,
-               (n - first) * record_bytes);
+        dlpi_put_records(slots, (const unsigned char *)records + first * record_bytes, n - first,
+                         record_bytes);
 }
 
 static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, uint64_t number,

@@ -461,8 +461,8 @@ static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
     return dlpi_item_returned(w, rc);
 }
 
-/* The row's callback came to rc, a code that is not 0: what becomes of the row. Apart from those that
-   are done, which are to cost little. */
+/* The row's callback came to rc, a code that is not 0: what becomes of the row. Apart from those
+   that are done, which are to cost little. */
 __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t,
                                                     uint32_t row, int rc) {
     int what = dlpi_row_failed(w, t, row, rc);

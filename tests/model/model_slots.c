@@ -9,7 +9,8 @@
    (sleeps have no time limit here) while there is something to do.
 
    Without arguments: a part that is short. SOAK=1: all. "weaken": each ordered access made relaxed,
-   in turn; behind it 0 or 1: every second of them. With a scenario's name: that one, and how it fails. */
+   in turn; behind it 0 or 1: every second of them. With a scenario's name: that one, and how it
+   fails. */
 #include "model_slots.h"
 
 #ifdef MODEL_UNAVAILABLE
