@@ -1225,7 +1225,7 @@ typedef uint32_t dlp_dtype;
    all of them, and what an item leaves free is zeroed. */
 typedef struct dlp_field {
     const char *name;            /* copied; required, unique, 1..31 bytes */
-    dlp_dtype dtype;             /* 0: DLP_U8 */
+    dlp_dtype dtype;             /* 0: DLP_U8, with a warning */
     int32_t ndim;                /* 0..DLP_MAX_DIMS-1 */
     int64_t shape[DLP_MAX_DIMS]; /* elements, each 1 or more */
     int32_t ragged;              /* 1: an item's first dimension varies from 0 to shape[0] */
@@ -12108,6 +12108,11 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
                               f->dtype);
     DLPI_FIELD(f->ndim, 0, DLP_MAX_DIMS - 1, "ndim", "0..7");
     DLPI_FIELD(f->ragged, 0, f->ndim > 0 ? 1 : 0, "ragged", "0, or 1 with ndim of at least 1");
+    if (f->ndim == 0 && f->shape[0] > 1)
+        return dlpi_bad_field(p, stage, i, f->name, "shape",
+                              "ndim is 0, which is one element, but shape[0] is %" PRId64
+                              ": set ndim, or no shape",
+                              f->shape[0]);
     for (int k = 0; k < f->ndim; k++) {
         if (f->shape[k] < 1)
             return dlpi_bad_field(p, stage, i, f->name, "shape",
@@ -12146,6 +12151,9 @@ static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
                                   name ? strlen(name) : (size_t)0);
         dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
         st->fields[i].name = st->field_names[i];
+        if (st->fields[i].dtype == 0)
+            dlpi_warn(p, "%s: fields[%" PRIu32 "] \"%s\" has no dtype: bytes (DLP_U8) are taken",
+                      st->name, i, name);
     }
     return DLP_OK;
 }
@@ -17228,6 +17236,12 @@ static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
     if (d->workers.num_workers != 0 && d->workers.num_workers != d->num_workers)
         return dlpi_bad(p, "", "workers.num_workers", "0, or as the loader's num_workers",
                         d->workers.num_workers);
+    if (d->shuffle && d->sampler.order != 0 && d->sampler.order != DLP_ORDER_SHUFFLED)
+        return dlpi_bad(p, "", "sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
+                        d->sampler.order);
+    if (d->seed != 0 && d->sampler.seed != 0 && d->seed != d->sampler.seed)
+        return dlpi_bad(p, "", "sampler.seed", "0, or as the loader's seed",
+                        (int64_t)d->sampler.seed);
     if (d->drop_last && d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
         return dlpi_bad(p, "", "last", "0 or DLP_LAST_DROP with drop_last", d->last);
     return DLP_OK;

@@ -216,7 +216,8 @@ static int run(const folder *f, const dlp_files_desc *files_desc, dlp_loader_des
 }
 
 int main(int argc, char **argv) {
-    const dlp_field field = {.name = "picture", .ndim = 3, .shape = {SIDE, SIDE, 3}};
+    const dlp_field field = {
+        .name = "picture", .dtype = DLP_U8, .ndim = 3, .shape = {SIDE, SIDE, 3}};
     dlp_loader_desc desc = {.batch_size = 64,
                             .num_workers = (int32_t)sysconf(_SC_NPROCESSORS_ONLN),
                             .shuffle = 1,

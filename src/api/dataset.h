@@ -25,7 +25,7 @@ typedef uint32_t dlp_dtype;
    all of them, and what an item leaves free is zeroed. */
 typedef struct dlp_field {
     const char *name;            /* copied; required, unique, 1..31 bytes */
-    dlp_dtype dtype;             /* 0: DLP_U8 */
+    dlp_dtype dtype;             /* 0: DLP_U8, with a warning */
     int32_t ndim;                /* 0..DLP_MAX_DIMS-1 */
     int64_t shape[DLP_MAX_DIMS]; /* elements, each 1 or more */
     int32_t ragged;              /* 1: an item's first dimension varies from 0 to shape[0] */

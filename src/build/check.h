@@ -145,6 +145,11 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
                               f->dtype);
     DLPI_FIELD(f->ndim, 0, DLP_MAX_DIMS - 1, "ndim", "0..7");
     DLPI_FIELD(f->ragged, 0, f->ndim > 0 ? 1 : 0, "ragged", "0, or 1 with ndim of at least 1");
+    if (f->ndim == 0 && f->shape[0] > 1)
+        return dlpi_bad_field(p, stage, i, f->name, "shape",
+                              "ndim is 0, which is one element, but shape[0] is %" PRId64
+                              ": set ndim, or no shape",
+                              f->shape[0]);
     for (int k = 0; k < f->ndim; k++) {
         if (f->shape[k] < 1)
             return dlpi_bad_field(p, stage, i, f->name, "shape",
@@ -183,6 +188,9 @@ static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
                                   name ? strlen(name) : (size_t)0);
         dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
         st->fields[i].name = st->field_names[i];
+        if (st->fields[i].dtype == 0)
+            dlpi_warn(p, "%s: fields[%" PRIu32 "] \"%s\" has no dtype: bytes (DLP_U8) are taken",
+                      st->name, i, name);
     }
     return DLP_OK;
 }

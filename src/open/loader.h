@@ -11,6 +11,12 @@ static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
     if (d->workers.num_workers != 0 && d->workers.num_workers != d->num_workers)
         return dlpi_bad(p, "", "workers.num_workers", "0, or as the loader's num_workers",
                         d->workers.num_workers);
+    if (d->shuffle && d->sampler.order != 0 && d->sampler.order != DLP_ORDER_SHUFFLED)
+        return dlpi_bad(p, "", "sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
+                        d->sampler.order);
+    if (d->seed != 0 && d->sampler.seed != 0 && d->seed != d->sampler.seed)
+        return dlpi_bad(p, "", "sampler.seed", "0, or as the loader's seed",
+                        (int64_t)d->sampler.seed);
     if (d->drop_last && d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
         return dlpi_bad(p, "", "last", "0 or DLP_LAST_DROP with drop_last", d->last);
     return DLP_OK;

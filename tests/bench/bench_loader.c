@@ -89,7 +89,8 @@ static struct load with_processes(const struct load *l) {
 }
 
 static dlp_pipe *loader_open(const struct load *l) {
-    const dlp_field field = {.name = "x", .ndim = 1, .shape = {(int64_t)l->row_bytes}};
+    const dlp_field field = {
+        .name = "x", .dtype = DLP_U8, .ndim = 1, .shape = {(int64_t)l->row_bytes}};
     const dlp_loader_desc desc = {
         .dataset = {.n_items = l->n_items,
                     .fields = &field,

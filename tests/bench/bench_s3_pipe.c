@@ -157,7 +157,8 @@ static int decode_item(void *user, void *state, dlp_item *item, const void *byte
 
 /* The bucket's list says which items there are. */
 static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
-    static const dlp_field field = {.name = "picture", .ndim = 3, .shape = {SIDE, SIDE, 3}};
+    static const dlp_field field = {
+        .name = "picture", .dtype = DLP_U8, .ndim = 3, .shape = {SIDE, SIDE, 3}};
     dlp_s3_list_desc list = {.bucket = bucket};
     dlp_s3_source_desc sd = {.s3 = s3,
                              .bucket = bucket,

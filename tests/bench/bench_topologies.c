@@ -215,7 +215,8 @@ struct row {
     uint32_t pool;
 };
 
-static const dlp_field picture_field = {.name = "picture", .ndim = 3, .shape = {SIDE, SIDE, 3}};
+static const dlp_field picture_field = {
+    .name = "picture", .dtype = DLP_U8, .ndim = 3, .shape = {SIDE, SIDE, 3}};
 
 static dlp_loader_desc loader_desc(const struct row *row, int placement, struct folder *folder) {
     return (dlp_loader_desc){.dataset = {.n_items = folder->n,

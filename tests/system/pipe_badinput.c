@@ -258,7 +258,8 @@ static void plan__field_out_of_range__names_it(void) {
     BAD((void)0, fields[0].dtype, DLP_DTYPE(1, 128), "fetch", "fields[].dtype");
     BAD((void)0, fields[0].dtype, DLP_DTYPE(7, 8), "fetch", "fields[].dtype");
     BAD((void)0, fields[0].dtype, UINT32_MAX, "fetch", "fields[].dtype");
-    GOOD((void)0, fields[0].ndim, 0);
+    GOOD(r.fields[0].shape[0] = 1, fields[0].ndim, 0);
+    BAD((void)0, fields[0].ndim, 0, "fetch", "fields[].shape"); /* a shape, and nobody counts it */
     BAD((void)0, fields[0].ndim, -1, "fetch", "fields[].ndim");
     BAD((void)0, fields[0].ndim, DLP_MAX_DIMS, "fetch", "fields[].ndim");
     BAD((void)0, fields[0].shape[0], 0, "fetch", "fields[].shape");
@@ -838,8 +839,53 @@ static void loader__said_twice_and_differently__refused(void) {
     }
 }
 
+static void loader__order_or_seed_said_twice__refused(void) {
+    static const struct {
+        int shuffle, order;
+        uint64_t seed, again;
+        const char *field; /* NULL: taken */
+    } cases[] = {{1, 0, 0, 0, NULL},
+                 {1, DLP_ORDER_SHUFFLED, 7, 7, NULL},
+                 {0, DLP_ORDER_REPLACEMENT, 0, 7, NULL},
+                 {1, DLP_ORDER_REPLACEMENT, 0, 0, "sampler.order"},
+                 {1, 0, 7, 8, "sampler.seed"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dlp_field field = {.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
+        dlp_loader_desc d = {
+            .dataset = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch},
+            .batch_size = 5,
+            .shuffle = cases[i].shuffle,
+            .seed = cases[i].seed,
+            .sampler = {.order = cases[i].order, .seed = cases[i].again}};
+        dlp_pipe *p = NULL;
+        dlp_error e = {0};
+        CHECK(dlp_loader_open(&p, &d, &e) == (cases[i].field ? DLP_ERR_ARG : DLP_OK));
+        if (cases[i].field) CHECK(strcmp(e.field, cases[i].field) == 0);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Floats that are written into a field without a dtype are four times too many bytes. */
+static void loader__field_without_dtype__warned(void) {
+    for (int named = 0; named < 2; named++) {
+        dlp_field field = {.name = "x", .dtype = named ? DLP_U8 : 0, .ndim = 1, .shape = {32}};
+        dlp_loader_desc d = {
+            .dataset = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch},
+            .batch_size = 5};
+        dlp_pipe *p = NULL;
+        CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+        if (named)
+            CHECK(dlp_pipe_warning(p, 0) == NULL);
+        else
+            CHECK(strstr(dlp_pipe_warning(p, 0), "fields[0] \"x\" has no dtype") != NULL);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 int main(void) {
     loader__said_twice_and_differently__refused();
+    loader__order_or_seed_said_twice__refused();
+    loader__field_without_dtype__warned();
     rig_warm();
     open__pipe_desc_out_of_range__names_field();
     plan__sampler_desc_out_of_range__names_field();
