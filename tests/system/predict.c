@@ -334,8 +334,8 @@ static void predict__busy_neighbours__cores_are_the_limit(void) {
                 dlp_stats_predict(&s, &(dlp_predict_desc){.num_workers = cpus + 1}, &more);
                 ok[kind] = kind == 2 ? strstr(words_of(&s), "should give about") != NULL
                                      : strncmp(words_of(&s), "Limit: the cores", 16) == 0;
-                if (kind != 1)
-                    ok[kind] &= (more.items_per_s > 1.05 * now.items_per_s) == (kind == 2);
+                if (kind != 1) /* 1.5 where they wait; a few percent of the cores may be free */
+                    ok[kind] &= (more.items_per_s > 1.2 * now.items_per_s) == (kind == 2);
                 if (!ok[kind])
                     printf("  crowd %d, kind %d: %.0f, with one more %.0f: %s", crowd, kind,
                            now.items_per_s, more.items_per_s, words_of(&s));
