@@ -156,7 +156,7 @@ static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer *
 
 /* Valid flags of a batch that has all rows, and, of views, of one that has none. */
 static uint64_t dlpi_ones_bytes(const dlp_pipe *p) {
-    return p->split ? dlpi_times(2, p->cut.view_rows) : p->batch_rows;
+    return p->split ? 2 * (uint64_t)p->cut.view_rows : p->batch_rows;
 }
 
 /* What the splitter keeps of each view that can be held. */

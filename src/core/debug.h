@@ -142,9 +142,10 @@ static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes,
 /* A collate, or a batch map, has returned rc. */
 static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
     const dlp_pipe *p = w->p;
-    uint64_t batch = dlpi_slot_at(p, s)->sequence;
+    uint64_t batch;
     dlpi_guarded c;
     if (!DLPI_DEBUG) return rc;
+    batch = dlpi_slot_at(p, s)->sequence;
     dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
     rc = dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
     if (w->st->collate == NULL || rc == DLPI_OVERRUN) return rc;
@@ -219,10 +220,11 @@ static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t ce
 /* It returned rc. The row has what it wrote, and the item's data is the row again. */
 static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
                                  uint32_t row, int rc) {
-    const dlp_pipe *p = w->p;
+    const dlp_pipe *p;
     dlpi_guarded c;
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG) return rc;
+    p = w->p;
     if (p->split) {
         dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_guarded_check(w, it->internal, &c, "chunk", it->index, rc);
@@ -259,13 +261,13 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 
 /* The caller has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot = p->split ? p->cut.slot_of[s] : s;
     if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->xfer || p->share) return;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         dlpi_poison_bytes(t->data, p->split ? t->bytes : p->batches.at[f].capacity);
     }
-    DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
+    if (p->split) s = p->cut.slot_of[s];
+    DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)1); /* U3 -> U3 */
 }
 
 /* Somebody begins with a batch in slot s. */

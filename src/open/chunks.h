@@ -172,7 +172,7 @@ static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, 
 
 DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
     dlp_run_result r;
-    dlp_batch *b;
+    dlp_batch *b = NULL;
     int rc, step = DLP_OK;
     uint64_t begin = dlpi_now_ns();
     memset(&r, 0, sizeof r);
