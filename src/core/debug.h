@@ -141,10 +141,11 @@ static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes,
 
 /* A collate, or a batch map, has returned rc. */
 static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
-    const dlp_pipe *p = w->p;
+    const dlp_pipe *p;
     uint64_t batch;
     dlpi_guarded c;
     if (!DLPI_DEBUG) return rc;
+    p = w->p;
     batch = dlpi_slot_at(p, s)->sequence;
     dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
     rc = dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
