@@ -560,11 +560,13 @@ static void s3_mock_take(s3_mock *m, s3_mock_peer *p) {
     s3_mock_parse(q, p->in, head);
     for (int i = 0; i < m->n_seen - 1; i++) q->nth_of_path += strcmp(m->seen[i].path, q->path) == 0;
     s3_mock_decide(m, p, q);
+    if (p->record < 0) return; /* without the lock: the connection was dropped meanwhile */
     q = &m->seen[p->record];
     if (strcmp(q->method, "PUT") == 0 && p->reply.status < 300 && !p->reply.s3_code) {
         pthread_mutex_unlock(&m->lock);
         s3_mock_data(m, q->path, p->in + head, whole - head);
         pthread_mutex_lock(&m->lock);
+        if (p->record < 0) return;
         q = &m->seen[p->record];
     }
     s3_mock_answer(m, p, q);

@@ -28,6 +28,7 @@ static inline void atomics_hook(int kind, const void *at) {
     if (kind != -1 && __builtin_expect(stop_before_ != 0, 0) && --stop_before_ == 0) stop_here();
 }
 
+#define DLPIPE_NO_DEBUG /* whole regions are copied here, what was released too */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
