@@ -170,7 +170,7 @@ CHECK := order samplers mixing queue_spsc queue_mpsc s3_http s3_sign pipe_basic 
          pipe_ragged pipe_epochs pipe_resume cache streams shm_basic shm_streams shm_chunks \
          s3_list compile/c11-gcc compile/cxx11-g++ compile/vendored-cc
 check:
-	@$(MAKE) --no-print-directory test TESTS="$(CHECK)"
+	@SHORT=1 $(MAKE) --no-print-directory test TESTS="$(CHECK)"
 
 # ---- examples ------------------------------------------------------------------------------------
 
