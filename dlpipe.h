@@ -45,6 +45,7 @@
    >>mixing         DATASETS MIXED BY WEIGHTS
    >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
    Pipes, by hand and ready-made:
+   >>kinds          THE KINDS OF STAGES
    >>stages         WHO DOES THE WORK
    >>pipe           WIRING, RUNNING
    >>loader         ALL IN ONE CALL
@@ -67,6 +68,7 @@
    >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
    The implementation: what is shared, and the stages' work:
    >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
+   >>impl-ops       WHAT A KIND OF STAGE IS TO THE REST
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-bells     SLEEP AND WAKE
    >>impl-fail      FIRST CAUSES
@@ -81,14 +83,19 @@
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
    >>impl-flights   SEVERAL ITEMS AT ONCE IN ONE WORKER
    >>impl-collate   BATCHES OUT OF ITEMS
-   >>impl-load      PART QUEUE: WORKERS LOAD PARTS
    >>impl-workers   STEPS, WAITING, THREADS
    >>impl-recover   WHAT A DEAD WORKER HAD
+   >>impl-sampler   SAMPLER AND REPEAT, AS STAGES
+   >>impl-fetch     FETCH: ROWS WRITTEN FOR THE FIRST TIME
+   >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
+   >>impl-batch     THE BATCH STAGE
+   >>impl-load      PART QUEUE: WORKERS LOAD PARTS
    >>impl-transfer  BATCHES TO THE DEVICE
    >>impl-state     RESUME
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
    >>impl-cut       CHUNKS LOADED, AND CUT INTO VIEWS
+   >>impl-kinds     THE TABLE OF ALL KINDS
    The implementation: start, looking, devices, files, calls:
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
    >>impl-stats     COUNTERS AND TRACE, READ
@@ -1530,6 +1537,27 @@ DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
 DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* ---------------------------------------------------------------------------------------------
+   >>kinds      THE KINDS OF STAGES
+   A row for each: name, number (never another one: monitors read it), and the table of what it does
+   (the implementation's; src/core/ops.h says what stands in it). */
+
+#define DLPI_STAGE_KINDS(KIND) \
+    KIND(SAMPLER, 1, dlpi_sampler_ops) \
+    KIND(REPEAT, 2, dlpi_repeat_ops) \
+    KIND(FETCH, 3, dlpi_fetch_ops) \
+    KIND(MAP_ITEM, 4, dlpi_map_item_ops) \
+    KIND(BATCH, 5, dlpi_batch_ops) \
+    KIND(MAP_BATCH, 6, dlpi_map_batch_ops) \
+    KIND(TRANSFER, 7, dlpi_transfer_ops) \
+    KIND(CACHE, 8, dlpi_cache_ops) \
+    KIND(SPLIT, 9, dlpi_split_ops) \
+    KIND(PARTS, 10, dlpi_parts_ops)
+
+#define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
+enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) DLP_STAGE_KINDS_END };
+#undef DLPI_KIND_NUMBER
+
+/* ---------------------------------------------------------------------------------------------
    >>stages     WHO DOES THE WORK */
 
 enum {
@@ -2314,19 +2342,6 @@ typedef struct dlp_tune_note {
 } dlp_tune_note;
 
 #define DLP_TUNE_NOTES 16
-
-enum {
-    DLP_STAGE_SAMPLER = 1,
-    DLP_STAGE_REPEAT,
-    DLP_STAGE_FETCH,
-    DLP_STAGE_MAP_ITEM,
-    DLP_STAGE_BATCH,
-    DLP_STAGE_MAP_BATCH,
-    DLP_STAGE_TRANSFER,
-    DLP_STAGE_CACHE,
-    DLP_STAGE_SPLIT,
-    DLP_STAGE_PARTS
-};
 
 /* The chunks of a pipe with a split stage, and where their buffers are; without one all is 0. Its
    five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
@@ -5155,9 +5170,7 @@ typedef struct dlpi_ctl {
     uint32_t caller_word;
     uint32_t feeder_sleeps; /* B1 */
     uint32_t feeder_word;
-    uint32_t transfer_sleeps; /* B1 */
-    uint32_t transfer_word;
-    uint8_t pad2[DLPI_LINE - 28];
+    uint8_t pad2[DLPI_LINE - 20];
     uint64_t cancel; /* N1 batches of marks below this one are not wanted; caller */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
@@ -5287,6 +5300,98 @@ _Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 32, "region layout");
 _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-ops        WHAT A KIND OF STAGE IS TO THE REST
+   The core knows no kind of stage by its name. A stage carries the table of its kind, set when it
+   is added, and what a kind keeps for itself lies in the stage's own block (self). A function that
+   is NULL has nothing to do for that kind. Tables of roles are given by the one stage of a pipe
+   that has the role, and are NULL everywhere else:
+
+     source   what the rows of a batch are, and when a batch may be scheduled
+     keeper   rows that need not be fetched again
+     lender   what the consumer gets in a batch's place, and the states that go with it
+     sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
+
+   Nothing here is called for a single row, but for what a source or a keeper that is there does
+   with it: a claimed run of rows, or a batch, costs one call. */
+
+struct dlpi_worker;
+struct dlpi_stage;
+struct dlpi_unit;
+struct dlpi_death;
+struct dlpi_state;
+struct dlpi_place;
+
+/* What the rows of batches are: called by whoever schedules batches, but for the last three, which
+   are a worker's of the first stage. */
+typedef struct dlpi_source_ops {
+    int (*rows)(dlp_pipe *p, uint64_t *rows);    /* of the present global batch; 0: epoch's end */
+    bool (*ready)(dlp_pipe *p, uint64_t rows);   /* may it be scheduled now? */
+    void (*fill)(dlp_pipe *p, uint32_t s);       /* what the source writes into slot s for it */
+    int (*step)(dlp_pipe *p);                    /* the present batch is scheduled: to the next */
+    void (*ahead)(dlp_pipe *p);                  /* look beyond it */
+    int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
+    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    uint64_t (*replacement)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                            uint64_t position, uint32_t k);
+    void (*row)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* for its item's callback */
+} dlpi_source_ops;
+
+typedef struct dlpi_keeper_ops { /* by workers of the first stage */
+    void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* a run will ask for its rows */
+    bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
+    void (*put)(struct dlpi_worker *w); /* the row that was fetched just now */
+} dlpi_keeper_ops;
+
+typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is lent */
+    int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
+    void (*drop)(dlp_pipe *p, uint32_t v);
+    uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* whose cell it lies in */
+    uint64_t (*batches)(const dlp_pipe *p);          /* of an epoch */
+    void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* behind v */
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s);
+    uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
+    void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
+} dlpi_lender_ops;
+
+typedef struct dlpi_sink_ops { /* by the consumer */
+    void *(*data)(const dlp_pipe *p, uint32_t s, uint32_t field); /* of the batch in slot s */
+    void (*freed)(dlp_pipe *p, uint32_t s);                       /* that slot was given back */
+} dlpi_sink_ops;
+
+enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
+
+typedef struct dlpi_stage_ops {
+    int kind;     /* DLP_STAGE_* */
+    int rank;     /* place in a chain: never falls */
+    int many;     /* 1: several of them may follow each other */
+    int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
+    int in_order; /* 1: one worker, which takes batches in their order, and never dies */
+    size_t self_bytes;
+    /* building, by the caller */
+    int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
+    void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
+    uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
+    bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
+    int (*begin)(dlp_pipe *p, struct dlpi_stage *st);  /* before workers start */
+    void (*end)(dlp_pipe *p, struct dlpi_stage *st);   /* when all workers are gone */
+    void (*release)(struct dlpi_stage *st);            /* what add and alloc took */
+    /* work, by a worker of the stage */
+    bool (*step)(struct dlpi_worker *w); /* what is there to do, without waiting: did it move? */
+    bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
+    void (*run)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
+    bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
+    uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
+    void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why); /* by the supervisor */
+    /* roles */
+    const dlpi_source_ops *source;
+    const dlpi_keeper_ops *keeper;
+    const dlpi_lender_ops *lender;
+    const dlpi_sink_ops *sink;
+} dlpi_stage_ops;
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-pipe       THE PIPE AS THIS PROCESS SEES IT */
 
 typedef struct dlpi_field { /* a field laid out in a cell */
@@ -5306,7 +5411,9 @@ typedef struct dlpi_fields {
 } dlpi_fields;
 
 typedef struct dlpi_stage {
-    int kind;       /* DLP_STAGE_* */
+    int kind; /* DLP_STAGE_* */
+    const dlpi_stage_ops *ops;
+    void *self;     /* [ops->self_bytes] what its kind keeps; NULL: nothing */
     int id;         /* as added */
     int next, prev; /* links, -1 none */
     char name[32];
@@ -5663,15 +5770,16 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher, *xfer, *split;
-    dlpi_stage *parts;    /* or NULL; its workers are no stage of work[] */
+    dlpi_stage *parts;    /* or NULL */
     dlpi_stage *part_end; /* behind it nobody needs a batch's parts */
     uint32_t part_cells;
     dlpi_part_seen view_parts; /* a view's */
     uint64_t part_stride, off_pcell;
-    bool part_waited; /* this wait of the caller's was for a part */
-    int n_work;
-    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers, in order; transfer not among them */
-    int n_item_work;                  /* the first of them work on items */
+    bool part_waited;                 /* this wait of the caller's was for a part */
+    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
+    int n_item_work;                  /* first those of rows, in order; behind them, up to */
+    int n_work;                       /* those of batches; behind them, up to */
+    int n_staffed;                    /* those of cells of their own */
     dlpi_fields items, batches;       /* item cells; batch cells */
     int staged;                       /* items are written in cells of their own */
     dlpi_stage *cell_end;             /* behind it nobody needs what lies in turning cells */
@@ -5970,7 +6078,7 @@ static void dlpi_ring_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
         dlpi_ring(sb, (uint32_t)st->n_workers, n);
 }
 
-/* A waiter that is alone on its flag and word: feeder thread, transfer thread. */
+/* A waiter that is alone on its flag and word: the feeder thread. */
 static void dlpi_ring_one(const dlpi_ctl *ctl, uint32_t *sleeps, uint32_t *word) {
     if (DLPI_LOAD_SEQ(sleeps) == 0) return;     /* B1 -> B1 */
     if (DLPI_XCHG_SEQ(sleeps, 0u) == 0) return; /* B1 */
@@ -5979,9 +6087,6 @@ static void dlpi_ring_one(const dlpi_ctl *ctl, uint32_t *sleeps, uint32_t *word)
 }
 static void dlpi_ring_feeder(dlpi_ctl *ctl) {
     dlpi_ring_one(ctl, &ctl->feeder_sleeps, &ctl->feeder_word);
-}
-static void dlpi_ring_transfer(dlpi_ctl *ctl) {
-    dlpi_ring_one(ctl, &ctl->transfer_sleeps, &ctl->transfer_word);
 }
 
 /* Batch b became ready for the caller. Call after a sequentially consistent publication. */
@@ -6012,15 +6117,12 @@ static void dlpi_ring_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
 }
 
 static void dlpi_ring_all(dlp_pipe *p) {
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         if (st->w.num_workers > 0) dlpi_ring(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
         if (st->tuned) dlpi_ring_parked(&p->bells[i], 0, (uint32_t)st->n_workers);
     }
-    if (p->parts && p->parts->w.num_workers > 0)
-        dlpi_ring(&p->bells[p->n_work], (uint32_t)p->parts->n_workers, UINT32_MAX);
     dlpi_ring_feeder(p->ctl);
-    dlpi_ring_transfer(p->ctl);
     dlpi_ring_caller(p->ctl, UINT64_MAX);
     dlpi_ring_share(p->share);
 }
@@ -6033,15 +6135,12 @@ static void dlpi_wake_word(uint32_t *word) {
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
    waking it. */
 static void dlpi_wake_all(dlp_pipe *p) {
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
             dlpi_wake_word(&p->bells[i].bell[g].word);
     }
-    for (int g = 0; p->parts && p->parts->w.num_workers > 0 && g * 32 < p->parts->n_workers; g++)
-        dlpi_wake_word(&p->bells[p->n_work].bell[g].word);
     dlpi_wake_word(&p->ctl->feeder_word);
-    dlpi_wake_word(&p->ctl->transfer_word);
     dlpi_wake_word(&p->ctl->caller_word);
     if (p->share) dlpi_wake_word(&p->share->word);
 }
@@ -6821,7 +6920,7 @@ static inline uint8_t *dlpi_part_bytes(const dlp_pipe *p, uint32_t i) {
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_pcell);
 }
-static inline dlpi_sbell *dlpi_parts_bell(const dlp_pipe *p) { return &p->bells[p->n_work]; }
+static inline dlpi_sbell *dlpi_parts_bell(const dlp_pipe *p) { return &p->bells[p->parts->work]; }
 
 /* ---- the order ---- */
 
@@ -7273,11 +7372,6 @@ static inline bool dlpi_parts_missing(const dlp_pipe *p) {
     return p->parts != NULL && DLPI_LOAD_RLX(&p->ctl->part_missing) != 0; /* for the books */
 }
 
-/* Is this a part worker? It waits for free cells, not for work of a stage before it. */
-static inline bool dlpi_is_parts(const dlpi_worker *w) {
-    return DLPI_UNLIKELY(w->st->kind == DLP_STAGE_PARTS);
-}
-
 /* A row's part, for fetch. */
 static inline void dlpi_item_part(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlp_pipe *p = w->p;
@@ -7628,8 +7722,6 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
     if (next != NULL && next->w.num_workers > 0) {
         DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
         for (uint64_t b = first; b != p->feed.published; b++) dlpi_ring_batch(p, next, b, 1);
-    } else if (next == NULL && p->xfer && p->xfer->transfer.threaded) {
-        dlpi_ring_transfer(p->ctl);
     } else {
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         dlpi_ring_share(p->share);
@@ -7969,10 +8061,8 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
             dlpi_ring_batch(p, next, b, 1);
         else
             dlpi_ring_caller(p->ctl, UINT64_MAX);
-    } else if (p->xfer && p->xfer->transfer.threaded) {
-        dlpi_ring_transfer(p->ctl);
     } else {
-        dlpi_ring_caller(p->ctl, p->xfer ? UINT64_MAX : b);
+        dlpi_ring_caller(p->ctl, b);
         dlpi_ring_share(p->share);
     }
 }
@@ -8289,6 +8379,8 @@ static void dlpi_cache_stats(const dlp_pipe *p, dlp_stats *out) {
     out->cache_capacity = p->cache_cells * p->cache_cell_bytes;
     out->cache_all_bytes = dlpi_times(p->cache_items, p->cache_cell_bytes);
 }
+
+static const dlpi_stage_ops dlpi_cache_ops = {.kind = DLP_STAGE_CACHE, .rank = 5};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS, FAILURES, CLOCKS */
@@ -9033,6 +9125,49 @@ static bool dlpi_unpark(dlpi_worker *w) {
     return false;
 }
 
+/* ---- a worker of rows ---- */
+
+/* Is there no room for another unit whose rows may all be parked? */
+static bool dlpi_rows_full(const dlpi_worker *w) {
+    return w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK;
+}
+
+/* Tickets dealt to this worker come first; they are hints, the claim decides. */
+static inline bool dlpi_unit_find(dlpi_worker *w, dlpi_unit *t) {
+    if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
+    return w->st->n_producers > 0 ? dlpi_lanes_find(w, t) : dlpi_find(w, t);
+}
+
+static bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) { return dlpi_unit_find(w, t); }
+
+static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    dlpi_unit_items(w, t);
+}
+
+static bool dlpi_rows_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w);
+    if (!dlpi_unit_find(w, &t)) return moved;
+    dlpi_rows_run(w, &t);
+    return true;
+}
+
+static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
+
+/* ns until a parked row may move. One that is due may wait for others of its unit. */
+static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
+    uint64_t now;
+    if (w->n_parked == 0) return ns;
+    now = dlpi_now_ns();
+    for (int i = 0; i < w->n_parked; i++) {
+        const dlpi_parked *k = &w->parked[i];
+        if (k->due_ns > now && k->due_ns - now < ns) ns = k->due_ns - now;
+        if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
+    }
+    return ns;
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-flights    SEVERAL ITEMS AT ONCE IN ONE WORKER
    A worker whose fetch stage has in_flight items at once keeps a flight for each: the item, its
@@ -9353,7 +9488,8 @@ static bool dlpi_flights_fill(dlpi_worker *w) {
 }
 
 /* ns until a parked flight is due, at most `least`. */
-static uint64_t dlpi_flights_due(const dlpi_flights *fl, uint64_t least) {
+static uint64_t dlpi_flights_due(dlpi_worker *w, uint64_t least) {
+    const dlpi_flights *fl = w->flights;
     uint64_t now;
     const dlpi_flight *f = fl->list[DLPI_FLIGHT_PARKED].first;
     if (f == NULL) return least;
@@ -9441,9 +9577,9 @@ static bool dlpi_flights_full(const dlpi_worker *w) {
            fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->list[DLPI_FLIGHT_FREE].first == NULL;
 }
 
-static int dlpi_flights_patience(const dlpi_worker *w) {
+static int dlpi_flights_patience(dlpi_worker *w) {
     int ms = dlpi_flights_full(w) ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
-    uint64_t due = dlpi_flights_due(w->flights, (uint64_t)ms * 1000000u) / 1000000u;
+    uint64_t due = dlpi_flights_due(w, (uint64_t)ms * 1000000u) / 1000000u;
     return due < 1 ? 1 : (int)due;
 }
 
@@ -9589,6 +9725,21 @@ static void dlpi_flights_end(dlpi_worker *w) {
     else if (fl->pool.n_threads > 0)
         dlpi_fetchers_end(w);
     dlpi_running_forget(w);
+}
+
+static void dlpi_flights_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    dlpi_flight_take(w, t);
+}
+
+static bool dlpi_flights_no_room(const dlpi_worker *w) {
+    return w->flights->list[DLPI_FLIGHT_FREE].first == NULL;
+}
+
+static bool dlpi_flights_owes(const dlpi_worker *w) {
+    const dlpi_flights *fl = w->flights;
+    return fl->n_out > 0 || fl->list[DLPI_FLIGHT_WAITS].first != NULL ||
+           fl->list[DLPI_FLIGHT_PARKED].first != NULL;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9937,184 +10088,16 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_ready_wake(p, w, t);
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-load       PART QUEUE: WORKERS LOAD PARTS
-   A unit of this stage is a cell with an open ticket, the oldest first (see >>impl-parts). */
-
-/* When an open cell may be tried; 0: now. */
-static inline uint64_t dlpi_part_due(const dlpi_pcell *cell) {
-    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
+static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    dlpi_unit_batch(w, t);
 }
 
-static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    for (;;) {
-        uint64_t oldest = 0, now = 0, mine;
-        for (uint32_t c = 0; c < p->part_cells; c++) {
-            const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-            uint64_t state = DLPI_LOAD_SEQ(&cell->state), due; /* Q1 <- Q1, B1 */
-            if (dlpi_gen_low(state) != DLPI_PART_OPEN) continue;
-            if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
-            if ((due = dlpi_part_due(cell)) != 0) {
-                if (now == 0) now = dlpi_now_ns();
-                if (due > now) continue;
-            }
-            oldest = state;
-            t->slot = c;
-        }
-        if (oldest == 0) return false;
-        t->b = dlpi_gen(oldest);
-        t->unit = t->row = t->end = 0;
-        t->plain = false;
-        mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-        if (DLPI_CAS_SEQ(&dlpi_pcell_at(p, t->slot)->state, &oldest, mine)) return true; /* Q1 */
-    }
-}
-
-/* ns until a part may be tried again, at most ns. */
-static uint64_t dlpi_parts_due(const dlpi_worker *w, uint64_t ns) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t c = 0; c < p->part_cells; c++) {
-        const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        uint64_t due, now;
-        if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
-        if ((due = dlpi_part_due(cell)) == 0) continue;
-        now = dlpi_now_ns();
-        if (due <= now) return 0;
-        if (due - now < ns) ns = due - now;
-    }
-    return ns;
-}
-
-/* Who killed its workers too often, or held one past its deadline, has failed. */
-static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
-    uint32_t rec = cell->rec;
-    if (rec & DLPI_REC_LATE)
-        return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the load ran past its deadline_ms %d, its worker was killed",
-                        w->st->w.deadline_ms);
-    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the loading process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
-}
-
-/* One try. Returns 0, or what is wrong. */
-static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
-    dlp_part *part = &w->part;
-    int rc = dlpi_part_verdict(w, cell);
-    if (rc != 0) return rc;
-    part->index = cell->part;
-    part->data = dlpi_part_bytes(w->p, c);
-    part->bytes = 0;
-    part->capacity = w->st->part.max_part_bytes;
-    part->items = cell->items;
-    part->first = cell->first;
-    part->item = 0;
-    part->attempt = dlpi_rec_tries(cell->rec);
-    part->worker = (uint32_t)w->id;
-    part->worker_state = w->state;
-    part->internal = w;
-    rc = dlpi_item_returned(w, w->st->part.load(w->st->user, part));
-    rc = dlpi_guard_part(w, cell->part, dlpi_part_bytes(w->p, c), rc);
-    if (rc != 0) return rc;
-    if (part->bytes > w->st->part.max_part_bytes)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part->bytes,
-                        w->st->part.max_part_bytes);
-    cell->bytes = part->bytes;
-    return 0;
-}
-
-static void dlpi_part_error(const dlpi_worker *w, dlpi_pcell *cell, int code) {
-    dlp_error e;
-    dlpi_describe(w, code, &e);
-    if (code == DLP_SKIP) e.code = DLP_SKIP;
-    cell->error = e;
-    snprintf(cell->error.message, sizeof e.message, "part %" PRIu64 ": %.220s", cell->part,
-             e.message);
-}
-
-/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
-static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
-    for (;;) {
-        uint32_t tries = dlpi_rec_tries(cell->rec);
-        int rc;
-        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
-        DLPI_STORE_RLX(&w->wb->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
-        dlpi_words_forget(w);
-        rc = dlpi_part_try(w, c, cell);
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
-        if (rc == 0) return DLPI_PART_LOADED;
-        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
-            dlpi_part_error(w, cell, rc);
-            dlpi_failure_forget(w);
-            return DLPI_PART_FAILED;
-        }
-        dlpi_failure_forget(w);
-        dlpi_bump(&w->wb->retried, 1);
-        cell->rec = dlpi_rec(0, tries + 1, 0);
-        if (dlpi_stopped(w->p)) return DLPI_PART_OPEN;
-        if (w->st->w.retry_backoff_ms == 0) continue;
-        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
-                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
-        return DLPI_PART_OPEN;
-    }
-}
-
-/* Load the part of a cell that is ours, and tell the feeder. */
-static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlp_pipe *p = w->p;
-    dlpi_pcell *cell = dlpi_pcell_at(p, t->slot);
-    uint64_t part = cell->part, epoch = cell->epoch, bytes;
-    uint32_t what;
-    DLPI_STORE_RLX(&w->wb->current, part); /* for observers */
-    what = dlpi_part_tries(w, t->slot, cell);
-    bytes = cell->bytes;
-    if (what == DLPI_PART_LOADED) {
-        dlpi_bump(&w->wb->items, 1);
-        dlpi_bump(&w->wb->bytes, bytes);
-    }
-    dlpi_clock_out(w, part, epoch, 1);
-    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
-    if (what == DLPI_PART_OPEN) return; /* its time comes, and who sleeps first looks at it */
-    DLPI_ADD_SEQ(&p->ctl->part_loads, UINT64_C(1)); /* Q2 -> Q2 */
-    if (p->sampler->sampler.threaded)
-        dlpi_ring_feeder(p->ctl);
-    else
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
-}
-
-/* The dead worker had this unit; ran: its callback, too. */
-static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
-    dlpi_held *held = why->held;
-    if (held == NULL) return;
-    held->ran |= ran;
-    if (held->ran || held->missing != 0) return;
-    held->b = t->b;
-    held->slot = t->slot;
-    held->unit = t->unit;
-    held->missing = missing;
-}
-
-/* What a dead part worker had: its part is loaded by another one. */
-static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t c = 0; c < p->part_cells; c++) {
-        dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        uint64_t state = DLPI_LOAD_SEQ(&cell->state); /* Q1 <- Q1 */
-        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
-        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        dlpi_held_note(why, ran, &t, 1);
-        if (ran) {
-            cell->killed_by = why->signal;
-            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
-        }
-        DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
-    }
-    /* Q2 -> Q2: it may have died behind LOADED, before this */
-    DLPI_ADD_SEQ(&p->ctl->part_loads, UINT64_C(1));
+static bool dlpi_batches_step(dlpi_worker *w) {
+    dlpi_unit t;
+    if (!dlpi_unit_find(w, &t)) return false;
+    dlpi_batches_run(w, &t);
+    return true;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -10122,69 +10105,29 @@ static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
    runs is decided elsewhere: dlpi_step is called by the caller for inline stages and by threads. */
 
-/* Is there no room for another unit whose rows may all be parked? */
-static bool dlpi_park_full(const dlpi_worker *w) {
-    if (w->flights != NULL) return w->flights->list[DLPI_FLIGHT_FREE].first == NULL;
-    return w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK;
+/* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
+static uint64_t dlpi_worker_due(dlpi_worker *w) {
+    return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
 }
 
-/* Tickets dealt to this worker come first; they are hints, the claim decides. */
-static bool dlpi_worker_find(dlpi_worker *w, dlpi_unit *t) {
-    if (dlpi_is_parts(w)) return dlpi_part_find(w, t);
-    if (w->flights != NULL) return dlpi_flights_find(w, t);
-    if (dlpi_park_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
-    if (w->st->n_producers > 0) return dlpi_lanes_find(w, t);
-    return dlpi_find(w, t);
+static inline bool dlpi_owes(const dlpi_worker *w) {
+    return w->st->ops->owes != NULL && w->st->ops->owes(w);
 }
 
-static void dlpi_unit_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_clock_in(w);
-    if (dlpi_is_parts(w))
-        dlpi_part_run(w, t);
-    else if (w->flights != NULL)
-        dlpi_flight_take(w, t);
-    else if (dlpi_is_item_stage(w->p, w->st))
-        dlpi_unit_items(w, t);
-    else
-        dlpi_unit_batch(w, t);
+static inline bool dlpi_full(const dlpi_worker *w) {
+    return w->st->ops->full != NULL && w->st->ops->full(w);
 }
 
-static bool dlpi_step(dlpi_worker *w) {
-    dlpi_unit t;
-    bool moved;
-    if (w->flights != NULL) return dlpi_flights_step(w);
-    moved = w->n_parked > 0 && dlpi_unpark(w);
-    if (!dlpi_worker_find(w, &t)) return moved;
-    dlpi_unit_run(w, &t);
-    return true;
-}
-
-/* ns until a parked row may move, at most a sleep. One that is due may wait for others of its
-   unit. */
-static uint64_t dlpi_park_due(const dlpi_worker *w) {
-    uint64_t least = DLPI_SLEEP_NS, now;
-    if (w->flights != NULL) return dlpi_flights_due(w->flights, least);
-    if (dlpi_is_parts(w)) return dlpi_parts_due(w, least);
-    if (w->n_parked == 0) return least;
-    now = dlpi_now_ns();
-    for (int i = 0; i < w->n_parked; i++) {
-        const dlpi_parked *k = &w->parked[i];
-        if (k->due_ns > now && k->due_ns - now < least) least = k->due_ns - now;
-        if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
-    }
-    return least;
-}
-
-static bool dlpi_parks_any(const dlpi_worker *w) {
-    return w->n_parked > 0 ||
-           (w->flights != NULL && w->flights->list[DLPI_FLIGHT_PARKED].first != NULL);
-}
-
-/* Retired, and no row waits here for another try? */
+/* Retired, and nothing that it has claimed is still to come back? */
 static inline bool dlpi_may_park(const dlpi_worker *w) {
-    return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_parks_any(w) &&
-           (w->flights == NULL ||
-            (w->flights->n_out == 0 && w->flights->list[DLPI_FLIGHT_WAITS].first == NULL));
+    return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
+}
+
+/* The last look before a sleep. What was claimed is run once the worker is no longer taken for
+   asleep; a stage whose units nobody else can take does them at once. */
+static bool dlpi_last_look(dlpi_worker *w, dlpi_unit *t) {
+    const dlpi_stage_ops *ops = w->st->ops;
+    return ops->find != NULL ? ops->find(w, t) : ops->step(w);
 }
 
 /* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
@@ -10194,20 +10137,20 @@ static inline bool dlpi_may_park(const dlpi_worker *w) {
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_bell *bell = &w->bell->bell[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
-    uint64_t ns = dlpi_park_due(w);
+    uint64_t ns = dlpi_worker_due(w);
     dlpi_unit t;
     bool found = false, rung;
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
     if (dlpi_retired(w) && w->st->n_producers > 0) dlpi_lanes_leave(w);
     if (dlpi_may_park(w)) return;
-    if (dlpi_park_full(w) || dlpi_retired(w)) { /* nobody rings: look often if the pipe stops */
+    if (dlpi_full(w) || dlpi_retired(w)) { /* nobody rings: look often if the pipe stops */
         if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
         return;
     }
     asleep = DLPI_OR_SEQ(&bell->mask, bit); /* B1 -> B1 */
-    if (!dlpi_parks_any(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
+    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
-        found = dlpi_worker_find(w, &t);
+        found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
             dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
     }
@@ -10216,7 +10159,7 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
            (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0; /* B1 */
     if (rung && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
         dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
-    if (found) dlpi_unit_run(w, &t);
+    if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
 }
 
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
@@ -10252,6 +10195,7 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
+    bool (*step)(dlpi_worker *) = w->st->ops->step;
     if (dlpi_may_park(w)) {
         dlpi_worker_park(w);
         return;
@@ -10259,20 +10203,20 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
-    w->blocked = dlpi_is_parts(w) || dlpi_no_credit(w);
+    w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->wb->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
     for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
         if (i < p->spin_rounds)
             dlpi_pause();
         else
             sched_yield();
-        if (dlpi_step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
+        if (step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
     }
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* who looks while it sleeps sees all that it did */
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
-        if (w->last_ns != 0 || dlpi_step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
+        if (w->last_ns != 0 || step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
     }
 moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
@@ -10346,7 +10290,7 @@ static void *dlpi_thread_worker(void *arg) {
     dlpi_thread_dress(w);
     began = dlpi_worker_begin(w);
     while (began == DLP_OK && !dlpi_stopped(w->p))
-        if (!dlpi_step(w)) dlpi_worker_wait(w);
+        if (!w->st->ops->step(w)) dlpi_worker_wait(w);
     dlpi_worker_end(w, began);
     dlpi_thread_over(w);
     return NULL;
@@ -10443,6 +10387,18 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
+/* The dead worker had this unit; ran: its callback, too. */
+static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
+    dlpi_held *held = why->held;
+    if (held == NULL) return;
+    held->ran |= ran;
+    if (held->ran || held->missing != 0) return;
+    held->b = t->b;
+    held->slot = t->slot;
+    held->unit = t->unit;
+    held->missing = missing;
+}
+
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint64_t own,
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
@@ -10526,6 +10482,10 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
     if (count > 0) dlpi_close_batch(p, last, b, count, DLPI_LOAD_SEQ(&last->ready)); /* Y1 <- Y1 */
 }
 
+static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
+    for (uint32_t s = 0; s < w->p->n_slots; s++) dlpi_recover_slot(w, s, why);
+}
+
 /* An error that the dead worker was writing down. */
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
@@ -10555,10 +10515,7 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
     dlpi_cache_recover(w);
-    if (dlpi_is_parts(w))
-        dlpi_part_recover(w, why);
-    else
-        for (uint32_t s = 0; s < p->n_slots; s++) dlpi_recover_slot(w, s, why);
+    w->st->ops->recover(w, why);
     DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX); /* for observers */
@@ -10586,6 +10543,272 @@ __attribute__((unused)) static int dlpi_lanes_again(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->wb->finished, taken); /* an estimate of its load */
     return rc;
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-sampler    SAMPLER AND REPEAT, AS STAGES
+   What they do is done by whoever schedules batches: see >>impl-feed. */
+
+static const dlpi_stage_ops dlpi_sampler_ops = {.kind = DLP_STAGE_SAMPLER, .rank = 1};
+static const dlpi_stage_ops dlpi_repeat_ops = {.kind = DLP_STAGE_REPEAT, .rank = 2};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME
+   One at a time, or several in flight: the stage has the second table then. */
+
+static const dlpi_stage_ops dlpi_fetch_ops = {
+    .kind = DLP_STAGE_FETCH,
+    .rank = 4,
+    .unit = DLPI_UNIT_ROWS,
+    .step = dlpi_rows_step,
+    .find = dlpi_rows_find,
+    .run = dlpi_rows_run,
+    .full = dlpi_rows_full,
+    .owes = dlpi_rows_owes,
+    .due = dlpi_rows_due,
+    .recover = dlpi_slots_recover,
+};
+
+static const dlpi_stage_ops dlpi_fetch_many_ops = {
+    .kind = DLP_STAGE_FETCH,
+    .rank = 4,
+    .unit = DLPI_UNIT_ROWS,
+    .step = dlpi_flights_step,
+    .find = dlpi_flights_find,
+    .run = dlpi_flights_run,
+    .full = dlpi_flights_no_room,
+    .owes = dlpi_flights_owes,
+    .due = dlpi_flights_due,
+    .recover = dlpi_slots_recover,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
+
+static const dlpi_stage_ops dlpi_map_item_ops = {
+    .kind = DLP_STAGE_MAP_ITEM,
+    .rank = 6,
+    .many = 1,
+    .unit = DLPI_UNIT_ROWS,
+    .step = dlpi_rows_step,
+    .find = dlpi_rows_find,
+    .run = dlpi_rows_run,
+    .full = dlpi_rows_full,
+    .owes = dlpi_rows_owes,
+    .due = dlpi_rows_due,
+    .recover = dlpi_slots_recover,
+};
+
+static const dlpi_stage_ops dlpi_map_batch_ops = {
+    .kind = DLP_STAGE_MAP_BATCH,
+    .rank = 8,
+    .many = 1,
+    .unit = DLPI_UNIT_BATCHES,
+    .step = dlpi_batches_step,
+    .find = dlpi_rows_find,
+    .run = dlpi_batches_run,
+    .recover = dlpi_slots_recover,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-batch      THE BATCH STAGE
+   It has workers only where there is a collate, or where batch workers are asked for. */
+
+static const dlpi_stage_ops dlpi_batch_ops = {
+    .kind = DLP_STAGE_BATCH,
+    .rank = 7,
+    .unit = DLPI_UNIT_BATCHES,
+    .step = dlpi_batches_step,
+    .find = dlpi_rows_find,
+    .run = dlpi_batches_run,
+    .recover = dlpi_slots_recover,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-load       PART QUEUE: WORKERS LOAD PARTS
+   A unit of this stage is a cell with an open ticket, the oldest first (see >>impl-parts). */
+
+/* When an open cell may be tried; 0: now. */
+static inline uint64_t dlpi_part_due(const dlpi_pcell *cell) {
+    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
+}
+
+static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    for (;;) {
+        uint64_t oldest = 0, now = 0, mine;
+        for (uint32_t c = 0; c < p->part_cells; c++) {
+            const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+            uint64_t state = DLPI_LOAD_SEQ(&cell->state), due; /* Q1 <- Q1, B1 */
+            if (dlpi_gen_low(state) != DLPI_PART_OPEN) continue;
+            if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
+            if ((due = dlpi_part_due(cell)) != 0) {
+                if (now == 0) now = dlpi_now_ns();
+                if (due > now) continue;
+            }
+            oldest = state;
+            t->slot = c;
+        }
+        if (oldest == 0) return false;
+        t->b = dlpi_gen(oldest);
+        t->unit = t->row = t->end = 0;
+        t->plain = false;
+        mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+        if (DLPI_CAS_SEQ(&dlpi_pcell_at(p, t->slot)->state, &oldest, mine)) return true; /* Q1 */
+    }
+}
+
+/* ns until a part may be tried again, at most ns. */
+static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < p->part_cells; c++) {
+        const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+        uint64_t due, now;
+        if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
+        if ((due = dlpi_part_due(cell)) == 0) continue;
+        now = dlpi_now_ns();
+        if (due <= now) return 0;
+        if (due - now < ns) ns = due - now;
+    }
+    return ns;
+}
+
+/* Who killed its workers too often, or held one past its deadline, has failed. */
+static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
+    uint32_t rec = cell->rec;
+    if (rec & DLPI_REC_LATE)
+        return dlpi_say(w, DLP_ERR_DEADLINE,
+                        "the load ran past its deadline_ms %d, its worker was killed",
+                        w->st->w.deadline_ms);
+    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
+    return dlpi_say(w, DLP_ERR_KILLED,
+                    "the loading process died %u times here, the last time by %s",
+                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
+}
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
+    dlp_part *part = &w->part;
+    int rc = dlpi_part_verdict(w, cell);
+    if (rc != 0) return rc;
+    part->index = cell->part;
+    part->data = dlpi_part_bytes(w->p, c);
+    part->bytes = 0;
+    part->capacity = w->st->part.max_part_bytes;
+    part->items = cell->items;
+    part->first = cell->first;
+    part->item = 0;
+    part->attempt = dlpi_rec_tries(cell->rec);
+    part->worker = (uint32_t)w->id;
+    part->worker_state = w->state;
+    part->internal = w;
+    rc = dlpi_item_returned(w, w->st->part.load(w->st->user, part));
+    rc = dlpi_guard_part(w, cell->part, dlpi_part_bytes(w->p, c), rc);
+    if (rc != 0) return rc;
+    if (part->bytes > w->st->part.max_part_bytes)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part->bytes,
+                        w->st->part.max_part_bytes);
+    cell->bytes = part->bytes;
+    return 0;
+}
+
+static void dlpi_part_error(const dlpi_worker *w, dlpi_pcell *cell, int code) {
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    if (code == DLP_SKIP) e.code = DLP_SKIP;
+    cell->error = e;
+    snprintf(cell->error.message, sizeof e.message, "part %" PRIu64 ": %.220s", cell->part,
+             e.message);
+}
+
+/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
+static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
+    for (;;) {
+        uint32_t tries = dlpi_rec_tries(cell->rec);
+        int rc;
+        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+        DLPI_STORE_RLX(&w->wb->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        dlpi_words_forget(w);
+        rc = dlpi_part_try(w, c, cell);
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+        if (rc == 0) return DLPI_PART_LOADED;
+        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
+            dlpi_part_error(w, cell, rc);
+            dlpi_failure_forget(w);
+            return DLPI_PART_FAILED;
+        }
+        dlpi_failure_forget(w);
+        dlpi_bump(&w->wb->retried, 1);
+        cell->rec = dlpi_rec(0, tries + 1, 0);
+        if (dlpi_stopped(w->p)) return DLPI_PART_OPEN;
+        if (w->st->w.retry_backoff_ms == 0) continue;
+        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
+                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
+        return DLPI_PART_OPEN;
+    }
+}
+
+/* Load the part of a cell that is ours, and tell the feeder. */
+static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlp_pipe *p = w->p;
+    dlpi_pcell *cell = dlpi_pcell_at(p, t->slot);
+    uint64_t part = cell->part, epoch = cell->epoch, bytes;
+    uint32_t what;
+    dlpi_clock_in(w);
+    DLPI_STORE_RLX(&w->wb->current, part); /* for observers */
+    what = dlpi_part_tries(w, t->slot, cell);
+    bytes = cell->bytes;
+    if (what == DLPI_PART_LOADED) {
+        dlpi_bump(&w->wb->items, 1);
+        dlpi_bump(&w->wb->bytes, bytes);
+    }
+    dlpi_clock_out(w, part, epoch, 1);
+    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
+    if (what == DLPI_PART_OPEN) return; /* its time comes, and who sleeps first looks at it */
+    DLPI_ADD_SEQ(&p->ctl->part_loads, UINT64_C(1)); /* Q2 -> Q2 */
+    if (p->sampler->sampler.threaded)
+        dlpi_ring_feeder(p->ctl);
+    else
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* What a dead part worker had: its part is loaded by another one. */
+static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < p->part_cells; c++) {
+        dlpi_pcell *cell = dlpi_pcell_at(p, c);
+        uint64_t state = DLPI_LOAD_SEQ(&cell->state); /* Q1 <- Q1 */
+        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
+        bool ran = DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
+        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
+        dlpi_held_note(why, ran, &t, 1);
+        if (ran) {
+            cell->killed_by = why->signal;
+            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
+        }
+        DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
+    }
+    /* Q2 -> Q2: it may have died behind LOADED, before this */
+    DLPI_ADD_SEQ(&p->ctl->part_loads, UINT64_C(1));
+}
+
+static bool dlpi_part_step(dlpi_worker *w) {
+    dlpi_unit t;
+    if (!dlpi_part_find(w, &t)) return false;
+    dlpi_part_run(w, &t);
+    return true;
+}
+
+static const dlpi_stage_ops dlpi_parts_ops = {
+    .kind = DLP_STAGE_PARTS,
+    .rank = 3,
+    .unit = DLPI_UNIT_CELLS,
+    .step = dlpi_part_step,
+    .find = dlpi_part_find,
+    .run = dlpi_part_run,
+    .due = dlpi_parts_due,
+    .recover = dlpi_part_recover,
+};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE
@@ -10735,7 +10958,7 @@ static bool dlpi_xfer_poll(dlpi_worker *w) {
 static bool dlpi_xfer_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
-    dlpi_stage *up = p->work[p->n_work - 1];
+    dlpi_stage *up = p->work[w->st->work - 1];
     bool moved = dlpi_xfer_poll(w);
     uint64_t mark =
         w->cursor != tail ? dlpi_slot_mark(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))) : 0;
@@ -10755,37 +10978,19 @@ static bool dlpi_xfer_step(dlpi_worker *w) {
     return dlpi_xfer_poll(w) || moved;
 }
 
-static void *dlpi_thread_transfer(void *arg) {
-    dlpi_worker *w = arg;
-    dlp_pipe *p = w->p;
-    dlpi_ctl *ctl = p->ctl;
-    dlpi_thread_dress(w);
-    dlpi_tid_note(w);
-    while (!dlpi_stopped(p)) {
-        uint32_t word;
-        if (dlpi_xfer_step(w)) continue;
-        dlpi_clock_stop(w);
-        if (w->n_parked > 0) { /* copies under way: no event wakes us, look often */
-            dlpi_nap(20000);
-            continue;
-        }
-        if (w->wait_ns == 0) {
-            w->wait_ns = dlpi_now_ns();
-            dlpi_cpu_note(w, &w->cpu, w->wait_ns);
-            DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
-        }
-        word = DLPI_LOAD_SEQ(&ctl->transfer_word); /* B1 <- B1 */
-        DLPI_STORE_SEQ(&ctl->transfer_sleeps, 1u); /* B1 -> B1 */
-        if (!dlpi_xfer_step(w) && !dlpi_stopped(p))
-            dlpi_futex_wait(&ctl->transfer_word, word, UINT32_MAX, DLPI_SLEEP_NS, (int)ctl->shared);
-        DLPI_STORE_SEQ(&ctl->transfer_sleeps, 0u); /* B1 */
-    }
-    dlpi_clock_stop(w);
-    if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
-    dlpi_trace_flush(w);
-    dlpi_thread_over(w);
-    return NULL;
+/* No event wakes a worker when a copy is through: it looks often. */
+static uint64_t dlpi_xfer_due(dlpi_worker *w, uint64_t ns) {
+    return w->n_parked > 0 && ns > 20000 ? 20000 : ns;
 }
+
+static const dlpi_stage_ops dlpi_transfer_ops = {
+    .kind = DLP_STAGE_TRANSFER,
+    .rank = 9,
+    .unit = DLPI_UNIT_BATCHES,
+    .in_order = 1,
+    .step = dlpi_xfer_step,
+    .due = dlpi_xfer_due,
+};
 
 static int dlpi_host_alloc(void *user, uint64_t bytes, void **dev) {
     DLPI_UNUSED(user);
@@ -11283,9 +11488,7 @@ static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-deliver    NEXT AND RELEASE */
 
-static dlpi_stage *dlpi_final(const dlp_pipe *p) {
-    return p->xfer ? p->xfer : p->work[p->n_work - 1];
-}
+static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]; }
 
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     /* Y1 <- Y1 */
@@ -11339,7 +11542,7 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->xfer && slot->dbuf != DLPI_NO_SLOT && p->chunks.preload != DLP_PRELOAD_DEVICE) {
         DLPI_STORE_SEQ(dlpi_dev_slot(p, slot->dbuf), 0u); /* C2 -> C2 */
-        if (p->xfer->transfer.threaded) dlpi_ring_transfer(p->ctl);
+        dlpi_ring(&p->bells[p->xfer->work], 1, 1);
     }
     if (p->sampler->sampler.threaded) {
         DLPI_STORE_SEQ(&slot->used, 0u); /* C1 -> C1 */
@@ -11394,16 +11597,11 @@ static int dlpi_next_error(dlp_pipe *p, bool over) {
 /* Run what is inline; returns whether anything moved. */
 static bool dlpi_inline_steps(dlp_pipe *p) {
     bool moved = false;
-    for (int i = 0; i < p->n_work; i++) {
-        dlpi_stage *st = p->work[i];
-        dlpi_worker *w = &p->workers[st->first_worker];
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
         if (st->w.num_workers > 0) continue;
-        if (dlpi_step(w)) moved = true;
+        if (st->ops->step(&p->workers[st->first_worker])) moved = true;
     }
-    if (p->parts && p->parts->w.num_workers == 0)
-        moved = dlpi_step(&p->workers[p->parts->first_worker]) || moved;
-    if (p->xfer && !p->xfer->transfer.threaded)
-        moved = dlpi_xfer_step(&p->workers[p->xfer->first_worker]) || moved;
     return moved;
 }
 
@@ -11463,7 +11661,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     uint32_t s, word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
-            uint64_t due = dlpi_park_due(&p->workers[i]);
+            uint64_t due = dlpi_worker_due(&p->workers[i]);
             if (due < ns) ns = due;
         }
     DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
@@ -11966,6 +12164,22 @@ static void dlpi_cut_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     to->position = last ? 0 : p->cut.after[v];
 }
 
+static const dlpi_stage_ops dlpi_split_ops = {.kind = DLP_STAGE_SPLIT, .rank = 10};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-kinds      THE TABLE OF ALL KINDS */
+
+#define DLPI_KIND_OPS(name, number, ops) [number] = &ops,
+static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OPS)};
+#undef DLPI_KIND_OPS
+
+/* The stage's table, in a process that has but the rest of its record. */
+__attribute__((unused)) /* but by dlpipe_shm.h */
+static const dlpi_stage_ops *
+dlpi_ops_of(const dlpi_stage *st) {
+    return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 
@@ -12041,7 +12255,8 @@ static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static dlpi_stage *dlpi_add(dlp_pipe *p, int kind, const char *name, const dlp_workers_desc *w) {
+static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
+                            const dlp_workers_desc *w) {
     dlpi_stage *st;
     if (p->prepared || p->err.code != 0) return NULL;
     if (p->n_stages == DLP_MAX_STAGES) {
@@ -12050,7 +12265,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, int kind, const char *name, const dlp_w
     }
     st = &p->stages[p->n_stages];
     memset(st, 0, sizeof *st);
-    st->kind = kind;
+    st->ops = ops;
+    st->kind = ops->kind;
     st->id = p->n_stages;
     st->next = st->prev = st->work = -1;
     if (w) st->w = *w;
@@ -12192,22 +12408,14 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
 }
 
-/* The order of kinds in a chain. */
-static int dlpi_kind_rank(int kind) {
-    /* parts come before fetch, a cache behind it */
-    static const int8_t rank[] = {0, 1, 2, 4, 6, 7, 8, 9, 5, 10, 3};
-    return rank[kind];
-}
-
 static int dlpi_check_chain(dlp_pipe *p, int first) {
     int seen = 0, before = 0;
     uint32_t visited = 0;
     for (int at = first; at >= 0; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
-        int rank = dlpi_kind_rank(st->kind);
-        bool many = st->kind == DLP_STAGE_MAP_ITEM || st->kind == DLP_STAGE_MAP_BATCH;
+        int rank = st->ops->rank;
         if (++seen > p->n_stages) return dlpi_bad_graph(p, st->name, "the links make a cycle");
-        if (rank < before || (rank == before && !many))
+        if (rank < before || (rank == before && !st->ops->many))
             return dlpi_bad_graph(p, st->name,
                                   "this stage can't follow the one before it; the order is "
                                   "sampler, repeat, parts, fetch, cache, item maps, batch, batch "
@@ -12251,8 +12459,7 @@ static int dlpi_check_graph(dlp_pipe *p) {
 static bool dlpi_all_inline(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].w.num_workers > 0) return false;
-    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded &&
-           !(p->xfer && p->xfer->transfer.threaded);
+    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded;
 }
 
 /* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
@@ -12280,35 +12487,38 @@ static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
    processes they would be forked by the thousand. */
 #define DLPI_COLLATORS 64
 
-/* The stages that have workers, in order. A batch stage is one only if somebody must run it. */
-static int dlpi_list_work(dlp_pipe *p) {
+/* Does the stage want workers? A batch stage does if somebody must run it. */
+static bool dlpi_wants_workers(const dlpi_stage *st) {
+    if (st->kind != DLP_STAGE_BATCH) return st->ops->unit != DLPI_UNIT_NONE;
+    return st->collate != NULL || st->batching.batch_workers > 0;
+}
+
+/* Of a unit, the stages that have workers, in order. */
+static void dlpi_list_unit(dlp_pipe *p, int unit) {
+    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
+        dlpi_stage *st = &p->stages[at];
+        if (st->ops->unit != unit || !dlpi_wants_workers(st)) continue;
+        st->work = p->n_staffed;
+        dlpi_list_tuned(st);
+        st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
+        if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES)
+            p->n_procs += st->n_workers;
+        p->work[p->n_staffed++] = st;
+    }
+}
+
+static void dlpi_list_work(dlp_pipe *p) {
     const dlp_batch_desc *b = &p->batcher->batching;
     dlpi_stage *st = p->batcher;
     st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
     if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
         st->w.num_workers = p->prefetch < DLPI_COLLATORS ? (int32_t)p->prefetch : DLPI_COLLATORS;
-    p->n_work = p->n_item_work = p->n_procs = 0;
-    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
-        dlpi_stage *s = &p->stages[at];
-        bool works = s->kind == DLP_STAGE_FETCH || s->kind == DLP_STAGE_MAP_ITEM ||
-                     s->kind == DLP_STAGE_MAP_BATCH ||
-                     (s->kind == DLP_STAGE_BATCH && (b->collate || b->batch_workers > 0));
-        if (!works) continue;
-        s->work = p->n_work;
-        dlpi_list_tuned(s);
-        s->n_workers = s->w.num_workers > 0 ? s->w.num_workers : 1;
-        if (s->w.num_workers > 0 && s->w.placement == DLP_PLACE_PROCESSES)
-            p->n_procs += s->n_workers;
-        p->work[p->n_work++] = s;
-        if (s->kind == DLP_STAGE_FETCH || s->kind == DLP_STAGE_MAP_ITEM) p->n_item_work = p->n_work;
-    }
-    if (p->parts) {
-        st = p->parts;
-        st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
-        if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES)
-            p->n_procs += st->n_workers;
-    }
-    return DLP_OK;
+    p->n_staffed = p->n_procs = 0;
+    dlpi_list_unit(p, DLPI_UNIT_ROWS);
+    p->n_item_work = p->n_staffed;
+    dlpi_list_unit(p, DLPI_UNIT_BATCHES);
+    p->n_work = p->n_staffed;
+    dlpi_list_unit(p, DLPI_UNIT_CELLS);
 }
 
 /* What a part queue's numbers must be to each other; the sum of its counts is the dataset's. */
@@ -12608,7 +12818,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     if (p->window < p->prefetch)
         return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                         (int64_t)p->prefetch);
-    if ((rc = dlpi_list_work(p)) != DLP_OK) return rc;
+    dlpi_list_work(p);
     for (int i = 0; i < p->n_work; i++)
         if ((rc = dlpi_check_tuned(p, p->work[i])) != DLP_OK ||
             (rc = dlpi_check_workers(p, p->work[i])) != DLP_OK)
@@ -12649,11 +12859,10 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     bool in_lengths = p->staged && p->items.any_ragged;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
-    for (int i = 0; i <= p->n_work; i++) {
-        dlpi_stage *st = i < p->n_work ? p->work[i] : p->xfer;
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
         uint64_t words =
             i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
-        if (st == NULL) continue;
         words = dlpi_times(words + (p->words_max > 1 ? 1 : 0), 8);
         st->sst_offset = dlpi_take_bytes(&at, offsetof(dlpi_sst, words) + words, DLPI_LINE);
     }
@@ -12790,24 +12999,14 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
 /* Number the workers of all stages. */
 static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         p->work[i]->first_worker = p->n_workers;
         p->n_workers += p->work[i]->n_workers;
-    }
-    if (p->xfer) {
-        p->xfer->first_worker = p->n_workers++;
-        p->xfer->n_workers = 1;
-        p->xfer->work = p->n_work;
-    }
-    if (p->parts) {
-        p->parts->first_worker = p->n_workers;
-        p->n_workers += p->parts->n_workers;
-        p->parts->work = p->n_work + 1;
     }
 }
 
 static void dlpi_layout_control(dlp_pipe *p) {
-    uint64_t bells = (uint64_t)p->n_work + (p->parts != NULL);
+    uint64_t bells = (uint64_t)p->n_staffed;
     dlpi_area_add(p, DLPI_REC_CTL, NULL, sizeof(dlpi_ctl), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_AREA_BELLS, NULL, sizeof(dlpi_sbell), bells, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_ORDER, NULL, sizeof(uint32_t), p->ring, DLPI_LINE);
@@ -13154,7 +13353,7 @@ static void dlpi_token(uint64_t *token) {
     token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);
 }
 
-static void dlpi_stage_describe(const dlp_pipe *p, const dlpi_stage *st, dlpi_stage_rec *r) {
+static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     dlpi_copy_text(r->name, sizeof r->name, st->name);
     r->kind = st->kind;
     r->id = st->id;
@@ -13164,7 +13363,7 @@ static void dlpi_stage_describe(const dlp_pipe *p, const dlpi_stage *st, dlpi_st
     if (st->work < 0) return;
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
-    r->num_workers = st == p->xfer ? st->transfer.threaded : st->w.num_workers;
+    r->num_workers = st->w.num_workers;
     r->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
                        st->kind != DLP_STAGE_PARTS;
     r->sst_offset = st->sst_offset;
@@ -13247,7 +13446,7 @@ static void dlpi_region_init(dlp_pipe *p) {
     r->view = dlpi_view_hash();
     r->total_bytes = p->region_bytes;
     dlpi_pipe_describe(p, dlpi_area_at(p, DLPI_REC_PIPE, 0));
-    for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(p, &p->stages[i], &stages[i]);
+    for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(&p->stages[i], &stages[i]);
     dlpi_fields_describe(p, dlpi_area_at(p, DLPI_REC_FIELDS, 0));
     if (p->cache_cells > 0) dlpi_cache_describe(p, dlpi_area_at(p, DLPI_REC_CACHE, 0));
     if (p->split) dlpi_chunk_describe(p, dlpi_area_at(p, DLPI_REC_CHUNKS, 0));
@@ -13378,8 +13577,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.said = 0;
     w->item.internal = &w->note;
     if (st->in_flight > 0 && p->flights != NULL) dlpi_flights_init(p, w);
-    if (st->work < p->n_work) w->bell = &p->bells[st->work];
-    if (st == p->parts) w->bell = dlpi_parts_bell(p);
+    if (st->work >= 0) w->bell = &p->bells[st->work];
     w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
     w->given = w->item;
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
@@ -13475,16 +13673,15 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
    away. */
 static void dlpi_wait_rule(dlp_pipe *p) {
-    int begin;
+    int begin = 1;
     p->peers = 1;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->w.num_workers > 0) p->peers += p->work[i]->n_workers;
-    begin = p->peers;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->tuned) begin -= p->work[i]->n_workers - p->work[i]->begin;
-    if (p->parts && p->parts->w.num_workers > 0) p->peers += p->parts->n_workers;
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
+        if (st->w.num_workers == 0) continue;
+        p->peers += st->n_workers;
+        if (i < p->n_work && !st->ops->in_order) begin += st->tuned ? st->begin : st->n_workers;
+    }
     if (p->sampler->sampler.threaded) p->peers++;
-    if (p->xfer && p->xfer->transfer.threaded) p->peers++;
     p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
     p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
     if (begin - 1 > p->cpus)
@@ -13514,8 +13711,8 @@ static void dlpi_wait_rule(dlp_pipe *p) {
 
 static int dlpi_start_threads(dlp_pipe *p) {
     int rc = DLP_OK;
-    for (int i = 0; i < p->n_work + (p->parts != NULL) && rc == DLP_OK; i++) {
-        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
+    for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
+        const dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
             if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES) {
@@ -13529,8 +13726,6 @@ static int dlpi_start_threads(dlp_pipe *p) {
             }
         }
     }
-    if (rc == DLP_OK && p->xfer && p->xfer->transfer.threaded)
-        rc = dlpi_thread_start(p, &p->workers[p->xfer->first_worker], dlpi_thread_transfer);
     if (rc == DLP_OK && p->sampler->sampler.threaded)
         rc = dlpi_thread_start(p, p->trainer, dlpi_thread_feeder);
     return rc;
@@ -13546,13 +13741,10 @@ static void dlpi_live_point(dlp_pipe *p) {
 }
 
 static void dlpi_live_workers(dlp_pipe *p) {
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
-    if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
-    for (int k = 0; p->parts && k < p->parts->n_workers; k++)
-        dlpi_worker_init(p, p->parts, k, p->parts->first_worker + k);
     p->trainer = &p->workers[p->n_workers];
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
@@ -13581,14 +13773,10 @@ static int dlpi_live_init(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         p->bells[i].shared = p->ctl->shared;
         p->bells[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
-    }
-    if (p->parts) {
-        p->bells[p->n_work].shared = p->ctl->shared;
-        p->bells[p->n_work].active = (uint32_t)p->parts->n_workers;
     }
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
@@ -13596,9 +13784,8 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
-    for (int i = 0; i < p->n_work + (p->parts != NULL); i++) {
-        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
-        uint64_t deadline = (uint64_t)st->w.deadline_ms * 1000000u;
+    for (int i = 0; i < p->n_staffed; i++) {
+        uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
         if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
             p->deadline_ns = deadline;
     }
@@ -13844,7 +14031,7 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
     dlpi_copy_text(out->name, sizeof out->name, st->name);
     out->kind = st->kind;
     if (st->work < 0) return;
-    out->workers = st == p->xfer ? st->transfer.threaded : st->w.num_workers;
+    out->workers = st->w.num_workers;
     if (st->tuned) {
         out->workers = dlpi_active(p, st);
         out->workers_min = st->w.workers_min;
@@ -13923,7 +14110,7 @@ static void dlpi_chunks_seen(const dlp_pipe *p, uint64_t tail, dlpi_chunk_seen *
 /* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
 static void dlpi_chunk_stats(const dlp_pipe *p, dlp_chunk_stats *c) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), ready = 0, used; /* T1 <- T1 */
-    const dlpi_stage *loaded = p->work[p->n_work - 1];
+    const dlpi_stage *loaded = p->work[p->n_work - 1 - (p->xfer != NULL)];
     dlpi_chunk_seen x = p->view_chunks;
     c->taken = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics */
     if (!p->view) dlpi_chunks_seen(p, tail, &x);
@@ -16721,7 +16908,7 @@ DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *e
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_SAMPLER, "sampler", NULL)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_sampler_ops, "sampler", NULL)) == NULL) return dlpi_add_refused(p);
     st->sampler = *desc;
     return dlpi_added(p, st);
 }
@@ -16729,7 +16916,7 @@ DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc)
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_REPEAT, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
     DLPI_RANGE(desc->epochs, DLP_FOREVER, INT64_MAX, "epochs", "DLP_FOREVER, or 0 and more");
     DLPI_RANGE(desc->epochs == DLP_NONE ? -1 : 0, 0, 0, "epochs", "DLP_FOREVER, or 0 and more");
     DLPI_RANGE(desc->epoch_end, 0, 1, "epoch_end", "0 or 1");
@@ -16757,6 +16944,7 @@ static int dlpi_check_fetcher(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc 
     st->in_flight = !many ? 0 : d->in_flight > 0 ? d->in_flight : 16;
     st->batch_pool = d->batch_pool;
     if (d->fetcher == DLP_FETCH_ASYNC) st->async = d->async;
+    if (many) st->ops = &dlpi_fetch_many_ops;
     return DLP_OK;
 }
 
@@ -16764,7 +16952,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_FETCH, "fetch", &desc->workers)) == NULL)
+    if ((st = dlpi_add(p, &dlpi_fetch_ops, "fetch", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
     if (desc->dataset->fetch == NULL && desc->fetcher != DLP_FETCH_ASYNC)
@@ -16791,7 +16979,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
 DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_CACHE, "cache", NULL)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
     DLPI_RANGE(desc->bytes, 1, (int64_t)DLPI_CELL_MAX, "cache.bytes", "1..2^46");
     st->cache = *desc;
     return dlpi_added(p, st);
@@ -16842,7 +17030,7 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     dlp_stage id;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_PARTS, "parts", &desc->workers)) == NULL)
+    if ((st = dlpi_add(p, &dlpi_parts_ops, "parts", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
     DLPI_RANGE(desc->n_parts, 1, INT64_C(1) << 31, "n_parts", "1..2^31");
     DLPI_RANGE(desc->max_part_bytes, 1, (int64_t)DLPI_CELL_MAX, "max_part_bytes", "1..2^46");
@@ -16870,10 +17058,10 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
     dlpi_stage *st;
-    int rc, kind;
+    int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    kind = desc->batch ? DLP_STAGE_MAP_BATCH : DLP_STAGE_MAP_ITEM;
-    if ((st = dlpi_add(p, kind, "map", &desc->workers)) == NULL) return dlpi_add_refused(p);
+    st = dlpi_add(p, desc->batch ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
     if ((desc->item == NULL) == (desc->batch == NULL))
         return dlpi_bad(p, st->name, "item", "given, or batch, and not both", 0);
     if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
@@ -16887,7 +17075,7 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_BATCH, "batch", &desc->workers)) == NULL)
+    if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
     DLPI_RANGE(desc->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
     DLPI_RANGE(desc->last, 0, 2, "last", "DLP_LAST_*");
@@ -16913,7 +17101,7 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
     dlpi_stage *st;
     int held;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_TRANSFER, "transfer", NULL)) == NULL)
+    if ((st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL)) == NULL)
         return dlpi_add_refused(p);
     held = p->d.max_held ? p->d.max_held : 1;
     st->transfer = *desc;
@@ -16926,13 +17114,14 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
     DLPI_RANGE(st->transfer.device_buffers, held + 1, DLPI_PARK, "device_buffers",
                "max_held + 1..64");
     DLPI_RANGE(desc->threaded, 0, 1, "threaded", "0 or 1");
+    st->w.num_workers = desc->threaded;
     return dlpi_added(p, st);
 }
 
 DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_SPLIT, "split", NULL)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
     DLPI_RANGE(desc->chunk_rows, 1, INT64_C(1) << 48, "chunk_rows", "1..2^48");
     DLPI_RANGE(desc->n_rows, 0, INT64_C(1) << 48, "n_rows", "0..2^48");
     DLPI_RANGE(desc->batch_size, 1, 1 << 20, "batch_size", "1..1048576");

@@ -768,9 +768,8 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, in
     uint64_t n;
     if (s->id != id || s->kind < 1 || s->kind > 255 || s->work < -1) return false;
     if (s->work < 0) return true;
-    if ((uint32_t)s->work > p->n_work + 1 || (*works >> s->work & 1) != 0) return false;
-    if (((uint32_t)s->work == p->n_work) != (s->kind == DLP_STAGE_TRANSFER)) return false;
-    if (((uint32_t)s->work == p->n_work + 1) != (s->kind == DLP_STAGE_PARTS)) return false;
+    if ((uint32_t)s->work > p->n_work || (*works >> s->work & 1) != 0) return false;
+    if (((uint32_t)s->work == p->n_work) != (s->kind == DLP_STAGE_PARTS)) return false;
     *works |= 1u << s->work;
     if (s->n_workers < 1 || s->n_workers > DLP_MAX_WORKERS || s->first_worker < 0 ||
         (uint32_t)s->first_worker > p->n_workers ||
@@ -833,9 +832,8 @@ static void dlpi_view_wire(dlp_monitor *m) {
         st->w.workers_min = r->workers_min;
         st->n_producers = r->n_producers;
         st->sst_offset = (uint64_t)r->work * sizeof(dlpi_sst);
-        if (r->work == p->n_work)
-            p->xfer = st;
-        else if (r->work > p->n_work)
+        if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
+        if (r->work >= p->n_work)
             p->parts = st;
         else
             p->work[r->work] = st;
@@ -913,7 +911,7 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     p->plan_bytes = r->plan_bytes;
     p->batches_per_epoch = r->batches_per_epoch > INT64_MAX ? UINT64_MAX : r->batches_per_epoch;
     p->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;
-    p->areas[DLPI_REC_SLOTS].stride = (r->n_work + 1) * sizeof(dlpi_sst);
+    p->areas[DLPI_REC_SLOTS].stride = r->n_work * sizeof(dlpi_sst);
     dlpi_view_cache(m);
     p->ctl = calloc(1, sizeof *p->ctl);
     p->workers = calloc(lanes, sizeof *p->workers);
@@ -942,7 +940,7 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
         if (m->slot_seen[s]++ != 0) continue;
         for (int i = 0; i < p->n_stages; i++) {
             const dlpi_stage *st = &p->stages[i];
-            if (st->work >= 0 && st->work <= p->n_work &&
+            if (st->work >= 0 && st->work < p->n_work &&
                 !dlpi_view_read(m, DLPI_REC_SLOTS, s,
                                 m->stages[i].sst_offset + offsetof(dlpi_sst, ready),
                                 &dlpi_sst_at(p, s, st)->ready, 8))
@@ -1433,8 +1431,8 @@ static int dlpi_procs_alloc(dlp_pipe *p) {
     s->fds = calloc((size_t)p->n_procs + 3, sizeof *s->fds);
     if (s->procs == NULL || s->fds == NULL)
         return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of the processes' records failed");
-    for (int i = 0; i < p->n_work + (p->parts != NULL); i++) {
-        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
         for (int k = 0; k < st->n_workers; k++) s->procs[n++].w = &p->workers[st->first_worker + k];
     }
@@ -1488,10 +1486,10 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     w->started = w->process = 1;
     if (dlpi_lanes_again(w) != DLP_OK) _exit(1);
     began = dlpi_worker_begin(w);
-    if (began == DLP_OK && !dlpi_stopped(p)) dlpi_step(w);
+    if (began == DLP_OK && !dlpi_stopped(p)) w->st->ops->step(w);
     dlpi_slice(0); /* it has begun: from here on as everybody else */
     while (began == DLP_OK && !dlpi_stopped(p))
-        if (!dlpi_step(w)) dlpi_worker_wait(w);
+        if (!w->st->ops->step(w)) dlpi_worker_wait(w);
     dlpi_worker_end(w, began);
     _exit(began == DLP_OK ? 0 : 2);
 }
@@ -1684,7 +1682,7 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *
     uint32_t first = 0;
     text[0] = 0;
     if (h->missing == 0) return;
-    if (dlpi_is_parts(proc->w)) {
+    if (proc->w->st->ops->unit == DLPI_UNIT_CELLS) {
         snprintf(text, size, " (part %" PRIu64 ")", dlpi_pcell_at(p, h->slot)->part);
         return;
     }
@@ -2163,8 +2161,8 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
     if (p->d.unordered)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
-    for (int i = 0; i < p->n_work + (p->parts != NULL); i++)
-        if ((i < p->n_work ? p->work[i] : p->parts)->w.num_workers == 0)
+    for (int i = 0; i < p->n_staffed; i++)
+        if (p->work[i]->w.num_workers == 0)
             return dlpi_shm_fail(
                 p, DLP_ERR_ARG, "shm.share",
                 "stages of a shared pipe need workers: an inline one runs in next only");
@@ -2679,8 +2677,8 @@ static int dlpi_exec_order_names(dlp_pipe *p, dlpi_exec_spec *x) {
 /* The names of all that runs in worker processes. */
 static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
     int rc = dlpi_callback_note(p, NULL, "shm.init", (dlp_shm_fn)x->desc.init, x->init);
-    for (int i = 0; i < p->n_work + (p->parts != NULL) && rc == DLP_OK; i++) {
-        const dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
+    for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
+        const dlpi_stage *st = p->work[i];
         char(*names)[64] = x->names[st->id];
         if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
         rc = dlpi_callback_note(p, st, "fetch or item", (dlp_shm_fn)st->item, names[DLPI_CB_ITEM]);
@@ -2865,6 +2863,7 @@ static dlp_shm_fn dlpi_exec_callback(dlp_pipe *p, const dlpi_stage *st, const ch
 /* Replace the pointers of stage i. The callbacks' names are looked up when the region is there. */
 static void dlpi_exec_stage_point(dlp_pipe *p, int i, const dlpi_exec_spec *x) {
     dlpi_stage *st = &p->stages[i];
+    st->ops = dlpi_ops_of(st);
     st->w.name = st->name;
     for (int f = 0; f < DLP_MAX_FIELDS; f++) st->fields[f].name = st->field_names[f];
     if (st->dataset.fields) st->dataset.fields = st->fields;
@@ -2921,7 +2920,7 @@ static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd)
     p->parts = dlpi_exec_moved(p, x->self, p->parts);
     p->part_end = dlpi_exec_moved(p, x->self, p->part_end);
     p->cell_end = dlpi_exec_moved(p, x->self, p->cell_end);
-    for (int i = 0; i < p->n_work; i++) p->work[i] = dlpi_exec_moved(p, x->self, p->work[i]);
+    for (int i = 0; i < p->n_staffed; i++) p->work[i] = dlpi_exec_moved(p, x->self, p->work[i]);
     for (int i = 0; i < p->n_stages; i++) dlpi_exec_stage_point(p, i, x);
     for (uint32_t f = 0; f < p->items.n; f++) p->items.at[f].f.name = p->items.at[f].name;
     for (uint32_t f = 0; f < p->batches.n; f++) p->batches.at[f].f.name = p->batches.at[f].name;

@@ -76,19 +76,6 @@ typedef struct dlp_tune_note {
 
 #define DLP_TUNE_NOTES 16
 
-enum {
-    DLP_STAGE_SAMPLER = 1,
-    DLP_STAGE_REPEAT,
-    DLP_STAGE_FETCH,
-    DLP_STAGE_MAP_ITEM,
-    DLP_STAGE_BATCH,
-    DLP_STAGE_MAP_BATCH,
-    DLP_STAGE_TRANSFER,
-    DLP_STAGE_CACHE,
-    DLP_STAGE_SPLIT,
-    DLP_STAGE_PARTS
-};
-
 /* The chunks of a pipe with a split stage, and where their buffers are; without one all is 0. Its
    five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
 typedef struct dlp_chunk_stats {

@@ -75,7 +75,8 @@ static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static dlpi_stage *dlpi_add(dlp_pipe *p, int kind, const char *name, const dlp_workers_desc *w) {
+static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
+                            const dlp_workers_desc *w) {
     dlpi_stage *st;
     if (p->prepared || p->err.code != 0) return NULL;
     if (p->n_stages == DLP_MAX_STAGES) {
@@ -84,7 +85,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, int kind, const char *name, const dlp_w
     }
     st = &p->stages[p->n_stages];
     memset(st, 0, sizeof *st);
-    st->kind = kind;
+    st->ops = ops;
+    st->kind = ops->kind;
     st->id = p->n_stages;
     st->next = st->prev = st->work = -1;
     if (w) st->w = *w;
@@ -226,22 +228,14 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
 }
 
-/* The order of kinds in a chain. */
-static int dlpi_kind_rank(int kind) {
-    /* parts come before fetch, a cache behind it */
-    static const int8_t rank[] = {0, 1, 2, 4, 6, 7, 8, 9, 5, 10, 3};
-    return rank[kind];
-}
-
 static int dlpi_check_chain(dlp_pipe *p, int first) {
     int seen = 0, before = 0;
     uint32_t visited = 0;
     for (int at = first; at >= 0; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
-        int rank = dlpi_kind_rank(st->kind);
-        bool many = st->kind == DLP_STAGE_MAP_ITEM || st->kind == DLP_STAGE_MAP_BATCH;
+        int rank = st->ops->rank;
         if (++seen > p->n_stages) return dlpi_bad_graph(p, st->name, "the links make a cycle");
-        if (rank < before || (rank == before && !many))
+        if (rank < before || (rank == before && !st->ops->many))
             return dlpi_bad_graph(p, st->name,
                                   "this stage can't follow the one before it; the order is "
                                   "sampler, repeat, parts, fetch, cache, item maps, batch, batch "
@@ -285,8 +279,7 @@ static int dlpi_check_graph(dlp_pipe *p) {
 static bool dlpi_all_inline(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].w.num_workers > 0) return false;
-    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded &&
-           !(p->xfer && p->xfer->transfer.threaded);
+    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded;
 }
 
 /* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
@@ -314,35 +307,38 @@ static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
    processes they would be forked by the thousand. */
 #define DLPI_COLLATORS 64
 
-/* The stages that have workers, in order. A batch stage is one only if somebody must run it. */
-static int dlpi_list_work(dlp_pipe *p) {
+/* Does the stage want workers? A batch stage does if somebody must run it. */
+static bool dlpi_wants_workers(const dlpi_stage *st) {
+    if (st->kind != DLP_STAGE_BATCH) return st->ops->unit != DLPI_UNIT_NONE;
+    return st->collate != NULL || st->batching.batch_workers > 0;
+}
+
+/* Of a unit, the stages that have workers, in order. */
+static void dlpi_list_unit(dlp_pipe *p, int unit) {
+    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
+        dlpi_stage *st = &p->stages[at];
+        if (st->ops->unit != unit || !dlpi_wants_workers(st)) continue;
+        st->work = p->n_staffed;
+        dlpi_list_tuned(st);
+        st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
+        if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES)
+            p->n_procs += st->n_workers;
+        p->work[p->n_staffed++] = st;
+    }
+}
+
+static void dlpi_list_work(dlp_pipe *p) {
     const dlp_batch_desc *b = &p->batcher->batching;
     dlpi_stage *st = p->batcher;
     st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
     if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
         st->w.num_workers = p->prefetch < DLPI_COLLATORS ? (int32_t)p->prefetch : DLPI_COLLATORS;
-    p->n_work = p->n_item_work = p->n_procs = 0;
-    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
-        dlpi_stage *s = &p->stages[at];
-        bool works = s->kind == DLP_STAGE_FETCH || s->kind == DLP_STAGE_MAP_ITEM ||
-                     s->kind == DLP_STAGE_MAP_BATCH ||
-                     (s->kind == DLP_STAGE_BATCH && (b->collate || b->batch_workers > 0));
-        if (!works) continue;
-        s->work = p->n_work;
-        dlpi_list_tuned(s);
-        s->n_workers = s->w.num_workers > 0 ? s->w.num_workers : 1;
-        if (s->w.num_workers > 0 && s->w.placement == DLP_PLACE_PROCESSES)
-            p->n_procs += s->n_workers;
-        p->work[p->n_work++] = s;
-        if (s->kind == DLP_STAGE_FETCH || s->kind == DLP_STAGE_MAP_ITEM) p->n_item_work = p->n_work;
-    }
-    if (p->parts) {
-        st = p->parts;
-        st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
-        if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES)
-            p->n_procs += st->n_workers;
-    }
-    return DLP_OK;
+    p->n_staffed = p->n_procs = 0;
+    dlpi_list_unit(p, DLPI_UNIT_ROWS);
+    p->n_item_work = p->n_staffed;
+    dlpi_list_unit(p, DLPI_UNIT_BATCHES);
+    p->n_work = p->n_staffed;
+    dlpi_list_unit(p, DLPI_UNIT_CELLS);
 }
 
 /* What a part queue's numbers must be to each other; the sum of its counts is the dataset's. */

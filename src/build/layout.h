@@ -39,7 +39,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     if (p->window < p->prefetch)
         return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                         (int64_t)p->prefetch);
-    if ((rc = dlpi_list_work(p)) != DLP_OK) return rc;
+    dlpi_list_work(p);
     for (int i = 0; i < p->n_work; i++)
         if ((rc = dlpi_check_tuned(p, p->work[i])) != DLP_OK ||
             (rc = dlpi_check_workers(p, p->work[i])) != DLP_OK)
@@ -80,11 +80,10 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     bool in_lengths = p->staged && p->items.any_ragged;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
-    for (int i = 0; i <= p->n_work; i++) {
-        dlpi_stage *st = i < p->n_work ? p->work[i] : p->xfer;
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
         uint64_t words =
             i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
-        if (st == NULL) continue;
         words = dlpi_times(words + (p->words_max > 1 ? 1 : 0), 8);
         st->sst_offset = dlpi_take_bytes(&at, offsetof(dlpi_sst, words) + words, DLPI_LINE);
     }
@@ -221,24 +220,14 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
 /* Number the workers of all stages. */
 static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         p->work[i]->first_worker = p->n_workers;
         p->n_workers += p->work[i]->n_workers;
-    }
-    if (p->xfer) {
-        p->xfer->first_worker = p->n_workers++;
-        p->xfer->n_workers = 1;
-        p->xfer->work = p->n_work;
-    }
-    if (p->parts) {
-        p->parts->first_worker = p->n_workers;
-        p->n_workers += p->parts->n_workers;
-        p->parts->work = p->n_work + 1;
     }
 }
 
 static void dlpi_layout_control(dlp_pipe *p) {
-    uint64_t bells = (uint64_t)p->n_work + (p->parts != NULL);
+    uint64_t bells = (uint64_t)p->n_staffed;
     dlpi_area_add(p, DLPI_REC_CTL, NULL, sizeof(dlpi_ctl), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_AREA_BELLS, NULL, sizeof(dlpi_sbell), bells, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_ORDER, NULL, sizeof(uint32_t), p->ring, DLPI_LINE);

@@ -156,7 +156,7 @@ static void dlpi_token(uint64_t *token) {
     token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);
 }
 
-static void dlpi_stage_describe(const dlp_pipe *p, const dlpi_stage *st, dlpi_stage_rec *r) {
+static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     dlpi_copy_text(r->name, sizeof r->name, st->name);
     r->kind = st->kind;
     r->id = st->id;
@@ -166,7 +166,7 @@ static void dlpi_stage_describe(const dlp_pipe *p, const dlpi_stage *st, dlpi_st
     if (st->work < 0) return;
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
-    r->num_workers = st == p->xfer ? st->transfer.threaded : st->w.num_workers;
+    r->num_workers = st->w.num_workers;
     r->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
                        st->kind != DLP_STAGE_PARTS;
     r->sst_offset = st->sst_offset;
@@ -249,7 +249,7 @@ static void dlpi_region_init(dlp_pipe *p) {
     r->view = dlpi_view_hash();
     r->total_bytes = p->region_bytes;
     dlpi_pipe_describe(p, dlpi_area_at(p, DLPI_REC_PIPE, 0));
-    for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(p, &p->stages[i], &stages[i]);
+    for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(&p->stages[i], &stages[i]);
     dlpi_fields_describe(p, dlpi_area_at(p, DLPI_REC_FIELDS, 0));
     if (p->cache_cells > 0) dlpi_cache_describe(p, dlpi_area_at(p, DLPI_REC_CACHE, 0));
     if (p->split) dlpi_chunk_describe(p, dlpi_area_at(p, DLPI_REC_CHUNKS, 0));

@@ -122,8 +122,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.said = 0;
     w->item.internal = &w->note;
     if (st->in_flight > 0 && p->flights != NULL) dlpi_flights_init(p, w);
-    if (st->work < p->n_work) w->bell = &p->bells[st->work];
-    if (st == p->parts) w->bell = dlpi_parts_bell(p);
+    if (st->work >= 0) w->bell = &p->bells[st->work];
     w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
     w->given = w->item;
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
@@ -219,16 +218,15 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
    away. */
 static void dlpi_wait_rule(dlp_pipe *p) {
-    int begin;
+    int begin = 1;
     p->peers = 1;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->w.num_workers > 0) p->peers += p->work[i]->n_workers;
-    begin = p->peers;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->tuned) begin -= p->work[i]->n_workers - p->work[i]->begin;
-    if (p->parts && p->parts->w.num_workers > 0) p->peers += p->parts->n_workers;
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
+        if (st->w.num_workers == 0) continue;
+        p->peers += st->n_workers;
+        if (i < p->n_work && !st->ops->in_order) begin += st->tuned ? st->begin : st->n_workers;
+    }
     if (p->sampler->sampler.threaded) p->peers++;
-    if (p->xfer && p->xfer->transfer.threaded) p->peers++;
     p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
     p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
     if (begin - 1 > p->cpus)
@@ -258,8 +256,8 @@ static void dlpi_wait_rule(dlp_pipe *p) {
 
 static int dlpi_start_threads(dlp_pipe *p) {
     int rc = DLP_OK;
-    for (int i = 0; i < p->n_work + (p->parts != NULL) && rc == DLP_OK; i++) {
-        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
+    for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
+        const dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
             if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES) {
@@ -273,8 +271,6 @@ static int dlpi_start_threads(dlp_pipe *p) {
             }
         }
     }
-    if (rc == DLP_OK && p->xfer && p->xfer->transfer.threaded)
-        rc = dlpi_thread_start(p, &p->workers[p->xfer->first_worker], dlpi_thread_transfer);
     if (rc == DLP_OK && p->sampler->sampler.threaded)
         rc = dlpi_thread_start(p, p->trainer, dlpi_thread_feeder);
     return rc;
@@ -290,13 +286,10 @@ static void dlpi_live_point(dlp_pipe *p) {
 }
 
 static void dlpi_live_workers(dlp_pipe *p) {
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
-    if (p->xfer) dlpi_worker_init(p, p->xfer, 0, p->xfer->first_worker);
-    for (int k = 0; p->parts && k < p->parts->n_workers; k++)
-        dlpi_worker_init(p, p->parts, k, p->parts->first_worker + k);
     p->trainer = &p->workers[p->n_workers];
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
@@ -325,14 +318,10 @@ static int dlpi_live_init(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         p->bells[i].shared = p->ctl->shared;
         p->bells[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
-    }
-    if (p->parts) {
-        p->bells[p->n_work].shared = p->ctl->shared;
-        p->bells[p->n_work].active = (uint32_t)p->parts->n_workers;
     }
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
@@ -340,9 +329,8 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
-    for (int i = 0; i < p->n_work + (p->parts != NULL); i++) {
-        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
-        uint64_t deadline = (uint64_t)st->w.deadline_ms * 1000000u;
+    for (int i = 0; i < p->n_staffed; i++) {
+        uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
         if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
             p->deadline_ns = deadline;
     }

@@ -50,7 +50,7 @@ static void dlpi_ring_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
         dlpi_ring(sb, (uint32_t)st->n_workers, n);
 }
 
-/* A waiter that is alone on its flag and word: feeder thread, transfer thread. */
+/* A waiter that is alone on its flag and word: the feeder thread. */
 static void dlpi_ring_one(const dlpi_ctl *ctl, uint32_t *sleeps, uint32_t *word) {
     if (DLPI_LOAD_SEQ(sleeps) == 0) return;     /* B1 -> B1 */
     if (DLPI_XCHG_SEQ(sleeps, 0u) == 0) return; /* B1 */
@@ -59,9 +59,6 @@ static void dlpi_ring_one(const dlpi_ctl *ctl, uint32_t *sleeps, uint32_t *word)
 }
 static void dlpi_ring_feeder(dlpi_ctl *ctl) {
     dlpi_ring_one(ctl, &ctl->feeder_sleeps, &ctl->feeder_word);
-}
-static void dlpi_ring_transfer(dlpi_ctl *ctl) {
-    dlpi_ring_one(ctl, &ctl->transfer_sleeps, &ctl->transfer_word);
 }
 
 /* Batch b became ready for the caller. Call after a sequentially consistent publication. */
@@ -92,15 +89,12 @@ static void dlpi_ring_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
 }
 
 static void dlpi_ring_all(dlp_pipe *p) {
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         if (st->w.num_workers > 0) dlpi_ring(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
         if (st->tuned) dlpi_ring_parked(&p->bells[i], 0, (uint32_t)st->n_workers);
     }
-    if (p->parts && p->parts->w.num_workers > 0)
-        dlpi_ring(&p->bells[p->n_work], (uint32_t)p->parts->n_workers, UINT32_MAX);
     dlpi_ring_feeder(p->ctl);
-    dlpi_ring_transfer(p->ctl);
     dlpi_ring_caller(p->ctl, UINT64_MAX);
     dlpi_ring_share(p->share);
 }
@@ -113,15 +107,12 @@ static void dlpi_wake_word(uint32_t *word) {
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
    waking it. */
 static void dlpi_wake_all(dlp_pipe *p) {
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
             dlpi_wake_word(&p->bells[i].bell[g].word);
     }
-    for (int g = 0; p->parts && p->parts->w.num_workers > 0 && g * 32 < p->parts->n_workers; g++)
-        dlpi_wake_word(&p->bells[p->n_work].bell[g].word);
     dlpi_wake_word(&p->ctl->feeder_word);
-    dlpi_wake_word(&p->ctl->transfer_word);
     dlpi_wake_word(&p->ctl->caller_word);
     if (p->share) dlpi_wake_word(&p->share->word);
 }

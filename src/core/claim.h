@@ -227,10 +227,8 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
             dlpi_ring_batch(p, next, b, 1);
         else
             dlpi_ring_caller(p->ctl, UINT64_MAX);
-    } else if (p->xfer && p->xfer->transfer.threaded) {
-        dlpi_ring_transfer(p->ctl);
     } else {
-        dlpi_ring_caller(p->ctl, p->xfer ? UINT64_MAX : b);
+        dlpi_ring_caller(p->ctl, b);
         dlpi_ring_share(p->share);
     }
 }

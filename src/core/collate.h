@@ -345,3 +345,15 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), t->b)); /* Y1 -> Y1 */
     dlpi_ready_wake(p, w, t);
 }
+
+static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    dlpi_unit_batch(w, t);
+}
+
+static bool dlpi_batches_step(dlpi_worker *w) {
+    dlpi_unit t;
+    if (!dlpi_unit_find(w, &t)) return false;
+    dlpi_batches_run(w, &t);
+    return true;
+}

@@ -6,9 +6,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-deliver    NEXT AND RELEASE */
 
-static dlpi_stage *dlpi_final(const dlp_pipe *p) {
-    return p->xfer ? p->xfer : p->work[p->n_work - 1];
-}
+static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]; }
 
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     /* Y1 <- Y1 */
@@ -62,7 +60,7 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->xfer && slot->dbuf != DLPI_NO_SLOT && p->chunks.preload != DLP_PRELOAD_DEVICE) {
         DLPI_STORE_SEQ(dlpi_dev_slot(p, slot->dbuf), 0u); /* C2 -> C2 */
-        if (p->xfer->transfer.threaded) dlpi_ring_transfer(p->ctl);
+        dlpi_ring(&p->bells[p->xfer->work], 1, 1);
     }
     if (p->sampler->sampler.threaded) {
         DLPI_STORE_SEQ(&slot->used, 0u); /* C1 -> C1 */
@@ -117,16 +115,11 @@ static int dlpi_next_error(dlp_pipe *p, bool over) {
 /* Run what is inline; returns whether anything moved. */
 static bool dlpi_inline_steps(dlp_pipe *p) {
     bool moved = false;
-    for (int i = 0; i < p->n_work; i++) {
-        dlpi_stage *st = p->work[i];
-        dlpi_worker *w = &p->workers[st->first_worker];
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
         if (st->w.num_workers > 0) continue;
-        if (dlpi_step(w)) moved = true;
+        if (st->ops->step(&p->workers[st->first_worker])) moved = true;
     }
-    if (p->parts && p->parts->w.num_workers == 0)
-        moved = dlpi_step(&p->workers[p->parts->first_worker]) || moved;
-    if (p->xfer && !p->xfer->transfer.threaded)
-        moved = dlpi_xfer_step(&p->workers[p->xfer->first_worker]) || moved;
     return moved;
 }
 
@@ -186,7 +179,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     uint32_t s, word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
-            uint64_t due = dlpi_park_due(&p->workers[i]);
+            uint64_t due = dlpi_worker_due(&p->workers[i]);
             if (due < ns) ns = due;
         }
     DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */

@@ -68,8 +68,6 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
     if (next != NULL && next->w.num_workers > 0) {
         DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
         for (uint64_t b = first; b != p->feed.published; b++) dlpi_ring_batch(p, next, b, 1);
-    } else if (next == NULL && p->xfer && p->xfer->transfer.threaded) {
-        dlpi_ring_transfer(p->ctl);
     } else {
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         dlpi_ring_share(p->share);

@@ -322,7 +322,8 @@ static bool dlpi_flights_fill(dlpi_worker *w) {
 }
 
 /* ns until a parked flight is due, at most `least`. */
-static uint64_t dlpi_flights_due(const dlpi_flights *fl, uint64_t least) {
+static uint64_t dlpi_flights_due(dlpi_worker *w, uint64_t least) {
+    const dlpi_flights *fl = w->flights;
     uint64_t now;
     const dlpi_flight *f = fl->list[DLPI_FLIGHT_PARKED].first;
     if (f == NULL) return least;
@@ -410,9 +411,9 @@ static bool dlpi_flights_full(const dlpi_worker *w) {
            fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->list[DLPI_FLIGHT_FREE].first == NULL;
 }
 
-static int dlpi_flights_patience(const dlpi_worker *w) {
+static int dlpi_flights_patience(dlpi_worker *w) {
     int ms = dlpi_flights_full(w) ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
-    uint64_t due = dlpi_flights_due(w->flights, (uint64_t)ms * 1000000u) / 1000000u;
+    uint64_t due = dlpi_flights_due(w, (uint64_t)ms * 1000000u) / 1000000u;
     return due < 1 ? 1 : (int)due;
 }
 
@@ -558,4 +559,19 @@ static void dlpi_flights_end(dlpi_worker *w) {
     else if (fl->pool.n_threads > 0)
         dlpi_fetchers_end(w);
     dlpi_running_forget(w);
+}
+
+static void dlpi_flights_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    dlpi_flight_take(w, t);
+}
+
+static bool dlpi_flights_no_room(const dlpi_worker *w) {
+    return w->flights->list[DLPI_FLIGHT_FREE].first == NULL;
+}
+
+static bool dlpi_flights_owes(const dlpi_worker *w) {
+    const dlpi_flights *fl = w->flights;
+    return fl->n_out > 0 || fl->list[DLPI_FLIGHT_WAITS].first != NULL ||
+           fl->list[DLPI_FLIGHT_PARKED].first != NULL;
 }

@@ -3,6 +3,7 @@
 #include "api/chunks.h"
 #include "api/parts.h"
 #include "order/order.h"
+#include "core/ops.h"
 #include "core/region.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-pipe       THE PIPE AS THIS PROCESS SEES IT */
@@ -24,7 +25,9 @@ typedef struct dlpi_fields {
 } dlpi_fields;
 
 typedef struct dlpi_stage {
-    int kind;       /* DLP_STAGE_* */
+    int kind; /* DLP_STAGE_* */
+    const dlpi_stage_ops *ops;
+    void *self;     /* [ops->self_bytes] what its kind keeps; NULL: nothing */
     int id;         /* as added */
     int next, prev; /* links, -1 none */
     char name[32];
@@ -381,15 +384,16 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher, *xfer, *split;
-    dlpi_stage *parts;    /* or NULL; its workers are no stage of work[] */
+    dlpi_stage *parts;    /* or NULL */
     dlpi_stage *part_end; /* behind it nobody needs a batch's parts */
     uint32_t part_cells;
     dlpi_part_seen view_parts; /* a view's */
     uint64_t part_stride, off_pcell;
-    bool part_waited; /* this wait of the caller's was for a part */
-    int n_work;
-    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers, in order; transfer not among them */
-    int n_item_work;                  /* the first of them work on items */
+    bool part_waited;                 /* this wait of the caller's was for a part */
+    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
+    int n_item_work;                  /* first those of rows, in order; behind them, up to */
+    int n_work;                       /* those of batches; behind them, up to */
+    int n_staffed;                    /* those of cells of their own */
     dlpi_fields items, batches;       /* item cells; batch cells */
     int staged;                       /* items are written in cells of their own */
     dlpi_stage *cell_end;             /* behind it nobody needs what lies in turning cells */

@@ -3,7 +3,6 @@
 #include "stages/cache.h"
 #include "core/flights.h"
 #include "core/collate.h"
-#include "stages/load.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-recover    WHAT A DEAD WORKER HAD
    Done by one process, the supervisor of dlpipe_shm.h, while the other workers go on; after the
@@ -63,6 +62,18 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
             dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]) > 0)
             return true;
     return false;
+}
+
+/* The dead worker had this unit; ran: its callback, too. */
+static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
+    dlpi_held *held = why->held;
+    if (held == NULL) return;
+    held->ran |= ran;
+    if (held->ran || held->missing != 0) return;
+    held->b = t->b;
+    held->slot = t->slot;
+    held->unit = t->unit;
+    held->missing = missing;
 }
 
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint64_t own,
@@ -148,6 +159,10 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
     if (count > 0) dlpi_close_batch(p, last, b, count, DLPI_LOAD_SEQ(&last->ready)); /* Y1 <- Y1 */
 }
 
+static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
+    for (uint32_t s = 0; s < w->p->n_slots; s++) dlpi_recover_slot(w, s, why);
+}
+
 /* An error that the dead worker was writing down. */
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
@@ -177,10 +192,7 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
     dlpi_cache_recover(w);
-    if (dlpi_is_parts(w))
-        dlpi_part_recover(w, why);
-    else
-        for (uint32_t s = 0; s < p->n_slots; s++) dlpi_recover_slot(w, s, why);
+    w->st->ops->recover(w, why);
     DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX); /* for observers */

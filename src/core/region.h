@@ -216,9 +216,7 @@ typedef struct dlpi_ctl {
     uint32_t caller_word;
     uint32_t feeder_sleeps; /* B1 */
     uint32_t feeder_word;
-    uint32_t transfer_sleeps; /* B1 */
-    uint32_t transfer_word;
-    uint8_t pad2[DLPI_LINE - 28];
+    uint8_t pad2[DLPI_LINE - 20];
     uint64_t cancel; /* N1 batches of marks below this one are not wanted; caller */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */

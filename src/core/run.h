@@ -744,3 +744,46 @@ static bool dlpi_unpark(dlpi_worker *w) {
     }
     return false;
 }
+
+/* ---- a worker of rows ---- */
+
+/* Is there no room for another unit whose rows may all be parked? */
+static bool dlpi_rows_full(const dlpi_worker *w) {
+    return w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK;
+}
+
+/* Tickets dealt to this worker come first; they are hints, the claim decides. */
+static inline bool dlpi_unit_find(dlpi_worker *w, dlpi_unit *t) {
+    if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
+    return w->st->n_producers > 0 ? dlpi_lanes_find(w, t) : dlpi_find(w, t);
+}
+
+static bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) { return dlpi_unit_find(w, t); }
+
+static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    dlpi_unit_items(w, t);
+}
+
+static bool dlpi_rows_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w);
+    if (!dlpi_unit_find(w, &t)) return moved;
+    dlpi_rows_run(w, &t);
+    return true;
+}
+
+static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
+
+/* ns until a parked row may move. One that is due may wait for others of its unit. */
+static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
+    uint64_t now;
+    if (w->n_parked == 0) return ns;
+    now = dlpi_now_ns();
+    for (int i = 0; i < w->n_parked; i++) {
+        const dlpi_parked *k = &w->parked[i];
+        if (k->due_ns > now && k->due_ns - now < ns) ns = k->due_ns - now;
+        if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
+    }
+    return ns;
+}

@@ -1,76 +1,34 @@
 #pragma once
-#include "stages/parts.h"
 #include "core/flights.h"
 #include "core/collate.h"
-#include "stages/load.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
    runs is decided elsewhere: dlpi_step is called by the caller for inline stages and by threads. */
 
-/* Is there no room for another unit whose rows may all be parked? */
-static bool dlpi_park_full(const dlpi_worker *w) {
-    if (w->flights != NULL) return w->flights->list[DLPI_FLIGHT_FREE].first == NULL;
-    return w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK;
+/* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
+static uint64_t dlpi_worker_due(dlpi_worker *w) {
+    return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
 }
 
-/* Tickets dealt to this worker come first; they are hints, the claim decides. */
-static bool dlpi_worker_find(dlpi_worker *w, dlpi_unit *t) {
-    if (dlpi_is_parts(w)) return dlpi_part_find(w, t);
-    if (w->flights != NULL) return dlpi_flights_find(w, t);
-    if (dlpi_park_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
-    if (w->st->n_producers > 0) return dlpi_lanes_find(w, t);
-    return dlpi_find(w, t);
+static inline bool dlpi_owes(const dlpi_worker *w) {
+    return w->st->ops->owes != NULL && w->st->ops->owes(w);
 }
 
-static void dlpi_unit_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_clock_in(w);
-    if (dlpi_is_parts(w))
-        dlpi_part_run(w, t);
-    else if (w->flights != NULL)
-        dlpi_flight_take(w, t);
-    else if (dlpi_is_item_stage(w->p, w->st))
-        dlpi_unit_items(w, t);
-    else
-        dlpi_unit_batch(w, t);
+static inline bool dlpi_full(const dlpi_worker *w) {
+    return w->st->ops->full != NULL && w->st->ops->full(w);
 }
 
-static bool dlpi_step(dlpi_worker *w) {
-    dlpi_unit t;
-    bool moved;
-    if (w->flights != NULL) return dlpi_flights_step(w);
-    moved = w->n_parked > 0 && dlpi_unpark(w);
-    if (!dlpi_worker_find(w, &t)) return moved;
-    dlpi_unit_run(w, &t);
-    return true;
-}
-
-/* ns until a parked row may move, at most a sleep. One that is due may wait for others of its
-   unit. */
-static uint64_t dlpi_park_due(const dlpi_worker *w) {
-    uint64_t least = DLPI_SLEEP_NS, now;
-    if (w->flights != NULL) return dlpi_flights_due(w->flights, least);
-    if (dlpi_is_parts(w)) return dlpi_parts_due(w, least);
-    if (w->n_parked == 0) return least;
-    now = dlpi_now_ns();
-    for (int i = 0; i < w->n_parked; i++) {
-        const dlpi_parked *k = &w->parked[i];
-        if (k->due_ns > now && k->due_ns - now < least) least = k->due_ns - now;
-        if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
-    }
-    return least;
-}
-
-static bool dlpi_parks_any(const dlpi_worker *w) {
-    return w->n_parked > 0 ||
-           (w->flights != NULL && w->flights->list[DLPI_FLIGHT_PARKED].first != NULL);
-}
-
-/* Retired, and no row waits here for another try? */
+/* Retired, and nothing that it has claimed is still to come back? */
 static inline bool dlpi_may_park(const dlpi_worker *w) {
-    return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_parks_any(w) &&
-           (w->flights == NULL ||
-            (w->flights->n_out == 0 && w->flights->list[DLPI_FLIGHT_WAITS].first == NULL));
+    return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
+}
+
+/* The last look before a sleep. What was claimed is run once the worker is no longer taken for
+   asleep; a stage whose units nobody else can take does them at once. */
+static bool dlpi_last_look(dlpi_worker *w, dlpi_unit *t) {
+    const dlpi_stage_ops *ops = w->st->ops;
+    return ops->find != NULL ? ops->find(w, t) : ops->step(w);
 }
 
 /* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
@@ -80,20 +38,20 @@ static inline bool dlpi_may_park(const dlpi_worker *w) {
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_bell *bell = &w->bell->bell[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
-    uint64_t ns = dlpi_park_due(w);
+    uint64_t ns = dlpi_worker_due(w);
     dlpi_unit t;
     bool found = false, rung;
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
     if (dlpi_retired(w) && w->st->n_producers > 0) dlpi_lanes_leave(w);
     if (dlpi_may_park(w)) return;
-    if (dlpi_park_full(w) || dlpi_retired(w)) { /* nobody rings: look often if the pipe stops */
+    if (dlpi_full(w) || dlpi_retired(w)) { /* nobody rings: look often if the pipe stops */
         if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
         return;
     }
     asleep = DLPI_OR_SEQ(&bell->mask, bit); /* B1 -> B1 */
-    if (!dlpi_parks_any(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
+    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
-        found = dlpi_worker_find(w, &t);
+        found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
             dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
     }
@@ -102,7 +60,7 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
            (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0; /* B1 */
     if (rung && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
         dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
-    if (found) dlpi_unit_run(w, &t);
+    if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
 }
 
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
@@ -138,6 +96,7 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
+    bool (*step)(dlpi_worker *) = w->st->ops->step;
     if (dlpi_may_park(w)) {
         dlpi_worker_park(w);
         return;
@@ -145,20 +104,20 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
-    w->blocked = dlpi_is_parts(w) || dlpi_no_credit(w);
+    w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->wb->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
     for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
         if (i < p->spin_rounds)
             dlpi_pause();
         else
             sched_yield();
-        if (dlpi_step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
+        if (step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
     }
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* who looks while it sleeps sees all that it did */
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
-        if (w->last_ns != 0 || dlpi_step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
+        if (w->last_ns != 0 || step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
     }
 moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
@@ -232,7 +191,7 @@ static void *dlpi_thread_worker(void *arg) {
     dlpi_thread_dress(w);
     began = dlpi_worker_begin(w);
     while (began == DLP_OK && !dlpi_stopped(w->p))
-        if (!dlpi_step(w)) dlpi_worker_wait(w);
+        if (!w->st->ops->step(w)) dlpi_worker_wait(w);
     dlpi_worker_end(w, began);
     dlpi_thread_over(w);
     return NULL;

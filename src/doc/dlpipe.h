@@ -46,6 +46,7 @@
    >>mixing         DATASETS MIXED BY WEIGHTS
    >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
    Pipes, by hand and ready-made:
+   >>kinds          THE KINDS OF STAGES
    >>stages         WHO DOES THE WORK
    >>pipe           WIRING, RUNNING
    >>loader         ALL IN ONE CALL
@@ -68,6 +69,7 @@
    >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
    The implementation: what is shared, and the stages' work:
    >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
+   >>impl-ops       WHAT A KIND OF STAGE IS TO THE REST
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-bells     SLEEP AND WAKE
    >>impl-fail      FIRST CAUSES
@@ -82,14 +84,19 @@
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
    >>impl-flights   SEVERAL ITEMS AT ONCE IN ONE WORKER
    >>impl-collate   BATCHES OUT OF ITEMS
-   >>impl-load      PART QUEUE: WORKERS LOAD PARTS
    >>impl-workers   STEPS, WAITING, THREADS
    >>impl-recover   WHAT A DEAD WORKER HAD
+   >>impl-sampler   SAMPLER AND REPEAT, AS STAGES
+   >>impl-fetch     FETCH: ROWS WRITTEN FOR THE FIRST TIME
+   >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
+   >>impl-batch     THE BATCH STAGE
+   >>impl-load      PART QUEUE: WORKERS LOAD PARTS
    >>impl-transfer  BATCHES TO THE DEVICE
    >>impl-state     RESUME
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
    >>impl-cut       CHUNKS LOADED, AND CUT INTO VIEWS
+   >>impl-kinds     THE TABLE OF ALL KINDS
    The implementation: start, looking, devices, files, calls:
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
    >>impl-stats     COUNTERS AND TRACE, READ

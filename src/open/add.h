@@ -1,9 +1,10 @@
 #pragma once
+#include "stages/kinds.h"
 #include "build/check.h"
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_SAMPLER, "sampler", NULL)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_sampler_ops, "sampler", NULL)) == NULL) return dlpi_add_refused(p);
     st->sampler = *desc;
     return dlpi_added(p, st);
 }
@@ -11,7 +12,7 @@ DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc)
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_REPEAT, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
     DLPI_RANGE(desc->epochs, DLP_FOREVER, INT64_MAX, "epochs", "DLP_FOREVER, or 0 and more");
     DLPI_RANGE(desc->epochs == DLP_NONE ? -1 : 0, 0, 0, "epochs", "DLP_FOREVER, or 0 and more");
     DLPI_RANGE(desc->epoch_end, 0, 1, "epoch_end", "0 or 1");
@@ -39,6 +40,7 @@ static int dlpi_check_fetcher(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc 
     st->in_flight = !many ? 0 : d->in_flight > 0 ? d->in_flight : 16;
     st->batch_pool = d->batch_pool;
     if (d->fetcher == DLP_FETCH_ASYNC) st->async = d->async;
+    if (many) st->ops = &dlpi_fetch_many_ops;
     return DLP_OK;
 }
 
@@ -46,7 +48,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_FETCH, "fetch", &desc->workers)) == NULL)
+    if ((st = dlpi_add(p, &dlpi_fetch_ops, "fetch", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
     if (desc->dataset->fetch == NULL && desc->fetcher != DLP_FETCH_ASYNC)
@@ -73,7 +75,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
 DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_CACHE, "cache", NULL)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
     DLPI_RANGE(desc->bytes, 1, (int64_t)DLPI_CELL_MAX, "cache.bytes", "1..2^46");
     st->cache = *desc;
     return dlpi_added(p, st);
@@ -124,7 +126,7 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     dlp_stage id;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_PARTS, "parts", &desc->workers)) == NULL)
+    if ((st = dlpi_add(p, &dlpi_parts_ops, "parts", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
     DLPI_RANGE(desc->n_parts, 1, INT64_C(1) << 31, "n_parts", "1..2^31");
     DLPI_RANGE(desc->max_part_bytes, 1, (int64_t)DLPI_CELL_MAX, "max_part_bytes", "1..2^46");
@@ -152,10 +154,10 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
     dlpi_stage *st;
-    int rc, kind;
+    int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    kind = desc->batch ? DLP_STAGE_MAP_BATCH : DLP_STAGE_MAP_ITEM;
-    if ((st = dlpi_add(p, kind, "map", &desc->workers)) == NULL) return dlpi_add_refused(p);
+    st = dlpi_add(p, desc->batch ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
     if ((desc->item == NULL) == (desc->batch == NULL))
         return dlpi_bad(p, st->name, "item", "given, or batch, and not both", 0);
     if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
@@ -169,7 +171,7 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_BATCH, "batch", &desc->workers)) == NULL)
+    if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
     DLPI_RANGE(desc->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
     DLPI_RANGE(desc->last, 0, 2, "last", "DLP_LAST_*");
@@ -195,7 +197,7 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
     dlpi_stage *st;
     int held;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_TRANSFER, "transfer", NULL)) == NULL)
+    if ((st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL)) == NULL)
         return dlpi_add_refused(p);
     held = p->d.max_held ? p->d.max_held : 1;
     st->transfer = *desc;
@@ -208,13 +210,14 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
     DLPI_RANGE(st->transfer.device_buffers, held + 1, DLPI_PARK, "device_buffers",
                "max_held + 1..64");
     DLPI_RANGE(desc->threaded, 0, 1, "threaded", "0 or 1");
+    st->w.num_workers = desc->threaded;
     return dlpi_added(p, st);
 }
 
 DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, DLP_STAGE_SPLIT, "split", NULL)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
     DLPI_RANGE(desc->chunk_rows, 1, INT64_C(1) << 48, "chunk_rows", "1..2^48");
     DLPI_RANGE(desc->n_rows, 0, INT64_C(1) << 48, "n_rows", "0..2^48");
     DLPI_RANGE(desc->batch_size, 1, 1 << 20, "batch_size", "1..1048576");

@@ -80,7 +80,7 @@ static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_
     dlpi_copy_text(out->name, sizeof out->name, st->name);
     out->kind = st->kind;
     if (st->work < 0) return;
-    out->workers = st == p->xfer ? st->transfer.threaded : st->w.num_workers;
+    out->workers = st->w.num_workers;
     if (st->tuned) {
         out->workers = dlpi_active(p, st);
         out->workers_min = st->w.workers_min;
@@ -159,7 +159,7 @@ static void dlpi_chunks_seen(const dlp_pipe *p, uint64_t tail, dlpi_chunk_seen *
 /* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
 static void dlpi_chunk_stats(const dlp_pipe *p, dlp_chunk_stats *c) {
     uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), ready = 0, used; /* T1 <- T1 */
-    const dlpi_stage *loaded = p->work[p->n_work - 1];
+    const dlpi_stage *loaded = p->work[p->n_work - 1 - (p->xfer != NULL)];
     dlpi_chunk_seen x = p->view_chunks;
     c->taken = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics */
     if (!p->view) dlpi_chunks_seen(p, tail, &x);

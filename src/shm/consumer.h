@@ -247,8 +247,8 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
     if (p->d.unordered)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
-    for (int i = 0; i < p->n_work + (p->parts != NULL); i++)
-        if ((i < p->n_work ? p->work[i] : p->parts)->w.num_workers == 0)
+    for (int i = 0; i < p->n_staffed; i++)
+        if (p->work[i]->w.num_workers == 0)
             return dlpi_shm_fail(
                 p, DLP_ERR_ARG, "shm.share",
                 "stages of a shared pipe need workers: an inline one runs in next only");

@@ -96,8 +96,8 @@ static int dlpi_exec_order_names(dlp_pipe *p, dlpi_exec_spec *x) {
 /* The names of all that runs in worker processes. */
 static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
     int rc = dlpi_callback_note(p, NULL, "shm.init", (dlp_shm_fn)x->desc.init, x->init);
-    for (int i = 0; i < p->n_work + (p->parts != NULL) && rc == DLP_OK; i++) {
-        const dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
+    for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
+        const dlpi_stage *st = p->work[i];
         char(*names)[64] = x->names[st->id];
         if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
         rc = dlpi_callback_note(p, st, "fetch or item", (dlp_shm_fn)st->item, names[DLPI_CB_ITEM]);
@@ -282,6 +282,7 @@ static dlp_shm_fn dlpi_exec_callback(dlp_pipe *p, const dlpi_stage *st, const ch
 /* Replace the pointers of stage i. The callbacks' names are looked up when the region is there. */
 static void dlpi_exec_stage_point(dlp_pipe *p, int i, const dlpi_exec_spec *x) {
     dlpi_stage *st = &p->stages[i];
+    st->ops = dlpi_ops_of(st);
     st->w.name = st->name;
     for (int f = 0; f < DLP_MAX_FIELDS; f++) st->fields[f].name = st->field_names[f];
     if (st->dataset.fields) st->dataset.fields = st->fields;
@@ -338,7 +339,7 @@ static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd)
     p->parts = dlpi_exec_moved(p, x->self, p->parts);
     p->part_end = dlpi_exec_moved(p, x->self, p->part_end);
     p->cell_end = dlpi_exec_moved(p, x->self, p->cell_end);
-    for (int i = 0; i < p->n_work; i++) p->work[i] = dlpi_exec_moved(p, x->self, p->work[i]);
+    for (int i = 0; i < p->n_staffed; i++) p->work[i] = dlpi_exec_moved(p, x->self, p->work[i]);
     for (int i = 0; i < p->n_stages; i++) dlpi_exec_stage_point(p, i, x);
     for (uint32_t f = 0; f < p->items.n; f++) p->items.at[f].f.name = p->items.at[f].name;
     for (uint32_t f = 0; f < p->batches.n; f++) p->batches.at[f].f.name = p->batches.at[f].name;

@@ -132,9 +132,8 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, in
     uint64_t n;
     if (s->id != id || s->kind < 1 || s->kind > 255 || s->work < -1) return false;
     if (s->work < 0) return true;
-    if ((uint32_t)s->work > p->n_work + 1 || (*works >> s->work & 1) != 0) return false;
-    if (((uint32_t)s->work == p->n_work) != (s->kind == DLP_STAGE_TRANSFER)) return false;
-    if (((uint32_t)s->work == p->n_work + 1) != (s->kind == DLP_STAGE_PARTS)) return false;
+    if ((uint32_t)s->work > p->n_work || (*works >> s->work & 1) != 0) return false;
+    if (((uint32_t)s->work == p->n_work) != (s->kind == DLP_STAGE_PARTS)) return false;
     *works |= 1u << s->work;
     if (s->n_workers < 1 || s->n_workers > DLP_MAX_WORKERS || s->first_worker < 0 ||
         (uint32_t)s->first_worker > p->n_workers ||
@@ -197,9 +196,8 @@ static void dlpi_view_wire(dlp_monitor *m) {
         st->w.workers_min = r->workers_min;
         st->n_producers = r->n_producers;
         st->sst_offset = (uint64_t)r->work * sizeof(dlpi_sst);
-        if (r->work == p->n_work)
-            p->xfer = st;
-        else if (r->work > p->n_work)
+        if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
+        if (r->work >= p->n_work)
             p->parts = st;
         else
             p->work[r->work] = st;
@@ -277,7 +275,7 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     p->plan_bytes = r->plan_bytes;
     p->batches_per_epoch = r->batches_per_epoch > INT64_MAX ? UINT64_MAX : r->batches_per_epoch;
     p->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;
-    p->areas[DLPI_REC_SLOTS].stride = (r->n_work + 1) * sizeof(dlpi_sst);
+    p->areas[DLPI_REC_SLOTS].stride = r->n_work * sizeof(dlpi_sst);
     dlpi_view_cache(m);
     p->ctl = calloc(1, sizeof *p->ctl);
     p->workers = calloc(lanes, sizeof *p->workers);
@@ -306,7 +304,7 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
         if (m->slot_seen[s]++ != 0) continue;
         for (int i = 0; i < p->n_stages; i++) {
             const dlpi_stage *st = &p->stages[i];
-            if (st->work >= 0 && st->work <= p->n_work &&
+            if (st->work >= 0 && st->work < p->n_work &&
                 !dlpi_view_read(m, DLPI_REC_SLOTS, s,
                                 m->stages[i].sst_offset + offsetof(dlpi_sst, ready),
                                 &dlpi_sst_at(p, s, st)->ready, 8))

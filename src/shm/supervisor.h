@@ -86,8 +86,8 @@ static int dlpi_procs_alloc(dlp_pipe *p) {
     s->fds = calloc((size_t)p->n_procs + 3, sizeof *s->fds);
     if (s->procs == NULL || s->fds == NULL)
         return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of the processes' records failed");
-    for (int i = 0; i < p->n_work + (p->parts != NULL); i++) {
-        dlpi_stage *st = i < p->n_work ? p->work[i] : p->parts;
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
         for (int k = 0; k < st->n_workers; k++) s->procs[n++].w = &p->workers[st->first_worker + k];
     }
@@ -141,10 +141,10 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     w->started = w->process = 1;
     if (dlpi_lanes_again(w) != DLP_OK) _exit(1);
     began = dlpi_worker_begin(w);
-    if (began == DLP_OK && !dlpi_stopped(p)) dlpi_step(w);
+    if (began == DLP_OK && !dlpi_stopped(p)) w->st->ops->step(w);
     dlpi_slice(0); /* it has begun: from here on as everybody else */
     while (began == DLP_OK && !dlpi_stopped(p))
-        if (!dlpi_step(w)) dlpi_worker_wait(w);
+        if (!w->st->ops->step(w)) dlpi_worker_wait(w);
     dlpi_worker_end(w, began);
     _exit(began == DLP_OK ? 0 : 2);
 }
@@ -337,7 +337,7 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *
     uint32_t first = 0;
     text[0] = 0;
     if (h->missing == 0) return;
-    if (dlpi_is_parts(proc->w)) {
+    if (proc->w->st->ops->unit == DLPI_UNIT_CELLS) {
         snprintf(text, size, " (part %" PRIu64 ")", dlpi_pcell_at(p, h->slot)->part);
         return;
     }

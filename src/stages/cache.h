@@ -140,3 +140,5 @@ static void dlpi_cache_stats(const dlp_pipe *p, dlp_stats *out) {
     out->cache_capacity = p->cache_cells * p->cache_cell_bytes;
     out->cache_all_bytes = dlpi_times(p->cache_items, p->cache_cell_bytes);
 }
+
+static const dlpi_stage_ops dlpi_cache_ops = {.kind = DLP_STAGE_CACHE, .rank = 5};

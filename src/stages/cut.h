@@ -261,3 +261,5 @@ static void dlpi_cut_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     to->batch = last ? 0 : b->in_epoch + 1;
     to->position = last ? 0 : p->cut.after[v];
 }
+
+static const dlpi_stage_ops dlpi_split_ops = {.kind = DLP_STAGE_SPLIT, .rank = 10};

@@ -1,6 +1,6 @@
 #pragma once
 #include "stages/parts.h"
-#include "core/run.h"
+#include "core/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-load       PART QUEUE: WORKERS LOAD PARTS
    A unit of this stage is a cell with an open ticket, the oldest first (see >>impl-parts). */
@@ -36,7 +36,7 @@ static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
 }
 
 /* ns until a part may be tried again, at most ns. */
-static uint64_t dlpi_parts_due(const dlpi_worker *w, uint64_t ns) {
+static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
     const dlp_pipe *p = w->p;
     for (uint32_t c = 0; c < p->part_cells; c++) {
         const dlpi_pcell *cell = dlpi_pcell_at(p, c);
@@ -132,6 +132,7 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_pcell *cell = dlpi_pcell_at(p, t->slot);
     uint64_t part = cell->part, epoch = cell->epoch, bytes;
     uint32_t what;
+    dlpi_clock_in(w);
     DLPI_STORE_RLX(&w->wb->current, part); /* for observers */
     what = dlpi_part_tries(w, t->slot, cell);
     bytes = cell->bytes;
@@ -147,18 +148,6 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_ring_feeder(p->ctl);
     else
         dlpi_ring_caller(p->ctl, UINT64_MAX);
-}
-
-/* The dead worker had this unit; ran: its callback, too. */
-static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
-    dlpi_held *held = why->held;
-    if (held == NULL) return;
-    held->ran |= ran;
-    if (held->ran || held->missing != 0) return;
-    held->b = t->b;
-    held->slot = t->slot;
-    held->unit = t->unit;
-    held->missing = missing;
 }
 
 /* What a dead part worker had: its part is loaded by another one. */
@@ -180,3 +169,21 @@ static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
     /* Q2 -> Q2: it may have died behind LOADED, before this */
     DLPI_ADD_SEQ(&p->ctl->part_loads, UINT64_C(1));
 }
+
+static bool dlpi_part_step(dlpi_worker *w) {
+    dlpi_unit t;
+    if (!dlpi_part_find(w, &t)) return false;
+    dlpi_part_run(w, &t);
+    return true;
+}
+
+static const dlpi_stage_ops dlpi_parts_ops = {
+    .kind = DLP_STAGE_PARTS,
+    .rank = 3,
+    .unit = DLPI_UNIT_CELLS,
+    .step = dlpi_part_step,
+    .find = dlpi_part_find,
+    .run = dlpi_part_run,
+    .due = dlpi_parts_due,
+    .recover = dlpi_part_recover,
+};

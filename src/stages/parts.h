@@ -63,7 +63,7 @@ static inline uint8_t *dlpi_part_bytes(const dlp_pipe *p, uint32_t i) {
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_pcell);
 }
-static inline dlpi_sbell *dlpi_parts_bell(const dlp_pipe *p) { return &p->bells[p->n_work]; }
+static inline dlpi_sbell *dlpi_parts_bell(const dlp_pipe *p) { return &p->bells[p->parts->work]; }
 
 /* ---- the order ---- */
 
@@ -513,11 +513,6 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
 /* The caller was let wait by a missing part. */
 static inline bool dlpi_parts_missing(const dlp_pipe *p) {
     return p->parts != NULL && DLPI_LOAD_RLX(&p->ctl->part_missing) != 0; /* for the books */
-}
-
-/* Is this a part worker? It waits for free cells, not for work of a stage before it. */
-static inline bool dlpi_is_parts(const dlpi_worker *w) {
-    return DLPI_UNLIKELY(w->st->kind == DLP_STAGE_PARTS);
 }
 
 /* A row's part, for fetch. */

@@ -149,7 +149,7 @@ static bool dlpi_xfer_poll(dlpi_worker *w) {
 static bool dlpi_xfer_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
-    dlpi_stage *up = p->work[p->n_work - 1];
+    dlpi_stage *up = p->work[w->st->work - 1];
     bool moved = dlpi_xfer_poll(w);
     uint64_t mark =
         w->cursor != tail ? dlpi_slot_mark(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))) : 0;
@@ -169,37 +169,19 @@ static bool dlpi_xfer_step(dlpi_worker *w) {
     return dlpi_xfer_poll(w) || moved;
 }
 
-static void *dlpi_thread_transfer(void *arg) {
-    dlpi_worker *w = arg;
-    dlp_pipe *p = w->p;
-    dlpi_ctl *ctl = p->ctl;
-    dlpi_thread_dress(w);
-    dlpi_tid_note(w);
-    while (!dlpi_stopped(p)) {
-        uint32_t word;
-        if (dlpi_xfer_step(w)) continue;
-        dlpi_clock_stop(w);
-        if (w->n_parked > 0) { /* copies under way: no event wakes us, look often */
-            dlpi_nap(20000);
-            continue;
-        }
-        if (w->wait_ns == 0) {
-            w->wait_ns = dlpi_now_ns();
-            dlpi_cpu_note(w, &w->cpu, w->wait_ns);
-            DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
-        }
-        word = DLPI_LOAD_SEQ(&ctl->transfer_word); /* B1 <- B1 */
-        DLPI_STORE_SEQ(&ctl->transfer_sleeps, 1u); /* B1 -> B1 */
-        if (!dlpi_xfer_step(w) && !dlpi_stopped(p))
-            dlpi_futex_wait(&ctl->transfer_word, word, UINT32_MAX, DLPI_SLEEP_NS, (int)ctl->shared);
-        DLPI_STORE_SEQ(&ctl->transfer_sleeps, 0u); /* B1 */
-    }
-    dlpi_clock_stop(w);
-    if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
-    dlpi_trace_flush(w);
-    dlpi_thread_over(w);
-    return NULL;
+/* No event wakes a worker when a copy is through: it looks often. */
+static uint64_t dlpi_xfer_due(dlpi_worker *w, uint64_t ns) {
+    return w->n_parked > 0 && ns > 20000 ? 20000 : ns;
 }
+
+static const dlpi_stage_ops dlpi_transfer_ops = {
+    .kind = DLP_STAGE_TRANSFER,
+    .rank = 9,
+    .unit = DLPI_UNIT_BATCHES,
+    .in_order = 1,
+    .step = dlpi_xfer_step,
+    .due = dlpi_xfer_due,
+};
 
 static int dlpi_host_alloc(void *user, uint64_t bytes, void **dev) {
     DLPI_UNUSED(user);

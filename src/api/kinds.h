@@ -1,0 +1,22 @@
+#pragma once
+#include "api/codes.h"
+/* ---------------------------------------------------------------------------------------------
+   >>kinds      THE KINDS OF STAGES
+   A row for each: name, number (never another one: monitors read it), and the table of what it does
+   (the implementation's; src/core/ops.h says what stands in it). */
+
+#define DLPI_STAGE_KINDS(KIND) \
+    KIND(SAMPLER, 1, dlpi_sampler_ops) \
+    KIND(REPEAT, 2, dlpi_repeat_ops) \
+    KIND(FETCH, 3, dlpi_fetch_ops) \
+    KIND(MAP_ITEM, 4, dlpi_map_item_ops) \
+    KIND(BATCH, 5, dlpi_batch_ops) \
+    KIND(MAP_BATCH, 6, dlpi_map_batch_ops) \
+    KIND(TRANSFER, 7, dlpi_transfer_ops) \
+    KIND(CACHE, 8, dlpi_cache_ops) \
+    KIND(SPLIT, 9, dlpi_split_ops) \
+    KIND(PARTS, 10, dlpi_parts_ops)
+
+#define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
+enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) DLP_STAGE_KINDS_END };
+#undef DLPI_KIND_NUMBER

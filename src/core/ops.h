@@ -1,0 +1,95 @@
+#pragma once
+#include "api/kinds.h"
+#include "api/pipe.h"
+#include "base/platform.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-ops        WHAT A KIND OF STAGE IS TO THE REST
+   The core knows no kind of stage by its name. A stage carries the table of its kind, set when it
+   is added, and what a kind keeps for itself lies in the stage's own block (self). A function that
+   is NULL has nothing to do for that kind. Tables of roles are given by the one stage of a pipe
+   that has the role, and are NULL everywhere else:
+
+     source   what the rows of a batch are, and when a batch may be scheduled
+     keeper   rows that need not be fetched again
+     lender   what the consumer gets in a batch's place, and the states that go with it
+     sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
+
+   Nothing here is called for a single row, but for what a source or a keeper that is there does
+   with it: a claimed run of rows, or a batch, costs one call. */
+
+struct dlpi_worker;
+struct dlpi_stage;
+struct dlpi_unit;
+struct dlpi_death;
+struct dlpi_state;
+struct dlpi_place;
+
+/* What the rows of batches are: called by whoever schedules batches, but for the last three, which
+   are a worker's of the first stage. */
+typedef struct dlpi_source_ops {
+    int (*rows)(dlp_pipe *p, uint64_t *rows);  /* of the present global batch; 0: epoch's end */
+    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
+    void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
+    int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
+    void (*ahead)(dlp_pipe *p);                /* look beyond it */
+    int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
+    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    uint64_t (*replacement)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                            uint64_t position, uint32_t k);
+    void (*row)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* for its item's callback */
+} dlpi_source_ops;
+
+typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */
+    void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* a run will ask for its rows */
+    bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
+    void (*put)(struct dlpi_worker *w); /* the row that was fetched just now */
+} dlpi_keeper_ops;
+
+typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is lent */
+    int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
+    void (*drop)(dlp_pipe *p, uint32_t v);
+    uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
+    uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
+    void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* behind v */
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s);
+    uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
+    void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
+} dlpi_lender_ops;
+
+typedef struct dlpi_sink_ops {                                    /* by the consumer */
+    void *(*data)(const dlp_pipe *p, uint32_t s, uint32_t field); /* of the batch in slot s */
+    void (*freed)(dlp_pipe *p, uint32_t s);                       /* that slot was given back */
+} dlpi_sink_ops;
+
+enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
+
+typedef struct dlpi_stage_ops {
+    int kind;     /* DLP_STAGE_* */
+    int rank;     /* place in a chain: never falls */
+    int many;     /* 1: several of them may follow each other */
+    int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
+    int in_order; /* 1: one worker, which takes batches in their order, and never dies */
+    size_t self_bytes;
+    /* building, by the caller */
+    int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
+    void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
+    uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
+    bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
+    int (*begin)(dlp_pipe *p, struct dlpi_stage *st);  /* before workers start */
+    void (*end)(dlp_pipe *p, struct dlpi_stage *st);   /* when all workers are gone */
+    void (*release)(struct dlpi_stage *st);            /* what add and alloc took */
+    /* work, by a worker of the stage */
+    bool (*step)(struct dlpi_worker *w); /* what is there to do, without waiting: did it move? */
+    bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
+    void (*run)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
+    bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
+    uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
+    void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why); /* by the supervisor */
+    /* roles */
+    const dlpi_source_ops *source;
+    const dlpi_keeper_ops *keeper;
+    const dlpi_lender_ops *lender;
+    const dlpi_sink_ops *sink;
+} dlpi_stage_ops;

@@ -1,0 +1,17 @@
+#pragma once
+#include "api/kinds.h"
+#include "core/ops.h"
+#include "core/pipe.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-kinds      THE TABLE OF ALL KINDS */
+
+#define DLPI_KIND_OPS(name, number, ops) [number] = &ops,
+static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OPS)};
+#undef DLPI_KIND_OPS
+
+/* The stage's table, in a process that has but the rest of its record. */
+__attribute__((unused)) /* but by dlpipe_shm.h */
+static const dlpi_stage_ops *
+dlpi_ops_of(const dlpi_stage *st) {
+    return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
+}
