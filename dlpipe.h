@@ -5324,11 +5324,11 @@ struct dlpi_place;
 /* What the rows of batches are: called by whoever schedules batches, but for the last three, which
    are a worker's of the first stage. */
 typedef struct dlpi_source_ops {
-    int (*rows)(dlp_pipe *p, uint64_t *rows);    /* of the present global batch; 0: epoch's end */
-    bool (*ready)(dlp_pipe *p, uint64_t rows);   /* may it be scheduled now? */
-    void (*fill)(dlp_pipe *p, uint32_t s);       /* what the source writes into slot s for it */
-    int (*step)(dlp_pipe *p);                    /* the present batch is scheduled: to the next */
-    void (*ahead)(dlp_pipe *p);                  /* look beyond it */
+    int (*rows)(dlp_pipe *p, uint64_t *rows);  /* of the present global batch; 0: epoch's end */
+    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
+    void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
+    int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
+    void (*ahead)(dlp_pipe *p);                /* look beyond it */
     int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t);
@@ -5337,7 +5337,7 @@ typedef struct dlpi_source_ops {
     void (*row)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* for its item's callback */
 } dlpi_source_ops;
 
-typedef struct dlpi_keeper_ops { /* by workers of the first stage */
+typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */
     void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* a run will ask for its rows */
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
     void (*put)(struct dlpi_worker *w); /* the row that was fetched just now */
@@ -5346,15 +5346,15 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage */
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is lent */
     int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
     void (*drop)(dlp_pipe *p, uint32_t v);
-    uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* whose cell it lies in */
-    uint64_t (*batches)(const dlp_pipe *p);          /* of an epoch */
+    uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
+    uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* behind v */
     void (*config)(const dlp_pipe *p, struct dlpi_state *s);
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
 } dlpi_lender_ops;
 
-typedef struct dlpi_sink_ops { /* by the consumer */
+typedef struct dlpi_sink_ops {                                    /* by the consumer */
     void *(*data)(const dlp_pipe *p, uint32_t s, uint32_t field); /* of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s);                       /* that slot was given back */
 } dlpi_sink_ops;

@@ -10,7 +10,7 @@
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"           // only with pipes: the client alone does without it
           #include "dlpipe_s3.h"
-   2  For https: #define DLPIPE_S3_OPENSSL before it, and link -lssl -lcrypto.
+   2  For https: #define DLPIPE_S3_OPENSSL before it, and connection -lssl -lcrypto.
    3  dlp_s3_open once, before workers are started; dlp_s3_io_open in each thread that asks;
       dlp_s3_get, or dlp_s3_submit and dlp_s3_reap. In a pipe: dlp_s3_source_open (>>s3-source).
 
@@ -86,7 +86,7 @@
         ^                   ^                                   |                |             |
         |                   |   back-off, or at once            |    another's   |  broken off |
         |                   +-----------------------------------+<---------------+-------------+
-        |  reap             retry: the judge of >>s3-faults allows it                          |
+        |  reap             retry: the classifier of >>s3-faults allows it                          |
         +-------- done <-----------------------------------------------------------------------+
                     code 0, all bytes there; or what went wrong, and where
 
@@ -196,7 +196,7 @@
 
      DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, behind dlpipe.h's if that is used
      DLPIPE_STATIC          [all TUs]  every function is static
-     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: link -lssl -lcrypto
+     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: connection -lssl -lcrypto
      DLPIPE_NO_SIMD         [impl]     SHA-256 without the processor's own instructions
 
    As dlpipe.h's, the implementation comes before the first system header, or the file is compiled
@@ -3788,18 +3788,18 @@ __attribute__((unused)) static int dlpi_s3_resolve(const char *host, uint16_t po
    >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */
 
 /* Two things: what was found once, when the client was opened (dlpi_s3_config: where to go, and
-   from which source credentials come), and the credentials that are valid now (dlpi_s3_vault). Both
+   from which source credentials come), and the credentials that are valid now (dlpi_s3_cred_cache). Both
    lie in the client's own mapping, which all its processes share and core dumps leave out. So do
    files, answers and tokens while they are read: in a mapping that is wiped before it goes.
 
-   Locks of the vault are robust: a process killed while it holds one costs nothing. What it may
+   Locks of the credential cache are robust: a process killed while it holds one costs nothing. What it may
    have been writing is a slot that nobody reads, until one store of the version makes it the one
    that everybody reads. "fetching" is held through a whole fetch, so that one process asks for all;
    "looking" only for a copy. Readers that hold the current version take neither.
 
    label  where                              what it orders
-   V1     vault_publish stores the version   the slot's dates are there before its number
-   V2     vault_get loads it                 and are read after it; partner V1
+   V1     cred_cache_publish stores the version   the slot's dates are there before its number
+   V2     cred_cache_get loads it                 and are read after it; partner V1
 
    No message has more of a secret than whose it is: no value, no line of a file, no byte of an
    answer but its status and an error code made of letters. */
@@ -3841,7 +3841,7 @@ typedef struct dlpi_s3_config {
     int64_t (*clock)(void); /* Unix time */
 } dlpi_s3_config;
 
-typedef struct dlpi_s3_vault {
+typedef struct dlpi_s3_cred_cache {
     pthread_mutex_t fetching;
     pthread_mutex_t looking;
     uint64_t version;     /* 0: nothing yet; slot[version % 2] is the one */
@@ -3852,7 +3852,7 @@ typedef struct dlpi_s3_vault {
     int32_t failed_code;
     char failed[256]; /* what the last one said */
     dlpi_s3_credentials slot[2];
-} dlpi_s3_vault;
+} dlpi_s3_cred_cache;
 
 /* How long to wait, and a word that ends the waiting (NULL: none). */
 typedef struct dlpi_s3_wait {
@@ -4755,7 +4755,7 @@ typedef struct dlpi_s3_ask {
     char host[300];    /* who was asked, once that is known */
 } dlpi_s3_ask;
 
-/* Where AWS lets credentials travel without TLS: loopback, and the link-local services of
+/* Where AWS lets credentials travel without TLS: loopback, and the connection-local services of
    containers. */
 static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     static const uint8_t pods[16] = {0xfd, 0, 0x0e, 0xc2, [15] = 0x23};
@@ -5298,7 +5298,7 @@ static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_cr
     }
 }
 
-/* ---- the vault ---- */
+/* ---- the credential cache ---- */
 
 static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     pthread_mutexattr_t a;
@@ -5335,14 +5335,14 @@ static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
 }
 
 /* v: zeroed, in memory that all processes share. Returns 0 or an errno. */
-static int dlpi_s3_vault_begin(dlpi_s3_vault *v) {
+static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     int e = dlpi_s3_mutex_begin(&v->fetching);
     v->random = dlpi_s3_now_ns() | 1;
     return e ? e : dlpi_s3_mutex_begin(&v->looking);
 }
 
 /* Whether a failure is too recent; not for longer where the clock was set back meanwhile. */
-static bool dlpi_s3_vault_waits(const dlpi_s3_vault *v, int64_t now_s) {
+static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s) {
     int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
     return left_s > 0 && left_s <= 60;
 }
@@ -5350,7 +5350,7 @@ static bool dlpi_s3_vault_waits(const dlpi_s3_vault *v, int64_t now_s) {
 /* Get what is valid at now_s. out: zeroed before the first call, then what the last one left, which
    is not copied again while it is the current one. Returns 0: valid; 1: valid, but a refresh should
    be begun; DLP_ERR_STATE: a refresh must come first, of out->version. Does not wait for those. */
-static int dlpi_s3_vault_get(dlpi_s3_vault *v, int64_t now_s, dlpi_s3_credentials *out) {
+static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_credentials *out) {
     uint64_t version = DLPI_LOAD_ACQ(&v->version); /* V2 <- V1 */
     int64_t refresh_s;
     if (version == 0) return DLP_ERR_STATE;
@@ -5363,19 +5363,20 @@ static int dlpi_s3_vault_get(dlpi_s3_vault *v, int64_t now_s, dlpi_s3_credential
     if (out->expires_s == 0) return 0;
     if (now_s >= out->expires_s) return DLP_ERR_STATE;
     refresh_s = DLPI_LOAD_RLX(&v->refresh_s[version % 2]);
-    return now_s >= refresh_s && !dlpi_s3_vault_waits(v, now_s);
+    return now_s >= refresh_s && !dlpi_s3_cred_cache_waits(v, now_s);
 }
 
 /* Others are to be fetched some 5 minutes before the end, not at the same second everywhere, and
    not in the first half of a short life. */
-static int64_t dlpi_s3_refresh_at(dlpi_s3_vault *v, int64_t now_s, int64_t expires_s) {
+static int64_t dlpi_s3_refresh_at(dlpi_s3_cred_cache *v, int64_t now_s, int64_t expires_s) {
     int64_t before = 300 - (int64_t)(dlpi_s3_random(&v->random) % 60);
     int64_t half = (expires_s - now_s) / 2;
     return expires_s - (half < before ? half : before);
 }
 
 /* Make who the current one. The caller holds "fetching". */
-static int dlpi_s3_vault_publish(dlpi_s3_vault *v, const dlpi_s3_credentials *who, int64_t now_s) {
+static int dlpi_s3_cred_cache_publish(dlpi_s3_cred_cache *v, const dlpi_s3_credentials *who,
+                                      int64_t now_s) {
     uint64_t version = DLPI_LOAD_RLX(&v->version) + 1;
     int64_t refresh_s = who->expires_s ? dlpi_s3_refresh_at(v, now_s, who->expires_s) : INT64_MAX;
     int e = dlpi_s3_mutex_lock(&v->looking);
@@ -5389,34 +5390,34 @@ static int dlpi_s3_vault_publish(dlpi_s3_vault *v, const dlpi_s3_credentials *wh
     return 0;
 }
 
-static bool dlpi_s3_vault_valid(const dlpi_s3_vault *v, int64_t now_s) {
+static bool dlpi_s3_cred_cache_valid(const dlpi_s3_cred_cache *v, int64_t now_s) {
     uint64_t version = DLPI_LOAD_RLX(&v->version);
     int64_t expires_s = v->slot[version % 2].expires_s;
     return version && (expires_s == 0 || now_s < expires_s);
 }
 
 /* What a refresh has to do ("fetching" is held). Returns 0: nothing, 1: fetch, or an error. */
-static int dlpi_s3_vault_wants(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64_t seen, bool force,
-                               dlp_s3_error *err) {
+static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, uint64_t seen,
+                                    bool force, dlp_s3_error *err) {
     uint64_t version = DLPI_LOAD_RLX(&v->version);
     int64_t now_s = c->clock();
-    bool valid = dlpi_s3_vault_valid(v, now_s);
+    bool valid = dlpi_s3_cred_cache_valid(v, now_s);
     if (valid && version != seen) return 0; /* somebody else did it */
     if (valid && !force && now_s < DLPI_LOAD_RLX(&v->refresh_s[version % 2])) return 0;
     if (version && c->source <= DLPI_S3_ENVIRONMENT)
         return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
                                  "credentials (%s) are fixed: there are no newer ones",
                                  dlpi_s3_source_name(c->source));
-    if (!dlpi_s3_vault_waits(v, now_s)) return 1;
+    if (!dlpi_s3_cred_cache_waits(v, now_s)) return 1;
     if (valid && !force) return 0;
     return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
 }
 
 /* A failure: the old ones stay, and the next attempt comes later and later, but within a minute;
    within 6 s if there is nothing valid to go on with. */
-static void dlpi_s3_vault_failed(const dlpi_s3_config *c, dlpi_s3_vault *v,
-                                 const dlp_s3_error *why) {
-    bool valid = dlpi_s3_vault_valid(v, c->clock());
+static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
+                                      const dlp_s3_error *why) {
+    bool valid = dlpi_s3_cred_cache_valid(v, c->clock());
     uint32_t most = valid ? 5 : 2, doubled = v->failures < most ? v->failures : most;
     int64_t wait_s = (int64_t)1 << doubled;
     char line[400];
@@ -5431,8 +5432,8 @@ static void dlpi_s3_vault_failed(const dlpi_s3_config *c, dlpi_s3_vault *v,
 }
 
 /* Fetch and publish ("fetching" is held). */
-static int dlpi_s3_vault_renew(const dlpi_s3_config *c, dlpi_s3_vault *v, bool force,
-                               const uint32_t *stop, dlp_s3_error *err) {
+static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, bool force,
+                                    const uint32_t *stop, dlp_s3_error *err) {
     struct both {
         dlpi_s3_credentials who;
         dlpi_s3_scratch scratch;
@@ -5451,13 +5452,13 @@ static int dlpi_s3_vault_renew(const dlpi_s3_config *c, dlpi_s3_vault *v, bool f
                                  "credentials (%s): the same ones again, "
                                  "which the server refuses",
                                  dlpi_s3_source_name(c->source));
-    if (!code && (e = dlpi_s3_vault_publish(v, &b->who, c->clock())) != 0)
+    if (!code && (e = dlpi_s3_cred_cache_publish(v, &b->who, c->clock())) != 0)
         code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: a lock: %s", strerror(e));
     dlpi_s3_private_unmap(b, sizeof *b, sizeof *b);
     return code;
 }
 
-static void dlpi_s3_vault_tell(const dlpi_s3_config *c, const dlpi_s3_vault *v) {
+static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_cache *v) {
     const dlpi_s3_credentials *who = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
     char line[160], date[17] = "";
     if (c->source <= DLPI_S3_ENVIRONMENT) return;
@@ -5472,8 +5473,9 @@ static void dlpi_s3_vault_tell(const dlpi_s3_config *c, const dlpi_s3_vault *v) 
    or a word that ends the waiting when it is set. Returns DLP_OK (those at hand may still be the
    old ones, if they are valid and force is not set), or an error. Waits for files, processes, names
    and the network, with time-outs for all but names: not for the thread that does I/O. */
-static int dlpi_s3_vault_refresh_until(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64_t seen,
-                                       bool force, const uint32_t *stop, dlp_s3_error *err) {
+static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
+                                            uint64_t seen, bool force, const uint32_t *stop,
+                                            dlp_s3_error *err) {
     dlp_s3_error why;
     bool stopped;
     int code, e = dlpi_s3_mutex_wait(&v->fetching, stop);
@@ -5483,22 +5485,22 @@ static int dlpi_s3_vault_refresh_until(const dlpi_s3_config *c, dlpi_s3_vault *v
                                  "%s",
                                  strerror(e));
     memset(&why, 0, sizeof why);
-    code = dlpi_s3_vault_wants(c, v, seen, force, &why);
+    code = dlpi_s3_cred_cache_wants(c, v, seen, force, &why);
     if (code == 1) {
-        code = dlpi_s3_vault_renew(c, v, force, stop, &why);
+        code = dlpi_s3_cred_cache_renew(c, v, force, stop, &why);
         stopped = stop && DLPI_LOAD_RLX(stop); /* whose log it is may be gone then */
-        if (!stopped && code == DLP_OK) dlpi_s3_vault_tell(c, v);
-        if (!stopped && code != DLP_OK) dlpi_s3_vault_failed(c, v, &why);
-        if (code && !force && dlpi_s3_vault_valid(v, c->clock())) code = DLP_OK;
+        if (!stopped && code == DLP_OK) dlpi_s3_cred_cache_tell(c, v);
+        if (!stopped && code != DLP_OK) dlpi_s3_cred_cache_failed(c, v, &why);
+        if (code && !force && dlpi_s3_cred_cache_valid(v, c->clock())) code = DLP_OK;
     }
     pthread_mutex_unlock(&v->fetching);
     if (code && err) *err = why;
     return code;
 }
 
-static int dlpi_s3_vault_refresh(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64_t seen,
-                                 bool force, dlp_s3_error *err) {
-    return dlpi_s3_vault_refresh_until(c, v, seen, force, NULL, err);
+static int dlpi_s3_cred_cache_refresh(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, uint64_t seen,
+                                      bool force, dlp_s3_error *err) {
+    return dlpi_s3_cred_cache_refresh_until(c, v, seen, force, NULL, err);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -6117,7 +6119,7 @@ static int dlpi_s3_again(uint8_t *tries, unsigned most, int verdict) {
     return verdict;
 }
 
-static int dlpi_s3_judge_connect(int errnum) {
+static int dlpi_s3_classify_connect(int errnum) {
     switch (errnum) { /* what another attempt does not change */
     case EACCES:
     case EPERM:
@@ -6128,12 +6130,12 @@ static int dlpi_s3_judge_connect(int errnum) {
     }
 }
 
-static int dlpi_s3_judge_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+static int dlpi_s3_classify_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     if (t->errnum == EKEYREJECTED) return DLPI_S3_GIVE_UP; /* a certificate that is not trusted */
     switch (t->what) {
     case DLPI_S3_T_RESOLVE: /* a name that does not exist will hardly do so in a second */
         return t->errnum == EAGAIN ? DLPI_S3_RETRY : dlpi_s3_again(&tries->names, 2, DLPI_S3_RETRY);
-    case DLPI_S3_T_CONNECT: return dlpi_s3_judge_connect(t->errnum);
+    case DLPI_S3_T_CONNECT: return dlpi_s3_classify_connect(t->errnum);
     case DLPI_S3_T_BROKEN:
         if (!t->reused || t->began || tries->replays >= 3) return DLPI_S3_RETRY;
         tries->replays++;
@@ -6147,7 +6149,7 @@ static int dlpi_s3_judge_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries)
 }
 
 /* 400..403: not let in. */
-static int dlpi_s3_judge_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+static int dlpi_s3_classify_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     static const char *const expired[] = {"ExpiredToken",       "ExpiredTokenException",
                                           "InvalidToken",       "TokenRefreshRequired",
                                           "InvalidAccessKeyId", NULL};
@@ -6168,9 +6170,9 @@ static int dlpi_s3_judge_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries)
 
 /* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
    whether a RETRY may still be had, dlpi_s3_retry_take knows. */
-static int dlpi_s3_judge(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     static const char *const conflicts[] = {"OperationAborted", "ConditionalRequestConflict", NULL};
-    if (t->what != DLPI_S3_T_ANSWER) return dlpi_s3_judge_failure(t, tries);
+    if (t->what != DLPI_S3_T_ANSWER) return dlpi_s3_classify_failure(t, tries);
     if (dlpi_s3_is_throttle(t->status, t->s3_code)) return DLPI_S3_RETRY;
     switch (t->status) {
     case 301:
@@ -6183,7 +6185,7 @@ static int dlpi_s3_judge(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
                                : DLPI_S3_GIVE_UP;
     case 400:
     case 401:
-    case 403: return dlpi_s3_judge_refused(t, tries);
+    case 403: return dlpi_s3_classify_refused(t, tries);
     case 408:
     case 499: /* nginx: it had been given up in front of the server */
     case 500:
@@ -6405,23 +6407,23 @@ static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, ui
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
-   A request of the user's (op) is fetched in one or more ranges (legs); a leg is asked for over a
-   connection (link), or over two or three at once while its answer has not begun (hedges). All
+   A request of the user's (op) is fetched in one or more ranges (ranges); a range is asked for over a
+   connection (connection), or over two or three at once while its answer has not begun (hedges). All
    records are made by io_open; here they only move from list to list.
 
-       submit --> wanting --> site->waiting --> on a link --> answer begins --> body --> done
-                  (ops that   (legs; also       (leg->link)   (leg->begun:     |
-                  have legs   those that wait                 it has won)      |
+       submit --> wanting --> origin->waiting --> on a connection --> answer begins --> body --> done
+                  (ops that   (ranges; also       (range->connection)   (range->begun:     |
+                  have ranges   those that wait                 it has won)      |
                   to begin)   again)                                           |
                                 ^                  |                           |
-                                +-- leg->timer <---+------- trouble, judged ---+
+                                +-- range->timer <---+------- trouble, judged ---+
                                     (back-off)
 
-   A leg is not bound to a connection before it is sent: whichever connection of the site is free
-   first takes the leg that waits longest, be it one that has ended a request or a new one.
+   A range is not bound to a connection before it is sent: whichever connection of the origin is free
+   first takes the range that waits longest, be it one that has ended a request or a new one.
 
-   The caller's memory is written to only by the link whose head was the first valid one, and only
-   at the place that follows what the leg has (leg->done). So nothing needs to be taken back: a leg
+   The caller's memory is written to only by the connection whose head was the first valid one, and only
+   at the place that follows what the range has (range->done). So nothing needs to be taken back: a range
    that breaks off goes on from there, by Range and If-Match, or begins again from its first byte
    where the object has no ETag or another one. */
 
@@ -6435,7 +6437,7 @@ enum {
     DLPI_S3_AT_ONCE = 4194304,   /* read or sent on one connection before others have a turn */
     DLPI_S3_EVENTS = 64,
     DLPI_S3_SITES = 16,
-    DLPI_S3_COPIES = 3, /* links of a leg: the first, and two hedges */
+    DLPI_S3_COPIES = 3, /* connections of a range: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
     DLPI_S3_RACE_MS = 300, /* a connection that takes longer has another address tried, too */
     DLPI_S3_DRAIN_MS = 3000,
@@ -6474,7 +6476,7 @@ static void dlpi_s3_ring_first(dlpi_s3_node *ring, dlpi_s3_node *n) {
     dlpi_s3_ring_last(ring->next, n);
 }
 
-enum { DLPI_S3_TIMER_LINK, DLPI_S3_TIMER_LEG, DLPI_S3_TIMER_OP };
+enum { DLPI_S3_TIMER_CONNECTION, DLPI_S3_TIMER_RANGE, DLPI_S3_TIMER_OP };
 
 /* Deadlines are put off with each answer and hardly ever met. So putting one off, or taking it
    back, only writes due; its place in the heap is mended when it comes up there. */
@@ -6566,7 +6568,7 @@ typedef struct dlpi_s3_common {
     uint32_t n_regions; /* S4, claimed or more */
     uint32_t pad;
     dlpi_s3_config config;
-    dlpi_s3_vault vault;
+    dlpi_s3_cred_cache cred_cache;
 } dlpi_s3_common;
 
 struct dlp_s3 {
@@ -6581,20 +6583,20 @@ struct dlp_s3 {
 };
 
 typedef struct dlpi_s3_op dlpi_s3_op;
-typedef struct dlpi_s3_leg dlpi_s3_leg;
+typedef struct dlpi_s3_range dlpi_s3_range;
 
 /* A server, by name and port. */
-typedef struct dlpi_s3_site {
+typedef struct dlpi_s3_origin {
     char host[256];
     uint16_t port;
     bool tls, used;
-    bool looking;                 /* its name is being looked up */
-    uint32_t ops, links, opening; /* that belong to it */
+    bool looking;                       /* its name is being looked up */
+    uint32_t ops, connections, opening; /* that belong to it */
     uint32_t n_waiting, n_hedging;
-    dlpi_s3_node idle;    /* links, the one used last first */
-    dlpi_s3_node waiting; /* legs that want a link */
-    dlpi_s3_node hedging; /* legs that want one more */
-} dlpi_s3_site;
+    dlpi_s3_node idle;    /* connections, the one used last first */
+    dlpi_s3_node waiting; /* ranges that want a connection */
+    dlpi_s3_node hedging; /* ranges that want one more */
+} dlpi_s3_origin;
 
 enum {
     DLPI_S3_LINK_FREE = 0,
@@ -6603,17 +6605,17 @@ enum {
     DLPI_S3_LINK_SENDING,
     DLPI_S3_LINK_WAITING, /* for the answer's head */
     DLPI_S3_LINK_BODY,    /* to the caller's memory */
-    DLPI_S3_LINK_ERROR,   /* of an error, to link->error */
+    DLPI_S3_LINK_ERROR,   /* of an error, to connection->error */
     DLPI_S3_LINK_DRAIN    /* to nowhere */
 };
 
-typedef struct dlpi_s3_link {
+typedef struct dlpi_s3_connection {
     dlpi_s3_conn conn;
-    dlpi_s3_site *site;
-    dlpi_s3_leg *leg;    /* whose request is on it */
-    dlpi_s3_node node;   /* site->idle, io->free_links, or io->hungry */
-    dlpi_s3_node age;    /* io->idle, or io->draining */
-    dlpi_s3_timer timer; /* what the state waits for */
+    dlpi_s3_origin *origin;
+    dlpi_s3_range *range; /* whose request is on it */
+    dlpi_s3_node node;    /* origin->idle, io->free_links, or io->hungry */
+    dlpi_s3_node age;     /* io->idle, or io->draining */
+    dlpi_s3_timer timer;  /* what the state waits for */
     int32_t state;
     uint32_t generation; /* events of an earlier connection do not count */
     uint32_t events;     /* what epoll watches */
@@ -6640,7 +6642,7 @@ typedef struct dlpi_s3_link {
     int64_t skew_s;   /* and by this clock: the servers' less ours */
     uint32_t turn;    /* the op's, then */
     dlpi_s3_http http;
-} dlpi_s3_link;
+} dlpi_s3_connection;
 
 /* A place in the pieces of a request. */
 typedef struct dlpi_s3_cursor {
@@ -6648,10 +6650,10 @@ typedef struct dlpi_s3_cursor {
     uint64_t at; /* inside it */
 } dlpi_s3_cursor;
 
-struct dlpi_s3_leg {
+struct dlpi_s3_range {
     dlpi_s3_op *op;
-    dlpi_s3_node queue;    /* waiting or hedging of the site, or none; or io->free_legs */
-    dlpi_s3_node sibling;  /* op->legs */
+    dlpi_s3_node queue;    /* waiting or hedging of the origin, or none; or io->free_ranges */
+    dlpi_s3_node sibling;  /* op->ranges */
     dlpi_s3_node awaited;  /* io->awaited: sent, no answer yet, may be hedged */
     dlpi_s3_timer timer;   /* back-off */
     uint64_t first;        /* from the request's first byte */
@@ -6660,9 +6662,9 @@ struct dlpi_s3_leg {
     uint64_t tried_at;     /* done, when the last attempt began */
     uint64_t sent_ns;      /* the request, or its last hedge */
     dlpi_s3_cursor cursor; /* of its next byte */
-    dlpi_s3_link *links[DLPI_S3_COPIES];
-    uint8_t n_links;
-    bool begun; /* links[0] has won */
+    dlpi_s3_connection *connections[DLPI_S3_COPIES];
+    uint8_t n_connections;
+    bool begun; /* connections[0] has won */
     bool fresh; /* only on a new connection */
     bool in_hedging, in_waiting;
     int32_t attempts;    /* that failed without progress */
@@ -6673,16 +6675,16 @@ struct dlpi_s3_leg {
 
 struct dlpi_s3_op {
     dlp_s3_request *r;
-    dlpi_s3_site *site;
+    dlpi_s3_origin *origin;
     dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
-    dlpi_s3_node legs;
+    dlpi_s3_node ranges;
     dlpi_s3_timer timer; /* of all of it */
     uint64_t bound;      /* bytes that there is room for */
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
-    uint64_t next;       /* where its next leg begins */
+    uint64_t next;       /* where its next range begins */
     uint64_t cost;       /* of max_bytes */
     uint64_t etag_sum;   /* of the first answer's ETag */
-    uint32_t n_legs;
+    uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
     dlpi_s3_cursor cursor; /* of next */
@@ -6709,17 +6711,17 @@ struct dlp_s3_io {
     uint64_t now;
     dlpi_s3_heap timers;
     dlpi_s3_op *ops;
-    dlpi_s3_leg *legs;
-    dlpi_s3_link *links;
-    uint32_t n_ops, n_links;
-    uint32_t ops_out, links_out, n_idle;
-    uint32_t on_wire; /* legs with a link */
+    dlpi_s3_range *ranges;
+    dlpi_s3_connection *connections;
+    uint32_t n_ops, n_connections;
+    uint32_t ops_out, connections_out, n_idle;
+    uint32_t on_wire; /* ranges with a connection */
     uint64_t bytes_out;
-    dlpi_s3_node free_ops, free_legs, free_links;
-    dlpi_s3_node wanting;  /* ops that have legs to begin */
-    dlpi_s3_node idle;     /* all idle links, the one used last first */
-    dlpi_s3_node hungry;   /* links whose session may have more than was read in this turn */
-    dlpi_s3_node draining; /* links whose answers nobody wants, the oldest last */
+    dlpi_s3_node free_ops, free_ranges, free_connections;
+    dlpi_s3_node wanting;  /* ops that have ranges to begin */
+    dlpi_s3_node idle;     /* all idle connections, the one used last first */
+    dlpi_s3_node hungry;   /* connections whose session may have more than was read in this turn */
+    dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
     uint64_t heard_ns;                /* what had come by then has been seen to */
@@ -6731,8 +6733,8 @@ struct dlp_s3_io {
     dlpi_s3_credentials who;
     bool refreshing, held; /* held: until that is over nothing is sent */
     uint64_t refreshes;
-    dlpi_s3_site sites[DLPI_S3_SITES];
-    dlpi_s3_site *last_site;
+    dlpi_s3_origin origins[DLPI_S3_SITES];
+    dlpi_s3_origin *last_origin;
     char *scratch;
     char path[DLPI_S3_HTTP_LINE], host[300], text[512];
 };
@@ -6782,7 +6784,7 @@ static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const ch
     DLPI_STORE_REL(&c->regions[i].state, 2u); /* S2 -> S3 */
 }
 
-/* ---- where a leg's bytes belong ---- */
+/* ---- where a range's bytes belong ---- */
 
 static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor c, uint64_t n) {
     if (!r->pieces) return c;
@@ -6796,54 +6798,55 @@ static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor 
 }
 
 /* Where its next byte goes, and how many may follow there; NULL: they are thrown away. */
-static char *dlpi_s3_leg_room(const dlpi_s3_leg *leg, uint64_t *room) {
-    const dlp_s3_request *r = leg->op->r;
-    uint64_t end = leg->bytes != UINT64_MAX ? leg->bytes : leg->op->bound - leg->first;
+static char *dlpi_s3_range_room(const dlpi_s3_range *range, uint64_t *room) {
+    const dlp_s3_request *r = range->op->r;
+    uint64_t end = range->bytes != UINT64_MAX ? range->bytes : range->op->bound - range->first;
     const dlp_s3_piece *piece;
-    *room = end > leg->done ? end - leg->done : 0;
-    if (!r->pieces) return (char *)r->body + leg->first + leg->done;
-    if (leg->cursor.piece >= r->n_pieces) return NULL;
-    piece = &r->pieces[leg->cursor.piece];
-    if (*room > piece->bytes - leg->cursor.at) *room = piece->bytes - leg->cursor.at;
-    return piece->to ? (char *)piece->to + leg->cursor.at : NULL;
+    *room = end > range->done ? end - range->done : 0;
+    if (!r->pieces) return (char *)r->body + range->first + range->done;
+    if (range->cursor.piece >= r->n_pieces) return NULL;
+    piece = &r->pieces[range->cursor.piece];
+    if (*room > piece->bytes - range->cursor.at) *room = piece->bytes - range->cursor.at;
+    return piece->to ? (char *)piece->to + range->cursor.at : NULL;
 }
 
-static void dlpi_s3_leg_took(dlpi_s3_leg *leg, uint64_t n) {
-    leg->done += n;
-    leg->cursor = dlpi_s3_cursor_on(leg->op->r, leg->cursor, n);
+static void dlpi_s3_range_took(dlpi_s3_range *range, uint64_t n) {
+    range->done += n;
+    range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
 }
 
 /* Copy bytes to where they belong. Returns how many there was room for. */
-static uint64_t dlpi_s3_leg_lay(dlpi_s3_leg *leg, const char *from, uint64_t n) {
+static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64_t n) {
     uint64_t left = n, room;
     while (left) {
-        char *to = dlpi_s3_leg_room(leg, &room);
+        char *to = dlpi_s3_range_room(range, &room);
         if (room == 0) break;
         if (room > left) room = left;
         if (to) memcpy(to, from, room);
         from += room;
         left -= room;
-        dlpi_s3_leg_took(leg, room);
+        dlpi_s3_range_took(range, room);
     }
     return n - left;
 }
 
 /* Begin it again from its first byte. */
-static void dlpi_s3_leg_rewind(dlpi_s3_leg *leg) {
+static void dlpi_s3_range_rewind(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
-    leg->done = leg->tried_at = 0;
-    leg->cursor = dlpi_s3_cursor_on(leg->op->r, begin, leg->first);
+    range->done = range->tried_at = 0;
+    range->cursor = dlpi_s3_cursor_on(range->op->r, begin, range->first);
 }
 
-/* ---- sites ---- */
+/* ---- origins ---- */
 
-/* The site of a host (as in a Host header) that an op goes to; NULL: all are in use. */
-static dlpi_s3_site *dlpi_s3_site_get(dlp_s3_io *io, const char *host, uint16_t port, bool tls) {
-    dlpi_s3_site *s, *room = NULL;
+/* The origin of a host (as in a Host header) that an op goes to; NULL: all are in use. */
+static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint16_t port,
+                                          bool tls) {
+    dlpi_s3_origin *s, *room = NULL;
     for (int i = 0; i < DLPI_S3_SITES; i++) {
-        s = &io->sites[i];
+        s = &io->origins[i];
         if (s->used && s->port == port && s->tls == tls && strcmp(s->host, host) == 0) return s;
-        if (!s->used || (s->ops == 0 && s->links == 0)) room = s;
+        if (!s->used || (s->ops == 0 && s->connections == 0)) room = s;
     }
     if (!room) return NULL;
     memset(room, 0, sizeof *room);
@@ -6857,179 +6860,184 @@ static dlpi_s3_site *dlpi_s3_site_get(dlp_s3_io *io, const char *host, uint16_t 
     return room;
 }
 
-/* ---- queues of legs ---- */
+/* ---- queues of ranges ---- */
 
-static void dlpi_s3_leg_unqueue(dlpi_s3_leg *leg) {
-    if (leg->in_waiting) leg->op->site->n_waiting--;
-    if (leg->in_hedging) leg->op->site->n_hedging--;
-    leg->in_waiting = leg->in_hedging = false;
-    dlpi_s3_ring_out(&leg->queue);
+static void dlpi_s3_range_unqueue(dlpi_s3_range *range) {
+    if (range->in_waiting) range->op->origin->n_waiting--;
+    if (range->in_hedging) range->op->origin->n_hedging--;
+    range->in_waiting = range->in_hedging = false;
+    dlpi_s3_ring_out(&range->queue);
 }
 
 /* first: it has waited before. */
-static void dlpi_s3_leg_wait(dlpi_s3_leg *leg, bool first) {
-    dlpi_s3_site *site = leg->op->site;
-    dlpi_s3_leg_unqueue(leg);
-    leg->in_waiting = true;
-    site->n_waiting++;
+static void dlpi_s3_range_wait(dlpi_s3_range *range, bool first) {
+    dlpi_s3_origin *origin = range->op->origin;
+    dlpi_s3_range_unqueue(range);
+    range->in_waiting = true;
+    origin->n_waiting++;
     if (first)
-        dlpi_s3_ring_first(&site->waiting, &leg->queue);
+        dlpi_s3_ring_first(&origin->waiting, &range->queue);
     else
-        dlpi_s3_ring_last(&site->waiting, &leg->queue);
+        dlpi_s3_ring_last(&origin->waiting, &range->queue);
 }
 
-static void dlpi_s3_leg_wait_hedge(dlpi_s3_leg *leg) {
-    dlpi_s3_leg_unqueue(leg);
-    leg->in_hedging = true;
-    leg->op->site->n_hedging++;
-    dlpi_s3_ring_last(&leg->op->site->hedging, &leg->queue);
+static void dlpi_s3_range_wait_hedge(dlpi_s3_range *range) {
+    dlpi_s3_range_unqueue(range);
+    range->in_hedging = true;
+    range->op->origin->n_hedging++;
+    dlpi_s3_ring_last(&range->op->origin->hedging, &range->queue);
 }
 
 /* Its answer is not waited for any more, or has begun. */
-static void dlpi_s3_leg_calm(dlpi_s3_leg *leg) {
-    dlpi_s3_ring_out(&leg->awaited);
-    if (leg->in_hedging) dlpi_s3_leg_unqueue(leg);
+static void dlpi_s3_range_calm(dlpi_s3_range *range) {
+    dlpi_s3_ring_out(&range->awaited);
+    if (range->in_hedging) dlpi_s3_range_unqueue(range);
 }
 
-/* Take a link from its leg. */
-static void dlpi_s3_leg_part(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_link *link) {
+/* Take a connection from its range. */
+static void dlpi_s3_range_part(dlp_s3_io *io, dlpi_s3_range *range,
+                               dlpi_s3_connection *connection) {
     unsigned i = 0;
-    link->leg = NULL;
-    while (leg->links[i] != link) i++;
-    leg->n_links--;
-    for (; i < leg->n_links; i++) leg->links[i] = leg->links[i + 1];
-    if (leg->n_links > 0) return;
+    connection->range = NULL;
+    while (range->connections[i] != connection) i++;
+    range->n_connections--;
+    for (; i < range->n_connections; i++) range->connections[i] = range->connections[i + 1];
+    if (range->n_connections > 0) return;
     io->on_wire--;
-    leg->begun = false;
-    dlpi_s3_leg_calm(leg);
+    range->begun = false;
+    dlpi_s3_range_calm(range);
 }
 
 static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
     return op->r->method != DLP_S3_PUT && !op->r->no_hedge;
 }
 
-/* From now on it is seen to that the leg's answer does not take too long. */
-static void dlpi_s3_leg_await(dlp_s3_io *io, dlpi_s3_leg *leg) {
-    if (!dlpi_s3_may_hedge(leg->op) || io->desc->hedge_percent < 0) return;
-    if (leg->begun || leg->in_hedging || leg->n_links >= DLPI_S3_COPIES) return;
-    leg->sent_ns = io->now;
-    dlpi_s3_ring_out(&leg->awaited);
-    dlpi_s3_ring_last(&io->awaited[leg->size_class], &leg->awaited);
+/* From now on it is seen to that the range's answer does not take too long. */
+static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
+    if (!dlpi_s3_may_hedge(range->op) || io->desc->hedge_percent < 0) return;
+    if (range->begun || range->in_hedging || range->n_connections >= DLPI_S3_COPIES) return;
+    range->sent_ns = io->now;
+    dlpi_s3_ring_out(&range->awaited);
+    dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);
 }
 
 /* ---- connections ---- */
 
 /* Returns whether that was possible; if not, its time is over, unless it is set anew behind. */
-static bool dlpi_s3_link_watch(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
+static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                     uint32_t events) {
     struct epoll_event e;
-    if (link->events == events) return true;
+    if (connection->events == events) return true;
     e.events = events;
-    e.data.u64 = (uint64_t)link->generation << 32 | (uint64_t)(link - io->links);
-    if (epoll_ctl(io->epoll, link->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->conn.fd, &e) !=
-        0) {
-        dlpi_s3_timer_set(&io->timers, &link->timer, io->now);
+    e.data.u64 = (uint64_t)connection->generation << 32 | (uint64_t)(connection - io->connections);
+    if (epoll_ctl(io->epoll, connection->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
+                  connection->conn.fd, &e) != 0) {
+        dlpi_s3_timer_set(&io->timers, &connection->timer, io->now);
         return false;
     }
-    link->events = events;
+    connection->events = events;
     return true;
 }
 
 /* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If
    that cannot be lowered, nobody may be woken: its time is over, which is looked into. */
-static void dlpi_s3_link_low_water(dlp_s3_io *io, dlpi_s3_link *link, uint64_t bytes) {
+static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                         uint64_t bytes) {
     int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
-    if (link->conn.tls || n == link->low_water) return;
-    if (setsockopt(link->conn.fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n) == 0)
-        link->low_water = n;
-    else if (n < link->low_water)
-        dlpi_s3_timer_set(&io->timers, &link->timer, io->now);
+    if (connection->conn.tls || n == connection->low_water) return;
+    if (setsockopt(connection->conn.fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n) == 0)
+        connection->low_water = n;
+    else if (n < connection->low_water)
+        dlpi_s3_timer_set(&io->timers, &connection->timer, io->now);
 }
 
-/* The link has no leg. */
-static void dlpi_s3_link_close(dlp_s3_io *io, dlpi_s3_link *link) {
-    if (link->state == DLPI_S3_LINK_OPENING && !link->raced) link->site->opening--;
-    if (link->state == DLPI_S3_LINK_IDLE) io->n_idle--;
-    dlpi_s3_ring_out(&link->node);
-    dlpi_s3_ring_out(&link->age);
-    dlpi_s3_timer_stop(&link->timer);
-    if (link->events) /* closing is not enough: a child of a fork may have the socket, too */
-        epoll_ctl(io->epoll, EPOLL_CTL_DEL, link->conn.fd, NULL);
-    dlpi_s3_conn_close(&link->conn);
-    link->state = DLPI_S3_LINK_FREE;
-    link->generation++;
-    link->events = 0;
-    link->site->links--;
-    io->links_out--;
-    dlpi_s3_ring_first(&io->free_links, &link->node);
+/* The connection has no range. */
+static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    if (connection->state == DLPI_S3_LINK_OPENING && !connection->raced)
+        connection->origin->opening--;
+    if (connection->state == DLPI_S3_LINK_IDLE) io->n_idle--;
+    dlpi_s3_ring_out(&connection->node);
+    dlpi_s3_ring_out(&connection->age);
+    dlpi_s3_timer_stop(&connection->timer);
+    if (connection->events) /* closing is not enough: a child of a fork may have the socket, too */
+        epoll_ctl(io->epoll, EPOLL_CTL_DEL, connection->conn.fd, NULL);
+    dlpi_s3_conn_close(&connection->conn);
+    connection->state = DLPI_S3_LINK_FREE;
+    connection->generation++;
+    connection->events = 0;
+    connection->origin->connections--;
+    io->connections_out--;
+    dlpi_s3_ring_first(&io->free_connections, &connection->node);
 }
 
 /* It may carry a request. */
-static void dlpi_s3_link_idle(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connection) {
     io->n_idle++;
-    link->state = DLPI_S3_LINK_IDLE;
-    link->sent_ns = io->now;
-    dlpi_s3_due(io, &link->timer, io->desc->idle_timeout_ms);
-    dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
-    dlpi_s3_link_low_water(io, link, 1);
-    dlpi_s3_ring_out(&link->node);
-    dlpi_s3_ring_first(&link->site->idle, &link->node);
-    dlpi_s3_ring_out(&link->age);
-    dlpi_s3_ring_first(&io->idle, &link->age);
+    connection->state = DLPI_S3_LINK_IDLE;
+    connection->sent_ns = io->now;
+    dlpi_s3_due(io, &connection->timer, io->desc->idle_timeout_ms);
+    dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
+    dlpi_s3_connection_low_water(io, connection, 1);
+    dlpi_s3_ring_out(&connection->node);
+    dlpi_s3_ring_first(&connection->origin->idle, &connection->node);
+    dlpi_s3_ring_out(&connection->age);
+    dlpi_s3_ring_first(&io->idle, &connection->age);
 }
 
 /* Read what nobody wants, for a while: a connection costs more than a few bytes. */
-static void dlpi_s3_link_drain(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int32_t ms = io->desc->stall_timeout_ms;
-    link->state = DLPI_S3_LINK_DRAIN;
-    link->error_n = 0; /* counts them */
-    dlpi_s3_ring_first(&io->draining, &link->age);
-    dlpi_s3_due(io, &link->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
-    dlpi_s3_link_low_water(io, link, 1);
+    connection->state = DLPI_S3_LINK_DRAIN;
+    connection->error_n = 0; /* counts them */
+    dlpi_s3_ring_first(&io->draining, &connection->age);
+    dlpi_s3_due(io, &connection->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
+    dlpi_s3_connection_low_water(io, connection, 1);
 }
 
 /* The answer on it has ended, or is not wanted. */
-static void dlpi_s3_link_free(dlp_s3_io *io, dlpi_s3_link *link) {
-    const dlpi_s3_http *h = &link->http;
-    bool sent = !link->unsent;
+static void dlpi_s3_connection_free(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    const dlpi_s3_http *h = &connection->http;
+    bool sent = !connection->unsent;
     if (sent && h->done && h->keep_alive) {
-        link->served++;
-        dlpi_s3_link_idle(io, link);
+        connection->served++;
+        dlpi_s3_connection_idle(io, connection);
     } else if (sent && h->keep_alive && h->head_done && h->has_length &&
                dlpi_s3_http_direct(h) <= DLPI_S3_DRAIN) {
-        dlpi_s3_link_drain(io, link);
+        dlpi_s3_connection_drain(io, connection);
     } else {
-        dlpi_s3_link_close(io, link);
+        dlpi_s3_connection_close(io, connection);
     }
 }
 
 /* The answer that is still to come is not wanted. expected: its length, as far as that is known. */
-static void dlpi_s3_link_abandon(dlp_s3_io *io, dlpi_s3_link *link, uint64_t expected) {
-    if (link->state == DLPI_S3_LINK_WAITING && expected <= DLPI_S3_DRAIN) {
-        dlpi_s3_link_drain(io, link);
+static void dlpi_s3_connection_abandon(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                       uint64_t expected) {
+    if (connection->state == DLPI_S3_LINK_WAITING && expected <= DLPI_S3_DRAIN) {
+        dlpi_s3_connection_drain(io, connection);
     } else {
-        dlpi_s3_link_free(io, link);
+        dlpi_s3_connection_free(io, connection);
     }
 }
 
 /* ---- the end of a request ---- */
 
-static void dlpi_s3_leg_end(dlp_s3_io *io, dlpi_s3_leg *leg, uint64_t expected) {
-    while (leg->n_links) {
-        dlpi_s3_link *link = leg->links[leg->n_links - 1];
-        dlpi_s3_leg_part(io, leg, link);
-        dlpi_s3_link_abandon(io, link, expected);
+static void dlpi_s3_range_end(dlp_s3_io *io, dlpi_s3_range *range, uint64_t expected) {
+    while (range->n_connections) {
+        dlpi_s3_connection *connection = range->connections[range->n_connections - 1];
+        dlpi_s3_range_part(io, range, connection);
+        dlpi_s3_connection_abandon(io, connection, expected);
     }
-    dlpi_s3_leg_unqueue(leg);
-    dlpi_s3_ring_out(&leg->awaited);
-    dlpi_s3_timer_stop(&leg->timer);
-    dlpi_s3_ring_out(&leg->sibling);
-    leg->op->n_legs--;
-    dlpi_s3_ring_first(&io->free_legs, &leg->queue);
+    dlpi_s3_range_unqueue(range);
+    dlpi_s3_ring_out(&range->awaited);
+    dlpi_s3_timer_stop(&range->timer);
+    dlpi_s3_ring_out(&range->sibling);
+    range->op->n_ranges--;
+    dlpi_s3_ring_first(&io->free_ranges, &range->queue);
 }
 
 static void dlpi_s3_op_cancel(dlp_s3_io *io, dlpi_s3_op *op) {
-    while (!dlpi_s3_ring_empty(&op->legs))
-        dlpi_s3_leg_end(io, DLPI_S3_OF(op->legs.next, dlpi_s3_leg, sibling), UINT64_MAX);
+    while (!dlpi_s3_ring_empty(&op->ranges))
+        dlpi_s3_range_end(io, DLPI_S3_OF(op->ranges.next, dlpi_s3_range, sibling), UINT64_MAX);
 }
 
 /* The place of a failure, and what was asked for. */
@@ -7056,7 +7064,7 @@ static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
     dlpi_s3_op_cancel(io, op);
     dlpi_s3_timer_stop(&op->timer);
     dlpi_s3_ring_out(&op->node);
-    op->site->ops--;
+    op->origin->ops--;
     io->ops_out--;
     io->bytes_out -= op->cost;
     dlpi_s3_ring_first(&io->free_ops, &op->node);
@@ -7104,18 +7112,18 @@ static void dlpi_s3_op_add(dlpi_s3_op *op, const char *words) {
     snprintf(e->message + n, sizeof e->message - n, "%s%s", n ? "; " : "", words);
 }
 
-/* A leg has all its bytes. */
-static void dlpi_s3_leg_done(dlp_s3_io *io, dlpi_s3_leg *leg) {
-    dlpi_s3_op *op = leg->op;
-    op->r->received += leg->done;
-    dlpi_s3_tally(io, DLPI_S3_N_BYTES, leg->done);
-    dlpi_s3_leg_end(io, leg, UINT64_MAX);
-    if (op->n_legs == 0 && op->next >= op->size) dlpi_s3_op_end(io, op, DLP_OK);
+/* A range has all its bytes. */
+static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
+    dlpi_s3_op *op = range->op;
+    op->r->received += range->done;
+    dlpi_s3_tally(io, DLPI_S3_N_BYTES, range->done);
+    dlpi_s3_range_end(io, range, UINT64_MAX);
+    if (op->n_ranges == 0 && op->next >= op->size) dlpi_s3_op_end(io, op, DLP_OK);
 }
 
 /* ---- trouble ---- */
 
-/* What went wrong with an attempt, for the judge and for words. */
+/* What went wrong with an attempt, for the classifier and for words. */
 typedef struct dlpi_s3_case {
     dlpi_s3_trouble t;
     int64_t retry_after_s, date_s;
@@ -7138,9 +7146,9 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
 /* Whether the next attempt may go on behind the bytes that have come: only if If-Match makes sure
    that they are of the same object. Behind the last one nothing can be asked for: where all had
    come, and then what is no end of an answer, it begins anew. */
-static bool dlpi_s3_leg_keeps(const dlpi_s3_leg *leg) {
-    const dlpi_s3_op *op = leg->op;
-    return op->strong && !op->r->query && leg->done != leg->bytes;
+static bool dlpi_s3_range_keeps(const dlpi_s3_range *range) {
+    const dlpi_s3_op *op = range->op;
+    return op->strong && !op->r->query && range->done != range->bytes;
 }
 
 /* It was heard of the server: an answer, be it a refusal. */
@@ -7150,11 +7158,11 @@ static void dlpi_s3_heard(dlp_s3_io *io) {
     if (away_ns) dlpi_s3_say(io, "s3: answers come again, after %.1f s", (double)away_ns / 1e9);
 }
 
-/* Tell the log that a leg is tried again, or that there is none that is not. */
-static void dlpi_s3_leg_tell(dlp_s3_io *io, const dlpi_s3_leg *leg, uint64_t wait_ns) {
+/* Tell the log that a range is tried again, or that there is none that is not. */
+static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64_t wait_ns) {
     dlpi_s3_shared *shared = &io->s3->common->shared;
-    const dlp_s3_request *r = leg->op->r;
-    uint64_t since = leg->begun_ns > io->good_ns ? leg->begun_ns : io->good_ns;
+    const dlp_s3_request *r = range->op->r;
+    uint64_t since = range->begun_ns > io->good_ns ? range->begun_ns : io->good_ns;
     int what = dlpi_s3_away(shared, since, io->now);
     if (what == DLPI_S3_TELL_IT)
         dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", r->bucket, r->key, r->error.message,
@@ -7163,29 +7171,30 @@ static void dlpi_s3_leg_tell(dlp_s3_io *io, const dlpi_s3_leg *leg, uint64_t wai
         dlpi_s3_say(io,
                     "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are "
                     "sent again, for up to request_timeout_ms (%d ms)",
-                    (double)dlpi_s3_away_for(shared, io->now) / 1e9, leg->op->site->host,
-                    (unsigned)leg->op->site->port, r->error.message,
+                    (double)dlpi_s3_away_for(shared, io->now) / 1e9, range->op->origin->host,
+                    (unsigned)range->op->origin->port, r->error.message,
                     (int)io->desc->request_timeout_ms);
 }
 
-/* Try the leg again after a while, or end the request. */
-static void dlpi_s3_leg_retry(dlp_s3_io *io, dlpi_s3_leg *leg, int64_t retry_after_s, int code) {
-    dlpi_s3_op *op = leg->op;
+/* Try the range again after a while, or end the request. */
+static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t retry_after_s,
+                                int code) {
+    dlpi_s3_op *op = range->op;
     const char *why = "";
     uint64_t wait_ns = 0;
-    if (leg->done > leg->tried_at) leg->begun_ns = io->now; /* it gets on */
-    if (leg->done > leg->tried_at && dlpi_s3_leg_keeps(leg)) leg->attempts = 0;
-    leg->tried_at = leg->done;
-    leg->attempts++;
-    if (!dlpi_s3_retry_take(&io->patience, leg->attempts, retry_after_s, &wait_ns, &why)) {
+    if (range->done > range->tried_at) range->begun_ns = io->now; /* it gets on */
+    if (range->done > range->tried_at && dlpi_s3_range_keeps(range)) range->attempts = 0;
+    range->tried_at = range->done;
+    range->attempts++;
+    if (!dlpi_s3_retry_take(&io->patience, range->attempts, retry_after_s, &wait_ns, &why)) {
         dlpi_s3_op_add(op, why);
         dlpi_s3_op_end(io, op, code);
         return;
     }
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    dlpi_s3_leg_tell(io, leg, wait_ns);
-    if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
-    dlpi_s3_timer_set(&io->timers, &leg->timer, io->now + wait_ns);
+    dlpi_s3_range_tell(io, range, wait_ns);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
+    dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
 }
 
 /* ---- where a request goes ---- */
@@ -7210,54 +7219,57 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     return DLP_OK;
 }
 
-/* Close the connections of sites that nobody asks for: idle ones, and those that are being opened,
+/* Close the connections of origins that nobody asks for: idle ones, and those that are being opened,
    or read to the end of an answer, which goes on only while something is asked for. */
-static void dlpi_s3_sites_clear(dlp_s3_io *io) {
-    for (uint32_t i = 0; i < io->n_links; i++) {
-        dlpi_s3_link *link = &io->links[i];
-        if (link->state == DLPI_S3_LINK_FREE || link->leg || link->site->ops > 0) continue;
-        dlpi_s3_link_close(io, link);
+static void dlpi_s3_origins_clear(dlp_s3_io *io) {
+    for (uint32_t i = 0; i < io->n_connections; i++) {
+        dlpi_s3_connection *connection = &io->connections[i];
+        if (connection->state == DLPI_S3_LINK_FREE || connection->range ||
+            connection->origin->ops > 0)
+            continue;
+        dlpi_s3_connection_close(io, connection);
     }
 }
 
-/* Find the op's site. None of its legs is queued. Returns DLP_OK, DLP_ERR_ARG, DLP_FULL. */
+/* Find the op's origin. None of its ranges is queued. Returns DLP_OK, DLP_ERR_ARG, DLP_FULL. */
 static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
     bool tls = op->moved ? op->to.tls != 0 : io->s3->endpoint.tls != 0;
-    dlpi_s3_site *site = io->last_site;
+    dlpi_s3_origin *origin = io->last_origin;
     char name[256];
     uint16_t port;
     if (dlpi_s3_op_address(io, op) != DLP_OK ||
         dlpi_s3_place_address(io->host, tls, name, &port) != DLP_OK)
         return DLP_ERR_ARG;
-    if (!site || site->port != port || site->tls != tls || strcmp(site->host, name) != 0) {
-        site = dlpi_s3_site_get(io, name, port, tls);
-        if (!site) {
-            dlpi_s3_sites_clear(io);
-            site = dlpi_s3_site_get(io, name, port, tls);
+    if (!origin || origin->port != port || origin->tls != tls || strcmp(origin->host, name) != 0) {
+        origin = dlpi_s3_origin_get(io, name, port, tls);
+        if (!origin) {
+            dlpi_s3_origins_clear(io);
+            origin = dlpi_s3_origin_get(io, name, port, tls);
         }
-        if (!site) return DLP_FULL;
-        io->last_site = site;
+        if (!origin) return DLP_FULL;
+        io->last_origin = origin;
     }
-    if (op->site) op->site->ops--;
-    op->site = site;
-    site->ops++;
+    if (op->origin) op->origin->ops--;
+    op->origin = origin;
+    origin->ops++;
     return DLP_OK;
 }
 
-/* Have it go elsewhere, with those of its legs that are not on a link. */
+/* Have it go elsewhere, with those of its ranges that are not on a connection. */
 static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     int code;
-    for (dlpi_s3_node *n = op->legs.next; n != &op->legs; n = n->next)
-        dlpi_s3_leg_unqueue(DLPI_S3_OF(n, dlpi_s3_leg, sibling));
+    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
+        dlpi_s3_range_unqueue(DLPI_S3_OF(n, dlpi_s3_range, sibling));
     code = dlpi_s3_op_settle(io, op);
     if (code != DLP_OK) {
         dlpi_s3_op_add(op, "there is no way to where it was sent");
         dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
         return;
     }
-    for (dlpi_s3_node *n = op->legs.next; n != &op->legs; n = n->next) {
-        dlpi_s3_leg *leg = DLPI_S3_OF(n, dlpi_s3_leg, sibling);
-        if (leg->n_links == 0 && leg->timer.due == UINT64_MAX) dlpi_s3_leg_wait(leg, true);
+    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
+        dlpi_s3_range *range = DLPI_S3_OF(n, dlpi_s3_range, sibling);
+        if (range->n_connections == 0 && range->timer.due == UINT64_MAX)
+            dlpi_s3_range_wait(range, true);
     }
 }
 
@@ -7369,7 +7381,7 @@ static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
     io->refreshing = true;
 }
 
-/* What the judge wants to know beside what its maker has said. */
+/* What the classifier wants to know beside what its maker has said. */
 static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlpi_s3_case *c) {
     const dlpi_s3_common *common = io->s3->common;
     int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
@@ -7391,23 +7403,23 @@ static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
 }
 
 /* The same again, at once, now that another region, place, clock or key is known. */
-static void dlpi_s3_leg_again(dlp_s3_io *io, dlpi_s3_leg *leg) {
+static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
-    dlpi_s3_op_move(io, leg->op);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
+    dlpi_s3_op_move(io, range->op);
 }
 
-static void dlpi_s3_leg_region(dlp_s3_io *io, dlpi_s3_leg *leg, const char *region) {
-    dlpi_s3_op *op = leg->op;
+static void dlpi_s3_range_region(dlp_s3_io *io, dlpi_s3_range *range, const char *region) {
+    dlpi_s3_op *op = range->op;
     dlpi_s3_say(io, "s3: bucket %s is in %s", op->r->bucket, region);
     dlpi_s3_region_learn(io->s3->common, op->r->bucket, region);
     dlpi_s3_copy(op->region, sizeof op->region, region);
     op->moved = op->foreign = false;
-    dlpi_s3_leg_again(io, leg);
+    dlpi_s3_range_again(io, range);
 }
 
-static void dlpi_s3_leg_redirect(dlp_s3_io *io, dlpi_s3_leg *leg, const char *location) {
-    dlpi_s3_op *op = leg->op;
+static void dlpi_s3_range_redirect(dlp_s3_io *io, dlpi_s3_range *range, const char *location) {
+    dlpi_s3_op *op = range->op;
     const char *why = dlpi_s3_op_redirect(io, op, location);
     if (why) {
         dlpi_s3_op_add(op, why);
@@ -7415,15 +7427,15 @@ static void dlpi_s3_leg_redirect(dlp_s3_io *io, dlpi_s3_leg *leg, const char *lo
         return;
     }
     dlpi_s3_say(io, "s3: %s/%s: sent on to %s", op->r->bucket, op->r->key, op->to.host);
-    dlpi_s3_leg_again(io, leg);
+    dlpi_s3_range_again(io, range);
 }
 
 /* The idle connection had been closed: on a new one, at once. */
-static void dlpi_s3_leg_replay(dlp_s3_io *io, dlpi_s3_leg *leg) {
+static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
-    leg->fresh = true;
-    dlpi_s3_leg_wait(leg, true);
+    range->fresh = true;
+    dlpi_s3_range_wait(range, true);
 }
 
 /* Go by the server's clock from now on. Others that were sent by the old one learn the same. */
@@ -7435,30 +7447,32 @@ static void dlpi_s3_skew_learn(const dlp_s3_io *io, const dlpi_s3_case *c) {
     dlpi_s3_say(io, "s3: the server's clock differs by %lld s", (long long)is);
 }
 
-/* Do what the judge says about a leg that has no link any more. */
-static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c) {
-    dlpi_s3_op *op = leg->op;
+/* Do what the classifier says about a range that has no connection any more. */
+static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case *c) {
+    dlpi_s3_op *op = range->op;
     int verdict;
     dlpi_s3_case_complete(io, op, c);
     if (dlpi_s3_case_stale(op, c)) {
-        dlpi_s3_leg_again(io, leg);
+        dlpi_s3_range_again(io, range);
         return;
     }
-    verdict = dlpi_s3_judge(&c->t, &op->tries);
+    verdict = dlpi_s3_classify(&c->t, &op->tries);
     op->turn += verdict >= DLPI_S3_OTHER_REGION && verdict <= DLPI_S3_REFRESH;
     switch (verdict) {
-    case DLPI_S3_RETRY: dlpi_s3_leg_retry(io, leg, c->retry_after_s, dlpi_s3_case_code(c)); return;
-    case DLPI_S3_REPLAY: dlpi_s3_leg_replay(io, leg); return;
-    case DLPI_S3_OTHER_REGION: dlpi_s3_leg_region(io, leg, c->region); return;
-    case DLPI_S3_REDIRECT: dlpi_s3_leg_redirect(io, leg, c->location); return;
+    case DLPI_S3_RETRY:
+        dlpi_s3_range_retry(io, range, c->retry_after_s, dlpi_s3_case_code(c));
+        return;
+    case DLPI_S3_REPLAY: dlpi_s3_range_replay(io, range); return;
+    case DLPI_S3_OTHER_REGION: dlpi_s3_range_region(io, range, c->region); return;
+    case DLPI_S3_REDIRECT: dlpi_s3_range_redirect(io, range, c->location); return;
     case DLPI_S3_SKEW:
         dlpi_s3_skew_learn(io, c);
-        dlpi_s3_leg_again(io, leg);
+        dlpi_s3_range_again(io, range);
         return;
     case DLPI_S3_REFRESH:
         dlpi_s3_refresh(io, c->version, true);
         io->held = io->refreshing;
-        dlpi_s3_leg_again(io, leg);
+        dlpi_s3_range_again(io, range);
         return;
     case DLPI_S3_RESTART:
         dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
@@ -7483,58 +7497,58 @@ static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     return c;
 }
 
-/* A connection of a leg's has failed: close it; the leg goes on over another, or is in trouble. */
-static void dlpi_s3_link_broken(dlp_s3_io *io, dlpi_s3_link *link, int what, int errnum,
-                                const char *why) {
-    dlpi_s3_leg *leg = link->leg;
+/* A connection of a range's has failed: close it; the range goes on over another, or is in trouble. */
+static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connection, int what,
+                                      int errnum, const char *why) {
+    dlpi_s3_range *range = connection->range;
     dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
-    c.t.began = link->http.began;
-    c.t.reused = link->served > 0;
-    if (leg) {
-        dlpi_s3_leg_part(io, leg, link);
-        if (leg->n_links == 0) {
-            dlpi_s3_op_message(leg->op, errnum, "%s", why);
-            dlpi_s3_op_answer(leg->op, link->http.head_done ? &link->http : NULL);
+    c.t.began = connection->http.began;
+    c.t.reused = connection->served > 0;
+    if (range) {
+        dlpi_s3_range_part(io, range, connection);
+        if (range->n_connections == 0) {
+            dlpi_s3_op_message(range->op, errnum, "%s", why);
+            dlpi_s3_op_answer(range->op, connection->http.head_done ? &connection->http : NULL);
         }
     }
-    dlpi_s3_link_close(io, link);
-    if (!leg) return;
-    if (leg->n_links == 0)
-        dlpi_s3_leg_trouble(io, leg, &c);
+    dlpi_s3_connection_close(io, connection);
+    if (!range) return;
+    if (range->n_connections == 0)
+        dlpi_s3_range_trouble(io, range, &c);
     else
-        dlpi_s3_leg_await(io, leg);
+        dlpi_s3_range_await(io, range);
 }
 
-/* The answer on a link is not what was asked for; what follows of it is not wanted. */
-static void dlpi_s3_link_wrong(dlp_s3_io *io, dlpi_s3_link *link, int what) {
-    dlpi_s3_leg *leg = link->leg;
+/* The answer on a connection is not what was asked for; what follows of it is not wanted. */
+static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connection, int what) {
+    dlpi_s3_range *range = connection->range;
     dlpi_s3_case c = dlpi_s3_case_of(what, 0);
     c.t.began = true;
-    c.t.status = link->http.status;
-    dlpi_s3_op_answer(leg->op, &link->http);
-    dlpi_s3_leg_part(io, leg, link);
-    dlpi_s3_link_free(io, link);
-    if (leg->n_links == 0)
-        dlpi_s3_leg_trouble(io, leg, &c);
+    c.t.status = connection->http.status;
+    dlpi_s3_op_answer(range->op, &connection->http);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_free(io, connection);
+    if (range->n_connections == 0)
+        dlpi_s3_range_trouble(io, range, &c);
     else
-        dlpi_s3_leg_await(io, leg);
+        dlpi_s3_range_await(io, range);
 }
 
 /* ---- errors that the server tells ---- */
 
 /* Move what the head and the document say to the request's error. */
-static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_link *link, char *region,
+static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connection, char *region,
                                size_t size) {
-    const dlpi_s3_http *h = &link->http;
+    const dlpi_s3_http *h = &connection->http;
     dlp_s3_error *e = &op->r->error;
     char text[200] = "";
     memset(e, 0, sizeof *e);
     e->http_status = h->status;
     dlpi_s3_copy(e->request_id, sizeof e->request_id, h->request_id);
     dlpi_s3_copy(region, size, h->region);
-    if (link->error_n) {
-        const char *xml = link->error;
-        size_t n = link->error_n;
+    if (connection->error_n) {
+        const char *xml = connection->error;
+        size_t n = connection->error_n;
         dlpi_s3_xml_text(xml, n, "Error/Code", e->s3_code, sizeof e->s3_code);
         dlpi_s3_xml_text(xml, n, "Error/Message", text, sizeof text);
         if (!e->request_id[0])
@@ -7555,14 +7569,14 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_link *link, char *r
 }
 
 /* A whole answer that tells an error. */
-static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    dlpi_s3_op *op = leg->op;
+static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
+    dlpi_s3_op *op = range->op;
     dlpi_s3_case c = dlpi_s3_case_of(DLPI_S3_T_ANSWER, 0);
     dlp_s3_error *e = &op->r->error;
-    char region[64], used_region[64], location[sizeof link->http.location];
+    char region[64], used_region[64], location[sizeof connection->http.location];
     bool throttled;
-    dlpi_s3_error_read(op, link, region, sizeof region);
+    dlpi_s3_error_read(op, connection, region, sizeof region);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
     if (throttled)
         dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
@@ -7572,22 +7586,22 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     c.t.began = true;
     c.t.status = e->http_status;
     c.t.s3_code = e->s3_code;
-    c.retry_after_s = link->http.retry_after_s;
-    c.date_s = link->http.date_s;
-    c.version = link->version;
-    c.used_skew_s = link->skew_s;
-    c.turn = link->turn;
+    c.retry_after_s = connection->http.retry_after_s;
+    c.date_s = connection->http.date_s;
+    c.version = connection->version;
+    c.used_skew_s = connection->skew_s;
+    c.turn = connection->turn;
     c.region = region;
     c.location = location;
     c.used_region = used_region;
-    dlpi_s3_copy(location, sizeof location, link->http.location);
-    dlpi_s3_copy(used_region, sizeof used_region, link->region);
-    dlpi_s3_leg_part(io, leg, link);
-    dlpi_s3_link_free(io, link);
-    if (leg->n_links == 0)
-        dlpi_s3_leg_trouble(io, leg, &c);
+    dlpi_s3_copy(location, sizeof location, connection->http.location);
+    dlpi_s3_copy(used_region, sizeof used_region, connection->region);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_free(io, connection);
+    if (range->n_connections == 0)
+        dlpi_s3_range_trouble(io, range, &c);
     else
-        dlpi_s3_leg_await(io, leg);
+        dlpi_s3_range_await(io, range);
 }
 
 /* ---- heads of answers ---- */
@@ -7628,36 +7642,38 @@ static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_exte
     return DLPI_S3_FINE;
 }
 
-/* The whole object, where a range of it may have been asked for. It serves a leg that begins with
+/* The whole object, where a range of it may have been asked for. It serves a range that begins with
    the object: one that goes on passes over what it has, if the object has as many bytes as it had.
    Where it is as long as the range would be, or of no length, it may be just that range. */
-static int dlpi_s3_head_whole(dlpi_s3_leg *leg, const dlpi_s3_link *link, const dlpi_s3_extent *x) {
-    dlpi_s3_op *op = leg->op;
+static int dlpi_s3_head_whole(dlpi_s3_range *range, const dlpi_s3_connection *connection,
+                              const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = range->op;
     const dlp_s3_request *r = op->r;
-    if (r->offset + leg->first > 0)
+    if (r->offset + range->first > 0)
         return dlpi_s3_op_wrong(op, "the server sent the whole object instead of a range");
     if (x->bytes == UINT64_MAX && !r->query &&
-        (link->http.until_close || (r->method == DLP_S3_HEAD && r->key[0])))
+        (connection->http.until_close || (r->method == DLP_S3_HEAD && r->key[0])))
         return dlpi_s3_op_wrong(op, "the server does not tell the length of what it sends");
-    if (!link->ranged || op->size != UINT64_MAX) return DLPI_S3_FINE;
-    if (link->first > 0)
+    if (!connection->ranged || op->size != UINT64_MAX) return DLPI_S3_FINE;
+    if (connection->first > 0)
         op->strong = false;
-    else if (x->bytes != UINT64_MAX && x->bytes != link->last + 1)
+    else if (x->bytes != UINT64_MAX && x->bytes != connection->last + 1)
         return DLPI_S3_FINE;
     op->split = false; /* asked for from the beginning, and without a range, then */
     return dlpi_s3_op_wrong(op, "the server does not tell whether it sends all, or a range");
 }
 
 /* Whether these are the bytes that were asked for: all of the range, or of it all that there is. */
-static int dlpi_s3_head_bounds(dlpi_s3_leg *leg, const dlpi_s3_link *link,
+static int dlpi_s3_head_bounds(dlpi_s3_range *range, const dlpi_s3_connection *connection,
                                const dlpi_s3_extent *x) {
-    uint64_t end = x->first + x->bytes, until = link->last + 1; /* 0: to the object's end */
-    if (!x->part) return dlpi_s3_head_whole(leg, link, x);
-    if (link->last == UINT64_MAX || until > x->total) until = x->total;
-    if (until == UINT64_MAX || (leg->op->size == UINT64_MAX && x->total == UINT64_MAX))
-        return dlpi_s3_op_wrong(leg->op, "the server does not tell the object's size");
-    if (x->first != link->first || end != until || (!link->ranged && link->http.status == 206))
-        return dlpi_s3_op_wrong(leg->op, "the server sent another range than it was asked for");
+    uint64_t end = x->first + x->bytes, until = connection->last + 1; /* 0: to the object's end */
+    if (!x->part) return dlpi_s3_head_whole(range, connection, x);
+    if (connection->last == UINT64_MAX || until > x->total) until = x->total;
+    if (until == UINT64_MAX || (range->op->size == UINT64_MAX && x->total == UINT64_MAX))
+        return dlpi_s3_op_wrong(range->op, "the server does not tell the object's size");
+    if (x->first != connection->first || end != until ||
+        (!connection->ranged && connection->http.status == 206))
+        return dlpi_s3_op_wrong(range->op, "the server sent another range than it was asked for");
     return DLPI_S3_FINE;
 }
 
@@ -7680,18 +7696,19 @@ static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     return DLPI_S3_FINE;
 }
 
-/* Now it is known how much the leg has to bring, and how much others: none, where all comes at once
+/* Now it is known how much the range has to bring, and how much others: none, where all comes at once
    and no other has begun. */
-static void dlpi_s3_head_settle(dlpi_s3_leg *leg, dlpi_s3_link *link, const dlpi_s3_extent *x) {
-    dlpi_s3_op *op = leg->op;
-    uint64_t begin = op->r->offset + leg->first;
-    link->skip = link->first - x->first;
-    if (leg->bytes == UINT64_MAX) {
+static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connection,
+                                const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = range->op;
+    uint64_t begin = op->r->offset + range->first;
+    connection->skip = connection->first - x->first;
+    if (range->bytes == UINT64_MAX) {
         op->size = x->total == UINT64_MAX ? UINT64_MAX : x->total - op->r->offset;
-        leg->bytes = x->bytes == UINT64_MAX ? UINT64_MAX : x->first + x->bytes - begin;
-        op->next = leg->bytes;
-    } else if (!x->part && op->next == leg->first + leg->bytes) {
-        op->next = leg->bytes = op->size;
+        range->bytes = x->bytes == UINT64_MAX ? UINT64_MAX : x->first + x->bytes - begin;
+        op->next = range->bytes;
+    } else if (!x->part && op->next == range->first + range->bytes) {
+        op->next = range->bytes = op->size;
     }
     if (op->next == op->size) dlpi_s3_ring_out(&op->node);
 }
@@ -7741,13 +7758,13 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* Hold a head of 2xx against what was asked for on its link: status, version, range and lengths.
+/* Hold a head of 2xx against what was asked for on its connection: status, version, range and lengths.
    Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the request ends
    with DLP_ERR_LENGTH; DLPI_S3_T_*. */
-static int dlpi_s3_head_judge(dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    dlpi_s3_op *op = leg->op;
-    const dlpi_s3_http *h = &link->http;
+static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
+    dlpi_s3_op *op = range->op;
+    const dlpi_s3_http *h = &connection->http;
     dlpi_s3_extent x;
     int code;
     if (op->r->method == DLP_S3_PUT) {
@@ -7758,20 +7775,21 @@ static int dlpi_s3_head_judge(dlpi_s3_link *link) {
         return dlpi_s3_op_wrong(op, "an answer without an object");
     code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
-    if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(leg, link, &x);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
     if (code != DLPI_S3_FINE) return code;
     op->opened = true;
-    if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(leg, link, &x);
+    if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(range, connection, &x);
     return DLPI_S3_FINE;
 }
 
 /* The object's size, as a 416 tells it: in Content-Range, or in AWS' document. */
-static uint64_t dlpi_s3_link_total(const dlpi_s3_link *link) {
+static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
     char text[24];
     uint64_t n = 0;
-    if (link->http.range_total != UINT64_MAX) return link->http.range_total;
-    if (!dlpi_s3_xml_text(link->error, link->error_n, "Error/ActualObjectSize", text, sizeof text))
+    if (connection->http.range_total != UINT64_MAX) return connection->http.range_total;
+    if (!dlpi_s3_xml_text(connection->error, connection->error_n, "Error/ActualObjectSize", text,
+                          sizeof text))
         return UINT64_MAX;
     for (const char *p = text; *p; p++) {
         if (*p < '0' || *p > '9' || n > (uint64_t)INT64_MAX / 10 - 1) return UINT64_MAX;
@@ -7782,56 +7800,59 @@ static uint64_t dlpi_s3_link_total(const dlpi_s3_link *link) {
 
 /* Whether a 416 may be of another version than if_match names: it need not tell an ETag. That of a
    whole object, which can be asked for without a range, counts as one that may. */
-static bool dlpi_s3_link_doubtful(const dlpi_s3_link *link, const dlp_s3_request *r) {
-    return r->if_match && !dlpi_s3_etag_named(r->if_match, link->http.etag) &&
-           (link->http.etag[0] || r->offset == 0);
+static bool dlpi_s3_connection_doubtful(const dlpi_s3_connection *connection,
+                                        const dlp_s3_request *r) {
+    return r->if_match && !dlpi_s3_etag_named(r->if_match, connection->http.etag) &&
+           (connection->http.etag[0] || r->offset == 0);
 }
 
 /* 416: nothing is there to be had at the offset. Empty is what an object may be, and its end is
    where a request without a length may begin. Returns whether that is so. */
-static bool dlpi_s3_link_empty(const dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    dlpi_s3_op *op = leg->op;
+static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
+    dlpi_s3_op *op = range->op;
     dlp_s3_request *r = op->r;
     uint64_t total;
-    if (link->http.status != 416 || r->method != DLP_S3_GET || op->opened || !link->ranged)
+    if (connection->http.status != 416 || r->method != DLP_S3_GET || op->opened ||
+        !connection->ranged)
         return false;
-    if (dlpi_s3_link_doubtful(link, r)) return false;
-    total = dlpi_s3_link_total(link);
+    if (dlpi_s3_connection_doubtful(connection, r)) return false;
+    total = dlpi_s3_connection_total(connection);
     if (total != UINT64_MAX) r->object_bytes = total;
     if (r->length || total != r->offset) return false;
     r->object_bytes = r->offset;
-    op->size = op->next = leg->bytes = 0;
+    op->size = op->next = range->bytes = 0;
     op->opened = true;
     return true;
 }
 
 /* 416: nothing follows behind what has come. So that was all, though its end had not been told. */
-static bool dlpi_s3_head_all(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
-    dlpi_s3_op *op = leg->op;
-    if (h->status != 416 || !op->opened || leg->bytes != UINT64_MAX || leg->done == 0) return false;
-    if (h->range_total != op->r->offset + leg->done) return false;
+static bool dlpi_s3_head_all(dlpi_s3_range *range, const dlpi_s3_http *h) {
+    dlpi_s3_op *op = range->op;
+    if (h->status != 416 || !op->opened || range->bytes != UINT64_MAX || range->done == 0)
+        return false;
+    if (h->range_total != op->r->offset + range->done) return false;
     op->r->object_bytes = h->range_total;
-    op->size = op->next = leg->bytes = leg->done;
+    op->size = op->next = range->bytes = range->done;
     return true;
 }
 
 /* ---- requests, sent ---- */
 
 /* The bytes that a request asks for; as text, "bytes=0-9", or NULL: all of the object. */
-static const char *dlpi_s3_link_range(const dlp_s3_io *io, dlpi_s3_link *link,
-                                      const dlpi_s3_leg *leg, char *to, size_t size) {
-    const dlpi_s3_op *op = leg->op;
-    uint64_t begin = op->r->offset + leg->first, first = begin + leg->done, last = UINT64_MAX;
-    if (leg->bytes != UINT64_MAX)
-        last = begin + leg->bytes - 1;
+static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connection *connection,
+                                            const dlpi_s3_range *range, char *to, size_t size) {
+    const dlpi_s3_op *op = range->op;
+    uint64_t begin = op->r->offset + range->first, first = begin + range->done, last = UINT64_MAX;
+    if (range->bytes != UINT64_MAX)
+        last = begin + range->bytes - 1;
     else if (op->split)
         last = first + io->desc->part_bytes - 1;
-    link->ranged =
+    connection->ranged =
         op->r->method == DLP_S3_GET && !op->r->query && (first > 0 || op->r->length || op->split);
-    link->first = link->ranged ? first : 0;
-    link->last = link->ranged ? last : UINT64_MAX;
-    if (!link->ranged) return NULL;
+    connection->first = connection->ranged ? first : 0;
+    connection->last = connection->ranged ? last : UINT64_MAX;
+    if (!connection->ranged) return NULL;
     if (last == UINT64_MAX)
         snprintf(to, size, "bytes=%llu-", (unsigned long long)first);
     else
@@ -7839,13 +7860,14 @@ static const char *dlpi_s3_link_range(const dlp_s3_io *io, dlpi_s3_link *link,
     return to;
 }
 
-/* Write the head into the link's memory, and a small body behind it. */
-static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s3_leg *leg) {
+/* Write the head into the connection's memory, and a small body behind it. */
+static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                       const dlpi_s3_range *range) {
     static const char *const methods[] = {"GET", "HEAD", "PUT"};
-    const dlpi_s3_op *op = leg->op;
+    const dlpi_s3_op *op = range->op;
     const dlp_s3_request *r = op->r;
     dlpi_s3_head h;
-    char range[64];
+    char text[64];
     int n;
     if (dlpi_s3_op_address(io, op) != DLP_OK) return false;
     memset(&h, 0, sizeof h);
@@ -7853,7 +7875,7 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     h.host = io->host;
     h.path = io->path;
     h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
-    h.range = dlpi_s3_link_range(io, link, leg, range, sizeof range);
+    h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
@@ -7862,375 +7884,388 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     h.presign = io->desc->presign != 0;
     h.region = dlpi_s3_op_region(io, op);
     h.who = op->foreign ? NULL : &io->who;
-    link->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
-    h.now_s = dlpi_s3_real_s() + link->skew_s;
+    connection->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
+    h.now_s = dlpi_s3_real_s() + connection->skew_s;
     h.keys = &io->keys;
-    n = dlpi_s3_head_write(&h, link->out, DLPI_S3_OUT_BYTES);
+    n = dlpi_s3_head_write(&h, connection->out, DLPI_S3_OUT_BYTES);
     if (n < 0) return false;
-    link->out_at = 0;
-    link->out_n = (uint32_t)n;
-    link->put_at = 0;
-    link->skip = 0;
-    if (h.has_body && r->capacity && r->capacity <= DLPI_S3_OUT_BYTES - link->out_n) {
-        memcpy(link->out + link->out_n, r->body, r->capacity);
-        link->out_n += (uint32_t)r->capacity;
-        link->put_at = r->capacity;
+    connection->out_at = 0;
+    connection->out_n = (uint32_t)n;
+    connection->put_at = 0;
+    connection->skip = 0;
+    if (h.has_body && r->capacity && r->capacity <= DLPI_S3_OUT_BYTES - connection->out_n) {
+        memcpy(connection->out + connection->out_n, r->body, r->capacity);
+        connection->out_n += (uint32_t)r->capacity;
+        connection->put_at = r->capacity;
     }
-    dlpi_s3_copy(link->region, sizeof link->region, h.region);
-    link->version = io->who.version;
-    link->turn = op->turn;
+    dlpi_s3_copy(connection->region, sizeof connection->region, h.region);
+    connection->version = io->who.version;
+    connection->turn = op->turn;
     return true;
 }
 
 /* Whether bytes of the request are still to be sent. */
-static uint64_t dlpi_s3_link_unsent(const dlpi_s3_link *link, const char **from) {
-    const dlp_s3_request *r = link->leg->op->r;
-    *from = link->out + link->out_at;
-    if (link->deaf) return 0;
-    if (link->out_at < link->out_n) return link->out_n - link->out_at;
-    if (r->method != DLP_S3_PUT || link->put_at == r->capacity) return 0;
-    *from = (const char *)r->body + link->put_at;
-    return r->capacity - link->put_at;
+static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, const char **from) {
+    const dlp_s3_request *r = connection->range->op->r;
+    *from = connection->out + connection->out_at;
+    if (connection->deaf) return 0;
+    if (connection->out_at < connection->out_n) return connection->out_n - connection->out_at;
+    if (r->method != DLP_S3_PUT || connection->put_at == r->capacity) return 0;
+    *from = (const char *)r->body + connection->put_at;
+    return r->capacity - connection->put_at;
 }
 
 /* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
    it or some of it written, moves without waking anybody. */
-static void dlpi_s3_link_queued(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
-    if (link->deaf || link->leg->op->r->method != DLP_S3_PUT) return;
-    if (ioctl(link->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
-    link->queued = (uint64_t)n;
-    link->moved_ns = io->now;
-    if (n > 0) dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms / 4 + 1);
+    if (connection->deaf || connection->range->op->r->method != DLP_S3_PUT) return;
+    if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
+    connection->queued = (uint64_t)n;
+    connection->moved_ns = io->now;
+    if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
 }
 
 /* All of the request is sent, though not delivered. */
-static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
+static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
     int32_t ms = io->desc->first_byte_timeout_ms;
-    link->unsent = link->deaf;
-    if (link->http.head_done) return; /* the answer came first, and is being read */
-    link->state = DLPI_S3_LINK_WAITING;
-    link->sent_ns = io->now;
-    dlpi_s3_due(io, &link->timer, link->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
-    dlpi_s3_link_queued(io, link);
-    dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
-    dlpi_s3_leg_await(io, leg);
+    connection->unsent = connection->deaf;
+    if (connection->http.head_done) return; /* the answer came first, and is being read */
+    connection->state = DLPI_S3_LINK_WAITING;
+    connection->sent_ns = io->now;
+    dlpi_s3_due(io, &connection->timer,
+                connection->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
+    dlpi_s3_connection_queued(io, connection);
+    dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
+    dlpi_s3_range_await(io, range);
 }
 
 /* Send what the socket takes; no more than a share of it before others have their turn. */
-static void dlpi_s3_link_send(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t n, budget = DLPI_S3_AT_ONCE;
     const char *from;
-    while ((n = dlpi_s3_link_unsent(link, &from)) > 0) {
-        int64_t put = dlpi_s3_conn_write(&link->conn, from, n > 1u << 20 ? 1u << 20 : (size_t)n);
+    while ((n = dlpi_s3_connection_unsent(connection, &from)) > 0) {
+        int64_t put =
+            dlpi_s3_conn_write(&connection->conn, from, n > 1u << 20 ? 1u << 20 : (size_t)n);
         if (put == DLP_S3_WANT_WRITE || put == DLP_S3_WANT_READ) {
-            dlpi_s3_link_queued(io, link);
-            dlpi_s3_link_watch(io, link,
-                               put == DLP_S3_WANT_READ ? EPOLLIN | EPOLLRDHUP
-                                                       : EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+            dlpi_s3_connection_queued(io, connection);
+            dlpi_s3_connection_watch(io, connection,
+                                     put == DLP_S3_WANT_READ ? EPOLLIN | EPOLLRDHUP
+                                                             : EPOLLIN | EPOLLRDHUP | EPOLLOUT);
             return;
         }
         if (put < 0) { /* the answer that says why may be there: it is read before this counts */
-            link->deaf = true;
+            connection->deaf = true;
             break;
         }
-        if (link->out_at < link->out_n)
-            link->out_at += (uint32_t)put;
+        if (connection->out_at < connection->out_n)
+            connection->out_at += (uint32_t)put;
         else
-            link->put_at += (uint64_t)put;
-        dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+            connection->put_at += (uint64_t)put;
+        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
         budget -= (uint64_t)put < budget ? (uint64_t)put : budget;
-        if (budget == 0 && dlpi_s3_link_unsent(link, &from) > 0) {
-            dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+        if (budget == 0 && dlpi_s3_connection_unsent(connection, &from) > 0) {
+            dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
             return;
         }
     }
-    dlpi_s3_link_sent(io, link);
+    dlpi_s3_connection_sent(io, connection);
 }
 
-/* Put a leg's request on a link that is free for it. */
-static void dlpi_s3_link_begin(dlp_s3_io *io, dlpi_s3_link *link, dlpi_s3_leg *leg, bool hedge) {
-    dlpi_s3_op *op = leg->op;
-    dlpi_s3_ring_out(&link->node);
-    dlpi_s3_ring_out(&link->age);
+/* Put a range's request on a connection that is free for it. */
+static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                     dlpi_s3_range *range, bool hedge) {
+    dlpi_s3_op *op = range->op;
+    dlpi_s3_ring_out(&connection->node);
+    dlpi_s3_ring_out(&connection->age);
     io->n_idle--;
-    dlpi_s3_leg_unqueue(leg);
-    if (!dlpi_s3_link_compose(io, link, leg)) {
-        dlpi_s3_link_idle(io, link);
+    dlpi_s3_range_unqueue(range);
+    if (!dlpi_s3_connection_compose(io, connection, range)) {
+        dlpi_s3_connection_idle(io, connection);
         dlpi_s3_op_message(op, 0, "the request's head is too long, or has odd bytes");
         dlpi_s3_op_end(io, op, DLP_ERR_ARG);
         return;
     }
-    dlpi_s3_http_begin(&link->http, op->r->method == DLP_S3_HEAD);
-    link->leg = leg;
-    link->hedge = hedge;
-    link->deaf = false;
-    link->unsent = true;
-    link->sent_ns = link->queued = 0;
-    link->error_n = 0;
-    link->state = DLPI_S3_LINK_SENDING;
-    if (leg->n_links == 0) io->on_wire++;
-    leg->links[leg->n_links++] = link;
-    leg->fresh = false;
+    dlpi_s3_http_begin(&connection->http, op->r->method == DLP_S3_HEAD);
+    connection->range = range;
+    connection->hedge = hedge;
+    connection->deaf = false;
+    connection->unsent = true;
+    connection->sent_ns = connection->queued = 0;
+    connection->error_n = 0;
+    connection->state = DLPI_S3_LINK_SENDING;
+    if (range->n_connections == 0) io->on_wire++;
+    range->connections[range->n_connections++] = connection;
+    range->fresh = false;
     op->attempts++;
     dlpi_s3_tally(io, DLPI_S3_N_REQUESTS, 1);
     if (hedge)
         dlpi_s3_tally(io, DLPI_S3_N_HEDGES, 1);
     else
         dlpi_s3_sent(&io->patience);
-    if (leg->done > 0 && !hedge) dlpi_s3_tally(io, DLPI_S3_N_RESUMES, 1);
-    dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
-    dlpi_s3_link_send(io, link);
+    if (range->done > 0 && !hedge) dlpi_s3_tally(io, DLPI_S3_N_RESUMES, 1);
+    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_connection_send(io, connection);
 }
 
 /* ---- answers, read ---- */
 
-/* This link's head was the first valid one: the others of its leg are not needed. */
-static void dlpi_s3_link_wins(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    uint64_t expected = link->http.has_length ? (uint64_t)link->http.content_length : UINT64_MAX;
+/* This connection's head was the first valid one: the others of its range are not needed. */
+static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
+    uint64_t expected =
+        connection->http.has_length ? (uint64_t)connection->http.content_length : UINT64_MAX;
     uint64_t waited = 0;
-    dlpi_s3_leg_calm(leg);
-    if (link->sent_ns && dlpi_s3_may_hedge(leg->op))
-        dlpi_s3_first_byte(&io->patience, leg->size_bytes, io->now - link->sent_ns);
-    for (unsigned i = leg->n_links; i-- > 0;) {
-        dlpi_s3_link *other = leg->links[i];
-        if (other == link) continue;
-        if (other->hedge) dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
+    dlpi_s3_range_calm(range);
+    if (connection->sent_ns && dlpi_s3_may_hedge(range->op))
+        dlpi_s3_first_byte(&io->patience, range->size_bytes, io->now - connection->sent_ns);
+    for (unsigned i = range->n_connections; i-- > 0;) {
+        dlpi_s3_connection *other = range->connections[i];
+        if (other == connection) continue;
+        if (other->hedge) dlpi_s3_hedge_over(&io->patience, range->size_bytes, false, 0);
         if (other->sent_ns && io->now - other->sent_ns > waited) waited = io->now - other->sent_ns;
-        dlpi_s3_leg_part(io, leg, other);
-        dlpi_s3_link_abandon(io, other, expected);
+        dlpi_s3_range_part(io, range, other);
+        dlpi_s3_connection_abandon(io, other, expected);
     }
-    if (link->hedge) {
-        dlpi_s3_hedge_over(&io->patience, leg->size_bytes, true, waited);
+    if (connection->hedge) {
+        dlpi_s3_hedge_over(&io->patience, range->size_bytes, true, waited);
         dlpi_s3_tally(io, DLPI_S3_N_HEDGES_WON, 1);
     }
-    leg->begun = true;
+    range->begun = true;
 }
 
 /* The request has ended for good, though its answer has not. */
-static void dlpi_s3_link_final(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_op *op = link->leg->op;
-    dlpi_s3_op_answer(op, &link->http);
-    dlpi_s3_leg_part(io, link->leg, link);
-    dlpi_s3_link_free(io, link);
+static void dlpi_s3_connection_final(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_op *op = connection->range->op;
+    dlpi_s3_op_answer(op, &connection->http);
+    dlpi_s3_range_part(io, connection->range, connection);
+    dlpi_s3_connection_free(io, connection);
     dlpi_s3_op_end(io, op, DLP_ERR_LENGTH);
 }
 
-/* The head is there. Returns whether the link still serves its leg. */
-static bool dlpi_s3_link_head(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_op *op = link->leg->op;
-    const dlpi_s3_http *h = &link->http;
+/* The head is there. Returns whether the connection still serves its range. */
+static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_op *op = connection->range->op;
+    const dlpi_s3_http *h = &connection->http;
     int code;
-    dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
     if (h->status < 200 || h->status > 299) {
-        link->state = DLPI_S3_LINK_ERROR;
+        connection->state = DLPI_S3_LINK_ERROR;
         return true;
     }
-    code = dlpi_s3_head_judge(link);
+    code = dlpi_s3_head_classify(connection);
     if (code == DLPI_S3_FINAL) {
-        dlpi_s3_link_final(io, link);
+        dlpi_s3_connection_final(io, connection);
         return false;
     }
     if (code != DLPI_S3_FINE) {
-        dlpi_s3_link_wrong(io, link, code);
+        dlpi_s3_connection_wrong(io, connection, code);
         return false;
     }
-    dlpi_s3_link_wins(io, link);
-    link->state = DLPI_S3_LINK_BODY;
+    dlpi_s3_connection_wins(io, connection);
+    connection->state = DLPI_S3_LINK_BODY;
     if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
         dlpi_s3_ring_last(&io->wanting, &op->node);
     return true;
 }
 
-/* The leg has what it is there for. */
-static void dlpi_s3_link_done(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
+/* The range has what it is there for. */
+static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
     dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, false, true);
-    dlpi_s3_leg_part(io, leg, link);
-    dlpi_s3_link_free(io, link);
-    dlpi_s3_leg_done(io, leg);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_free(io, connection);
+    dlpi_s3_range_done(io, range);
 }
 
 /* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
    whether that is so. */
-static bool dlpi_s3_link_unranged(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    dlpi_s3_op *op = leg->op;
-    int32_t status = link->http.status;
-    if ((status != 416 && status != 501) || op->opened || !op->split || link->first > 0 ||
-        op->r->length || leg->n_links > 1)
+static bool dlpi_s3_connection_unranged(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
+    dlpi_s3_op *op = range->op;
+    int32_t status = connection->http.status;
+    if ((status != 416 && status != 501) || op->opened || !op->split || connection->first > 0 ||
+        op->r->length || range->n_connections > 1)
         return false;
     op->split = false;
-    dlpi_s3_leg_part(io, leg, link);
-    dlpi_s3_link_free(io, link);
-    dlpi_s3_leg_again(io, leg);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_free(io, connection);
+    dlpi_s3_range_again(io, range);
     return true;
 }
 
 /* A whole answer that is not 2xx, or as much of it as is looked at. */
-static void dlpi_s3_link_told(dlp_s3_io *io, dlpi_s3_link *link) {
-    if (dlpi_s3_link_empty(link) || dlpi_s3_head_all(link->leg, &link->http))
-        dlpi_s3_link_done(io, link);
-    else if (!dlpi_s3_link_unranged(io, link))
-        dlpi_s3_link_refused(io, link);
+static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    if (dlpi_s3_connection_empty(connection) ||
+        dlpi_s3_head_all(connection->range, &connection->http))
+        dlpi_s3_connection_done(io, connection);
+    else if (!dlpi_s3_connection_unranged(io, connection))
+        dlpi_s3_connection_refused(io, connection);
 }
 
 /* The answer has ended. */
-static void dlpi_s3_link_end(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
+static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op;
-    if (!leg) {
-        dlpi_s3_link_free(io, link);
+    if (!range) {
+        dlpi_s3_connection_free(io, connection);
         return;
     }
-    op = leg->op;
-    if (link->state == DLPI_S3_LINK_ERROR) {
-        dlpi_s3_link_told(io, link);
+    op = range->op;
+    if (connection->state == DLPI_S3_LINK_ERROR) {
+        dlpi_s3_connection_told(io, connection);
         return;
     }
     if (op->r->method == DLP_S3_GET) {
-        if (leg->bytes == UINT64_MAX) leg->bytes = op->size = op->next = leg->done;
-        if (leg->done != leg->bytes) {
+        if (range->bytes == UINT64_MAX) range->bytes = op->size = op->next = range->done;
+        if (range->done != range->bytes) {
             dlpi_s3_op_message(op, 0, "the body ended after %llu bytes of %llu",
-                               (unsigned long long)leg->done, (unsigned long long)leg->bytes);
-            dlpi_s3_link_wrong(io, link, DLPI_S3_T_SHORT);
+                               (unsigned long long)range->done, (unsigned long long)range->bytes);
+            dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
             return;
         }
     } else {
-        if (op->r->method == DLP_S3_PUT && link->unsent) {
+        if (op->r->method == DLP_S3_PUT && connection->unsent) {
             dlpi_s3_op_message(op, 0, "the server says yes before it has all bytes");
-            dlpi_s3_link_wrong(io, link, DLPI_S3_T_BAD);
+            dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_BAD);
             return;
         }
-        leg->bytes = op->size = op->next = 0;
+        range->bytes = op->size = op->next = 0;
         if (op->r->method == DLP_S3_PUT) dlpi_s3_tally(io, DLPI_S3_N_BYTES, op->r->capacity);
     }
-    dlpi_s3_link_done(io, link);
+    dlpi_s3_connection_done(io, connection);
 }
 
 /* More came than there is room for. Where the length was told this was seen before. */
-static void dlpi_s3_link_overflow(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_op *op = link->leg->op;
+static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_op *op = connection->range->op;
     dlpi_s3_op_message(op, 0, "more bytes come than there is room for, %llu",
                        (unsigned long long)op->bound);
-    dlpi_s3_link_final(io, link);
+    dlpi_s3_connection_final(io, connection);
 }
 
 /* Bytes of an error's document. */
-static bool dlpi_s3_link_error(dlp_s3_io *io, dlpi_s3_link *link, const char *at, size_t n) {
-    size_t room = DLPI_S3_ERROR_BYTES - link->error_n;
+static bool dlpi_s3_connection_error(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
+                                     size_t n) {
+    size_t room = DLPI_S3_ERROR_BYTES - connection->error_n;
     if (n > room) n = room;
-    memcpy(link->error + link->error_n, at, n);
-    link->error_n += (uint32_t)n;
+    memcpy(connection->error + connection->error_n, at, n);
+    connection->error_n += (uint32_t)n;
     if (n < room) return true;
-    dlpi_s3_link_told(io, link); /* it might never end */
+    dlpi_s3_connection_told(io, connection); /* it might never end */
     return false;
 }
 
 /* Bytes that nobody wants, which must not go on for ever either. */
-static bool dlpi_s3_link_waste(dlp_s3_io *io, dlpi_s3_link *link, size_t n) {
-    link->error_n += (uint32_t)n;
-    if (link->error_n <= DLPI_S3_DRAIN) return true;
-    if (!link->leg) {
-        dlpi_s3_link_close(io, link);
+static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connection, size_t n) {
+    connection->error_n += (uint32_t)n;
+    if (connection->error_n <= DLPI_S3_DRAIN) return true;
+    if (!connection->range) {
+        dlpi_s3_connection_close(io, connection);
         return false;
     }
-    dlpi_s3_op_message(link->leg->op, 0, "an answer with far too long a body");
-    dlpi_s3_link_wrong(io, link, DLPI_S3_T_BAD);
+    dlpi_s3_op_message(connection->range->op, 0, "an answer with far too long a body");
+    dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_BAD);
     return false;
 }
 
-/* Body bytes that were read elsewhere. Returns whether the link still serves its leg. */
-static bool dlpi_s3_link_body(dlp_s3_io *io, dlpi_s3_link *link, const char *at, size_t n) {
-    dlpi_s3_leg *leg = link->leg;
+/* Body bytes that were read elsewhere. Returns whether the connection still serves its range. */
+static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
+                                    size_t n) {
+    dlpi_s3_range *range = connection->range;
     if (!at) return true;
-    if (link->state == DLPI_S3_LINK_ERROR) return dlpi_s3_link_error(io, link, at, n);
-    if (link->state != DLPI_S3_LINK_BODY || leg->op->r->method != DLP_S3_GET)
-        return dlpi_s3_link_waste(io, link, n);
-    if (link->skip) {
-        uint64_t had = n < link->skip ? n : link->skip;
-        link->skip -= had;
+    if (connection->state == DLPI_S3_LINK_ERROR)
+        return dlpi_s3_connection_error(io, connection, at, n);
+    if (connection->state != DLPI_S3_LINK_BODY || range->op->r->method != DLP_S3_GET)
+        return dlpi_s3_connection_waste(io, connection, n);
+    if (connection->skip) {
+        uint64_t had = n < connection->skip ? n : connection->skip;
+        connection->skip -= had;
         at += had;
         n -= (size_t)had;
     }
-    if (dlpi_s3_leg_lay(leg, at, n) == n) return true;
-    if (leg->bytes == UINT64_MAX) {
-        dlpi_s3_link_overflow(io, link);
-    } else if (link->http.has_range) { /* which then is not to be trusted in the rest */
-        dlpi_s3_op_message(leg->op, 0, "the body goes on behind the range that was told");
-        dlpi_s3_leg_rewind(leg);
-        dlpi_s3_link_wrong(io, link, DLPI_S3_T_SHORT);
+    if (dlpi_s3_range_lay(range, at, n) == n) return true;
+    if (range->bytes == UINT64_MAX) {
+        dlpi_s3_connection_overflow(io, connection);
+    } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
+        dlpi_s3_op_message(range->op, 0, "the body goes on behind the range that was told");
+        dlpi_s3_range_rewind(range);
+        dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
     } else {
-        dlpi_s3_link_done(io, link); /* a 200 went on behind the range */
+        dlpi_s3_connection_done(io, connection); /* a 200 went on behind the range */
     }
     return false;
 }
 
 /* Have the parser look at bytes. Returns whether reading may go on. */
-static bool dlpi_s3_link_feed(dlp_s3_io *io, dlpi_s3_link *link, const char *bytes, size_t n) {
+static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                    const char *bytes, size_t n) {
     for (;;) {
         const char *body;
         size_t used, body_n;
-        int code = dlpi_s3_http_feed(&link->http, bytes, n, &used, &body, &body_n);
+        int code = dlpi_s3_http_feed(&connection->http, bytes, n, &used, &body, &body_n);
         bytes += used;
         n -= used;
-        if (n > 0 && link->http.done) link->http.keep_alive = false; /* whosever those may be */
+        if (n > 0 && connection->http.done)
+            connection->http.keep_alive = false; /* whosever those may be */
         switch (code) {
         case DLPI_S3_HTTP_HEAD:
-            if (link->leg && !dlpi_s3_link_head(io, link)) return false;
-            if (!link->leg && dlpi_s3_http_direct(&link->http) > DLPI_S3_DRAIN) {
-                dlpi_s3_link_close(io, link);
+            if (connection->range && !dlpi_s3_connection_head(io, connection)) return false;
+            if (!connection->range && dlpi_s3_http_direct(&connection->http) > DLPI_S3_DRAIN) {
+                dlpi_s3_connection_close(io, connection);
                 return false;
             }
             break;
         case DLPI_S3_HTTP_BODY:
-            if (!dlpi_s3_link_body(io, link, body, body_n)) return false;
+            if (!dlpi_s3_connection_body(io, connection, body, body_n)) return false;
             break;
-        case DLPI_S3_HTTP_END: dlpi_s3_link_end(io, link); return false;
+        case DLPI_S3_HTTP_END: dlpi_s3_connection_end(io, connection); return false;
         case DLPI_S3_HTTP_BAD:
-            dlpi_s3_link_broken(io, link, DLPI_S3_T_BAD, 0, link->http.why);
+            dlpi_s3_connection_broken(io, connection, DLPI_S3_T_BAD, 0, connection->http.why);
             return false;
         default: return true;
         }
     }
 }
 
-/* Whether its leg has all bytes, and only the mark of the answer's end, of chunks, is missing. */
-static bool dlpi_s3_link_whole(const dlpi_s3_link *link) {
-    return link->state == DLPI_S3_LINK_BODY && link->leg && link->leg->done == link->leg->bytes;
+/* Whether its range has all bytes, and only the mark of the answer's end, of chunks, is missing. */
+static bool dlpi_s3_connection_whole(const dlpi_s3_connection *connection) {
+    return connection->state == DLPI_S3_LINK_BODY && connection->range &&
+           connection->range->done == connection->range->bytes;
 }
 
 /* The connection has ended, or failed. */
-static void dlpi_s3_link_ended(dlp_s3_io *io, dlpi_s3_link *link, int64_t got) {
-    int errnum = got == 0 ? ECONNRESET : link->conn.errnum;
+static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connection, int64_t got) {
+    int errnum = got == 0 ? ECONNRESET : connection->conn.errnum;
     char why[160];
-    if (got == 0 && dlpi_s3_http_eof(&link->http) == DLPI_S3_HTTP_END) {
-        dlpi_s3_link_end(io, link);
+    if (got == 0 && dlpi_s3_http_eof(&connection->http) == DLPI_S3_HTTP_END) {
+        dlpi_s3_connection_end(io, connection);
         return;
     }
-    if (dlpi_s3_link_whole(link)) {
-        dlpi_s3_link_done(io, link);
+    if (dlpi_s3_connection_whole(connection)) {
+        dlpi_s3_connection_done(io, connection);
         return;
     }
-    dlpi_s3_copy(why, sizeof why, got == 0 ? link->http.why : link->conn.why);
-    dlpi_s3_link_broken(io, link, DLPI_S3_T_BROKEN, errnum, why);
+    dlpi_s3_copy(why, sizeof why, got == 0 ? connection->http.why : connection->conn.why);
+    dlpi_s3_connection_broken(io, connection, DLPI_S3_T_BROKEN, errnum, why);
 }
 
-/* Where the next bytes from a link go: straight to their place where that is large enough and they
+/* Where the next bytes from a connection go: straight to their place where that is large enough and they
    are nothing but body. */
-static char *dlpi_s3_link_target(dlp_s3_io *io, dlpi_s3_link *link, uint64_t *n, bool *straight) {
-    uint64_t direct = dlpi_s3_http_direct(&link->http), room;
+static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connection, uint64_t *n,
+                                       bool *straight) {
+    uint64_t direct = dlpi_s3_http_direct(&connection->http), room;
     char *to = NULL;
     *straight = false;
-    *n = link->http.head_done ? 16384 : DLPI_S3_HEAD_READ;
-    if (direct == 0 || link->state == DLPI_S3_LINK_ERROR) return io->scratch;
+    *n = connection->http.head_done ? 16384 : DLPI_S3_HEAD_READ;
+    if (direct == 0 || connection->state == DLPI_S3_LINK_ERROR) return io->scratch;
     *n = direct < DLPI_S3_SCRATCH ? direct : DLPI_S3_SCRATCH;
-    if (link->state != DLPI_S3_LINK_BODY || link->skip || link->leg->op->r->method != DLP_S3_GET)
+    if (connection->state != DLPI_S3_LINK_BODY || connection->skip ||
+        connection->range->op->r->method != DLP_S3_GET)
         return io->scratch;
-    to = dlpi_s3_leg_room(link->leg, &room);
+    to = dlpi_s3_range_room(connection->range, &room);
     if (room == 0 || (room < DLPI_S3_SMALL_PIECE && room < direct)) return io->scratch;
     *straight = true;
     *n = room < direct ? room : direct;
@@ -8239,81 +8274,83 @@ static char *dlpi_s3_link_target(dlp_s3_io *io, dlpi_s3_link *link, uint64_t *n,
 }
 
 /* Read what is there. */
-static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t budget = DLPI_S3_AT_ONCE, n;
     bool straight, moved = false;
-    dlpi_s3_ring_out(&link->node); /* of the hungry */
+    dlpi_s3_ring_out(&connection->node); /* of the hungry */
     do {
-        char *to = dlpi_s3_link_target(io, link, &n, &straight);
+        char *to = dlpi_s3_connection_target(io, connection, &n, &straight);
         int64_t got;
         if (n > budget) n = budget;
-        got = dlpi_s3_conn_read(&link->conn, to, (size_t)n);
+        got = dlpi_s3_conn_read(&connection->conn, to, (size_t)n);
         if (got == DLP_S3_WANT_READ || got == DLP_S3_WANT_WRITE) break;
         if (got <= 0) {
-            dlpi_s3_link_ended(io, link, got);
+            dlpi_s3_connection_ended(io, connection, got);
             return;
         }
         moved = true;
         if (straight) {
-            dlpi_s3_leg_took(link->leg, (uint64_t)got);
-            if (dlpi_s3_http_took(&link->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
-                dlpi_s3_link_end(io, link);
+            dlpi_s3_range_took(connection->range, (uint64_t)got);
+            if (dlpi_s3_http_took(&connection->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
+                dlpi_s3_connection_end(io, connection);
                 return;
             }
-            if (link->leg->done == link->leg->bytes && !link->http.chunked) {
-                dlpi_s3_link_done(io, link); /* a 200 goes on behind the range */
+            if (connection->range->done == connection->range->bytes && !connection->http.chunked) {
+                dlpi_s3_connection_done(io, connection); /* a 200 goes on behind the range */
                 return;
             }
-        } else if (!dlpi_s3_link_feed(io, link, to, (size_t)got)) {
+        } else if (!dlpi_s3_connection_feed(io, connection, to, (size_t)got)) {
             return;
         }
         budget -= (uint64_t)got < budget ? (uint64_t)got : budget;
-        if (!link->conn.tls && (uint64_t)got < n && link->http.head_done) break; /* all that was */
+        if (!connection->conn.tls && (uint64_t)got < n && connection->http.head_done)
+            break; /* all that was */
     } while (budget);
-    if (!budget && link->conn.tls) dlpi_s3_ring_last(&io->hungry, &link->node);
-    if (moved && link->state == DLPI_S3_LINK_BODY)
-        dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
-    dlpi_s3_link_low_water(io, link,
-                           link->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&link->http) : 1);
+    if (!budget && connection->conn.tls) dlpi_s3_ring_last(&io->hungry, &connection->node);
+    if (moved && connection->state == DLPI_S3_LINK_BODY)
+        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_connection_low_water(
+        io, connection,
+        connection->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&connection->http) : 1);
 }
 
 /* ---- what is to be done next ---- */
 
-/* Make the next leg of an op and have it wait for a link. */
+/* Make the next range of an op and have it wait for a connection. */
 static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
-    dlpi_s3_leg *leg = DLPI_S3_OF(io->free_legs.next, dlpi_s3_leg, queue);
+    dlpi_s3_range *range = DLPI_S3_OF(io->free_ranges.next, dlpi_s3_range, queue);
     uint64_t part = op->split ? io->desc->part_bytes : UINT64_MAX;
-    dlpi_s3_ring_out(&leg->queue);
-    leg->op = op;
-    leg->first = op->next;
-    leg->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
-    if (op->size != UINT64_MAX && leg->bytes > part) leg->bytes = part;
-    op->next = leg->bytes == UINT64_MAX ? UINT64_MAX : op->next + leg->bytes;
-    leg->done = leg->tried_at = 0;
-    leg->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
-    op->cursor =
-        leg->bytes == UINT64_MAX ? op->cursor : dlpi_s3_cursor_on(op->r, op->cursor, leg->bytes);
-    leg->n_links = 0;
-    leg->begun = leg->fresh = false;
-    leg->attempts = 0;
-    leg->begun_ns = io->now;
-    leg->size_bytes = leg->bytes != UINT64_MAX ? leg->bytes : op->split ? part : op->bound;
-    if (op->r->method != DLP_S3_GET) leg->size_bytes = 1;
-    leg->size_class = dlpi_s3_class(leg->size_bytes);
-    dlpi_s3_ring_last(&op->legs, &leg->sibling);
-    op->n_legs++;
-    dlpi_s3_leg_wait(leg, false);
+    dlpi_s3_ring_out(&range->queue);
+    range->op = op;
+    range->first = op->next;
+    range->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
+    if (op->size != UINT64_MAX && range->bytes > part) range->bytes = part;
+    op->next = range->bytes == UINT64_MAX ? UINT64_MAX : op->next + range->bytes;
+    range->done = range->tried_at = 0;
+    range->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
+    op->cursor = range->bytes == UINT64_MAX ? op->cursor
+                                            : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
+    range->n_connections = 0;
+    range->begun = range->fresh = false;
+    range->attempts = 0;
+    range->begun_ns = io->now;
+    range->size_bytes = range->bytes != UINT64_MAX ? range->bytes : op->split ? part : op->bound;
+    if (op->r->method != DLP_S3_GET) range->size_bytes = 1;
+    range->size_class = dlpi_s3_class(range->size_bytes);
+    dlpi_s3_ring_last(&op->ranges, &range->sibling);
+    op->n_ranges++;
+    dlpi_s3_range_wait(range, false);
 }
 
-/* Whether an op may have another leg now: further parts wait for the first head, which tells size
+/* Whether an op may have another range now: further parts wait for the first head, which tells size
    and ETag. */
 static bool dlpi_s3_op_ready(const dlpi_s3_op *op) {
-    return op->n_legs == 0 || op->opened || op->r->if_match;
+    return op->n_ranges == 0 || op->opened || op->r->if_match;
 }
 
-/* Let ops begin legs, in turn, as far as there are records. */
+/* Let ops begin ranges, in turn, as far as there are records. */
 static void dlpi_s3_pump_ops(dlp_s3_io *io) {
-    while (!dlpi_s3_ring_empty(&io->wanting) && !dlpi_s3_ring_empty(&io->free_legs)) {
+    while (!dlpi_s3_ring_empty(&io->wanting) && !dlpi_s3_ring_empty(&io->free_ranges)) {
         dlpi_s3_op *op = DLPI_S3_OF(io->wanting.next, dlpi_s3_op, node);
         dlpi_s3_ring_out(&op->node);
         if (!dlpi_s3_op_ready(op)) continue; /* its first head puts it back */
@@ -8322,108 +8359,112 @@ static void dlpi_s3_pump_ops(dlp_s3_io *io) {
     }
 }
 
-/* A connection could not be had: the leg that waits longest bears it. */
-static void dlpi_s3_site_failed(dlp_s3_io *io, dlpi_s3_site *site, int what, int errnum,
-                                const char *why) {
+/* A connection could not be had: the range that waits longest bears it. */
+static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int what, int errnum,
+                                  const char *why) {
     dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
-    dlpi_s3_leg *leg;
-    if (site->n_waiting) {
-        leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
-        dlpi_s3_leg_unqueue(leg);
-        dlpi_s3_op_message(leg->op, errnum, "%s", why);
-        dlpi_s3_op_answer(leg->op, NULL);
-        dlpi_s3_leg_trouble(io, leg, &c);
-    } else if (site->n_hedging) {
-        leg = DLPI_S3_OF(site->hedging.next, dlpi_s3_leg, queue);
-        dlpi_s3_leg_unqueue(leg);
-        leg->sent_ns = io->now; /* once more, but not at once */
-        dlpi_s3_ring_last(&io->awaited[leg->size_class], &leg->awaited);
-        dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
+    dlpi_s3_range *range;
+    if (origin->n_waiting) {
+        range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
+        dlpi_s3_range_unqueue(range);
+        dlpi_s3_op_message(range->op, errnum, "%s", why);
+        dlpi_s3_op_answer(range->op, NULL);
+        dlpi_s3_range_trouble(io, range, &c);
+    } else if (origin->n_hedging) {
+        range = DLPI_S3_OF(origin->hedging.next, dlpi_s3_range, queue);
+        dlpi_s3_range_unqueue(range);
+        range->sent_ns = io->now; /* once more, but not at once */
+        dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);
+        dlpi_s3_hedge_over(&io->patience, range->size_bytes, false, 0);
     }
 }
 
 /* Begin to connect. Returns whether another may be begun. */
-static bool dlpi_s3_site_connect(dlp_s3_io *io, dlpi_s3_site *site) {
+static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     dlpi_s3_address address;
-    dlpi_s3_link *link;
+    dlpi_s3_connection *connection;
     int errnum = 0, code;
     io->text[0] = '\0';
-    code = dlpi_s3_helper_address(io->helper, site->host, site->port, &address, &errnum, io->text,
-                                  sizeof io->text);
-    site->looking = code == 1;
+    code = dlpi_s3_helper_address(io->helper, origin->host, origin->port, &address, &errnum,
+                                  io->text, sizeof io->text);
+    origin->looking = code == 1;
     if (code == 1) return false;
     if (code != 0) {
-        dlpi_s3_site_failed(io, site, DLPI_S3_T_RESOLVE, errnum, io->text);
+        dlpi_s3_origin_failed(io, origin, DLPI_S3_T_RESOLVE, errnum, io->text);
         return true;
     }
-    link = DLPI_S3_OF(io->free_links.next, dlpi_s3_link, node);
-    code = dlpi_s3_conn_open(&link->conn, &address, site->tls ? &io->s3->tls : NULL, site->host);
+    connection = DLPI_S3_OF(io->free_connections.next, dlpi_s3_connection, node);
+    code = dlpi_s3_conn_open(&connection->conn, &address, origin->tls ? &io->s3->tls : NULL,
+                             origin->host);
     if (code != 0) {
-        bool none = link->conn.errnum == EMFILE || link->conn.errnum == ENFILE ||
-                    link->conn.errnum == ENOBUFS || link->conn.errnum == ENOMEM;
-        if (none && site->links > site->opening) return false; /* those that there are must do */
-        dlpi_s3_helper_tried(io->helper, site->host, &address, false);
-        dlpi_s3_copy(io->text, sizeof io->text, link->conn.why);
-        dlpi_s3_site_failed(io, site, DLPI_S3_T_CONNECT, link->conn.errnum, io->text);
+        bool none = connection->conn.errnum == EMFILE || connection->conn.errnum == ENFILE ||
+                    connection->conn.errnum == ENOBUFS || connection->conn.errnum == ENOMEM;
+        if (none && origin->connections > origin->opening)
+            return false; /* those that there are must do */
+        dlpi_s3_helper_tried(io->helper, origin->host, &address, false);
+        dlpi_s3_copy(io->text, sizeof io->text, connection->conn.why);
+        dlpi_s3_origin_failed(io, origin, DLPI_S3_T_CONNECT, connection->conn.errnum, io->text);
         return true;
     }
-    dlpi_s3_ring_out(&link->node);
-    link->site = site;
-    link->leg = NULL;
-    link->state = DLPI_S3_LINK_OPENING;
-    link->served = 0;
-    link->low_water = 1;
-    link->unsent = link->late = link->raced = false;
-    link->sent_ns = io->now;
-    site->links++;
-    site->opening++;
-    io->links_out++;
+    dlpi_s3_ring_out(&connection->node);
+    connection->origin = origin;
+    connection->range = NULL;
+    connection->state = DLPI_S3_LINK_OPENING;
+    connection->served = 0;
+    connection->low_water = 1;
+    connection->unsent = connection->late = connection->raced = false;
+    connection->sent_ns = io->now;
+    origin->connections++;
+    origin->opening++;
+    io->connections_out++;
     dlpi_s3_tally(io, DLPI_S3_N_CONNECTIONS, 1);
-    dlpi_s3_due(io, &link->timer,
+    dlpi_s3_due(io, &connection->timer,
                 io->desc->connect_timeout_ms < DLPI_S3_RACE_MS ? io->desc->connect_timeout_ms
                                                                : DLPI_S3_RACE_MS);
-    if (dlpi_s3_link_watch(io, link, EPOLLOUT)) return true;
+    if (dlpi_s3_connection_watch(io, connection, EPOLLOUT)) return true;
     errnum = errno;
     snprintf(io->text, sizeof io->text, "cannot watch a socket: %s", strerror(errnum));
-    dlpi_s3_link_close(io, link);
-    dlpi_s3_site_failed(io, site, DLPI_S3_T_CONNECT, errnum, io->text);
+    dlpi_s3_connection_close(io, connection);
+    dlpi_s3_origin_failed(io, origin, DLPI_S3_T_CONNECT, errnum, io->text);
     return true;
 }
 
 /* Go on with a connection that is being made. */
-static void dlpi_s3_link_open(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_site *site = link->site;
-    int what = DLPI_S3_T_CONNECT, code = dlpi_s3_conn_step(&link->conn), errnum;
+static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_origin *origin = connection->origin;
+    int what = DLPI_S3_T_CONNECT, code = dlpi_s3_conn_step(&connection->conn), errnum;
     if (code == DLP_S3_WANT_READ || code == DLP_S3_WANT_WRITE) {
-        dlpi_s3_link_watch(io, link, code == DLP_S3_WANT_READ ? EPOLLIN : EPOLLOUT);
+        dlpi_s3_connection_watch(io, connection, code == DLP_S3_WANT_READ ? EPOLLIN : EPOLLOUT);
         return;
     }
     if (code == 0) {
-        dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, true);
-        site->opening -= !link->raced;
-        dlpi_s3_link_idle(io, link);
+        dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, true);
+        origin->opening -= !connection->raced;
+        dlpi_s3_connection_idle(io, connection);
         return;
     }
-    if (link->conn.state == DLPI_S3_HANDSHAKE) what = DLPI_S3_T_TLS;
-    errnum = link->conn.errnum;
-    dlpi_s3_copy(io->text, sizeof io->text, link->conn.why);
-    code = link->late ? link->raced
-                      : dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
-    dlpi_s3_link_close(io, link);
-    if (!code) dlpi_s3_site_failed(io, site, what, errnum, io->text);
+    if (connection->conn.state == DLPI_S3_HANDSHAKE) what = DLPI_S3_T_TLS;
+    errnum = connection->conn.errnum;
+    dlpi_s3_copy(io->text, sizeof io->text, connection->conn.why);
+    code = connection->late
+               ? connection->raced
+               : dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, false);
+    dlpi_s3_connection_close(io, connection);
+    if (!code) dlpi_s3_origin_failed(io, origin, what, errnum, io->text);
 }
 
 /* A connection that is long in coming: if there is an address that has not failed lately, one to
    that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
    it counts for nothing until it is there. Returns whether it may still come. */
-static bool dlpi_s3_link_race(dlp_s3_io *io, dlpi_s3_link *link) {
-    uint64_t until = link->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
-    if (link->state != DLPI_S3_LINK_OPENING || io->now >= until) return false;
-    dlpi_s3_timer_set(&io->timers, &link->timer, until);
-    if (link->late || link->conn.state != DLPI_S3_CONNECTING) return true;
-    link->late = true;
-    link->raced = dlpi_s3_helper_tried(io->helper, link->site->host, &link->conn.address, false);
-    link->site->opening -= link->raced;
+static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    uint64_t until = connection->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
+    if (connection->state != DLPI_S3_LINK_OPENING || io->now >= until) return false;
+    dlpi_s3_timer_set(&io->timers, &connection->timer, until);
+    if (connection->late || connection->conn.state != DLPI_S3_CONNECTING) return true;
+    connection->late = true;
+    connection->raced = dlpi_s3_helper_tried(io->helper, connection->origin->host,
+                                             &connection->conn.address, false);
+    connection->origin->opening -= connection->raced;
     return true;
 }
 
@@ -8431,64 +8472,66 @@ static bool dlpi_s3_link_race(dlp_s3_io *io, dlpi_s3_link *link) {
    between; and bytes that nobody asked for may be there, which the next request would take for its
    answer. With TLS, bytes of the socket may be the session's own, so only what it has decrypted
    tells. One that has just been opened need not be looked at. */
-static bool dlpi_s3_link_alive(const dlp_s3_io *io, dlpi_s3_link *link) {
-    uint64_t idle_ns = io->now - link->sent_ns;
+static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *connection) {
+    uint64_t idle_ns = io->now - connection->sent_ns;
     char byte;
     if (idle_ns >= dlpi_s3_ms(io->desc->idle_timeout_ms)) return false;
-    if (link->served == 0 && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
-    if (link->conn.tls && dlpi_s3_conn_pending(&link->conn)) return false;
-    if (link->conn.tls && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
-    return recv(link->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+    if (connection->served == 0 && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
+    if (connection->conn.tls && dlpi_s3_conn_pending(&connection->conn)) return false;
+    if (connection->conn.tls && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
+    return recv(connection->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 /* The connection to use next; NULL: none is idle. */
-static dlpi_s3_link *dlpi_s3_site_idle(dlp_s3_io *io, dlpi_s3_site *site, bool fresh) {
-    dlpi_s3_node *n = site->idle.next;
-    while (n != &site->idle) {
-        dlpi_s3_link *link = DLPI_S3_OF(n, dlpi_s3_link, node);
+static dlpi_s3_connection *dlpi_s3_origin_idle(dlp_s3_io *io, dlpi_s3_origin *origin, bool fresh) {
+    dlpi_s3_node *n = origin->idle.next;
+    while (n != &origin->idle) {
+        dlpi_s3_connection *connection = DLPI_S3_OF(n, dlpi_s3_connection, node);
         n = n->next;
-        if (fresh && link->served) continue;
-        if (dlpi_s3_link_alive(io, link)) return link;
-        dlpi_s3_link_close(io, link);
+        if (fresh && connection->served) continue;
+        if (dlpi_s3_connection_alive(io, connection)) return connection;
+        dlpi_s3_connection_close(io, connection);
     }
     return NULL;
 }
 
 /* Room for one more connection, made by closing the one that is idle longest, or waits longest for
    an answer that nobody wants. */
-static bool dlpi_s3_links_room(dlp_s3_io *io) {
+static bool dlpi_s3_connections_room(dlp_s3_io *io) {
     dlpi_s3_node *least = dlpi_s3_ring_empty(&io->idle) ? &io->draining : &io->idle;
-    if (io->links_out == io->n_links && !dlpi_s3_ring_empty(least))
-        dlpi_s3_link_close(io, DLPI_S3_OF(least->prev, dlpi_s3_link, age));
-    return io->links_out < io->n_links;
+    if (io->connections_out == io->n_connections && !dlpi_s3_ring_empty(least))
+        dlpi_s3_connection_close(io, DLPI_S3_OF(least->prev, dlpi_s3_connection, age));
+    return io->connections_out < io->n_connections;
 }
 
-/* Give the legs of a site links. */
-static void dlpi_s3_pump_site(dlp_s3_io *io, dlpi_s3_site *site) {
+/* Give the ranges of an origin connections. */
+static void dlpi_s3_pump_origin(dlp_s3_io *io, dlpi_s3_origin *origin) {
     uint32_t limit = (uint32_t)dlpi_s3_limit(&io->patience), want;
-    while (site->n_waiting && io->on_wire < limit) {
-        dlpi_s3_leg *leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
-        dlpi_s3_link *link = dlpi_s3_site_idle(io, site, leg->fresh);
-        if (!link) break;
-        dlpi_s3_link_begin(io, link, leg, false);
+    while (origin->n_waiting && io->on_wire < limit) {
+        dlpi_s3_range *range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
+        dlpi_s3_connection *connection = dlpi_s3_origin_idle(io, origin, range->fresh);
+        if (!connection) break;
+        dlpi_s3_connection_begin(io, connection, range, false);
     }
-    while (site->n_hedging) {
-        dlpi_s3_link *link = dlpi_s3_site_idle(io, site, false);
-        if (!link) break;
-        dlpi_s3_link_begin(io, link, DLPI_S3_OF(site->hedging.next, dlpi_s3_leg, queue), true);
+    while (origin->n_hedging) {
+        dlpi_s3_connection *connection = dlpi_s3_origin_idle(io, origin, false);
+        if (!connection) break;
+        dlpi_s3_connection_begin(io, connection,
+                                 DLPI_S3_OF(origin->hedging.next, dlpi_s3_range, queue), true);
     }
     do {
         want = io->on_wire < limit ? limit - io->on_wire : 0;
-        if (want > site->n_waiting) want = site->n_waiting;
-        want += site->n_hedging;
-    } while (want > site->opening && dlpi_s3_links_room(io) && dlpi_s3_site_connect(io, site));
+        if (want > origin->n_waiting) want = origin->n_waiting;
+        want += origin->n_hedging;
+    } while (want > origin->opening && dlpi_s3_connections_room(io) &&
+             dlpi_s3_origin_connect(io, origin));
 }
 
 /* Whether requests can be signed; if not, that is being seen to. */
 static bool dlpi_s3_who_ready(dlp_s3_io *io) {
     int code;
     if (io->held) return false;
-    code = dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who);
+    code = dlpi_s3_cred_cache_get(&io->s3->common->cred_cache, dlpi_s3_real_s(), &io->who);
     if (code != 0 && !io->refreshing) dlpi_s3_refresh(io, io->who.version, false);
     return code == 0 || code == 1;
 }
@@ -8496,14 +8539,15 @@ static bool dlpi_s3_who_ready(dlp_s3_io *io) {
 static void dlpi_s3_pump(dlp_s3_io *io) {
     dlpi_s3_pump_ops(io);
     for (int i = 0; i < DLPI_S3_SITES; i++) {
-        dlpi_s3_site *site = &io->sites[i];
-        if (site->n_waiting + site->n_hedging && dlpi_s3_who_ready(io)) dlpi_s3_pump_site(io, site);
+        dlpi_s3_origin *origin = &io->origins[i];
+        if (origin->n_waiting + origin->n_hedging && dlpi_s3_who_ready(io))
+            dlpi_s3_pump_origin(io, origin);
     }
 }
 
 /* ---- hedges ---- */
 
-/* When the answer to a leg of a class has been awaited for too long. */
+/* When the answer to a range of a class has been awaited for too long. */
 static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     if (io->now - io->hedge_looked_ns > DLPI_S3_MS) {
         static const uint64_t bytes[DLPI_S3_CLASSES] = {1, 1u << 17, 1u << 20, 1u << 30};
@@ -8514,29 +8558,29 @@ static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     return io->hedge_ns[c];
 }
 
-/* Have legs hedged that have waited for too long, while somebody listened: the caller may have been
+/* Have ranges hedged that have waited for too long, while somebody listened: the caller may have been
    away since. Returns when to look again. */
 static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
     uint64_t next = UINT64_MAX;
     for (unsigned c = 0; c < DLPI_S3_CLASSES; c++) {
         while (!dlpi_s3_ring_empty(&io->awaited[c])) {
-            dlpi_s3_leg *leg = DLPI_S3_OF(io->awaited[c].next, dlpi_s3_leg, awaited);
+            dlpi_s3_range *range = DLPI_S3_OF(io->awaited[c].next, dlpi_s3_range, awaited);
             uint64_t after = dlpi_s3_hedge_ns(io, c);
             if (after == UINT64_MAX) { /* not now; later, if that is for too many 503s */
                 uint64_t until = io->patience.throttled_until_ns;
                 if (io->now < until && until < next) next = until;
                 break;
             }
-            if (io->heard_ns < leg->sent_ns + after) {
-                if (leg->sent_ns + after < next) next = leg->sent_ns + after;
+            if (io->heard_ns < range->sent_ns + after) {
+                if (range->sent_ns + after < next) next = range->sent_ns + after;
                 break;
             }
             if (!dlpi_s3_hedge_take(&io->patience, io->now)) {
                 if (io->now + 5 * DLPI_S3_MS < next) next = io->now + 5 * DLPI_S3_MS;
                 break;
             }
-            dlpi_s3_ring_out(&leg->awaited);
-            dlpi_s3_leg_wait_hedge(leg);
+            dlpi_s3_ring_out(&range->awaited);
+            dlpi_s3_range_wait_hedge(range);
         }
     }
     return next;
@@ -8544,22 +8588,22 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
 
 /* ---- events, timers ---- */
 
-static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const char *what = "the connection was not there after";
     int32_t ms = io->desc->connect_timeout_ms;
-    dlpi_s3_site *site = link->site;
+    dlpi_s3_origin *origin = connection->origin;
     bool raced;
-    if (dlpi_s3_link_whole(link)) {
-        dlpi_s3_link_done(io, link);
+    if (dlpi_s3_connection_whole(connection)) {
+        dlpi_s3_connection_done(io, connection);
         return;
     }
-    switch (link->state) {
+    switch (connection->state) {
     case DLPI_S3_LINK_IDLE:
-    case DLPI_S3_LINK_DRAIN: dlpi_s3_link_close(io, link); return;
+    case DLPI_S3_LINK_DRAIN: dlpi_s3_connection_close(io, connection); return;
     case DLPI_S3_LINK_OPENING: break;
     case DLPI_S3_LINK_WAITING:
         ms = io->desc->first_byte_timeout_ms;
-        what = link->queued ? "no more of it was taken within" : "no answer began within";
+        what = connection->queued ? "no more of it was taken within" : "no answer began within";
         break;
     default:
         what = "nothing moved for";
@@ -8568,14 +8612,15 @@ static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)ms);
-    if (link->state != DLPI_S3_LINK_OPENING) {
-        dlpi_s3_link_broken(io, link, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
+    if (connection->state != DLPI_S3_LINK_OPENING) {
+        dlpi_s3_connection_broken(io, connection, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
         return;
     }
-    if (!link->late) dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
-    raced = link->raced;
-    dlpi_s3_link_close(io, link);
-    if (!raced) dlpi_s3_site_failed(io, site, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
+    if (!connection->late)
+        dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, false);
+    raced = connection->raced;
+    dlpi_s3_connection_close(io, connection);
+    if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
@@ -8591,28 +8636,32 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
 
 /* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
    from its last byte on. */
-static bool dlpi_s3_link_delivers(dlp_s3_io *io, dlpi_s3_link *link) {
+static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int32_t stall = io->desc->stall_timeout_ms, first = io->desc->first_byte_timeout_ms;
-    bool sent = link->state == DLPI_S3_LINK_WAITING;
+    bool sent = connection->state == DLPI_S3_LINK_WAITING;
     int n = 0;
-    if (!link->queued || link->deaf || (!sent && link->state != DLPI_S3_LINK_SENDING)) return false;
-    if (ioctl(link->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
-    if ((uint64_t)n < link->queued) link->moved_ns = io->now;
-    link->queued = (uint64_t)n;
-    if (io->now - link->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall)) return false;
-    dlpi_s3_due(io, &link->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
+    if (!connection->queued || connection->deaf ||
+        (!sent && connection->state != DLPI_S3_LINK_SENDING))
+        return false;
+    if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
+    if ((uint64_t)n < connection->queued) connection->moved_ns = io->now;
+    connection->queued = (uint64_t)n;
+    if (io->now - connection->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall))
+        return false;
+    dlpi_s3_due(io, &connection->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
     return true;
 }
 
-/* A link that is to time out may have bytes that are too few to wake anybody. */
-static bool dlpi_s3_link_moves(dlp_s3_io *io, dlpi_s3_link *link) {
-    uint64_t before = link->timer.due;
-    uint32_t generation = link->generation;
-    if (dlpi_s3_link_race(io, link) || dlpi_s3_link_delivers(io, link)) return true;
-    if (link->state != DLPI_S3_LINK_BODY || link->low_water <= 1) return false;
-    dlpi_s3_link_read(io, link);
-    if (link->generation != generation || link->state != DLPI_S3_LINK_BODY) return true;
-    return before != link->timer.due;
+/* A connection that is to time out may have bytes that are too few to wake anybody. */
+static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    uint64_t before = connection->timer.due;
+    uint32_t generation = connection->generation;
+    if (dlpi_s3_connection_race(io, connection) || dlpi_s3_connection_delivers(io, connection))
+        return true;
+    if (connection->state != DLPI_S3_LINK_BODY || connection->low_water <= 1) return false;
+    dlpi_s3_connection_read(io, connection);
+    if (connection->generation != generation || connection->state != DLPI_S3_LINK_BODY) return true;
+    return before != connection->timer.due;
 }
 
 static void dlpi_s3_timers_run(dlp_s3_io *io) {
@@ -8620,35 +8669,38 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
         dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
         if (!t || t->due > io->now) return;
         t->due = UINT64_MAX;
-        if (t->kind == DLPI_S3_TIMER_LEG) {
-            dlpi_s3_leg_wait((dlpi_s3_leg *)t->of, true);
+        if (t->kind == DLPI_S3_TIMER_RANGE) {
+            dlpi_s3_range_wait((dlpi_s3_range *)t->of, true);
         } else if (t->kind == DLPI_S3_TIMER_OP) {
             dlpi_s3_op_timeout(io, (dlpi_s3_op *)t->of);
-        } else if (!dlpi_s3_link_moves(io, (dlpi_s3_link *)t->of)) {
-            dlpi_s3_link_timeout(io, (dlpi_s3_link *)t->of);
+        } else if (!dlpi_s3_connection_moves(io, (dlpi_s3_connection *)t->of)) {
+            dlpi_s3_connection_timeout(io, (dlpi_s3_connection *)t->of);
         }
     }
 }
 
 /* Something came over an idle connection: its end, or what nobody asked for. With TLS it may be the
    session's own, such as tickets, which a read takes in. */
-static void dlpi_s3_link_stirs(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_stirs(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int64_t got = DLP_S3_BROKEN;
-    if (link->conn.tls) got = dlpi_s3_conn_read(&link->conn, io->scratch, 1);
-    if (got != DLP_S3_WANT_READ) dlpi_s3_link_close(io, link);
+    if (connection->conn.tls) got = dlpi_s3_conn_read(&connection->conn, io->scratch, 1);
+    if (got != DLP_S3_WANT_READ) dlpi_s3_connection_close(io, connection);
 }
 
-static void dlpi_s3_link_event(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
-    uint32_t generation = link->generation;
-    switch (link->state) {
+static void dlpi_s3_connection_event(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                     uint32_t events) {
+    uint32_t generation = connection->generation;
+    switch (connection->state) {
     case DLPI_S3_LINK_FREE: return;
-    case DLPI_S3_LINK_OPENING: dlpi_s3_link_open(io, link); return;
-    case DLPI_S3_LINK_IDLE: dlpi_s3_link_stirs(io, link); return;
+    case DLPI_S3_LINK_OPENING: dlpi_s3_connection_open(io, connection); return;
+    case DLPI_S3_LINK_IDLE: dlpi_s3_connection_stirs(io, connection); return;
     default: break;
     }
-    if (events & ~(uint32_t)EPOLLOUT) dlpi_s3_link_read(io, link);
-    if (link->generation == generation && link->leg && link->unsent && !link->deaf)
-        dlpi_s3_link_send(io, link); /* also when the answer has begun: some servers read it all */
+    if (events & ~(uint32_t)EPOLLOUT) dlpi_s3_connection_read(io, connection);
+    if (connection->generation == generation && connection->range && connection->unsent &&
+        !connection->deaf)
+        dlpi_s3_connection_send(
+            io, connection); /* also when the answer has begun: some servers read it all */
 }
 
 /* A name was found, or not; credentials were fetched, or not. */
@@ -8657,15 +8709,16 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
     dlpi_s3_helper_heard(io->helper);
     if (!io->refreshing || dlpi_s3_helper_refreshed(io->helper, &err) == io->refreshes) return;
     io->refreshing = io->held = false;
-    if (err.code == 0 || dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who) >= 0)
+    if (err.code == 0 ||
+        dlpi_s3_cred_cache_get(&io->s3->common->cred_cache, dlpi_s3_real_s(), &io->who) >= 0)
         return;
     for (int i = 0; i < DLPI_S3_SITES; i++) { /* nobody to sign for */
-        dlpi_s3_site *site = &io->sites[i];
-        for (uint32_t n = site->n_waiting; n-- > 0 && site->n_waiting;) {
-            dlpi_s3_leg *leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
-            dlpi_s3_leg_unqueue(leg);
-            dlpi_s3_op_message(leg->op, err.errnum, "no credentials: %.200s", err.message);
-            dlpi_s3_leg_retry(io, leg, -1, DLP_ERR_REMOTE);
+        dlpi_s3_origin *origin = &io->origins[i];
+        for (uint32_t n = origin->n_waiting; n-- > 0 && origin->n_waiting;) {
+            dlpi_s3_range *range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
+            dlpi_s3_range_unqueue(range);
+            dlpi_s3_op_message(range->op, err.errnum, "no credentials: %.200s", err.message);
+            dlpi_s3_range_retry(io, range, -1, DLP_ERR_REMOTE);
         }
     }
 }
@@ -8687,7 +8740,7 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     uint32_t n = 0;
     for (const dlpi_s3_node *l = io->hungry.next; l != &io->hungry; l = l->next) n++;
     for (; n > 0 && !dlpi_s3_ring_empty(&io->hungry); n--) {
-        dlpi_s3_link_read(io, DLPI_S3_OF(io->hungry.next, dlpi_s3_link, node));
+        dlpi_s3_connection_read(io, DLPI_S3_OF(io->hungry.next, dlpi_s3_connection, node));
         io->now = dlpi_s3_now_ns();
     }
 }
@@ -8708,8 +8761,8 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
         uint32_t index = (uint32_t)e[i].data.u64;
         if (index == UINT32_MAX) {
             dlpi_s3_helper_event(io);
-        } else if (io->links[index].generation == (uint32_t)(e[i].data.u64 >> 32)) {
-            dlpi_s3_link_event(io, &io->links[index], e[i].events);
+        } else if (io->connections[index].generation == (uint32_t)(e[i].data.u64 >> 32)) {
+            dlpi_s3_connection_event(io, &io->connections[index], e[i].events);
             if (i + 1 < n) io->now = dlpi_s3_now_ns();
         }
     }
@@ -8719,7 +8772,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     while (io->n_idle > (uint32_t)io->desc->max_idle)
-        dlpi_s3_link_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_link, age));
+        dlpi_s3_connection_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_connection, age));
     return 0;
 }
 
@@ -8782,14 +8835,14 @@ static int dlpi_s3_check(dlp_s3_request *r) {
 
 static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request *r) {
     const char *region = NULL;
-    dlpi_s3_site *none = NULL;
+    dlpi_s3_origin *none = NULL;
     op->r = r;
-    op->site = none;
+    op->origin = none;
     op->bound = r->length ? r->length : r->method == DLP_S3_GET ? r->capacity : 0;
     op->size = r->length ? r->length : UINT64_MAX;
     op->next = 0;
     op->cost = r->length ? r->length : r->method == DLP_S3_HEAD ? 0 : r->capacity;
-    op->n_legs = 0;
+    op->n_ranges = 0;
     op->attempts = 0;
     op->turn = 0;
     op->cursor.piece = 0;
@@ -8899,28 +8952,30 @@ static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
 }
 
 /* Lay out an io at base, NULL: only count. Returns its bytes. */
-static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_links) {
+static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_connections) {
     size_t at = 0;
     dlp_s3_io *io = (dlp_s3_io *)dlpi_s3_carve(base, &at, sizeof *io);
     dlpi_s3_op *ops = (dlpi_s3_op *)dlpi_s3_carve(base, &at, n_ops * sizeof *ops);
-    dlpi_s3_leg *legs = (dlpi_s3_leg *)dlpi_s3_carve(base, &at, n_ops * sizeof *legs);
-    dlpi_s3_link *links = (dlpi_s3_link *)dlpi_s3_carve(base, &at, n_links * sizeof *links);
-    void *heap = dlpi_s3_carve(base, &at, (2 * n_ops + n_links + 1) * sizeof(dlpi_s3_timer *));
+    dlpi_s3_range *ranges = (dlpi_s3_range *)dlpi_s3_carve(base, &at, n_ops * sizeof *ranges);
+    dlpi_s3_connection *connections =
+        (dlpi_s3_connection *)dlpi_s3_carve(base, &at, n_connections * sizeof *connections);
+    void *heap =
+        dlpi_s3_carve(base, &at, (2 * n_ops + n_connections + 1) * sizeof(dlpi_s3_timer *));
     void *scratch = dlpi_s3_carve(base, &at, DLPI_S3_SCRATCH);
-    char *each = (char *)dlpi_s3_carve(base, &at,
-                                       n_links * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES));
+    char *each = (char *)dlpi_s3_carve(
+        base, &at, n_connections * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES));
     if (!base) return at;
     io->ops = ops;
-    io->legs = legs;
-    io->links = links;
+    io->ranges = ranges;
+    io->connections = connections;
     io->n_ops = n_ops;
-    io->n_links = n_links;
+    io->n_connections = n_connections;
     io->timers.at = (dlpi_s3_timer **)heap;
     io->scratch = (char *)scratch;
     io->bytes = at;
-    for (uint32_t i = 0; i < n_links; i++) {
-        links[i].out = each + i * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES);
-        links[i].error = links[i].out + DLPI_S3_OUT_BYTES;
+    for (uint32_t i = 0; i < n_connections; i++) {
+        connections[i].out = each + i * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES);
+        connections[i].error = connections[i].out + DLPI_S3_OUT_BYTES;
     }
     return at;
 }
@@ -8933,27 +8988,27 @@ static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
 
 /* Put all records on their lists. */
 static void dlpi_s3_io_records(dlp_s3_io *io) {
-    dlpi_s3_node *lists[] = {&io->free_ops, &io->free_legs, &io->free_links, &io->wanting,
-                             &io->idle,     &io->hungry,    &io->draining};
+    dlpi_s3_node *lists[] = {&io->free_ops, &io->free_ranges, &io->free_connections, &io->wanting,
+                             &io->idle,     &io->hungry,      &io->draining};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) dlpi_s3_ring_begin(lists[i]);
     for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) dlpi_s3_ring_begin(&io->awaited[i]);
     for (uint32_t i = 0; i < io->n_ops; i++) {
         dlpi_s3_op *op = &io->ops[i];
-        dlpi_s3_leg *leg = &io->legs[i];
+        dlpi_s3_range *range = &io->ranges[i];
         dlpi_s3_timer_begin(&op->timer, DLPI_S3_TIMER_OP, op);
-        dlpi_s3_timer_begin(&leg->timer, DLPI_S3_TIMER_LEG, leg);
-        dlpi_s3_ring_begin(&op->legs);
-        dlpi_s3_ring_begin(&leg->sibling);
-        dlpi_s3_ring_begin(&leg->awaited);
+        dlpi_s3_timer_begin(&range->timer, DLPI_S3_TIMER_RANGE, range);
+        dlpi_s3_ring_begin(&op->ranges);
+        dlpi_s3_ring_begin(&range->sibling);
+        dlpi_s3_ring_begin(&range->awaited);
         dlpi_s3_ring_last(&io->free_ops, &op->node);
-        dlpi_s3_ring_last(&io->free_legs, &leg->queue);
+        dlpi_s3_ring_last(&io->free_ranges, &range->queue);
     }
-    for (uint32_t i = 0; i < io->n_links; i++) {
-        dlpi_s3_link *link = &io->links[i];
-        dlpi_s3_timer_begin(&link->timer, DLPI_S3_TIMER_LINK, link);
-        link->conn.fd = -1;
-        dlpi_s3_ring_begin(&link->age);
-        dlpi_s3_ring_last(&io->free_links, &link->node);
+    for (uint32_t i = 0; i < io->n_connections; i++) {
+        dlpi_s3_connection *connection = &io->connections[i];
+        dlpi_s3_timer_begin(&connection->timer, DLPI_S3_TIMER_CONNECTION, connection);
+        connection->conn.fd = -1;
+        dlpi_s3_ring_begin(&connection->age);
+        dlpi_s3_ring_last(&io->free_connections, &connection->node);
     }
 }
 
@@ -8982,7 +9037,8 @@ static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
 static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, const uint32_t *stop,
                                dlp_s3_error *err) {
     dlpi_s3_common *common = ((dlp_s3 *)user)->common;
-    return dlpi_s3_vault_refresh_until(&common->config, &common->vault, seen, force, stop, err);
+    return dlpi_s3_cred_cache_refresh_until(&common->config, &common->cred_cache, seen, force, stop,
+                                            err);
 }
 
 DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
@@ -9029,7 +9085,7 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
 
 DLPDEF void dlp_s3_io_close(dlp_s3_io *io) {
     if (!io) return;
-    for (uint32_t i = 0; i < io->n_links; i++) dlpi_s3_conn_close(&io->links[i].conn);
+    for (uint32_t i = 0; i < io->n_connections; i++) dlpi_s3_conn_close(&io->connections[i].conn);
     close(io->epoll);
     if (io->pid == getpid()) dlpi_s3_count_io(io->s3, -1);
     dlpi_s3_helper_free(io->helper);
@@ -9117,7 +9173,7 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
     if (desc->max_attempts == 0) s3->desc.max_attempts = s3->common->config.max_attempts;
     code = dlpi_s3_open_endpoint(s3, desc, err);
     if (code != DLP_OK) return code;
-    code = dlpi_s3_vault_refresh(&s3->common->config, &s3->common->vault, 0, false, err);
+    code = dlpi_s3_cred_cache_refresh(&s3->common->config, &s3->common->cred_cache, 0, false, err);
     return code == DLP_OK || code == DLP_ERR_MEMORY || code == DLP_ERR_SYSTEM ||
                    code == DLP_ERR_ARG || code == DLP_ERR_UNSUPPORTED
                ? code
@@ -9147,7 +9203,7 @@ DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err)
     s3->desc.endpoint = s3->desc.region = s3->desc.profile = s3->desc.ca_file = NULL;
     s3->desc.access_key = s3->desc.secret_key = s3->desc.session_token = NULL;
     s3->desc.tls = NULL;
-    code = dlpi_s3_vault_begin(&s3->common->vault);
+    code = dlpi_s3_cred_cache_begin(&s3->common->cred_cache);
     if (code != 0) {
         dlpi_s3_set_error(err, DLP_ERR_SYSTEM, code, "no lock that processes share: %s",
                           strerror(code));
@@ -9178,7 +9234,8 @@ DLPDEF void dlp_s3_stats_get(const dlp_s3 *s3, dlp_s3_stats *out) {
     for (int i = 0; i < DLPI_S3_COUNTS; i++)
         count[i] = DLPI_LOAD_RLX(&s3->common->shared.count[i]); /* S8, each by itself */
     count[DLPI_S3_N_AWAY] = dlpi_s3_away_for(&s3->common->shared, dlpi_s3_now_ns());
-    count[DLPI_S3_N_REFRESHES] = DLPI_LOAD_RLX(&s3->common->vault.version) - 1; /* open has one */
+    count[DLPI_S3_N_REFRESHES] =
+        DLPI_LOAD_RLX(&s3->common->cred_cache.version) - 1; /* open has one */
     memcpy(out, count, sizeof *out);
 }
 
@@ -9645,10 +9702,10 @@ struct dlp_s3_manifest {
     uint64_t n_keys, key_room;
     uint64_t *key_at; /* [key_room] where it begins in text */
     uint64_t text_bytes, text_room;
-    char *text;     /* keys, each terminated */
-    bool mixed;     /* keys did not always rise: a table finds them */
-    uint64_t seats; /* a power of two; 0: the table is to be made */
-    uint32_t *seat; /* [seats] number of a key + 1, 0: nobody's */
+    char *text;      /* keys, each terminated */
+    bool mixed;      /* keys did not always rise: a table finds them */
+    uint64_t places; /* a power of two; 0: the table is to be made */
+    uint32_t *place; /* [places] number of a key + 1, 0: nobody's */
 };
 
 /* How much there was, to go back to. */
@@ -9666,33 +9723,33 @@ static uint64_t dlpi_src_key_hash(const char *key, size_t n) { /* FNV-1a, its bi
     return (h ^ h >> 32) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-static void dlpi_src_seats_free(dlp_s3_manifest *m) {
-    free(m->seat);
-    m->seat = NULL;
-    m->seats = 0;
+static void dlpi_src_places_free(dlp_s3_manifest *m) {
+    free(m->place);
+    m->place = NULL;
+    m->places = 0;
 }
 
-/* The seat of a key, or the empty one that it would take. */
-static uint32_t *dlpi_src_seat_of(const dlp_s3_manifest *m, const char *key, size_t n) {
-    uint64_t mask = m->seats - 1;
+/* The place of a key, or the empty one that it would take. */
+static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n) {
+    uint64_t mask = m->places - 1;
     for (uint64_t i = dlpi_src_key_hash(key, n) >> 20;; i++) {
-        uint32_t *seat = &m->seat[i & mask];
-        if (*seat == 0 || strcmp(m->text + m->key_at[*seat - 1], key) == 0) return seat;
+        uint32_t *place = &m->place[i & mask];
+        if (*place == 0 || strcmp(m->text + m->key_at[*place - 1], key) == 0) return place;
     }
 }
 
 /* Have a table that one more key leaves half empty at least. */
-static bool dlpi_src_seats_ready(dlp_s3_manifest *m) {
-    uint64_t seats = m->seats ? m->seats : 64;
-    if (m->seats > 0 && (m->n_keys + 1) * 2 <= m->seats) return true;
-    while ((m->n_keys + 1) * 2 > seats) seats *= 2;
-    dlpi_src_seats_free(m);
-    m->seat = calloc(seats, sizeof *m->seat);
-    if (m->seat == NULL) return false;
-    m->seats = seats;
+static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
+    uint64_t places = m->places ? m->places : 64;
+    if (m->places > 0 && (m->n_keys + 1) * 2 <= m->places) return true;
+    while ((m->n_keys + 1) * 2 > places) places *= 2;
+    dlpi_src_places_free(m);
+    m->place = calloc(places, sizeof *m->place);
+    if (m->place == NULL) return false;
+    m->places = places;
     for (uint64_t k = 0; k < m->n_keys; k++) {
         const char *key = m->text + m->key_at[k];
-        *dlpi_src_seat_of(m, key, strlen(key)) = (uint32_t)k + 1;
+        *dlpi_src_place_of(m, key, strlen(key)) = (uint32_t)k + 1;
     }
     return true;
 }
@@ -9736,15 +9793,15 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
    long as keys rise, as those of a list do, a key that is not the last one is new. */
 static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key) {
     size_t n = strlen(key);
-    uint32_t *seat = NULL;
+    uint32_t *place = NULL;
     int order = m->n_keys ? strcmp(key, m->text + m->key_at[m->n_keys - 1]) : 1;
     if (order == 0) return (int64_t)m->n_keys - 1;
     m->mixed = m->mixed || order < 0;
     if (m->mixed) {
         if (m->n > 0 && strcmp(dlpi_src_key(m, m->n - 1), key) == 0) return m->key[m->n - 1];
-        if (!dlpi_src_seats_ready(m)) return DLP_ERR_MEMORY;
-        seat = dlpi_src_seat_of(m, key, n);
-        if (*seat != 0) return *seat - 1;
+        if (!dlpi_src_places_ready(m)) return DLP_ERR_MEMORY;
+        place = dlpi_src_place_of(m, key, n);
+        if (*place != 0) return *place - 1;
     }
     if (m->n_keys == DLPI_SRC_KEYS_MOST) return DLP_ERR_LIMIT;
     if (m->n_keys == m->key_room &&
@@ -9756,7 +9813,7 @@ static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key) {
     m->key_at[m->n_keys] = m->text_bytes;
     memcpy(m->text + m->text_bytes, key, n + 1);
     m->text_bytes += n + 1;
-    if (seat) *seat = (uint32_t)m->n_keys + 1;
+    if (place) *place = (uint32_t)m->n_keys + 1;
     return (int64_t)m->n_keys++;
 }
 
@@ -9776,7 +9833,7 @@ static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *ba
         m->n_keys = back->n_keys;
         m->text_bytes = back->text_bytes;
     }
-    dlpi_src_seats_free(m);
+    dlpi_src_places_free(m);
     if (m->n > 0) { /* shorter: cannot fail in a way that matters */
         (void)dlpi_src_entries_room(m, m->n);
         (void)dlpi_src_keys_room(m, m->n_keys, m->text_bytes);
@@ -9827,7 +9884,7 @@ DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err) {
 
 DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m) {
     if (m == NULL) return;
-    dlpi_src_seats_free(m);
+    dlpi_src_places_free(m);
     free(m->offset);
     free(m->length);
     free(m->key);
@@ -10061,7 +10118,7 @@ DLPDEF uint64_t dlp_s3_manifest_bytes(const dlp_s3_manifest *m) {
     if (m == NULL) return 0;
     return sizeof *m + m->room * (2 * sizeof *m->offset + sizeof *m->key) +
            (m->items ? m->room * sizeof *m->items : 0) + m->key_room * sizeof *m->key_at +
-           m->text_room + m->seats * sizeof *m->seat;
+           m->text_room + m->places * sizeof *m->place;
 }
 
 /* ---- the source ---- */
@@ -10935,15 +10992,15 @@ static int dlpi_src_chunk_complain(const dlp_chunk *c, const dlp_s3_request *r) 
 }
 
 /* Requests of a chunk under way, with the I/O of the first record. */
-typedef struct dlpi_src_crowd {
+typedef struct dlpi_src_joint {
     dlpi_src_worker *w;
     dlpi_src_rows *rows;
     dlp_s3_io **io;
     dlpi_src_get *idle, *next; /* records without a request; one whose request found no room */
     int out;
-} dlpi_src_crowd;
+} dlpi_src_joint;
 
-static int dlpi_src_crowd_send(dlpi_src_crowd *x) {
+static int dlpi_src_joint_send(dlpi_src_joint *x) {
     for (int rc;;) {
         dlpi_src_get *q = x->next ? x->next : x->idle;
         if (q == NULL) return 0;
@@ -10965,7 +11022,7 @@ static int dlpi_src_crowd_send(dlpi_src_crowd *x) {
 }
 
 /* Take back what is over. Returns 0, or failure. */
-static int dlpi_src_crowd_reap(dlpi_src_crowd *x, int *looks) {
+static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
     const dlpi_load_call *call = x->rows->c->internal;
     dlp_s3_request *done[16];
     int n = dlp_s3_reap(*x->io, done, 16, DLPI_SRC_LOOK_MS), rc = 0;
@@ -10985,7 +11042,7 @@ static int dlpi_src_crowd_reap(dlpi_src_crowd *x, int *looks) {
 static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
     dlpi_src_get *lead = dlpi_src_lend(w, true), *q;
     dlpi_src_get *mine[DLPI_SRC_HAND_MOST];
-    dlpi_src_crowd x = {w, rows, &lead->io, NULL, NULL, 0};
+    dlpi_src_joint x = {w, rows, &lead->io, NULL, NULL, 0};
     int n = 0, looks = 0, rc = dlpi_src_io_ready(x.io, w->source, &lead->request.error);
     if (rc != DLP_OK) rc = dlp_chunk_fail(rows->c, 0, "%s", lead->request.error.message);
     for (q = lead; q != NULL; q = n < w->source->d.in_flight ? dlpi_src_lend(w, false) : NULL) {
@@ -10993,9 +11050,9 @@ static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
         x.idle = mine[n++] = q;
     }
     while (rc == 0) {
-        rc = dlpi_src_crowd_send(&x);
+        rc = dlpi_src_joint_send(&x);
         if (rc != 0 || x.out == 0) break;
-        rc = dlpi_src_crowd_reap(&x, &looks);
+        rc = dlpi_src_joint_reap(&x, &looks);
     }
     if (rc != 0 && lead->io) dlpi_src_drop(&lead->io); /* with what is still out */
     while (n > 0) dlpi_src_give(w, mine[--n]);

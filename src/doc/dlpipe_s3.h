@@ -11,7 +11,7 @@
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"           // only with pipes: the client alone does without it
           #include "dlpipe_s3.h"
-   2  For https: #define DLPIPE_S3_OPENSSL before it, and link -lssl -lcrypto.
+   2  For https: #define DLPIPE_S3_OPENSSL before it, and connection -lssl -lcrypto.
    3  dlp_s3_open once, before workers are started; dlp_s3_io_open in each thread that asks;
       dlp_s3_get, or dlp_s3_submit and dlp_s3_reap. In a pipe: dlp_s3_source_open (>>s3-source).
 
@@ -87,7 +87,7 @@
         ^                   ^                                   |                |             |
         |                   |   back-off, or at once            |    another's   |  broken off |
         |                   +-----------------------------------+<---------------+-------------+
-        |  reap             retry: the judge of >>s3-faults allows it                          |
+        |  reap             retry: the classifier of >>s3-faults allows it                          |
         +-------- done <-----------------------------------------------------------------------+
                     code 0, all bytes there; or what went wrong, and where
 
@@ -197,7 +197,7 @@
 
      DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, behind dlpipe.h's if that is used
      DLPIPE_STATIC          [all TUs]  every function is static
-     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: link -lssl -lcrypto
+     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: connection -lssl -lcrypto
      DLPIPE_NO_SIMD         [impl]     SHA-256 without the processor's own instructions
 
    As dlpipe.h's, the implementation comes before the first system header, or the file is compiled

@@ -22,54 +22,57 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     return DLP_OK;
 }
 
-/* Close the connections of sites that nobody asks for: idle ones, and those that are being opened,
+/* Close the connections of origins that nobody asks for: idle ones, and those that are being opened,
    or read to the end of an answer, which goes on only while something is asked for. */
-static void dlpi_s3_sites_clear(dlp_s3_io *io) {
-    for (uint32_t i = 0; i < io->n_links; i++) {
-        dlpi_s3_link *link = &io->links[i];
-        if (link->state == DLPI_S3_LINK_FREE || link->leg || link->site->ops > 0) continue;
-        dlpi_s3_link_close(io, link);
+static void dlpi_s3_origins_clear(dlp_s3_io *io) {
+    for (uint32_t i = 0; i < io->n_connections; i++) {
+        dlpi_s3_connection *connection = &io->connections[i];
+        if (connection->state == DLPI_S3_LINK_FREE || connection->range ||
+            connection->origin->ops > 0)
+            continue;
+        dlpi_s3_connection_close(io, connection);
     }
 }
 
-/* Find the op's site. None of its legs is queued. Returns DLP_OK, DLP_ERR_ARG, DLP_FULL. */
+/* Find the op's origin. None of its ranges is queued. Returns DLP_OK, DLP_ERR_ARG, DLP_FULL. */
 static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
     bool tls = op->moved ? op->to.tls != 0 : io->s3->endpoint.tls != 0;
-    dlpi_s3_site *site = io->last_site;
+    dlpi_s3_origin *origin = io->last_origin;
     char name[256];
     uint16_t port;
     if (dlpi_s3_op_address(io, op) != DLP_OK ||
         dlpi_s3_place_address(io->host, tls, name, &port) != DLP_OK)
         return DLP_ERR_ARG;
-    if (!site || site->port != port || site->tls != tls || strcmp(site->host, name) != 0) {
-        site = dlpi_s3_site_get(io, name, port, tls);
-        if (!site) {
-            dlpi_s3_sites_clear(io);
-            site = dlpi_s3_site_get(io, name, port, tls);
+    if (!origin || origin->port != port || origin->tls != tls || strcmp(origin->host, name) != 0) {
+        origin = dlpi_s3_origin_get(io, name, port, tls);
+        if (!origin) {
+            dlpi_s3_origins_clear(io);
+            origin = dlpi_s3_origin_get(io, name, port, tls);
         }
-        if (!site) return DLP_FULL;
-        io->last_site = site;
+        if (!origin) return DLP_FULL;
+        io->last_origin = origin;
     }
-    if (op->site) op->site->ops--;
-    op->site = site;
-    site->ops++;
+    if (op->origin) op->origin->ops--;
+    op->origin = origin;
+    origin->ops++;
     return DLP_OK;
 }
 
-/* Have it go elsewhere, with those of its legs that are not on a link. */
+/* Have it go elsewhere, with those of its ranges that are not on a connection. */
 static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     int code;
-    for (dlpi_s3_node *n = op->legs.next; n != &op->legs; n = n->next)
-        dlpi_s3_leg_unqueue(DLPI_S3_OF(n, dlpi_s3_leg, sibling));
+    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
+        dlpi_s3_range_unqueue(DLPI_S3_OF(n, dlpi_s3_range, sibling));
     code = dlpi_s3_op_settle(io, op);
     if (code != DLP_OK) {
         dlpi_s3_op_add(op, "there is no way to where it was sent");
         dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
         return;
     }
-    for (dlpi_s3_node *n = op->legs.next; n != &op->legs; n = n->next) {
-        dlpi_s3_leg *leg = DLPI_S3_OF(n, dlpi_s3_leg, sibling);
-        if (leg->n_links == 0 && leg->timer.due == UINT64_MAX) dlpi_s3_leg_wait(leg, true);
+    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
+        dlpi_s3_range *range = DLPI_S3_OF(n, dlpi_s3_range, sibling);
+        if (range->n_connections == 0 && range->timer.due == UINT64_MAX)
+            dlpi_s3_range_wait(range, true);
     }
 }
 

@@ -38,36 +38,38 @@ static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_exte
     return DLPI_S3_FINE;
 }
 
-/* The whole object, where a range of it may have been asked for. It serves a leg that begins with
+/* The whole object, where a range of it may have been asked for. It serves a range that begins with
    the object: one that goes on passes over what it has, if the object has as many bytes as it had.
    Where it is as long as the range would be, or of no length, it may be just that range. */
-static int dlpi_s3_head_whole(dlpi_s3_leg *leg, const dlpi_s3_link *link, const dlpi_s3_extent *x) {
-    dlpi_s3_op *op = leg->op;
+static int dlpi_s3_head_whole(dlpi_s3_range *range, const dlpi_s3_connection *connection,
+                              const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = range->op;
     const dlp_s3_request *r = op->r;
-    if (r->offset + leg->first > 0)
+    if (r->offset + range->first > 0)
         return dlpi_s3_op_wrong(op, "the server sent the whole object instead of a range");
     if (x->bytes == UINT64_MAX && !r->query &&
-        (link->http.until_close || (r->method == DLP_S3_HEAD && r->key[0])))
+        (connection->http.until_close || (r->method == DLP_S3_HEAD && r->key[0])))
         return dlpi_s3_op_wrong(op, "the server does not tell the length of what it sends");
-    if (!link->ranged || op->size != UINT64_MAX) return DLPI_S3_FINE;
-    if (link->first > 0)
+    if (!connection->ranged || op->size != UINT64_MAX) return DLPI_S3_FINE;
+    if (connection->first > 0)
         op->strong = false;
-    else if (x->bytes != UINT64_MAX && x->bytes != link->last + 1)
+    else if (x->bytes != UINT64_MAX && x->bytes != connection->last + 1)
         return DLPI_S3_FINE;
     op->split = false; /* asked for from the beginning, and without a range, then */
     return dlpi_s3_op_wrong(op, "the server does not tell whether it sends all, or a range");
 }
 
 /* Whether these are the bytes that were asked for: all of the range, or of it all that there is. */
-static int dlpi_s3_head_bounds(dlpi_s3_leg *leg, const dlpi_s3_link *link,
+static int dlpi_s3_head_bounds(dlpi_s3_range *range, const dlpi_s3_connection *connection,
                                const dlpi_s3_extent *x) {
-    uint64_t end = x->first + x->bytes, until = link->last + 1; /* 0: to the object's end */
-    if (!x->part) return dlpi_s3_head_whole(leg, link, x);
-    if (link->last == UINT64_MAX || until > x->total) until = x->total;
-    if (until == UINT64_MAX || (leg->op->size == UINT64_MAX && x->total == UINT64_MAX))
-        return dlpi_s3_op_wrong(leg->op, "the server does not tell the object's size");
-    if (x->first != link->first || end != until || (!link->ranged && link->http.status == 206))
-        return dlpi_s3_op_wrong(leg->op, "the server sent another range than it was asked for");
+    uint64_t end = x->first + x->bytes, until = connection->last + 1; /* 0: to the object's end */
+    if (!x->part) return dlpi_s3_head_whole(range, connection, x);
+    if (connection->last == UINT64_MAX || until > x->total) until = x->total;
+    if (until == UINT64_MAX || (range->op->size == UINT64_MAX && x->total == UINT64_MAX))
+        return dlpi_s3_op_wrong(range->op, "the server does not tell the object's size");
+    if (x->first != connection->first || end != until ||
+        (!connection->ranged && connection->http.status == 206))
+        return dlpi_s3_op_wrong(range->op, "the server sent another range than it was asked for");
     return DLPI_S3_FINE;
 }
 
@@ -90,18 +92,19 @@ static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     return DLPI_S3_FINE;
 }
 
-/* Now it is known how much the leg has to bring, and how much others: none, where all comes at once
+/* Now it is known how much the range has to bring, and how much others: none, where all comes at once
    and no other has begun. */
-static void dlpi_s3_head_settle(dlpi_s3_leg *leg, dlpi_s3_link *link, const dlpi_s3_extent *x) {
-    dlpi_s3_op *op = leg->op;
-    uint64_t begin = op->r->offset + leg->first;
-    link->skip = link->first - x->first;
-    if (leg->bytes == UINT64_MAX) {
+static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connection,
+                                const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = range->op;
+    uint64_t begin = op->r->offset + range->first;
+    connection->skip = connection->first - x->first;
+    if (range->bytes == UINT64_MAX) {
         op->size = x->total == UINT64_MAX ? UINT64_MAX : x->total - op->r->offset;
-        leg->bytes = x->bytes == UINT64_MAX ? UINT64_MAX : x->first + x->bytes - begin;
-        op->next = leg->bytes;
-    } else if (!x->part && op->next == leg->first + leg->bytes) {
-        op->next = leg->bytes = op->size;
+        range->bytes = x->bytes == UINT64_MAX ? UINT64_MAX : x->first + x->bytes - begin;
+        op->next = range->bytes;
+    } else if (!x->part && op->next == range->first + range->bytes) {
+        op->next = range->bytes = op->size;
     }
     if (op->next == op->size) dlpi_s3_ring_out(&op->node);
 }
@@ -151,13 +154,13 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* Hold a head of 2xx against what was asked for on its link: status, version, range and lengths.
+/* Hold a head of 2xx against what was asked for on its connection: status, version, range and lengths.
    Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the request ends
    with DLP_ERR_LENGTH; DLPI_S3_T_*. */
-static int dlpi_s3_head_judge(dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    dlpi_s3_op *op = leg->op;
-    const dlpi_s3_http *h = &link->http;
+static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
+    dlpi_s3_op *op = range->op;
+    const dlpi_s3_http *h = &connection->http;
     dlpi_s3_extent x;
     int code;
     if (op->r->method == DLP_S3_PUT) {
@@ -168,20 +171,21 @@ static int dlpi_s3_head_judge(dlpi_s3_link *link) {
         return dlpi_s3_op_wrong(op, "an answer without an object");
     code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
-    if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(leg, link, &x);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
     if (code != DLPI_S3_FINE) return code;
     op->opened = true;
-    if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(leg, link, &x);
+    if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(range, connection, &x);
     return DLPI_S3_FINE;
 }
 
 /* The object's size, as a 416 tells it: in Content-Range, or in AWS' document. */
-static uint64_t dlpi_s3_link_total(const dlpi_s3_link *link) {
+static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
     char text[24];
     uint64_t n = 0;
-    if (link->http.range_total != UINT64_MAX) return link->http.range_total;
-    if (!dlpi_s3_xml_text(link->error, link->error_n, "Error/ActualObjectSize", text, sizeof text))
+    if (connection->http.range_total != UINT64_MAX) return connection->http.range_total;
+    if (!dlpi_s3_xml_text(connection->error, connection->error_n, "Error/ActualObjectSize", text,
+                          sizeof text))
         return UINT64_MAX;
     for (const char *p = text; *p; p++) {
         if (*p < '0' || *p > '9' || n > (uint64_t)INT64_MAX / 10 - 1) return UINT64_MAX;
@@ -192,56 +196,59 @@ static uint64_t dlpi_s3_link_total(const dlpi_s3_link *link) {
 
 /* Whether a 416 may be of another version than if_match names: it need not tell an ETag. That of a
    whole object, which can be asked for without a range, counts as one that may. */
-static bool dlpi_s3_link_doubtful(const dlpi_s3_link *link, const dlp_s3_request *r) {
-    return r->if_match && !dlpi_s3_etag_named(r->if_match, link->http.etag) &&
-           (link->http.etag[0] || r->offset == 0);
+static bool dlpi_s3_connection_doubtful(const dlpi_s3_connection *connection,
+                                        const dlp_s3_request *r) {
+    return r->if_match && !dlpi_s3_etag_named(r->if_match, connection->http.etag) &&
+           (connection->http.etag[0] || r->offset == 0);
 }
 
 /* 416: nothing is there to be had at the offset. Empty is what an object may be, and its end is
    where a request without a length may begin. Returns whether that is so. */
-static bool dlpi_s3_link_empty(const dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    dlpi_s3_op *op = leg->op;
+static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
+    dlpi_s3_op *op = range->op;
     dlp_s3_request *r = op->r;
     uint64_t total;
-    if (link->http.status != 416 || r->method != DLP_S3_GET || op->opened || !link->ranged)
+    if (connection->http.status != 416 || r->method != DLP_S3_GET || op->opened ||
+        !connection->ranged)
         return false;
-    if (dlpi_s3_link_doubtful(link, r)) return false;
-    total = dlpi_s3_link_total(link);
+    if (dlpi_s3_connection_doubtful(connection, r)) return false;
+    total = dlpi_s3_connection_total(connection);
     if (total != UINT64_MAX) r->object_bytes = total;
     if (r->length || total != r->offset) return false;
     r->object_bytes = r->offset;
-    op->size = op->next = leg->bytes = 0;
+    op->size = op->next = range->bytes = 0;
     op->opened = true;
     return true;
 }
 
 /* 416: nothing follows behind what has come. So that was all, though its end had not been told. */
-static bool dlpi_s3_head_all(dlpi_s3_leg *leg, const dlpi_s3_http *h) {
-    dlpi_s3_op *op = leg->op;
-    if (h->status != 416 || !op->opened || leg->bytes != UINT64_MAX || leg->done == 0) return false;
-    if (h->range_total != op->r->offset + leg->done) return false;
+static bool dlpi_s3_head_all(dlpi_s3_range *range, const dlpi_s3_http *h) {
+    dlpi_s3_op *op = range->op;
+    if (h->status != 416 || !op->opened || range->bytes != UINT64_MAX || range->done == 0)
+        return false;
+    if (h->range_total != op->r->offset + range->done) return false;
     op->r->object_bytes = h->range_total;
-    op->size = op->next = leg->bytes = leg->done;
+    op->size = op->next = range->bytes = range->done;
     return true;
 }
 
 /* ---- requests, sent ---- */
 
 /* The bytes that a request asks for; as text, "bytes=0-9", or NULL: all of the object. */
-static const char *dlpi_s3_link_range(const dlp_s3_io *io, dlpi_s3_link *link,
-                                      const dlpi_s3_leg *leg, char *to, size_t size) {
-    const dlpi_s3_op *op = leg->op;
-    uint64_t begin = op->r->offset + leg->first, first = begin + leg->done, last = UINT64_MAX;
-    if (leg->bytes != UINT64_MAX)
-        last = begin + leg->bytes - 1;
+static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connection *connection,
+                                            const dlpi_s3_range *range, char *to, size_t size) {
+    const dlpi_s3_op *op = range->op;
+    uint64_t begin = op->r->offset + range->first, first = begin + range->done, last = UINT64_MAX;
+    if (range->bytes != UINT64_MAX)
+        last = begin + range->bytes - 1;
     else if (op->split)
         last = first + io->desc->part_bytes - 1;
-    link->ranged =
+    connection->ranged =
         op->r->method == DLP_S3_GET && !op->r->query && (first > 0 || op->r->length || op->split);
-    link->first = link->ranged ? first : 0;
-    link->last = link->ranged ? last : UINT64_MAX;
-    if (!link->ranged) return NULL;
+    connection->first = connection->ranged ? first : 0;
+    connection->last = connection->ranged ? last : UINT64_MAX;
+    if (!connection->ranged) return NULL;
     if (last == UINT64_MAX)
         snprintf(to, size, "bytes=%llu-", (unsigned long long)first);
     else
@@ -249,13 +256,14 @@ static const char *dlpi_s3_link_range(const dlp_s3_io *io, dlpi_s3_link *link,
     return to;
 }
 
-/* Write the head into the link's memory, and a small body behind it. */
-static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s3_leg *leg) {
+/* Write the head into the connection's memory, and a small body behind it. */
+static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                       const dlpi_s3_range *range) {
     static const char *const methods[] = {"GET", "HEAD", "PUT"};
-    const dlpi_s3_op *op = leg->op;
+    const dlpi_s3_op *op = range->op;
     const dlp_s3_request *r = op->r;
     dlpi_s3_head h;
-    char range[64];
+    char text[64];
     int n;
     if (dlpi_s3_op_address(io, op) != DLP_OK) return false;
     memset(&h, 0, sizeof h);
@@ -263,7 +271,7 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     h.host = io->host;
     h.path = io->path;
     h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
-    h.range = dlpi_s3_link_range(io, link, leg, range, sizeof range);
+    h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
@@ -272,375 +280,388 @@ static bool dlpi_s3_link_compose(dlp_s3_io *io, dlpi_s3_link *link, const dlpi_s
     h.presign = io->desc->presign != 0;
     h.region = dlpi_s3_op_region(io, op);
     h.who = op->foreign ? NULL : &io->who;
-    link->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
-    h.now_s = dlpi_s3_real_s() + link->skew_s;
+    connection->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
+    h.now_s = dlpi_s3_real_s() + connection->skew_s;
     h.keys = &io->keys;
-    n = dlpi_s3_head_write(&h, link->out, DLPI_S3_OUT_BYTES);
+    n = dlpi_s3_head_write(&h, connection->out, DLPI_S3_OUT_BYTES);
     if (n < 0) return false;
-    link->out_at = 0;
-    link->out_n = (uint32_t)n;
-    link->put_at = 0;
-    link->skip = 0;
-    if (h.has_body && r->capacity && r->capacity <= DLPI_S3_OUT_BYTES - link->out_n) {
-        memcpy(link->out + link->out_n, r->body, r->capacity);
-        link->out_n += (uint32_t)r->capacity;
-        link->put_at = r->capacity;
+    connection->out_at = 0;
+    connection->out_n = (uint32_t)n;
+    connection->put_at = 0;
+    connection->skip = 0;
+    if (h.has_body && r->capacity && r->capacity <= DLPI_S3_OUT_BYTES - connection->out_n) {
+        memcpy(connection->out + connection->out_n, r->body, r->capacity);
+        connection->out_n += (uint32_t)r->capacity;
+        connection->put_at = r->capacity;
     }
-    dlpi_s3_copy(link->region, sizeof link->region, h.region);
-    link->version = io->who.version;
-    link->turn = op->turn;
+    dlpi_s3_copy(connection->region, sizeof connection->region, h.region);
+    connection->version = io->who.version;
+    connection->turn = op->turn;
     return true;
 }
 
 /* Whether bytes of the request are still to be sent. */
-static uint64_t dlpi_s3_link_unsent(const dlpi_s3_link *link, const char **from) {
-    const dlp_s3_request *r = link->leg->op->r;
-    *from = link->out + link->out_at;
-    if (link->deaf) return 0;
-    if (link->out_at < link->out_n) return link->out_n - link->out_at;
-    if (r->method != DLP_S3_PUT || link->put_at == r->capacity) return 0;
-    *from = (const char *)r->body + link->put_at;
-    return r->capacity - link->put_at;
+static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, const char **from) {
+    const dlp_s3_request *r = connection->range->op->r;
+    *from = connection->out + connection->out_at;
+    if (connection->deaf) return 0;
+    if (connection->out_at < connection->out_n) return connection->out_n - connection->out_at;
+    if (r->method != DLP_S3_PUT || connection->put_at == r->capacity) return 0;
+    *from = (const char *)r->body + connection->put_at;
+    return r->capacity - connection->put_at;
 }
 
 /* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
    it or some of it written, moves without waking anybody. */
-static void dlpi_s3_link_queued(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
-    if (link->deaf || link->leg->op->r->method != DLP_S3_PUT) return;
-    if (ioctl(link->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
-    link->queued = (uint64_t)n;
-    link->moved_ns = io->now;
-    if (n > 0) dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms / 4 + 1);
+    if (connection->deaf || connection->range->op->r->method != DLP_S3_PUT) return;
+    if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
+    connection->queued = (uint64_t)n;
+    connection->moved_ns = io->now;
+    if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
 }
 
 /* All of the request is sent, though not delivered. */
-static void dlpi_s3_link_sent(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
+static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
     int32_t ms = io->desc->first_byte_timeout_ms;
-    link->unsent = link->deaf;
-    if (link->http.head_done) return; /* the answer came first, and is being read */
-    link->state = DLPI_S3_LINK_WAITING;
-    link->sent_ns = io->now;
-    dlpi_s3_due(io, &link->timer, link->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
-    dlpi_s3_link_queued(io, link);
-    dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
-    dlpi_s3_leg_await(io, leg);
+    connection->unsent = connection->deaf;
+    if (connection->http.head_done) return; /* the answer came first, and is being read */
+    connection->state = DLPI_S3_LINK_WAITING;
+    connection->sent_ns = io->now;
+    dlpi_s3_due(io, &connection->timer,
+                connection->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
+    dlpi_s3_connection_queued(io, connection);
+    dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
+    dlpi_s3_range_await(io, range);
 }
 
 /* Send what the socket takes; no more than a share of it before others have their turn. */
-static void dlpi_s3_link_send(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t n, budget = DLPI_S3_AT_ONCE;
     const char *from;
-    while ((n = dlpi_s3_link_unsent(link, &from)) > 0) {
-        int64_t put = dlpi_s3_conn_write(&link->conn, from, n > 1u << 20 ? 1u << 20 : (size_t)n);
+    while ((n = dlpi_s3_connection_unsent(connection, &from)) > 0) {
+        int64_t put =
+            dlpi_s3_conn_write(&connection->conn, from, n > 1u << 20 ? 1u << 20 : (size_t)n);
         if (put == DLP_S3_WANT_WRITE || put == DLP_S3_WANT_READ) {
-            dlpi_s3_link_queued(io, link);
-            dlpi_s3_link_watch(io, link,
-                               put == DLP_S3_WANT_READ ? EPOLLIN | EPOLLRDHUP
-                                                       : EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+            dlpi_s3_connection_queued(io, connection);
+            dlpi_s3_connection_watch(io, connection,
+                                     put == DLP_S3_WANT_READ ? EPOLLIN | EPOLLRDHUP
+                                                             : EPOLLIN | EPOLLRDHUP | EPOLLOUT);
             return;
         }
         if (put < 0) { /* the answer that says why may be there: it is read before this counts */
-            link->deaf = true;
+            connection->deaf = true;
             break;
         }
-        if (link->out_at < link->out_n)
-            link->out_at += (uint32_t)put;
+        if (connection->out_at < connection->out_n)
+            connection->out_at += (uint32_t)put;
         else
-            link->put_at += (uint64_t)put;
-        dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+            connection->put_at += (uint64_t)put;
+        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
         budget -= (uint64_t)put < budget ? (uint64_t)put : budget;
-        if (budget == 0 && dlpi_s3_link_unsent(link, &from) > 0) {
-            dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+        if (budget == 0 && dlpi_s3_connection_unsent(connection, &from) > 0) {
+            dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
             return;
         }
     }
-    dlpi_s3_link_sent(io, link);
+    dlpi_s3_connection_sent(io, connection);
 }
 
-/* Put a leg's request on a link that is free for it. */
-static void dlpi_s3_link_begin(dlp_s3_io *io, dlpi_s3_link *link, dlpi_s3_leg *leg, bool hedge) {
-    dlpi_s3_op *op = leg->op;
-    dlpi_s3_ring_out(&link->node);
-    dlpi_s3_ring_out(&link->age);
+/* Put a range's request on a connection that is free for it. */
+static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                     dlpi_s3_range *range, bool hedge) {
+    dlpi_s3_op *op = range->op;
+    dlpi_s3_ring_out(&connection->node);
+    dlpi_s3_ring_out(&connection->age);
     io->n_idle--;
-    dlpi_s3_leg_unqueue(leg);
-    if (!dlpi_s3_link_compose(io, link, leg)) {
-        dlpi_s3_link_idle(io, link);
+    dlpi_s3_range_unqueue(range);
+    if (!dlpi_s3_connection_compose(io, connection, range)) {
+        dlpi_s3_connection_idle(io, connection);
         dlpi_s3_op_message(op, 0, "the request's head is too long, or has odd bytes");
         dlpi_s3_op_end(io, op, DLP_ERR_ARG);
         return;
     }
-    dlpi_s3_http_begin(&link->http, op->r->method == DLP_S3_HEAD);
-    link->leg = leg;
-    link->hedge = hedge;
-    link->deaf = false;
-    link->unsent = true;
-    link->sent_ns = link->queued = 0;
-    link->error_n = 0;
-    link->state = DLPI_S3_LINK_SENDING;
-    if (leg->n_links == 0) io->on_wire++;
-    leg->links[leg->n_links++] = link;
-    leg->fresh = false;
+    dlpi_s3_http_begin(&connection->http, op->r->method == DLP_S3_HEAD);
+    connection->range = range;
+    connection->hedge = hedge;
+    connection->deaf = false;
+    connection->unsent = true;
+    connection->sent_ns = connection->queued = 0;
+    connection->error_n = 0;
+    connection->state = DLPI_S3_LINK_SENDING;
+    if (range->n_connections == 0) io->on_wire++;
+    range->connections[range->n_connections++] = connection;
+    range->fresh = false;
     op->attempts++;
     dlpi_s3_tally(io, DLPI_S3_N_REQUESTS, 1);
     if (hedge)
         dlpi_s3_tally(io, DLPI_S3_N_HEDGES, 1);
     else
         dlpi_s3_sent(&io->patience);
-    if (leg->done > 0 && !hedge) dlpi_s3_tally(io, DLPI_S3_N_RESUMES, 1);
-    dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
-    dlpi_s3_link_send(io, link);
+    if (range->done > 0 && !hedge) dlpi_s3_tally(io, DLPI_S3_N_RESUMES, 1);
+    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_connection_send(io, connection);
 }
 
 /* ---- answers, read ---- */
 
-/* This link's head was the first valid one: the others of its leg are not needed. */
-static void dlpi_s3_link_wins(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    uint64_t expected = link->http.has_length ? (uint64_t)link->http.content_length : UINT64_MAX;
+/* This connection's head was the first valid one: the others of its range are not needed. */
+static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
+    uint64_t expected =
+        connection->http.has_length ? (uint64_t)connection->http.content_length : UINT64_MAX;
     uint64_t waited = 0;
-    dlpi_s3_leg_calm(leg);
-    if (link->sent_ns && dlpi_s3_may_hedge(leg->op))
-        dlpi_s3_first_byte(&io->patience, leg->size_bytes, io->now - link->sent_ns);
-    for (unsigned i = leg->n_links; i-- > 0;) {
-        dlpi_s3_link *other = leg->links[i];
-        if (other == link) continue;
-        if (other->hedge) dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
+    dlpi_s3_range_calm(range);
+    if (connection->sent_ns && dlpi_s3_may_hedge(range->op))
+        dlpi_s3_first_byte(&io->patience, range->size_bytes, io->now - connection->sent_ns);
+    for (unsigned i = range->n_connections; i-- > 0;) {
+        dlpi_s3_connection *other = range->connections[i];
+        if (other == connection) continue;
+        if (other->hedge) dlpi_s3_hedge_over(&io->patience, range->size_bytes, false, 0);
         if (other->sent_ns && io->now - other->sent_ns > waited) waited = io->now - other->sent_ns;
-        dlpi_s3_leg_part(io, leg, other);
-        dlpi_s3_link_abandon(io, other, expected);
+        dlpi_s3_range_part(io, range, other);
+        dlpi_s3_connection_abandon(io, other, expected);
     }
-    if (link->hedge) {
-        dlpi_s3_hedge_over(&io->patience, leg->size_bytes, true, waited);
+    if (connection->hedge) {
+        dlpi_s3_hedge_over(&io->patience, range->size_bytes, true, waited);
         dlpi_s3_tally(io, DLPI_S3_N_HEDGES_WON, 1);
     }
-    leg->begun = true;
+    range->begun = true;
 }
 
 /* The request has ended for good, though its answer has not. */
-static void dlpi_s3_link_final(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_op *op = link->leg->op;
-    dlpi_s3_op_answer(op, &link->http);
-    dlpi_s3_leg_part(io, link->leg, link);
-    dlpi_s3_link_free(io, link);
+static void dlpi_s3_connection_final(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_op *op = connection->range->op;
+    dlpi_s3_op_answer(op, &connection->http);
+    dlpi_s3_range_part(io, connection->range, connection);
+    dlpi_s3_connection_free(io, connection);
     dlpi_s3_op_end(io, op, DLP_ERR_LENGTH);
 }
 
-/* The head is there. Returns whether the link still serves its leg. */
-static bool dlpi_s3_link_head(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_op *op = link->leg->op;
-    const dlpi_s3_http *h = &link->http;
+/* The head is there. Returns whether the connection still serves its range. */
+static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_op *op = connection->range->op;
+    const dlpi_s3_http *h = &connection->http;
     int code;
-    dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
     if (h->status < 200 || h->status > 299) {
-        link->state = DLPI_S3_LINK_ERROR;
+        connection->state = DLPI_S3_LINK_ERROR;
         return true;
     }
-    code = dlpi_s3_head_judge(link);
+    code = dlpi_s3_head_classify(connection);
     if (code == DLPI_S3_FINAL) {
-        dlpi_s3_link_final(io, link);
+        dlpi_s3_connection_final(io, connection);
         return false;
     }
     if (code != DLPI_S3_FINE) {
-        dlpi_s3_link_wrong(io, link, code);
+        dlpi_s3_connection_wrong(io, connection, code);
         return false;
     }
-    dlpi_s3_link_wins(io, link);
-    link->state = DLPI_S3_LINK_BODY;
+    dlpi_s3_connection_wins(io, connection);
+    connection->state = DLPI_S3_LINK_BODY;
     if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
         dlpi_s3_ring_last(&io->wanting, &op->node);
     return true;
 }
 
-/* The leg has what it is there for. */
-static void dlpi_s3_link_done(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
+/* The range has what it is there for. */
+static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
     dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, false, true);
-    dlpi_s3_leg_part(io, leg, link);
-    dlpi_s3_link_free(io, link);
-    dlpi_s3_leg_done(io, leg);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_free(io, connection);
+    dlpi_s3_range_done(io, range);
 }
 
 /* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
    whether that is so. */
-static bool dlpi_s3_link_unranged(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    dlpi_s3_op *op = leg->op;
-    int32_t status = link->http.status;
-    if ((status != 416 && status != 501) || op->opened || !op->split || link->first > 0 ||
-        op->r->length || leg->n_links > 1)
+static bool dlpi_s3_connection_unranged(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
+    dlpi_s3_op *op = range->op;
+    int32_t status = connection->http.status;
+    if ((status != 416 && status != 501) || op->opened || !op->split || connection->first > 0 ||
+        op->r->length || range->n_connections > 1)
         return false;
     op->split = false;
-    dlpi_s3_leg_part(io, leg, link);
-    dlpi_s3_link_free(io, link);
-    dlpi_s3_leg_again(io, leg);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_free(io, connection);
+    dlpi_s3_range_again(io, range);
     return true;
 }
 
 /* A whole answer that is not 2xx, or as much of it as is looked at. */
-static void dlpi_s3_link_told(dlp_s3_io *io, dlpi_s3_link *link) {
-    if (dlpi_s3_link_empty(link) || dlpi_s3_head_all(link->leg, &link->http))
-        dlpi_s3_link_done(io, link);
-    else if (!dlpi_s3_link_unranged(io, link))
-        dlpi_s3_link_refused(io, link);
+static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    if (dlpi_s3_connection_empty(connection) ||
+        dlpi_s3_head_all(connection->range, &connection->http))
+        dlpi_s3_connection_done(io, connection);
+    else if (!dlpi_s3_connection_unranged(io, connection))
+        dlpi_s3_connection_refused(io, connection);
 }
 
 /* The answer has ended. */
-static void dlpi_s3_link_end(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
+static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op;
-    if (!leg) {
-        dlpi_s3_link_free(io, link);
+    if (!range) {
+        dlpi_s3_connection_free(io, connection);
         return;
     }
-    op = leg->op;
-    if (link->state == DLPI_S3_LINK_ERROR) {
-        dlpi_s3_link_told(io, link);
+    op = range->op;
+    if (connection->state == DLPI_S3_LINK_ERROR) {
+        dlpi_s3_connection_told(io, connection);
         return;
     }
     if (op->r->method == DLP_S3_GET) {
-        if (leg->bytes == UINT64_MAX) leg->bytes = op->size = op->next = leg->done;
-        if (leg->done != leg->bytes) {
+        if (range->bytes == UINT64_MAX) range->bytes = op->size = op->next = range->done;
+        if (range->done != range->bytes) {
             dlpi_s3_op_message(op, 0, "the body ended after %llu bytes of %llu",
-                               (unsigned long long)leg->done, (unsigned long long)leg->bytes);
-            dlpi_s3_link_wrong(io, link, DLPI_S3_T_SHORT);
+                               (unsigned long long)range->done, (unsigned long long)range->bytes);
+            dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
             return;
         }
     } else {
-        if (op->r->method == DLP_S3_PUT && link->unsent) {
+        if (op->r->method == DLP_S3_PUT && connection->unsent) {
             dlpi_s3_op_message(op, 0, "the server says yes before it has all bytes");
-            dlpi_s3_link_wrong(io, link, DLPI_S3_T_BAD);
+            dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_BAD);
             return;
         }
-        leg->bytes = op->size = op->next = 0;
+        range->bytes = op->size = op->next = 0;
         if (op->r->method == DLP_S3_PUT) dlpi_s3_tally(io, DLPI_S3_N_BYTES, op->r->capacity);
     }
-    dlpi_s3_link_done(io, link);
+    dlpi_s3_connection_done(io, connection);
 }
 
 /* More came than there is room for. Where the length was told this was seen before. */
-static void dlpi_s3_link_overflow(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_op *op = link->leg->op;
+static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_op *op = connection->range->op;
     dlpi_s3_op_message(op, 0, "more bytes come than there is room for, %llu",
                        (unsigned long long)op->bound);
-    dlpi_s3_link_final(io, link);
+    dlpi_s3_connection_final(io, connection);
 }
 
 /* Bytes of an error's document. */
-static bool dlpi_s3_link_error(dlp_s3_io *io, dlpi_s3_link *link, const char *at, size_t n) {
-    size_t room = DLPI_S3_ERROR_BYTES - link->error_n;
+static bool dlpi_s3_connection_error(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
+                                     size_t n) {
+    size_t room = DLPI_S3_ERROR_BYTES - connection->error_n;
     if (n > room) n = room;
-    memcpy(link->error + link->error_n, at, n);
-    link->error_n += (uint32_t)n;
+    memcpy(connection->error + connection->error_n, at, n);
+    connection->error_n += (uint32_t)n;
     if (n < room) return true;
-    dlpi_s3_link_told(io, link); /* it might never end */
+    dlpi_s3_connection_told(io, connection); /* it might never end */
     return false;
 }
 
 /* Bytes that nobody wants, which must not go on for ever either. */
-static bool dlpi_s3_link_waste(dlp_s3_io *io, dlpi_s3_link *link, size_t n) {
-    link->error_n += (uint32_t)n;
-    if (link->error_n <= DLPI_S3_DRAIN) return true;
-    if (!link->leg) {
-        dlpi_s3_link_close(io, link);
+static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connection, size_t n) {
+    connection->error_n += (uint32_t)n;
+    if (connection->error_n <= DLPI_S3_DRAIN) return true;
+    if (!connection->range) {
+        dlpi_s3_connection_close(io, connection);
         return false;
     }
-    dlpi_s3_op_message(link->leg->op, 0, "an answer with far too long a body");
-    dlpi_s3_link_wrong(io, link, DLPI_S3_T_BAD);
+    dlpi_s3_op_message(connection->range->op, 0, "an answer with far too long a body");
+    dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_BAD);
     return false;
 }
 
-/* Body bytes that were read elsewhere. Returns whether the link still serves its leg. */
-static bool dlpi_s3_link_body(dlp_s3_io *io, dlpi_s3_link *link, const char *at, size_t n) {
-    dlpi_s3_leg *leg = link->leg;
+/* Body bytes that were read elsewhere. Returns whether the connection still serves its range. */
+static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
+                                    size_t n) {
+    dlpi_s3_range *range = connection->range;
     if (!at) return true;
-    if (link->state == DLPI_S3_LINK_ERROR) return dlpi_s3_link_error(io, link, at, n);
-    if (link->state != DLPI_S3_LINK_BODY || leg->op->r->method != DLP_S3_GET)
-        return dlpi_s3_link_waste(io, link, n);
-    if (link->skip) {
-        uint64_t had = n < link->skip ? n : link->skip;
-        link->skip -= had;
+    if (connection->state == DLPI_S3_LINK_ERROR)
+        return dlpi_s3_connection_error(io, connection, at, n);
+    if (connection->state != DLPI_S3_LINK_BODY || range->op->r->method != DLP_S3_GET)
+        return dlpi_s3_connection_waste(io, connection, n);
+    if (connection->skip) {
+        uint64_t had = n < connection->skip ? n : connection->skip;
+        connection->skip -= had;
         at += had;
         n -= (size_t)had;
     }
-    if (dlpi_s3_leg_lay(leg, at, n) == n) return true;
-    if (leg->bytes == UINT64_MAX) {
-        dlpi_s3_link_overflow(io, link);
-    } else if (link->http.has_range) { /* which then is not to be trusted in the rest */
-        dlpi_s3_op_message(leg->op, 0, "the body goes on behind the range that was told");
-        dlpi_s3_leg_rewind(leg);
-        dlpi_s3_link_wrong(io, link, DLPI_S3_T_SHORT);
+    if (dlpi_s3_range_lay(range, at, n) == n) return true;
+    if (range->bytes == UINT64_MAX) {
+        dlpi_s3_connection_overflow(io, connection);
+    } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
+        dlpi_s3_op_message(range->op, 0, "the body goes on behind the range that was told");
+        dlpi_s3_range_rewind(range);
+        dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
     } else {
-        dlpi_s3_link_done(io, link); /* a 200 went on behind the range */
+        dlpi_s3_connection_done(io, connection); /* a 200 went on behind the range */
     }
     return false;
 }
 
 /* Have the parser look at bytes. Returns whether reading may go on. */
-static bool dlpi_s3_link_feed(dlp_s3_io *io, dlpi_s3_link *link, const char *bytes, size_t n) {
+static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                    const char *bytes, size_t n) {
     for (;;) {
         const char *body;
         size_t used, body_n;
-        int code = dlpi_s3_http_feed(&link->http, bytes, n, &used, &body, &body_n);
+        int code = dlpi_s3_http_feed(&connection->http, bytes, n, &used, &body, &body_n);
         bytes += used;
         n -= used;
-        if (n > 0 && link->http.done) link->http.keep_alive = false; /* whosever those may be */
+        if (n > 0 && connection->http.done)
+            connection->http.keep_alive = false; /* whosever those may be */
         switch (code) {
         case DLPI_S3_HTTP_HEAD:
-            if (link->leg && !dlpi_s3_link_head(io, link)) return false;
-            if (!link->leg && dlpi_s3_http_direct(&link->http) > DLPI_S3_DRAIN) {
-                dlpi_s3_link_close(io, link);
+            if (connection->range && !dlpi_s3_connection_head(io, connection)) return false;
+            if (!connection->range && dlpi_s3_http_direct(&connection->http) > DLPI_S3_DRAIN) {
+                dlpi_s3_connection_close(io, connection);
                 return false;
             }
             break;
         case DLPI_S3_HTTP_BODY:
-            if (!dlpi_s3_link_body(io, link, body, body_n)) return false;
+            if (!dlpi_s3_connection_body(io, connection, body, body_n)) return false;
             break;
-        case DLPI_S3_HTTP_END: dlpi_s3_link_end(io, link); return false;
+        case DLPI_S3_HTTP_END: dlpi_s3_connection_end(io, connection); return false;
         case DLPI_S3_HTTP_BAD:
-            dlpi_s3_link_broken(io, link, DLPI_S3_T_BAD, 0, link->http.why);
+            dlpi_s3_connection_broken(io, connection, DLPI_S3_T_BAD, 0, connection->http.why);
             return false;
         default: return true;
         }
     }
 }
 
-/* Whether its leg has all bytes, and only the mark of the answer's end, of chunks, is missing. */
-static bool dlpi_s3_link_whole(const dlpi_s3_link *link) {
-    return link->state == DLPI_S3_LINK_BODY && link->leg && link->leg->done == link->leg->bytes;
+/* Whether its range has all bytes, and only the mark of the answer's end, of chunks, is missing. */
+static bool dlpi_s3_connection_whole(const dlpi_s3_connection *connection) {
+    return connection->state == DLPI_S3_LINK_BODY && connection->range &&
+           connection->range->done == connection->range->bytes;
 }
 
 /* The connection has ended, or failed. */
-static void dlpi_s3_link_ended(dlp_s3_io *io, dlpi_s3_link *link, int64_t got) {
-    int errnum = got == 0 ? ECONNRESET : link->conn.errnum;
+static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connection, int64_t got) {
+    int errnum = got == 0 ? ECONNRESET : connection->conn.errnum;
     char why[160];
-    if (got == 0 && dlpi_s3_http_eof(&link->http) == DLPI_S3_HTTP_END) {
-        dlpi_s3_link_end(io, link);
+    if (got == 0 && dlpi_s3_http_eof(&connection->http) == DLPI_S3_HTTP_END) {
+        dlpi_s3_connection_end(io, connection);
         return;
     }
-    if (dlpi_s3_link_whole(link)) {
-        dlpi_s3_link_done(io, link);
+    if (dlpi_s3_connection_whole(connection)) {
+        dlpi_s3_connection_done(io, connection);
         return;
     }
-    dlpi_s3_copy(why, sizeof why, got == 0 ? link->http.why : link->conn.why);
-    dlpi_s3_link_broken(io, link, DLPI_S3_T_BROKEN, errnum, why);
+    dlpi_s3_copy(why, sizeof why, got == 0 ? connection->http.why : connection->conn.why);
+    dlpi_s3_connection_broken(io, connection, DLPI_S3_T_BROKEN, errnum, why);
 }
 
-/* Where the next bytes from a link go: straight to their place where that is large enough and they
+/* Where the next bytes from a connection go: straight to their place where that is large enough and they
    are nothing but body. */
-static char *dlpi_s3_link_target(dlp_s3_io *io, dlpi_s3_link *link, uint64_t *n, bool *straight) {
-    uint64_t direct = dlpi_s3_http_direct(&link->http), room;
+static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connection, uint64_t *n,
+                                       bool *straight) {
+    uint64_t direct = dlpi_s3_http_direct(&connection->http), room;
     char *to = NULL;
     *straight = false;
-    *n = link->http.head_done ? 16384 : DLPI_S3_HEAD_READ;
-    if (direct == 0 || link->state == DLPI_S3_LINK_ERROR) return io->scratch;
+    *n = connection->http.head_done ? 16384 : DLPI_S3_HEAD_READ;
+    if (direct == 0 || connection->state == DLPI_S3_LINK_ERROR) return io->scratch;
     *n = direct < DLPI_S3_SCRATCH ? direct : DLPI_S3_SCRATCH;
-    if (link->state != DLPI_S3_LINK_BODY || link->skip || link->leg->op->r->method != DLP_S3_GET)
+    if (connection->state != DLPI_S3_LINK_BODY || connection->skip ||
+        connection->range->op->r->method != DLP_S3_GET)
         return io->scratch;
-    to = dlpi_s3_leg_room(link->leg, &room);
+    to = dlpi_s3_range_room(connection->range, &room);
     if (room == 0 || (room < DLPI_S3_SMALL_PIECE && room < direct)) return io->scratch;
     *straight = true;
     *n = room < direct ? room : direct;
@@ -649,40 +670,42 @@ static char *dlpi_s3_link_target(dlp_s3_io *io, dlpi_s3_link *link, uint64_t *n,
 }
 
 /* Read what is there. */
-static void dlpi_s3_link_read(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t budget = DLPI_S3_AT_ONCE, n;
     bool straight, moved = false;
-    dlpi_s3_ring_out(&link->node); /* of the hungry */
+    dlpi_s3_ring_out(&connection->node); /* of the hungry */
     do {
-        char *to = dlpi_s3_link_target(io, link, &n, &straight);
+        char *to = dlpi_s3_connection_target(io, connection, &n, &straight);
         int64_t got;
         if (n > budget) n = budget;
-        got = dlpi_s3_conn_read(&link->conn, to, (size_t)n);
+        got = dlpi_s3_conn_read(&connection->conn, to, (size_t)n);
         if (got == DLP_S3_WANT_READ || got == DLP_S3_WANT_WRITE) break;
         if (got <= 0) {
-            dlpi_s3_link_ended(io, link, got);
+            dlpi_s3_connection_ended(io, connection, got);
             return;
         }
         moved = true;
         if (straight) {
-            dlpi_s3_leg_took(link->leg, (uint64_t)got);
-            if (dlpi_s3_http_took(&link->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
-                dlpi_s3_link_end(io, link);
+            dlpi_s3_range_took(connection->range, (uint64_t)got);
+            if (dlpi_s3_http_took(&connection->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
+                dlpi_s3_connection_end(io, connection);
                 return;
             }
-            if (link->leg->done == link->leg->bytes && !link->http.chunked) {
-                dlpi_s3_link_done(io, link); /* a 200 goes on behind the range */
+            if (connection->range->done == connection->range->bytes && !connection->http.chunked) {
+                dlpi_s3_connection_done(io, connection); /* a 200 goes on behind the range */
                 return;
             }
-        } else if (!dlpi_s3_link_feed(io, link, to, (size_t)got)) {
+        } else if (!dlpi_s3_connection_feed(io, connection, to, (size_t)got)) {
             return;
         }
         budget -= (uint64_t)got < budget ? (uint64_t)got : budget;
-        if (!link->conn.tls && (uint64_t)got < n && link->http.head_done) break; /* all that was */
+        if (!connection->conn.tls && (uint64_t)got < n && connection->http.head_done)
+            break; /* all that was */
     } while (budget);
-    if (!budget && link->conn.tls) dlpi_s3_ring_last(&io->hungry, &link->node);
-    if (moved && link->state == DLPI_S3_LINK_BODY)
-        dlpi_s3_due(io, &link->timer, io->desc->stall_timeout_ms);
-    dlpi_s3_link_low_water(io, link,
-                           link->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&link->http) : 1);
+    if (!budget && connection->conn.tls) dlpi_s3_ring_last(&io->hungry, &connection->node);
+    if (moved && connection->state == DLPI_S3_LINK_BODY)
+        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_connection_low_water(
+        io, connection,
+        connection->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&connection->http) : 1);
 }

@@ -31,7 +31,7 @@ static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
     io->refreshing = true;
 }
 
-/* What the judge wants to know beside what its maker has said. */
+/* What the classifier wants to know beside what its maker has said. */
 static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlpi_s3_case *c) {
     const dlpi_s3_common *common = io->s3->common;
     int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
@@ -53,23 +53,23 @@ static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
 }
 
 /* The same again, at once, now that another region, place, clock or key is known. */
-static void dlpi_s3_leg_again(dlp_s3_io *io, dlpi_s3_leg *leg) {
+static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
-    dlpi_s3_op_move(io, leg->op);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
+    dlpi_s3_op_move(io, range->op);
 }
 
-static void dlpi_s3_leg_region(dlp_s3_io *io, dlpi_s3_leg *leg, const char *region) {
-    dlpi_s3_op *op = leg->op;
+static void dlpi_s3_range_region(dlp_s3_io *io, dlpi_s3_range *range, const char *region) {
+    dlpi_s3_op *op = range->op;
     dlpi_s3_say(io, "s3: bucket %s is in %s", op->r->bucket, region);
     dlpi_s3_region_learn(io->s3->common, op->r->bucket, region);
     dlpi_s3_copy(op->region, sizeof op->region, region);
     op->moved = op->foreign = false;
-    dlpi_s3_leg_again(io, leg);
+    dlpi_s3_range_again(io, range);
 }
 
-static void dlpi_s3_leg_redirect(dlp_s3_io *io, dlpi_s3_leg *leg, const char *location) {
-    dlpi_s3_op *op = leg->op;
+static void dlpi_s3_range_redirect(dlp_s3_io *io, dlpi_s3_range *range, const char *location) {
+    dlpi_s3_op *op = range->op;
     const char *why = dlpi_s3_op_redirect(io, op, location);
     if (why) {
         dlpi_s3_op_add(op, why);
@@ -77,15 +77,15 @@ static void dlpi_s3_leg_redirect(dlp_s3_io *io, dlpi_s3_leg *leg, const char *lo
         return;
     }
     dlpi_s3_say(io, "s3: %s/%s: sent on to %s", op->r->bucket, op->r->key, op->to.host);
-    dlpi_s3_leg_again(io, leg);
+    dlpi_s3_range_again(io, range);
 }
 
 /* The idle connection had been closed: on a new one, at once. */
-static void dlpi_s3_leg_replay(dlp_s3_io *io, dlpi_s3_leg *leg) {
+static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
-    leg->fresh = true;
-    dlpi_s3_leg_wait(leg, true);
+    range->fresh = true;
+    dlpi_s3_range_wait(range, true);
 }
 
 /* Go by the server's clock from now on. Others that were sent by the old one learn the same. */
@@ -97,30 +97,32 @@ static void dlpi_s3_skew_learn(const dlp_s3_io *io, const dlpi_s3_case *c) {
     dlpi_s3_say(io, "s3: the server's clock differs by %lld s", (long long)is);
 }
 
-/* Do what the judge says about a leg that has no link any more. */
-static void dlpi_s3_leg_trouble(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_case *c) {
-    dlpi_s3_op *op = leg->op;
+/* Do what the classifier says about a range that has no connection any more. */
+static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case *c) {
+    dlpi_s3_op *op = range->op;
     int verdict;
     dlpi_s3_case_complete(io, op, c);
     if (dlpi_s3_case_stale(op, c)) {
-        dlpi_s3_leg_again(io, leg);
+        dlpi_s3_range_again(io, range);
         return;
     }
-    verdict = dlpi_s3_judge(&c->t, &op->tries);
+    verdict = dlpi_s3_classify(&c->t, &op->tries);
     op->turn += verdict >= DLPI_S3_OTHER_REGION && verdict <= DLPI_S3_REFRESH;
     switch (verdict) {
-    case DLPI_S3_RETRY: dlpi_s3_leg_retry(io, leg, c->retry_after_s, dlpi_s3_case_code(c)); return;
-    case DLPI_S3_REPLAY: dlpi_s3_leg_replay(io, leg); return;
-    case DLPI_S3_OTHER_REGION: dlpi_s3_leg_region(io, leg, c->region); return;
-    case DLPI_S3_REDIRECT: dlpi_s3_leg_redirect(io, leg, c->location); return;
+    case DLPI_S3_RETRY:
+        dlpi_s3_range_retry(io, range, c->retry_after_s, dlpi_s3_case_code(c));
+        return;
+    case DLPI_S3_REPLAY: dlpi_s3_range_replay(io, range); return;
+    case DLPI_S3_OTHER_REGION: dlpi_s3_range_region(io, range, c->region); return;
+    case DLPI_S3_REDIRECT: dlpi_s3_range_redirect(io, range, c->location); return;
     case DLPI_S3_SKEW:
         dlpi_s3_skew_learn(io, c);
-        dlpi_s3_leg_again(io, leg);
+        dlpi_s3_range_again(io, range);
         return;
     case DLPI_S3_REFRESH:
         dlpi_s3_refresh(io, c->version, true);
         io->held = io->refreshing;
-        dlpi_s3_leg_again(io, leg);
+        dlpi_s3_range_again(io, range);
         return;
     case DLPI_S3_RESTART:
         dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
@@ -145,58 +147,58 @@ static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     return c;
 }
 
-/* A connection of a leg's has failed: close it; the leg goes on over another, or is in trouble. */
-static void dlpi_s3_link_broken(dlp_s3_io *io, dlpi_s3_link *link, int what, int errnum,
-                                const char *why) {
-    dlpi_s3_leg *leg = link->leg;
+/* A connection of a range's has failed: close it; the range goes on over another, or is in trouble. */
+static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connection, int what,
+                                      int errnum, const char *why) {
+    dlpi_s3_range *range = connection->range;
     dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
-    c.t.began = link->http.began;
-    c.t.reused = link->served > 0;
-    if (leg) {
-        dlpi_s3_leg_part(io, leg, link);
-        if (leg->n_links == 0) {
-            dlpi_s3_op_message(leg->op, errnum, "%s", why);
-            dlpi_s3_op_answer(leg->op, link->http.head_done ? &link->http : NULL);
+    c.t.began = connection->http.began;
+    c.t.reused = connection->served > 0;
+    if (range) {
+        dlpi_s3_range_part(io, range, connection);
+        if (range->n_connections == 0) {
+            dlpi_s3_op_message(range->op, errnum, "%s", why);
+            dlpi_s3_op_answer(range->op, connection->http.head_done ? &connection->http : NULL);
         }
     }
-    dlpi_s3_link_close(io, link);
-    if (!leg) return;
-    if (leg->n_links == 0)
-        dlpi_s3_leg_trouble(io, leg, &c);
+    dlpi_s3_connection_close(io, connection);
+    if (!range) return;
+    if (range->n_connections == 0)
+        dlpi_s3_range_trouble(io, range, &c);
     else
-        dlpi_s3_leg_await(io, leg);
+        dlpi_s3_range_await(io, range);
 }
 
-/* The answer on a link is not what was asked for; what follows of it is not wanted. */
-static void dlpi_s3_link_wrong(dlp_s3_io *io, dlpi_s3_link *link, int what) {
-    dlpi_s3_leg *leg = link->leg;
+/* The answer on a connection is not what was asked for; what follows of it is not wanted. */
+static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connection, int what) {
+    dlpi_s3_range *range = connection->range;
     dlpi_s3_case c = dlpi_s3_case_of(what, 0);
     c.t.began = true;
-    c.t.status = link->http.status;
-    dlpi_s3_op_answer(leg->op, &link->http);
-    dlpi_s3_leg_part(io, leg, link);
-    dlpi_s3_link_free(io, link);
-    if (leg->n_links == 0)
-        dlpi_s3_leg_trouble(io, leg, &c);
+    c.t.status = connection->http.status;
+    dlpi_s3_op_answer(range->op, &connection->http);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_free(io, connection);
+    if (range->n_connections == 0)
+        dlpi_s3_range_trouble(io, range, &c);
     else
-        dlpi_s3_leg_await(io, leg);
+        dlpi_s3_range_await(io, range);
 }
 
 /* ---- errors that the server tells ---- */
 
 /* Move what the head and the document say to the request's error. */
-static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_link *link, char *region,
+static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connection, char *region,
                                size_t size) {
-    const dlpi_s3_http *h = &link->http;
+    const dlpi_s3_http *h = &connection->http;
     dlp_s3_error *e = &op->r->error;
     char text[200] = "";
     memset(e, 0, sizeof *e);
     e->http_status = h->status;
     dlpi_s3_copy(e->request_id, sizeof e->request_id, h->request_id);
     dlpi_s3_copy(region, size, h->region);
-    if (link->error_n) {
-        const char *xml = link->error;
-        size_t n = link->error_n;
+    if (connection->error_n) {
+        const char *xml = connection->error;
+        size_t n = connection->error_n;
         dlpi_s3_xml_text(xml, n, "Error/Code", e->s3_code, sizeof e->s3_code);
         dlpi_s3_xml_text(xml, n, "Error/Message", text, sizeof text);
         if (!e->request_id[0])
@@ -217,14 +219,14 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_link *link, char *r
 }
 
 /* A whole answer that tells an error. */
-static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_leg *leg = link->leg;
-    dlpi_s3_op *op = leg->op;
+static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_range *range = connection->range;
+    dlpi_s3_op *op = range->op;
     dlpi_s3_case c = dlpi_s3_case_of(DLPI_S3_T_ANSWER, 0);
     dlp_s3_error *e = &op->r->error;
-    char region[64], used_region[64], location[sizeof link->http.location];
+    char region[64], used_region[64], location[sizeof connection->http.location];
     bool throttled;
-    dlpi_s3_error_read(op, link, region, sizeof region);
+    dlpi_s3_error_read(op, connection, region, sizeof region);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
     if (throttled)
         dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
@@ -234,20 +236,20 @@ static void dlpi_s3_link_refused(dlp_s3_io *io, dlpi_s3_link *link) {
     c.t.began = true;
     c.t.status = e->http_status;
     c.t.s3_code = e->s3_code;
-    c.retry_after_s = link->http.retry_after_s;
-    c.date_s = link->http.date_s;
-    c.version = link->version;
-    c.used_skew_s = link->skew_s;
-    c.turn = link->turn;
+    c.retry_after_s = connection->http.retry_after_s;
+    c.date_s = connection->http.date_s;
+    c.version = connection->version;
+    c.used_skew_s = connection->skew_s;
+    c.turn = connection->turn;
     c.region = region;
     c.location = location;
     c.used_region = used_region;
-    dlpi_s3_copy(location, sizeof location, link->http.location);
-    dlpi_s3_copy(used_region, sizeof used_region, link->region);
-    dlpi_s3_leg_part(io, leg, link);
-    dlpi_s3_link_free(io, link);
-    if (leg->n_links == 0)
-        dlpi_s3_leg_trouble(io, leg, &c);
+    dlpi_s3_copy(location, sizeof location, connection->http.location);
+    dlpi_s3_copy(used_region, sizeof used_region, connection->region);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_free(io, connection);
+    if (range->n_connections == 0)
+        dlpi_s3_range_trouble(io, range, &c);
     else
-        dlpi_s3_leg_await(io, leg);
+        dlpi_s3_range_await(io, range);
 }

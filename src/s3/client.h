@@ -79,7 +79,7 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
     if (desc->max_attempts == 0) s3->desc.max_attempts = s3->common->config.max_attempts;
     code = dlpi_s3_open_endpoint(s3, desc, err);
     if (code != DLP_OK) return code;
-    code = dlpi_s3_vault_refresh(&s3->common->config, &s3->common->vault, 0, false, err);
+    code = dlpi_s3_cred_cache_refresh(&s3->common->config, &s3->common->cred_cache, 0, false, err);
     return code == DLP_OK || code == DLP_ERR_MEMORY || code == DLP_ERR_SYSTEM ||
                    code == DLP_ERR_ARG || code == DLP_ERR_UNSUPPORTED
                ? code
@@ -109,7 +109,7 @@ DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err)
     s3->desc.endpoint = s3->desc.region = s3->desc.profile = s3->desc.ca_file = NULL;
     s3->desc.access_key = s3->desc.secret_key = s3->desc.session_token = NULL;
     s3->desc.tls = NULL;
-    code = dlpi_s3_vault_begin(&s3->common->vault);
+    code = dlpi_s3_cred_cache_begin(&s3->common->cred_cache);
     if (code != 0) {
         dlpi_s3_set_error(err, DLP_ERR_SYSTEM, code, "no lock that processes share: %s",
                           strerror(code));
@@ -140,7 +140,8 @@ DLPDEF void dlp_s3_stats_get(const dlp_s3 *s3, dlp_s3_stats *out) {
     for (int i = 0; i < DLPI_S3_COUNTS; i++)
         count[i] = DLPI_LOAD_RLX(&s3->common->shared.count[i]); /* S8, each by itself */
     count[DLPI_S3_N_AWAY] = dlpi_s3_away_for(&s3->common->shared, dlpi_s3_now_ns());
-    count[DLPI_S3_N_REFRESHES] = DLPI_LOAD_RLX(&s3->common->vault.version) - 1; /* open has one */
+    count[DLPI_S3_N_REFRESHES] =
+        DLPI_LOAD_RLX(&s3->common->cred_cache.version) - 1; /* open has one */
     memcpy(out, count, sizeof *out);
 }
 

@@ -3,116 +3,120 @@
 /* ---- connections ---- */
 
 /* Returns whether that was possible; if not, its time is over, unless it is set anew behind. */
-static bool dlpi_s3_link_watch(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
+static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                     uint32_t events) {
     struct epoll_event e;
-    if (link->events == events) return true;
+    if (connection->events == events) return true;
     e.events = events;
-    e.data.u64 = (uint64_t)link->generation << 32 | (uint64_t)(link - io->links);
-    if (epoll_ctl(io->epoll, link->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->conn.fd, &e) !=
-        0) {
-        dlpi_s3_timer_set(&io->timers, &link->timer, io->now);
+    e.data.u64 = (uint64_t)connection->generation << 32 | (uint64_t)(connection - io->connections);
+    if (epoll_ctl(io->epoll, connection->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
+                  connection->conn.fd, &e) != 0) {
+        dlpi_s3_timer_set(&io->timers, &connection->timer, io->now);
         return false;
     }
-    link->events = events;
+    connection->events = events;
     return true;
 }
 
 /* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If
    that cannot be lowered, nobody may be woken: its time is over, which is looked into. */
-static void dlpi_s3_link_low_water(dlp_s3_io *io, dlpi_s3_link *link, uint64_t bytes) {
+static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                         uint64_t bytes) {
     int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
-    if (link->conn.tls || n == link->low_water) return;
-    if (setsockopt(link->conn.fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n) == 0)
-        link->low_water = n;
-    else if (n < link->low_water)
-        dlpi_s3_timer_set(&io->timers, &link->timer, io->now);
+    if (connection->conn.tls || n == connection->low_water) return;
+    if (setsockopt(connection->conn.fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n) == 0)
+        connection->low_water = n;
+    else if (n < connection->low_water)
+        dlpi_s3_timer_set(&io->timers, &connection->timer, io->now);
 }
 
-/* The link has no leg. */
-static void dlpi_s3_link_close(dlp_s3_io *io, dlpi_s3_link *link) {
-    if (link->state == DLPI_S3_LINK_OPENING && !link->raced) link->site->opening--;
-    if (link->state == DLPI_S3_LINK_IDLE) io->n_idle--;
-    dlpi_s3_ring_out(&link->node);
-    dlpi_s3_ring_out(&link->age);
-    dlpi_s3_timer_stop(&link->timer);
-    if (link->events) /* closing is not enough: a child of a fork may have the socket, too */
-        epoll_ctl(io->epoll, EPOLL_CTL_DEL, link->conn.fd, NULL);
-    dlpi_s3_conn_close(&link->conn);
-    link->state = DLPI_S3_LINK_FREE;
-    link->generation++;
-    link->events = 0;
-    link->site->links--;
-    io->links_out--;
-    dlpi_s3_ring_first(&io->free_links, &link->node);
+/* The connection has no range. */
+static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    if (connection->state == DLPI_S3_LINK_OPENING && !connection->raced)
+        connection->origin->opening--;
+    if (connection->state == DLPI_S3_LINK_IDLE) io->n_idle--;
+    dlpi_s3_ring_out(&connection->node);
+    dlpi_s3_ring_out(&connection->age);
+    dlpi_s3_timer_stop(&connection->timer);
+    if (connection->events) /* closing is not enough: a child of a fork may have the socket, too */
+        epoll_ctl(io->epoll, EPOLL_CTL_DEL, connection->conn.fd, NULL);
+    dlpi_s3_conn_close(&connection->conn);
+    connection->state = DLPI_S3_LINK_FREE;
+    connection->generation++;
+    connection->events = 0;
+    connection->origin->connections--;
+    io->connections_out--;
+    dlpi_s3_ring_first(&io->free_connections, &connection->node);
 }
 
 /* It may carry a request. */
-static void dlpi_s3_link_idle(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connection) {
     io->n_idle++;
-    link->state = DLPI_S3_LINK_IDLE;
-    link->sent_ns = io->now;
-    dlpi_s3_due(io, &link->timer, io->desc->idle_timeout_ms);
-    dlpi_s3_link_watch(io, link, EPOLLIN | EPOLLRDHUP);
-    dlpi_s3_link_low_water(io, link, 1);
-    dlpi_s3_ring_out(&link->node);
-    dlpi_s3_ring_first(&link->site->idle, &link->node);
-    dlpi_s3_ring_out(&link->age);
-    dlpi_s3_ring_first(&io->idle, &link->age);
+    connection->state = DLPI_S3_LINK_IDLE;
+    connection->sent_ns = io->now;
+    dlpi_s3_due(io, &connection->timer, io->desc->idle_timeout_ms);
+    dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
+    dlpi_s3_connection_low_water(io, connection, 1);
+    dlpi_s3_ring_out(&connection->node);
+    dlpi_s3_ring_first(&connection->origin->idle, &connection->node);
+    dlpi_s3_ring_out(&connection->age);
+    dlpi_s3_ring_first(&io->idle, &connection->age);
 }
 
 /* Read what nobody wants, for a while: a connection costs more than a few bytes. */
-static void dlpi_s3_link_drain(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int32_t ms = io->desc->stall_timeout_ms;
-    link->state = DLPI_S3_LINK_DRAIN;
-    link->error_n = 0; /* counts them */
-    dlpi_s3_ring_first(&io->draining, &link->age);
-    dlpi_s3_due(io, &link->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
-    dlpi_s3_link_low_water(io, link, 1);
+    connection->state = DLPI_S3_LINK_DRAIN;
+    connection->error_n = 0; /* counts them */
+    dlpi_s3_ring_first(&io->draining, &connection->age);
+    dlpi_s3_due(io, &connection->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
+    dlpi_s3_connection_low_water(io, connection, 1);
 }
 
 /* The answer on it has ended, or is not wanted. */
-static void dlpi_s3_link_free(dlp_s3_io *io, dlpi_s3_link *link) {
-    const dlpi_s3_http *h = &link->http;
-    bool sent = !link->unsent;
+static void dlpi_s3_connection_free(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    const dlpi_s3_http *h = &connection->http;
+    bool sent = !connection->unsent;
     if (sent && h->done && h->keep_alive) {
-        link->served++;
-        dlpi_s3_link_idle(io, link);
+        connection->served++;
+        dlpi_s3_connection_idle(io, connection);
     } else if (sent && h->keep_alive && h->head_done && h->has_length &&
                dlpi_s3_http_direct(h) <= DLPI_S3_DRAIN) {
-        dlpi_s3_link_drain(io, link);
+        dlpi_s3_connection_drain(io, connection);
     } else {
-        dlpi_s3_link_close(io, link);
+        dlpi_s3_connection_close(io, connection);
     }
 }
 
 /* The answer that is still to come is not wanted. expected: its length, as far as that is known. */
-static void dlpi_s3_link_abandon(dlp_s3_io *io, dlpi_s3_link *link, uint64_t expected) {
-    if (link->state == DLPI_S3_LINK_WAITING && expected <= DLPI_S3_DRAIN) {
-        dlpi_s3_link_drain(io, link);
+static void dlpi_s3_connection_abandon(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                       uint64_t expected) {
+    if (connection->state == DLPI_S3_LINK_WAITING && expected <= DLPI_S3_DRAIN) {
+        dlpi_s3_connection_drain(io, connection);
     } else {
-        dlpi_s3_link_free(io, link);
+        dlpi_s3_connection_free(io, connection);
     }
 }
 
 /* ---- the end of a request ---- */
 
-static void dlpi_s3_leg_end(dlp_s3_io *io, dlpi_s3_leg *leg, uint64_t expected) {
-    while (leg->n_links) {
-        dlpi_s3_link *link = leg->links[leg->n_links - 1];
-        dlpi_s3_leg_part(io, leg, link);
-        dlpi_s3_link_abandon(io, link, expected);
+static void dlpi_s3_range_end(dlp_s3_io *io, dlpi_s3_range *range, uint64_t expected) {
+    while (range->n_connections) {
+        dlpi_s3_connection *connection = range->connections[range->n_connections - 1];
+        dlpi_s3_range_part(io, range, connection);
+        dlpi_s3_connection_abandon(io, connection, expected);
     }
-    dlpi_s3_leg_unqueue(leg);
-    dlpi_s3_ring_out(&leg->awaited);
-    dlpi_s3_timer_stop(&leg->timer);
-    dlpi_s3_ring_out(&leg->sibling);
-    leg->op->n_legs--;
-    dlpi_s3_ring_first(&io->free_legs, &leg->queue);
+    dlpi_s3_range_unqueue(range);
+    dlpi_s3_ring_out(&range->awaited);
+    dlpi_s3_timer_stop(&range->timer);
+    dlpi_s3_ring_out(&range->sibling);
+    range->op->n_ranges--;
+    dlpi_s3_ring_first(&io->free_ranges, &range->queue);
 }
 
 static void dlpi_s3_op_cancel(dlp_s3_io *io, dlpi_s3_op *op) {
-    while (!dlpi_s3_ring_empty(&op->legs))
-        dlpi_s3_leg_end(io, DLPI_S3_OF(op->legs.next, dlpi_s3_leg, sibling), UINT64_MAX);
+    while (!dlpi_s3_ring_empty(&op->ranges))
+        dlpi_s3_range_end(io, DLPI_S3_OF(op->ranges.next, dlpi_s3_range, sibling), UINT64_MAX);
 }
 
 /* The place of a failure, and what was asked for. */
@@ -139,7 +143,7 @@ static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
     dlpi_s3_op_cancel(io, op);
     dlpi_s3_timer_stop(&op->timer);
     dlpi_s3_ring_out(&op->node);
-    op->site->ops--;
+    op->origin->ops--;
     io->ops_out--;
     io->bytes_out -= op->cost;
     dlpi_s3_ring_first(&io->free_ops, &op->node);
@@ -187,18 +191,18 @@ static void dlpi_s3_op_add(dlpi_s3_op *op, const char *words) {
     snprintf(e->message + n, sizeof e->message - n, "%s%s", n ? "; " : "", words);
 }
 
-/* A leg has all its bytes. */
-static void dlpi_s3_leg_done(dlp_s3_io *io, dlpi_s3_leg *leg) {
-    dlpi_s3_op *op = leg->op;
-    op->r->received += leg->done;
-    dlpi_s3_tally(io, DLPI_S3_N_BYTES, leg->done);
-    dlpi_s3_leg_end(io, leg, UINT64_MAX);
-    if (op->n_legs == 0 && op->next >= op->size) dlpi_s3_op_end(io, op, DLP_OK);
+/* A range has all its bytes. */
+static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
+    dlpi_s3_op *op = range->op;
+    op->r->received += range->done;
+    dlpi_s3_tally(io, DLPI_S3_N_BYTES, range->done);
+    dlpi_s3_range_end(io, range, UINT64_MAX);
+    if (op->n_ranges == 0 && op->next >= op->size) dlpi_s3_op_end(io, op, DLP_OK);
 }
 
 /* ---- trouble ---- */
 
-/* What went wrong with an attempt, for the judge and for words. */
+/* What went wrong with an attempt, for the classifier and for words. */
 typedef struct dlpi_s3_case {
     dlpi_s3_trouble t;
     int64_t retry_after_s, date_s;
@@ -221,9 +225,9 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
 /* Whether the next attempt may go on behind the bytes that have come: only if If-Match makes sure
    that they are of the same object. Behind the last one nothing can be asked for: where all had
    come, and then what is no end of an answer, it begins anew. */
-static bool dlpi_s3_leg_keeps(const dlpi_s3_leg *leg) {
-    const dlpi_s3_op *op = leg->op;
-    return op->strong && !op->r->query && leg->done != leg->bytes;
+static bool dlpi_s3_range_keeps(const dlpi_s3_range *range) {
+    const dlpi_s3_op *op = range->op;
+    return op->strong && !op->r->query && range->done != range->bytes;
 }
 
 /* It was heard of the server: an answer, be it a refusal. */
@@ -233,11 +237,11 @@ static void dlpi_s3_heard(dlp_s3_io *io) {
     if (away_ns) dlpi_s3_say(io, "s3: answers come again, after %.1f s", (double)away_ns / 1e9);
 }
 
-/* Tell the log that a leg is tried again, or that there is none that is not. */
-static void dlpi_s3_leg_tell(dlp_s3_io *io, const dlpi_s3_leg *leg, uint64_t wait_ns) {
+/* Tell the log that a range is tried again, or that there is none that is not. */
+static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64_t wait_ns) {
     dlpi_s3_shared *shared = &io->s3->common->shared;
-    const dlp_s3_request *r = leg->op->r;
-    uint64_t since = leg->begun_ns > io->good_ns ? leg->begun_ns : io->good_ns;
+    const dlp_s3_request *r = range->op->r;
+    uint64_t since = range->begun_ns > io->good_ns ? range->begun_ns : io->good_ns;
     int what = dlpi_s3_away(shared, since, io->now);
     if (what == DLPI_S3_TELL_IT)
         dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", r->bucket, r->key, r->error.message,
@@ -246,27 +250,28 @@ static void dlpi_s3_leg_tell(dlp_s3_io *io, const dlpi_s3_leg *leg, uint64_t wai
         dlpi_s3_say(io,
                     "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are "
                     "sent again, for up to request_timeout_ms (%d ms)",
-                    (double)dlpi_s3_away_for(shared, io->now) / 1e9, leg->op->site->host,
-                    (unsigned)leg->op->site->port, r->error.message,
+                    (double)dlpi_s3_away_for(shared, io->now) / 1e9, range->op->origin->host,
+                    (unsigned)range->op->origin->port, r->error.message,
                     (int)io->desc->request_timeout_ms);
 }
 
-/* Try the leg again after a while, or end the request. */
-static void dlpi_s3_leg_retry(dlp_s3_io *io, dlpi_s3_leg *leg, int64_t retry_after_s, int code) {
-    dlpi_s3_op *op = leg->op;
+/* Try the range again after a while, or end the request. */
+static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t retry_after_s,
+                                int code) {
+    dlpi_s3_op *op = range->op;
     const char *why = "";
     uint64_t wait_ns = 0;
-    if (leg->done > leg->tried_at) leg->begun_ns = io->now; /* it gets on */
-    if (leg->done > leg->tried_at && dlpi_s3_leg_keeps(leg)) leg->attempts = 0;
-    leg->tried_at = leg->done;
-    leg->attempts++;
-    if (!dlpi_s3_retry_take(&io->patience, leg->attempts, retry_after_s, &wait_ns, &why)) {
+    if (range->done > range->tried_at) range->begun_ns = io->now; /* it gets on */
+    if (range->done > range->tried_at && dlpi_s3_range_keeps(range)) range->attempts = 0;
+    range->tried_at = range->done;
+    range->attempts++;
+    if (!dlpi_s3_retry_take(&io->patience, range->attempts, retry_after_s, &wait_ns, &why)) {
         dlpi_s3_op_add(op, why);
         dlpi_s3_op_end(io, op, code);
         return;
     }
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    dlpi_s3_leg_tell(io, leg, wait_ns);
-    if (leg->done && !dlpi_s3_leg_keeps(leg)) dlpi_s3_leg_rewind(leg);
-    dlpi_s3_timer_set(&io->timers, &leg->timer, io->now + wait_ns);
+    dlpi_s3_range_tell(io, range, wait_ns);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
+    dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
 }

@@ -1,6 +1,6 @@
 #pragma once
 #include "s3/credentials.h"
-/* ---- the vault ---- */
+/* ---- the credential cache ---- */
 
 static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     pthread_mutexattr_t a;
@@ -37,14 +37,14 @@ static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
 }
 
 /* v: zeroed, in memory that all processes share. Returns 0 or an errno. */
-static int dlpi_s3_vault_begin(dlpi_s3_vault *v) {
+static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     int e = dlpi_s3_mutex_begin(&v->fetching);
     v->random = dlpi_s3_now_ns() | 1;
     return e ? e : dlpi_s3_mutex_begin(&v->looking);
 }
 
 /* Whether a failure is too recent; not for longer where the clock was set back meanwhile. */
-static bool dlpi_s3_vault_waits(const dlpi_s3_vault *v, int64_t now_s) {
+static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s) {
     int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
     return left_s > 0 && left_s <= 60;
 }
@@ -52,7 +52,7 @@ static bool dlpi_s3_vault_waits(const dlpi_s3_vault *v, int64_t now_s) {
 /* Get what is valid at now_s. out: zeroed before the first call, then what the last one left, which
    is not copied again while it is the current one. Returns 0: valid; 1: valid, but a refresh should
    be begun; DLP_ERR_STATE: a refresh must come first, of out->version. Does not wait for those. */
-static int dlpi_s3_vault_get(dlpi_s3_vault *v, int64_t now_s, dlpi_s3_credentials *out) {
+static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_credentials *out) {
     uint64_t version = DLPI_LOAD_ACQ(&v->version); /* V2 <- V1 */
     int64_t refresh_s;
     if (version == 0) return DLP_ERR_STATE;
@@ -65,19 +65,20 @@ static int dlpi_s3_vault_get(dlpi_s3_vault *v, int64_t now_s, dlpi_s3_credential
     if (out->expires_s == 0) return 0;
     if (now_s >= out->expires_s) return DLP_ERR_STATE;
     refresh_s = DLPI_LOAD_RLX(&v->refresh_s[version % 2]);
-    return now_s >= refresh_s && !dlpi_s3_vault_waits(v, now_s);
+    return now_s >= refresh_s && !dlpi_s3_cred_cache_waits(v, now_s);
 }
 
 /* Others are to be fetched some 5 minutes before the end, not at the same second everywhere, and
    not in the first half of a short life. */
-static int64_t dlpi_s3_refresh_at(dlpi_s3_vault *v, int64_t now_s, int64_t expires_s) {
+static int64_t dlpi_s3_refresh_at(dlpi_s3_cred_cache *v, int64_t now_s, int64_t expires_s) {
     int64_t before = 300 - (int64_t)(dlpi_s3_random(&v->random) % 60);
     int64_t half = (expires_s - now_s) / 2;
     return expires_s - (half < before ? half : before);
 }
 
 /* Make who the current one. The caller holds "fetching". */
-static int dlpi_s3_vault_publish(dlpi_s3_vault *v, const dlpi_s3_credentials *who, int64_t now_s) {
+static int dlpi_s3_cred_cache_publish(dlpi_s3_cred_cache *v, const dlpi_s3_credentials *who,
+                                      int64_t now_s) {
     uint64_t version = DLPI_LOAD_RLX(&v->version) + 1;
     int64_t refresh_s = who->expires_s ? dlpi_s3_refresh_at(v, now_s, who->expires_s) : INT64_MAX;
     int e = dlpi_s3_mutex_lock(&v->looking);
@@ -91,34 +92,34 @@ static int dlpi_s3_vault_publish(dlpi_s3_vault *v, const dlpi_s3_credentials *wh
     return 0;
 }
 
-static bool dlpi_s3_vault_valid(const dlpi_s3_vault *v, int64_t now_s) {
+static bool dlpi_s3_cred_cache_valid(const dlpi_s3_cred_cache *v, int64_t now_s) {
     uint64_t version = DLPI_LOAD_RLX(&v->version);
     int64_t expires_s = v->slot[version % 2].expires_s;
     return version && (expires_s == 0 || now_s < expires_s);
 }
 
 /* What a refresh has to do ("fetching" is held). Returns 0: nothing, 1: fetch, or an error. */
-static int dlpi_s3_vault_wants(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64_t seen, bool force,
-                               dlp_s3_error *err) {
+static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, uint64_t seen,
+                                    bool force, dlp_s3_error *err) {
     uint64_t version = DLPI_LOAD_RLX(&v->version);
     int64_t now_s = c->clock();
-    bool valid = dlpi_s3_vault_valid(v, now_s);
+    bool valid = dlpi_s3_cred_cache_valid(v, now_s);
     if (valid && version != seen) return 0; /* somebody else did it */
     if (valid && !force && now_s < DLPI_LOAD_RLX(&v->refresh_s[version % 2])) return 0;
     if (version && c->source <= DLPI_S3_ENVIRONMENT)
         return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
                                  "credentials (%s) are fixed: there are no newer ones",
                                  dlpi_s3_source_name(c->source));
-    if (!dlpi_s3_vault_waits(v, now_s)) return 1;
+    if (!dlpi_s3_cred_cache_waits(v, now_s)) return 1;
     if (valid && !force) return 0;
     return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
 }
 
 /* A failure: the old ones stay, and the next attempt comes later and later, but within a minute;
    within 6 s if there is nothing valid to go on with. */
-static void dlpi_s3_vault_failed(const dlpi_s3_config *c, dlpi_s3_vault *v,
-                                 const dlp_s3_error *why) {
-    bool valid = dlpi_s3_vault_valid(v, c->clock());
+static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
+                                      const dlp_s3_error *why) {
+    bool valid = dlpi_s3_cred_cache_valid(v, c->clock());
     uint32_t most = valid ? 5 : 2, doubled = v->failures < most ? v->failures : most;
     int64_t wait_s = (int64_t)1 << doubled;
     char line[400];
@@ -133,8 +134,8 @@ static void dlpi_s3_vault_failed(const dlpi_s3_config *c, dlpi_s3_vault *v,
 }
 
 /* Fetch and publish ("fetching" is held). */
-static int dlpi_s3_vault_renew(const dlpi_s3_config *c, dlpi_s3_vault *v, bool force,
-                               const uint32_t *stop, dlp_s3_error *err) {
+static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, bool force,
+                                    const uint32_t *stop, dlp_s3_error *err) {
     struct both {
         dlpi_s3_credentials who;
         dlpi_s3_scratch scratch;
@@ -153,13 +154,13 @@ static int dlpi_s3_vault_renew(const dlpi_s3_config *c, dlpi_s3_vault *v, bool f
                                  "credentials (%s): the same ones again, "
                                  "which the server refuses",
                                  dlpi_s3_source_name(c->source));
-    if (!code && (e = dlpi_s3_vault_publish(v, &b->who, c->clock())) != 0)
+    if (!code && (e = dlpi_s3_cred_cache_publish(v, &b->who, c->clock())) != 0)
         code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: a lock: %s", strerror(e));
     dlpi_s3_private_unmap(b, sizeof *b, sizeof *b);
     return code;
 }
 
-static void dlpi_s3_vault_tell(const dlpi_s3_config *c, const dlpi_s3_vault *v) {
+static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_cache *v) {
     const dlpi_s3_credentials *who = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
     char line[160], date[17] = "";
     if (c->source <= DLPI_S3_ENVIRONMENT) return;
@@ -174,8 +175,9 @@ static void dlpi_s3_vault_tell(const dlpi_s3_config *c, const dlpi_s3_vault *v) 
    or a word that ends the waiting when it is set. Returns DLP_OK (those at hand may still be the
    old ones, if they are valid and force is not set), or an error. Waits for files, processes, names
    and the network, with time-outs for all but names: not for the thread that does I/O. */
-static int dlpi_s3_vault_refresh_until(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64_t seen,
-                                       bool force, const uint32_t *stop, dlp_s3_error *err) {
+static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
+                                            uint64_t seen, bool force, const uint32_t *stop,
+                                            dlp_s3_error *err) {
     dlp_s3_error why;
     bool stopped;
     int code, e = dlpi_s3_mutex_wait(&v->fetching, stop);
@@ -185,20 +187,20 @@ static int dlpi_s3_vault_refresh_until(const dlpi_s3_config *c, dlpi_s3_vault *v
                                  "%s",
                                  strerror(e));
     memset(&why, 0, sizeof why);
-    code = dlpi_s3_vault_wants(c, v, seen, force, &why);
+    code = dlpi_s3_cred_cache_wants(c, v, seen, force, &why);
     if (code == 1) {
-        code = dlpi_s3_vault_renew(c, v, force, stop, &why);
+        code = dlpi_s3_cred_cache_renew(c, v, force, stop, &why);
         stopped = stop && DLPI_LOAD_RLX(stop); /* whose log it is may be gone then */
-        if (!stopped && code == DLP_OK) dlpi_s3_vault_tell(c, v);
-        if (!stopped && code != DLP_OK) dlpi_s3_vault_failed(c, v, &why);
-        if (code && !force && dlpi_s3_vault_valid(v, c->clock())) code = DLP_OK;
+        if (!stopped && code == DLP_OK) dlpi_s3_cred_cache_tell(c, v);
+        if (!stopped && code != DLP_OK) dlpi_s3_cred_cache_failed(c, v, &why);
+        if (code && !force && dlpi_s3_cred_cache_valid(v, c->clock())) code = DLP_OK;
     }
     pthread_mutex_unlock(&v->fetching);
     if (code && err) *err = why;
     return code;
 }
 
-static int dlpi_s3_vault_refresh(const dlpi_s3_config *c, dlpi_s3_vault *v, uint64_t seen,
-                                 bool force, dlp_s3_error *err) {
-    return dlpi_s3_vault_refresh_until(c, v, seen, force, NULL, err);
+static int dlpi_s3_cred_cache_refresh(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, uint64_t seen,
+                                      bool force, dlp_s3_error *err) {
+    return dlpi_s3_cred_cache_refresh_until(c, v, seen, force, NULL, err);
 }

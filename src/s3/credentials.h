@@ -57,7 +57,7 @@ typedef struct dlpi_s3_ask {
     char host[300];    /* who was asked, once that is known */
 } dlpi_s3_ask;
 
-/* Where AWS lets credentials travel without TLS: loopback, and the link-local services of
+/* Where AWS lets credentials travel without TLS: loopback, and the connection-local services of
    containers. */
 static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     static const uint8_t pods[16] = {0xfd, 0, 0x0e, 0xc2, [15] = 0x23};

@@ -59,14 +59,14 @@ static int dlpi_s3_check(dlp_s3_request *r) {
 
 static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request *r) {
     const char *region = NULL;
-    dlpi_s3_site *none = NULL;
+    dlpi_s3_origin *none = NULL;
     op->r = r;
-    op->site = none;
+    op->origin = none;
     op->bound = r->length ? r->length : r->method == DLP_S3_GET ? r->capacity : 0;
     op->size = r->length ? r->length : UINT64_MAX;
     op->next = 0;
     op->cost = r->length ? r->length : r->method == DLP_S3_HEAD ? 0 : r->capacity;
-    op->n_legs = 0;
+    op->n_ranges = 0;
     op->attempts = 0;
     op->turn = 0;
     op->cursor.piece = 0;
@@ -176,28 +176,30 @@ static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
 }
 
 /* Lay out an io at base, NULL: only count. Returns its bytes. */
-static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_links) {
+static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_connections) {
     size_t at = 0;
     dlp_s3_io *io = (dlp_s3_io *)dlpi_s3_carve(base, &at, sizeof *io);
     dlpi_s3_op *ops = (dlpi_s3_op *)dlpi_s3_carve(base, &at, n_ops * sizeof *ops);
-    dlpi_s3_leg *legs = (dlpi_s3_leg *)dlpi_s3_carve(base, &at, n_ops * sizeof *legs);
-    dlpi_s3_link *links = (dlpi_s3_link *)dlpi_s3_carve(base, &at, n_links * sizeof *links);
-    void *heap = dlpi_s3_carve(base, &at, (2 * n_ops + n_links + 1) * sizeof(dlpi_s3_timer *));
+    dlpi_s3_range *ranges = (dlpi_s3_range *)dlpi_s3_carve(base, &at, n_ops * sizeof *ranges);
+    dlpi_s3_connection *connections =
+        (dlpi_s3_connection *)dlpi_s3_carve(base, &at, n_connections * sizeof *connections);
+    void *heap =
+        dlpi_s3_carve(base, &at, (2 * n_ops + n_connections + 1) * sizeof(dlpi_s3_timer *));
     void *scratch = dlpi_s3_carve(base, &at, DLPI_S3_SCRATCH);
-    char *each = (char *)dlpi_s3_carve(base, &at,
-                                       n_links * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES));
+    char *each = (char *)dlpi_s3_carve(
+        base, &at, n_connections * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES));
     if (!base) return at;
     io->ops = ops;
-    io->legs = legs;
-    io->links = links;
+    io->ranges = ranges;
+    io->connections = connections;
     io->n_ops = n_ops;
-    io->n_links = n_links;
+    io->n_connections = n_connections;
     io->timers.at = (dlpi_s3_timer **)heap;
     io->scratch = (char *)scratch;
     io->bytes = at;
-    for (uint32_t i = 0; i < n_links; i++) {
-        links[i].out = each + i * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES);
-        links[i].error = links[i].out + DLPI_S3_OUT_BYTES;
+    for (uint32_t i = 0; i < n_connections; i++) {
+        connections[i].out = each + i * (size_t)(DLPI_S3_OUT_BYTES + DLPI_S3_ERROR_BYTES);
+        connections[i].error = connections[i].out + DLPI_S3_OUT_BYTES;
     }
     return at;
 }
@@ -210,27 +212,27 @@ static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
 
 /* Put all records on their lists. */
 static void dlpi_s3_io_records(dlp_s3_io *io) {
-    dlpi_s3_node *lists[] = {&io->free_ops, &io->free_legs, &io->free_links, &io->wanting,
-                             &io->idle,     &io->hungry,    &io->draining};
+    dlpi_s3_node *lists[] = {&io->free_ops, &io->free_ranges, &io->free_connections, &io->wanting,
+                             &io->idle,     &io->hungry,      &io->draining};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) dlpi_s3_ring_begin(lists[i]);
     for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) dlpi_s3_ring_begin(&io->awaited[i]);
     for (uint32_t i = 0; i < io->n_ops; i++) {
         dlpi_s3_op *op = &io->ops[i];
-        dlpi_s3_leg *leg = &io->legs[i];
+        dlpi_s3_range *range = &io->ranges[i];
         dlpi_s3_timer_begin(&op->timer, DLPI_S3_TIMER_OP, op);
-        dlpi_s3_timer_begin(&leg->timer, DLPI_S3_TIMER_LEG, leg);
-        dlpi_s3_ring_begin(&op->legs);
-        dlpi_s3_ring_begin(&leg->sibling);
-        dlpi_s3_ring_begin(&leg->awaited);
+        dlpi_s3_timer_begin(&range->timer, DLPI_S3_TIMER_RANGE, range);
+        dlpi_s3_ring_begin(&op->ranges);
+        dlpi_s3_ring_begin(&range->sibling);
+        dlpi_s3_ring_begin(&range->awaited);
         dlpi_s3_ring_last(&io->free_ops, &op->node);
-        dlpi_s3_ring_last(&io->free_legs, &leg->queue);
+        dlpi_s3_ring_last(&io->free_ranges, &range->queue);
     }
-    for (uint32_t i = 0; i < io->n_links; i++) {
-        dlpi_s3_link *link = &io->links[i];
-        dlpi_s3_timer_begin(&link->timer, DLPI_S3_TIMER_LINK, link);
-        link->conn.fd = -1;
-        dlpi_s3_ring_begin(&link->age);
-        dlpi_s3_ring_last(&io->free_links, &link->node);
+    for (uint32_t i = 0; i < io->n_connections; i++) {
+        dlpi_s3_connection *connection = &io->connections[i];
+        dlpi_s3_timer_begin(&connection->timer, DLPI_S3_TIMER_CONNECTION, connection);
+        connection->conn.fd = -1;
+        dlpi_s3_ring_begin(&connection->age);
+        dlpi_s3_ring_last(&io->free_connections, &connection->node);
     }
 }
 
@@ -259,7 +261,8 @@ static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
 static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, const uint32_t *stop,
                                dlp_s3_error *err) {
     dlpi_s3_common *common = ((dlp_s3 *)user)->common;
-    return dlpi_s3_vault_refresh_until(&common->config, &common->vault, seen, force, stop, err);
+    return dlpi_s3_cred_cache_refresh_until(&common->config, &common->cred_cache, seen, force, stop,
+                                            err);
 }
 
 DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
@@ -306,7 +309,7 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
 
 DLPDEF void dlp_s3_io_close(dlp_s3_io *io) {
     if (!io) return;
-    for (uint32_t i = 0; i < io->n_links; i++) dlpi_s3_conn_close(&io->links[i].conn);
+    for (uint32_t i = 0; i < io->n_connections; i++) dlpi_s3_conn_close(&io->connections[i].conn);
     close(io->epoll);
     if (io->pid == getpid()) dlpi_s3_count_io(io->s3, -1);
     dlpi_s3_helper_free(io->helper);

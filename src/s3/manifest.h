@@ -25,10 +25,10 @@ struct dlp_s3_manifest {
     uint64_t n_keys, key_room;
     uint64_t *key_at; /* [key_room] where it begins in text */
     uint64_t text_bytes, text_room;
-    char *text;     /* keys, each terminated */
-    bool mixed;     /* keys did not always rise: a table finds them */
-    uint64_t seats; /* a power of two; 0: the table is to be made */
-    uint32_t *seat; /* [seats] number of a key + 1, 0: nobody's */
+    char *text;      /* keys, each terminated */
+    bool mixed;      /* keys did not always rise: a table finds them */
+    uint64_t places; /* a power of two; 0: the table is to be made */
+    uint32_t *place; /* [places] number of a key + 1, 0: nobody's */
 };
 
 /* How much there was, to go back to. */
@@ -46,33 +46,33 @@ static uint64_t dlpi_src_key_hash(const char *key, size_t n) { /* FNV-1a, its bi
     return (h ^ h >> 32) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-static void dlpi_src_seats_free(dlp_s3_manifest *m) {
-    free(m->seat);
-    m->seat = NULL;
-    m->seats = 0;
+static void dlpi_src_places_free(dlp_s3_manifest *m) {
+    free(m->place);
+    m->place = NULL;
+    m->places = 0;
 }
 
-/* The seat of a key, or the empty one that it would take. */
-static uint32_t *dlpi_src_seat_of(const dlp_s3_manifest *m, const char *key, size_t n) {
-    uint64_t mask = m->seats - 1;
+/* The place of a key, or the empty one that it would take. */
+static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n) {
+    uint64_t mask = m->places - 1;
     for (uint64_t i = dlpi_src_key_hash(key, n) >> 20;; i++) {
-        uint32_t *seat = &m->seat[i & mask];
-        if (*seat == 0 || strcmp(m->text + m->key_at[*seat - 1], key) == 0) return seat;
+        uint32_t *place = &m->place[i & mask];
+        if (*place == 0 || strcmp(m->text + m->key_at[*place - 1], key) == 0) return place;
     }
 }
 
 /* Have a table that one more key leaves half empty at least. */
-static bool dlpi_src_seats_ready(dlp_s3_manifest *m) {
-    uint64_t seats = m->seats ? m->seats : 64;
-    if (m->seats > 0 && (m->n_keys + 1) * 2 <= m->seats) return true;
-    while ((m->n_keys + 1) * 2 > seats) seats *= 2;
-    dlpi_src_seats_free(m);
-    m->seat = calloc(seats, sizeof *m->seat);
-    if (m->seat == NULL) return false;
-    m->seats = seats;
+static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
+    uint64_t places = m->places ? m->places : 64;
+    if (m->places > 0 && (m->n_keys + 1) * 2 <= m->places) return true;
+    while ((m->n_keys + 1) * 2 > places) places *= 2;
+    dlpi_src_places_free(m);
+    m->place = calloc(places, sizeof *m->place);
+    if (m->place == NULL) return false;
+    m->places = places;
     for (uint64_t k = 0; k < m->n_keys; k++) {
         const char *key = m->text + m->key_at[k];
-        *dlpi_src_seat_of(m, key, strlen(key)) = (uint32_t)k + 1;
+        *dlpi_src_place_of(m, key, strlen(key)) = (uint32_t)k + 1;
     }
     return true;
 }
@@ -116,15 +116,15 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
    long as keys rise, as those of a list do, a key that is not the last one is new. */
 static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key) {
     size_t n = strlen(key);
-    uint32_t *seat = NULL;
+    uint32_t *place = NULL;
     int order = m->n_keys ? strcmp(key, m->text + m->key_at[m->n_keys - 1]) : 1;
     if (order == 0) return (int64_t)m->n_keys - 1;
     m->mixed = m->mixed || order < 0;
     if (m->mixed) {
         if (m->n > 0 && strcmp(dlpi_src_key(m, m->n - 1), key) == 0) return m->key[m->n - 1];
-        if (!dlpi_src_seats_ready(m)) return DLP_ERR_MEMORY;
-        seat = dlpi_src_seat_of(m, key, n);
-        if (*seat != 0) return *seat - 1;
+        if (!dlpi_src_places_ready(m)) return DLP_ERR_MEMORY;
+        place = dlpi_src_place_of(m, key, n);
+        if (*place != 0) return *place - 1;
     }
     if (m->n_keys == DLPI_SRC_KEYS_MOST) return DLP_ERR_LIMIT;
     if (m->n_keys == m->key_room &&
@@ -136,7 +136,7 @@ static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key) {
     m->key_at[m->n_keys] = m->text_bytes;
     memcpy(m->text + m->text_bytes, key, n + 1);
     m->text_bytes += n + 1;
-    if (seat) *seat = (uint32_t)m->n_keys + 1;
+    if (place) *place = (uint32_t)m->n_keys + 1;
     return (int64_t)m->n_keys++;
 }
 
@@ -156,7 +156,7 @@ static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *ba
         m->n_keys = back->n_keys;
         m->text_bytes = back->text_bytes;
     }
-    dlpi_src_seats_free(m);
+    dlpi_src_places_free(m);
     if (m->n > 0) { /* shorter: cannot fail in a way that matters */
         (void)dlpi_src_entries_room(m, m->n);
         (void)dlpi_src_keys_room(m, m->n_keys, m->text_bytes);
@@ -207,7 +207,7 @@ DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err) {
 
 DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m) {
     if (m == NULL) return;
-    dlpi_src_seats_free(m);
+    dlpi_src_places_free(m);
     free(m->offset);
     free(m->length);
     free(m->key);
@@ -441,5 +441,5 @@ DLPDEF uint64_t dlp_s3_manifest_bytes(const dlp_s3_manifest *m) {
     if (m == NULL) return 0;
     return sizeof *m + m->room * (2 * sizeof *m->offset + sizeof *m->key) +
            (m->items ? m->room * sizeof *m->items : 0) + m->key_room * sizeof *m->key_at +
-           m->text_room + m->seats * sizeof *m->seat;
+           m->text_room + m->places * sizeof *m->place;
 }

@@ -200,7 +200,7 @@ static int dlpi_s3_again(uint8_t *tries, unsigned most, int verdict) {
     return verdict;
 }
 
-static int dlpi_s3_judge_connect(int errnum) {
+static int dlpi_s3_classify_connect(int errnum) {
     switch (errnum) { /* what another attempt does not change */
     case EACCES:
     case EPERM:
@@ -211,12 +211,12 @@ static int dlpi_s3_judge_connect(int errnum) {
     }
 }
 
-static int dlpi_s3_judge_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+static int dlpi_s3_classify_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     if (t->errnum == EKEYREJECTED) return DLPI_S3_GIVE_UP; /* a certificate that is not trusted */
     switch (t->what) {
     case DLPI_S3_T_RESOLVE: /* a name that does not exist will hardly do so in a second */
         return t->errnum == EAGAIN ? DLPI_S3_RETRY : dlpi_s3_again(&tries->names, 2, DLPI_S3_RETRY);
-    case DLPI_S3_T_CONNECT: return dlpi_s3_judge_connect(t->errnum);
+    case DLPI_S3_T_CONNECT: return dlpi_s3_classify_connect(t->errnum);
     case DLPI_S3_T_BROKEN:
         if (!t->reused || t->began || tries->replays >= 3) return DLPI_S3_RETRY;
         tries->replays++;
@@ -230,7 +230,7 @@ static int dlpi_s3_judge_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries)
 }
 
 /* 400..403: not let in. */
-static int dlpi_s3_judge_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+static int dlpi_s3_classify_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     static const char *const expired[] = {"ExpiredToken",       "ExpiredTokenException",
                                           "InvalidToken",       "TokenRefreshRequired",
                                           "InvalidAccessKeyId", NULL};
@@ -251,9 +251,9 @@ static int dlpi_s3_judge_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries)
 
 /* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
    whether a RETRY may still be had, dlpi_s3_retry_take knows. */
-static int dlpi_s3_judge(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     static const char *const conflicts[] = {"OperationAborted", "ConditionalRequestConflict", NULL};
-    if (t->what != DLPI_S3_T_ANSWER) return dlpi_s3_judge_failure(t, tries);
+    if (t->what != DLPI_S3_T_ANSWER) return dlpi_s3_classify_failure(t, tries);
     if (dlpi_s3_is_throttle(t->status, t->s3_code)) return DLPI_S3_RETRY;
     switch (t->status) {
     case 301:
@@ -266,7 +266,7 @@ static int dlpi_s3_judge(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
                                : DLPI_S3_GIVE_UP;
     case 400:
     case 401:
-    case 403: return dlpi_s3_judge_refused(t, tries);
+    case 403: return dlpi_s3_classify_refused(t, tries);
     case 408:
     case 499: /* nginx: it had been given up in front of the server */
     case 500:

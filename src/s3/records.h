@@ -6,23 +6,23 @@
 #include "s3/patience.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
-   A request of the user's (op) is fetched in one or more ranges (legs); a leg is asked for over a
-   connection (link), or over two or three at once while its answer has not begun (hedges). All
+   A request of the user's (op) is fetched in one or more ranges (ranges); a range is asked for over a
+   connection (connection), or over two or three at once while its answer has not begun (hedges). All
    records are made by io_open; here they only move from list to list.
 
-       submit --> wanting --> site->waiting --> on a link --> answer begins --> body --> done
-                  (ops that   (legs; also       (leg->link)   (leg->begun:     |
-                  have legs   those that wait                 it has won)      |
+       submit --> wanting --> origin->waiting --> on a connection --> answer begins --> body --> done
+                  (ops that   (ranges; also       (range->connection)   (range->begun:     |
+                  have ranges   those that wait                 it has won)      |
                   to begin)   again)                                           |
                                 ^                  |                           |
-                                +-- leg->timer <---+------- trouble, judged ---+
+                                +-- range->timer <---+------- trouble, judged ---+
                                     (back-off)
 
-   A leg is not bound to a connection before it is sent: whichever connection of the site is free
-   first takes the leg that waits longest, be it one that has ended a request or a new one.
+   A range is not bound to a connection before it is sent: whichever connection of the origin is free
+   first takes the range that waits longest, be it one that has ended a request or a new one.
 
-   The caller's memory is written to only by the link whose head was the first valid one, and only
-   at the place that follows what the leg has (leg->done). So nothing needs to be taken back: a leg
+   The caller's memory is written to only by the connection whose head was the first valid one, and only
+   at the place that follows what the range has (range->done). So nothing needs to be taken back: a range
    that breaks off goes on from there, by Range and If-Match, or begins again from its first byte
    where the object has no ETag or another one. */
 
@@ -36,7 +36,7 @@ enum {
     DLPI_S3_AT_ONCE = 4194304,   /* read or sent on one connection before others have a turn */
     DLPI_S3_EVENTS = 64,
     DLPI_S3_SITES = 16,
-    DLPI_S3_COPIES = 3, /* links of a leg: the first, and two hedges */
+    DLPI_S3_COPIES = 3, /* connections of a range: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
     DLPI_S3_RACE_MS = 300, /* a connection that takes longer has another address tried, too */
     DLPI_S3_DRAIN_MS = 3000,
@@ -75,7 +75,7 @@ static void dlpi_s3_ring_first(dlpi_s3_node *ring, dlpi_s3_node *n) {
     dlpi_s3_ring_last(ring->next, n);
 }
 
-enum { DLPI_S3_TIMER_LINK, DLPI_S3_TIMER_LEG, DLPI_S3_TIMER_OP };
+enum { DLPI_S3_TIMER_CONNECTION, DLPI_S3_TIMER_RANGE, DLPI_S3_TIMER_OP };
 
 /* Deadlines are put off with each answer and hardly ever met. So putting one off, or taking it
    back, only writes due; its place in the heap is mended when it comes up there. */
@@ -167,7 +167,7 @@ typedef struct dlpi_s3_common {
     uint32_t n_regions; /* S4, claimed or more */
     uint32_t pad;
     dlpi_s3_config config;
-    dlpi_s3_vault vault;
+    dlpi_s3_cred_cache cred_cache;
 } dlpi_s3_common;
 
 struct dlp_s3 {
@@ -182,20 +182,20 @@ struct dlp_s3 {
 };
 
 typedef struct dlpi_s3_op dlpi_s3_op;
-typedef struct dlpi_s3_leg dlpi_s3_leg;
+typedef struct dlpi_s3_range dlpi_s3_range;
 
 /* A server, by name and port. */
-typedef struct dlpi_s3_site {
+typedef struct dlpi_s3_origin {
     char host[256];
     uint16_t port;
     bool tls, used;
-    bool looking;                 /* its name is being looked up */
-    uint32_t ops, links, opening; /* that belong to it */
+    bool looking;                       /* its name is being looked up */
+    uint32_t ops, connections, opening; /* that belong to it */
     uint32_t n_waiting, n_hedging;
-    dlpi_s3_node idle;    /* links, the one used last first */
-    dlpi_s3_node waiting; /* legs that want a link */
-    dlpi_s3_node hedging; /* legs that want one more */
-} dlpi_s3_site;
+    dlpi_s3_node idle;    /* connections, the one used last first */
+    dlpi_s3_node waiting; /* ranges that want a connection */
+    dlpi_s3_node hedging; /* ranges that want one more */
+} dlpi_s3_origin;
 
 enum {
     DLPI_S3_LINK_FREE = 0,
@@ -204,17 +204,17 @@ enum {
     DLPI_S3_LINK_SENDING,
     DLPI_S3_LINK_WAITING, /* for the answer's head */
     DLPI_S3_LINK_BODY,    /* to the caller's memory */
-    DLPI_S3_LINK_ERROR,   /* of an error, to link->error */
+    DLPI_S3_LINK_ERROR,   /* of an error, to connection->error */
     DLPI_S3_LINK_DRAIN    /* to nowhere */
 };
 
-typedef struct dlpi_s3_link {
+typedef struct dlpi_s3_connection {
     dlpi_s3_conn conn;
-    dlpi_s3_site *site;
-    dlpi_s3_leg *leg;    /* whose request is on it */
-    dlpi_s3_node node;   /* site->idle, io->free_links, or io->hungry */
-    dlpi_s3_node age;    /* io->idle, or io->draining */
-    dlpi_s3_timer timer; /* what the state waits for */
+    dlpi_s3_origin *origin;
+    dlpi_s3_range *range; /* whose request is on it */
+    dlpi_s3_node node;    /* origin->idle, io->free_links, or io->hungry */
+    dlpi_s3_node age;     /* io->idle, or io->draining */
+    dlpi_s3_timer timer;  /* what the state waits for */
     int32_t state;
     uint32_t generation; /* events of an earlier connection do not count */
     uint32_t events;     /* what epoll watches */
@@ -241,7 +241,7 @@ typedef struct dlpi_s3_link {
     int64_t skew_s;   /* and by this clock: the servers' less ours */
     uint32_t turn;    /* the op's, then */
     dlpi_s3_http http;
-} dlpi_s3_link;
+} dlpi_s3_connection;
 
 /* A place in the pieces of a request. */
 typedef struct dlpi_s3_cursor {
@@ -249,10 +249,10 @@ typedef struct dlpi_s3_cursor {
     uint64_t at; /* inside it */
 } dlpi_s3_cursor;
 
-struct dlpi_s3_leg {
+struct dlpi_s3_range {
     dlpi_s3_op *op;
-    dlpi_s3_node queue;    /* waiting or hedging of the site, or none; or io->free_legs */
-    dlpi_s3_node sibling;  /* op->legs */
+    dlpi_s3_node queue;    /* waiting or hedging of the origin, or none; or io->free_ranges */
+    dlpi_s3_node sibling;  /* op->ranges */
     dlpi_s3_node awaited;  /* io->awaited: sent, no answer yet, may be hedged */
     dlpi_s3_timer timer;   /* back-off */
     uint64_t first;        /* from the request's first byte */
@@ -261,9 +261,9 @@ struct dlpi_s3_leg {
     uint64_t tried_at;     /* done, when the last attempt began */
     uint64_t sent_ns;      /* the request, or its last hedge */
     dlpi_s3_cursor cursor; /* of its next byte */
-    dlpi_s3_link *links[DLPI_S3_COPIES];
-    uint8_t n_links;
-    bool begun; /* links[0] has won */
+    dlpi_s3_connection *connections[DLPI_S3_COPIES];
+    uint8_t n_connections;
+    bool begun; /* connections[0] has won */
     bool fresh; /* only on a new connection */
     bool in_hedging, in_waiting;
     int32_t attempts;    /* that failed without progress */
@@ -274,16 +274,16 @@ struct dlpi_s3_leg {
 
 struct dlpi_s3_op {
     dlp_s3_request *r;
-    dlpi_s3_site *site;
+    dlpi_s3_origin *origin;
     dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
-    dlpi_s3_node legs;
+    dlpi_s3_node ranges;
     dlpi_s3_timer timer; /* of all of it */
     uint64_t bound;      /* bytes that there is room for */
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
-    uint64_t next;       /* where its next leg begins */
+    uint64_t next;       /* where its next range begins */
     uint64_t cost;       /* of max_bytes */
     uint64_t etag_sum;   /* of the first answer's ETag */
-    uint32_t n_legs;
+    uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
     dlpi_s3_cursor cursor; /* of next */
@@ -310,17 +310,17 @@ struct dlp_s3_io {
     uint64_t now;
     dlpi_s3_heap timers;
     dlpi_s3_op *ops;
-    dlpi_s3_leg *legs;
-    dlpi_s3_link *links;
-    uint32_t n_ops, n_links;
-    uint32_t ops_out, links_out, n_idle;
-    uint32_t on_wire; /* legs with a link */
+    dlpi_s3_range *ranges;
+    dlpi_s3_connection *connections;
+    uint32_t n_ops, n_connections;
+    uint32_t ops_out, connections_out, n_idle;
+    uint32_t on_wire; /* ranges with a connection */
     uint64_t bytes_out;
-    dlpi_s3_node free_ops, free_legs, free_links;
-    dlpi_s3_node wanting;  /* ops that have legs to begin */
-    dlpi_s3_node idle;     /* all idle links, the one used last first */
-    dlpi_s3_node hungry;   /* links whose session may have more than was read in this turn */
-    dlpi_s3_node draining; /* links whose answers nobody wants, the oldest last */
+    dlpi_s3_node free_ops, free_ranges, free_connections;
+    dlpi_s3_node wanting;  /* ops that have ranges to begin */
+    dlpi_s3_node idle;     /* all idle connections, the one used last first */
+    dlpi_s3_node hungry;   /* connections whose session may have more than was read in this turn */
+    dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
     uint64_t heard_ns;                /* what had come by then has been seen to */
@@ -332,8 +332,8 @@ struct dlp_s3_io {
     dlpi_s3_credentials who;
     bool refreshing, held; /* held: until that is over nothing is sent */
     uint64_t refreshes;
-    dlpi_s3_site sites[DLPI_S3_SITES];
-    dlpi_s3_site *last_site;
+    dlpi_s3_origin origins[DLPI_S3_SITES];
+    dlpi_s3_origin *last_origin;
     char *scratch;
     char path[DLPI_S3_HTTP_LINE], host[300], text[512];
 };
@@ -383,7 +383,7 @@ static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const ch
     DLPI_STORE_REL(&c->regions[i].state, 2u); /* S2 -> S3 */
 }
 
-/* ---- where a leg's bytes belong ---- */
+/* ---- where a range's bytes belong ---- */
 
 static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor c, uint64_t n) {
     if (!r->pieces) return c;
@@ -397,54 +397,55 @@ static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor 
 }
 
 /* Where its next byte goes, and how many may follow there; NULL: they are thrown away. */
-static char *dlpi_s3_leg_room(const dlpi_s3_leg *leg, uint64_t *room) {
-    const dlp_s3_request *r = leg->op->r;
-    uint64_t end = leg->bytes != UINT64_MAX ? leg->bytes : leg->op->bound - leg->first;
+static char *dlpi_s3_range_room(const dlpi_s3_range *range, uint64_t *room) {
+    const dlp_s3_request *r = range->op->r;
+    uint64_t end = range->bytes != UINT64_MAX ? range->bytes : range->op->bound - range->first;
     const dlp_s3_piece *piece;
-    *room = end > leg->done ? end - leg->done : 0;
-    if (!r->pieces) return (char *)r->body + leg->first + leg->done;
-    if (leg->cursor.piece >= r->n_pieces) return NULL;
-    piece = &r->pieces[leg->cursor.piece];
-    if (*room > piece->bytes - leg->cursor.at) *room = piece->bytes - leg->cursor.at;
-    return piece->to ? (char *)piece->to + leg->cursor.at : NULL;
+    *room = end > range->done ? end - range->done : 0;
+    if (!r->pieces) return (char *)r->body + range->first + range->done;
+    if (range->cursor.piece >= r->n_pieces) return NULL;
+    piece = &r->pieces[range->cursor.piece];
+    if (*room > piece->bytes - range->cursor.at) *room = piece->bytes - range->cursor.at;
+    return piece->to ? (char *)piece->to + range->cursor.at : NULL;
 }
 
-static void dlpi_s3_leg_took(dlpi_s3_leg *leg, uint64_t n) {
-    leg->done += n;
-    leg->cursor = dlpi_s3_cursor_on(leg->op->r, leg->cursor, n);
+static void dlpi_s3_range_took(dlpi_s3_range *range, uint64_t n) {
+    range->done += n;
+    range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
 }
 
 /* Copy bytes to where they belong. Returns how many there was room for. */
-static uint64_t dlpi_s3_leg_lay(dlpi_s3_leg *leg, const char *from, uint64_t n) {
+static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64_t n) {
     uint64_t left = n, room;
     while (left) {
-        char *to = dlpi_s3_leg_room(leg, &room);
+        char *to = dlpi_s3_range_room(range, &room);
         if (room == 0) break;
         if (room > left) room = left;
         if (to) memcpy(to, from, room);
         from += room;
         left -= room;
-        dlpi_s3_leg_took(leg, room);
+        dlpi_s3_range_took(range, room);
     }
     return n - left;
 }
 
 /* Begin it again from its first byte. */
-static void dlpi_s3_leg_rewind(dlpi_s3_leg *leg) {
+static void dlpi_s3_range_rewind(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
-    leg->done = leg->tried_at = 0;
-    leg->cursor = dlpi_s3_cursor_on(leg->op->r, begin, leg->first);
+    range->done = range->tried_at = 0;
+    range->cursor = dlpi_s3_cursor_on(range->op->r, begin, range->first);
 }
 
-/* ---- sites ---- */
+/* ---- origins ---- */
 
-/* The site of a host (as in a Host header) that an op goes to; NULL: all are in use. */
-static dlpi_s3_site *dlpi_s3_site_get(dlp_s3_io *io, const char *host, uint16_t port, bool tls) {
-    dlpi_s3_site *s, *room = NULL;
+/* The origin of a host (as in a Host header) that an op goes to; NULL: all are in use. */
+static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint16_t port,
+                                          bool tls) {
+    dlpi_s3_origin *s, *room = NULL;
     for (int i = 0; i < DLPI_S3_SITES; i++) {
-        s = &io->sites[i];
+        s = &io->origins[i];
         if (s->used && s->port == port && s->tls == tls && strcmp(s->host, host) == 0) return s;
-        if (!s->used || (s->ops == 0 && s->links == 0)) room = s;
+        if (!s->used || (s->ops == 0 && s->connections == 0)) room = s;
     }
     if (!room) return NULL;
     memset(room, 0, sizeof *room);
@@ -458,62 +459,63 @@ static dlpi_s3_site *dlpi_s3_site_get(dlp_s3_io *io, const char *host, uint16_t 
     return room;
 }
 
-/* ---- queues of legs ---- */
+/* ---- queues of ranges ---- */
 
-static void dlpi_s3_leg_unqueue(dlpi_s3_leg *leg) {
-    if (leg->in_waiting) leg->op->site->n_waiting--;
-    if (leg->in_hedging) leg->op->site->n_hedging--;
-    leg->in_waiting = leg->in_hedging = false;
-    dlpi_s3_ring_out(&leg->queue);
+static void dlpi_s3_range_unqueue(dlpi_s3_range *range) {
+    if (range->in_waiting) range->op->origin->n_waiting--;
+    if (range->in_hedging) range->op->origin->n_hedging--;
+    range->in_waiting = range->in_hedging = false;
+    dlpi_s3_ring_out(&range->queue);
 }
 
 /* first: it has waited before. */
-static void dlpi_s3_leg_wait(dlpi_s3_leg *leg, bool first) {
-    dlpi_s3_site *site = leg->op->site;
-    dlpi_s3_leg_unqueue(leg);
-    leg->in_waiting = true;
-    site->n_waiting++;
+static void dlpi_s3_range_wait(dlpi_s3_range *range, bool first) {
+    dlpi_s3_origin *origin = range->op->origin;
+    dlpi_s3_range_unqueue(range);
+    range->in_waiting = true;
+    origin->n_waiting++;
     if (first)
-        dlpi_s3_ring_first(&site->waiting, &leg->queue);
+        dlpi_s3_ring_first(&origin->waiting, &range->queue);
     else
-        dlpi_s3_ring_last(&site->waiting, &leg->queue);
+        dlpi_s3_ring_last(&origin->waiting, &range->queue);
 }
 
-static void dlpi_s3_leg_wait_hedge(dlpi_s3_leg *leg) {
-    dlpi_s3_leg_unqueue(leg);
-    leg->in_hedging = true;
-    leg->op->site->n_hedging++;
-    dlpi_s3_ring_last(&leg->op->site->hedging, &leg->queue);
+static void dlpi_s3_range_wait_hedge(dlpi_s3_range *range) {
+    dlpi_s3_range_unqueue(range);
+    range->in_hedging = true;
+    range->op->origin->n_hedging++;
+    dlpi_s3_ring_last(&range->op->origin->hedging, &range->queue);
 }
 
 /* Its answer is not waited for any more, or has begun. */
-static void dlpi_s3_leg_calm(dlpi_s3_leg *leg) {
-    dlpi_s3_ring_out(&leg->awaited);
-    if (leg->in_hedging) dlpi_s3_leg_unqueue(leg);
+static void dlpi_s3_range_calm(dlpi_s3_range *range) {
+    dlpi_s3_ring_out(&range->awaited);
+    if (range->in_hedging) dlpi_s3_range_unqueue(range);
 }
 
-/* Take a link from its leg. */
-static void dlpi_s3_leg_part(dlp_s3_io *io, dlpi_s3_leg *leg, dlpi_s3_link *link) {
+/* Take a connection from its range. */
+static void dlpi_s3_range_part(dlp_s3_io *io, dlpi_s3_range *range,
+                               dlpi_s3_connection *connection) {
     unsigned i = 0;
-    link->leg = NULL;
-    while (leg->links[i] != link) i++;
-    leg->n_links--;
-    for (; i < leg->n_links; i++) leg->links[i] = leg->links[i + 1];
-    if (leg->n_links > 0) return;
+    connection->range = NULL;
+    while (range->connections[i] != connection) i++;
+    range->n_connections--;
+    for (; i < range->n_connections; i++) range->connections[i] = range->connections[i + 1];
+    if (range->n_connections > 0) return;
     io->on_wire--;
-    leg->begun = false;
-    dlpi_s3_leg_calm(leg);
+    range->begun = false;
+    dlpi_s3_range_calm(range);
 }
 
 static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
     return op->r->method != DLP_S3_PUT && !op->r->no_hedge;
 }
 
-/* From now on it is seen to that the leg's answer does not take too long. */
-static void dlpi_s3_leg_await(dlp_s3_io *io, dlpi_s3_leg *leg) {
-    if (!dlpi_s3_may_hedge(leg->op) || io->desc->hedge_percent < 0) return;
-    if (leg->begun || leg->in_hedging || leg->n_links >= DLPI_S3_COPIES) return;
-    leg->sent_ns = io->now;
-    dlpi_s3_ring_out(&leg->awaited);
-    dlpi_s3_ring_last(&io->awaited[leg->size_class], &leg->awaited);
+/* From now on it is seen to that the range's answer does not take too long. */
+static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
+    if (!dlpi_s3_may_hedge(range->op) || io->desc->hedge_percent < 0) return;
+    if (range->begun || range->in_hedging || range->n_connections >= DLPI_S3_COPIES) return;
+    range->sent_ns = io->now;
+    dlpi_s3_ring_out(&range->awaited);
+    dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);
 }

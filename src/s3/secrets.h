@@ -5,18 +5,18 @@
    >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */
 
 /* Two things: what was found once, when the client was opened (dlpi_s3_config: where to go, and
-   from which source credentials come), and the credentials that are valid now (dlpi_s3_vault). Both
+   from which source credentials come), and the credentials that are valid now (dlpi_s3_cred_cache). Both
    lie in the client's own mapping, which all its processes share and core dumps leave out. So do
    files, answers and tokens while they are read: in a mapping that is wiped before it goes.
 
-   Locks of the vault are robust: a process killed while it holds one costs nothing. What it may
+   Locks of the credential cache are robust: a process killed while it holds one costs nothing. What it may
    have been writing is a slot that nobody reads, until one store of the version makes it the one
    that everybody reads. "fetching" is held through a whole fetch, so that one process asks for all;
    "looking" only for a copy. Readers that hold the current version take neither.
 
    label  where                              what it orders
-   V1     vault_publish stores the version   the slot's dates are there before its number
-   V2     vault_get loads it                 and are read after it; partner V1
+   V1     cred_cache_publish stores the version   the slot's dates are there before its number
+   V2     cred_cache_get loads it                 and are read after it; partner V1
 
    No message has more of a secret than whose it is: no value, no line of a file, no byte of an
    answer but its status and an error code made of letters. */
@@ -58,7 +58,7 @@ typedef struct dlpi_s3_config {
     int64_t (*clock)(void); /* Unix time */
 } dlpi_s3_config;
 
-typedef struct dlpi_s3_vault {
+typedef struct dlpi_s3_cred_cache {
     pthread_mutex_t fetching;
     pthread_mutex_t looking;
     uint64_t version;     /* 0: nothing yet; slot[version % 2] is the one */
@@ -69,7 +69,7 @@ typedef struct dlpi_s3_vault {
     int32_t failed_code;
     char failed[256]; /* what the last one said */
     dlpi_s3_credentials slot[2];
-} dlpi_s3_vault;
+} dlpi_s3_cred_cache;
 
 /* How long to wait, and a word that ends the waiting (NULL: none). */
 typedef struct dlpi_s3_wait {

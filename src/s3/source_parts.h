@@ -244,15 +244,15 @@ static int dlpi_src_chunk_complain(const dlp_chunk *c, const dlp_s3_request *r) 
 }
 
 /* Requests of a chunk under way, with the I/O of the first record. */
-typedef struct dlpi_src_crowd {
+typedef struct dlpi_src_joint {
     dlpi_src_worker *w;
     dlpi_src_rows *rows;
     dlp_s3_io **io;
     dlpi_src_get *idle, *next; /* records without a request; one whose request found no room */
     int out;
-} dlpi_src_crowd;
+} dlpi_src_joint;
 
-static int dlpi_src_crowd_send(dlpi_src_crowd *x) {
+static int dlpi_src_joint_send(dlpi_src_joint *x) {
     for (int rc;;) {
         dlpi_src_get *q = x->next ? x->next : x->idle;
         if (q == NULL) return 0;
@@ -274,7 +274,7 @@ static int dlpi_src_crowd_send(dlpi_src_crowd *x) {
 }
 
 /* Take back what is over. Returns 0, or failure. */
-static int dlpi_src_crowd_reap(dlpi_src_crowd *x, int *looks) {
+static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
     const dlpi_load_call *call = x->rows->c->internal;
     dlp_s3_request *done[16];
     int n = dlp_s3_reap(*x->io, done, 16, DLPI_SRC_LOOK_MS), rc = 0;
@@ -294,7 +294,7 @@ static int dlpi_src_crowd_reap(dlpi_src_crowd *x, int *looks) {
 static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
     dlpi_src_get *lead = dlpi_src_lend(w, true), *q;
     dlpi_src_get *mine[DLPI_SRC_HAND_MOST];
-    dlpi_src_crowd x = {w, rows, &lead->io, NULL, NULL, 0};
+    dlpi_src_joint x = {w, rows, &lead->io, NULL, NULL, 0};
     int n = 0, looks = 0, rc = dlpi_src_io_ready(x.io, w->source, &lead->request.error);
     if (rc != DLP_OK) rc = dlp_chunk_fail(rows->c, 0, "%s", lead->request.error.message);
     for (q = lead; q != NULL; q = n < w->source->d.in_flight ? dlpi_src_lend(w, false) : NULL) {
@@ -302,9 +302,9 @@ static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
         x.idle = mine[n++] = q;
     }
     while (rc == 0) {
-        rc = dlpi_src_crowd_send(&x);
+        rc = dlpi_src_joint_send(&x);
         if (rc != 0 || x.out == 0) break;
-        rc = dlpi_src_crowd_reap(&x, &looks);
+        rc = dlpi_src_joint_reap(&x, &looks);
     }
     if (rc != 0 && lead->io) dlpi_src_drop(&lead->io); /* with what is still out */
     while (n > 0) dlpi_src_give(w, mine[--n]);

@@ -3,41 +3,41 @@
 #include "s3/answers.h"
 /* ---- what is to be done next ---- */
 
-/* Make the next leg of an op and have it wait for a link. */
+/* Make the next range of an op and have it wait for a connection. */
 static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
-    dlpi_s3_leg *leg = DLPI_S3_OF(io->free_legs.next, dlpi_s3_leg, queue);
+    dlpi_s3_range *range = DLPI_S3_OF(io->free_ranges.next, dlpi_s3_range, queue);
     uint64_t part = op->split ? io->desc->part_bytes : UINT64_MAX;
-    dlpi_s3_ring_out(&leg->queue);
-    leg->op = op;
-    leg->first = op->next;
-    leg->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
-    if (op->size != UINT64_MAX && leg->bytes > part) leg->bytes = part;
-    op->next = leg->bytes == UINT64_MAX ? UINT64_MAX : op->next + leg->bytes;
-    leg->done = leg->tried_at = 0;
-    leg->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
-    op->cursor =
-        leg->bytes == UINT64_MAX ? op->cursor : dlpi_s3_cursor_on(op->r, op->cursor, leg->bytes);
-    leg->n_links = 0;
-    leg->begun = leg->fresh = false;
-    leg->attempts = 0;
-    leg->begun_ns = io->now;
-    leg->size_bytes = leg->bytes != UINT64_MAX ? leg->bytes : op->split ? part : op->bound;
-    if (op->r->method != DLP_S3_GET) leg->size_bytes = 1;
-    leg->size_class = dlpi_s3_class(leg->size_bytes);
-    dlpi_s3_ring_last(&op->legs, &leg->sibling);
-    op->n_legs++;
-    dlpi_s3_leg_wait(leg, false);
+    dlpi_s3_ring_out(&range->queue);
+    range->op = op;
+    range->first = op->next;
+    range->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
+    if (op->size != UINT64_MAX && range->bytes > part) range->bytes = part;
+    op->next = range->bytes == UINT64_MAX ? UINT64_MAX : op->next + range->bytes;
+    range->done = range->tried_at = 0;
+    range->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
+    op->cursor = range->bytes == UINT64_MAX ? op->cursor
+                                            : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
+    range->n_connections = 0;
+    range->begun = range->fresh = false;
+    range->attempts = 0;
+    range->begun_ns = io->now;
+    range->size_bytes = range->bytes != UINT64_MAX ? range->bytes : op->split ? part : op->bound;
+    if (op->r->method != DLP_S3_GET) range->size_bytes = 1;
+    range->size_class = dlpi_s3_class(range->size_bytes);
+    dlpi_s3_ring_last(&op->ranges, &range->sibling);
+    op->n_ranges++;
+    dlpi_s3_range_wait(range, false);
 }
 
-/* Whether an op may have another leg now: further parts wait for the first head, which tells size
+/* Whether an op may have another range now: further parts wait for the first head, which tells size
    and ETag. */
 static bool dlpi_s3_op_ready(const dlpi_s3_op *op) {
-    return op->n_legs == 0 || op->opened || op->r->if_match;
+    return op->n_ranges == 0 || op->opened || op->r->if_match;
 }
 
-/* Let ops begin legs, in turn, as far as there are records. */
+/* Let ops begin ranges, in turn, as far as there are records. */
 static void dlpi_s3_pump_ops(dlp_s3_io *io) {
-    while (!dlpi_s3_ring_empty(&io->wanting) && !dlpi_s3_ring_empty(&io->free_legs)) {
+    while (!dlpi_s3_ring_empty(&io->wanting) && !dlpi_s3_ring_empty(&io->free_ranges)) {
         dlpi_s3_op *op = DLPI_S3_OF(io->wanting.next, dlpi_s3_op, node);
         dlpi_s3_ring_out(&op->node);
         if (!dlpi_s3_op_ready(op)) continue; /* its first head puts it back */
@@ -46,108 +46,112 @@ static void dlpi_s3_pump_ops(dlp_s3_io *io) {
     }
 }
 
-/* A connection could not be had: the leg that waits longest bears it. */
-static void dlpi_s3_site_failed(dlp_s3_io *io, dlpi_s3_site *site, int what, int errnum,
-                                const char *why) {
+/* A connection could not be had: the range that waits longest bears it. */
+static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int what, int errnum,
+                                  const char *why) {
     dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
-    dlpi_s3_leg *leg;
-    if (site->n_waiting) {
-        leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
-        dlpi_s3_leg_unqueue(leg);
-        dlpi_s3_op_message(leg->op, errnum, "%s", why);
-        dlpi_s3_op_answer(leg->op, NULL);
-        dlpi_s3_leg_trouble(io, leg, &c);
-    } else if (site->n_hedging) {
-        leg = DLPI_S3_OF(site->hedging.next, dlpi_s3_leg, queue);
-        dlpi_s3_leg_unqueue(leg);
-        leg->sent_ns = io->now; /* once more, but not at once */
-        dlpi_s3_ring_last(&io->awaited[leg->size_class], &leg->awaited);
-        dlpi_s3_hedge_over(&io->patience, leg->size_bytes, false, 0);
+    dlpi_s3_range *range;
+    if (origin->n_waiting) {
+        range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
+        dlpi_s3_range_unqueue(range);
+        dlpi_s3_op_message(range->op, errnum, "%s", why);
+        dlpi_s3_op_answer(range->op, NULL);
+        dlpi_s3_range_trouble(io, range, &c);
+    } else if (origin->n_hedging) {
+        range = DLPI_S3_OF(origin->hedging.next, dlpi_s3_range, queue);
+        dlpi_s3_range_unqueue(range);
+        range->sent_ns = io->now; /* once more, but not at once */
+        dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);
+        dlpi_s3_hedge_over(&io->patience, range->size_bytes, false, 0);
     }
 }
 
 /* Begin to connect. Returns whether another may be begun. */
-static bool dlpi_s3_site_connect(dlp_s3_io *io, dlpi_s3_site *site) {
+static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     dlpi_s3_address address;
-    dlpi_s3_link *link;
+    dlpi_s3_connection *connection;
     int errnum = 0, code;
     io->text[0] = '\0';
-    code = dlpi_s3_helper_address(io->helper, site->host, site->port, &address, &errnum, io->text,
-                                  sizeof io->text);
-    site->looking = code == 1;
+    code = dlpi_s3_helper_address(io->helper, origin->host, origin->port, &address, &errnum,
+                                  io->text, sizeof io->text);
+    origin->looking = code == 1;
     if (code == 1) return false;
     if (code != 0) {
-        dlpi_s3_site_failed(io, site, DLPI_S3_T_RESOLVE, errnum, io->text);
+        dlpi_s3_origin_failed(io, origin, DLPI_S3_T_RESOLVE, errnum, io->text);
         return true;
     }
-    link = DLPI_S3_OF(io->free_links.next, dlpi_s3_link, node);
-    code = dlpi_s3_conn_open(&link->conn, &address, site->tls ? &io->s3->tls : NULL, site->host);
+    connection = DLPI_S3_OF(io->free_connections.next, dlpi_s3_connection, node);
+    code = dlpi_s3_conn_open(&connection->conn, &address, origin->tls ? &io->s3->tls : NULL,
+                             origin->host);
     if (code != 0) {
-        bool none = link->conn.errnum == EMFILE || link->conn.errnum == ENFILE ||
-                    link->conn.errnum == ENOBUFS || link->conn.errnum == ENOMEM;
-        if (none && site->links > site->opening) return false; /* those that there are must do */
-        dlpi_s3_helper_tried(io->helper, site->host, &address, false);
-        dlpi_s3_copy(io->text, sizeof io->text, link->conn.why);
-        dlpi_s3_site_failed(io, site, DLPI_S3_T_CONNECT, link->conn.errnum, io->text);
+        bool none = connection->conn.errnum == EMFILE || connection->conn.errnum == ENFILE ||
+                    connection->conn.errnum == ENOBUFS || connection->conn.errnum == ENOMEM;
+        if (none && origin->connections > origin->opening)
+            return false; /* those that there are must do */
+        dlpi_s3_helper_tried(io->helper, origin->host, &address, false);
+        dlpi_s3_copy(io->text, sizeof io->text, connection->conn.why);
+        dlpi_s3_origin_failed(io, origin, DLPI_S3_T_CONNECT, connection->conn.errnum, io->text);
         return true;
     }
-    dlpi_s3_ring_out(&link->node);
-    link->site = site;
-    link->leg = NULL;
-    link->state = DLPI_S3_LINK_OPENING;
-    link->served = 0;
-    link->low_water = 1;
-    link->unsent = link->late = link->raced = false;
-    link->sent_ns = io->now;
-    site->links++;
-    site->opening++;
-    io->links_out++;
+    dlpi_s3_ring_out(&connection->node);
+    connection->origin = origin;
+    connection->range = NULL;
+    connection->state = DLPI_S3_LINK_OPENING;
+    connection->served = 0;
+    connection->low_water = 1;
+    connection->unsent = connection->late = connection->raced = false;
+    connection->sent_ns = io->now;
+    origin->connections++;
+    origin->opening++;
+    io->connections_out++;
     dlpi_s3_tally(io, DLPI_S3_N_CONNECTIONS, 1);
-    dlpi_s3_due(io, &link->timer,
+    dlpi_s3_due(io, &connection->timer,
                 io->desc->connect_timeout_ms < DLPI_S3_RACE_MS ? io->desc->connect_timeout_ms
                                                                : DLPI_S3_RACE_MS);
-    if (dlpi_s3_link_watch(io, link, EPOLLOUT)) return true;
+    if (dlpi_s3_connection_watch(io, connection, EPOLLOUT)) return true;
     errnum = errno;
     snprintf(io->text, sizeof io->text, "cannot watch a socket: %s", strerror(errnum));
-    dlpi_s3_link_close(io, link);
-    dlpi_s3_site_failed(io, site, DLPI_S3_T_CONNECT, errnum, io->text);
+    dlpi_s3_connection_close(io, connection);
+    dlpi_s3_origin_failed(io, origin, DLPI_S3_T_CONNECT, errnum, io->text);
     return true;
 }
 
 /* Go on with a connection that is being made. */
-static void dlpi_s3_link_open(dlp_s3_io *io, dlpi_s3_link *link) {
-    dlpi_s3_site *site = link->site;
-    int what = DLPI_S3_T_CONNECT, code = dlpi_s3_conn_step(&link->conn), errnum;
+static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    dlpi_s3_origin *origin = connection->origin;
+    int what = DLPI_S3_T_CONNECT, code = dlpi_s3_conn_step(&connection->conn), errnum;
     if (code == DLP_S3_WANT_READ || code == DLP_S3_WANT_WRITE) {
-        dlpi_s3_link_watch(io, link, code == DLP_S3_WANT_READ ? EPOLLIN : EPOLLOUT);
+        dlpi_s3_connection_watch(io, connection, code == DLP_S3_WANT_READ ? EPOLLIN : EPOLLOUT);
         return;
     }
     if (code == 0) {
-        dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, true);
-        site->opening -= !link->raced;
-        dlpi_s3_link_idle(io, link);
+        dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, true);
+        origin->opening -= !connection->raced;
+        dlpi_s3_connection_idle(io, connection);
         return;
     }
-    if (link->conn.state == DLPI_S3_HANDSHAKE) what = DLPI_S3_T_TLS;
-    errnum = link->conn.errnum;
-    dlpi_s3_copy(io->text, sizeof io->text, link->conn.why);
-    code = link->late ? link->raced
-                      : dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
-    dlpi_s3_link_close(io, link);
-    if (!code) dlpi_s3_site_failed(io, site, what, errnum, io->text);
+    if (connection->conn.state == DLPI_S3_HANDSHAKE) what = DLPI_S3_T_TLS;
+    errnum = connection->conn.errnum;
+    dlpi_s3_copy(io->text, sizeof io->text, connection->conn.why);
+    code = connection->late
+               ? connection->raced
+               : dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, false);
+    dlpi_s3_connection_close(io, connection);
+    if (!code) dlpi_s3_origin_failed(io, origin, what, errnum, io->text);
 }
 
 /* A connection that is long in coming: if there is an address that has not failed lately, one to
    that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
    it counts for nothing until it is there. Returns whether it may still come. */
-static bool dlpi_s3_link_race(dlp_s3_io *io, dlpi_s3_link *link) {
-    uint64_t until = link->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
-    if (link->state != DLPI_S3_LINK_OPENING || io->now >= until) return false;
-    dlpi_s3_timer_set(&io->timers, &link->timer, until);
-    if (link->late || link->conn.state != DLPI_S3_CONNECTING) return true;
-    link->late = true;
-    link->raced = dlpi_s3_helper_tried(io->helper, link->site->host, &link->conn.address, false);
-    link->site->opening -= link->raced;
+static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    uint64_t until = connection->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
+    if (connection->state != DLPI_S3_LINK_OPENING || io->now >= until) return false;
+    dlpi_s3_timer_set(&io->timers, &connection->timer, until);
+    if (connection->late || connection->conn.state != DLPI_S3_CONNECTING) return true;
+    connection->late = true;
+    connection->raced = dlpi_s3_helper_tried(io->helper, connection->origin->host,
+                                             &connection->conn.address, false);
+    connection->origin->opening -= connection->raced;
     return true;
 }
 
@@ -155,64 +159,66 @@ static bool dlpi_s3_link_race(dlp_s3_io *io, dlpi_s3_link *link) {
    between; and bytes that nobody asked for may be there, which the next request would take for its
    answer. With TLS, bytes of the socket may be the session's own, so only what it has decrypted
    tells. One that has just been opened need not be looked at. */
-static bool dlpi_s3_link_alive(const dlp_s3_io *io, dlpi_s3_link *link) {
-    uint64_t idle_ns = io->now - link->sent_ns;
+static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *connection) {
+    uint64_t idle_ns = io->now - connection->sent_ns;
     char byte;
     if (idle_ns >= dlpi_s3_ms(io->desc->idle_timeout_ms)) return false;
-    if (link->served == 0 && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
-    if (link->conn.tls && dlpi_s3_conn_pending(&link->conn)) return false;
-    if (link->conn.tls && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
-    return recv(link->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+    if (connection->served == 0 && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
+    if (connection->conn.tls && dlpi_s3_conn_pending(&connection->conn)) return false;
+    if (connection->conn.tls && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
+    return recv(connection->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 /* The connection to use next; NULL: none is idle. */
-static dlpi_s3_link *dlpi_s3_site_idle(dlp_s3_io *io, dlpi_s3_site *site, bool fresh) {
-    dlpi_s3_node *n = site->idle.next;
-    while (n != &site->idle) {
-        dlpi_s3_link *link = DLPI_S3_OF(n, dlpi_s3_link, node);
+static dlpi_s3_connection *dlpi_s3_origin_idle(dlp_s3_io *io, dlpi_s3_origin *origin, bool fresh) {
+    dlpi_s3_node *n = origin->idle.next;
+    while (n != &origin->idle) {
+        dlpi_s3_connection *connection = DLPI_S3_OF(n, dlpi_s3_connection, node);
         n = n->next;
-        if (fresh && link->served) continue;
-        if (dlpi_s3_link_alive(io, link)) return link;
-        dlpi_s3_link_close(io, link);
+        if (fresh && connection->served) continue;
+        if (dlpi_s3_connection_alive(io, connection)) return connection;
+        dlpi_s3_connection_close(io, connection);
     }
     return NULL;
 }
 
 /* Room for one more connection, made by closing the one that is idle longest, or waits longest for
    an answer that nobody wants. */
-static bool dlpi_s3_links_room(dlp_s3_io *io) {
+static bool dlpi_s3_connections_room(dlp_s3_io *io) {
     dlpi_s3_node *least = dlpi_s3_ring_empty(&io->idle) ? &io->draining : &io->idle;
-    if (io->links_out == io->n_links && !dlpi_s3_ring_empty(least))
-        dlpi_s3_link_close(io, DLPI_S3_OF(least->prev, dlpi_s3_link, age));
-    return io->links_out < io->n_links;
+    if (io->connections_out == io->n_connections && !dlpi_s3_ring_empty(least))
+        dlpi_s3_connection_close(io, DLPI_S3_OF(least->prev, dlpi_s3_connection, age));
+    return io->connections_out < io->n_connections;
 }
 
-/* Give the legs of a site links. */
-static void dlpi_s3_pump_site(dlp_s3_io *io, dlpi_s3_site *site) {
+/* Give the ranges of an origin connections. */
+static void dlpi_s3_pump_origin(dlp_s3_io *io, dlpi_s3_origin *origin) {
     uint32_t limit = (uint32_t)dlpi_s3_limit(&io->patience), want;
-    while (site->n_waiting && io->on_wire < limit) {
-        dlpi_s3_leg *leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
-        dlpi_s3_link *link = dlpi_s3_site_idle(io, site, leg->fresh);
-        if (!link) break;
-        dlpi_s3_link_begin(io, link, leg, false);
+    while (origin->n_waiting && io->on_wire < limit) {
+        dlpi_s3_range *range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
+        dlpi_s3_connection *connection = dlpi_s3_origin_idle(io, origin, range->fresh);
+        if (!connection) break;
+        dlpi_s3_connection_begin(io, connection, range, false);
     }
-    while (site->n_hedging) {
-        dlpi_s3_link *link = dlpi_s3_site_idle(io, site, false);
-        if (!link) break;
-        dlpi_s3_link_begin(io, link, DLPI_S3_OF(site->hedging.next, dlpi_s3_leg, queue), true);
+    while (origin->n_hedging) {
+        dlpi_s3_connection *connection = dlpi_s3_origin_idle(io, origin, false);
+        if (!connection) break;
+        dlpi_s3_connection_begin(io, connection,
+                                 DLPI_S3_OF(origin->hedging.next, dlpi_s3_range, queue), true);
     }
     do {
         want = io->on_wire < limit ? limit - io->on_wire : 0;
-        if (want > site->n_waiting) want = site->n_waiting;
-        want += site->n_hedging;
-    } while (want > site->opening && dlpi_s3_links_room(io) && dlpi_s3_site_connect(io, site));
+        if (want > origin->n_waiting) want = origin->n_waiting;
+        want += origin->n_hedging;
+    } while (want > origin->opening && dlpi_s3_connections_room(io) &&
+             dlpi_s3_origin_connect(io, origin));
 }
 
 /* Whether requests can be signed; if not, that is being seen to. */
 static bool dlpi_s3_who_ready(dlp_s3_io *io) {
     int code;
     if (io->held) return false;
-    code = dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who);
+    code = dlpi_s3_cred_cache_get(&io->s3->common->cred_cache, dlpi_s3_real_s(), &io->who);
     if (code != 0 && !io->refreshing) dlpi_s3_refresh(io, io->who.version, false);
     return code == 0 || code == 1;
 }
@@ -220,14 +226,15 @@ static bool dlpi_s3_who_ready(dlp_s3_io *io) {
 static void dlpi_s3_pump(dlp_s3_io *io) {
     dlpi_s3_pump_ops(io);
     for (int i = 0; i < DLPI_S3_SITES; i++) {
-        dlpi_s3_site *site = &io->sites[i];
-        if (site->n_waiting + site->n_hedging && dlpi_s3_who_ready(io)) dlpi_s3_pump_site(io, site);
+        dlpi_s3_origin *origin = &io->origins[i];
+        if (origin->n_waiting + origin->n_hedging && dlpi_s3_who_ready(io))
+            dlpi_s3_pump_origin(io, origin);
     }
 }
 
 /* ---- hedges ---- */
 
-/* When the answer to a leg of a class has been awaited for too long. */
+/* When the answer to a range of a class has been awaited for too long. */
 static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     if (io->now - io->hedge_looked_ns > DLPI_S3_MS) {
         static const uint64_t bytes[DLPI_S3_CLASSES] = {1, 1u << 17, 1u << 20, 1u << 30};
@@ -238,29 +245,29 @@ static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     return io->hedge_ns[c];
 }
 
-/* Have legs hedged that have waited for too long, while somebody listened: the caller may have been
+/* Have ranges hedged that have waited for too long, while somebody listened: the caller may have been
    away since. Returns when to look again. */
 static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
     uint64_t next = UINT64_MAX;
     for (unsigned c = 0; c < DLPI_S3_CLASSES; c++) {
         while (!dlpi_s3_ring_empty(&io->awaited[c])) {
-            dlpi_s3_leg *leg = DLPI_S3_OF(io->awaited[c].next, dlpi_s3_leg, awaited);
+            dlpi_s3_range *range = DLPI_S3_OF(io->awaited[c].next, dlpi_s3_range, awaited);
             uint64_t after = dlpi_s3_hedge_ns(io, c);
             if (after == UINT64_MAX) { /* not now; later, if that is for too many 503s */
                 uint64_t until = io->patience.throttled_until_ns;
                 if (io->now < until && until < next) next = until;
                 break;
             }
-            if (io->heard_ns < leg->sent_ns + after) {
-                if (leg->sent_ns + after < next) next = leg->sent_ns + after;
+            if (io->heard_ns < range->sent_ns + after) {
+                if (range->sent_ns + after < next) next = range->sent_ns + after;
                 break;
             }
             if (!dlpi_s3_hedge_take(&io->patience, io->now)) {
                 if (io->now + 5 * DLPI_S3_MS < next) next = io->now + 5 * DLPI_S3_MS;
                 break;
             }
-            dlpi_s3_ring_out(&leg->awaited);
-            dlpi_s3_leg_wait_hedge(leg);
+            dlpi_s3_ring_out(&range->awaited);
+            dlpi_s3_range_wait_hedge(range);
         }
     }
     return next;
@@ -268,22 +275,22 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
 
 /* ---- events, timers ---- */
 
-static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const char *what = "the connection was not there after";
     int32_t ms = io->desc->connect_timeout_ms;
-    dlpi_s3_site *site = link->site;
+    dlpi_s3_origin *origin = connection->origin;
     bool raced;
-    if (dlpi_s3_link_whole(link)) {
-        dlpi_s3_link_done(io, link);
+    if (dlpi_s3_connection_whole(connection)) {
+        dlpi_s3_connection_done(io, connection);
         return;
     }
-    switch (link->state) {
+    switch (connection->state) {
     case DLPI_S3_LINK_IDLE:
-    case DLPI_S3_LINK_DRAIN: dlpi_s3_link_close(io, link); return;
+    case DLPI_S3_LINK_DRAIN: dlpi_s3_connection_close(io, connection); return;
     case DLPI_S3_LINK_OPENING: break;
     case DLPI_S3_LINK_WAITING:
         ms = io->desc->first_byte_timeout_ms;
-        what = link->queued ? "no more of it was taken within" : "no answer began within";
+        what = connection->queued ? "no more of it was taken within" : "no answer began within";
         break;
     default:
         what = "nothing moved for";
@@ -292,14 +299,15 @@ static void dlpi_s3_link_timeout(dlp_s3_io *io, dlpi_s3_link *link) {
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)ms);
-    if (link->state != DLPI_S3_LINK_OPENING) {
-        dlpi_s3_link_broken(io, link, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
+    if (connection->state != DLPI_S3_LINK_OPENING) {
+        dlpi_s3_connection_broken(io, connection, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
         return;
     }
-    if (!link->late) dlpi_s3_helper_tried(io->helper, site->host, &link->conn.address, false);
-    raced = link->raced;
-    dlpi_s3_link_close(io, link);
-    if (!raced) dlpi_s3_site_failed(io, site, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
+    if (!connection->late)
+        dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, false);
+    raced = connection->raced;
+    dlpi_s3_connection_close(io, connection);
+    if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
@@ -315,28 +323,32 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
 
 /* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
    from its last byte on. */
-static bool dlpi_s3_link_delivers(dlp_s3_io *io, dlpi_s3_link *link) {
+static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int32_t stall = io->desc->stall_timeout_ms, first = io->desc->first_byte_timeout_ms;
-    bool sent = link->state == DLPI_S3_LINK_WAITING;
+    bool sent = connection->state == DLPI_S3_LINK_WAITING;
     int n = 0;
-    if (!link->queued || link->deaf || (!sent && link->state != DLPI_S3_LINK_SENDING)) return false;
-    if (ioctl(link->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
-    if ((uint64_t)n < link->queued) link->moved_ns = io->now;
-    link->queued = (uint64_t)n;
-    if (io->now - link->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall)) return false;
-    dlpi_s3_due(io, &link->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
+    if (!connection->queued || connection->deaf ||
+        (!sent && connection->state != DLPI_S3_LINK_SENDING))
+        return false;
+    if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
+    if ((uint64_t)n < connection->queued) connection->moved_ns = io->now;
+    connection->queued = (uint64_t)n;
+    if (io->now - connection->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall))
+        return false;
+    dlpi_s3_due(io, &connection->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
     return true;
 }
 
-/* A link that is to time out may have bytes that are too few to wake anybody. */
-static bool dlpi_s3_link_moves(dlp_s3_io *io, dlpi_s3_link *link) {
-    uint64_t before = link->timer.due;
-    uint32_t generation = link->generation;
-    if (dlpi_s3_link_race(io, link) || dlpi_s3_link_delivers(io, link)) return true;
-    if (link->state != DLPI_S3_LINK_BODY || link->low_water <= 1) return false;
-    dlpi_s3_link_read(io, link);
-    if (link->generation != generation || link->state != DLPI_S3_LINK_BODY) return true;
-    return before != link->timer.due;
+/* A connection that is to time out may have bytes that are too few to wake anybody. */
+static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    uint64_t before = connection->timer.due;
+    uint32_t generation = connection->generation;
+    if (dlpi_s3_connection_race(io, connection) || dlpi_s3_connection_delivers(io, connection))
+        return true;
+    if (connection->state != DLPI_S3_LINK_BODY || connection->low_water <= 1) return false;
+    dlpi_s3_connection_read(io, connection);
+    if (connection->generation != generation || connection->state != DLPI_S3_LINK_BODY) return true;
+    return before != connection->timer.due;
 }
 
 static void dlpi_s3_timers_run(dlp_s3_io *io) {
@@ -344,35 +356,38 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
         dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
         if (!t || t->due > io->now) return;
         t->due = UINT64_MAX;
-        if (t->kind == DLPI_S3_TIMER_LEG) {
-            dlpi_s3_leg_wait((dlpi_s3_leg *)t->of, true);
+        if (t->kind == DLPI_S3_TIMER_RANGE) {
+            dlpi_s3_range_wait((dlpi_s3_range *)t->of, true);
         } else if (t->kind == DLPI_S3_TIMER_OP) {
             dlpi_s3_op_timeout(io, (dlpi_s3_op *)t->of);
-        } else if (!dlpi_s3_link_moves(io, (dlpi_s3_link *)t->of)) {
-            dlpi_s3_link_timeout(io, (dlpi_s3_link *)t->of);
+        } else if (!dlpi_s3_connection_moves(io, (dlpi_s3_connection *)t->of)) {
+            dlpi_s3_connection_timeout(io, (dlpi_s3_connection *)t->of);
         }
     }
 }
 
 /* Something came over an idle connection: its end, or what nobody asked for. With TLS it may be the
    session's own, such as tickets, which a read takes in. */
-static void dlpi_s3_link_stirs(dlp_s3_io *io, dlpi_s3_link *link) {
+static void dlpi_s3_connection_stirs(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int64_t got = DLP_S3_BROKEN;
-    if (link->conn.tls) got = dlpi_s3_conn_read(&link->conn, io->scratch, 1);
-    if (got != DLP_S3_WANT_READ) dlpi_s3_link_close(io, link);
+    if (connection->conn.tls) got = dlpi_s3_conn_read(&connection->conn, io->scratch, 1);
+    if (got != DLP_S3_WANT_READ) dlpi_s3_connection_close(io, connection);
 }
 
-static void dlpi_s3_link_event(dlp_s3_io *io, dlpi_s3_link *link, uint32_t events) {
-    uint32_t generation = link->generation;
-    switch (link->state) {
+static void dlpi_s3_connection_event(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                     uint32_t events) {
+    uint32_t generation = connection->generation;
+    switch (connection->state) {
     case DLPI_S3_LINK_FREE: return;
-    case DLPI_S3_LINK_OPENING: dlpi_s3_link_open(io, link); return;
-    case DLPI_S3_LINK_IDLE: dlpi_s3_link_stirs(io, link); return;
+    case DLPI_S3_LINK_OPENING: dlpi_s3_connection_open(io, connection); return;
+    case DLPI_S3_LINK_IDLE: dlpi_s3_connection_stirs(io, connection); return;
     default: break;
     }
-    if (events & ~(uint32_t)EPOLLOUT) dlpi_s3_link_read(io, link);
-    if (link->generation == generation && link->leg && link->unsent && !link->deaf)
-        dlpi_s3_link_send(io, link); /* also when the answer has begun: some servers read it all */
+    if (events & ~(uint32_t)EPOLLOUT) dlpi_s3_connection_read(io, connection);
+    if (connection->generation == generation && connection->range && connection->unsent &&
+        !connection->deaf)
+        dlpi_s3_connection_send(
+            io, connection); /* also when the answer has begun: some servers read it all */
 }
 
 /* A name was found, or not; credentials were fetched, or not. */
@@ -381,15 +396,16 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
     dlpi_s3_helper_heard(io->helper);
     if (!io->refreshing || dlpi_s3_helper_refreshed(io->helper, &err) == io->refreshes) return;
     io->refreshing = io->held = false;
-    if (err.code == 0 || dlpi_s3_vault_get(&io->s3->common->vault, dlpi_s3_real_s(), &io->who) >= 0)
+    if (err.code == 0 ||
+        dlpi_s3_cred_cache_get(&io->s3->common->cred_cache, dlpi_s3_real_s(), &io->who) >= 0)
         return;
     for (int i = 0; i < DLPI_S3_SITES; i++) { /* nobody to sign for */
-        dlpi_s3_site *site = &io->sites[i];
-        for (uint32_t n = site->n_waiting; n-- > 0 && site->n_waiting;) {
-            dlpi_s3_leg *leg = DLPI_S3_OF(site->waiting.next, dlpi_s3_leg, queue);
-            dlpi_s3_leg_unqueue(leg);
-            dlpi_s3_op_message(leg->op, err.errnum, "no credentials: %.200s", err.message);
-            dlpi_s3_leg_retry(io, leg, -1, DLP_ERR_REMOTE);
+        dlpi_s3_origin *origin = &io->origins[i];
+        for (uint32_t n = origin->n_waiting; n-- > 0 && origin->n_waiting;) {
+            dlpi_s3_range *range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
+            dlpi_s3_range_unqueue(range);
+            dlpi_s3_op_message(range->op, err.errnum, "no credentials: %.200s", err.message);
+            dlpi_s3_range_retry(io, range, -1, DLP_ERR_REMOTE);
         }
     }
 }
@@ -411,7 +427,7 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     uint32_t n = 0;
     for (const dlpi_s3_node *l = io->hungry.next; l != &io->hungry; l = l->next) n++;
     for (; n > 0 && !dlpi_s3_ring_empty(&io->hungry); n--) {
-        dlpi_s3_link_read(io, DLPI_S3_OF(io->hungry.next, dlpi_s3_link, node));
+        dlpi_s3_connection_read(io, DLPI_S3_OF(io->hungry.next, dlpi_s3_connection, node));
         io->now = dlpi_s3_now_ns();
     }
 }
@@ -432,8 +448,8 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
         uint32_t index = (uint32_t)e[i].data.u64;
         if (index == UINT32_MAX) {
             dlpi_s3_helper_event(io);
-        } else if (io->links[index].generation == (uint32_t)(e[i].data.u64 >> 32)) {
-            dlpi_s3_link_event(io, &io->links[index], e[i].events);
+        } else if (io->connections[index].generation == (uint32_t)(e[i].data.u64 >> 32)) {
+            dlpi_s3_connection_event(io, &io->connections[index], e[i].events);
             if (i + 1 < n) io->now = dlpi_s3_now_ns();
         }
     }
@@ -443,6 +459,6 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     while (io->n_idle > (uint32_t)io->desc->max_idle)
-        dlpi_s3_link_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_link, age));
+        dlpi_s3_connection_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_connection, age));
     return 0;
 }

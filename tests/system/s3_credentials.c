@@ -1,5 +1,5 @@
 /* Where credentials, region and endpoint come from: options, environment, files, processes, and
-   small servers in threads; and the vault that processes share. Nothing leaves 127.0.0.1: each case
+   small servers in threads; and the credential cache that processes share. Nothing leaves 127.0.0.1: each case
    begins with the machine's own variables unset, and metadata services switched off. */
 #define DLPIPE_IMPLEMENTATION
 #ifndef _GNU_SOURCE
@@ -140,7 +140,7 @@ static void bare(void) {
 }
 
 static dlpi_s3_config *config; /* in memory that processes share, as a client's is */
-static dlpi_s3_vault *vault;
+static dlpi_s3_cred_cache *cred_cache;
 static dlp_s3_error error;
 
 static int load(const dlp_s3_desc *desc) {
@@ -168,25 +168,25 @@ static void server_rests(void) { /* then what it wrote may be read */
 static int refresh(uint64_t seen, bool force) {
     int code;
     memset(&error, 0, sizeof error);
-    code = dlpi_s3_vault_refresh(config, vault, seen, force, &error);
+    code = dlpi_s3_cred_cache_refresh(config, cred_cache, seen, force, &error);
     server_rests();
     CHECK(code == error.code && (code != 0) == (error.message[0] != 0));
     no_secret_in(error.message);
     return code;
 }
 
-/* A new vault, and a first fetch into it. */
+/* A new credential cache, and a first fetch into it. */
 static int fetch(void) {
-    memset(vault, 0, sizeof *vault);
-    CHECK(dlpi_s3_vault_begin(vault) == 0);
+    memset(cred_cache, 0, sizeof *cred_cache);
+    CHECK(dlpi_s3_cred_cache_begin(cred_cache) == 0);
     return refresh(0, false);
 }
 
 static dlpi_s3_credentials got;
 
 static int look(void) {
-    int code = dlpi_s3_vault_get(vault, clock_s, &got);
-    CHECK(got.version == vault->version);
+    int code = dlpi_s3_cred_cache_get(cred_cache, clock_s, &got);
+    CHECK(got.version == cred_cache->version);
     return code;
 }
 
@@ -1101,13 +1101,13 @@ static void map__fails__said(void) { /* the n-th mapping, in load and in a fetch
         if (n > 9) break;
     }
     CHECK(n > 1);
-    memset(vault, 0, sizeof *vault);
-    CHECK(dlpi_s3_vault_begin(vault) == 0);
+    memset(cred_cache, 0, sizeof *cred_cache);
+    CHECK(dlpi_s3_cred_cache_begin(cred_cache) == 0);
     for (n = 1, code = 1; code && n < 9; n++) {
         clock_s += 100; /* past the waiting after a failure */
         map_fails = n;
         code = refresh(0, false);
-        if (code) CHECK(code == DLP_ERR_MEMORY && vault->version == 0);
+        if (code) CHECK(code == DLP_ERR_MEMORY && cred_cache->version == 0);
     }
     map_fails = 0;
     CHECK(n > 3 && got_keys(ID));
@@ -1173,7 +1173,7 @@ static void process__table__read_or_refused(void) {
         if (c->code == DLP_OK) {
             CHECK(got_keys(ID) && got.expires_s == NOW + 3600 && strcmp(got.token, TOKEN) == 0);
         } else {
-            CHECK(strstr(error.message, c->says) && vault->version == 0);
+            CHECK(strstr(error.message, c->says) && cred_cache->version == 0);
         }
         if (test_failures > before) printf("process %zu: %s\n", i, error.message);
     }
@@ -1623,7 +1623,7 @@ static void answer_try(void) {
         CHECK(got.expires_s == NOW + (c->code ? 600 : 3600));
         CHECK(log_lines && (c->code || strstr(logged, "valid until 20130524T010000Z")));
     } else {
-        CHECK(strstr(error.message, c->says) && vault->version == 0);
+        CHECK(strstr(error.message, c->says) && cred_cache->version == 0);
         CHECK(error.http_status == (c->mode == STATUS ? c->status : 0));
     }
     for (int i = 0; i < 2000 && source < 2 && DLPI_LOAD_RLX(&server.requests) < c->requests; i++)
@@ -1684,23 +1684,23 @@ static void machine__role__checked(void) {
     CHECK(fetch() == DLP_OK && got_keys("AKID1") && server.requests == 9);
 }
 
-/* ---- the vault ---- */
+/* ---- the credential cache ---- */
 
-static void vault__fixed_keys__one_version(void) {
+static void cred_cache__fixed_keys__one_version(void) {
     dlp_s3_desc d = {.access_key = ID, .secret_key = SECRET};
     bare();
     CHECK(load(&d) == DLP_OK);
     memset(&got, 0, sizeof got);
-    memset(vault, 0, sizeof *vault);
-    CHECK(dlpi_s3_vault_begin(vault) == 0);
+    memset(cred_cache, 0, sizeof *cred_cache);
+    CHECK(dlpi_s3_cred_cache_begin(cred_cache) == 0);
     CHECK(look() == DLP_ERR_STATE && got.version == 0);
     CHECK(refresh(0, false) == DLP_OK && look() == 0 && got.version == 1);
     CHECK(strcmp(got.secret, SECRET) == 0);
-    CHECK(refresh(1, false) == DLP_OK && vault->version == 1);
+    CHECK(refresh(1, false) == DLP_OK && cred_cache->version == 1);
     CHECK(refresh(1, true) == DLP_ERR_REMOTE && strstr(error.message, "fixed"));
 }
 
-static void vault__clock_goes_on__refreshed_in_time(void) {
+static void cred_cache__clock_goes_on__refreshed_in_time(void) {
     as_container();
     CHECK(fetch() == DLP_OK && got_keys("AKID1") && look() == 0);
     clock_s = NOW + 3299;
@@ -1725,7 +1725,7 @@ static void vault__clock_goes_on__refreshed_in_time(void) {
 }
 
 /* By a clock that is two hours behind or ahead, they live for an hour all the same. */
-static void vault__clock_wrong__lives_as_long(void) {
+static void cred_cache__clock_wrong__lives_as_long(void) {
     for (int64_t behind = -7200; behind <= 7200; behind += 7200) {
         for (int source = 0; source < 3; source++) {
             if (source == 0) as_container();
@@ -1741,20 +1741,20 @@ static void vault__clock_wrong__lives_as_long(void) {
     CHECK(fetch() == DLP_OK && got_keys("AKID1") && got.expires_s == NOW + 3600);
 }
 
-static void vault__clock_set_back__no_long_wait(void) {
+static void cred_cache__clock_set_back__no_long_wait(void) {
     as_container();
     CHECK(fetch() == DLP_OK);
     config->attempts = 1;
     DLPI_STORE_RLX(&server.mode, STATUS);
     server.status = 500;
     clock_s = NOW + 3500;
-    CHECK(refresh(1, false) == DLP_OK && vault->retry_s > clock_s);
+    CHECK(refresh(1, false) == DLP_OK && cred_cache->retry_s > clock_s);
     clock_s = NOW + 3400;
     DLPI_STORE_RLX(&server.mode, NORMAL);
     CHECK(refresh(1, false) == DLP_OK && got_keys("AKID2"));
 }
 
-static void vault__refresh_fails__old_ones_stay(void) {
+static void cred_cache__refresh_fails__old_ones_stay(void) {
     uint32_t asked;
     as_container();
     CHECK(fetch() == DLP_OK);
@@ -1765,30 +1765,30 @@ static void vault__refresh_fails__old_ones_stay(void) {
     DLPI_STORE_RLX(&server.mode, STATUS);
     server.status = 500;
     for (int i = 0; i < 8; i++) { /* later and later */
-        int64_t before = vault->retry_s;
+        int64_t before = cred_cache->retry_s;
         CHECK(refresh(got.version, false) == DLP_OK && got.version == 1);
         CHECK(strstr(logged, "stay in use") && strstr(logged, "answered 500"));
-        CHECK(vault->retry_s > before && vault->retry_s <= clock_s + 60 && look() == 0);
+        CHECK(cred_cache->retry_s > before && cred_cache->retry_s <= clock_s + 60 && look() == 0);
         asked = server.requests;
         CHECK(refresh(1, false) == DLP_OK && server.requests == asked);
         CHECK(refresh(1, true) == DLP_ERR_REMOTE && server.requests == asked);
-        clock_s = vault->retry_s;
+        clock_s = cred_cache->retry_s;
         if (clock_s < NOW + 3600) CHECK(look() == 1);
     }
     clock_s = NOW + 3600 > clock_s ? NOW + 3600 : clock_s;
     CHECK(look() == DLP_ERR_STATE);
     CHECK(refresh(1, false) == DLP_ERR_REMOTE && strstr(logged, "none to use"));
-    CHECK(vault->retry_s - clock_s <= 6);
+    CHECK(cred_cache->retry_s - clock_s <= 6);
     asked = server.requests;
     CHECK(refresh(1, false) == DLP_ERR_REMOTE && server.requests == asked);
     CHECK(strstr(error.message, "answered 500"));
-    clock_s = vault->retry_s;
+    clock_s = cred_cache->retry_s;
     DLPI_STORE_RLX(&server.mode, NORMAL);
     strcpy(server.until, "2013-05-24T03:00:00Z");
     CHECK(refresh(1, false) == DLP_OK && got_keys("AKID2") && look() == 0);
 }
 
-static void vault__same_ones_again__refused(void) {
+static void cred_cache__same_ones_again__refused(void) {
     as_container();
     DLPI_STORE_RLX(&server.mode, SAME);
     CHECK(fetch() == DLP_OK && got_keys("AKID7"));
@@ -1814,27 +1814,29 @@ static void *stop_soon(void *arg) {
     return NULL;
 }
 
-static void vault__stopped__at_once(void) {
+static void cred_cache__stopped__at_once(void) {
     pthread_t t;
     uint64_t t0 = test_now_ns();
     as_container();
     DLPI_STORE_RLX(&server.mode, SLOW);
     config->timeout_ms = 20000;
-    memset(vault, 0, sizeof *vault);
-    CHECK(dlpi_s3_vault_begin(vault) == 0);
+    memset(cred_cache, 0, sizeof *cred_cache);
+    CHECK(dlpi_s3_cred_cache_begin(cred_cache) == 0);
     pthread_create(&t, NULL, stop_soon, NULL);
-    CHECK(dlpi_s3_vault_refresh_until(config, vault, 0, false, &stop_word, NULL) == DLP_ERR_REMOTE);
+    CHECK(dlpi_s3_cred_cache_refresh_until(config, cred_cache, 0, false, &stop_word, NULL) ==
+          DLP_ERR_REMOTE);
     pthread_join(t, NULL);
     server_rests();
     CHECK_SOON(test_now_ns() - t0 < 3000 * DLPI_S3_MS);
-    CHECK(vault->retry_s == 0);
+    CHECK(cred_cache->retry_s == 0);
     bare(); /* what needs no waiting may still come, but is not said to who has closed */
     put_file(".aws/credentials", "[default]\n" KEYS("AKIDLATE"));
     CHECK(load(NULL) == DLP_OK);
     log_lines = 0;
     stop_word = 1;
-    CHECK(dlpi_s3_vault_refresh_until(config, vault, 0, false, &stop_word, NULL) == DLP_OK);
-    CHECK(vault->version == 1 && log_lines == 0);
+    CHECK(dlpi_s3_cred_cache_refresh_until(config, cred_cache, 0, false, &stop_word, NULL) ==
+          DLP_OK);
+    CHECK(cred_cache->version == 1 && log_lines == 0);
     stop_word = 0;
 }
 
@@ -1849,8 +1851,8 @@ static void *party_refresh(void *arg) {
     party *p = (party *)arg;
     dlpi_s3_credentials who;
     memset(&who, 0, sizeof who);
-    p->code = dlpi_s3_vault_refresh(config, vault, p->seen, p->force, NULL);
-    if (p->code == DLP_OK) p->code = dlpi_s3_vault_get(vault, clock_s, &who);
+    p->code = dlpi_s3_cred_cache_refresh(config, cred_cache, p->seen, p->force, NULL);
+    if (p->code == DLP_OK) p->code = dlpi_s3_cred_cache_get(cred_cache, clock_s, &who);
     p->version = who.version;
     return NULL;
 }
@@ -1878,15 +1880,15 @@ static void party_of(int many, uint64_t seen, bool force) {
     }
 }
 
-static void vault__many_want_it__fetched_once(void) {
+static void cred_cache__many_want_it__fetched_once(void) {
     for (int many = 1; many <= (TSAN ? 1 : 4); many += 3) {
         as_container();
-        memset(vault, 0, sizeof *vault);
-        CHECK(dlpi_s3_vault_begin(vault) == 0);
+        memset(cred_cache, 0, sizeof *cred_cache);
+        CHECK(dlpi_s3_cred_cache_begin(cred_cache) == 0);
         for (uint64_t seen = 0; seen < 6; seen++) {
             party_of(many, seen, seen % 2 == 1);
             server_rests();
-            CHECK(DLPI_LOAD_RLX(&server.requests) == seen + 1 && vault->version == seen + 1);
+            CHECK(DLPI_LOAD_RLX(&server.requests) == seen + 1 && cred_cache->version == seen + 1);
             if (seen % 2 == 0) continue;
             clock_s += 3600; /* expired for everybody */
             dlpi_s3_date(clock_s + 3600, server.until);
@@ -1896,46 +1898,47 @@ static void vault__many_want_it__fetched_once(void) {
 
 /* One is killed while it fetches: at the beginning, in the middle, while it publishes. What it held
    is free, what it was writing nobody sees. */
-static void vault__holder_killed__next_one_goes_on(void) {
+static void cred_cache__holder_killed__next_one_goes_on(void) {
     uint64_t random = 42;
     if (TSAN) return;
     as_container();
     CHECK(fetch() == DLP_OK);
     for (int i = 0; i < 40; i++) {
-        uint64_t before = vault->version;
+        uint64_t before = cred_cache->version;
         char token[64];
         pid_t pid;
         DLPI_STORE_RLX(&server.mode, i < 3 ? SLOW : NORMAL);
         DLPI_STORE_RLX(&server.requests, 0);
         pid = fork();
         if (pid == 0) {
-            for (;;) dlpi_s3_vault_refresh(config, vault, vault->version, true, NULL);
+            for (;;)
+                dlpi_s3_cred_cache_refresh(config, cred_cache, cred_cache->version, true, NULL);
         }
         while (i < 3 && DLPI_LOAD_RLX(&server.requests) == 0) poll(NULL, 0, 1);
         if (i >= 3) usleep((useconds_t)(dlpi_s3_random(&random) % 2000));
         kill(pid, SIGKILL);
         CHECK(waitpid(pid, NULL, 0) == pid);
         DLPI_STORE_RLX(&server.mode, NORMAL);
-        before = vault->version;
+        before = cred_cache->version;
         CHECK(refresh(before, true) == DLP_OK);
         memset(&got, 0, sizeof got);
-        CHECK(look() == 0 && got.version == before + 1 && vault->version == before + 1);
+        CHECK(look() == 0 && got.version == before + 1 && cred_cache->version == before + 1);
         snprintf(token, sizeof token, TOKEN "%.20s", got.access + 4);
         CHECK(strcmp(got.token, token) == 0 && strcmp(got.secret, SECRET) == 0);
     }
 }
 
 /* The same, placed by hand: it dies with both locks, in the middle of the slot that is next. */
-static void vault__publisher_killed__slot_not_seen(void) {
+static void cred_cache__publisher_killed__slot_not_seen(void) {
     if (TSAN) return;
     as_container();
     CHECK(fetch() == DLP_OK && refresh(1, true) == DLP_OK);
     for (uint64_t version = 2; version < 6; version++) {
         pid_t pid = fork();
         if (pid == 0) {
-            dlpi_s3_mutex_lock(&vault->fetching);
-            dlpi_s3_mutex_lock(&vault->looking);
-            memset(&vault->slot[(version + 1) % 2], 'x', sizeof vault->slot[0] / 2);
+            dlpi_s3_mutex_lock(&cred_cache->fetching);
+            dlpi_s3_mutex_lock(&cred_cache->looking);
+            memset(&cred_cache->slot[(version + 1) % 2], 'x', sizeof cred_cache->slot[0] / 2);
             _exit(0);
         }
         CHECK(waitpid(pid, NULL, 0) == pid);
@@ -1960,7 +1963,7 @@ typedef struct shop {
 static void shop_script(void *user, const s3_mock_request *q, s3_mock_reply *r) {
     shop *s = (shop *)user;
     char credential[64];
-    const uint64_t *version = &s->s3->common->vault.version;
+    const uint64_t *version = &s->s3->common->cred_cache.version;
     for (int i = 0; i < 5000 && s->waits && DLPI_LOAD_RLX(version) < 2; i++) poll(NULL, 0, 1);
     s->waits = 0;
     snprintf(credential, sizeof credential, " Credential=%s", s->id);
@@ -2051,8 +2054,8 @@ static void client__end_comes__fetched_anew(void) {
         CHECK(shop_open(&s, late ? "AKID2/" : "AKID") == DLP_OK);
         s.code = "AccessDenied";
         s.waits = !late;
-        s.s3->common->vault.refresh_s[1] = 0;
-        if (late) s.s3->common->vault.slot[1].expires_s = 1;
+        s.s3->common->cred_cache.refresh_s[1] = 0;
+        if (late) s.s3->common->cred_cache.slot[1].expires_s = 1;
         shop_visit(&s, DLP_OK);
         CHECK(shop_refreshes(&s) == 1);
         CHECK(s3_mock_count(s.mock, NULL) % 16 == 0); /* none twice */
@@ -2083,10 +2086,10 @@ static void begin(void) {
     if (!mkdtemp(home)) exit(1);
     snprintf(dir, sizeof dir, "%s/.aws", home);
     mkdir(dir, 0700);
-    config = (dlpi_s3_config *)mmap(NULL, sizeof *config + sizeof *vault, PROT_READ | PROT_WRITE,
-                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    config = (dlpi_s3_config *)mmap(NULL, sizeof *config + sizeof *cred_cache,
+                                    PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (config == MAP_FAILED) exit(1);
-    vault = (dlpi_s3_vault *)(void *)(config + 1);
+    cred_cache = (dlpi_s3_cred_cache *)(void *)(config + 1);
 }
 
 static void end(void) {
@@ -2116,22 +2119,22 @@ int main(void) {
     test_tries(process__hangs__killed_with_all_its_own);
     process__started__inherits_nothing();
     process__status_lost__answer_counts();
-    vault__fixed_keys__one_version();
+    cred_cache__fixed_keys__one_version();
     server_begin();
     container__token__sent();
     container__far_or_odd__not_asked();
     answer__table__used_or_refused();
     web__form__encoded();
     machine__role__checked();
-    vault__clock_goes_on__refreshed_in_time();
-    vault__clock_wrong__lives_as_long();
-    vault__clock_set_back__no_long_wait();
-    vault__refresh_fails__old_ones_stay();
-    vault__same_ones_again__refused();
-    test_tries(vault__stopped__at_once);
-    vault__many_want_it__fetched_once();
-    vault__holder_killed__next_one_goes_on();
-    vault__publisher_killed__slot_not_seen();
+    cred_cache__clock_goes_on__refreshed_in_time();
+    cred_cache__clock_wrong__lives_as_long();
+    cred_cache__clock_set_back__no_long_wait();
+    cred_cache__refresh_fails__old_ones_stay();
+    cred_cache__same_ones_again__refused();
+    test_tries(cred_cache__stopped__at_once);
+    cred_cache__many_want_it__fetched_once();
+    cred_cache__holder_killed__next_one_goes_on();
+    cred_cache__publisher_killed__slot_not_seen();
     clients = true;
     client__token_expired__fetched_anew_once();
     client__end_comes__fetched_anew();

@@ -713,13 +713,13 @@ static void engine__connections__kept_and_closed(void) {
         CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
     }
     for (int n = 0; n < 12;) n += dlp_s3_reap(io, over, 12, 20000);
-    CHECK(s3_mock_connections(mock) == 12 && io->n_idle <= 4 && io->links_out == io->n_idle);
+    CHECK(s3_mock_connections(mock) == 12 && io->n_idle <= 4 && io->connections_out == io->n_idle);
     for (int i = 0; i < 20; i++) { /* one after the other: over the one used last */
         r[0] = get("k", body[0], 100);
         CHECK(done(&r[0], DLP_OK) == DLP_OK);
     }
     CHECK_SOON(s3_mock_connections(mock) == 12 && stats().connections == 12);
-    CHECK(io->links_out == 1); /* the others were idle for too long */
+    CHECK(io->connections_out == 1); /* the others were idle for too long */
     end();
 }
 
@@ -752,13 +752,13 @@ static void engine__connections__too_old_or_gone__not_used(void) {
     s3_mock_object(mock, "/b/k", 100);
     r = get("k", large, 100);
     CHECK(done(&r, DLP_OK) == DLP_OK);
-    CHECK(dlpi_s3_site_connect(io, io->last_site) && io->links_out == 2);
+    CHECK(dlpi_s3_origin_connect(io, io->last_origin) && io->connections_out == 2);
     for (int i = 0; i < 2; i++)
-        if (io->links[i].state == DLPI_S3_LINK_OPENING) {
-            struct pollfd p = {.fd = io->links[i].conn.fd, .events = POLLIN};
+        if (io->connections[i].state == DLPI_S3_LINK_OPENING) {
+            struct pollfd p = {.fd = io->connections[i].conn.fd, .events = POLLIN};
             CHECK(poll(&p, 1, 5000) == 1);
-            dlpi_s3_link_open(io, &io->links[i]);
-            io->links[i].sent_ns -= 2000 * DLPI_S3_MS;
+            dlpi_s3_connection_open(io, &io->connections[i]);
+            io->connections[i].sent_ns -= 2000 * DLPI_S3_MS;
         }
     CHECK(io->n_idle == 2);
     r = get("k", large, 100);
@@ -920,7 +920,7 @@ static void engine__fork__child_keeps_sockets(void) {
         close(go[1]);
         _exit(read(go[0], &c, 1) != 0);
     }
-    dlpi_s3_link_close(io, DLPI_S3_OF(io->idle.next, dlpi_s3_link, age));
+    dlpi_s3_connection_close(io, DLPI_S3_OF(io->idle.next, dlpi_s3_connection, age));
     CHECK(send(peer, "?", 1, MSG_NOSIGNAL) == 1);
     close(peer);
     CHECK(epoll_wait(io->epoll, &e, 1, 20) < 1);

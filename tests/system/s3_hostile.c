@@ -95,7 +95,7 @@ static int ask(dlp_s3_request *r, const char *key, uint64_t offset, uint64_t len
 
 static int took_ms(void) { return (int)((test_now_ns() - from_ns) / 1000000); }
 
-static int links_out(void) { return (int)io->links_out; }
+static int connections_out(void) { return (int)io->connections_out; }
 
 /* ---- answers that are never the object ---- */
 
@@ -257,7 +257,8 @@ static void answer__refused_with_bytes_behind__is_the_last(void) {
         s3_mock_on(mock, "/bucket/k", -1, (s3_mock_reply){.raw = raw[i]});
         before = s3_mock_connections(mock);
         ask(&r, "k", 0, 10, 10);
-        CHECK(links_out() == 0 && s3_mock_connections(mock) - before == s3_mock_count(mock, NULL));
+        CHECK(connections_out() == 0 &&
+              s3_mock_connections(mock) - before == s3_mock_count(mock, NULL));
         s3_mock_forget(mock);
     }
     end();
@@ -330,7 +331,7 @@ static void error__without_an_end__is_told(void) {
     bomb_fill("8\r\n<Boom/> \r\n", 4 << 20);
     CHECK(bomb_ask(&r, 0) == DLP_ERR_REMOTE && r.error.attempts == 1);
     CHECK(r.error.http_status == 403 && strcmp(r.error.s3_code, "AccessDenied") == 0);
-    CHECK(links_out() == 0);
+    CHECK(connections_out() == 0);
     end();
 }
 
@@ -361,10 +362,10 @@ static void drain__trickling__ends(void) {
     s3_mock_on(mock, "/bucket/k", 0,
                (s3_mock_reply){.raw = bomb, .raw_bytes = bomb_n, .trickle = 100, .trickle_ms = 5});
     CHECK_SOON(ask(&r, "k", 0, 100, 100) == DLP_OK);
-    CHECK_SOON(links_out() == 2);
+    CHECK_SOON(connections_out() == 2);
     from_ns = test_now_ns();
-    while (links_out() == 2 && took_ms() < 1500) dlpi_s3_turn(io, test_now_ns() + 20000000);
-    CHECK_SOON(links_out() == 1);
+    while (connections_out() == 2 && took_ms() < 1500) dlpi_s3_turn(io, test_now_ns() + 20000000);
+    CHECK_SOON(connections_out() == 1);
     end();
 }
 
@@ -590,7 +591,7 @@ static size_t put_answered_early(const char *first, const char *second, int stat
     CHECK(dlp_s3_submit(io, &r) == DLP_OK && turns(&one, 2) == 0);
     peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(peer >= 0 && turns(&one, 4) == 0);
-    taken = io->links[0].put_at;
+    taken = io->connections[0].put_at;
     for (ssize_t n = 1; n > 0 && (once || got == 0); got += n > 0 ? (size_t)n : 0)
         n = recv(peer, sink, sizeof sink, MSG_DONTWAIT);
     CHECK(send(peer, first, strlen(first), MSG_NOSIGNAL) > 0);
@@ -786,12 +787,14 @@ static void tls__takes_all_at_once__is_given_a_share(void) {
     r.body = memory; /* which nobody reads */
     r.capacity = UINT64_C(1) << 46;
     CHECK(dlp_s3_submit(io, &r) == DLP_OK);
-    for (uint64_t i = 0, before = 0; i < 5 || before == 0; i++, before = io->links[0].put_at) {
+    for (uint64_t i = 0, before = 0; i < 5 || before == 0;
+         i++, before = io->connections[0].put_at) {
         CHECK(dlpi_s3_turn(io, UINT64_MAX) == 0);
-        CHECK(io->links[0].put_at - before <= 2 * DLPI_S3_AT_ONCE);
-        if (io->links[0].put_at == r.capacity || i == 1000) break;
+        CHECK(io->connections[0].put_at - before <= 2 * DLPI_S3_AT_ONCE);
+        if (io->connections[0].put_at == r.capacity || i == 1000) break;
     }
-    CHECK(io->ops_out == 1 && io->links[0].put_at > 0 && io->links[0].put_at < r.capacity);
+    CHECK(io->ops_out == 1 && io->connections[0].put_at > 0 &&
+          io->connections[0].put_at < r.capacity);
     close(listener);
     end();
 }

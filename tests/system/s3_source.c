@@ -138,8 +138,8 @@ static void manifest__written_and_read__the_same(void) {
     dlp_s3_manifest_close(b);
 }
 
-/* Under the name that it is written to first lies a link: it is replaced, not followed. */
-static void manifest__link_planted__not_followed(void) {
+/* Under the name that it is written to first lies a connection: it is replaced, not followed. */
+static void manifest__connection_planted__not_followed(void) {
     dlp_s3_manifest *m = NULL;
     dlp_s3_entry e = {"a", 0, 1, 0};
     struct stat st;
@@ -897,7 +897,7 @@ int main(int argc, char **argv) {
     manifest__lines__parsed_or_named();
     manifest__zero_bytes_and_long_lines__refused();
     manifest__written_and_read__the_same();
-    manifest__link_planted__not_followed();
+    manifest__connection_planted__not_followed();
     manifest__many_entries__few_bytes();
     mock = s3_mock_start();
     world_fill(mock);

@@ -748,7 +748,7 @@ static void *sts_serve(void *user) {
 
 static void sts__over_tls__only_where_trusted(void) {
     static dlpi_s3_config c;
-    static dlpi_s3_vault v;
+    static dlpi_s3_cred_cache v;
     dlp_s3_transport t = trusting();
     FILE *f = fopen(junk_path, "w");
     CHECK(f && fputs("a.b.c\n", f) >= 0 && fclose(f) == 0);
@@ -774,13 +774,13 @@ static void sts__over_tls__only_where_trusted(void) {
         snprintf(c.token_file, sizeof c.token_file, "%s", junk_path);
         snprintf(c.role, sizeof c.role, "arn:aws:iam::1:role/r");
         snprintf(c.session, sizeof c.session, "s");
-        CHECK(dlpi_s3_vault_begin(&v) == 0);
+        CHECK(dlpi_s3_cred_cache_begin(&v) == 0);
         CHECK(pthread_create(&thread, NULL, sts_serve, &s) == 0);
-        code = dlpi_s3_vault_refresh(&c, &v, 0, false, &err);
+        code = dlpi_s3_cred_cache_refresh(&c, &v, 0, false, &err);
         CHECK(pthread_join(thread, NULL) == 0);
         CHECK(code == (trusted ? DLP_OK : DLP_ERR_REMOTE) && s.requests == trusted);
         if (trusted)
-            CHECK(dlpi_s3_vault_get(&v, 0, &who) == 0 && strcmp(who.token, "session") == 0);
+            CHECK(dlpi_s3_cred_cache_get(&v, 0, &who) == 0 && strcmp(who.token, "session") == 0);
         else
             CHECK(strstr(err.message, "web identity") && strstr(err.message, "local issuer"));
         if (code && trusted) printf("%s\n", err.message);

@@ -867,7 +867,7 @@ static void request__silent_address__another_is_tried_beside_it(void) {
         CHECK_SOON(test_now_ns() - began < 1500 * DLPI_S3_MS);
         dlp_s3_stats_get(s3, &stats);
         CHECK_SOON(stats.timeouts == 0 && stats.retries == 0);
-        CHECK(io->last_site->opening == 0 && io->last_site->links == stats.connections);
+        CHECK(io->last_origin->opening == 0 && io->last_origin->connections == stats.connections);
         for (int k = 0; k < 3; k++) CHECK(get_one(io, "bucket") == DLP_OK);
         dlp_s3_io_close(io);
         CHECK(dlp_s3_close(s3) == DLP_OK);
@@ -890,7 +890,7 @@ static void request__silent_address__another_is_tried_beside_it(void) {
         CHECK(get_one(io, "bucket") == DLP_ERR_REMOTE);
         CHECK_SOON(test_now_ns() - began < 2500 * DLPI_S3_MS);
         CHECK(test_now_ns() - began >= 1000 * DLPI_S3_MS);
-        CHECK(io->last_site->opening == 0 && io->links_out == 0);
+        CHECK(io->last_origin->opening == 0 && io->connections_out == 0);
         dlp_s3_io_close(io);
         CHECK(dlp_s3_close(s3) == DLP_OK);
     }
@@ -932,7 +932,7 @@ static void request__17_hosts__room_but_where_all_are_asked(void) {
     s3_mock_on(m, "/long", -1, (s3_mock_reply){.pause_at = 1000, .pause_ms = 5000});
     for (int i = 0; i < HOSTS; i++)
         CHECK(dlp_s3_get(io, name[i], "long", body[i], 10, NULL, NULL) == DLP_ERR_LENGTH);
-    CHECK(io->links_out == HOSTS && io->ops_out == 0);
+    CHECK(io->connections_out == HOSTS && io->ops_out == 0);
     CHECK(get_one(io, name[HOSTS]) == DLP_OK);
     dlp_s3_io_close(io);
     CHECK(dlp_s3_close(s3) == DLP_OK);

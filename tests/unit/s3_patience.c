@@ -30,7 +30,7 @@ static void begin(const dlp_s3_desc *d, uint64_t seed) {
 
 static int judged(dlpi_s3_trouble t) {
     dlpi_s3_tries tries = {0};
-    return dlpi_s3_judge(&t, &tries);
+    return dlpi_s3_classify(&t, &tries);
 }
 
 static int answer(int status, const char *code) {
@@ -41,11 +41,11 @@ static int answer(int status, const char *code) {
 static int times(dlpi_s3_trouble t, int verdict) {
     dlpi_s3_tries tries = {0};
     int n = 0;
-    while (n < 1000 && dlpi_s3_judge(&t, &tries) == verdict) n++;
+    while (n < 1000 && dlpi_s3_classify(&t, &tries) == verdict) n++;
     return n;
 }
 
-static void judge__answers__as_documented(void) {
+static void classify__answers__as_documented(void) {
     static const char *const again[] = {"RequestTimeout",
                                         "RequestTimeoutException",
                                         "PriorRequestNotComplete",
@@ -85,7 +85,7 @@ static void judge__answers__as_documented(void) {
     CHECK(dlpi_s3_is_throttle(400, "Throttling") && !dlpi_s3_is_throttle(500, "InternalError"));
 }
 
-static void judge__clock_region_token__once_or_twice(void) {
+static void classify__clock_region_token__once_or_twice(void) {
     dlpi_s3_trouble t = {.status = 403, .s3_code = "RequestTimeTooSkewed", .skew_s = 3600};
     CHECK(times(t, DLPI_S3_SKEW) == 2);
     t.s3_code = "", t.skew_s = -301; /* HEAD: no body, but a Date */
@@ -112,7 +112,7 @@ static void judge__clock_region_token__once_or_twice(void) {
     CHECK(times(t, DLPI_S3_RESTART) == 3);
 }
 
-static void judge__connections__retried_but_what_stays_wrong(void) {
+static void classify__connections__retried_but_what_stays_wrong(void) {
     dlpi_s3_trouble t = {.what = DLPI_S3_T_BROKEN, .errnum = ECONNRESET, .reused = true};
     CHECK(times(t, DLPI_S3_REPLAY) == 3);
     t.began = true;
@@ -622,9 +622,9 @@ static void model__faulty_server__soon_over_and_few_requests(void) {
 }
 
 int main(void) {
-    judge__answers__as_documented();
-    judge__clock_region_token__once_or_twice();
-    judge__connections__retried_but_what_stays_wrong();
+    classify__answers__as_documented();
+    classify__clock_region_token__once_or_twice();
+    classify__connections__retried_but_what_stays_wrong();
     retry__waits__equal_jitter_within_bounds();
     retry__retry_after__waited_at_least();
     retry__tokens_gone__waits_the_longest();
