@@ -86,8 +86,8 @@
         ^                   ^                                   |                |             |
         |                   |   back-off, or at once            |    another's   |  broken off |
         |                   +-----------------------------------+<---------------+-------------+
-        |  reap             retry: the classifier of >>s3-faults allows it                          |
-        +-------- done <-----------------------------------------------------------------------+
+        |  reap             retry, where >>s3-faults allows it                                |
+        +-------- done <----------------------------------------------------------------------+
                     code 0, all bytes there; or what went wrong, and where
 
    Requests move only while their thread is in submit, reap or do. All of them together are in one
@@ -3788,14 +3788,14 @@ __attribute__((unused)) static int dlpi_s3_resolve(const char *host, uint16_t po
    >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */
 
 /* Two things: what was found once, when the client was opened (dlpi_s3_config: where to go, and
-   from which source credentials come), and the credentials that are valid now (dlpi_s3_cred_cache). Both
-   lie in the client's own mapping, which all its processes share and core dumps leave out. So do
-   files, answers and tokens while they are read: in a mapping that is wiped before it goes.
+   from which source credentials come), and the credentials that are valid now (dlpi_s3_cred_cache).
+   Both lie in the client's own mapping, which all its processes share and core dumps leave out. So
+   do files, answers and tokens while they are read: in a mapping that is wiped before it goes.
 
-   Locks of the credential cache are robust: a process killed while it holds one costs nothing. What it may
-   have been writing is a slot that nobody reads, until one store of the version makes it the one
-   that everybody reads. "fetching" is held through a whole fetch, so that one process asks for all;
-   "looking" only for a copy. Readers that hold the current version take neither.
+   Locks of the credential cache are robust: a process killed while it holds one costs nothing. What
+   it may have been writing is a slot that nobody reads, until one store of the version makes it the
+   one that everybody reads. "fetching" is held through a whole fetch, so that one process asks for
+   all; "looking" only for a copy. Readers that hold the current version take neither.
 
    label  where                              what it orders
    V1     cred_cache_publish stores the version   the slot's dates are there before its number
@@ -6407,25 +6407,25 @@ static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, ui
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
-   A request of the user's (op) is fetched in one or more ranges (ranges); a range is asked for over a
-   connection (connection), or over two or three at once while its answer has not begun (hedges). All
-   records are made by io_open; here they only move from list to list.
+   A request of the user's (op) is fetched in one or more ranges; a range is asked for over a
+   connection, or over two or three at once while its answer has not begun (hedges). All records are
+   made by io_open; here they only move from list to list.
 
        submit --> wanting --> origin->waiting --> on a connection --> answer begins --> body --> done
-                  (ops that   (ranges; also       (range->connection)   (range->begun:     |
-                  have ranges   those that wait                 it has won)      |
-                  to begin)   again)                                           |
-                                ^                  |                           |
-                                +-- range->timer <---+------- trouble, judged ---+
-                                    (back-off)
+                  (ops with    (ranges; also       (range->             (range->begun:     |
+                  ranges yet    those that wait     connection)          it has won)       |
+                  to begin)     again)                   |                                 |
+                                ^                        |                                 |
+                                +----- range->timer <----+------ trouble, classified ------+
+                                       (back-off)
 
-   A range is not bound to a connection before it is sent: whichever connection of the origin is free
-   first takes the range that waits longest, be it one that has ended a request or a new one.
+   A range is not bound to a connection before it is sent: whichever connection of the origin is
+   free first takes the range that waits longest, be it one that has ended a request or a new one.
 
-   The caller's memory is written to only by the connection whose head was the first valid one, and only
-   at the place that follows what the range has (range->done). So nothing needs to be taken back: a range
-   that breaks off goes on from there, by Range and If-Match, or begins again from its first byte
-   where the object has no ETag or another one. */
+   The caller's memory is written to only by the connection whose head was the first valid one, and
+   only at the place that follows what the range has (range->done). So nothing needs to be taken
+   back: a range that breaks off goes on from there, by Range and If-Match, or begins again from its
+   first byte where the object has no ETag or another one. */
 
 enum {
     DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body behind it */
@@ -6436,7 +6436,7 @@ enum {
     DLPI_S3_SMALL_PIECE = 4096,  /* read by way of the scratch memory */
     DLPI_S3_AT_ONCE = 4194304,   /* read or sent on one connection before others have a turn */
     DLPI_S3_EVENTS = 64,
-    DLPI_S3_SITES = 16,
+    DLPI_S3_ORIGINS = 16,
     DLPI_S3_COPIES = 3, /* connections of a range: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
     DLPI_S3_RACE_MS = 300, /* a connection that takes longer has another address tried, too */
@@ -6733,7 +6733,7 @@ struct dlp_s3_io {
     dlpi_s3_credentials who;
     bool refreshing, held; /* held: until that is over nothing is sent */
     uint64_t refreshes;
-    dlpi_s3_origin origins[DLPI_S3_SITES];
+    dlpi_s3_origin origins[DLPI_S3_ORIGINS];
     dlpi_s3_origin *last_origin;
     char *scratch;
     char path[DLPI_S3_HTTP_LINE], host[300], text[512];
@@ -6843,7 +6843,7 @@ static void dlpi_s3_range_rewind(dlpi_s3_range *range) {
 static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint16_t port,
                                           bool tls) {
     dlpi_s3_origin *s, *room = NULL;
-    for (int i = 0; i < DLPI_S3_SITES; i++) {
+    for (int i = 0; i < DLPI_S3_ORIGINS; i++) {
         s = &io->origins[i];
         if (s->used && s->port == port && s->tls == tls && strcmp(s->host, host) == 0) return s;
         if (!s->used || (s->ops == 0 && s->connections == 0)) room = s;
@@ -7219,8 +7219,8 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     return DLP_OK;
 }
 
-/* Close the connections of origins that nobody asks for: idle ones, and those that are being opened,
-   or read to the end of an answer, which goes on only while something is asked for. */
+/* Close the connections of origins that nobody asks for: idle ones, and those that are being
+   opened, or read to the end of an answer, which goes on only while something is asked for. */
 static void dlpi_s3_origins_clear(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_connections; i++) {
         dlpi_s3_connection *connection = &io->connections[i];
@@ -7497,7 +7497,8 @@ static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     return c;
 }
 
-/* A connection of a range's has failed: close it; the range goes on over another, or is in trouble. */
+/* A connection of a range's has failed: close it; the range goes on over another, or is in
+   trouble. */
 static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connection, int what,
                                       int errnum, const char *why) {
     dlpi_s3_range *range = connection->range;
@@ -7696,8 +7697,8 @@ static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     return DLPI_S3_FINE;
 }
 
-/* Now it is known how much the range has to bring, and how much others: none, where all comes at once
-   and no other has begun. */
+/* Now it is known how much the range has to bring, and how much others: none, where all comes at
+   once and no other has begun. */
 static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connection,
                                 const dlpi_s3_extent *x) {
     dlpi_s3_op *op = range->op;
@@ -7758,9 +7759,9 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* Hold a head of 2xx against what was asked for on its connection: status, version, range and lengths.
-   Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the request ends
-   with DLP_ERR_LENGTH; DLPI_S3_T_*. */
+/* Hold a head of 2xx against what was asked for on its connection: status, version, range and
+   lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
+   request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
 static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
@@ -8252,8 +8253,8 @@ static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_broken(io, connection, DLPI_S3_T_BROKEN, errnum, why);
 }
 
-/* Where the next bytes from a connection go: straight to their place where that is large enough and they
-   are nothing but body. */
+/* Where the next bytes from a connection go: straight to their place where that is large enough and
+   they are nothing but body. */
 static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connection, uint64_t *n,
                                        bool *straight) {
     uint64_t direct = dlpi_s3_http_direct(&connection->http), room;
@@ -8538,7 +8539,7 @@ static bool dlpi_s3_who_ready(dlp_s3_io *io) {
 
 static void dlpi_s3_pump(dlp_s3_io *io) {
     dlpi_s3_pump_ops(io);
-    for (int i = 0; i < DLPI_S3_SITES; i++) {
+    for (int i = 0; i < DLPI_S3_ORIGINS; i++) {
         dlpi_s3_origin *origin = &io->origins[i];
         if (origin->n_waiting + origin->n_hedging && dlpi_s3_who_ready(io))
             dlpi_s3_pump_origin(io, origin);
@@ -8558,8 +8559,8 @@ static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     return io->hedge_ns[c];
 }
 
-/* Have ranges hedged that have waited for too long, while somebody listened: the caller may have been
-   away since. Returns when to look again. */
+/* Have ranges hedged that have waited for too long, while somebody listened: the caller may have
+   been away since. Returns when to look again. */
 static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
     uint64_t next = UINT64_MAX;
     for (unsigned c = 0; c < DLPI_S3_CLASSES; c++) {
@@ -8712,7 +8713,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
     if (err.code == 0 ||
         dlpi_s3_cred_cache_get(&io->s3->common->cred_cache, dlpi_s3_real_s(), &io->who) >= 0)
         return;
-    for (int i = 0; i < DLPI_S3_SITES; i++) { /* nobody to sign for */
+    for (int i = 0; i < DLPI_S3_ORIGINS; i++) { /* nobody to sign for */
         dlpi_s3_origin *origin = &io->origins[i];
         for (uint32_t n = origin->n_waiting; n-- > 0 && origin->n_waiting;) {
             dlpi_s3_range *range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);

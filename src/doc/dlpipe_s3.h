@@ -87,8 +87,8 @@
         ^                   ^                                   |                |             |
         |                   |   back-off, or at once            |    another's   |  broken off |
         |                   +-----------------------------------+<---------------+-------------+
-        |  reap             retry: the classifier of >>s3-faults allows it                          |
-        +-------- done <-----------------------------------------------------------------------+
+        |  reap             retry, where >>s3-faults allows it                                |
+        +-------- done <----------------------------------------------------------------------+
                     code 0, all bytes there; or what went wrong, and where
 
    Requests move only while their thread is in submit, reap or do. All of them together are in one

@@ -22,8 +22,8 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     return DLP_OK;
 }
 
-/* Close the connections of origins that nobody asks for: idle ones, and those that are being opened,
-   or read to the end of an answer, which goes on only while something is asked for. */
+/* Close the connections of origins that nobody asks for: idle ones, and those that are being
+   opened, or read to the end of an answer, which goes on only while something is asked for. */
 static void dlpi_s3_origins_clear(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_connections; i++) {
         dlpi_s3_connection *connection = &io->connections[i];

@@ -92,8 +92,8 @@ static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     return DLPI_S3_FINE;
 }
 
-/* Now it is known how much the range has to bring, and how much others: none, where all comes at once
-   and no other has begun. */
+/* Now it is known how much the range has to bring, and how much others: none, where all comes at
+   once and no other has begun. */
 static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connection,
                                 const dlpi_s3_extent *x) {
     dlpi_s3_op *op = range->op;
@@ -154,9 +154,9 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* Hold a head of 2xx against what was asked for on its connection: status, version, range and lengths.
-   Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the request ends
-   with DLP_ERR_LENGTH; DLPI_S3_T_*. */
+/* Hold a head of 2xx against what was asked for on its connection: status, version, range and
+   lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
+   request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
 static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
@@ -648,8 +648,8 @@ static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_broken(io, connection, DLPI_S3_T_BROKEN, errnum, why);
 }
 
-/* Where the next bytes from a connection go: straight to their place where that is large enough and they
-   are nothing but body. */
+/* Where the next bytes from a connection go: straight to their place where that is large enough and
+   they are nothing but body. */
 static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connection, uint64_t *n,
                                        bool *straight) {
     uint64_t direct = dlpi_s3_http_direct(&connection->http), room;

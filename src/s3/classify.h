@@ -147,7 +147,8 @@ static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     return c;
 }
 
-/* A connection of a range's has failed: close it; the range goes on over another, or is in trouble. */
+/* A connection of a range's has failed: close it; the range goes on over another, or is in
+   trouble. */
 static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connection, int what,
                                       int errnum, const char *why) {
     dlpi_s3_range *range = connection->range;

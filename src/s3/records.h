@@ -6,25 +6,25 @@
 #include "s3/patience.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
-   A request of the user's (op) is fetched in one or more ranges (ranges); a range is asked for over a
-   connection (connection), or over two or three at once while its answer has not begun (hedges). All
-   records are made by io_open; here they only move from list to list.
+   A request of the user's (op) is fetched in one or more ranges; a range is asked for over a
+   connection, or over two or three at once while its answer has not begun (hedges). All records are
+   made by io_open; here they only move from list to list.
 
        submit --> wanting --> origin->waiting --> on a connection --> answer begins --> body --> done
-                  (ops that   (ranges; also       (range->connection)   (range->begun:     |
-                  have ranges   those that wait                 it has won)      |
-                  to begin)   again)                                           |
-                                ^                  |                           |
-                                +-- range->timer <---+------- trouble, judged ---+
-                                    (back-off)
+                  (ops with    (ranges; also       (range->             (range->begun:     |
+                  ranges yet    those that wait     connection)          it has won)       |
+                  to begin)     again)                   |                                 |
+                                ^                        |                                 |
+                                +----- range->timer <----+------ trouble, classified ------+
+                                       (back-off)
 
-   A range is not bound to a connection before it is sent: whichever connection of the origin is free
-   first takes the range that waits longest, be it one that has ended a request or a new one.
+   A range is not bound to a connection before it is sent: whichever connection of the origin is
+   free first takes the range that waits longest, be it one that has ended a request or a new one.
 
-   The caller's memory is written to only by the connection whose head was the first valid one, and only
-   at the place that follows what the range has (range->done). So nothing needs to be taken back: a range
-   that breaks off goes on from there, by Range and If-Match, or begins again from its first byte
-   where the object has no ETag or another one. */
+   The caller's memory is written to only by the connection whose head was the first valid one, and
+   only at the place that follows what the range has (range->done). So nothing needs to be taken
+   back: a range that breaks off goes on from there, by Range and If-Match, or begins again from its
+   first byte where the object has no ETag or another one. */
 
 enum {
     DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body behind it */
@@ -35,7 +35,7 @@ enum {
     DLPI_S3_SMALL_PIECE = 4096,  /* read by way of the scratch memory */
     DLPI_S3_AT_ONCE = 4194304,   /* read or sent on one connection before others have a turn */
     DLPI_S3_EVENTS = 64,
-    DLPI_S3_SITES = 16,
+    DLPI_S3_ORIGINS = 16,
     DLPI_S3_COPIES = 3, /* connections of a range: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
     DLPI_S3_RACE_MS = 300, /* a connection that takes longer has another address tried, too */
@@ -332,7 +332,7 @@ struct dlp_s3_io {
     dlpi_s3_credentials who;
     bool refreshing, held; /* held: until that is over nothing is sent */
     uint64_t refreshes;
-    dlpi_s3_origin origins[DLPI_S3_SITES];
+    dlpi_s3_origin origins[DLPI_S3_ORIGINS];
     dlpi_s3_origin *last_origin;
     char *scratch;
     char path[DLPI_S3_HTTP_LINE], host[300], text[512];
@@ -442,7 +442,7 @@ static void dlpi_s3_range_rewind(dlpi_s3_range *range) {
 static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint16_t port,
                                           bool tls) {
     dlpi_s3_origin *s, *room = NULL;
-    for (int i = 0; i < DLPI_S3_SITES; i++) {
+    for (int i = 0; i < DLPI_S3_ORIGINS; i++) {
         s = &io->origins[i];
         if (s->used && s->port == port && s->tls == tls && strcmp(s->host, host) == 0) return s;
         if (!s->used || (s->ops == 0 && s->connections == 0)) room = s;

@@ -5,14 +5,14 @@
    >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */
 
 /* Two things: what was found once, when the client was opened (dlpi_s3_config: where to go, and
-   from which source credentials come), and the credentials that are valid now (dlpi_s3_cred_cache). Both
-   lie in the client's own mapping, which all its processes share and core dumps leave out. So do
-   files, answers and tokens while they are read: in a mapping that is wiped before it goes.
+   from which source credentials come), and the credentials that are valid now (dlpi_s3_cred_cache).
+   Both lie in the client's own mapping, which all its processes share and core dumps leave out. So
+   do files, answers and tokens while they are read: in a mapping that is wiped before it goes.
 
-   Locks of the credential cache are robust: a process killed while it holds one costs nothing. What it may
-   have been writing is a slot that nobody reads, until one store of the version makes it the one
-   that everybody reads. "fetching" is held through a whole fetch, so that one process asks for all;
-   "looking" only for a copy. Readers that hold the current version take neither.
+   Locks of the credential cache are robust: a process killed while it holds one costs nothing. What
+   it may have been writing is a slot that nobody reads, until one store of the version makes it the
+   one that everybody reads. "fetching" is held through a whole fetch, so that one process asks for
+   all; "looking" only for a copy. Readers that hold the current version take neither.
 
    label  where                              what it orders
    V1     cred_cache_publish stores the version   the slot's dates are there before its number

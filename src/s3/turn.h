@@ -225,7 +225,7 @@ static bool dlpi_s3_who_ready(dlp_s3_io *io) {
 
 static void dlpi_s3_pump(dlp_s3_io *io) {
     dlpi_s3_pump_ops(io);
-    for (int i = 0; i < DLPI_S3_SITES; i++) {
+    for (int i = 0; i < DLPI_S3_ORIGINS; i++) {
         dlpi_s3_origin *origin = &io->origins[i];
         if (origin->n_waiting + origin->n_hedging && dlpi_s3_who_ready(io))
             dlpi_s3_pump_origin(io, origin);
@@ -245,8 +245,8 @@ static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     return io->hedge_ns[c];
 }
 
-/* Have ranges hedged that have waited for too long, while somebody listened: the caller may have been
-   away since. Returns when to look again. */
+/* Have ranges hedged that have waited for too long, while somebody listened: the caller may have
+   been away since. Returns when to look again. */
 static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
     uint64_t next = UINT64_MAX;
     for (unsigned c = 0; c < DLPI_S3_CLASSES; c++) {
@@ -399,7 +399,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
     if (err.code == 0 ||
         dlpi_s3_cred_cache_get(&io->s3->common->cred_cache, dlpi_s3_real_s(), &io->who) >= 0)
         return;
-    for (int i = 0; i < DLPI_S3_SITES; i++) { /* nobody to sign for */
+    for (int i = 0; i < DLPI_S3_ORIGINS; i++) { /* nobody to sign for */
         dlpi_s3_origin *origin = &io->origins[i];
         for (uint32_t n = origin->n_waiting; n-- > 0 && origin->n_waiting;) {
             dlpi_s3_range *range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);

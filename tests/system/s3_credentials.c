@@ -1,6 +1,7 @@
 /* Where credentials, region and endpoint come from: options, environment, files, processes, and
-   small servers in threads; and the credential cache that processes share. Nothing leaves 127.0.0.1: each case
-   begins with the machine's own variables unset, and metadata services switched off. */
+   small servers in threads; and the credential cache that processes share. Nothing leaves
+   127.0.0.1: each case begins with the machine's own variables unset, and metadata services
+   switched off. */
 #define DLPIPE_IMPLEMENTATION
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
