@@ -6411,7 +6411,7 @@ static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, ui
    connection, or over two or three at once while its answer has not begun (hedges). All records are
    made by io_open; here they only move from list to list.
 
-       submit --> wanting --> origin->waiting --> on a connection --> answer begins --> body --> done
+       submit --> wanting --> origin->waiting --> on a connection --> answer begins -> body -> done
                   (ops with    (ranges; also       (range->             (range->begun:     |
                   ranges yet    those that wait     connection)          it has won)       |
                   to begin)     again)                   |                                 |

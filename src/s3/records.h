@@ -10,7 +10,7 @@
    connection, or over two or three at once while its answer has not begun (hedges). All records are
    made by io_open; here they only move from list to list.
 
-       submit --> wanting --> origin->waiting --> on a connection --> answer begins --> body --> done
+       submit --> wanting --> origin->waiting --> on a connection --> answer begins -> body -> done
                   (ops with    (ranges; also       (range->             (range->begun:     |
                   ranges yet    those that wait     connection)          it has won)       |
                   to begin)     again)                   |                                 |
