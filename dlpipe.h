@@ -76,8 +76,8 @@
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-chunks    CHUNKS, COUNTED IN ADVANCE
    >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
+   >>impl-dispatch  WHO WAKES WHOM
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
-   >>impl-dispatch  DEALING TICKETS INTO LANES
    >>impl-claim     CLAIMS AND COMPLETION
    >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
@@ -95,7 +95,6 @@
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
    >>impl-cut       CHUNKS LOADED, AND CUT INTO VIEWS
-   >>impl-kinds     THE TABLE OF ALL KINDS
    The implementation: start, looking, devices, files, calls:
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
    >>impl-stats     COUNTERS AND TRACE, READ
@@ -105,6 +104,7 @@
    >>impl-files     ITEMS OUT OF FILES, MANY AT ONCE
    >>impl-part-files  PART QUEUE: FILES, DOWNLOADS
    >>impl-public    THE PUBLIC CALLS
+   >>impl-kinds     THE TABLE OF ALL KINDS
    >>impl-pictures  TRACE, TIMELINE, WORDS
    >>licence        MIT
 
@@ -194,8 +194,8 @@
      READY   nobody                                       caller, in next: it is HELD
      HELD    the caller                                   caller, in release: used = 0: it is FREE
 
-   Which worker takes which rows is its stage's dispatch: any run of any batch, whole batches in
-   turn, or what it is dealt.
+   Which worker takes which rows is its stage's dispatch: any run of any batch, or whole batches
+   in turn.
 
    At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
    when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
@@ -1568,10 +1568,9 @@ enum {
 };
 
 enum {
-    DLP_DISPATCH_CLAIM = 0, /* workers claim runs of items by compare-and-swap */
-    DLP_DISPATCH_LANES,     /* items are dealt to the worker that has the least to do */
-    DLP_DISPATCH_BATCHES    /* a whole batch to each worker in turn: worker i of n works on batches
-                               whose sequence % n is i, and on no others */
+    DLP_DISPATCH_CLAIM = 0,  /* workers claim runs of items by compare-and-swap */
+    DLP_DISPATCH_BATCHES = 2 /* a whole batch to each worker in turn: worker i of n works on batches
+                                whose sequence % n is i, and on no others */
 };
 
 enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ };
@@ -2297,7 +2296,6 @@ typedef struct dlp_worker_stats {
                                    known */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
-    uint64_t queued;       /* tickets in its lanes */
     int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
     int32_t pid;           /* of the process it runs in; for display; 0: not begun */
     int32_t restarts;      /* times that it died and was begun anew */
@@ -4959,7 +4957,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
-   header | control | bells | records | workers | slots' rows and words | lanes | trace rings |
+   header | control | bells | records | workers | slots' rows and words | trace rings |
    what stages have of their own: flights, cache, chunks, parts | item cells | batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
@@ -5004,10 +5002,9 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 1u
+#define DLPI_FORMAT 2u
 #define DLPI_GEN_BITS 39
 #define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)
-#define DLPI_TICKET_BATCH ((UINT64_C(1) << 44) - 1) /* low bits of a batch that a ticket carries */
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_WORD_ROWS 32u
 #define DLPI_HIST 160u
@@ -5041,7 +5038,6 @@ enum {
     DLPI_REC_TRACE,
     DLPI_REC_TABLE,
     DLPI_REC_ORDER,
-    DLPI_REC_LANES,
     DLPI_REC_PIPE,
     DLPI_REC_STAGES,
     DLPI_REC_TAKEN,
@@ -5101,10 +5097,8 @@ typedef struct dlpi_stage_rec {
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
     int32_t num_workers;             /* 0: inline */
     int32_t placement, unit_is_batch, deadline_ms;
-    uint32_t n_producers; /* lanes [producer][worker]; 0: none */
-    uint64_t sst_offset;  /* in a slot */
-    uint64_t lanes_offset, lane_bytes, lane_cap;
-    int32_t in_flight, pad0;
+    int32_t in_flight;
+    uint64_t sst_offset;         /* in a slot */
     int32_t active, workers_min; /* workers_min 0: not tuned */
 } dlpi_stage_rec;
 
@@ -5199,10 +5193,9 @@ typedef struct dlpi_ctl {
 
 typedef struct dlpi_sbell { /* one for each stage */
     uint64_t rewind;        /* R1 counts units freed again */
-    uint64_t dealt;         /* B1 counts tickets */
     uint32_t shared;        /* 1: sleepers may be in another process than their wakers */
     uint32_t active;        /* A1 workers below this number may claim; caller */
-    uint8_t pad[DLPI_LINE - 24];
+    uint8_t pad[DLPI_LINE - 16];
     dlpi_bell bell[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_sbell;
 
@@ -5214,7 +5207,7 @@ typedef struct dlpi_wblock {
     uint64_t item_ns; /* moving average */
     uint64_t trace_head;
     int32_t state, tid;
-    uint64_t max_ns, finished;
+    uint64_t max_ns;
     uint64_t running; /* X2 slot (32), row + 1 (32; all ones: the batch) in a callback; 0: none */
     char message[256];
     int32_t message_errno, process; /* 1: in a process of its own */
@@ -5283,7 +5276,7 @@ _Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
-_Static_assert(sizeof(dlpi_stage_rec) == 120, "region layout");
+_Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
 _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
@@ -5443,8 +5436,6 @@ typedef struct dlpi_stage {
     int first_worker, n_workers; /* n_workers counts an inline one */
     int begin, tuned;    /* workers at first (of a view: now); 1: n_workers is workers_max */
     uint64_t sst_offset; /* in a slot */
-    uint32_t lane_base, n_producers; /* lanes [producer][worker], 0: claims only */
-    uint64_t lane_cap, lanes_offset, lane_bytes;
     dlp_part_desc part;
     uint64_t *part_first; /* [n_parts + 1] items of the parts before each; owned */
 } dlpi_stage;
@@ -5564,14 +5555,12 @@ typedef struct dlpi_worker {
     struct dlp_collate_in in[DLP_MAX_FIELDS];
     struct dlp_collate_out out[DLP_MAX_FIELDS];
     uint64_t cursor; /* transfer: next batch */
-    uint32_t lane_turn;
     uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
     uint64_t near_first, near_epoch, near[64];
     dlpi_order order;
     pthread_t thread;
     int started, joined;    /* joined -1: inline, has begun */
     int process;            /* 1: runs in a process of its own */
-    uint64_t view_dealt;    /* a view's: tickets ever put into its lanes */
     dlp_part part;          /* what fetch, or load, sees */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
@@ -5827,10 +5816,7 @@ struct dlp_pipe {
     uint8_t *held;  /* [n_out] */
     uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
     uint64_t *index_buffer;
-    void **dev_data;      /* [device_buffers * fields] */
-    dlp_spsc_tx *lane_tx; /* all stages' lanes */
-    dlp_spsc_rx *lane_rx;
-    uint32_t n_lanes;
+    void **dev_data;        /* [device_buffers * fields] */
     uint8_t *taken_by_xfer; /* [ring] */
     dlpi_flights *flights;  /* [workers of fetch], or NULL */
     dlpi_flight *flight;    /* theirs */
@@ -7395,6 +7381,69 @@ static uint64_t dlpi_part_replacement(const dlp_pipe *p, uint32_t s, uint32_t ro
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-dispatch   WHO WAKES WHOM
+   Nobody is given work: workers look for it and claim it. What is here only says who looks. */
+
+/* There is work on batch b for a stage: its workers do it or, of an inline one, the caller. */
+static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
+    if (st->w.num_workers > 0)
+        dlpi_ring_batch(p, st, b, 1);
+    else
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* Batch b left the stage with this place among those that have workers: the next one, or
+   the caller, goes on with it. */
+static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
+    if (work + 1 < p->n_work) {
+        dlpi_wake_stage(p, p->work[work + 1], b);
+    } else {
+        dlpi_ring_caller(p->ctl, b);
+        dlpi_ring_share(p->share);
+    }
+}
+
+/* Look again for units freed again in stages first..last; where batches go to workers in turn, only
+   one of them can take what was freed: all look. */
+static void dlpi_rewind(dlp_pipe *p, int first, int last) {
+    for (int k = first; k <= last; k++) {
+        const dlpi_stage *st = p->work[k];
+        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
+        DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
+        if (st->w.num_workers > 0) dlpi_ring(&p->bells[k], (uint32_t)st->n_workers, n);
+    }
+    dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
+   caller is the worker of an inline stage: a sampler's thread wakes it. */
+static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
+    dlpi_stage *st = p->work[0];
+    uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
+    if (st->w.num_workers == 0) {
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        return;
+    }
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
+        uint64_t most = (uint64_t)st->n_workers;
+        for (uint64_t i = n < most ? n : most; i > 0; i--)
+            dlpi_ring_batch(p, st, p->feed.published - i, 1);
+        return;
+    }
+    if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
+    if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
+    dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
+}
+
+/* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
+   shows them to the stage behind the items. */
+static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
+    for (uint64_t b = first; b != p->feed.published; b++)
+        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
+            dlpi_wake_next(p, p->n_item_work - 1, b);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SAMPLER: POSITIONS INTO FREE SLOTS
    Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
@@ -7635,99 +7684,6 @@ static int dlpi_feed_one(dlp_pipe *p) {
     return 1;
 }
 
-/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
-   caller is the worker of an inline stage: a sampler's thread wakes it. */
-static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
-    dlpi_stage *st = p->work[0];
-    uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
-    if (st->w.num_workers == 0) {
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
-        return;
-    }
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
-        uint64_t most = (uint64_t)st->n_workers;
-        for (uint64_t i = n < most ? n : most; i > 0; i--)
-            dlpi_ring_batch(p, st, p->feed.published - i, 1);
-        return;
-    }
-    if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
-    if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-dispatch   DEALING TICKETS INTO LANES
-   The other way of dispatch: whoever has work for a stage deals a ticket (batch, unit) to the
-   worker with the least dealt and not finished, over a lane of its own. A ticket is a hint: the
-   worker still claims the unit, so a doubled or stale ticket does no harm, and a lost one is found
-   by the look without hints that follows a rewind. */
-
-static inline uint64_t dlpi_ticket(uint64_t b, uint32_t unit) { return b << 20 | unit; }
-
-static dlp_spsc *dlpi_lane_at(const dlp_pipe *p, const dlpi_stage *st, uint32_t k) {
-    uint8_t *lanes = dlpi_area_at(p, DLPI_REC_LANES, 0);
-    return (dlp_spsc *)(void *)(lanes + st->lanes_offset + k * st->lane_bytes);
-}
-
-static uint64_t dlpi_worker_load(const dlp_pipe *p, const dlpi_stage *st, int worker) {
-    uint64_t dealt = 0;
-    for (uint32_t i = 0; i < st->n_producers; i++) {
-        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)worker;
-        dealt += DLPI_LOAD_RLX(&dlpi_lane_at(p, st, k)->tail); /* an estimate */
-    }
-    /* an estimate */
-    return dealt - DLPI_LOAD_RLX(&p->workers[st->first_worker + worker].wb->finished);
-}
-
-/* Deal unit of batch b to a worker of st; producer: who deals (0 for the feeder). */
-static void dlpi_deal(dlp_pipe *p, dlpi_stage *st, int producer, uint64_t b, uint32_t unit) {
-    uint64_t ticket = dlpi_ticket(b, unit), least = UINT64_MAX;
-    int worker = 0, active = dlpi_active(p, st);
-    for (int i = 0; i < active; i++) {
-        uint64_t load = dlpi_worker_load(p, st, i);
-        if (load < least) least = load, worker = i;
-    }
-    {
-        uint32_t lane = st->lane_base + (uint32_t)(producer * st->n_workers + worker);
-        if (dlp_spsc_try_push(&p->lane_tx[lane], &ticket) != DLP_OK) /* doubles filled it */
-            DLPI_ADD_SEQ(&p->bells[st->work].rewind, UINT64_C(1));   /* R1 -> R1 */
-    }
-    /* B1: orders the ticket before the look */
-    DLPI_ADD_SEQ(&p->bells[st->work].dealt, UINT64_C(1));
-    if (DLPI_UNLIKELY(worker >= dlpi_active(p, st))) {         /* retired meanwhile: anybody's */
-        DLPI_ADD_SEQ(&p->bells[st->work].rewind, UINT64_C(1)); /* R1 -> R1 */
-        dlpi_ring(&p->bells[st->work], (uint32_t)st->n_workers, UINT32_MAX);
-    }
-    dlpi_ring_worker(&p->bells[st->work], (uint32_t)worker);
-}
-
-/* All units of the batches from `first` on. */
-static void dlpi_feed_deal(dlp_pipe *p, uint64_t first) {
-    for (uint64_t b = first; b != p->feed.published; b++) {
-        uint64_t pub = DLPI_LOAD_RLX(&dlpi_slot_at(p, dlpi_slot_of(p, b))->pub); /* our own store */
-        uint32_t n = dlpi_units(dlpi_pub_count(pub), dlpi_pub_shift(pub));
-        for (uint32_t u = 0; u < n; u++) dlpi_deal(p, p->work[0], 0, b, u);
-    }
-}
-
-/* Batches of which this rank has no row: ready as they are fed, so nobody's work shows them to the
-   stage behind the items. Its lanes have one producer each, which the feeder is not: those workers
-   look around. */
-static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
-    dlpi_stage *next = p->n_item_work < p->n_work ? p->work[p->n_item_work] : NULL;
-    uint32_t n = 0;
-    for (uint64_t b = first; b != p->feed.published; b++)
-        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0) n++;
-    if (n == 0) return;
-    if (next != NULL && next->w.num_workers > 0) {
-        DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
-        for (uint64_t b = first; b != p->feed.published; b++) dlpi_ring_batch(p, next, b, 1);
-    } else {
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
-        dlpi_ring_share(p->share);
-    }
-}
-
 /* A batch sampler goes on from its saved bytes, or replays the epoch's lists. */
 static int dlpi_feed_restore(dlp_pipe *p, const dlpi_place *to) {
     dlpi_feeder *f = &p->feed;
@@ -7819,10 +7775,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     }
     if (f->published != before) {
         DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
-        if (p->work[0]->n_producers > 0)
-            dlpi_feed_deal(p, before);
-        else
-            dlpi_feed_wake(p, f->published - before);
+        dlpi_feed_wake(p, f->published - before);
         if (p->world > 1) dlpi_feed_empty(p, before);
         if (p->parts) dlpi_parts_ahead(p);
     }
@@ -7906,30 +7859,6 @@ static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) 
 static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
     return DLPI_CAS_SEQ(&dlpi_own(w->p, sst)[t->unit], &own, mine); /* O1 <-> O1 */
-}
-
-/* The unit a ticket names, if it is still to be had. A batch that is gone has another
-   generation. */
-static bool dlpi_claim_ticket(dlpi_worker *w, uint64_t ticket, dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), own, pub; /* T1 <- T1 */
-    uint64_t high = ticket >> 20, b = (tail & ~DLPI_TICKET_BATCH) | high;
-    dlpi_sst *sst;
-    uint32_t count, shift;
-    if (b >= tail) b -= DLPI_TICKET_BATCH + 1;
-    t->b = b;
-    t->unit = (uint32_t)ticket & 0xfffffu;
-    t->slot = dlpi_slot_of(p, b);
-    sst = dlpi_sst_at(p, t->slot, w->st);
-    own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[t->unit % p->units_max]); /* O1 <- O1 */
-    pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, t->slot)->pub);            /* P1 <- P1 */
-    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK) || !dlpi_older(dlpi_gen(own), b)) return false;
-    count = dlpi_pub_count(pub);
-    shift = dlpi_pub_shift(pub);
-    if (t->unit >= (dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u)) return false;
-    dlpi_unit_rows(p, w->st, count, shift, t);
-    t->plain = dlpi_plain(w, pub, own);
-    return dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own);
 }
 
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
@@ -8048,23 +7977,11 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
 static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_stage *st = w->st;
-    uint64_t b = t->b;
-    if (st->work + 1 < p->n_work) {
-        dlpi_stage *next = p->work[st->work + 1];
-        dlpi_unit whole = {b, t->slot, 0, 0, 0, false};
-        /* R1 -> R1 */
-        if (dlpi_freed(p, next, &whole)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
-        if (next->n_producers > 0)
-            dlpi_deal(p, next, w->id, b, 0);
-        else if (next->w.num_workers > 0)
-            dlpi_ring_batch(p, next, b, 1);
-        else
-            dlpi_ring_caller(p->ctl, UINT64_MAX);
-    } else {
-        dlpi_ring_caller(p->ctl, b);
-        dlpi_ring_share(p->share);
-    }
+    const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
+    dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
+    if (next != NULL && dlpi_freed(p, next, &whole))
+        DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+    dlpi_wake_next(p, w->st->work, t->b);
 }
 
 /* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there
@@ -8077,12 +7994,7 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     if ((done & mask) != mask) return;
     /* R1 -> R1 */
     if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
-    if (next->n_producers > 0)
-        dlpi_deal(p, next, w->id, t->b, t->unit);
-    else if (next->w.num_workers > 0)
-        dlpi_ring_batch(p, next, t->b, 1);
-    else
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_stage(p, next, t->b);
 }
 
 /* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
@@ -8107,18 +8019,6 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
         if (!dlpi_close_batch(p, sst, t->b, count, seen)) return;
     }
     dlpi_ready_wake(p, w, t);
-}
-
-/* Look again for units freed again in stages first..last; where batches go to workers in turn, only
-   one of them can take what was freed: all look. */
-static void dlpi_rewind(dlp_pipe *p, int first, int last) {
-    for (int k = first; k <= last; k++) {
-        const dlpi_stage *st = p->work[k];
-        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
-        DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
-        if (st->w.num_workers > 0) dlpi_ring(&p->bells[k], (uint32_t)st->n_workers, n);
-    }
-    dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
 /* A unit of batch b that worker w is about to give up. */
@@ -8196,47 +8096,6 @@ static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     for (int k = first + 1; k <= w->st->work; k++) dlpi_own_set(p, k, s, pub, freed);
     dlpi_own_set(p, first, s, pub, freed);
     dlpi_rewind(p, first, w->st->work);
-}
-
-/* Take a ticket and claim what it says; look around when some unit was freed again. */
-static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const dlpi_stage *st = w->st;
-    uint64_t ticket;
-    DLPI_LOAD_SEQ(&w->bell->dealt); /* B1 <- B1: tickets dealt before the look at our bit */
-    for (uint32_t i = 0; i < st->n_producers; i++) {
-        uint32_t turn = w->lane_turn++ % st->n_producers;
-        dlp_spsc_rx *rx =
-            &p->lane_rx[st->lane_base + turn * (uint32_t)st->n_workers + (uint32_t)w->id];
-        while (dlp_spsc_try_pop(rx, &ticket) == DLP_OK) {
-            bool mine = dlpi_claim_ticket(w, ticket, t);
-            dlpi_bump(&w->wb->finished, 1);
-            if (mine) return true;
-        }
-    }
-    if (DLPI_LOAD_SEQ(&w->bell->rewind) == w->rewind_seen) return false; /* R1 <- R1 */
-    return dlpi_find(w, t);
-}
-
-/* A retired worker leaves its tickets to those who look around. One that is dealt to it later is
-   seen by the dealer to be so: it reads active behind its count of tickets, we the other way. */
-static void dlpi_lanes_leave(dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    const dlpi_stage *st = w->st;
-    uint64_t ticket;
-    bool any = false;
-    DLPI_LOAD_SEQ(&w->bell->dealt); /* B1 <- B1: behind our look at active */
-    for (uint32_t i = 0; i < st->n_producers; i++) {
-        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)w->id;
-        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + k];
-        while (dlp_spsc_try_pop(rx, &ticket) == DLP_OK) {
-            dlpi_bump(&w->wb->finished, 1);
-            any = true;
-        }
-    }
-    if (!any) return;
-    DLPI_ADD_SEQ(&w->bell->rewind, UINT64_C(1)); /* R1 -> R1 */
-    dlpi_ring(w->bell, (uint32_t)st->n_workers, UINT32_MAX);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9132,10 +8991,9 @@ static bool dlpi_rows_full(const dlpi_worker *w) {
     return w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK;
 }
 
-/* Tickets dealt to this worker come first; they are hints, the claim decides. */
 static inline bool dlpi_unit_find(dlpi_worker *w, dlpi_unit *t) {
     if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
-    return w->st->n_producers > 0 ? dlpi_lanes_find(w, t) : dlpi_find(w, t);
+    return dlpi_find(w, t);
 }
 
 static bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) { return dlpi_unit_find(w, t); }
@@ -9455,7 +9313,7 @@ static bool dlpi_flights_find(dlpi_worker *w, dlpi_unit *t) {
         return false;
     dlpi_flights_oldest(w);
     dlpi_flights_bound(w);
-    return w->st->n_producers > 0 ? dlpi_lanes_find(w, t) : dlpi_find(w, t);
+    return dlpi_find(w, t);
 }
 
 /* Send what waits or is due, and what can be claimed. Returns whether anything moved. */
@@ -10141,7 +9999,6 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_unit t;
     bool found = false, rung;
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
-    if (dlpi_retired(w) && w->st->n_producers > 0) dlpi_lanes_leave(w);
     if (dlpi_may_park(w)) return;
     if (dlpi_full(w) || dlpi_retired(w)) { /* nobody rings: look often if the pipe stops */
         if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
@@ -10174,7 +10031,6 @@ static void dlpi_worker_park(dlpi_worker *w) {
     while (!dlpi_stopped(w->p)) {
         uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the look at active */
         if (!dlpi_retired(w)) break;
-        if (w->st->n_producers > 0) dlpi_lanes_leave(w);
         dlpi_futex_wait(&bell->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
                         (int)w->bell->shared);
     }
@@ -10189,7 +10045,7 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
     uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
     if (tail - delivered < p->prefetch) return false;
-    return w->st->n_producers > 0 ? w->st->work == 0 : w->low == tail;
+    return w->low == tail;
 }
 
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
@@ -10521,27 +10377,6 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX); /* for observers */
     dlpi_rewind(p, 0, p->n_work - 1);
     dlpi_wake_all(p);
-}
-
-/* A worker process takes over its lanes where their published counters are. */
-__attribute__((unused)) static int dlpi_lanes_again(dlpi_worker *w) {
-    dlp_pipe *p = w->p;
-    const dlpi_stage *st = w->st, *next = st->work + 1 < p->n_work ? p->work[st->work + 1] : NULL;
-    uint64_t taken = 0;
-    int rc = DLP_OK;
-    for (uint32_t i = 0; rc == DLP_OK && i < st->n_producers; i++) {
-        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)w->id;
-        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + k];
-        rc = dlp_spsc_attach_rx(rx, dlpi_lane_at(p, st, k), st->lane_bytes);
-        taken += rx->head;
-    }
-    for (int i = 0; rc == DLP_OK && next && next->n_producers > 0 && i < next->n_workers; i++) {
-        uint32_t k = (uint32_t)(w->id * next->n_workers + i);
-        dlp_spsc_tx *tx = &p->lane_tx[next->lane_base + k];
-        rc = dlp_spsc_attach_tx(tx, dlpi_lane_at(p, next, k), next->lane_bytes);
-    }
-    DLPI_STORE_RLX(&w->wb->finished, taken); /* an estimate of its load */
-    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -11327,7 +11162,7 @@ static int dlpi_state_take(dlp_pipe *p) {
    planned, but no time while they are parked (one wake-up a second each). Starting and ending them
    live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
    not below sbell.active (A1) claims nothing more. It finishes what it has claimed, rows that wait
-   for another try included, leaves its tickets to the others, and parks. One writer: the caller.
+   for another try included, and parks. One writer: the caller.
 
    The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
    at the time since the last look:
@@ -12167,20 +12002,6 @@ static void dlpi_cut_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
 static const dlpi_stage_ops dlpi_split_ops = {.kind = DLP_STAGE_SPLIT, .rank = 10};
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-kinds      THE TABLE OF ALL KINDS */
-
-#define DLPI_KIND_OPS(name, number, ops) [number] = &ops,
-static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OPS)};
-#undef DLPI_KIND_OPS
-
-/* The stage's table, in a process that has but the rest of its record. */
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static const dlpi_stage_ops *
-dlpi_ops_of(const dlpi_stage *st) {
-    return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
-}
-
-/* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 
 static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *range,
@@ -12230,7 +12051,9 @@ static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
     bool batch = st->kind == DLP_STAGE_BATCH || st->kind == DLP_STAGE_MAP_BATCH;
     DLPI_RANGE(w->num_workers, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
     DLPI_RANGE(w->placement, 0, 1, "placement", "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES");
-    DLPI_RANGE(w->dispatch, 0, DLP_DISPATCH_BATCHES, "dispatch", "DLP_DISPATCH_*");
+    if (w->dispatch != DLP_DISPATCH_CLAIM && w->dispatch != DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
+                        w->dispatch);
     DLPI_RANGE(w->on_error, 0, batch ? 0 : 2, "on_error",
                batch ? "DLP_ON_ERROR_RAISE for a stage of whole batches" : "DLP_ON_ERROR_*");
     DLPI_RANGE(w->retries, 0, 100, "retries", "0..100");
@@ -12475,8 +12298,8 @@ static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
                "0..workers_max, 0 without that");
     if (!st->tuned) return DLP_OK;
     if (st->w.workers_min == 0) st->w.workers_min = 1;
-    DLPI_RANGE(st->w.dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_LANES, "dispatch",
-               "not DLP_DISPATCH_BATCHES with workers_max: whose a batch is is fixed there");
+    DLPI_RANGE(st->w.dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM, "dispatch",
+               "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
     DLPI_RANGE(st->begin, st->w.workers_min, st->w.workers_max, "num_workers",
                "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;
@@ -12888,27 +12711,6 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
 
-/* Lanes of the stages that are dealt tickets: one from each producer to each worker. */
-static void dlpi_layout_lanes(dlp_pipe *p) {
-    uint64_t at = 0;
-    p->n_lanes = 0;
-    for (int i = 0; i < p->n_work; i++) {
-        dlpi_stage *st = p->work[i];
-        uint64_t tickets =
-            i < p->n_item_work ? dlpi_times(p->prefetch, p->batch_rows) : p->prefetch;
-        st->n_producers = 0;
-        if (st->w.dispatch != DLP_DISPATCH_LANES || st->w.num_workers == 0) continue;
-        st->n_producers = i == 0 ? 1 : (uint32_t)p->work[i - 1]->n_workers;
-        st->lane_base = p->n_lanes;
-        st->lane_cap = dlpi_pow2(tickets);
-        st->lane_bytes = dlp_spsc_bytes(8, st->lane_cap);
-        st->lanes_offset = dlpi_take_bytes(
-            &at, dlpi_times(st->lane_bytes, st->n_producers * (uint64_t)st->n_workers), DLPI_LINE);
-        p->n_lanes += st->n_producers * (uint32_t)st->n_workers;
-    }
-    dlpi_area_add(p, DLPI_REC_LANES, "lanes", at, 1, 4096);
-}
-
 /* Flights of a worker: those that are out, and as many that are parked as others may have. */
 static uint32_t dlpi_flights_each(const dlp_pipe *p) {
     return p->fetch->in_flight > 0 ? (uint32_t)p->fetch->in_flight + DLPI_PARK : 0;
@@ -12987,7 +12789,6 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         p->fetch->in_flight > 0 ? dlpi_times(flights, sizeof(dlpi_flights)) : 0,
         dlpi_flights_bytes(p),
         dlpi_times(dlpi_times(dlpi_device_buffers(p), p->batches.n) + 1, sizeof(void *)),
-        dlpi_times((uint64_t)p->n_lanes + 1, sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx)),
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
@@ -13018,7 +12819,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
 
-/* The order's table, up to the page where the lanes begin. */
+/* The order's table, up to the end of a page. */
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
     uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items);
@@ -13060,7 +12861,6 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_control(p);
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
-    dlpi_layout_lanes(p);
     dlpi_layout_trace(p);
     dlpi_area_add(p, DLPI_AREA_FLYING, NULL, flying, (uint64_t)p->fetch->n_workers, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
@@ -13107,7 +12907,6 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
                   dlpi_device_buffers(p), dlpi_device_bytes(p));
     dlpi_plan_area(p, plan, DLPI_REC_TABLE);
-    dlpi_plan_area(p, plan, DLPI_REC_LANES);
     dlpi_plan_area(p, plan, DLPI_REC_SHARE);
     dlpi_plan_area(p, plan, DLPI_REC_TRACE);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
@@ -13328,11 +13127,9 @@ static uint64_t dlpi_view_hash(void) {
                                 offsetof(dlpi_wblock, trace_head),
                                 offsetof(dlpi_wblock, state),
                                 offsetof(dlpi_wblock, max_ns),
-                                offsetof(dlpi_wblock, finished),
                                 offsetof(dlpi_wblock, hist),
                                 offsetof(dlpi_wblock, pid),
                                 offsetof(dlpi_sst, ready),
-                                offsetof(dlp_spsc, tail),
                                 sizeof(dlpi_skip),
                                 sizeof(dlp_error),
                                 sizeof(dlp_trace_event),
@@ -13367,10 +13164,6 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
                        st->kind != DLP_STAGE_PARTS;
     r->sst_offset = st->sst_offset;
-    r->n_producers = st->n_producers;
-    r->lanes_offset = st->lanes_offset;
-    r->lane_bytes = st->lane_bytes;
-    r->lane_cap = st->lane_cap;
     r->in_flight = st->in_flight;
     r->active = st->tuned ? st->begin : st->n_workers;
     r->workers_min = st->tuned ? st->w.workers_min : 0;
@@ -13494,9 +13287,8 @@ static bool dlpi_parts_alloc(dlp_pipe *p) {
 }
 
 static int dlpi_private_alloc(dlp_pipe *p) {
-    size_t lanes = (size_t)p->n_workers + 1;
     uint32_t buffers = p->xfer ? (uint32_t)p->xfer->transfer.device_buffers : 0;
-    p->workers = calloc(lanes, sizeof *p->workers);
+    p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
     p->out = calloc(p->n_out, sizeof *p->out);
     p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
     p->ones = calloc(dlpi_ones_bytes(p), 1);
@@ -13505,12 +13297,10 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->feed.ahead_index = malloc((size_t)dlpi_list_bytes(p));
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
     p->dev_data = calloc((size_t)buffers * p->batches.n + 1, sizeof *p->dev_data);
-    p->lane_tx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_tx);
-    p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
     if (p->parts && !dlpi_parts_alloc(p)) goto failed;
     if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken_by_xfer &&
-        p->feed.ahead_index && p->feed.cells && p->dev_data && p->lane_tx && p->lane_rx &&
-        dlpi_flights_alloc(p) && (p->split == NULL || dlpi_cut_alloc(p)))
+        p->feed.ahead_index && p->feed.cells && p->dev_data && dlpi_flights_alloc(p) &&
+        (p->split == NULL || dlpi_cut_alloc(p)))
         return DLP_OK;
 failed:
     errno = ENOMEM;
@@ -13518,11 +13308,11 @@ failed:
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {
-        p->workers,          p->out,        p->out_fields, p->ones,    p->held,    p->taken_by_xfer,
-        p->feed.ahead_index, p->feed.cells, p->dev_data,   p->lane_tx, p->lane_rx, p->cut.refs,
-        p->cut.slot_of,      p->cut.after,  p->cut.index,  p->flights, p->flight,  p->flight_todo,
-        p->flight_threads,   p->pq.use,     p->pq.tables};
+    void *all[] = {p->workers,        p->out,           p->out_fields,       p->ones,
+                   p->held,           p->taken_by_xfer, p->feed.ahead_index, p->feed.cells,
+                   p->dev_data,       p->cut.refs,      p->cut.slot_of,      p->cut.after,
+                   p->cut.index,      p->flights,       p->flight,           p->flight_todo,
+                   p->flight_threads, p->pq.use,        p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -13582,27 +13372,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->given = w->item;
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
-}
-
-static int dlpi_lanes_init(dlp_pipe *p) {
-    for (int i = 0; i < p->n_work; i++) {
-        dlpi_stage *st = p->work[i];
-        uint32_t n = st->n_producers * (uint32_t)st->n_workers;
-        for (uint32_t k = 0; k < n; k++) {
-            void *mem = dlpi_lane_at(p, st, k);
-            int rc = dlp_spsc_init(mem, st->lane_bytes, 8, st->lane_cap, p->n_procs > 0);
-            if (rc == DLP_OK)
-                rc = dlp_spsc_attach_tx(&p->lane_tx[st->lane_base + k], mem, st->lane_bytes);
-            if (rc == DLP_OK)
-                rc = dlp_spsc_attach_rx(&p->lane_rx[st->lane_base + k], mem, st->lane_bytes);
-            if (rc != DLP_OK) {
-                dlp_error e;
-                dlpi_error_set(&e, rc, "", "a lane can't be made");
-                return dlpi_pipe_fail(p, &e);
-            }
-        }
-    }
-    return DLP_OK;
 }
 
 static int dlpi_device_start(dlp_pipe *p) {
@@ -13806,7 +13575,6 @@ static int dlpi_live_init(dlp_pipe *p) {
     }
     if (p->split) dlpi_cut_init(p);
     dlpi_feed_epoch(&p->feed, 0);
-    if ((rc = dlpi_lanes_init(p)) != DLP_OK) return rc;
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_guards_paint(p);
     dlpi_region_init(p);
@@ -13979,12 +13747,6 @@ static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worke
     out->pid = DLPI_LOAD_RLX(&b->pid);
     out->restarts = DLPI_LOAD_RLX(&b->restarts);
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
-    out->queued = w->view_dealt;
-    for (uint32_t i = 0; i < w->st->n_producers && !p->view; i++) {
-        uint32_t k = i * (uint32_t)w->st->n_workers + (uint32_t)w->id;
-        out->queued += DLPI_LOAD_RLX(&dlpi_lane_at(p, w->st, k)->tail);
-    }
-    if (out->queued) out->queued -= DLPI_LOAD_RLX(&b->finished);
 }
 
 static uint64_t dlpi_hist_sum(const dlp_pipe *p, const dlpi_stage *st, uint64_t *hist) {
@@ -16857,6 +16619,20 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     }
     *out = p;
     return DLP_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-kinds      THE TABLE OF ALL KINDS */
+
+#define DLPI_KIND_OPS(name, number, ops) [number] = &ops,
+static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OPS)};
+#undef DLPI_KIND_OPS
+
+/* The stage's table, in a process that has but the rest of its record. */
+__attribute__((unused)) /* but by dlpipe_shm.h */
+static const dlpi_stage_ops *
+dlpi_ops_of(const dlpi_stage *st) {
+    return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
 }
 
 /* A variable of the environment that is a number up to 2^31 - 1; -1: not set; -2: no number. */

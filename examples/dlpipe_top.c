@@ -463,8 +463,6 @@ static void draw_worker(screen *to, const watch *w, uint32_t i) {
     else
         snprintf(who, sizeof who, "-");
     if (k->restarts) snprintf(more, sizeof more, "  restarted %d", (int)k->restarts);
-    if (k->queued)
-        snprintf(more + strlen(more), sizeof more - strlen(more), "  queued %" PRIu64, k->queued);
     line(to, 0, "%-15s %-8s %15s %4.0f %% %12s %9s %9s%s", name, state_name(k->state), who,
          worker_busy(w, i) * 100, index, duration(k->current_age_ns).s,
          number(rate(w, k->items, w->before.workers[i].items)).s, more);
@@ -570,9 +568,9 @@ static void json_worker(const watch *w, uint32_t i, const char *before) {
     else
         printf("\"index\":%" PRIu64 ",", k->current_index);
     printf("\"age_ns\":%" PRIu64 ",\"busy\":%.4f,\"items\":%" PRIu64
-           ",\"items_per_s\":%.3f,\"queued\":%" PRIu64 ",\"restarts\":%d}",
+           ",\"items_per_s\":%.3f,\"restarts\":%d}",
            k->current_age_ns, worker_busy(w, i), k->items,
-           rate(w, k->items, w->before.workers[i].items), k->queued, (int)k->restarts);
+           rate(w, k->items, w->before.workers[i].items), (int)k->restarts);
 }
 
 static void json(watch *w) {

@@ -11,10 +11,9 @@ enum {
 };
 
 enum {
-    DLP_DISPATCH_CLAIM = 0, /* workers claim runs of items by compare-and-swap */
-    DLP_DISPATCH_LANES,     /* items are dealt to the worker that has the least to do */
-    DLP_DISPATCH_BATCHES    /* a whole batch to each worker in turn: worker i of n works on batches
-                               whose sequence % n is i, and on no others */
+    DLP_DISPATCH_CLAIM = 0,  /* workers claim runs of items by compare-and-swap */
+    DLP_DISPATCH_BATCHES = 2 /* a whole batch to each worker in turn: worker i of n works on batches
+                                whose sequence % n is i, and on no others */
 };
 
 enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ };

@@ -30,7 +30,6 @@ typedef struct dlp_worker_stats {
                                    known */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
-    uint64_t queued;       /* tickets in its lanes */
     int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
     int32_t pid;           /* of the process it runs in; for display; 0: not begun */
     int32_t restarts;      /* times that it died and was begun anew */

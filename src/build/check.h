@@ -50,7 +50,9 @@ static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
     bool batch = st->kind == DLP_STAGE_BATCH || st->kind == DLP_STAGE_MAP_BATCH;
     DLPI_RANGE(w->num_workers, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
     DLPI_RANGE(w->placement, 0, 1, "placement", "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES");
-    DLPI_RANGE(w->dispatch, 0, DLP_DISPATCH_BATCHES, "dispatch", "DLP_DISPATCH_*");
+    if (w->dispatch != DLP_DISPATCH_CLAIM && w->dispatch != DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
+                        w->dispatch);
     DLPI_RANGE(w->on_error, 0, batch ? 0 : 2, "on_error",
                batch ? "DLP_ON_ERROR_RAISE for a stage of whole batches" : "DLP_ON_ERROR_*");
     DLPI_RANGE(w->retries, 0, 100, "retries", "0..100");
@@ -295,8 +297,8 @@ static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
                "0..workers_max, 0 without that");
     if (!st->tuned) return DLP_OK;
     if (st->w.workers_min == 0) st->w.workers_min = 1;
-    DLPI_RANGE(st->w.dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_LANES, "dispatch",
-               "not DLP_DISPATCH_BATCHES with workers_max: whose a batch is is fixed there");
+    DLPI_RANGE(st->w.dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM, "dispatch",
+               "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
     DLPI_RANGE(st->begin, st->w.workers_min, st->w.workers_max, "num_workers",
                "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;

@@ -109,27 +109,6 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
 
-/* Lanes of the stages that are dealt tickets: one from each producer to each worker. */
-static void dlpi_layout_lanes(dlp_pipe *p) {
-    uint64_t at = 0;
-    p->n_lanes = 0;
-    for (int i = 0; i < p->n_work; i++) {
-        dlpi_stage *st = p->work[i];
-        uint64_t tickets =
-            i < p->n_item_work ? dlpi_times(p->prefetch, p->batch_rows) : p->prefetch;
-        st->n_producers = 0;
-        if (st->w.dispatch != DLP_DISPATCH_LANES || st->w.num_workers == 0) continue;
-        st->n_producers = i == 0 ? 1 : (uint32_t)p->work[i - 1]->n_workers;
-        st->lane_base = p->n_lanes;
-        st->lane_cap = dlpi_pow2(tickets);
-        st->lane_bytes = dlp_spsc_bytes(8, st->lane_cap);
-        st->lanes_offset = dlpi_take_bytes(
-            &at, dlpi_times(st->lane_bytes, st->n_producers * (uint64_t)st->n_workers), DLPI_LINE);
-        p->n_lanes += st->n_producers * (uint32_t)st->n_workers;
-    }
-    dlpi_area_add(p, DLPI_REC_LANES, "lanes", at, 1, 4096);
-}
-
 /* Flights of a worker: those that are out, and as many that are parked as others may have. */
 static uint32_t dlpi_flights_each(const dlp_pipe *p) {
     return p->fetch->in_flight > 0 ? (uint32_t)p->fetch->in_flight + DLPI_PARK : 0;
@@ -208,7 +187,6 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         p->fetch->in_flight > 0 ? dlpi_times(flights, sizeof(dlpi_flights)) : 0,
         dlpi_flights_bytes(p),
         dlpi_times(dlpi_times(dlpi_device_buffers(p), p->batches.n) + 1, sizeof(void *)),
-        dlpi_times((uint64_t)p->n_lanes + 1, sizeof(dlp_spsc_tx) + sizeof(dlp_spsc_rx)),
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
@@ -239,7 +217,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
 
-/* The order's table, up to the page where the lanes begin. */
+/* The order's table, up to the end of a page. */
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
     uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items);
@@ -281,7 +259,6 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_control(p);
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
-    dlpi_layout_lanes(p);
     dlpi_layout_trace(p);
     dlpi_area_add(p, DLPI_AREA_FLYING, NULL, flying, (uint64_t)p->fetch->n_workers, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
@@ -328,7 +305,6 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
                   dlpi_device_buffers(p), dlpi_device_bytes(p));
     dlpi_plan_area(p, plan, DLPI_REC_TABLE);
-    dlpi_plan_area(p, plan, DLPI_REC_LANES);
     dlpi_plan_area(p, plan, DLPI_REC_SHARE);
     dlpi_plan_area(p, plan, DLPI_REC_TRACE);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);

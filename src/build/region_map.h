@@ -131,11 +131,9 @@ static uint64_t dlpi_view_hash(void) {
                                 offsetof(dlpi_wblock, trace_head),
                                 offsetof(dlpi_wblock, state),
                                 offsetof(dlpi_wblock, max_ns),
-                                offsetof(dlpi_wblock, finished),
                                 offsetof(dlpi_wblock, hist),
                                 offsetof(dlpi_wblock, pid),
                                 offsetof(dlpi_sst, ready),
-                                offsetof(dlp_spsc, tail),
                                 sizeof(dlpi_skip),
                                 sizeof(dlp_error),
                                 sizeof(dlp_trace_event),
@@ -170,10 +168,6 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
                        st->kind != DLP_STAGE_PARTS;
     r->sst_offset = st->sst_offset;
-    r->n_producers = st->n_producers;
-    r->lanes_offset = st->lanes_offset;
-    r->lane_bytes = st->lane_bytes;
-    r->lane_cap = st->lane_cap;
     r->in_flight = st->in_flight;
     r->active = st->tuned ? st->begin : st->n_workers;
     r->workers_min = st->tuned ? st->w.workers_min : 0;

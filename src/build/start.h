@@ -39,9 +39,8 @@ static bool dlpi_parts_alloc(dlp_pipe *p) {
 }
 
 static int dlpi_private_alloc(dlp_pipe *p) {
-    size_t lanes = (size_t)p->n_workers + 1;
     uint32_t buffers = p->xfer ? (uint32_t)p->xfer->transfer.device_buffers : 0;
-    p->workers = calloc(lanes, sizeof *p->workers);
+    p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
     p->out = calloc(p->n_out, sizeof *p->out);
     p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
     p->ones = calloc(dlpi_ones_bytes(p), 1);
@@ -50,12 +49,10 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->feed.ahead_index = malloc((size_t)dlpi_list_bytes(p));
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
     p->dev_data = calloc((size_t)buffers * p->batches.n + 1, sizeof *p->dev_data);
-    p->lane_tx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_tx);
-    p->lane_rx = calloc((size_t)p->n_lanes + 1, sizeof *p->lane_rx);
     if (p->parts && !dlpi_parts_alloc(p)) goto failed;
     if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken_by_xfer &&
-        p->feed.ahead_index && p->feed.cells && p->dev_data && p->lane_tx && p->lane_rx &&
-        dlpi_flights_alloc(p) && (p->split == NULL || dlpi_cut_alloc(p)))
+        p->feed.ahead_index && p->feed.cells && p->dev_data && dlpi_flights_alloc(p) &&
+        (p->split == NULL || dlpi_cut_alloc(p)))
         return DLP_OK;
 failed:
     errno = ENOMEM;
@@ -63,11 +60,11 @@ failed:
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {
-        p->workers,          p->out,        p->out_fields, p->ones,    p->held,    p->taken_by_xfer,
-        p->feed.ahead_index, p->feed.cells, p->dev_data,   p->lane_tx, p->lane_rx, p->cut.refs,
-        p->cut.slot_of,      p->cut.after,  p->cut.index,  p->flights, p->flight,  p->flight_todo,
-        p->flight_threads,   p->pq.use,     p->pq.tables};
+    void *all[] = {p->workers,        p->out,           p->out_fields,       p->ones,
+                   p->held,           p->taken_by_xfer, p->feed.ahead_index, p->feed.cells,
+                   p->dev_data,       p->cut.refs,      p->cut.slot_of,      p->cut.after,
+                   p->cut.index,      p->flights,       p->flight,           p->flight_todo,
+                   p->flight_threads, p->pq.use,        p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -127,27 +124,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->given = w->item;
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
-}
-
-static int dlpi_lanes_init(dlp_pipe *p) {
-    for (int i = 0; i < p->n_work; i++) {
-        dlpi_stage *st = p->work[i];
-        uint32_t n = st->n_producers * (uint32_t)st->n_workers;
-        for (uint32_t k = 0; k < n; k++) {
-            void *mem = dlpi_lane_at(p, st, k);
-            int rc = dlp_spsc_init(mem, st->lane_bytes, 8, st->lane_cap, p->n_procs > 0);
-            if (rc == DLP_OK)
-                rc = dlp_spsc_attach_tx(&p->lane_tx[st->lane_base + k], mem, st->lane_bytes);
-            if (rc == DLP_OK)
-                rc = dlp_spsc_attach_rx(&p->lane_rx[st->lane_base + k], mem, st->lane_bytes);
-            if (rc != DLP_OK) {
-                dlp_error e;
-                dlpi_error_set(&e, rc, "", "a lane can't be made");
-                return dlpi_pipe_fail(p, &e);
-            }
-        }
-    }
-    return DLP_OK;
 }
 
 static int dlpi_device_start(dlp_pipe *p) {
@@ -351,7 +327,6 @@ static int dlpi_live_init(dlp_pipe *p) {
     }
     if (p->split) dlpi_cut_init(p);
     dlpi_feed_epoch(&p->feed, 0);
-    if ((rc = dlpi_lanes_init(p)) != DLP_OK) return rc;
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_guards_paint(p);
     dlpi_region_init(p);

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/dispatch.h"
+#include "core/feed.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-claim      CLAIMS AND COMPLETION */
 
@@ -72,30 +72,6 @@ static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) 
 static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
     return DLPI_CAS_SEQ(&dlpi_own(w->p, sst)[t->unit], &own, mine); /* O1 <-> O1 */
-}
-
-/* The unit a ticket names, if it is still to be had. A batch that is gone has another
-   generation. */
-static bool dlpi_claim_ticket(dlpi_worker *w, uint64_t ticket, dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), own, pub; /* T1 <- T1 */
-    uint64_t high = ticket >> 20, b = (tail & ~DLPI_TICKET_BATCH) | high;
-    dlpi_sst *sst;
-    uint32_t count, shift;
-    if (b >= tail) b -= DLPI_TICKET_BATCH + 1;
-    t->b = b;
-    t->unit = (uint32_t)ticket & 0xfffffu;
-    t->slot = dlpi_slot_of(p, b);
-    sst = dlpi_sst_at(p, t->slot, w->st);
-    own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[t->unit % p->units_max]); /* O1 <- O1 */
-    pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, t->slot)->pub);            /* P1 <- P1 */
-    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK) || !dlpi_older(dlpi_gen(own), b)) return false;
-    count = dlpi_pub_count(pub);
-    shift = dlpi_pub_shift(pub);
-    if (t->unit >= (dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u)) return false;
-    dlpi_unit_rows(p, w->st, count, shift, t);
-    t->plain = dlpi_plain(w, pub, own);
-    return dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own);
 }
 
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
@@ -214,23 +190,11 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
 static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_stage *st = w->st;
-    uint64_t b = t->b;
-    if (st->work + 1 < p->n_work) {
-        dlpi_stage *next = p->work[st->work + 1];
-        dlpi_unit whole = {b, t->slot, 0, 0, 0, false};
-        /* R1 -> R1 */
-        if (dlpi_freed(p, next, &whole)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
-        if (next->n_producers > 0)
-            dlpi_deal(p, next, w->id, b, 0);
-        else if (next->w.num_workers > 0)
-            dlpi_ring_batch(p, next, b, 1);
-        else
-            dlpi_ring_caller(p->ctl, UINT64_MAX);
-    } else {
-        dlpi_ring_caller(p->ctl, b);
-        dlpi_ring_share(p->share);
-    }
+    const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
+    dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
+    if (next != NULL && dlpi_freed(p, next, &whole))
+        DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+    dlpi_wake_next(p, w->st->work, t->b);
 }
 
 /* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there
@@ -243,12 +207,7 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     if ((done & mask) != mask) return;
     /* R1 -> R1 */
     if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
-    if (next->n_producers > 0)
-        dlpi_deal(p, next, w->id, t->b, t->unit);
-    else if (next->w.num_workers > 0)
-        dlpi_ring_batch(p, next, t->b, 1);
-    else
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_stage(p, next, t->b);
 }
 
 /* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
@@ -273,18 +232,6 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
         if (!dlpi_close_batch(p, sst, t->b, count, seen)) return;
     }
     dlpi_ready_wake(p, w, t);
-}
-
-/* Look again for units freed again in stages first..last; where batches go to workers in turn, only
-   one of them can take what was freed: all look. */
-static void dlpi_rewind(dlp_pipe *p, int first, int last) {
-    for (int k = first; k <= last; k++) {
-        const dlpi_stage *st = p->work[k];
-        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
-        DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
-        if (st->w.num_workers > 0) dlpi_ring(&p->bells[k], (uint32_t)st->n_workers, n);
-    }
-    dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
 /* A unit of batch b that worker w is about to give up. */
@@ -362,45 +309,4 @@ static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     for (int k = first + 1; k <= w->st->work; k++) dlpi_own_set(p, k, s, pub, freed);
     dlpi_own_set(p, first, s, pub, freed);
     dlpi_rewind(p, first, w->st->work);
-}
-
-/* Take a ticket and claim what it says; look around when some unit was freed again. */
-static bool dlpi_lanes_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const dlpi_stage *st = w->st;
-    uint64_t ticket;
-    DLPI_LOAD_SEQ(&w->bell->dealt); /* B1 <- B1: tickets dealt before the look at our bit */
-    for (uint32_t i = 0; i < st->n_producers; i++) {
-        uint32_t turn = w->lane_turn++ % st->n_producers;
-        dlp_spsc_rx *rx =
-            &p->lane_rx[st->lane_base + turn * (uint32_t)st->n_workers + (uint32_t)w->id];
-        while (dlp_spsc_try_pop(rx, &ticket) == DLP_OK) {
-            bool mine = dlpi_claim_ticket(w, ticket, t);
-            dlpi_bump(&w->wb->finished, 1);
-            if (mine) return true;
-        }
-    }
-    if (DLPI_LOAD_SEQ(&w->bell->rewind) == w->rewind_seen) return false; /* R1 <- R1 */
-    return dlpi_find(w, t);
-}
-
-/* A retired worker leaves its tickets to those who look around. One that is dealt to it later is
-   seen by the dealer to be so: it reads active behind its count of tickets, we the other way. */
-static void dlpi_lanes_leave(dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    const dlpi_stage *st = w->st;
-    uint64_t ticket;
-    bool any = false;
-    DLPI_LOAD_SEQ(&w->bell->dealt); /* B1 <- B1: behind our look at active */
-    for (uint32_t i = 0; i < st->n_producers; i++) {
-        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)w->id;
-        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + k];
-        while (dlp_spsc_try_pop(rx, &ticket) == DLP_OK) {
-            dlpi_bump(&w->wb->finished, 1);
-            any = true;
-        }
-    }
-    if (!any) return;
-    DLPI_ADD_SEQ(&w->bell->rewind, UINT64_C(1)); /* R1 -> R1 */
-    dlpi_ring(w->bell, (uint32_t)st->n_workers, UINT32_MAX);
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include "stages/chunks.h"
 #include "stages/parts.h"
+#include "core/dispatch.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SAMPLER: POSITIONS INTO FREE SLOTS
    Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
@@ -242,22 +243,105 @@ static int dlpi_feed_one(dlp_pipe *p) {
     return 1;
 }
 
-/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
-   caller is the worker of an inline stage: a sampler's thread wakes it. */
-static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
-    dlpi_stage *st = p->work[0];
-    uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
-    if (st->w.num_workers == 0) {
+/* A batch sampler goes on from its saved bytes, or replays the epoch's lists. */
+static int dlpi_feed_restore(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_feeder *f = &p->feed;
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int rc;
+    if (to->batch == 0) return DLP_OK;
+    if (b->restore && to->sampler_bytes > 0) {
+        /* it stands before the list asked for next */
+        memcpy(f->ahead_state, &to->sampler_bytes, 4);
+        memcpy(f->ahead_state + 8, to->sampler, DLP_SAMPLER_STATE_BYTES);
+        rc = b->restore(b->user, to->sampler, to->sampler_bytes);
+        f->in_epoch = to->batch;
+        f->position = to->position;
+        return rc != 0 ? dlpi_feed_fail(p, "the batch sampler's restore", rc) : dlpi_feed_list(p);
+    }
+    rc = dlpi_feed_begin(p);
+    while (rc == DLP_OK && f->in_epoch < to->batch && f->ahead > 0)
+        rc = dlpi_feed_step(p, (uint64_t)f->ahead);
+    if (rc == DLP_OK && f->in_epoch < to->batch)
+        return dlpi_feed_fail(p,
+                              "the batch sampler ended the epoch before the saved state; its "
+                              "next",
+                              0);
+    return rc;
+}
+
+/* Go on at another place. */
+static int dlpi_feed_goto(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_feeder *f = &p->feed;
+    uint32_t skipped = 0,
+             window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
+    dlpi_feed_epoch(f, to->epoch);
+    f->skip_base = to->batch;
+    memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
+    /* all that a state must tell apart fits in its bitmap */
+    if (window + skipped > DLPI_WINDOW_MAX)
+        window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
+    p->window = p->d.unordered ? window : p->ring;
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) return dlpi_feed_restore(p, to);
+    f->in_epoch = to->batch;
+    f->position = to->batch * p->global_batch;
+    if (p->parts) dlpi_parts_goto(p, to->epoch, to->batch);
+    return DLP_OK;
+}
+
+/* ctl.fed_all of a feeder that has ended. */
+static inline uint32_t dlpi_fed_word(uint32_t life) { return life << 1 | 1u; }
+
+static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The caller has sought: follow it. A feeder that failed stays where it is, and says so anew. */
+static void dlpi_feed_follow(dlp_pipe *p) {
+    dlpi_feeder *f = &p->feed;
+    dlpi_place to;
+    int rc;
+    if (DLPI_LIKELY(dlpi_mark_life(DLPI_LOAD_SEQ(&p->ctl->cancel)) == f->life)) return; /* N1, B1 */
+    pthread_mutex_lock(&dlpi_place_lock);
+    to = p->place;
+    pthread_mutex_unlock(&dlpi_place_lock);
+    f->life = to.life;
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->feed_code) != 0) {     /* our own store */
+        DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         return;
     }
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
-        uint64_t most = (uint64_t)st->n_workers;
-        for (uint64_t i = n < most ? n : most; i > 0; i--)
-            dlpi_ring_batch(p, st, p->feed.published - i, 1);
-        return;
+    f->ended = 0;
+    DLPI_STORE_SEQ(&p->ctl->fed_all, 0u); /* T1 -> T1 */
+    if ((rc = dlpi_feed_goto(p, &to)) == DLP_OK) return;
+    dlpi_feed_end(p, rc);
+    DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
+    dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
+/* Feed all that may be fed, once there are `burst` credits; returns how many batches. */
+static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
+    dlpi_feeder *f = &p->feed;
+    uint64_t before = f->published;
+    dlpi_feed_follow(p);
+    if (f->ended) return 0;
+    if (p->share && !dlpi_shm->may_feed(p)) return 0;
+    if (p->parts) dlpi_parts_ahead(p);
+    if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
+    while (!f->ended) {
+        uint64_t out = f->published - DLPI_LOAD_SEQ(&p->ctl->delivered); /* V1 <- V1 */
+        uint64_t base = DLPI_LOAD_SEQ(&p->ctl->base);                    /* V1 <- V1 */
+        if (out >= p->prefetch || f->published - base >= p->window) break;
+        if (dlpi_feed_one(p) <= 0) break;
     }
-    if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
-    if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
+    if (f->published != before) {
+        DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
+        dlpi_feed_wake(p, f->published - before);
+        if (p->world > 1) dlpi_feed_empty(p, before);
+        if (p->parts) dlpi_parts_ahead(p);
+    }
+    if (f->ended) {
+        DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_ring_share(p->share);
+    }
+    return f->published - before;
 }

@@ -289,7 +289,7 @@ static bool dlpi_flights_find(dlpi_worker *w, dlpi_unit *t) {
         return false;
     dlpi_flights_oldest(w);
     dlpi_flights_bound(w);
-    return w->st->n_producers > 0 ? dlpi_lanes_find(w, t) : dlpi_find(w, t);
+    return dlpi_find(w, t);
 }
 
 /* Send what waits or is due, and what can be claimed. Returns whether anything moved. */

@@ -57,8 +57,6 @@ typedef struct dlpi_stage {
     int first_worker, n_workers; /* n_workers counts an inline one */
     int begin, tuned;    /* workers at first (of a view: now); 1: n_workers is workers_max */
     uint64_t sst_offset; /* in a slot */
-    uint32_t lane_base, n_producers; /* lanes [producer][worker], 0: claims only */
-    uint64_t lane_cap, lanes_offset, lane_bytes;
     dlp_part_desc part;
     uint64_t *part_first; /* [n_parts + 1] items of the parts before each; owned */
 } dlpi_stage;
@@ -178,14 +176,12 @@ typedef struct dlpi_worker {
     struct dlp_collate_in in[DLP_MAX_FIELDS];
     struct dlp_collate_out out[DLP_MAX_FIELDS];
     uint64_t cursor; /* transfer: next batch */
-    uint32_t lane_turn;
     uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
     uint64_t near_first, near_epoch, near[64];
     dlpi_order order;
     pthread_t thread;
     int started, joined;    /* joined -1: inline, has begun */
     int process;            /* 1: runs in a process of its own */
-    uint64_t view_dealt;    /* a view's: tickets ever put into its lanes */
     dlp_part part;          /* what fetch, or load, sees */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
@@ -441,10 +437,7 @@ struct dlp_pipe {
     uint8_t *held;  /* [n_out] */
     uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
     uint64_t *index_buffer;
-    void **dev_data;      /* [device_buffers * fields] */
-    dlp_spsc_tx *lane_tx; /* all stages' lanes */
-    dlp_spsc_rx *lane_rx;
-    uint32_t n_lanes;
+    void **dev_data;        /* [device_buffers * fields] */
     uint8_t *taken_by_xfer; /* [ring] */
     dlpi_flights *flights;  /* [workers of fetch], or NULL */
     dlpi_flight *flight;    /* theirs */

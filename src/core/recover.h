@@ -199,24 +199,3 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_rewind(p, 0, p->n_work - 1);
     dlpi_wake_all(p);
 }
-
-/* A worker process takes over its lanes where their published counters are. */
-__attribute__((unused)) static int dlpi_lanes_again(dlpi_worker *w) {
-    dlp_pipe *p = w->p;
-    const dlpi_stage *st = w->st, *next = st->work + 1 < p->n_work ? p->work[st->work + 1] : NULL;
-    uint64_t taken = 0;
-    int rc = DLP_OK;
-    for (uint32_t i = 0; rc == DLP_OK && i < st->n_producers; i++) {
-        uint32_t k = i * (uint32_t)st->n_workers + (uint32_t)w->id;
-        dlp_spsc_rx *rx = &p->lane_rx[st->lane_base + k];
-        rc = dlp_spsc_attach_rx(rx, dlpi_lane_at(p, st, k), st->lane_bytes);
-        taken += rx->head;
-    }
-    for (int i = 0; rc == DLP_OK && next && next->n_producers > 0 && i < next->n_workers; i++) {
-        uint32_t k = (uint32_t)(w->id * next->n_workers + i);
-        dlp_spsc_tx *tx = &p->lane_tx[next->lane_base + k];
-        rc = dlp_spsc_attach_tx(tx, dlpi_lane_at(p, next, k), next->lane_bytes);
-    }
-    DLPI_STORE_RLX(&w->wb->finished, taken); /* an estimate of its load */
-    return rc;
-}

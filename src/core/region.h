@@ -5,7 +5,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
-   header | control | bells | records | workers | slots' rows and words | lanes | trace rings |
+   header | control | bells | records | workers | slots' rows and words | trace rings |
    what stages have of their own: flights, cache, chunks, parts | item cells | batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
@@ -50,10 +50,9 @@
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 1u
+#define DLPI_FORMAT 2u
 #define DLPI_GEN_BITS 39
 #define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)
-#define DLPI_TICKET_BATCH ((UINT64_C(1) << 44) - 1) /* low bits of a batch that a ticket carries */
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_WORD_ROWS 32u
 #define DLPI_HIST 160u
@@ -87,7 +86,6 @@ enum {
     DLPI_REC_TRACE,
     DLPI_REC_TABLE,
     DLPI_REC_ORDER,
-    DLPI_REC_LANES,
     DLPI_REC_PIPE,
     DLPI_REC_STAGES,
     DLPI_REC_TAKEN,
@@ -147,10 +145,8 @@ typedef struct dlpi_stage_rec {
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
     int32_t num_workers;             /* 0: inline */
     int32_t placement, unit_is_batch, deadline_ms;
-    uint32_t n_producers; /* lanes [producer][worker]; 0: none */
-    uint64_t sst_offset;  /* in a slot */
-    uint64_t lanes_offset, lane_bytes, lane_cap;
-    int32_t in_flight, pad0;
+    int32_t in_flight;
+    uint64_t sst_offset;         /* in a slot */
     int32_t active, workers_min; /* workers_min 0: not tuned */
 } dlpi_stage_rec;
 
@@ -245,10 +241,9 @@ typedef struct dlpi_ctl {
 
 typedef struct dlpi_sbell { /* one for each stage */
     uint64_t rewind;        /* R1 counts units freed again */
-    uint64_t dealt;         /* B1 counts tickets */
     uint32_t shared;        /* 1: sleepers may be in another process than their wakers */
     uint32_t active;        /* A1 workers below this number may claim; caller */
-    uint8_t pad[DLPI_LINE - 24];
+    uint8_t pad[DLPI_LINE - 16];
     dlpi_bell bell[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_sbell;
 
@@ -260,7 +255,7 @@ typedef struct dlpi_wblock {
     uint64_t item_ns; /* moving average */
     uint64_t trace_head;
     int32_t state, tid;
-    uint64_t max_ns, finished;
+    uint64_t max_ns;
     uint64_t running; /* X2 slot (32), row + 1 (32; all ones: the batch) in a callback; 0: none */
     char message[256];
     int32_t message_errno, process; /* 1: in a process of its own */
@@ -329,7 +324,7 @@ _Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
-_Static_assert(sizeof(dlpi_stage_rec) == 120, "region layout");
+_Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
 _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");

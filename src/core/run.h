@@ -752,10 +752,9 @@ static bool dlpi_rows_full(const dlpi_worker *w) {
     return w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK;
 }
 
-/* Tickets dealt to this worker come first; they are hints, the claim decides. */
 static inline bool dlpi_unit_find(dlpi_worker *w, dlpi_unit *t) {
     if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
-    return w->st->n_producers > 0 ? dlpi_lanes_find(w, t) : dlpi_find(w, t);
+    return dlpi_find(w, t);
 }
 
 static bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) { return dlpi_unit_find(w, t); }

@@ -1,7 +1,7 @@
 #pragma once
 #include "stages/chunks.h"
 #include "stages/parts.h"
-#include "core/dispatch.h"
+#include "core/feed.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-state      RESUME
    Fixed size, little-endian words; what changes the order is in it field by field, so that a

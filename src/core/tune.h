@@ -6,7 +6,7 @@
    planned, but no time while they are parked (one wake-up a second each). Starting and ending them
    live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
    not below sbell.active (A1) claims nothing more. It finishes what it has claimed, rows that wait
-   for another try included, leaves its tickets to the others, and parks. One writer: the caller.
+   for another try included, and parks. One writer: the caller.
 
    The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
    at the time since the last look:

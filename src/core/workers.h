@@ -42,7 +42,6 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_unit t;
     bool found = false, rung;
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
-    if (dlpi_retired(w) && w->st->n_producers > 0) dlpi_lanes_leave(w);
     if (dlpi_may_park(w)) return;
     if (dlpi_full(w) || dlpi_retired(w)) { /* nobody rings: look often if the pipe stops */
         if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
@@ -75,7 +74,6 @@ static void dlpi_worker_park(dlpi_worker *w) {
     while (!dlpi_stopped(w->p)) {
         uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the look at active */
         if (!dlpi_retired(w)) break;
-        if (w->st->n_producers > 0) dlpi_lanes_leave(w);
         dlpi_futex_wait(&bell->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
                         (int)w->bell->shared);
     }
@@ -90,7 +88,7 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
     uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
     if (tail - delivered < p->prefetch) return false;
-    return w->st->n_producers > 0 ? w->st->work == 0 : w->low == tail;
+    return w->low == tail;
 }
 
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */

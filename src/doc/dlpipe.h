@@ -77,8 +77,8 @@
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-chunks    CHUNKS, COUNTED IN ADVANCE
    >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
+   >>impl-dispatch  WHO WAKES WHOM
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
-   >>impl-dispatch  DEALING TICKETS INTO LANES
    >>impl-claim     CLAIMS AND COMPLETION
    >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
@@ -96,7 +96,6 @@
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
    >>impl-cut       CHUNKS LOADED, AND CUT INTO VIEWS
-   >>impl-kinds     THE TABLE OF ALL KINDS
    The implementation: start, looking, devices, files, calls:
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
    >>impl-stats     COUNTERS AND TRACE, READ
@@ -106,6 +105,7 @@
    >>impl-files     ITEMS OUT OF FILES, MANY AT ONCE
    >>impl-part-files  PART QUEUE: FILES, DOWNLOADS
    >>impl-public    THE PUBLIC CALLS
+   >>impl-kinds     THE TABLE OF ALL KINDS
    >>impl-pictures  TRACE, TIMELINE, WORDS
    >>licence        MIT
 
@@ -195,8 +195,8 @@
      READY   nobody                                       caller, in next: it is HELD
      HELD    the caller                                   caller, in release: used = 0: it is FREE
 
-   Which worker takes which rows is its stage's dispatch: any run of any batch, whole batches in
-   turn, or what it is dealt.
+   Which worker takes which rows is its stage's dispatch: any run of any batch, or whole batches
+   in turn.
 
    At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
    when it is released, never when it is received; a transfer stage, too, keeps the host slot of a

@@ -28,12 +28,6 @@ static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worke
     out->pid = DLPI_LOAD_RLX(&b->pid);
     out->restarts = DLPI_LOAD_RLX(&b->restarts);
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
-    out->queued = w->view_dealt;
-    for (uint32_t i = 0; i < w->st->n_producers && !p->view; i++) {
-        uint32_t k = i * (uint32_t)w->st->n_workers + (uint32_t)w->id;
-        out->queued += DLPI_LOAD_RLX(&dlpi_lane_at(p, w->st, k)->tail);
-    }
-    if (out->queued) out->queued -= DLPI_LOAD_RLX(&b->finished);
 }
 
 static uint64_t dlpi_hist_sum(const dlp_pipe *p, const dlpi_stage *st, uint64_t *hist) {

@@ -14,7 +14,6 @@
 #define DLPI_VIEW_TRACE (UINT64_C(64) << 20) /* bytes of traces copied, at most */
 #define DLPI_VIEW_SLOTS 65536u
 #define DLPI_VIEW_RING (1u << 20)
-#define DLPI_VIEW_LANES 65536u /* more are not looked at */
 #define DLPI_VIEW_CELLS 4096u
 #define DLPI_VIEW_WORDS (UINT64_C(1) << 24) /* of chunks that stay, or of device buffers */
 
@@ -124,12 +123,10 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
                           "damaged");
 }
 
-/* Does the stage have its place, its workers (none shared), its words in the slots, its lanes? */
+/* Does the stage have its place, its workers (none shared), its words in the slots? */
 static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, int32_t id,
                                uint8_t *owned, uint32_t *works) {
     const dlpi_pipe_rec *p = &m->pipe;
-    const dlpi_record *lanes = &m->rec[DLPI_REC_LANES];
-    uint64_t n;
     if (s->id != id || s->kind < 1 || s->kind > 255 || s->work < -1) return false;
     if (s->work < 0) return true;
     if ((uint32_t)s->work > p->n_work || (*works >> s->work & 1) != 0) return false;
@@ -142,13 +139,7 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, in
     for (int32_t k = 0; k < s->n_workers; k++)
         if (owned[s->first_worker + k]++ != 0) return false;
     if (s->num_workers != 0 && s->num_workers != s->n_workers) return false;
-    if (s->sst_offset % 8 != 0 || s->sst_offset > m->rec[DLPI_REC_SLOTS].stride - 8) return false;
-    if (s->n_producers == 0) return true;
-    n = (uint64_t)s->n_producers * (uint32_t)s->n_workers;
-    return s->n_producers <= DLP_MAX_WORKERS && lanes->type != 0 && lanes->count == 1 &&
-           s->lanes_offset % 8 == 0 && s->lane_bytes % 8 == 0 &&
-           s->lane_bytes >= sizeof(dlp_spsc) && s->lanes_offset <= lanes->stride &&
-           s->lane_bytes <= (lanes->stride - s->lanes_offset) / n;
+    return s->sst_offset % 8 == 0 && s->sst_offset <= m->rec[DLPI_REC_SLOTS].stride - 8;
 }
 
 static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
@@ -194,7 +185,6 @@ static void dlpi_view_wire(dlp_monitor *m) {
         st->begin = r->n_workers;
         st->tuned = r->workers_min > 0 && r->workers_min <= r->n_workers;
         st->w.workers_min = r->workers_min;
-        st->n_producers = r->n_producers;
         st->sst_offset = (uint64_t)r->work * sizeof(dlpi_sst);
         if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
         if (r->work >= p->n_work)
@@ -382,25 +372,6 @@ static bool dlpi_view_workers(dlp_monitor *m) {
     return true;
 }
 
-/* Tickets put into the lanes of each worker. */
-static bool dlpi_view_lanes(dlp_monitor *m) {
-    dlp_pipe *p = m->view;
-    uint64_t looked = 0;
-    for (int i = 0; i < p->n_stages; i++) {
-        const dlpi_stage_rec *s = &m->stages[i];
-        uint64_t n = (uint64_t)s->n_producers * (uint64_t)p->stages[i].n_workers;
-        if (s->work < 0 || (looked += n) > DLPI_VIEW_LANES) continue;
-        for (int k = 0; k < s->n_workers; k++) p->workers[s->first_worker + k].view_dealt = 0;
-        for (uint64_t k = 0; k < n; k++) {
-            dlpi_worker *w = &p->workers[s->first_worker + (int)(k % (uint64_t)s->n_workers)];
-            uint64_t tail, at = s->lanes_offset + k * s->lane_bytes + offsetof(dlp_spsc, tail);
-            if (!dlpi_view_read(m, DLPI_REC_LANES, 0, at, &tail, 8)) return false;
-            w->view_dealt += tail;
-        }
-    }
-    return true;
-}
-
 /* How many workers of the tuned stages work now. */
 static bool dlpi_view_tuned(dlp_monitor *m) {
     for (int i = 0; i < m->view->n_stages; i++) {
@@ -485,8 +456,8 @@ static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     dlp_pipe *p = m->view;
     bool ok = false;
     for (int tries = 0; !ok && tries < 4; tries++) ok = dlpi_view_ctl(m);
-    if (!ok || !dlpi_view_lanes(m) || !dlpi_view_workers(m) || !dlpi_view_tuned(m) ||
-        !dlpi_view_parts(m) || !dlpi_view_chunks(m))
+    if (!ok || !dlpi_view_workers(m) || !dlpi_view_tuned(m) || !dlpi_view_parts(m) ||
+        !dlpi_view_chunks(m))
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's counters are damaged");
     p->view_ns = dlpi_now_ns();
     if (p->view_ns < p->ctl->started_ns) p->view_ns = p->ctl->started_ns;

@@ -139,7 +139,6 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
         _exit(2);
     }
     w->started = w->process = 1;
-    if (dlpi_lanes_again(w) != DLP_OK) _exit(1);
     began = dlpi_worker_begin(w);
     if (began == DLP_OK && !dlpi_stopped(p)) w->st->ops->step(w);
     dlpi_slice(0); /* it has begun: from here on as everybody else */

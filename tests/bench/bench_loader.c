@@ -952,7 +952,7 @@ static void skew_one(bool spin, int dispatch, int unordered, int prefetch) {
     int parallel = spin && cpus_allowed() < l.workers ? cpus_allowed() : l.workers;
     char name[64];
     snprintf(name, sizeof name, "skew_%s_%s_%s_p%d", spin ? "spin" : "sleep",
-             dispatch == DLP_DISPATCH_CLAIM ? "claim" : "lanes",
+             dispatch == DLP_DISPATCH_CLAIM ? "claim" : "in_turn",
              unordered ? "unordered" : "ordered", prefetch);
     struct measure m = {.bench = name, .unit = "item/s"};
     struct load proc = with_processes(&l);
@@ -977,7 +977,7 @@ static void skew_one(bool spin, int dispatch, int unordered, int prefetch) {
 
 static void bench_skew(void) {
     for (int i = 0; i < 16; i++) {
-        skew_one(i & 8, i & 4 ? DLP_DISPATCH_LANES : DLP_DISPATCH_CLAIM, (i & 2) != 0,
+        skew_one(i & 8, i & 4 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM, (i & 2) != 0,
                  i & 1 ? 4 : 2);
     }
 }

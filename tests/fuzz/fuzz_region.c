@@ -110,7 +110,7 @@ static void image_make(int kind) {
     r.pipe.trace_bytes = 160;
     r.dataset.fetch = fuzz_fetch;
     r.fetch.on_error = DLP_ON_ERROR_REPLACE;
-    rig_workers(&r, kind == 2 ? 0 : 2, kind == 1 ? DLP_DISPATCH_LANES : 0);
+    rig_workers(&r, kind == 2 ? 0 : 2, kind == 1);
     r.pipe.unordered = kind == 1;
     r.n_item_maps = r.n_batch_maps = kind == 1;
     r.n_transfers = kind != 0;
@@ -364,10 +364,7 @@ static const struct field {
     {"stage.first_worker", DLPI_REC_STAGES, OF(dlpi_stage_rec, first_worker)},
     {"stage.n_workers", DLPI_REC_STAGES, OF(dlpi_stage_rec, n_workers)},
     {"stage.num_workers", DLPI_REC_STAGES, OF(dlpi_stage_rec, num_workers)},
-    {"stage.n_producers", DLPI_REC_STAGES, OF(dlpi_stage_rec, n_producers)},
     {"stage.sst_offset", DLPI_REC_STAGES, OF(dlpi_stage_rec, sst_offset)},
-    {"stage.lanes_offset", DLPI_REC_STAGES, OF(dlpi_stage_rec, lanes_offset)},
-    {"stage.lane_bytes", DLPI_REC_STAGES, OF(dlpi_stage_rec, lane_bytes)},
     {"ctl.tail", DLPI_REC_CTL, OF(dlpi_ctl, tail)},
     {"ctl.base", DLPI_REC_CTL, OF(dlpi_ctl, base)},
     {"ctl.delivered", DLPI_REC_CTL, OF(dlpi_ctl, delivered)},

@@ -26,7 +26,7 @@
      BELLS           workers and caller sleep by bells (mask, word, futex) that have no time-out;
                      else each publication is news to everybody
    tests/model/model_crash.sh has the sizes, and the mutants: each is one of the switches below.
-   Not modelled: row records, tickets in lanes, padding, batches without rows (nobody closes them).
+   Not modelled: row records, padding, batches without rows (nobody closes them).
    Found not to matter: whether the claims of a unit are given up backwards or forwards
    (FREE_FORWARDS), since all is taken back before and everybody looks again after. */
 

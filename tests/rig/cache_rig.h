@@ -93,7 +93,7 @@ static inline void cache_descs(cache_case *c) {
     memset(&c->fetch, 0, sizeof c->fetch);
     c->fetch.dataset = &c->dataset;
     c->fetch.workers.num_workers = c->workers;
-    c->fetch.workers.dispatch = c->dispatch;
+    c->fetch.workers.dispatch = c->dispatch ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
     c->fetch.workers.placement = c->placement;
     c->fetch.workers.on_error = c->on_error;
     c->fetch.workers.retries = c->retries;

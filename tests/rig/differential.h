@@ -102,7 +102,7 @@ LIFE_IS(life_kills, w->kills_outside > 0)
 LIFE_IS(life_named, w->named)
 LIFE_IS(life_threaded, w->threaded)
 LIFE_IS(life_ranks, w->world > 1)
-LIFE_IS(life_lanes, w->st[0].dispatch == DLP_DISPATCH_LANES)
+LIFE_IS(life_in_turn, w->st[0].dispatch == DLP_DISPATCH_BATCHES)
 static inline int life_tuned(const wiring *w) {
     int n = 0;
     for (int s = 0; s < STAGES_; s++) n += w->st[s].most > 0;
@@ -128,8 +128,8 @@ static inline int life_tuned(const wiring *w) {
     X(NAMED, "named pipe", any_life(c, life_named), LIVES(w->named = 0)) \
     X(FETCH_THREADS, "fetcher of threads", any_life(c, life_fetch_threads), LIVES(w->fetcher = 0)) \
     X(FETCH_ASYNC, "asynchronous fetcher", any_life(c, life_fetch_async), LIVES(w->fetcher = 0)) \
-    X(LANES, "dispatch by lanes", any_life(c, life_lanes), \
-      STAGES(if (w->st[s].dispatch == DLP_DISPATCH_LANES) w->st[s].dispatch = 0)) \
+    X(IN_TURN, "batches in turn", any_life(c, life_in_turn), \
+      STAGES(if (w->st[s].dispatch == DLP_DISPATCH_BATCHES) w->st[s].dispatch = 0)) \
     X(TUNED, "workers added and retired", any_life(c, life_tuned), STAGES(w->st[s].most = 0)) \
     X(THREADED, "sampler in a thread", any_life(c, life_threaded), LIVES(w->threaded = 0)) \
     X(SHUFFLED, "order shuffled", c->order == O_SHUFFLED, c->order = O_SEQUENTIAL) \
@@ -244,7 +244,7 @@ static inline int between(dice *d, int low, int high) {
 static inline void draw_stage(dice *d, stage_plan *p) {
     p->n = one_in(d, 4) ? 0 : between(d, 1, 3);
     p->procs = one_in(d, 2);
-    p->dispatch = one_in(d, 5) ? DLP_DISPATCH_LANES : DLP_DISPATCH_CLAIM;
+    p->dispatch = one_in(d, 5) ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
     p->most = one_in(d, 8) ? p->n + between(d, 0, 2) : 0;
 }
 

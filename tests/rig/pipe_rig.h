@@ -137,7 +137,9 @@ static inline void rig_free(rig *r) {
     r->weights = r->table = NULL;
 }
 
-static inline void rig_workers(rig *r, int workers, int dispatch) {
+/* in_turn: whole batches to the workers in turn, else any run of any batch to any worker. */
+static inline void rig_workers(rig *r, int workers, int in_turn) {
+    int dispatch = in_turn ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
     r->fetch.num_workers = workers;
     r->fetch.dispatch = dispatch;
     for (int i = 0; i < RIG_MAPS; i++) {

@@ -90,9 +90,10 @@ SHM_RIG_UNUSED static void *shm_shared(size_t bytes) {
     exit(1);
 }
 
-/* All stages that have workers have processes; n: how many each, dispatch: how they get work. */
-SHM_RIG_UNUSED static void shm_processes(rig *r, int n, int dispatch) {
-    rig_workers(r, n, dispatch);
+/* All stages that have workers have processes; n: how many each, in_turn: as in
+   rig_workers. */
+SHM_RIG_UNUSED static void shm_processes(rig *r, int n, int in_turn) {
+    rig_workers(r, n, in_turn);
     r->fetch.placement = DLP_PLACE_PROCESSES;
     r->batch.workers.placement = DLP_PLACE_PROCESSES;
     for (int i = 0; i < RIG_MAPS; i++) {

@@ -422,7 +422,7 @@ static int open_parts(const topology *t, work *w, int workers, const dlp_state *
 
 static const topology topologies[] = {
     {"economic", open_loader, 0, DLP_DISPATCH_CLAIM, 0, 0},
-    {"economic, lanes", open_loader, 0, DLP_DISPATCH_LANES, 0, 0},
+    {"economic, in turn", open_loader, 0, DLP_DISPATCH_BATCHES, 0, 0},
     {"economic, threaded sampler", open_threaded, 0, DLP_DISPATCH_CLAIM, 0, 0},
     {"economic, collate", open_collated, OWN_ORDER, DLP_DISPATCH_CLAIM, 0, 0},
     {"economic, transfer", open_transferred, 0, DLP_DISPATCH_CLAIM, 0, 0},

@@ -10,7 +10,7 @@ enum { ITEMS = 600, ROWS = 10, LOOKERS = 2 };
 enum {
     INLINE,
     ECONOMIC,
-    LANES,
+    IN_TURN,
     CLASSIC,
     CONCURRENT,
     ASYNC,
@@ -36,7 +36,7 @@ enum {
 };
 static const char *const kind_names[KINDS] = {"inline",
                                               "economic",
-                                              "lanes",
+                                              "in turn",
                                               "classic",
                                               "concurrent",
                                               "async",
@@ -167,7 +167,7 @@ static int any_chunks(int kind, dlp_pipe **p, dlp_error *e) {
 static int any_maps(dlp_pipe **p) {
     rig r;
     rig_init(&r, ITEMS, ROWS);
-    rig_workers(&r, 2, DLP_DISPATCH_LANES);
+    rig_workers(&r, 2, DLP_DISPATCH_BATCHES);
     r.dataset.fields = one_field;
     r.dataset.n_fields = 1;
     r.dataset.fetch = any_fetch;
@@ -184,7 +184,7 @@ static uint64_t list_at;
 
 static void any_topology(int kind, dlp_loader_desc *d) {
     if (kind == INLINE) d->num_workers = 0;
-    if (kind == LANES) d->workers.dispatch = DLP_DISPATCH_LANES;
+    if (kind == IN_TURN) d->workers.dispatch = DLP_DISPATCH_BATCHES;
     if (kind == CLASSIC) d->topology = DLP_TOPOLOGY_CLASSIC;
     if (kind == CONCURRENT) d->topology = DLP_TOPOLOGY_CONCURRENT;
     if (kind == CONCURRENT) d->fetcher = DLP_FETCH_THREADS, d->in_flight = 4;

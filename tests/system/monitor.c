@@ -28,7 +28,7 @@ static void watch_rig(rig *r, int workers, int kind) {
     if (processes) workers = -workers;
     rig_init(r, 403, 8);
     rig_order(r, DLP_ORDER_SHUFFLED);
-    rig_workers(r, workers, kind & 1 ? DLP_DISPATCH_LANES : 0);
+    rig_workers(r, workers, kind & 1 ? DLP_DISPATCH_BATCHES : 0);
     r->dataset.fetch = watch_fetch;
     r->pipe.name = "watched";
     r->pipe.shm = &any_fork;
@@ -80,8 +80,8 @@ static int workers_same(dlp_pipe *p, dlp_pipe *view, uint32_t n) {
         if (dlp_pipe_worker_stats(view, i, &b) != DLP_OK) return 0;
         if (a.stage != b.stage || a.worker != b.worker || a.state != b.state || a.tid != b.tid ||
             a.items != b.items || a.bytes != b.bytes || a.busy_ns != b.busy_ns ||
-            a.current_index != b.current_index || a.queued != b.queued || a.process != b.process ||
-            a.pid != b.pid || a.restarts != b.restarts)
+            a.current_index != b.current_index || a.process != b.process || a.pid != b.pid ||
+            a.restarts != b.restarts)
             return 0;
         if ((a.pid == getpid()) == (a.process != 0) || a.pid <= 0 || a.restarts != 0) return 0;
     }

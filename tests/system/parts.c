@@ -87,7 +87,7 @@ static void any_case(uint64_t *random) {
     r.d.loader.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
     r.d.loader.pipe.unordered = test_pick(random, 4) == 0;
     if (test_pick(random, 4) == 0) r.d.loader.collate = dlp_collate_pad;
-    if (test_pick(random, 4) == 0) r.d.loader.workers.dispatch = DLP_DISPATCH_LANES;
+    if (test_pick(random, 4) == 0) r.d.loader.workers.dispatch = DLP_DISPATCH_BATCHES;
     r.d.loader.sampler.world_size = 1 + test_pick(random, 4);
     r.d.loader.sampler.allow_uneven = 1;
     if (r.total < r.d.parts.streams) r.d.parts.steps_per_epoch = 0;
@@ -723,7 +723,7 @@ static void fetch_error__replace__item_of_the_same_part(void) {
         r.d.loader.dataset.fetch = fetch_sometimes;
         r.d.loader.workers.on_error = DLP_ON_ERROR_REPLACE;
         r.d.loader.num_workers = i;
-        r.d.loader.workers.dispatch = i % 2;
+        r.d.loader.workers.dispatch = i % 2 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
         parts_order(&r, 0, order);
         if (parts_open(&r, &p) != DLP_OK) return;
         while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
@@ -775,7 +775,8 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.streams = 3, DLP_ERR_ARG, "parts", "streams", "can't be divided");
     REFUSED(r.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, DLP_ERR_ARG, "parts", "on_error",
             "");
-    REFUSED(r.d.parts.workers.dispatch = 1, DLP_ERR_ARG, "parts", "dispatch", "");
+    REFUSED(r.d.parts.workers.dispatch = DLP_DISPATCH_BATCHES, DLP_ERR_ARG, "parts", "dispatch",
+            "");
     REFUSED(r.d.parts.workers.workers_max = 4, DLP_ERR_ARG, "parts", "workers_max", "not tuned");
     REFUSED(r.d.loader.dataset.stream = 1, DLP_ERR_GRAPH, "parts", "", "a stream has none");
     REFUSED(r.d.parts.workers.placement = 1, DLP_ERR_UNSUPPORTED, "parts", "placement", "");

@@ -309,7 +309,10 @@ static void plan__one_of_many_fields_is_wrong__message_tells_which(void) {
         BOUNDS(setup, path.num_workers, 0, DLP_MAX_WORKERS, stage, "num_workers"); \
         BAD(setup, path.placement, -1, stage, "placement"); \
         BAD(setup, path.placement, 2, stage, "placement"); \
-        BOUNDS(setup, path.dispatch, 0, 2, stage, "dispatch"); \
+        GOOD(setup, path.dispatch, DLP_DISPATCH_BATCHES); \
+        BAD(setup, path.dispatch, -1, stage, "dispatch"); \
+        BAD(setup, path.dispatch, 1, stage, "dispatch"); /* by lanes, which is gone */ \
+        BAD(setup, path.dispatch, 3, stage, "dispatch"); \
         BAD(setup, path.on_error, -1, stage, "on_error"); \
         BAD(setup, path.on_error, 3, stage, "on_error"); \
         BOUNDS((setup, r.path.idempotent = 1), path.retries, 0, 100, stage, "retries"); \
@@ -400,30 +403,28 @@ static void add__transfer_desc_out_of_range__names_field(void) {
 
 /* Sizes whose products would not fit 32 bits: planned as they are, and refused for the memory. */
 static void plan__largest_of_everything__no_overflow(void) {
-    for (int dispatch = 0; dispatch < 2; dispatch++)
-        for (uint32_t less = 0; less < 2; less++) {
-            rig r;
-            dlp_pipe *p;
-            dlp_plan plan;
-            uint64_t sum = 0;
-            rig_default(&r);
-            r.pipe.prefetch_factor = 4096;
-            r.pipe.max_held = 256;
-            r.pipe.trace_bytes = 64u << 20;
-            r.dataset.n_items = UINT64_C(1) << 48;
-            r.batch.batch_size = (1u << 20) - less;
-            r.fields[0].dtype = DLP_U8;
-            r.fields[0].shape[0] = INT64_C(1) << 26;
-            r.fetch.workers.num_workers = 4;
-            r.fetch.workers.dispatch = dispatch;
-            CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
-            CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
-            for (uint32_t i = 0; i < plan.n_lines; i++) sum += plan.lines[i].bytes;
-            CHECK(sum == plan.total_bytes);
-            CHECK(plan.total_bytes / 4352 >= (uint64_t)r.batch.batch_size << 26);
-            CHECK(dlp_pipe_start(p) == DLP_ERR_LIMIT || dlp_pipe_error(p)->code == DLP_ERR_MEMORY);
-            CHECK(dlp_pipe_close(p) == DLP_OK);
-        }
+    for (uint32_t less = 0; less < 2; less++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_plan plan;
+        uint64_t sum = 0;
+        rig_default(&r);
+        r.pipe.prefetch_factor = 4096;
+        r.pipe.max_held = 256;
+        r.pipe.trace_bytes = 64u << 20;
+        r.dataset.n_items = UINT64_C(1) << 48;
+        r.batch.batch_size = (1u << 20) - less;
+        r.fields[0].dtype = DLP_U8;
+        r.fields[0].shape[0] = INT64_C(1) << 26;
+        r.fetch.workers.num_workers = 4;
+        CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+        CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
+        for (uint32_t i = 0; i < plan.n_lines; i++) sum += plan.lines[i].bytes;
+        CHECK(sum == plan.total_bytes);
+        CHECK(plan.total_bytes / 4352 >= (uint64_t)r.batch.batch_size << 26);
+        CHECK(dlp_pipe_start(p) == DLP_ERR_LIMIT || dlp_pipe_error(p)->code == DLP_ERR_MEMORY);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
 }
 
 /* ---- graphs ---- */

@@ -69,7 +69,8 @@ static void one_case(int order, int last, int workers, int dispatch, uint32_t ba
         r.batch.collate = test_pick(random, 2) ? dlp_collate_pad : dlp_collate_pack;
     if (test_pick(random, 4) == 0)
         r.item_map[0].workers.num_workers = workers_of[test_pick(random, 3)];
-    if (test_pick(random, 4) == 0) r.item_map[1].workers.dispatch = !dispatch;
+    if (test_pick(random, 4) == 0)
+        r.item_map[1].workers.dispatch = DLP_DISPATCH_BATCHES - r.fetch.dispatch;
     if (test_pick(random, 4) == 0)
         r.batch_map[0].workers.num_workers = workers_of[test_pick(random, 3)];
     CHECK(run_through(&r, random));

@@ -165,7 +165,9 @@ static void make_rig(rig *r, uint64_t *random) {
     if (test_pick(random, 3) == 0) r->batch.batch_workers = 1 + (int32_t)test_pick(random, 3);
     if (test_pick(random, 4) == 0)
         r->item_map[0].workers.num_workers = (int32_t)test_pick(random, 3);
-    if (test_pick(random, 4) == 0) r->item_map[1].workers.dispatch = (int32_t)test_pick(random, 2);
+    if (test_pick(random, 4) == 0)
+        r->item_map[1].workers.dispatch =
+            test_pick(random, 2) ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
 }
 
 static void make_failures(rig *r, uint64_t *random) {

@@ -107,7 +107,7 @@ enum {
     TRANSFER,
     TRANSFER_THREAD,
     COLLATE,
-    LANES,
+    IN_TURN,
     MAPS,
     UNORDERED,
     VARIANTS
@@ -133,7 +133,7 @@ static void variant(rig *r, int kind, int workers) {
     if (kind == TRANSFER || kind == TRANSFER_THREAD) r->has_transfer = 1;
     if (kind == TRANSFER_THREAD) r->transfer.threaded = 1;
     if (kind == COLLATE) r->batch.collate = gate_collate;
-    if (kind == LANES) r->fetch.workers.dispatch = DLP_DISPATCH_LANES;
+    if (kind == IN_TURN) r->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     if (kind == MAPS) {
         r->has_item_map = r->has_batch_map = 1;
         r->item_map.workers.num_workers = workers / 2;

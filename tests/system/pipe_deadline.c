@@ -52,7 +52,7 @@ static int names_slow_item(int workers, int dispatch) {
     work_set(37, 20000, 0);
     r.dataset.fetch = work_fetch;
     r.fetch.workers.num_workers = workers;
-    r.fetch.workers.dispatch = dispatch;
+    r.fetch.workers.dispatch = dispatch ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
     r.fetch.workers.deadline_ms = 80;
     r.fetch.workers.name = "reader";
     r.sampler.order = DLP_ORDER_SHUFFLED;

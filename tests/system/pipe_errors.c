@@ -212,7 +212,7 @@ static void one_case(uint64_t *random, int workers, int dispatch, int policy, in
     if (test_failures > 10) return; /* it is said by now */
     memset(&w, 0, sizeof w);
     w.num_workers = workers;
-    w.dispatch = dispatch;
+    w.dispatch = dispatch ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
     w.on_error = policy;
     w.retries = (int32_t)test_pick(random, 4);
     w.retry_backoff_ms = backoff;
@@ -228,7 +228,8 @@ static void one_case(uint64_t *random, int workers, int dispatch, int policy, in
     f.sleep_us = test_pick(random, 4) == 0 ? 50 : 0;
     wire_faults(&r, &f, sf, (int)test_pick(random, 3), &w);
     if (workers > 0 && test_pick(random, 4) == 0) r.item_map[0].workers.num_workers = 0;
-    if (test_pick(random, 4) == 0) r.item_map[0].workers.dispatch = !dispatch;
+    if (test_pick(random, 4) == 0)
+        r.item_map[0].workers.dispatch = DLP_DISPATCH_BATCHES - w.dispatch;
     {
         uint64_t began = test_now_ns();
         int ok = run_policy(&r, &f);
@@ -309,7 +310,7 @@ static int open_backoff(rig *r, fault *f, stage_fault *sf, dlp_pipe **p, int kin
     memset(&w, 0, sizeof w);
     memset(f, 0, sizeof *f);
     w.num_workers = 1;
-    w.dispatch = kind & 1;
+    w.dispatch = kind & 1 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
     w.retries = 3;
     w.retry_backoff_ms = backoff_ms;
     rig_init(r, 32, 32);
@@ -404,7 +405,7 @@ static void errors__raise__told_at_its_batch(void) {
             memset(&d, 0, sizeof d);
             memset(&f, 0, sizeof f);
             d.num_workers = workers_of[w];
-            d.dispatch = kind & 1;
+            d.dispatch = kind & 1 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
             d.retries = 2;
             rig_init(&r, N_ITEMS, 10);
             r.repeat.epochs = 1;
@@ -447,7 +448,7 @@ static void errors__max_skips__one_more_is_an_error(void) {
             memset(&d, 0, sizeof d);
             memset(&f, 0, sizeof f);
             d.num_workers = workers_of[w];
-            d.dispatch = kind & 1;
+            d.dispatch = kind & 1 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
             d.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
             d.max_skips = none ? DLP_NONE : 3;
             rig_init(&r, N_ITEMS, 10);

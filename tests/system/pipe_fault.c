@@ -21,7 +21,7 @@ static void fault_rig(rig *r, int kind) {
     r->sampler.threaded = 1;
     r->pipe.max_held = 2;
     r->fetch.workers.num_workers = 2;
-    r->fetch.workers.dispatch = DLP_DISPATCH_LANES;
+    r->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     r->fetch.workers.affinity = cpus;
     r->fetch.workers.n_affinity = 2;
     r->fetch.workers.stack_bytes = 256 * 1024;

@@ -80,7 +80,7 @@ static void wait__full_pipe_and_sleeping_caller__no_time(void) {
                 r.has_item_map = r.has_batch_map = 1;
                 r.item_map.workers.num_workers = 2;
                 r.batch_map.workers.num_workers = 2;
-                r.fetch.workers.dispatch = DLP_DISPATCH_LANES;
+                r.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
             }
             CHECK(rig_start(&r, &p) == DLP_OK);
             snprintf(what, sizeof what, "%d workers, kind %d, caller elsewhere", workers[i], kind);
@@ -119,7 +119,7 @@ static int jitter_fetch(void *user, dlp_item *it) {
 }
 
 static const struct {
-    int workers, threaded, lanes, transfer, maps, unordered;
+    int workers, threaded, in_turn, transfer, maps, unordered;
 } wake_kinds[] = {{1, 0, 0, 0, 0, 0}, {2, 0, 0, 0, 0, 0}, {4, 1, 0, 0, 0, 0},  {3, 0, 1, 0, 0, 0},
                   {2, 1, 0, 1, 2, 0}, {2, 0, 1, 1, 2, 1}, {16, 0, 0, 0, 0, 0}, {0, 1, 0, 1, 1, 0}};
 
@@ -135,7 +135,7 @@ static int wakes_in_time(int kind) {
     r.batch.batch_size = 4;
     r.pipe.unordered = wake_kinds[kind].unordered;
     r.sampler.threaded = wake_kinds[kind].threaded;
-    r.fetch.workers.dispatch = wake_kinds[kind].lanes;
+    r.fetch.workers.dispatch = wake_kinds[kind].in_turn ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
     r.has_transfer = r.transfer.threaded = wake_kinds[kind].transfer;
     r.has_item_map = r.has_batch_map = wake_kinds[kind].maps > 0;
     r.item_map.workers.num_workers = r.batch_map.workers.num_workers = wake_kinds[kind].maps;

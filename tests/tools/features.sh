@@ -65,9 +65,9 @@ found_in() { # SRC FILE...
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
             "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
             "(stages|open)/chunks[.]h|stages/(cut|split)[.]h")
-        feature("dispatch", "n_producers|dispatch|rewind|rewind_seen|lanes_offset|lane_[a-z_]+",
-            "dlpi_lanes?_[a-z_]+|dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
-            "core/(dispatch|claim)[.]h|report/lanes[.]h")
+        feature("dispatch", "dispatch|rewind|rewind_seen",
+            "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
+            "core/(dispatch|claim)[.]h")
         feature("unordered", "unordered|window_used", "", "", "core/deliver[.]h")
         feature("collate", "staged|collate|cell_end", "dlpi_collate_[a-z_]+|dlpi_batch_in_place",
             "DLPI_CELLS_(OWN|TURN)", "core/collate[.]h")

@@ -1,7 +1,12 @@
 #pragma once
-#include "api/kinds.h"
-#include "core/ops.h"
-#include "core/pipe.h"
+#include "stages/sampler.h"
+#include "stages/fetch.h"
+#include "stages/map.h"
+#include "stages/batch.h"
+#include "stages/load.h"
+#include "stages/transfer.h"
+#include "stages/cache.h"
+#include "stages/cut.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-kinds      THE TABLE OF ALL KINDS */
 
