@@ -1,4 +1,5 @@
 #pragma once
+#include "open/kinds.h"
 #include "build/start.h"
 #include "shm/supervisor.h"
 #include "shm/platform.h"
