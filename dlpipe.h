@@ -12092,6 +12092,13 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->kind = ops->kind;
     st->id = p->n_stages;
     st->next = st->prev = st->work = -1;
+    if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
+        dlp_error e;
+        dlpi_error_set(&e, DLP_ERR_MEMORY, name, "malloc of what a stage keeps failed");
+        e.errnum = ENOMEM;
+        dlpi_pipe_fail(p, &e);
+        return NULL;
+    }
     if (w) st->w = *w;
     dlpi_copy_text(st->name, sizeof st->name, w && w->name ? w->name : name);
     st->w.name = st->name;
@@ -12792,8 +12799,11 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
-    for (int i = 0; i < p->n_stages; i++)
-        bytes = dlpi_sum(bytes, (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t));
+    for (int i = 0; i < p->n_stages; i++) {
+        const dlpi_stage *st = &p->stages[i];
+        bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
+        bytes = dlpi_sum(bytes, st->ops->self_bytes);
+    }
     return bytes;
 }
 
@@ -13659,6 +13669,12 @@ static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         free(p->stages[i].affinity);
         free(p->stages[i].part_first);
+    }
+    for (int i = 0; i < DLP_MAX_STAGES; i++) { /* one more may have been refused */
+        dlpi_stage *st = &p->stages[i];
+        if (st->self == NULL) continue;
+        if (st->ops->release != NULL) st->ops->release(st);
+        free(st->self);
     }
     if (p->workers) dlpi_device_stop(p);
     if (p->shm) dlpi_shm->end(p);

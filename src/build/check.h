@@ -91,6 +91,13 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->kind = ops->kind;
     st->id = p->n_stages;
     st->next = st->prev = st->work = -1;
+    if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
+        dlp_error e;
+        dlpi_error_set(&e, DLP_ERR_MEMORY, name, "malloc of what a stage keeps failed");
+        e.errnum = ENOMEM;
+        dlpi_pipe_fail(p, &e);
+        return NULL;
+    }
     if (w) st->w = *w;
     dlpi_copy_text(st->name, sizeof st->name, w && w->name ? w->name : name);
     st->w.name = st->name;

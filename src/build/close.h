@@ -55,6 +55,12 @@ static void dlpi_free(dlp_pipe *p) {
         free(p->stages[i].affinity);
         free(p->stages[i].part_first);
     }
+    for (int i = 0; i < DLP_MAX_STAGES; i++) { /* one more may have been refused */
+        dlpi_stage *st = &p->stages[i];
+        if (st->self == NULL) continue;
+        if (st->ops->release != NULL) st->ops->release(st);
+        free(st->self);
+    }
     if (p->workers) dlpi_device_stop(p);
     if (p->shm) dlpi_shm->end(p);
     dlpi_unpoison_all(p);

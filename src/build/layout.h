@@ -190,8 +190,11 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
-    for (int i = 0; i < p->n_stages; i++)
-        bytes = dlpi_sum(bytes, (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t));
+    for (int i = 0; i < p->n_stages; i++) {
+        const dlpi_stage *st = &p->stages[i];
+        bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
+        bytes = dlpi_sum(bytes, st->ops->self_bytes);
+    }
     return bytes;
 }
 

@@ -9,7 +9,8 @@
    program (/proc/self/exe), begun anew: dlp_shm_main finds in the environment that it is one, and
    does not return. What it must know lies in a memory file of its own, which only it is given, not
    in the region, at which others may look: a copy of the pipe's record, whose pointers it replaces
-   (callbacks by their registered names), the sampler's subset, the blob. */
+   (callbacks by their registered names), what each stage keeps, the sampler's subset, the blob. It
+   has a copy of what a stage keeps, to write to; pointers there are its kind's to replace. */
 
 #define DLPI_EXEC_ENV "DLPIPE_SHM_SUPERVISOR"
 #define DLPI_EXEC_MAGIC UINT64_C(0x6365786570696c64)
@@ -39,12 +40,12 @@ static dlpi_callback dlpi_callbacks[DLPI_NAMES];
 static int dlpi_n_callbacks;
 static const char *dlpi_program; /* argv[0], once dlp_shm_main was called */
 
-/* Bytes behind it: affinity numbers of all stages, subset, blob. */
+/* Bytes behind it: affinity numbers of all stages, what each stage keeps, subset, blob. */
 typedef struct dlpi_exec_spec {
     uint64_t magic, layout, pipe_bytes, total_bytes;
     int64_t owner;
     uint64_t self; /* the record's address in the caller */
-    uint64_t affinity_at, subset_at, blob_at, blob_bytes;
+    uint64_t affinity_at, selves_at, subset_at, blob_at, blob_bytes;
     char init[64];
     char names[DLP_MAX_STAGES][DLPI_CB_COUNT][64];
     dlp_shm_desc desc;
@@ -126,11 +127,14 @@ static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
     return rc;
 }
 
+static uint64_t dlpi_exec_round(uint64_t bytes) { return (bytes + 7) & ~UINT64_C(7); }
+
 static uint64_t dlpi_exec_bytes(const dlp_pipe *p) {
     uint64_t bytes = sizeof(dlpi_exec_spec) + dlpi_shm_of(p)->d.blob_bytes + 64;
     if (p->sampler->sampler.subset) bytes += p->sampler->sampler.n_subset * 8;
     for (int i = 0; i < p->n_stages; i++)
-        bytes += (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t);
+        bytes += (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t) +
+                 dlpi_exec_round(p->stages[i].ops->self_bytes);
     return bytes;
 }
 
@@ -140,7 +144,7 @@ static uint64_t dlpi_shm_bytes(const dlp_pipe *p) {
 
 static void dlpi_exec_put(uint8_t *to, uint64_t *at, const void *from, uint64_t bytes) {
     if (bytes > 0) memcpy(to + *at, from, (size_t)bytes);
-    *at = (*at + bytes + 7) & ~UINT64_C(7);
+    *at += dlpi_exec_round(bytes);
 }
 
 /* Fill the memory file. */
@@ -162,6 +166,9 @@ static int dlpi_exec_fill(dlp_pipe *p, dlpi_exec_spec *x) {
     for (int i = 0; i < p->n_stages; i++)
         dlpi_exec_put((uint8_t *)x, &at, p->stages[i].affinity,
                       (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t));
+    x->selves_at = at;
+    for (int i = 0; i < p->n_stages; i++)
+        dlpi_exec_put((uint8_t *)x, &at, p->stages[i].self, p->stages[i].ops->self_bytes);
     x->subset_at = at;
     dlpi_exec_put((uint8_t *)x, &at, d->subset, d->subset ? d->n_subset * 8 : 0);
     x->blob_at = at;
@@ -317,6 +324,21 @@ static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
     }
 }
 
+/* What each stage keeps lies behind the record; its table says how much. */
+static bool dlpi_exec_selves(dlp_pipe *p, const dlpi_exec_spec *x) {
+    const uint8_t *at = (const uint8_t *)x + x->selves_at;
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i];
+        size_t n = st->ops->self_bytes;
+        st->self = NULL;
+        if (n == 0) continue;
+        if ((st->self = malloc(n)) == NULL) return false;
+        memcpy(st->self, at, n);
+        at += dlpi_exec_round(n);
+    }
+    return true;
+}
+
 /* A pipe's record of this process's own, from that of the caller. */
 static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd) {
     dlp_pipe *p = malloc(sizeof *p);
@@ -410,7 +432,7 @@ _Noreturn static void dlpi_exec_supervisor(const int *fds) {
     dlpi_shm_state *s = calloc(1, sizeof *s);
     for (int i = 0; i < 6; i++)
         if (fds[i] >= 0) fcntl(fds[i], F_SETFD, FD_CLOEXEC);
-    if (p == NULL || s == NULL || !dlpi_exec_region(p)) _exit(3);
+    if (p == NULL || s == NULL || !dlpi_exec_selves(p, x) || !dlpi_exec_region(p)) _exit(3);
     close(fds[0]);
     s->d = x->desc;
     s->spec = x;
