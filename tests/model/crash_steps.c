@@ -318,7 +318,7 @@ static void worker(void) {
     for (;;) {
         if (over) give_way(-1);
         actors[running].news = 0;
-        if (dlpi_step(w) || actors[running].news) continue;
+        if (w->st->ops->step(w) || actors[running].news) continue;
         actors[running].state = IDLE;
         next_actor();
     }

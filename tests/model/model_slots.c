@@ -228,7 +228,7 @@ static void work(int i) {
         uint64_t seen[4] = {w->low, w->tail_seen, w->rewind_seen, (uint64_t)w->n_parked};
         uint64_t parked = model_digest(w->parked, (size_t)w->n_parked * sizeof *w->parked, 1);
         settled(model_digest(seen, sizeof seen, parked));
-        if (!dlpi_step(w)) dlpi_worker_sleep(w);
+        if (!w->st->ops->step(w)) dlpi_worker_sleep(w);
     }
 }
 static void worker_0(void) { work(0); }
