@@ -6336,6 +6336,165 @@ static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int cod
     e->position = it->position;
 }
 
+/* ---- what a desc may say ---- */
+
+/* Refuse what the caller asked for: the pipe's error, unless it has one. Returns the code of that
+   which it has then. */
+__attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int code,
+                                                             const char *stage, const char *field,
+                                                             const char *format, ...) {
+    dlp_error e;
+    va_list args;
+    dlpi_error_set(&e, code, field, "%s", "");
+    va_start(args, format);
+    vsnprintf(e.message, sizeof e.message, format, args);
+    va_end(args);
+    dlpi_copy_text(e.stage, sizeof e.stage, stage);
+    return dlpi_pipe_fail(p, &e);
+}
+
+static int dlpi_no_memory(dlp_pipe *p, const char *field, const char *what) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_MEMORY, field, "malloc of %s failed", what);
+    e.errnum = ENOMEM;
+    return dlpi_pipe_fail(p, &e);
+}
+
+static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *words,
+                    int64_t got) {
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is %" PRId64 ", must be %s", field, got,
+                       words);
+}
+
+static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
+    return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
+}
+
+/* The same of field i, called name: err.field is "fields[].what", the message tells which of them
+   it is, and which dimension. */
+__attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, const char *stage,
+                                                                uint32_t i, const char *name,
+                                                                const char *what,
+                                                                const char *format, ...) {
+    char field[48], text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    snprintf(field, sizeof field, "fields[].%s", what);
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "fields[%" PRIu32 "] \"%.31s\": %s", i,
+                       name ? name : "", text);
+}
+
+/* A number of a desc, and what it may be: a row of a desc's table. */
+typedef struct dlpi_bound {
+    const char *field; /* as errors name it */
+    size_t offset;
+    int type; /* DLPI_I32 .. */
+    int64_t low, high;
+    const char *words; /* the same in words */
+} dlpi_bound;
+
+/* DLPI_IN: offset and type of a member. A uint64_t of 2^63 and more is below every bound. */
+enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
+#define DLPI_TYPE(number) \
+    _Generic((number), int32_t \
+             : DLPI_I32, uint32_t \
+             : DLPI_U32, int64_t \
+             : DLPI_I64, uint64_t \
+             : DLPI_I64)
+#define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(((desc *)0)->member)
+#define DLPI_ROWS(table) table, sizeof table / sizeof *table
+
+static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
+    const uint8_t *at = (const uint8_t *)desc + b->offset;
+    int64_t wide;
+    int32_t narrow;
+    memcpy(&narrow, at, sizeof narrow);
+    if (b->type == DLPI_I32) return narrow;
+    if (b->type == DLPI_U32) return (uint32_t)narrow;
+    memcpy(&wide, at, sizeof wide);
+    return wide;
+}
+
+/* The first of n rows that does not hold, or NULL. */
+static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *b, size_t n) {
+    for (; n > 0; n--, b++) {
+        int64_t got = dlpi_bound_got(b, desc);
+        if (got < b->low || got > b->high) return b;
+    }
+    return NULL;
+}
+
+static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
+                             const dlpi_bound *bounds, size_t n) {
+    const dlpi_bound *b = dlpi_out_of_bounds(desc, bounds, n);
+    return b ? dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc)) : DLP_OK;
+}
+
+/* The same of field i. */
+static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dlp_field *f,
+                            const dlpi_bound *bounds, size_t n) {
+    const dlpi_bound *b = dlpi_out_of_bounds(f, bounds, n);
+    if (b == NULL) return DLP_OK;
+    return dlpi_bad_field(p, stage, i, f->name, b->field, "%s is %" PRId64 ", must be %s", b->field,
+                          dlpi_bound_got(b, f), b->words);
+}
+
+/* A number whose bounds follow from others. */
+static int dlpi_check_range(dlp_pipe *p, const char *stage, const char *field, int64_t got,
+                            int64_t low, int64_t high, const char *words) {
+    return got < low || got > high ? dlpi_bad(p, stage, field, words, got) : DLP_OK;
+}
+
+/* ---- workers, of each stage that has them ---- */
+
+static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_workers_desc *w = &st->w;
+    int rc = DLP_OK;
+    if (w->n_affinity > 0 && w->affinity == NULL)
+        return dlpi_bad(p, st->name, "affinity", "n_affinity CPU numbers", 0);
+    for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
+        rc = dlpi_check_range(p, st->name, "affinity", w->affinity[i], 0, 1023,
+                              "CPU numbers 0..1023");
+    return rc;
+}
+
+static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"num_workers", DLPI_IN(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "0..1024"},
+        {"placement", DLPI_IN(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
+         "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
+        {"dispatch", DLPI_IN(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
+         "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
+        {"on_error", DLPI_IN(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_SHORT, "DLP_ON_ERROR_*"},
+        {"retries", DLPI_IN(dlp_workers_desc, retries), 0, 100, "0..100"},
+        {"retry_backoff_ms", DLPI_IN(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
+        {"max_skips", DLPI_IN(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX,
+         "DLP_NONE, or 0 and more"},
+        {"deadline_ms", DLPI_IN(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
+        {"n_affinity", DLPI_IN(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
+        {"idempotent", DLPI_IN(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
+        {"stack_bytes", DLPI_IN(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
+    if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
+                        st->w.dispatch);
+    if (st->w.placement != DLP_PLACE_PROCESSES || dlpi_shm != NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
+                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
+                       "DLPIPE_IMPLEMENTATION");
+}
+
+/* The same of a stage of whole batches. */
+static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
+    int rc = dlpi_check_range(p, st->name, "on_error", st->w.on_error, 0, 0,
+                              "DLP_ON_ERROR_RAISE for a stage of whole batches");
+    return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-debug      WRITES PAST A ROW, USES AFTER RELEASE
    With DLPIPE_DEBUG only: else the compiler drops all of it, and cells have no room for it.
@@ -6618,6 +6777,133 @@ static inline void dlpi_unpoison(const dlp_pipe *p, uint32_t s) {
 static inline void dlpi_unpoison_all(const dlp_pipe *p) {
     if (!DLPI_DEBUG || p->region == NULL) return;
     dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
+}
+
+/* ---- fields: checked, copied, laid out in a cell ---- */
+
+#define DLPI_CELL_MAX (UINT64_C(1) << 46)
+
+static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
+    uint32_t bits = t & 0xffffu, code = t >> 16;
+    if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
+    return bits / 8;
+}
+
+/* Field i, of which d has a copy. */
+static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d, uint32_t i) {
+    static const dlpi_bound bounds[] = {
+        {"ndim", DLPI_IN(dlp_field, ndim), 0, DLP_MAX_DIMS - 1, "0..7"},
+        {"ragged", DLPI_IN(dlp_field, ragged), 0, 1, "0, or 1 with ndim of at least 1"},
+        {"max_per_batch", DLPI_IN(dlp_field, max_per_batch), 0, (int64_t)DLPI_CELL_MAX,
+         "0 and more"},
+    };
+    const dlp_field *f = &d->f;
+    int rc;
+    if (d->elem_bytes == 0)
+        return dlpi_bad_field(p, stage, i, f->name, "dtype",
+                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits",
+                              f->dtype);
+    if ((rc = dlpi_check_field(p, stage, i, f, DLPI_ROWS(bounds))) != DLP_OK) return rc;
+    if (f->ndim > 0) return DLP_OK;
+    if (f->ragged)
+        return dlpi_bad_field(p, stage, i, f->name, "ragged",
+                              "ragged is 1, must be 0, or 1 with ndim of at least 1");
+    if (f->shape[0] > 1)
+        return dlpi_bad_field(p, stage, i, f->name, "shape",
+                              "ndim is 0, which is one element, but shape[0] is %" PRId64
+                              ": set ndim, or no shape",
+                              f->shape[0]);
+    return DLP_OK;
+}
+
+/* How large an item is in field i, and a batch of so many rows. */
+static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uint32_t i,
+                              uint64_t rows) {
+    const dlp_field *f = &d->f;
+    uint64_t n = 1;
+    for (int k = 0; k < f->ndim; k++) {
+        if (f->shape[k] < 1)
+            return dlpi_bad_field(p, stage, i, f->name, "shape",
+                                  "shape[%d] is %" PRId64 ", must be 1 and more", k, f->shape[k]);
+        if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
+            return dlpi_bad_field(p, stage, i, f->name, "shape",
+                                  "with shape[%d], which is %" PRId64
+                                  ", an item has more than 2^46 elements",
+                                  k, f->shape[k]);
+        n *= (uint64_t)f->shape[k];
+    }
+    d->row_bytes = n * d->elem_bytes;
+    if (d->row_bytes > DLPI_CELL_MAX / rows)
+        return dlpi_bad_field(p, stage, i, f->name, "shape",
+                              "%" PRIu64 " items of %" PRIu64
+                              " bytes are more than 2^46 in a batch",
+                              rows, d->row_bytes);
+    d->capacity = d->row_bytes * rows;
+    return DLP_OK;
+}
+
+/* Copy and measure field i. rows: of a batch. */
+static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
+                           uint32_t i, uint64_t rows, bool pooled) {
+    int rc;
+    memset(d, 0, sizeof *d);
+    d->f = *f;
+    dlpi_copy_text(d->name, sizeof d->name, f->name);
+    d->f.name = d->name;
+    if (d->f.dtype == 0) d->f.dtype = DLP_U8;
+    d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
+    if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
+    if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
+    if (pooled && f->ragged && f->max_per_batch > 0) {
+        uint64_t unit = d->row_bytes / (uint64_t)f->shape[0];
+        if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
+            (uint64_t)f->max_per_batch * unit < d->capacity)
+            d->capacity = (uint64_t)f->max_per_batch * unit;
+    }
+    return DLP_OK;
+}
+
+/* The names of a stage's fields are the user's until here. */
+static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = st->fields[i].name;
+        if (name == NULL || name[0] == 0 || strlen(name) >= sizeof st->field_names[i])
+            return dlpi_bad_field(p, st->name, i, name, "name",
+                                  "name has %zu bytes, must have 1 to 31",
+                                  name ? strlen(name) : (size_t)0);
+        dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
+        st->fields[i].name = st->field_names[i];
+        if (st->fields[i].dtype == 0)
+            dlpi_warn(p, "%s: fields[%" PRIu32 "] \"%s\" has no dtype: bytes (DLP_U8) are taken",
+                      st->name, i, name);
+    }
+    return DLP_OK;
+}
+
+/* Lay fields out in a cell, each 64-byte aligned. */
+static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
+                            uint32_t n, bool pooled) {
+    uint64_t at = DLPI_GUARD;
+    memset(fs, 0, sizeof *fs);
+    fs->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        int rc = dlpi_field_init(p, stage, &fs->at[i], &f[i], i, p->batch_rows, pooled);
+        if (rc != DLP_OK) return rc;
+        for (uint32_t j = 0; j < i; j++)
+            if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
+                return dlpi_bad_field(p, stage, i, fs->at[i].name, "name",
+                                      "name is that of fields[%" PRIu32 "] already", j);
+        fs->any_ragged |= f[i].ragged != 0;
+        fs->at[i].offset = at;
+        at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_GUARD)), 64);
+        fs->cell_bytes = dlpi_sum(fs->cell_bytes, fs->at[i].row_bytes);
+    }
+    return DLP_OK;
+}
+
+static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
+    const dlpi_field *last = &fs->at[fs->n - 1];
+    return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -12001,82 +12287,430 @@ static void dlpi_cut_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
 
 static const dlpi_stage_ops dlpi_split_ops = {.kind = DLP_STAGE_SPLIT, .rank = 10};
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
+/* ---- what the desc of each kind may say, by itself (check) and beside the others ---- */
 
-static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *range,
-                    int64_t got) {
-    dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_ARG, field, "%s is %" PRId64 ", must be %s", field, got, range);
-    dlpi_copy_text(e.stage, sizeof e.stage, stage);
-    dlpi_pipe_fail(p, &e);
-    return DLP_ERR_ARG;
+/* Rank and world_size of a desc, and the rows of a batch that they share. */
+static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, uint64_t world,
+                            uint64_t batch_size, bool uneven) {
+    int rc = dlpi_check_range(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
+                              "0..world_size - 1");
+    if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
+                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
+                       "; set allow_uneven for ranks of different counts",
+                       batch_size, world);
 }
 
-/* The same of field i, called name: err.field is "fields[].what", the message tells which of them
-   it is, and which dimension. */
-__attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, const char *stage,
-                                                                uint32_t i, const char *name,
-                                                                const char *what,
-                                                                const char *format, ...) {
+/* ---- sampler ---- */
+
+/* What its order takes, once the number of items is known. */
+static int dlpi_sampler_check(dlp_pipe *p, dlpi_stage *st) {
+    const dlp_sampler_desc *d = &st->sampler;
     dlp_error e;
-    va_list args;
-    size_t n;
-    dlpi_error_set(&e, DLP_ERR_ARG, "", "fields[%" PRIu32 "] \"%.31s\": ", i, name ? name : "");
-    n = strlen(e.message);
-    va_start(args, format);
-    vsnprintf(e.message + n, sizeof e.message - n, format, args);
-    va_end(args);
-    snprintf(e.field, sizeof e.field, "fields[].%s", what);
-    dlpi_copy_text(e.stage, sizeof e.stage, stage);
-    dlpi_pipe_fail(p, &e);
-    return DLP_ERR_ARG;
-}
-
-static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
-    dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_GRAPH, "", "%s", what);
-    dlpi_copy_text(e.stage, sizeof e.stage, stage);
-    dlpi_pipe_fail(p, &e);
-    return DLP_ERR_GRAPH;
-}
-
-/* The checks of a desc, one a line: DLPI_RANGE(value, low, high, "field", "what it may be"). */
-#define DLPI_RANGE(v, lo, hi, field, range) \
-    if ((int64_t)(v) < (lo) || (int64_t)(v) > (hi)) \
-    return dlpi_bad(p, st->name, field, range, (int64_t)(v))
-
-static int dlpi_check_workers(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_workers_desc *w = &st->w;
-    bool batch = st->kind == DLP_STAGE_BATCH || st->kind == DLP_STAGE_MAP_BATCH;
-    DLPI_RANGE(w->num_workers, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
-    DLPI_RANGE(w->placement, 0, 1, "placement", "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES");
-    if (w->dispatch != DLP_DISPATCH_CLAIM && w->dispatch != DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
-                        w->dispatch);
-    DLPI_RANGE(w->on_error, 0, batch ? 0 : 2, "on_error",
-               batch ? "DLP_ON_ERROR_RAISE for a stage of whole batches" : "DLP_ON_ERROR_*");
-    DLPI_RANGE(w->retries, 0, 100, "retries", "0..100");
-    DLPI_RANGE(w->retry_backoff_ms, 0, 3600000, "retry_backoff_ms", "0..3600000");
-    DLPI_RANGE(w->max_skips, DLP_NONE, INT64_MAX, "max_skips", "DLP_NONE, or 0 and more");
-    DLPI_RANGE(w->deadline_ms, 0, INT32_MAX, "deadline_ms", "0 and more");
-    DLPI_RANGE(w->n_affinity, 0, 4096, "n_affinity", "0..4096");
-    DLPI_RANGE(w->idempotent, 0, 1, "idempotent", "0 or 1");
-    DLPI_RANGE(w->stack_bytes, 0, UINT32_MAX, "stack_bytes", "under 4 GiB");
-    if (w->n_affinity > 0 && w->affinity == NULL)
-        return dlpi_bad(p, st->name, "affinity", "n_affinity CPU numbers", 0);
-    for (int i = 0; i < w->n_affinity; i++)
-        DLPI_RANGE(w->affinity[i], 0, 1023, "affinity", "CPU numbers 0..1023");
-    if (w->placement == DLP_PLACE_PROCESSES && dlpi_shm == NULL) {
-        dlp_error e;
-        dlpi_error_set(&e, DLP_ERR_UNSUPPORTED, "placement",
-                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+    if (dlpi_order_check(d, p->fetch->dataset.n_items, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, st->name);
         return dlpi_pipe_fail(p, &e);
     }
+    if (d->order != DLP_ORDER_BATCHES) return DLP_OK;
+    if (d->batches.next == NULL) return dlpi_bad(p, st->name, "batches.next", "a function", 0);
+    if ((d->batches.save == NULL) != (d->batches.restore == NULL))
+        return dlpi_bad(p, st->name, "batches.restore", "given together with batches.save", 0);
     return DLP_OK;
 }
+
+/* This rank's rows of a batch. */
+static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_sampler_desc *d = &st->sampler;
+    int rc = dlpi_check_range(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
+    if (rc != DLP_OK) return rc;
+    p->world = d->world_size ? d->world_size : 1;
+    p->rank = d->rank;
+    p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
+    return dlpi_check_ranks(p, st, p->rank, p->world, p->global_batch, d->allow_uneven != 0);
+}
+
+/* ---- repeat ---- */
+
+static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"epochs", DLPI_IN(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX,
+         "DLP_FOREVER, or 0 and more"},
+        {"epoch_end", DLPI_IN(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
+    };
+    if (st->repeat.epochs == DLP_NONE)
+        return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
+}
+
+/* ---- fetch ---- */
+
+static int dlpi_dataset_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"dataset.stream", DLPI_IN(dlp_dataset, stream), 0, 1, "0 or 1"},
+        {"dataset.n_items", DLPI_IN(dlp_dataset, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {"dataset.n_fields", DLPI_IN(dlp_dataset, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {"dataset.fills_rows", DLPI_IN(dlp_dataset, fills_rows), 0, 1, "0 or 1"},
+    };
+    int rc;
+    if (st->dataset.fetch == NULL && st->fetcher != DLP_FETCH_ASYNC)
+        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
+    rc = dlpi_check_bounds(p, st->name, &st->dataset, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
+    return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
+}
+
+/* How many items are under way at once. */
+static int dlpi_fetcher_check(dlp_pipe *p, dlpi_stage *st) {
+    bool many = st->fetcher != DLP_FETCH_SEQUENTIAL;
+    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
+    dlpi_check_range(p, st->name, "fetcher", st->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
+    dlpi_check_range(p, st->name, "in_flight", st->in_flight, 0, many ? 1024 : 1,
+                     many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
+    dlpi_check_range(p, st->name, "batch_pool", st->batch_pool, 0, pooled ? INT32_MAX : 0,
+                     pooled ? "under 2^31"
+                            : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+    dlpi_check_range(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
+                     "1..1024 with a fetcher of many items");
+    if (st->fetcher == DLP_FETCH_ASYNC && (st->async.submit == NULL || st->async.reap == NULL))
+        dlpi_bad(p, st->name, st->async.submit ? "async.reap" : "async.submit", "a function", 0);
+    return p->err.code; /* the first of them */
+}
+
+static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st) {
+    int rc = dlpi_dataset_check(p, st);
+    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
+    return rc == DLP_OK ? dlpi_fetcher_check(p, st) : rc;
+}
+
+/* ---- cache ---- */
+
+static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"cache.bytes", DLPI_IN(dlp_cache_desc, bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+    };
+    return dlpi_check_bounds(p, st->name, &st->cache, DLPI_ROWS(bounds));
+}
+
+/* Without room for an item it would be one in name only. */
+static int dlpi_cache_room(dlp_pipe *p) {
+    char words[64];
+    uint64_t least = dlpi_cache_cell_bytes(p);
+    const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
+    if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
+    snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
+    return dlpi_check_range(p, st->name, "cache.bytes", (int64_t)st->cache.bytes, (int64_t)least,
+                            DLPI_CELL_MAX, words);
+}
+
+/* ---- parts ---- */
+
+static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"n_parts", DLPI_IN(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {"max_part_bytes", DLPI_IN(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {"queue_size", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
+        {"streams", DLPI_IN(dlp_part_desc, streams), 0, 1 << 20,
+         "0..2^20, a divisor of batch_size"},
+        {"shuffle_parts", DLPI_IN(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {"shuffle_items", DLPI_IN(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {"steps_per_epoch", DLPI_IN(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
+         "DLP_DISPATCH_CLAIM for parts"},
+        {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
+         "0 for parts: they are not tuned"},
+        {"workers_min", DLPI_IN(dlp_part_desc, workers.workers_min), 0, 0,
+         "0 for parts: they are not tuned"},
+    };
+    const dlp_part_desc *d = &st->part;
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
+    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
+        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
+    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
+    if (d->items == NULL && d->count == NULL)
+        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
+    return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
+}
+
+/* Items of part i, of which there are fewer than room. */
+static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, uint64_t i, uint64_t room,
+                                uint64_t *items) {
+    int rc = 0;
+    if (st->part.items)
+        *items = st->part.items[i];
+    else
+        rc = st->part.count(st->part.user, i, items);
+    if (rc != 0)
+        return dlpi_refuse(p, DLP_ERR_CALLBACK, st->name, "count",
+                           "part %" PRIu64 ": count returned %d", i, rc);
+    if (*items <= room) return DLP_OK;
+    return dlpi_refuse(
+        p, DLP_ERR_ARG, st->name, "items",
+        "part %" PRIu64 " has %" PRIu64 " items, and with it there are more than 2^48", i, *items);
+}
+
+/* Items before each part. */
+static int dlpi_parts_count(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t *first = calloc((size_t)st->part.n_parts + 1, sizeof *first), items = 0;
+    if (first == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
+    for (uint64_t i = 0; i < st->part.n_parts; i++) {
+        int rc = dlpi_parts_count_one(p, st, i, DLPI_MAX_ITEMS - first[i], &items);
+        if (rc != DLP_OK) {
+            free(first);
+            return rc;
+        }
+        first[i + 1] = first[i] + items;
+    }
+    st->part.items = NULL;
+    st->part_first = first;
+    return DLP_OK;
+}
+
+/* The sum of its counts is the dataset's. */
+static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st) {
+    dlp_dataset *ds = &p->fetch->dataset;
+    uint64_t items = dlpi_parts_items(p);
+    if (p->stream)
+        return dlpi_bad_graph(p, st->name,
+                              "this stage wants to know the number of items, and a "
+                              "stream has none");
+    if (ds->n_items != 0 && ds->n_items != items)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
+                           items);
+    ds->n_items = items;
+    return DLP_OK;
+}
+
+/* What a part queue's numbers must be to others. */
+static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t streams = st->part.streams;
+    int rc = dlpi_parts_items_are(p, st);
+    if (rc != DLP_OK) return rc;
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
+        return dlpi_bad(p, p->sampler->name, "sampler.subset",
+                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+    if (streams > p->global_batch || p->global_batch % streams != 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+                           "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
+                           p->global_batch, streams);
+    if (st->part.steps_per_epoch == 0) return DLP_OK;
+    dlpi_check_range(p, st->name, "items", (int64_t)p->fetch->dataset.n_items, (int64_t)streams,
+                     INT64_MAX, "one for each stream with steps_per_epoch");
+    dlpi_check_range(p, st->name, "steps_per_epoch", (int64_t)st->part.steps_per_epoch, 0,
+                     (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
+    return p->err.code;
+}
+
+/* How many cells the part queue has. */
+static int dlpi_parts_resolve(dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t last = p->batches_per_epoch - 1, need = dlpi_parts_need(p, 0), tail;
+    tail = last > 0 ? dlpi_parts_need(p, last) : need;
+    if (tail > need) need = tail;
+    p->part_stride = dlpi_round_up(dlpi_sum(st->part.max_part_bytes, DLPI_GUARD), 4096);
+    p->part_stride = dlpi_sum(p->part_stride, DLPI_PART_GUARD);
+    p->part_cells = st->part.queue_size;
+    if (p->part_cells == 0 && need < 4096) p->part_cells = need < 1 ? 2 : (uint32_t)need + 1;
+    if (p->part_cells >= need && p->part_cells > 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
+                       "a batch may need %" PRIu64 " parts at once (batch_size, streams, the "
+                       "smallest parts), queue_size is %" PRIu32 "; 0 takes what is needed",
+                       need, st->part.queue_size);
+}
+
+/* ---- maps ---- */
+
+static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
+    if ((st->item == NULL) == (st->batch == NULL))
+        return dlpi_bad(p, st->name, "item", "given, or batch, and not both", 0);
+    return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
+}
+
+/* ---- batch ---- */
+
+static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"batch_size", DLPI_IN(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {"last", DLPI_IN(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
+        {"batch_workers", DLPI_IN(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS,
+         "DLP_NONE or 0..1024"},
+    };
+    const dlp_batch_desc *d = &st->batching;
+    bool own = d->out_fields != NULL;
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (own && d->collate == NULL)
+        dlpi_bad(p, st->name, "out_fields", "NULL without a collate", d->n_out_fields);
+    dlpi_check_range(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
+                     own ? "1..16" : "0 without out_fields");
+    return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
+}
+
+/* ---- transfer ---- */
+
+static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
+    const dlp_device *d = &st->device;
+    int held = p->d.max_held ? p->d.max_held : 1;
+    if (!d->alloc || !d->free || !d->copy || !d->record || !d->done)
+        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
+                        0);
+    if (st->transfer.device_buffers == 0) st->transfer.device_buffers = held + 1;
+    dlpi_check_range(p, st->name, "device_buffers", st->transfer.device_buffers, held + 1,
+                     DLPI_PARK, "max_held + 1..64");
+    dlpi_check_range(p, st->name, "threaded", st->transfer.threaded, 0, 1, "0 or 1");
+    return p->err.code;
+}
+
+/* ---- split ---- */
+
+static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"chunk_rows", DLPI_IN(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
+        {"n_rows", DLPI_IN(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {"batch_size", DLPI_IN(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {"last", DLPI_IN(dlp_split_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {"shuffle_rows", DLPI_IN(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {"allow_uneven", DLPI_IN(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
+    };
+    const dlp_split_desc *d = &st->split;
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
+}
+
+/* Can the order and the batches before it be split? */
+static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_batch_desc *before = &p->batcher->batching;
+    if (before->batch_size == 1 && !before->collate && p->world == 1 &&
+        p->sampler->sampler.order != DLP_ORDER_BATCHES && !p->d.unordered)
+        return DLP_OK;
+    return dlpi_bad_graph(p, st->name,
+                          "a split stage wants items one by one: batch_size 1, no "
+                          "collate, no batch sampler, no ranks there, in order");
+}
+
+/* Do its rows fit n items, the last of which has odd rows? */
+static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64_t odd) {
+    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlp_split_desc *d = &st->split;
+    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    dlpi_check_range(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1,
+                     (int64_t)(DLPI_MAX_ITEMS / n), "such that all rows are at most 2^48");
+    if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
+        dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
+                 (int64_t)d->n_rows);
+    if (p->cache_bytes > 0)
+        dlpi_check_range(
+            p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
+            "0 with a cache: rows stay as they were fetched, not as an epoch has them");
+    if (odd != d->chunk_rows && (!counted || order->subset))
+        dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
+    return p->err.code;
+}
+
+/* Can the chain be cut into views, and into how many? */
+static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_split_desc *d = &st->split;
+    uint64_t n = dlpi_chunk_count(p), world = d->world_size ? d->world_size : 1;
+    uint64_t odd = dlpi_chunk_size(p, n - 1), views;
+    int rc = dlpi_split_chain(p, st);
+    if (rc != DLP_OK || (rc = dlpi_split_rows(p, st, n, odd)) != DLP_OK) return rc;
+    if ((views = dlpi_chunk_views(p, odd)) == 0)
+        return dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out",
+                        1);
+    p->cut.view_rows = (uint32_t)((d->batch_size + world - 1) / world);
+    if (p->cut.view_rows > d->chunk_rows) p->cut.view_rows = (uint32_t)d->chunk_rows;
+    p->cut.per_epoch = (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) + views;
+    return DLP_OK;
+}
+
+/* The most rows that this rank has of a chunk. */
+static uint64_t dlpi_split_room(const dlp_split_desc *d) {
+    uint64_t world = d->world_size ? d->world_size : 1, rest = d->chunk_rows % d->batch_size;
+    uint64_t rows = d->chunk_rows / d->batch_size * ((d->batch_size + world - 1) / world);
+    return d->last == DLP_LAST_DROP ? rows : rows + (rest + world - 1) / world;
+}
+
+/* The fields of chunks. */
+static int dlpi_split_fields(dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t room = dlpi_split_room(&st->split);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlp_field *d = &p->items.at[f].f;
+        int64_t rows = d->ndim ? d->shape[0] : 0;
+        if (d->ragged)
+            return dlpi_bad_field(p, st->name, f, d->name, "ragged",
+                                  "ragged is 1, must be 0 before a split stage");
+        if (rows < (int64_t)room)
+            return dlpi_bad_field(
+                p, st->name, f, d->name, "shape[0]",
+                "shape[0] is %" PRId64 ", one rank has %" PRIu64 " rows of a chunk", rows, room);
+    }
+    return DLP_OK;
+}
+
+/* Where chunks lie. */
+static int dlpi_split_cells(dlp_pipe *p, const dlpi_stage *st) {
+    int rc = dlpi_split_fields(p, st);
+    if (rc != DLP_OK) return rc;
+    if (p->chunks.preload == DLP_PRELOAD_CPU) {
+        p->cells = DLPI_CELLS_CHUNK;
+        p->n_cells = (uint32_t)dlpi_chunk_count(p);
+    } else if (p->xfer) { /* what is on the device leaves its cell */
+        p->cells = DLPI_CELLS_TURN;
+        p->cell_end = p->xfer;
+        p->n_cells = p->prefetch;
+    }
+    if (!p->chunks.preload) return DLP_OK;
+    dlpi_check_range(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
+                     "of at most 65535 chunks");
+    dlpi_check_range(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
+                     "together with max_held at most 64 with a preload");
+    dlpi_check_range(p, st->name, "shuffle_rows", st->split.shuffle_rows, 0, 0,
+                     "0 with a preload: rows stay as they were loaded");
+    dlpi_check_range(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
+                     "DLP_ON_ERROR_RAISE with a preload");
+    return p->err.code;
+}
+
+/* ---- stream: what needs a length, or another item in an item's place, is not possible ---- */
+
+static int dlpi_stream_order(dlp_pipe *p) {
+    const char *sampler = p->sampler->name;
+    bool one = p->world == 1;
+    dlpi_check_range(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
+                     DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
+    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
+    dlpi_check_range(p, sampler, "unordered", p->d.unordered, 0, 0,
+                     "0 with a stream, whose end comes in order");
+    dlpi_check_range(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
+                     "world_size or more with a stream: a rank without rows sees no end");
+    dlpi_check_range(p, p->batcher->name, "last", p->last, DLP_LAST_SHORT,
+                     one ? DLP_LAST_DROP : DLP_LAST_SHORT,
+                     one ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
+                         : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
+                           "whether the others' rows of a batch are there");
+    return p->err.code;
+}
+
+static int dlpi_stream_check(dlp_pipe *p) {
+    int rc = dlpi_stream_order(p);
+    if (rc != DLP_OK) return rc;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
+            return dlpi_bad(p, p->work[i]->name, "on_error",
+                            "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
+                            "which knows no other item",
+                            DLP_ON_ERROR_REPLACE);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].kind == DLP_STAGE_SPLIT)
+            return dlpi_bad_graph(p, p->stages[i].name,
+                                  "this stage wants to know the number of items, and a stream has "
+                                  "none");
+    if (p->share_bytes == 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no consumers");
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
@@ -12105,17 +12739,14 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     return st;
 }
 
-/* The stage is complete: keep it. Its borrowed arrays are copied here. */
-static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st) {
+/* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
+   copied here. */
+static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
+    if (rc != DLP_OK) return rc;
     if (st->w.n_affinity > 0) {
         size_t bytes = (size_t)st->w.n_affinity * sizeof *st->affinity;
         st->affinity = malloc(bytes);
-        if (st->affinity == NULL) {
-            dlp_error e;
-            dlpi_error_set(&e, DLP_ERR_MEMORY, "affinity", "malloc of the CPU numbers failed");
-            e.errnum = ENOMEM;
-            return dlpi_pipe_fail(p, &e);
-        }
+        if (st->affinity == NULL) return dlpi_no_memory(p, "affinity", "the CPU numbers");
         memcpy(st->affinity, st->w.affinity, bytes);
     }
     p->n_stages++;
@@ -12125,117 +12756,6 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_add_refused(const dlp_pipe *p) {
     if (p->view) return DLP_ERR_STATE;
     return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
-}
-
-static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
-    uint32_t bits = t & 0xffffu, code = t >> 16;
-    if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
-    return bits / 8;
-}
-
-#define DLPI_CELL_MAX (UINT64_C(1) << 46)
-
-/* The checks of field i of a stage, as DLPI_RANGE. */
-#define DLPI_FIELD(v, lo, hi, what, range) \
-    if ((int64_t)(v) < (lo) || (int64_t)(v) > (hi)) \
-    return dlpi_bad_field(p, stage, i, f->name, what, what " is %" PRId64 ", must be " range, \
-                          (int64_t)(v))
-
-/* Copy and measure field i. rows: of a batch. */
-static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
-                           uint32_t i, uint64_t rows, bool pooled) {
-    uint64_t n = 1;
-    memset(d, 0, sizeof *d);
-    d->f = *f;
-    dlpi_copy_text(d->name, sizeof d->name, f->name);
-    d->f.name = d->name;
-    if (d->f.dtype == 0) d->f.dtype = DLP_U8;
-    d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
-    if (d->elem_bytes == 0)
-        return dlpi_bad_field(p, stage, i, f->name, "dtype",
-                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits",
-                              f->dtype);
-    DLPI_FIELD(f->ndim, 0, DLP_MAX_DIMS - 1, "ndim", "0..7");
-    DLPI_FIELD(f->ragged, 0, f->ndim > 0 ? 1 : 0, "ragged", "0, or 1 with ndim of at least 1");
-    if (f->ndim == 0 && f->shape[0] > 1)
-        return dlpi_bad_field(p, stage, i, f->name, "shape",
-                              "ndim is 0, which is one element, but shape[0] is %" PRId64
-                              ": set ndim, or no shape",
-                              f->shape[0]);
-    for (int k = 0; k < f->ndim; k++) {
-        if (f->shape[k] < 1)
-            return dlpi_bad_field(p, stage, i, f->name, "shape",
-                                  "shape[%d] is %" PRId64 ", must be 1 and more", k, f->shape[k]);
-        if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
-            return dlpi_bad_field(p, stage, i, f->name, "shape",
-                                  "with shape[%d], which is %" PRId64
-                                  ", an item has more than 2^46 elements",
-                                  k, f->shape[k]);
-        n *= (uint64_t)f->shape[k];
-    }
-    d->row_bytes = n * d->elem_bytes;
-    if (d->row_bytes > DLPI_CELL_MAX / rows)
-        return dlpi_bad_field(p, stage, i, f->name, "shape",
-                              "%" PRIu64 " items of %" PRIu64
-                              " bytes are more than 2^46 in a batch",
-                              rows, d->row_bytes);
-    d->capacity = d->row_bytes * rows;
-    DLPI_FIELD(f->max_per_batch, 0, INT64_C(1) << 46, "max_per_batch", "0 and more");
-    if (pooled && f->ragged && f->max_per_batch > 0) {
-        uint64_t unit = d->row_bytes / (uint64_t)f->shape[0];
-        if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
-            (uint64_t)f->max_per_batch * unit < d->capacity)
-            d->capacity = (uint64_t)f->max_per_batch * unit;
-    }
-    return DLP_OK;
-}
-
-/* The names of a stage's fields are the user's until here. */
-static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        const char *name = st->fields[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= sizeof st->field_names[i])
-            return dlpi_bad_field(p, st->name, i, name, "name",
-                                  "name has %zu bytes, must have 1 to 31",
-                                  name ? strlen(name) : (size_t)0);
-        dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
-        st->fields[i].name = st->field_names[i];
-        if (st->fields[i].dtype == 0)
-            dlpi_warn(p, "%s: fields[%" PRIu32 "] \"%s\" has no dtype: bytes (DLP_U8) are taken",
-                      st->name, i, name);
-    }
-    return DLP_OK;
-}
-
-/* Lay fields out in a cell, each 64-byte aligned. */
-static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
-                            uint32_t n, bool pooled) {
-    dlpi_stage named, *st = &named;
-    uint64_t at = DLPI_GUARD;
-    memset(&named, 0, sizeof named);
-    dlpi_copy_text(named.name, sizeof named.name, stage);
-    DLPI_RANGE(n, 1, DLP_MAX_FIELDS, "n_fields", "1..16");
-    if (f == NULL) return dlpi_bad(p, stage, "fields", "an array of n_fields fields", 0);
-    memset(fs, 0, sizeof *fs);
-    fs->n = n;
-    for (uint32_t i = 0; i < n; i++) {
-        int rc = dlpi_field_init(p, stage, &fs->at[i], &f[i], i, p->batch_rows, pooled);
-        if (rc != DLP_OK) return rc;
-        for (uint32_t j = 0; j < i; j++)
-            if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
-                return dlpi_bad_field(p, stage, i, fs->at[i].name, "name",
-                                      "name is that of fields[%" PRIu32 "] already", j);
-        fs->any_ragged |= f[i].ragged != 0;
-        fs->at[i].offset = at;
-        at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_GUARD)), 64);
-        fs->cell_bytes = dlpi_sum(fs->cell_bytes, fs->at[i].row_bytes);
-    }
-    return DLP_OK;
-}
-
-static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
-    const dlpi_field *last = &fs->at[fs->n - 1];
-    return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
 }
 
 static int dlpi_check_chain(dlp_pipe *p, int first) {
@@ -12299,18 +12819,20 @@ static void dlpi_list_tuned(dlpi_stage *s) {
     if (s->tuned) s->w.num_workers = s->w.workers_max;
 }
 
+/* Workers that come and go; where they begin has bounds of its own. */
 static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
-    DLPI_RANGE(st->w.workers_max, 0, DLP_MAX_WORKERS, "workers_max", "0..1024");
-    DLPI_RANGE(st->w.workers_min, 0, st->w.workers_max, "workers_min",
-               "0..workers_max, 0 without that");
-    if (!st->tuned) return DLP_OK;
-    if (st->w.workers_min == 0) st->w.workers_min = 1;
-    DLPI_RANGE(st->w.dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM, "dispatch",
-               "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
-    DLPI_RANGE(st->begin, st->w.workers_min, st->w.workers_max, "num_workers",
-               "workers_min..workers_max (and at least 1)");
+    dlp_workers_desc *w = &st->w;
+    dlpi_check_range(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
+    dlpi_check_range(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
+                     "0..workers_max, 0 without that");
+    if (!st->tuned) return p->err.code;
+    if (w->workers_min == 0) w->workers_min = 1;
+    dlpi_check_range(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
+                     "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
+    dlpi_check_range(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
+                     "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;
-    return DLP_OK;
+    return p->err.code;
 }
 
 /* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
@@ -12351,263 +12873,58 @@ static void dlpi_list_work(dlp_pipe *p) {
     dlpi_list_unit(p, DLPI_UNIT_CELLS);
 }
 
-/* What a part queue's numbers must be to each other; the sum of its counts is the dataset's. */
-static int dlpi_parts_sum(dlp_pipe *p) {
-    const dlpi_stage *st = p->parts;
-    dlp_dataset *ds = &p->fetch->dataset;
-    uint64_t items = dlpi_parts_items(p), c = st->part.streams;
-    dlp_error e;
-    if (p->stream)
-        return dlpi_bad_graph(p, st->name,
-                              "this stage wants to know the number of items, and a "
-                              "stream has none");
-    if (ds->n_items != 0 && ds->n_items != items) {
-        dlpi_error_set(&e, DLP_ERR_ARG, "dataset.n_items",
-                       "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
-                       items);
-        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
-        return dlpi_pipe_fail(p, &e);
-    }
-    ds->n_items = items;
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
-        return dlpi_bad(p, p->sampler->name, "sampler.subset",
-                        "NULL with DLP_ORDER_PARTS, as "
-                        "weights",
-                        1);
-    if (c > p->global_batch || p->global_batch % c != 0) {
-        dlpi_error_set(&e, DLP_ERR_ARG, "streams",
-                       "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
-                       p->global_batch, c);
-        dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-        return dlpi_pipe_fail(p, &e);
-    }
-    if (st->part.steps_per_epoch == 0) return DLP_OK;
-    DLPI_RANGE(items, (int64_t)c, INT64_MAX, "items", "one for each stream with steps_per_epoch");
-    DLPI_RANGE(st->part.steps_per_epoch, 0, (int64_t)(DLPI_MAX_ITEMS / p->global_batch),
-               "steps_per_epoch", "at most 2^48 items in an epoch");
-    return DLP_OK;
-}
-
-/* How many cells the part queue has. */
-static int dlpi_parts_resolve(dlp_pipe *p) {
-    const dlpi_stage *st = p->parts;
-    uint64_t last = p->batches_per_epoch - 1, need = dlpi_parts_need(p, 0), tail;
-    dlp_error e;
-    tail = last > 0 ? dlpi_parts_need(p, last) : need;
-    if (tail > need) need = tail;
-    p->part_stride = dlpi_round_up(dlpi_sum(st->part.max_part_bytes, DLPI_GUARD), 4096);
-    p->part_stride = dlpi_sum(p->part_stride, DLPI_PART_GUARD);
-    p->part_cells = st->part.queue_size;
-    if (p->part_cells == 0 && need < 4096) p->part_cells = need < 1 ? 2 : (uint32_t)need + 1;
-    if (p->part_cells >= need && p->part_cells > 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_ARG, "queue_size",
-                   "a batch may need %" PRIu64 " parts at once (batch_size, streams, the smallest "
-                   "parts), queue_size is %" PRIu32 "; 0 takes what is needed",
-                   need, st->part.queue_size);
-    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    return dlpi_pipe_fail(p, &e);
+/* Samples and batches of an epoch; UINT64_MAX batches: nobody knows. */
+static int dlpi_resolve_epoch(dlp_pipe *p) {
+    const dlp_sampler_desc *d = &p->sampler->sampler;
+    p->samples = DLPI_MAX_ITEMS;
+    p->batches_per_epoch = UINT64_MAX;
+    if (d->order == DLP_ORDER_BATCHES) return DLP_OK;
+    p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
+    if (p->stream) return DLP_OK;
+    if (p->parts && p->parts->part.steps_per_epoch)
+        p->samples = p->parts->part.steps_per_epoch * p->global_batch;
+    p->batches_per_epoch = p->samples / p->global_batch;
+    if (p->last != DLP_LAST_DROP && p->samples % p->global_batch != 0) p->batches_per_epoch++;
+    if (p->batches_per_epoch != 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, p->batcher->name, "last",
+                       "DLP_LAST_DROP leaves no batch: %" PRIu64
+                       " samples an epoch, batch_size %" PRIu64,
+                       p->samples, p->global_batch);
 }
 
 /* Rank, batch and epoch arithmetic. */
 static int dlpi_check_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = &p->sampler->sampler;
-    dlpi_stage *st = p->batcher;
-    dlp_error e;
-    DLPI_RANGE(st->batching.batch_size, 1, 1 << 20, "batch_size", "1..1048576");
-    DLPI_RANGE(st->batching.last, 0, 2, "last", "DLP_LAST_*");
-    st = p->sampler;
-    p->world = d->world_size ? d->world_size : 1;
-    p->rank = d->rank;
-    DLPI_RANGE(p->rank, 0, (int64_t)p->world - 1, "rank", "0..world_size - 1");
-    DLPI_RANGE(d->allow_uneven, 0, 1, "sampler.allow_uneven", "0 or 1");
+    int rc;
     p->global_batch = p->batcher->batching.batch_size;
     p->last = p->batcher->batching.last;
-    if (p->global_batch % p->world != 0 && !d->allow_uneven) {
-        dlpi_error_set(&e, DLP_ERR_ARG, "world_size",
-                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu32
-                       "; set allow_uneven for ranks of different counts",
-                       p->global_batch, p->world);
-        dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-        return dlpi_pipe_fail(p, &e);
-    }
-    p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
-    memset(&e, 0, sizeof e);
-    e.worker = -1;
+    if ((rc = dlpi_sampler_ranks(p, p->sampler)) != DLP_OK) return rc;
     if ((p->parts != NULL) != (d->order == DLP_ORDER_PARTS))
-        return dlpi_bad(p, st->name, "sampler.order",
-                        "DLP_ORDER_PARTS with a part queue, and only "
-                        "then",
-                        d->order);
-    if (p->parts && dlpi_parts_sum(p) != DLP_OK) return p->err.code;
+        return dlpi_bad(p, p->sampler->name, "sampler.order",
+                        "DLP_ORDER_PARTS with a part queue, and only then", d->order);
+    if (p->parts && (rc = dlpi_parts_fit(p, p->parts)) != DLP_OK) return rc;
     if (p->fetch->dataset.n_items == 0)
         return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
-    if (dlpi_order_check(d, p->fetch->dataset.n_items, &e) != DLP_OK) {
-        dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-        return dlpi_pipe_fail(p, &e);
-    }
-    if (d->order == DLP_ORDER_BATCHES) {
-        if (d->batches.next == NULL) return dlpi_bad(p, st->name, "batches.next", "a function", 0);
-        if ((d->batches.save == NULL) != (d->batches.restore == NULL))
-            return dlpi_bad(p, st->name, "batches.restore", "given together with batches.save", 0);
-        p->samples = UINT64_C(1) << 48;
-        p->batches_per_epoch = UINT64_MAX;
-        return DLP_OK;
-    }
-    p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
-    if (p->stream) {
-        p->batches_per_epoch = UINT64_MAX;
-        return DLP_OK;
-    }
-
-    if (p->parts && p->parts->part.steps_per_epoch)
-        p->samples = p->parts->part.steps_per_epoch * p->global_batch;
-    p->batches_per_epoch = p->samples / p->global_batch;
-    if (p->last != DLP_LAST_DROP && p->samples % p->global_batch != 0) p->batches_per_epoch++;
-    if (p->batches_per_epoch == 0) {
-        dlpi_error_set(&e, DLP_ERR_ARG, "last",
-                       "DLP_LAST_DROP leaves no batch: %" PRIu64
-                       " samples an epoch, batch_size %" PRIu64,
-                       p->samples, p->global_batch);
-        dlpi_copy_text(e.stage, sizeof e.stage, p->batcher->name);
-        return dlpi_pipe_fail(p, &e);
-    }
-    return DLP_OK;
-}
-
-/* A stream: what needs a length, or another item in an item's place, can't be had. */
-static int dlpi_check_stream(dlp_pipe *p) {
-    const dlp_sampler_desc *d = &p->sampler->sampler;
-    dlpi_stage *st = p->sampler;
-    if (!p->stream) return DLP_OK;
-    DLPI_RANGE(d->order, DLP_ORDER_SEQUENTIAL, DLP_ORDER_SEQUENTIAL, "order",
-               "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
-    if (d->subset) return dlpi_bad(p, st->name, "subset", "NULL with a stream", 1);
-    DLPI_RANGE(p->d.unordered, 0, 0, "unordered", "0 with a stream, whose end comes in order");
-    DLPI_RANGE(p->global_batch, p->world, 1 << 20, "batch_size",
-               "world_size or more with a stream: a rank without rows sees no end");
-    st = p->batcher;
-    DLPI_RANGE(p->last, DLP_LAST_SHORT, p->world == 1 ? DLP_LAST_DROP : DLP_LAST_SHORT, "last",
-               p->world == 1 ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
-                             : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
-                               "whether the others' rows of a batch are there");
-    for (int i = 0; i < p->n_work; i++) {
-        st = p->work[i];
-        if (st->w.on_error == DLP_ON_ERROR_REPLACE)
-            return dlpi_bad(p, st->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
-                            "which knows no other item",
-                            st->w.on_error);
-    }
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].kind == DLP_STAGE_SPLIT)
-            return dlpi_bad_graph(p, p->stages[i].name,
-                                  "this stage wants to know the number of "
-                                  "items, and a stream has none");
-    if (p->share_bytes == 0) return DLP_OK;
-    dlpi_error_set(&p->err, DLP_ERR_UNSUPPORTED, "shm.share", "a stream has no consumers");
-    return DLP_ERR_UNSUPPORTED;
-}
-
-/* Can the wiring be cut into views, and into how many? */
-static int dlpi_check_split(dlp_pipe *p) {
-    const dlp_sampler_desc *order = &p->sampler->sampler;
-    dlpi_stage *st = p->split;
-    const dlp_split_desc *d = &st->split;
-    uint64_t n = dlpi_chunk_count(p), world = d->world_size ? d->world_size : 1, odd;
-    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
-    dlp_error e;
-    if (p->batcher->batching.batch_size != 1 || p->batcher->batching.collate || p->world != 1 ||
-        order->order == DLP_ORDER_BATCHES || p->d.unordered)
-        return dlpi_bad_graph(p, st->name,
-                              "a split stage wants items one by one: batch_size 1, no "
-                              "collate, no batch sampler, no ranks there, in order");
-    DLPI_RANGE(d->chunk_rows, 1, (INT64_C(1) << 48) / (int64_t)n, "chunk_rows",
-               "such that all rows are at most 2^48");
-    if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
-        return dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
-                        (int64_t)d->n_rows);
-    if (p->cache_bytes > 0)
-        DLPI_RANGE(d->shuffle_rows, 0, 0, "shuffle_rows",
-                   "0 with a cache: rows stay as they were fetched, not as an epoch has them");
-    odd = dlpi_chunk_size(p, n - 1);
-    if (odd != d->chunk_rows && (!counted || order->subset))
-        return dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
-    if (dlpi_chunk_views(p, odd) == 0)
-        return dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out",
-                        1);
-    if (d->batch_size % world != 0 && !d->allow_uneven) {
-        dlpi_error_set(&e, DLP_ERR_ARG, "world_size",
-                       "batch_size %" PRIu32 " can't be divided by world_size %" PRIu64
-                       "; set allow_uneven for ranks of different counts",
-                       d->batch_size, world);
-        dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-        return dlpi_pipe_fail(p, &e);
-    }
-    p->cut.view_rows = (uint32_t)((d->batch_size + world - 1) / world);
-    if (p->cut.view_rows > d->chunk_rows) p->cut.view_rows = (uint32_t)d->chunk_rows;
-    p->cut.per_epoch =
-        (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) + dlpi_chunk_views(p, odd);
-    return DLP_OK;
-}
-
-/* The most rows that this rank has of a chunk. */
-static uint64_t dlpi_split_room(const dlp_split_desc *d) {
-    uint64_t world = d->world_size ? d->world_size : 1, rest = d->chunk_rows % d->batch_size;
-    uint64_t rows = d->chunk_rows / d->batch_size * ((d->batch_size + world - 1) / world);
-    return d->last == DLP_LAST_DROP ? rows : rows + (rest + world - 1) / world;
-}
-
-/* The fields of chunks, and where chunks lie. */
-static int dlpi_split_cells(dlp_pipe *p) {
-    dlpi_stage *st = p->split;
-    uint64_t room = dlpi_split_room(&st->split);
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        const dlp_field *d = &p->items.at[f].f;
-        int64_t rows = d->ndim ? d->shape[0] : 0;
-        if (d->ragged)
-            return dlpi_bad_field(p, st->name, f, d->name, "ragged",
-                                  "ragged is 1, must be 0 before a split stage");
-        if (rows < (int64_t)room)
-            return dlpi_bad_field(
-                p, st->name, f, d->name, "shape[0]",
-                "shape[0] is %" PRId64 ", one rank has %" PRIu64 " rows of a chunk", rows, room);
-    }
-    if (p->chunks.preload == DLP_PRELOAD_CPU) {
-        p->cells = DLPI_CELLS_CHUNK;
-        p->n_cells = (uint32_t)dlpi_chunk_count(p);
-    } else if (p->xfer) { /* what is on the device leaves its cell */
-        p->cells = DLPI_CELLS_TURN;
-        p->cell_end = p->xfer;
-        p->n_cells = p->prefetch;
-    }
-    if (p->chunks.preload) {
-        DLPI_RANGE(dlpi_chunk_count(p), 1, UINT16_MAX, "preload", "of at most 65535 chunks");
-        DLPI_RANGE(p->n_slots, 1, DLPI_PARK, "cpu_buffers",
-                   "together with max_held at most 64 with a preload");
-        DLPI_RANGE(st->split.shuffle_rows, 0, 0, "shuffle_rows",
-                   "0 with a preload: rows stay as they were loaded");
-        DLPI_RANGE(p->fetch->w.on_error, 0, 0, "on_error", "DLP_ON_ERROR_RAISE with a preload");
-    }
-    return DLP_OK;
+    if ((rc = dlpi_sampler_check(p, p->sampler)) != DLP_OK) return rc;
+    return dlpi_resolve_epoch(p);
 }
 
 static int dlpi_check_pipe(dlp_pipe *p) {
-    dlp_pipe_desc *d = &p->d;
-    dlpi_stage named, *st = &named;
-    memset(&named, 0, sizeof named);
-    DLPI_RANGE(d->prefetch_factor, 0, 4096, "prefetch_factor", "0..4096");
-    DLPI_RANGE(d->max_held, 0, 256, "max_held", "0..256");
-    DLPI_RANGE(d->unordered, 0, 1, "unordered", "0 or 1");
-    DLPI_RANGE(d->close_timeout_ms, DLP_FOREVER, INT32_MAX, "close_timeout_ms",
-               "DLP_NOWAIT, DLP_FOREVER, or 0 and more");
-    DLPI_RANGE(d->trace_bytes, 0, 64 << 20, "trace_bytes", "0..67108864");
-    DLPI_RANGE(d->no_memfd, 0, 1, "no_memfd", "0 or 1");
-    if (d->shm == NULL) return DLP_OK;
+    static const dlpi_bound bounds[] = {
+        {"prefetch_factor", DLPI_IN(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
+        {"max_held", DLPI_IN(dlp_pipe_desc, max_held), 0, 256, "0..256"},
+        {"unordered", DLPI_IN(dlp_pipe_desc, unordered), 0, 1, "0 or 1"},
+        {"close_timeout_ms", DLPI_IN(dlp_pipe_desc, close_timeout_ms), DLP_FOREVER, INT32_MAX,
+         "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
+        {"trace_bytes", DLPI_IN(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
+        {"no_memfd", DLPI_IN(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
+    };
+    int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || p->d.shm == NULL) return rc;
     if (dlpi_shm != NULL) return dlpi_shm->open(p);
-    dlpi_error_set(&p->err, DLP_ERR_UNSUPPORTED, "shm",
-                   "dlp_pipe_desc.shm needs dlpipe_shm.h, "
-                   "included in the file that has DLPIPE_IMPLEMENTATION");
-    return DLP_ERR_UNSUPPORTED;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
+                       "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
+                       "DLPIPE_IMPLEMENTATION");
 }
 
 static uint64_t dlpi_pow2(uint64_t n) {
@@ -12616,63 +12933,71 @@ static uint64_t dlpi_pow2(uint64_t n) {
     return v;
 }
 
-/* A cache without room for an item would be one in name only. */
-static int dlpi_check_cache(dlp_pipe *p) {
-    char range[64];
-    uint64_t least = dlpi_cache_cell_bytes(p);
-    const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
-    if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
-    snprintf(range, sizeof range, "%" PRIu64 " (one item) to 2^46", least);
-    DLPI_RANGE(st->cache.bytes, (int64_t)least, (int64_t)DLPI_CELL_MAX, "cache.bytes", range);
-    return DLP_OK;
-}
-
-/* Everything that follows from the descs; p->err tells what does not fit. */
-static int dlpi_resolve(dlp_pipe *p) {
-    int rc;
-    const dlp_dataset *ds;
-    const dlp_batch_desc *own;
-    if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
-    p->stream = p->fetch->dataset.stream;
-    if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
-    if (p->split && !p->stream && (rc = dlpi_check_split(p)) != DLP_OK) return rc;
-    p->prefetch = p->d.prefetch_factor ? (uint32_t)p->d.prefetch_factor
-                  : dlpi_all_inline(p) ? 1
-                                       : 2;
+/* How many batches are under way, and where their numbers are kept. */
+static int dlpi_resolve_slots(dlp_pipe *p) {
+    p->prefetch = dlpi_all_inline(p) ? 1 : 2;
+    if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
     p->n_out = p->split ? p->max_held : p->n_slots;
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
     p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
-    if (p->window < p->prefetch)
-        return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
-                        (int64_t)p->prefetch);
+    if (p->window >= p->prefetch) return DLP_OK;
+    return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
+                    (int64_t)p->prefetch);
+}
+
+static int dlpi_resolve_work(dlp_pipe *p) {
+    int rc = DLP_OK;
     dlpi_list_work(p);
-    for (int i = 0; i < p->n_work; i++)
-        if ((rc = dlpi_check_tuned(p, p->work[i])) != DLP_OK ||
-            (rc = dlpi_check_workers(p, p->work[i])) != DLP_OK)
-            return rc;
-    if (p->n_procs > 0 && p->shm == NULL && (rc = dlpi_shm->open(p)) != DLP_OK) return rc;
-    if (p->shm && (rc = dlpi_shm->resolve(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_check_stream(p)) != DLP_OK) return rc;
-    ds = &p->fetch->dataset;
-    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    if (rc != DLP_OK || (rc = dlpi_check_cache(p)) != DLP_OK) return rc;
-    p->staged = p->batcher->collate != NULL;
-    if (p->parts && (rc = dlpi_parts_resolve(p)) != DLP_OK) return rc;
+    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_check_tuned(p, p->work[i]);
+    if (rc == DLP_OK && p->n_procs > 0 && p->shm == NULL) rc = dlpi_shm->open(p);
+    return rc == DLP_OK && p->shm ? dlpi_shm->resolve(p) : rc;
+}
+
+/* From which stage on a batch's parts and cell are free. A batch that is half changed is fetched,
+   or collated, again. */
+static void dlpi_resolve_ends(dlp_pipe *p) {
     p->part_end = p->work[p->n_item_work - 1];
-    for (int i = 0; i < p->n_work && !p->staged; i++) /* a batch half changed is fetched again */
-        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
-            p->part_end = p->work[i];
     p->cell_end = p->batcher;
-    for (int i = 0; i < p->n_work; i++) /* a batch that is half changed is collated again */
-        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent) {
             p->cell_end = p->work[i];
-    if (p->split && (rc = dlpi_split_cells(p)) != DLP_OK) return rc;
-    own = p->staged && p->batcher->batching.out_fields != NULL ? &p->batcher->batching : NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? own->out_fields : ds->fields,
-                            own ? own->n_out_fields : ds->n_fields, p->staged);
+            if (!p->staged) p->part_end = p->work[i];
+        }
+}
+
+static int dlpi_resolve_items(dlp_pipe *p) {
+    const dlp_dataset *ds = &p->fetch->dataset;
+    int rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    return rc == DLP_OK ? dlpi_cache_room(p) : rc;
+}
+
+static int dlpi_resolve_batches(dlp_pipe *p) {
+    const dlp_dataset *ds = &p->fetch->dataset;
+    const dlp_batch_desc *d = &p->batcher->batching;
+    bool own = p->staged && d->out_fields != NULL;
+    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : ds->fields,
+                            own ? d->n_out_fields : ds->n_fields, p->staged);
+}
+
+/* Everything that follows from the descs; p->err tells what does not fit. */
+static int dlpi_resolve(dlp_pipe *p) {
+    int rc;
+    if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
+    p->stream = p->fetch->dataset.stream;
+    p->staged = p->batcher->collate != NULL;
+    if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
+    if (p->split && !p->stream && (rc = dlpi_split_resolve(p, p->split)) != DLP_OK) return rc;
+    if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
+    if (p->stream && (rc = dlpi_stream_check(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
+    if (p->parts && (rc = dlpi_parts_resolve(p, p->parts)) != DLP_OK) return rc;
+    dlpi_resolve_ends(p);
+    if (p->split && (rc = dlpi_split_cells(p, p->split)) != DLP_OK) return rc;
+    return dlpi_resolve_batches(p);
 }
 
 /* Where things lie in a slot and in the region. */
@@ -16282,18 +16607,27 @@ static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no s
 
 /* The first thing that is wrong with a desc, or NULL. */
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
-#define DLPI_WRONG(condition, name, text) \
-    if (condition) return *field = (name), (text)
-    DLPI_WRONG(d->n_items == 0 || d->n_items > UINT64_C(1) << 48, "n_items", "1 to 2^48 items");
-    DLPI_WRONG(d->fields == NULL || d->n_fields == 0, "fields", "there must be one at least");
-    DLPI_WRONG((d->paths == NULL) == (d->locate == NULL), "paths", "give either paths or locate");
-    DLPI_WRONG(d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST, "in_flight", "0 to 256");
-    DLPI_WRONG(d->decode && !d->direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40),
-               "max_bytes", "with a decode 1 to 2^40");
-    DLPI_WRONG((d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0, "fields[0]",
-               "a dtype of 8 to 64 bits, a shape of 1 and more");
+    const uint64_t most = UINT64_C(1) << 40;
+    bool direct = d->direct || !d->decode, none = d->fields == NULL || d->n_fields == 0;
+    const struct {
+        bool wrong;
+        const char *field, *text;
+    } checks[] = {
+        {d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS, "n_items", "1 to 2^48 items"},
+        {none, "fields", "there must be one at least"},
+        {(d->paths == NULL) == (d->locate == NULL), "paths", "give either paths or locate"},
+        {d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST, "in_flight", "0 to 256"},
+        {!direct && (d->max_bytes == 0 || d->max_bytes > most), "max_bytes",
+         "with a decode 1 to 2^40"},
+        {direct && !none && dlpi_files_field_bytes(d->fields) == 0, "fields[0]",
+         "a dtype of 8 to 64 bits, a shape of 1 and more"},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        if (checks[i].wrong) {
+            *field = checks[i].field;
+            return checks[i].text;
+        }
     return NULL;
-#undef DLPI_WRONG
 }
 
 static void dlpi_files_choose(dlp_files *f) {
@@ -16702,42 +17036,15 @@ DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc)
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_sampler_ops, "sampler", NULL)) == NULL) return dlpi_add_refused(p);
     st->sampler = *desc;
-    return dlpi_added(p, st);
+    return dlpi_added(p, st, DLP_OK);
 }
 
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
-    DLPI_RANGE(desc->epochs, DLP_FOREVER, INT64_MAX, "epochs", "DLP_FOREVER, or 0 and more");
-    DLPI_RANGE(desc->epochs == DLP_NONE ? -1 : 0, 0, 0, "epochs", "DLP_FOREVER, or 0 and more");
-    DLPI_RANGE(desc->epoch_end, 0, 1, "epoch_end", "0 or 1");
     st->repeat = *desc;
-    return dlpi_added(p, st);
-}
-
-/* What of a fetch desc says how many items are under way at once; kept in st. */
-static int dlpi_check_fetcher(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
-    bool many = d->fetcher != DLP_FETCH_SEQUENTIAL, in_turn;
-    in_turn = st->w.dispatch == DLP_DISPATCH_BATCHES;
-    DLPI_RANGE(d->fetcher, 0, DLP_FETCH_ASYNC, "fetcher", "DLP_FETCH_*");
-    DLPI_RANGE(d->in_flight, 0, many ? 1024 : 1, "in_flight",
-               many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
-    DLPI_RANGE(d->batch_pool, 0, many && in_turn ? INT32_MAX : 0, "batch_pool",
-               many && in_turn ? "under 2^31"
-                               : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
-    if (many)
-        DLPI_RANGE(st->w.num_workers, 1, DLP_MAX_WORKERS, "num_workers",
-                   "1..1024 with a fetcher of many items");
-    if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
-        return dlpi_bad(p, st->name, d->async.submit ? "async.reap" : "async.submit", "a function",
-                        0);
-    st->fetcher = d->fetcher;
-    st->in_flight = !many ? 0 : d->in_flight > 0 ? d->in_flight : 16;
-    st->batch_pool = d->batch_pool;
-    if (d->fetcher == DLP_FETCH_ASYNC) st->async = d->async;
-    if (many) st->ops = &dlpi_fetch_many_ops;
-    return DLP_OK;
+    return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
 
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
@@ -16747,34 +17054,31 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if ((st = dlpi_add(p, &dlpi_fetch_ops, "fetch", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
-    if (desc->dataset->fetch == NULL && desc->fetcher != DLP_FETCH_ASYNC)
-        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
-    DLPI_RANGE(desc->dataset->stream, 0, 1, "dataset.stream", "0 or 1");
-    if (desc->dataset->stream == 0)
-        DLPI_RANGE(desc->dataset->n_items, 0, INT64_C(1) << 48, "dataset.n_items", "1..2^48");
-    DLPI_RANGE(desc->dataset->n_fields, 1, DLP_MAX_FIELDS, "dataset.n_fields", "1..16");
-    DLPI_RANGE(desc->dataset->fills_rows, 0, 1, "dataset.fills_rows", "0 or 1");
-    if (desc->dataset->fields == NULL)
-        return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
-    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
-    if ((rc = dlpi_check_fetcher(p, st, desc)) != DLP_OK) return rc;
     st->dataset = *desc->dataset;
     if (st->dataset.stream) st->dataset.n_items = DLPI_MAX_ITEMS;
-    memcpy(st->fields, desc->dataset->fields, desc->dataset->n_fields * sizeof *st->fields);
-    if ((rc = dlpi_keep_names(p, st, desc->dataset->n_fields)) != DLP_OK) return rc;
+    st->fetcher = desc->fetcher;
+    st->in_flight = desc->in_flight;
+    st->batch_pool = desc->batch_pool;
+    if (st->fetcher == DLP_FETCH_ASYNC) st->async = desc->async;
+    st->item = st->dataset.fetch;
+    st->user = st->dataset.user;
+    if ((rc = dlpi_fetch_check(p, st)) != DLP_OK) return rc;
+    if (st->fetcher == DLP_FETCH_SEQUENTIAL)
+        st->in_flight = 0;
+    else if (st->in_flight == 0)
+        st->in_flight = 16;
+    if (st->in_flight > 0) st->ops = &dlpi_fetch_many_ops;
+    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
     st->dataset.fields = st->fields;
-    st->item = desc->dataset->fetch;
-    st->user = desc->dataset->user;
-    return dlpi_added(p, st);
+    return dlpi_added(p, st, dlpi_keep_names(p, st, st->dataset.n_fields));
 }
 
 DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
-    DLPI_RANGE(desc->bytes, 1, (int64_t)DLPI_CELL_MAX, "cache.bytes", "1..2^46");
     st->cache = *desc;
-    return dlpi_added(p, st);
+    return dlpi_added(p, st, dlpi_cache_check(p, st));
 }
 
 DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...) {
@@ -16785,38 +17089,6 @@ DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, .
     return DLP_ERR_CALLBACK;
 }
 
-/* Items before each part. */
-static int dlpi_parts_count(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t *first = calloc((size_t)st->part.n_parts + 1, sizeof *first), items = 0;
-    int rc = 0;
-    dlp_error e;
-    if (first == NULL) {
-        dlpi_error_set(&e, DLP_ERR_MEMORY, "items", "malloc of the parts' counts failed");
-        e.errnum = ENOMEM;
-        return dlpi_pipe_fail(p, &e);
-    }
-    for (uint64_t i = 0; i < st->part.n_parts && rc == 0; i++) {
-        if (st->part.items)
-            items = st->part.items[i];
-        else
-            rc = st->part.count(st->part.user, i, &items);
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "count", "part %" PRIu64 ": count returned %d", i, rc);
-        if (rc == 0 && items > DLPI_MAX_ITEMS - first[i])
-            rc = dlpi_error_set(&e, DLP_ERR_ARG, "items",
-                                "part %" PRIu64 " has %" PRIu64 " items, "
-                                "and with it there are more than 2^48",
-                                i, items);
-        else if (rc == 0)
-            first[i + 1] = first[i] + items;
-    }
-    st->part.items = NULL;
-    st->part_first = first;
-    if (rc == 0) return DLP_OK;
-    free(first);
-    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    return dlpi_pipe_fail(p, &e);
-}
-
 DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     dlpi_stage *st;
     dlp_stage id;
@@ -16824,43 +17096,23 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_parts_ops, "parts", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
-    DLPI_RANGE(desc->n_parts, 1, INT64_C(1) << 31, "n_parts", "1..2^31");
-    DLPI_RANGE(desc->max_part_bytes, 1, (int64_t)DLPI_CELL_MAX, "max_part_bytes", "1..2^46");
-    DLPI_RANGE(desc->queue_size, desc->queue_size ? 2 : 0, 4096, "queue_size", "0, or 2..4096");
-    DLPI_RANGE(desc->streams, 0, 1 << 20, "streams", "0..2^20, a divisor of batch_size");
-    DLPI_RANGE(desc->shuffle_parts, 0, 1, "shuffle_parts", "0 or 1");
-    DLPI_RANGE(desc->shuffle_items, 0, 1, "shuffle_items", "0 or 1");
-    DLPI_RANGE(desc->steps_per_epoch, 0, INT64_C(1) << 48, "steps_per_epoch", "0..2^48");
-    DLPI_RANGE(desc->workers.dispatch, 0, 0, "dispatch", "DLP_DISPATCH_CLAIM for parts");
-    DLPI_RANGE(desc->workers.workers_max, 0, 0, "workers_max", "0 for parts: they are not tuned");
-    DLPI_RANGE(desc->workers.workers_min, 0, 0, "workers_min", "0 for parts: they are not tuned");
-    if (desc->workers.on_error == DLP_ON_ERROR_REPLACE)
-        return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
-    if (desc->load == NULL) return dlpi_bad(p, st->name, "load", "a function", 0);
-    if (desc->items == NULL && desc->count == NULL)
-        return dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
-    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
     st->part = *desc;
     if (st->part.streams == 0) st->part.streams = 1;
     st->user = desc->user;
-    if ((rc = dlpi_parts_count(p, st)) != DLP_OK) return rc;
-    if ((id = dlpi_added(p, st)) < 0) free(st->part_first);
+    if ((rc = dlpi_parts_check(p, st)) != DLP_OK) return rc;
+    if ((id = dlpi_added(p, st, dlpi_parts_count(p, st))) < 0) free(st->part_first);
     return id;
 }
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
     dlpi_stage *st;
-    int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, desc->batch ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
-    if ((desc->item == NULL) == (desc->batch == NULL))
-        return dlpi_bad(p, st->name, "item", "given, or batch, and not both", 0);
-    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
     st->item = desc->item;
     st->batch = desc->batch;
     st->user = desc->user;
-    return dlpi_added(p, st);
+    return dlpi_added(p, st, dlpi_map_check(p, st));
 }
 
 DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
@@ -16869,61 +17121,34 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
-    DLPI_RANGE(desc->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
-    DLPI_RANGE(desc->last, 0, 2, "last", "DLP_LAST_*");
-    DLPI_RANGE(desc->batch_workers, DLP_NONE, DLP_MAX_WORKERS, "batch_workers",
-               "DLP_NONE or 0..1024");
-    if (desc->out_fields && desc->collate == NULL)
-        return dlpi_bad(p, st->name, "out_fields", "NULL without a collate", desc->n_out_fields);
-    DLPI_RANGE(desc->n_out_fields, desc->out_fields ? 1 : 0, desc->out_fields ? DLP_MAX_FIELDS : 0,
-               "n_out_fields", desc->out_fields ? "1..16" : "0 without out_fields");
-    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
     st->batching = *desc;
     st->collate = desc->collate;
     st->user = desc->collate_user;
-    if (desc->out_fields) {
+    if ((rc = dlpi_batch_check(p, st)) == DLP_OK && desc->out_fields) {
         memcpy(st->fields, desc->out_fields, desc->n_out_fields * sizeof *st->fields);
-        if ((rc = dlpi_keep_names(p, st, desc->n_out_fields)) != DLP_OK) return rc;
         st->batching.out_fields = st->fields;
+        rc = dlpi_keep_names(p, st, desc->n_out_fields);
     }
-    return dlpi_added(p, st);
+    return dlpi_added(p, st, rc);
 }
 
 DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc) {
     dlpi_stage *st;
-    int held;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL)) == NULL)
         return dlpi_add_refused(p);
-    held = p->d.max_held ? p->d.max_held : 1;
     st->transfer = *desc;
     st->device = desc->device ? *desc->device : *dlp_device_host();
-    if (!st->device.alloc || !st->device.free || !st->device.copy || !st->device.record ||
-        !st->device.done)
-        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
-                        0);
-    if (desc->device_buffers == 0) st->transfer.device_buffers = held + 1;
-    DLPI_RANGE(st->transfer.device_buffers, held + 1, DLPI_PARK, "device_buffers",
-               "max_held + 1..64");
-    DLPI_RANGE(desc->threaded, 0, 1, "threaded", "0 or 1");
     st->w.num_workers = desc->threaded;
-    return dlpi_added(p, st);
+    return dlpi_added(p, st, dlpi_transfer_check(p, st));
 }
 
 DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
-    DLPI_RANGE(desc->chunk_rows, 1, INT64_C(1) << 48, "chunk_rows", "1..2^48");
-    DLPI_RANGE(desc->n_rows, 0, INT64_C(1) << 48, "n_rows", "0..2^48");
-    DLPI_RANGE(desc->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
-    DLPI_RANGE(desc->last, 0, 1, "last", "DLP_LAST_SHORT or DLP_LAST_DROP");
-    DLPI_RANGE(desc->shuffle_rows, 0, 1, "shuffle_rows", "0 or 1");
-    DLPI_RANGE(desc->allow_uneven, 0, 1, "allow_uneven", "0 or 1");
-    DLPI_RANGE(desc->rank, 0, desc->world_size ? (int64_t)desc->world_size - 1 : 0, "rank",
-               "0..world_size - 1");
     st->split = *desc;
-    return dlpi_added(p, st);
+    return dlpi_added(p, st, dlpi_split_check(p, st));
 }
 
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
@@ -17212,10 +17437,14 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 /* ---- the loader ---- */
 
 static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
-    dlpi_stage named, *st = &named;
-    memset(&named, 0, sizeof named);
-    DLPI_RANGE(d->shuffle, 0, 1, "shuffle", "0 or 1");
-    DLPI_RANGE(d->drop_last, 0, 1, "drop_last", "0 or 1");
+    static const dlpi_bound bounds[] = {
+        {"shuffle", DLPI_IN(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
+        {"drop_last", DLPI_IN(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
+        {"topology", DLPI_IN(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT,
+         "DLP_TOPOLOGY_*"},
+    };
+    int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
     /* what can be said twice is said the same, or once */
     if (d->workers.num_workers != 0 && d->workers.num_workers != d->num_workers)
         return dlpi_bad(p, "", "workers.num_workers", "0, or as the loader's num_workers",
@@ -17272,13 +17501,13 @@ static void dlpi_loader_stages(const dlp_loader_desc *d, dlpi_loader *l) {
 
 /* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
 static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
-    dlpi_stage named, *st = &named;
     int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
-    memset(&named, 0, sizeof named);
-    DLPI_RANGE(n, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
-    if (n == 0) return DLP_OK; /* inline: one worker has all batches, whatever the topology */
+    int rc = dlpi_check_range(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
+    if (rc != DLP_OK || n == 0) return rc; /* inline: one worker has all, whatever the topology */
     if (each == 0) each = 2;
-    DLPI_RANGE(each, 1, 4096 / n, "prefetch_factor", "at most 4096 / num_workers");
+    rc =
+        dlpi_check_range(p, "", "prefetch_factor", each, 1, 4096 / n, "at most 4096 / num_workers");
+    if (rc != DLP_OK) return rc;
     p->d.prefetch_factor = (int32_t)(n * each);
     l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     l->batch.workers.dispatch = DLP_DISPATCH_BATCHES;
@@ -17302,14 +17531,13 @@ static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
 }
 
 static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    dlpi_stage named, *st = &named;
-    memset(&named, 0, sizeof named);
-    DLPI_RANGE(d->topology, 0, DLP_TOPOLOGY_CONCURRENT, "topology", "DLP_TOPOLOGY_*");
+    int rc;
     if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
     if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
-    DLPI_RANGE(d->fetcher, 0, 0, "fetcher",
-               "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
-    return dlpi_loader_classic(p, l);
+    rc = dlpi_check_range(
+        p, "", "fetcher", d->fetcher, 0, 0,
+        "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
+    return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
 
 /* parts: of dlp_parts_open, or NULL. */
@@ -17354,36 +17582,46 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, const d
 
 /* ---- chunks ---- */
 
-static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
-    dlpi_stage named, *st = &named;
-    uint64_t held = d->pipe.max_held > 0 ? (uint64_t)d->pipe.max_held : 1;
-    memset(&named, 0, sizeof named);
-    dlpi_copy_text(named.name, sizeof named.name, "load");
-    if (d->load == NULL) return dlpi_bad(p, st->name, "load", "a function", 0);
-    DLPI_RANGE(d->n_items, 1, INT64_C(1) << 48, "n_items", "1..2^48");
-    DLPI_RANGE(d->chunk_rows, 1, INT64_C(1) << 46, "chunk_rows", "1..2^46");
-    DLPI_RANGE(d->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
-    DLPI_RANGE(d->last, 0, 1, "last", "DLP_LAST_SHORT or DLP_LAST_DROP");
-    DLPI_RANGE(d->n_fields, 1, DLP_MAX_FIELDS, "n_fields", "1..16");
-    if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
+/* A row's fields. */
+static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {"ndim", DLPI_IN(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
+        {"ragged", DLPI_IN(dlp_field, ragged), 0, 0, "0"},
+    };
+    if (d->fields == NULL) return dlpi_bad(p, "load", "fields", "n_fields fields", 0);
     for (uint32_t i = 0; i < d->n_fields; i++) {
-        const char *stage = st->name;
-        const dlp_field *f = &d->fields[i];
-        DLPI_FIELD(f->ndim, 0, DLP_MAX_DIMS - 2, "ndim", "0..6");
-        DLPI_FIELD(f->ragged, 0, 0, "ragged", "0");
+        int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
+        if (rc != DLP_OK) return rc;
     }
-    DLPI_RANGE(d->fills_rows, 0, 1, "fills_rows", "0 or 1");
-    DLPI_RANGE(d->shuffle_chunks, 0, 1, "shuffle_chunks", "0 or 1");
-    DLPI_RANGE(d->shuffle_rows, 0, 1, "shuffle_rows", "0 or 1");
-    DLPI_RANGE(d->preload, 0, DLP_PRELOAD_AUTO, "preload", "DLP_PRELOAD_*");
-    DLPI_RANGE(d->pass, 0, DLP_PASS_PREDICT, "pass", "DLP_PASS_*");
-    DLPI_RANGE(d->cpu_buffers, 0, 4096, "cpu_buffers", "0..4096");
-    if (d->cpu_buffers != 0 && d->device == NULL)
-        DLPI_RANGE(d->cpu_buffers, (int64_t)held + 1, 4096, "cpu_buffers",
-                   "at least max_held + 1 without a device");
-    DLPI_RANGE(d->transfer_threaded, DLP_NONE, 0, "transfer_threaded", "0 or DLP_NONE");
-    DLPI_RANGE(d->pipe.prefetch_factor, 0, 0, "pipe.prefetch_factor", "0: cpu_buffers says it");
     return DLP_OK;
+}
+
+static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {"n_items", DLPI_IN(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
+        {"chunk_rows", DLPI_IN(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
+        {"batch_size", DLPI_IN(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {"last", DLPI_IN(dlp_chunks_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {"n_fields", DLPI_IN(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {"fills_rows", DLPI_IN(dlp_chunks_desc, fills_rows), 0, 1, "0 or 1"},
+        {"shuffle_chunks", DLPI_IN(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
+        {"shuffle_rows", DLPI_IN(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {"preload", DLPI_IN(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
+        {"pass", DLPI_IN(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
+        {"cpu_buffers", DLPI_IN(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
+        {"transfer_threaded", DLPI_IN(dlp_chunks_desc, transfer_threaded), DLP_NONE, 0,
+         "0 or DLP_NONE"},
+        {"pipe.prefetch_factor", DLPI_IN(dlp_chunks_desc, pipe.prefetch_factor), 0, 0,
+         "0: cpu_buffers says it"},
+    };
+    int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    int rc;
+    if (d->load == NULL) return dlpi_bad(p, "load", "load", "a function", 0);
+    if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
+    if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
+    return dlpi_check_range(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
+                            "at least max_held + 1 without a device");
 }
 
 /* The order and the counts of a pass. */

@@ -1388,9 +1388,7 @@ static void dlpi_fd_close(int *fd) {
 }
 
 static int dlpi_shm_fail(dlp_pipe *p, int code, const char *field, const char *message) {
-    dlp_error e;
-    dlpi_error_set(&e, code, field, "%s", message);
-    return dlpi_pipe_fail(p, &e);
+    return dlpi_refuse(p, code, "", field, "%s", message);
 }
 
 /* Records of the worker processes. */
@@ -3031,28 +3029,28 @@ static int dlpi_threads_here(void) {
     return n;
 }
 
-#define DLPI_SHM_RANGE(v, lo, hi, field, range) \
-    if ((int64_t)(v) < (lo) || (int64_t)(v) > (hi)) \
-    return dlpi_bad(p, "", "shm." field, range, (int64_t)(v))
-
 static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
-    DLPI_SHM_RANGE(d->start, 0, 1, "start", "DLP_SHM_*");
-    DLPI_SHM_RANGE(d->allow_fork_with_threads, 0, 1, "allow_fork_with_threads", "0 or 1");
-    DLPI_SHM_RANGE(d->max_kills, 0, 100, "max_kills", "0..100");
-    DLPI_SHM_RANGE(d->grace_ms, 0, 3600000, "grace_ms", "0..3600000");
-    DLPI_SHM_RANGE(d->huge_pages, 0, 2, "huge_pages", "DLP_HUGE_*");
-    DLPI_SHM_RANGE(d->share, 0, 2, "share", "DLP_SHARE_*");
-    DLPI_SHM_RANGE(d->max_consumers, 0, 64, "max_consumers", "0..64");
-    DLPI_SHM_RANGE(d->serve_only, 0, 1, "serve_only", "0 or 1");
-    DLPI_SHM_RANGE(d->wait_consumers, 0, d->max_consumers ? d->max_consumers : 8, "wait_consumers",
-                   "0..max_consumers");
+    static const dlpi_bound bounds[] = {
+        {"shm.start", DLPI_IN(dlp_shm_desc, start), 0, DLP_SHM_EXEC, "DLP_SHM_*"},
+        {"shm.allow_fork_with_threads", DLPI_IN(dlp_shm_desc, allow_fork_with_threads), 0, 1,
+         "0 or 1"},
+        {"shm.max_kills", DLPI_IN(dlp_shm_desc, max_kills), 0, 100, "0..100"},
+        {"shm.grace_ms", DLPI_IN(dlp_shm_desc, grace_ms), 0, 3600000, "0..3600000"},
+        {"shm.huge_pages", DLPI_IN(dlp_shm_desc, huge_pages), 0, 2, "DLP_HUGE_*"},
+        {"shm.share", DLPI_IN(dlp_shm_desc, share), 0, 2, "DLP_SHARE_*"},
+        {"shm.max_consumers", DLPI_IN(dlp_shm_desc, max_consumers), 0, 64, "0..64"},
+        {"shm.serve_only", DLPI_IN(dlp_shm_desc, serve_only), 0, 1, "0 or 1"},
+        {"shm.blob_bytes", DLPI_IN(dlp_shm_desc, blob_bytes), 0, INT64_C(1) << 30, "0..2^30"},
+    };
+    dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
+    dlpi_check_range(p, "", "shm.wait_consumers", d->wait_consumers, 0,
+                     d->max_consumers ? d->max_consumers : 8, "0..max_consumers");
     if (d->name != NULL && !dlpi_name_ok(d->name))
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name",
-                             "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
-    DLPI_SHM_RANGE(d->blob_bytes, 0, INT64_C(1) << 30, "blob_bytes", "0..2^30");
+        dlpi_refuse(p, DLP_ERR_ARG, "", "shm.name",
+                    "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
     if (d->blob_bytes > 0 && d->blob == NULL)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.blob", "NULL, and blob_bytes is not 0");
-    return DLP_OK;
+        dlpi_refuse(p, DLP_ERR_ARG, "", "shm.blob", "NULL, and blob_bytes is not 0");
+    return p->err.code; /* the first of them */
 }
 
 static int dlpi_shm_open(dlp_pipe *p) {

@@ -7,63 +7,71 @@ static uint64_t dlpi_pow2(uint64_t n) {
     return v;
 }
 
-/* A cache without room for an item would be one in name only. */
-static int dlpi_check_cache(dlp_pipe *p) {
-    char range[64];
-    uint64_t least = dlpi_cache_cell_bytes(p);
-    const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
-    if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
-    snprintf(range, sizeof range, "%" PRIu64 " (one item) to 2^46", least);
-    DLPI_RANGE(st->cache.bytes, (int64_t)least, (int64_t)DLPI_CELL_MAX, "cache.bytes", range);
-    return DLP_OK;
-}
-
-/* Everything that follows from the descs; p->err tells what does not fit. */
-static int dlpi_resolve(dlp_pipe *p) {
-    int rc;
-    const dlp_dataset *ds;
-    const dlp_batch_desc *own;
-    if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
-    p->stream = p->fetch->dataset.stream;
-    if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
-    if (p->split && !p->stream && (rc = dlpi_check_split(p)) != DLP_OK) return rc;
-    p->prefetch = p->d.prefetch_factor ? (uint32_t)p->d.prefetch_factor
-                  : dlpi_all_inline(p) ? 1
-                                       : 2;
+/* How many batches are under way, and where their numbers are kept. */
+static int dlpi_resolve_slots(dlp_pipe *p) {
+    p->prefetch = dlpi_all_inline(p) ? 1 : 2;
+    if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
     p->n_out = p->split ? p->max_held : p->n_slots;
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
     p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
-    if (p->window < p->prefetch)
-        return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
-                        (int64_t)p->prefetch);
+    if (p->window >= p->prefetch) return DLP_OK;
+    return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
+                    (int64_t)p->prefetch);
+}
+
+static int dlpi_resolve_work(dlp_pipe *p) {
+    int rc = DLP_OK;
     dlpi_list_work(p);
-    for (int i = 0; i < p->n_work; i++)
-        if ((rc = dlpi_check_tuned(p, p->work[i])) != DLP_OK ||
-            (rc = dlpi_check_workers(p, p->work[i])) != DLP_OK)
-            return rc;
-    if (p->n_procs > 0 && p->shm == NULL && (rc = dlpi_shm->open(p)) != DLP_OK) return rc;
-    if (p->shm && (rc = dlpi_shm->resolve(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_check_stream(p)) != DLP_OK) return rc;
-    ds = &p->fetch->dataset;
-    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    if (rc != DLP_OK || (rc = dlpi_check_cache(p)) != DLP_OK) return rc;
-    p->staged = p->batcher->collate != NULL;
-    if (p->parts && (rc = dlpi_parts_resolve(p)) != DLP_OK) return rc;
+    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_check_tuned(p, p->work[i]);
+    if (rc == DLP_OK && p->n_procs > 0 && p->shm == NULL) rc = dlpi_shm->open(p);
+    return rc == DLP_OK && p->shm ? dlpi_shm->resolve(p) : rc;
+}
+
+/* From which stage on a batch's parts and cell are free. A batch that is half changed is fetched,
+   or collated, again. */
+static void dlpi_resolve_ends(dlp_pipe *p) {
     p->part_end = p->work[p->n_item_work - 1];
-    for (int i = 0; i < p->n_work && !p->staged; i++) /* a batch half changed is fetched again */
-        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
-            p->part_end = p->work[i];
     p->cell_end = p->batcher;
-    for (int i = 0; i < p->n_work; i++) /* a batch that is half changed is collated again */
-        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent)
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent) {
             p->cell_end = p->work[i];
-    if (p->split && (rc = dlpi_split_cells(p)) != DLP_OK) return rc;
-    own = p->staged && p->batcher->batching.out_fields != NULL ? &p->batcher->batching : NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? own->out_fields : ds->fields,
-                            own ? own->n_out_fields : ds->n_fields, p->staged);
+            if (!p->staged) p->part_end = p->work[i];
+        }
+}
+
+static int dlpi_resolve_items(dlp_pipe *p) {
+    const dlp_dataset *ds = &p->fetch->dataset;
+    int rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    return rc == DLP_OK ? dlpi_cache_room(p) : rc;
+}
+
+static int dlpi_resolve_batches(dlp_pipe *p) {
+    const dlp_dataset *ds = &p->fetch->dataset;
+    const dlp_batch_desc *d = &p->batcher->batching;
+    bool own = p->staged && d->out_fields != NULL;
+    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : ds->fields,
+                            own ? d->n_out_fields : ds->n_fields, p->staged);
+}
+
+/* Everything that follows from the descs; p->err tells what does not fit. */
+static int dlpi_resolve(dlp_pipe *p) {
+    int rc;
+    if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
+    p->stream = p->fetch->dataset.stream;
+    p->staged = p->batcher->collate != NULL;
+    if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
+    if (p->split && !p->stream && (rc = dlpi_split_resolve(p, p->split)) != DLP_OK) return rc;
+    if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
+    if (p->stream && (rc = dlpi_stream_check(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
+    if (p->parts && (rc = dlpi_parts_resolve(p, p->parts)) != DLP_OK) return rc;
+    dlpi_resolve_ends(p);
+    if (p->split && (rc = dlpi_split_cells(p, p->split)) != DLP_OK) return rc;
+    return dlpi_resolve_batches(p);
 }
 
 /* Where things lie in a slot and in the region. */

@@ -3,36 +3,46 @@
 #include "build/check.h"
 /* ---- chunks ---- */
 
-static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
-    dlpi_stage named, *st = &named;
-    uint64_t held = d->pipe.max_held > 0 ? (uint64_t)d->pipe.max_held : 1;
-    memset(&named, 0, sizeof named);
-    dlpi_copy_text(named.name, sizeof named.name, "load");
-    if (d->load == NULL) return dlpi_bad(p, st->name, "load", "a function", 0);
-    DLPI_RANGE(d->n_items, 1, INT64_C(1) << 48, "n_items", "1..2^48");
-    DLPI_RANGE(d->chunk_rows, 1, INT64_C(1) << 46, "chunk_rows", "1..2^46");
-    DLPI_RANGE(d->batch_size, 1, 1 << 20, "batch_size", "1..1048576");
-    DLPI_RANGE(d->last, 0, 1, "last", "DLP_LAST_SHORT or DLP_LAST_DROP");
-    DLPI_RANGE(d->n_fields, 1, DLP_MAX_FIELDS, "n_fields", "1..16");
-    if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
+/* A row's fields. */
+static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {"ndim", DLPI_IN(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
+        {"ragged", DLPI_IN(dlp_field, ragged), 0, 0, "0"},
+    };
+    if (d->fields == NULL) return dlpi_bad(p, "load", "fields", "n_fields fields", 0);
     for (uint32_t i = 0; i < d->n_fields; i++) {
-        const char *stage = st->name;
-        const dlp_field *f = &d->fields[i];
-        DLPI_FIELD(f->ndim, 0, DLP_MAX_DIMS - 2, "ndim", "0..6");
-        DLPI_FIELD(f->ragged, 0, 0, "ragged", "0");
+        int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
+        if (rc != DLP_OK) return rc;
     }
-    DLPI_RANGE(d->fills_rows, 0, 1, "fills_rows", "0 or 1");
-    DLPI_RANGE(d->shuffle_chunks, 0, 1, "shuffle_chunks", "0 or 1");
-    DLPI_RANGE(d->shuffle_rows, 0, 1, "shuffle_rows", "0 or 1");
-    DLPI_RANGE(d->preload, 0, DLP_PRELOAD_AUTO, "preload", "DLP_PRELOAD_*");
-    DLPI_RANGE(d->pass, 0, DLP_PASS_PREDICT, "pass", "DLP_PASS_*");
-    DLPI_RANGE(d->cpu_buffers, 0, 4096, "cpu_buffers", "0..4096");
-    if (d->cpu_buffers != 0 && d->device == NULL)
-        DLPI_RANGE(d->cpu_buffers, (int64_t)held + 1, 4096, "cpu_buffers",
-                   "at least max_held + 1 without a device");
-    DLPI_RANGE(d->transfer_threaded, DLP_NONE, 0, "transfer_threaded", "0 or DLP_NONE");
-    DLPI_RANGE(d->pipe.prefetch_factor, 0, 0, "pipe.prefetch_factor", "0: cpu_buffers says it");
     return DLP_OK;
+}
+
+static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {"n_items", DLPI_IN(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
+        {"chunk_rows", DLPI_IN(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
+        {"batch_size", DLPI_IN(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {"last", DLPI_IN(dlp_chunks_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {"n_fields", DLPI_IN(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {"fills_rows", DLPI_IN(dlp_chunks_desc, fills_rows), 0, 1, "0 or 1"},
+        {"shuffle_chunks", DLPI_IN(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
+        {"shuffle_rows", DLPI_IN(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {"preload", DLPI_IN(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
+        {"pass", DLPI_IN(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
+        {"cpu_buffers", DLPI_IN(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
+        {"transfer_threaded", DLPI_IN(dlp_chunks_desc, transfer_threaded), DLP_NONE, 0,
+         "0 or DLP_NONE"},
+        {"pipe.prefetch_factor", DLPI_IN(dlp_chunks_desc, pipe.prefetch_factor), 0, 0,
+         "0: cpu_buffers says it"},
+    };
+    int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    int rc;
+    if (d->load == NULL) return dlpi_bad(p, "load", "load", "a function", 0);
+    if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
+    if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
+    return dlpi_check_range(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
+                            "at least max_held + 1 without a device");
 }
 
 /* The order and the counts of a pass. */

@@ -3,10 +3,14 @@
 /* ---- the loader ---- */
 
 static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
-    dlpi_stage named, *st = &named;
-    memset(&named, 0, sizeof named);
-    DLPI_RANGE(d->shuffle, 0, 1, "shuffle", "0 or 1");
-    DLPI_RANGE(d->drop_last, 0, 1, "drop_last", "0 or 1");
+    static const dlpi_bound bounds[] = {
+        {"shuffle", DLPI_IN(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
+        {"drop_last", DLPI_IN(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
+        {"topology", DLPI_IN(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT,
+         "DLP_TOPOLOGY_*"},
+    };
+    int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
     /* what can be said twice is said the same, or once */
     if (d->workers.num_workers != 0 && d->workers.num_workers != d->num_workers)
         return dlpi_bad(p, "", "workers.num_workers", "0, or as the loader's num_workers",
@@ -63,13 +67,13 @@ static void dlpi_loader_stages(const dlp_loader_desc *d, dlpi_loader *l) {
 
 /* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
 static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
-    dlpi_stage named, *st = &named;
     int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
-    memset(&named, 0, sizeof named);
-    DLPI_RANGE(n, 0, DLP_MAX_WORKERS, "num_workers", "0..1024");
-    if (n == 0) return DLP_OK; /* inline: one worker has all batches, whatever the topology */
+    int rc = dlpi_check_range(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
+    if (rc != DLP_OK || n == 0) return rc; /* inline: one worker has all, whatever the topology */
     if (each == 0) each = 2;
-    DLPI_RANGE(each, 1, 4096 / n, "prefetch_factor", "at most 4096 / num_workers");
+    rc =
+        dlpi_check_range(p, "", "prefetch_factor", each, 1, 4096 / n, "at most 4096 / num_workers");
+    if (rc != DLP_OK) return rc;
     p->d.prefetch_factor = (int32_t)(n * each);
     l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     l->batch.workers.dispatch = DLP_DISPATCH_BATCHES;
@@ -93,14 +97,13 @@ static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
 }
 
 static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    dlpi_stage named, *st = &named;
-    memset(&named, 0, sizeof named);
-    DLPI_RANGE(d->topology, 0, DLP_TOPOLOGY_CONCURRENT, "topology", "DLP_TOPOLOGY_*");
+    int rc;
     if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
     if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
-    DLPI_RANGE(d->fetcher, 0, 0, "fetcher",
-               "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
-    return dlpi_loader_classic(p, l);
+    rc = dlpi_check_range(
+        p, "", "fetcher", d->fetcher, 0, 0,
+        "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
+    return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
 
 /* parts: of dlp_parts_open, or NULL. */

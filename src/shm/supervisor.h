@@ -72,9 +72,7 @@ static void dlpi_fd_close(int *fd) {
 }
 
 static int dlpi_shm_fail(dlp_pipe *p, int code, const char *field, const char *message) {
-    dlp_error e;
-    dlpi_error_set(&e, code, field, "%s", message);
-    return dlpi_pipe_fail(p, &e);
+    return dlpi_refuse(p, code, "", field, "%s", message);
 }
 
 /* Records of the worker processes. */

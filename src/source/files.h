@@ -778,18 +778,27 @@ static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no s
 
 /* The first thing that is wrong with a desc, or NULL. */
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
-#define DLPI_WRONG(condition, name, text) \
-    if (condition) return *field = (name), (text)
-    DLPI_WRONG(d->n_items == 0 || d->n_items > UINT64_C(1) << 48, "n_items", "1 to 2^48 items");
-    DLPI_WRONG(d->fields == NULL || d->n_fields == 0, "fields", "there must be one at least");
-    DLPI_WRONG((d->paths == NULL) == (d->locate == NULL), "paths", "give either paths or locate");
-    DLPI_WRONG(d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST, "in_flight", "0 to 256");
-    DLPI_WRONG(d->decode && !d->direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40),
-               "max_bytes", "with a decode 1 to 2^40");
-    DLPI_WRONG((d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0, "fields[0]",
-               "a dtype of 8 to 64 bits, a shape of 1 and more");
+    const uint64_t most = UINT64_C(1) << 40;
+    bool direct = d->direct || !d->decode, none = d->fields == NULL || d->n_fields == 0;
+    const struct {
+        bool wrong;
+        const char *field, *text;
+    } checks[] = {
+        {d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS, "n_items", "1 to 2^48 items"},
+        {none, "fields", "there must be one at least"},
+        {(d->paths == NULL) == (d->locate == NULL), "paths", "give either paths or locate"},
+        {d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST, "in_flight", "0 to 256"},
+        {!direct && (d->max_bytes == 0 || d->max_bytes > most), "max_bytes",
+         "with a decode 1 to 2^40"},
+        {direct && !none && dlpi_files_field_bytes(d->fields) == 0, "fields[0]",
+         "a dtype of 8 to 64 bits, a shape of 1 and more"},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        if (checks[i].wrong) {
+            *field = checks[i].field;
+            return checks[i].text;
+        }
     return NULL;
-#undef DLPI_WRONG
 }
 
 static void dlpi_files_choose(dlp_files *f) {

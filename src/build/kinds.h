@@ -1,0 +1,426 @@
+#pragma once
+#include "core/fields.h"
+#include "stages/cache.h"
+#include "stages/chunks.h"
+#include "stages/parts.h"
+/* ---- what the desc of each kind may say, by itself (check) and beside the others ---- */
+
+/* Rank and world_size of a desc, and the rows of a batch that they share. */
+static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, uint64_t world,
+                            uint64_t batch_size, bool uneven) {
+    int rc = dlpi_check_range(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
+                              "0..world_size - 1");
+    if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
+                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
+                       "; set allow_uneven for ranks of different counts",
+                       batch_size, world);
+}
+
+/* ---- sampler ---- */
+
+/* What its order takes, once the number of items is known. */
+static int dlpi_sampler_check(dlp_pipe *p, dlpi_stage *st) {
+    const dlp_sampler_desc *d = &st->sampler;
+    dlp_error e;
+    if (dlpi_order_check(d, p->fetch->dataset.n_items, &e) != DLP_OK) {
+        dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+        return dlpi_pipe_fail(p, &e);
+    }
+    if (d->order != DLP_ORDER_BATCHES) return DLP_OK;
+    if (d->batches.next == NULL) return dlpi_bad(p, st->name, "batches.next", "a function", 0);
+    if ((d->batches.save == NULL) != (d->batches.restore == NULL))
+        return dlpi_bad(p, st->name, "batches.restore", "given together with batches.save", 0);
+    return DLP_OK;
+}
+
+/* This rank's rows of a batch. */
+static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_sampler_desc *d = &st->sampler;
+    int rc = dlpi_check_range(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
+    if (rc != DLP_OK) return rc;
+    p->world = d->world_size ? d->world_size : 1;
+    p->rank = d->rank;
+    p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
+    return dlpi_check_ranks(p, st, p->rank, p->world, p->global_batch, d->allow_uneven != 0);
+}
+
+/* ---- repeat ---- */
+
+static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"epochs", DLPI_IN(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX,
+         "DLP_FOREVER, or 0 and more"},
+        {"epoch_end", DLPI_IN(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
+    };
+    if (st->repeat.epochs == DLP_NONE)
+        return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
+}
+
+/* ---- fetch ---- */
+
+static int dlpi_dataset_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"dataset.stream", DLPI_IN(dlp_dataset, stream), 0, 1, "0 or 1"},
+        {"dataset.n_items", DLPI_IN(dlp_dataset, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {"dataset.n_fields", DLPI_IN(dlp_dataset, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {"dataset.fills_rows", DLPI_IN(dlp_dataset, fills_rows), 0, 1, "0 or 1"},
+    };
+    int rc;
+    if (st->dataset.fetch == NULL && st->fetcher != DLP_FETCH_ASYNC)
+        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
+    rc = dlpi_check_bounds(p, st->name, &st->dataset, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
+    return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
+}
+
+/* How many items are under way at once. */
+static int dlpi_fetcher_check(dlp_pipe *p, dlpi_stage *st) {
+    bool many = st->fetcher != DLP_FETCH_SEQUENTIAL;
+    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
+    dlpi_check_range(p, st->name, "fetcher", st->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
+    dlpi_check_range(p, st->name, "in_flight", st->in_flight, 0, many ? 1024 : 1,
+                     many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
+    dlpi_check_range(p, st->name, "batch_pool", st->batch_pool, 0, pooled ? INT32_MAX : 0,
+                     pooled ? "under 2^31"
+                            : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+    dlpi_check_range(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
+                     "1..1024 with a fetcher of many items");
+    if (st->fetcher == DLP_FETCH_ASYNC && (st->async.submit == NULL || st->async.reap == NULL))
+        dlpi_bad(p, st->name, st->async.submit ? "async.reap" : "async.submit", "a function", 0);
+    return p->err.code; /* the first of them */
+}
+
+static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st) {
+    int rc = dlpi_dataset_check(p, st);
+    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
+    return rc == DLP_OK ? dlpi_fetcher_check(p, st) : rc;
+}
+
+/* ---- cache ---- */
+
+static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"cache.bytes", DLPI_IN(dlp_cache_desc, bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+    };
+    return dlpi_check_bounds(p, st->name, &st->cache, DLPI_ROWS(bounds));
+}
+
+/* Without room for an item it would be one in name only. */
+static int dlpi_cache_room(dlp_pipe *p) {
+    char words[64];
+    uint64_t least = dlpi_cache_cell_bytes(p);
+    const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
+    if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
+    snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
+    return dlpi_check_range(p, st->name, "cache.bytes", (int64_t)st->cache.bytes, (int64_t)least,
+                            DLPI_CELL_MAX, words);
+}
+
+/* ---- parts ---- */
+
+static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"n_parts", DLPI_IN(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {"max_part_bytes", DLPI_IN(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {"queue_size", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
+        {"streams", DLPI_IN(dlp_part_desc, streams), 0, 1 << 20,
+         "0..2^20, a divisor of batch_size"},
+        {"shuffle_parts", DLPI_IN(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {"shuffle_items", DLPI_IN(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {"steps_per_epoch", DLPI_IN(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
+         "DLP_DISPATCH_CLAIM for parts"},
+        {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
+         "0 for parts: they are not tuned"},
+        {"workers_min", DLPI_IN(dlp_part_desc, workers.workers_min), 0, 0,
+         "0 for parts: they are not tuned"},
+    };
+    const dlp_part_desc *d = &st->part;
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
+    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
+        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
+    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
+    if (d->items == NULL && d->count == NULL)
+        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
+    return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
+}
+
+/* Items of part i, of which there are fewer than room. */
+static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, uint64_t i, uint64_t room,
+                                uint64_t *items) {
+    int rc = 0;
+    if (st->part.items)
+        *items = st->part.items[i];
+    else
+        rc = st->part.count(st->part.user, i, items);
+    if (rc != 0)
+        return dlpi_refuse(p, DLP_ERR_CALLBACK, st->name, "count",
+                           "part %" PRIu64 ": count returned %d", i, rc);
+    if (*items <= room) return DLP_OK;
+    return dlpi_refuse(
+        p, DLP_ERR_ARG, st->name, "items",
+        "part %" PRIu64 " has %" PRIu64 " items, and with it there are more than 2^48", i, *items);
+}
+
+/* Items before each part. */
+static int dlpi_parts_count(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t *first = calloc((size_t)st->part.n_parts + 1, sizeof *first), items = 0;
+    if (first == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
+    for (uint64_t i = 0; i < st->part.n_parts; i++) {
+        int rc = dlpi_parts_count_one(p, st, i, DLPI_MAX_ITEMS - first[i], &items);
+        if (rc != DLP_OK) {
+            free(first);
+            return rc;
+        }
+        first[i + 1] = first[i] + items;
+    }
+    st->part.items = NULL;
+    st->part_first = first;
+    return DLP_OK;
+}
+
+/* The sum of its counts is the dataset's. */
+static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st) {
+    dlp_dataset *ds = &p->fetch->dataset;
+    uint64_t items = dlpi_parts_items(p);
+    if (p->stream)
+        return dlpi_bad_graph(p, st->name,
+                              "this stage wants to know the number of items, and a "
+                              "stream has none");
+    if (ds->n_items != 0 && ds->n_items != items)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
+                           items);
+    ds->n_items = items;
+    return DLP_OK;
+}
+
+/* What a part queue's numbers must be to others. */
+static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t streams = st->part.streams;
+    int rc = dlpi_parts_items_are(p, st);
+    if (rc != DLP_OK) return rc;
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
+        return dlpi_bad(p, p->sampler->name, "sampler.subset",
+                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+    if (streams > p->global_batch || p->global_batch % streams != 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+                           "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
+                           p->global_batch, streams);
+    if (st->part.steps_per_epoch == 0) return DLP_OK;
+    dlpi_check_range(p, st->name, "items", (int64_t)p->fetch->dataset.n_items, (int64_t)streams,
+                     INT64_MAX, "one for each stream with steps_per_epoch");
+    dlpi_check_range(p, st->name, "steps_per_epoch", (int64_t)st->part.steps_per_epoch, 0,
+                     (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
+    return p->err.code;
+}
+
+/* How many cells the part queue has. */
+static int dlpi_parts_resolve(dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t last = p->batches_per_epoch - 1, need = dlpi_parts_need(p, 0), tail;
+    tail = last > 0 ? dlpi_parts_need(p, last) : need;
+    if (tail > need) need = tail;
+    p->part_stride = dlpi_round_up(dlpi_sum(st->part.max_part_bytes, DLPI_GUARD), 4096);
+    p->part_stride = dlpi_sum(p->part_stride, DLPI_PART_GUARD);
+    p->part_cells = st->part.queue_size;
+    if (p->part_cells == 0 && need < 4096) p->part_cells = need < 1 ? 2 : (uint32_t)need + 1;
+    if (p->part_cells >= need && p->part_cells > 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
+                       "a batch may need %" PRIu64 " parts at once (batch_size, streams, the "
+                       "smallest parts), queue_size is %" PRIu32 "; 0 takes what is needed",
+                       need, st->part.queue_size);
+}
+
+/* ---- maps ---- */
+
+static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
+    if ((st->item == NULL) == (st->batch == NULL))
+        return dlpi_bad(p, st->name, "item", "given, or batch, and not both", 0);
+    return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
+}
+
+/* ---- batch ---- */
+
+static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"batch_size", DLPI_IN(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {"last", DLPI_IN(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
+        {"batch_workers", DLPI_IN(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS,
+         "DLP_NONE or 0..1024"},
+    };
+    const dlp_batch_desc *d = &st->batching;
+    bool own = d->out_fields != NULL;
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (own && d->collate == NULL)
+        dlpi_bad(p, st->name, "out_fields", "NULL without a collate", d->n_out_fields);
+    dlpi_check_range(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
+                     own ? "1..16" : "0 without out_fields");
+    return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
+}
+
+/* ---- transfer ---- */
+
+static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
+    const dlp_device *d = &st->device;
+    int held = p->d.max_held ? p->d.max_held : 1;
+    if (!d->alloc || !d->free || !d->copy || !d->record || !d->done)
+        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
+                        0);
+    if (st->transfer.device_buffers == 0) st->transfer.device_buffers = held + 1;
+    dlpi_check_range(p, st->name, "device_buffers", st->transfer.device_buffers, held + 1,
+                     DLPI_PARK, "max_held + 1..64");
+    dlpi_check_range(p, st->name, "threaded", st->transfer.threaded, 0, 1, "0 or 1");
+    return p->err.code;
+}
+
+/* ---- split ---- */
+
+static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {"chunk_rows", DLPI_IN(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
+        {"n_rows", DLPI_IN(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {"batch_size", DLPI_IN(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {"last", DLPI_IN(dlp_split_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {"shuffle_rows", DLPI_IN(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {"allow_uneven", DLPI_IN(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
+    };
+    const dlp_split_desc *d = &st->split;
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
+}
+
+/* Can the order and the batches before it be split? */
+static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_batch_desc *before = &p->batcher->batching;
+    if (before->batch_size == 1 && !before->collate && p->world == 1 &&
+        p->sampler->sampler.order != DLP_ORDER_BATCHES && !p->d.unordered)
+        return DLP_OK;
+    return dlpi_bad_graph(p, st->name,
+                          "a split stage wants items one by one: batch_size 1, no "
+                          "collate, no batch sampler, no ranks there, in order");
+}
+
+/* Do its rows fit n items, the last of which has odd rows? */
+static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64_t odd) {
+    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlp_split_desc *d = &st->split;
+    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    dlpi_check_range(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1,
+                     (int64_t)(DLPI_MAX_ITEMS / n), "such that all rows are at most 2^48");
+    if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
+        dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
+                 (int64_t)d->n_rows);
+    if (p->cache_bytes > 0)
+        dlpi_check_range(
+            p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
+            "0 with a cache: rows stay as they were fetched, not as an epoch has them");
+    if (odd != d->chunk_rows && (!counted || order->subset))
+        dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
+    return p->err.code;
+}
+
+/* Can the chain be cut into views, and into how many? */
+static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_split_desc *d = &st->split;
+    uint64_t n = dlpi_chunk_count(p), world = d->world_size ? d->world_size : 1;
+    uint64_t odd = dlpi_chunk_size(p, n - 1), views;
+    int rc = dlpi_split_chain(p, st);
+    if (rc != DLP_OK || (rc = dlpi_split_rows(p, st, n, odd)) != DLP_OK) return rc;
+    if ((views = dlpi_chunk_views(p, odd)) == 0)
+        return dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out",
+                        1);
+    p->cut.view_rows = (uint32_t)((d->batch_size + world - 1) / world);
+    if (p->cut.view_rows > d->chunk_rows) p->cut.view_rows = (uint32_t)d->chunk_rows;
+    p->cut.per_epoch = (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) + views;
+    return DLP_OK;
+}
+
+/* The most rows that this rank has of a chunk. */
+static uint64_t dlpi_split_room(const dlp_split_desc *d) {
+    uint64_t world = d->world_size ? d->world_size : 1, rest = d->chunk_rows % d->batch_size;
+    uint64_t rows = d->chunk_rows / d->batch_size * ((d->batch_size + world - 1) / world);
+    return d->last == DLP_LAST_DROP ? rows : rows + (rest + world - 1) / world;
+}
+
+/* The fields of chunks. */
+static int dlpi_split_fields(dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t room = dlpi_split_room(&st->split);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlp_field *d = &p->items.at[f].f;
+        int64_t rows = d->ndim ? d->shape[0] : 0;
+        if (d->ragged)
+            return dlpi_bad_field(p, st->name, f, d->name, "ragged",
+                                  "ragged is 1, must be 0 before a split stage");
+        if (rows < (int64_t)room)
+            return dlpi_bad_field(
+                p, st->name, f, d->name, "shape[0]",
+                "shape[0] is %" PRId64 ", one rank has %" PRIu64 " rows of a chunk", rows, room);
+    }
+    return DLP_OK;
+}
+
+/* Where chunks lie. */
+static int dlpi_split_cells(dlp_pipe *p, const dlpi_stage *st) {
+    int rc = dlpi_split_fields(p, st);
+    if (rc != DLP_OK) return rc;
+    if (p->chunks.preload == DLP_PRELOAD_CPU) {
+        p->cells = DLPI_CELLS_CHUNK;
+        p->n_cells = (uint32_t)dlpi_chunk_count(p);
+    } else if (p->xfer) { /* what is on the device leaves its cell */
+        p->cells = DLPI_CELLS_TURN;
+        p->cell_end = p->xfer;
+        p->n_cells = p->prefetch;
+    }
+    if (!p->chunks.preload) return DLP_OK;
+    dlpi_check_range(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
+                     "of at most 65535 chunks");
+    dlpi_check_range(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
+                     "together with max_held at most 64 with a preload");
+    dlpi_check_range(p, st->name, "shuffle_rows", st->split.shuffle_rows, 0, 0,
+                     "0 with a preload: rows stay as they were loaded");
+    dlpi_check_range(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
+                     "DLP_ON_ERROR_RAISE with a preload");
+    return p->err.code;
+}
+
+/* ---- stream: what needs a length, or another item in an item's place, is not possible ---- */
+
+static int dlpi_stream_order(dlp_pipe *p) {
+    const char *sampler = p->sampler->name;
+    bool one = p->world == 1;
+    dlpi_check_range(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
+                     DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
+    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
+    dlpi_check_range(p, sampler, "unordered", p->d.unordered, 0, 0,
+                     "0 with a stream, whose end comes in order");
+    dlpi_check_range(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
+                     "world_size or more with a stream: a rank without rows sees no end");
+    dlpi_check_range(p, p->batcher->name, "last", p->last, DLP_LAST_SHORT,
+                     one ? DLP_LAST_DROP : DLP_LAST_SHORT,
+                     one ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
+                         : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
+                           "whether the others' rows of a batch are there");
+    return p->err.code;
+}
+
+static int dlpi_stream_check(dlp_pipe *p) {
+    int rc = dlpi_stream_order(p);
+    if (rc != DLP_OK) return rc;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
+            return dlpi_bad(p, p->work[i]->name, "on_error",
+                            "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
+                            "which knows no other item",
+                            DLP_ON_ERROR_REPLACE);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].kind == DLP_STAGE_SPLIT)
+            return dlpi_bad_graph(p, p->stages[i].name,
+                                  "this stage wants to know the number of items, and a stream has "
+                                  "none");
+    if (p->share_bytes == 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no consumers");
+}
