@@ -352,6 +352,21 @@ static void add__processes__unsupported(void) {
     REFUSED(r, DLP_ERR_UNSUPPORTED, "readers", "placement");
 }
 
+/* What add takes is copied: the caller may write over it before the pipe starts. */
+static void add__affinity_overwritten_before_start__not_seen(void) {
+    int32_t cpus[1] = {0};
+    rig r;
+    dlp_pipe *p;
+    dlp_plan plan;
+    rig_default(&r);
+    r.fetch.workers.affinity = cpus;
+    r.fetch.workers.n_affinity = 1;
+    CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    cpus[0] = 5000;
+    CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 static void add__batch_desc_out_of_range__names_field(void) {
     static const dlp_field out = {"out", DLP_F32, 0, {0}, 0, 0};
     static const dlp_field bad = {"", DLP_F32, 0, {0}, 0, 0};
@@ -898,6 +913,7 @@ int main(void) {
     plan__one_of_many_fields_is_wrong__message_tells_which();
     add__workers_desc_out_of_range__names_stage_and_field();
     add__processes__unsupported();
+    add__affinity_overwritten_before_start__not_seen();
     add__batch_desc_out_of_range__names_field();
     add__map_desc_wrong__named();
     add__transfer_desc_out_of_range__names_field();
