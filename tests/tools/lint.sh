@@ -10,6 +10,7 @@
 #   label     an ordered DLPI_* atomic names its label in a comment on its line or the one before
 #   partner   a label that is named only once has no partner
 #   pointer   a struct marked "in region" holds a pointer
+#   macro     one of a header returns from the function that uses it
 #   anchor    a section without a line in the contents, a line without its section, or another order
 #   columns   more than 100 of them
 #   format    what clang-format would lay out otherwise (src/, tests/, examples/)
@@ -38,7 +39,7 @@ c_rules() {
         quote = ""
     }
 
-    FNR == 1 { in_comment = shim = in_pause = region = marked = 0; quote = before = "" }
+    FNR == 1 { in_comment = shim = in_pause = region = marked = macro = 0; quote = before = "" }
     { split_line($0) }
 
     />>[a-z]/ && remark ~ />>/ { shim = (remark ~ />>atomics/) }
@@ -84,6 +85,13 @@ c_rules() {
         if (depth <= 0) region = 0
     }
     { before = remark }
+
+    # Function-like macros.
+    header && code ~ /^ *# *define +[A-Za-z_0-9]+\(/ { macro = 1 }
+    macro && code ~ /(^|[^A-Za-z0-9_])return([^A-Za-z0-9_]|$)/ {
+        say("macro", "it returns from the function that uses it")
+    }
+    code !~ /\\$/ { macro = 0 }
 
     END {
         for (at in used) {
@@ -266,6 +274,7 @@ bad=0
 # shellcheck disable=SC2086
 rules $files || bad=1
 echo "rules: $(echo "$files" | wc -l) files"
+sh tests/tools/long_functions.sh || bad=1
 
 if command -v clang-format >/dev/null 2>&1; then
     # shellcheck disable=SC2046

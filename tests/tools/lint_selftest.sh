@@ -54,6 +54,11 @@ expect pointer dlpipe_a.h "$body$typedef"
 nested='struct a {\n  struct { int b; } c;\n  int (*f)(void);\n};\n'
 expect pointer dlpipe_a.h "$body/* in region */\n$nested"
 
+expect macro dlpipe_a.h "$body#define A(a) \\\\\n    if (a) return 1\n"
+expect macro dlpipe_a.h "$body#define A(a) return (a)\n"
+expect clean dlpipe_a.h "$body#define A(returns) \\\\\n    returns\nint f(void) { return 1; }\n"
+expect clean example.c '#define A(a) return (a)\n'
+
 expect anchor dlpipe_a.h "$body/* ---\n   >>impl-core  parts */\n"
 expect anchor dlpipe_a.h "$head"
 expect anchor dlpipe_a.h "$body/* ---\n   >>queues  again */\n"
