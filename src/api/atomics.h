@@ -41,7 +41,7 @@
 #endif
 
 DLPI_INLINE void dlpi_pause(void) {
-#if defined(__x86_64__) || defined(__i386__)
+#if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ __volatile__("yield" ::: "memory");

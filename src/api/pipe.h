@@ -148,8 +148,8 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
 
 /* Ask the pipe to stop: next, asleep or not, returns DLP_STOPPED and workers end after the callback
    they are in. For good: only close follows.
-   p: NULL does nothing - any thread and, unless DLPIPE_NO_FUTEX, any signal handler, from open
-   until close is called - does not wait or allocate; keeps errno. */
+   p: NULL does nothing - any thread and any signal handler, from open until close is called - does
+   not wait or allocate; keeps errno. */
 DLPDEF void dlp_pipe_stop(dlp_pipe *p);
 
 /* Stop, wait for the workers, free everything.

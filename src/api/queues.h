@@ -23,8 +23,7 @@
    yields of the handle say how long and may be changed between calls. A producer that sleeps is
    woken when half of the ring is free. Every sleep ends after 100 ms at most, to look again.
    Memory that others write is not trusted: counters out of range make a call return
-   DLP_ERR_CORRUPT, and no address is ever computed from them.
-   DLPIPE_NO_FUTEX, DLPIPE_NO_MEMBARRIER [impl]: portable fall-backs. */
+   DLP_ERR_CORRUPT, and no address is ever computed from them. */
 
 #define DLP_QUEUE_ALIGN 128          /* alignment of the memory of a queue */
 #define DLP_QUEUE_MAX_RECORD 1048576 /* record bytes */

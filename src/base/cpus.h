@@ -97,7 +97,6 @@ static uint64_t dlpi_cgroup_cpu_v1(const char *dir) { /* a quota of -1: none */
 
 /* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
 static int dlpi_cpu_count(void) {
-#if defined(__linux__)
     static const dlpi_cgroups v1 = {"cpu", "/sys/fs/cgroup/cpu", dlpi_cgroup_cpu_v1};
     static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_cpu_v2};
     uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
@@ -107,8 +106,4 @@ static int dlpi_cpu_count(void) {
     if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (one > two) one = two;
     return n < 1 ? 1 : one < (uint64_t)n ? (int)one : n;
-#else
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
-#endif
 }

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -16,30 +17,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <poll.h>
-#include <sys/syscall.h>
-#endif
-
-/* DLPIPE_NO_FUTEX, DLPIPE_NO_MEMBARRIER, DLPIPE_NO_MEMFD, DLPIPE_NO_URING [impl]: use the portable
-   fall-back. */
-#if !defined(__linux__)
-#ifndef DLPIPE_NO_URING
-#define DLPIPE_NO_URING
-#endif
-#ifndef DLPIPE_NO_FUTEX
-#define DLPIPE_NO_FUTEX
-#endif
-#ifndef DLPIPE_NO_MEMBARRIER
-#define DLPIPE_NO_MEMBARRIER
-#endif
-#ifndef DLPIPE_NO_MEMFD
-#define DLPIPE_NO_MEMFD
-#endif
-#endif
 
 /* DLPIPE_DEBUG, DLPIPE_NO_DEBUG [impl]: see >>impl-debug. What that looks for the address sanitizer
    does not see by itself: rows are neighbours in one mapping. */

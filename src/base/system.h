@@ -31,11 +31,7 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
 /* What the environment says of paths, credentials, servers, processes: nothing where the program
    has more rights than who started it (setuid), and wrote that. */
 __attribute__((unused)) static const char *dlpi_env(const char *name) {
-#if defined(__linux__)
     return secure_getenv(name);
-#else
-    return getenv(name);
-#endif
 }
 
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the

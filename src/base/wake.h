@@ -5,7 +5,6 @@
 /* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to
    sleep ---- */
 
-#ifndef DLPIPE_NO_MEMBARRIER
 /* The kernel's numbers (membarrier(2)). */
 enum {
     DLPI_MB_GLOBAL = 1 << 1,
@@ -29,17 +28,6 @@ static int dlpi_heavy_register(int shared) {
 static int dlpi_heavy_barrier(int shared) {
     return dlpi_membarrier(shared ? DLPI_MB_GLOBAL : DLPI_MB_PRIVATE);
 }
-#else
-static int dlpi_heavy_register(int shared) {
-    DLPI_UNUSED(shared);
-    return 0;
-}
-
-static int dlpi_heavy_barrier(int shared) {
-    DLPI_UNUSED(shared);
-    return 0;
-}
-#endif
 
 /* ---- bells: an event count for one sleeper ----
    A bell is a futex word. DLPI_BELL_SLEEPER: its owner sleeps or is about to. DLPI_BELL_RMW: some

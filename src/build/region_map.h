@@ -25,7 +25,6 @@ static int dlpi_region_reserve(dlp_pipe *p) {
     return DLP_OK;
 }
 
-#if defined(__linux__)
 /* In a process that was forked later this page is zero: a pipe is its owner's alone. NULL: none. */
 static uint8_t *dlpi_alive_page(void) {
     void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -34,21 +33,15 @@ static uint8_t *dlpi_alive_page(void) {
     *(uint8_t *)at = 1;
     return at;
 }
-#endif
 
 static int dlpi_alive_map(dlp_pipe *p) {
-#if defined(__linux__)
     p->alive = dlpi_alive_page();
     if (p->alive == NULL) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
-#else
-    DLPI_UNUSED(p);
-#endif
     return DLP_OK;
 }
 
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
-#if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
 static int dlpi_region_too_large(dlp_pipe *p) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_LIMIT, "",
@@ -58,7 +51,6 @@ static int dlpi_region_too_large(dlp_pipe *p) {
     e.errnum = EFBIG;
     return dlpi_pipe_fail(p, &e);
 }
-#endif
 
 /* A sealed memfd where there is one, so that others can look; else anonymous memory. */
 static int dlpi_region_map(dlp_pipe *p) {
@@ -66,7 +58,6 @@ static int dlpi_region_map(dlp_pipe *p) {
     void *at = MAP_FAILED;
     bool must = p->shm != NULL; /* processes and names need it, and memory that is there */
     p->memfd = -1;
-#if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
     if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
     if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {
         /* close on exec, may be sealed, huge pages */
@@ -77,7 +68,6 @@ static int dlpi_region_map(dlp_pipe *p) {
             at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
         }
     }
-#endif
     if (at == MAP_FAILED && must)
         return dlpi_system_fail(p, DLP_ERR_MEMORY,
                                 p->huge_pages > 1
@@ -146,9 +136,7 @@ static uint64_t dlpi_view_hash(void) {
 
 static void dlpi_token(uint64_t *token) {
     struct timespec t;
-#if defined(__linux__) && defined(SYS_getrandom)
     if (syscall(SYS_getrandom, token, 16, 1) == 16) return; /* GRND_NONBLOCK */
-#endif
     clock_gettime(CLOCK_REALTIME, &t);
     token[0] = dlp_hash((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec, (uint64_t)getpid(), 1);
     token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);

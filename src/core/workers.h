@@ -122,12 +122,8 @@ moved:
 }
 
 static void dlpi_tid_note(dlpi_worker *w) { /* for people */
-#if defined(__linux__)
     DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid());
-#else
-    DLPI_UNUSED(w);
-#endif
 }
 
 static int dlpi_worker_begin(dlpi_worker *w) {
@@ -160,7 +156,6 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
 }
 
 static void dlpi_thread_dress(const dlpi_worker *w) {
-#if defined(__linux__)
     char name[16];
     const dlpi_stage *st = w->st;
     snprintf(name, sizeof name, "%.11s-%d", st->name, w->id);
@@ -171,9 +166,6 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
         CPU_SET((size_t)st->affinity[w->id % st->w.n_affinity], &set);
         pthread_setaffinity_np(pthread_self(), sizeof set, &set);
     }
-#else
-    DLPI_UNUSED(w);
-#endif
 }
 
 static void dlpi_thread_over(dlpi_worker *w) {

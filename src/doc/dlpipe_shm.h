@@ -115,7 +115,7 @@
    has a pipe's handle but not the pipe; each call says so, and close frees nothing there.
 
    >>shm-limits     LIMITS AND CAVEATS
-   * Linux 5.4 or later (pidfds), with /proc mounted. Not under DLPIPE_NO_MEMFD.
+   * Linux 5.4 or later (pidfds), with /proc mounted.
    * dlpipe_shm.h is compiled in the same file as dlpipe.h's implementation.
    * A process that the program forks itself, and that does not exec, inherits the pipe's memory
      file and lock: a name is taken until it ends.

@@ -10,7 +10,7 @@
    absorbed right after the seed. And nothing here may ever change a number, or every saved state
    and published run changes with it; tests/unit/order.c pins them. */
 
-/* DLPIPE_NO_SIMD, DLPIPE_NO_INT128 [impl]: plain C only. Slower, same numbers. */
+/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
 #define DLPI_ORDER_AVX2
 #include <immintrin.h>
@@ -55,18 +55,10 @@ DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
 
 /* The high half of a * b; the low half goes to *low. */
 static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
-#if defined(__SIZEOF_INT128__) && !defined(DLPIPE_NO_INT128)
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
     *low = (uint64_t)product;
     return (uint64_t)(product >> 64);
-#else
-    uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
-    uint64_t middle = a1 * b0 + (a0 * b0 >> 32);
-    uint64_t other = a0 * b1 + (uint32_t)middle;
-    *low = a * b;
-    return a1 * b1 + (middle >> 32) + (other >> 32);
-#endif
 }
 
 /* A range 0..n-1 that numbers are drawn from without bias: the high half of random * n, where a

@@ -291,7 +291,6 @@ static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
 
 /* ---- io_uring ---- */
 
-#if !defined(DLPIPE_NO_URING)
 #ifndef SYS_io_uring_setup /* the same everywhere but on alpha */
 #define SYS_io_uring_setup 425
 #define SYS_io_uring_enter 426
@@ -424,15 +423,6 @@ static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
     DLPI_STORE_REL(u->cq_head, head + 1); /* IO3 -> IO3 */
     return true;
 }
-#else
-static void dlpi_uring_close(dlpi_uring *u) { u->fd = -1; }
-static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
-    DLPI_UNUSED(n);
-    memset(u, 0, sizeof *u);
-    u->fd = -1;
-    return ENOSYS;
-}
-#endif
 
 /* ---- files by io_uring ---- */
 
@@ -442,7 +432,6 @@ static void dlpi_files_over(dlpi_files_worker *w, dlpi_file *q) {
     dlpi_files_put(&w->over, q);
 }
 
-#if !defined(DLPIPE_NO_URING)
 static void dlpi_files_ring_read(dlpi_files_worker *w, const dlpi_file *q) {
     dlpi_sqe *e = dlpi_uring_put(&w->uring, DLPI_URING_READ, q);
     e->fd = q->fd;
@@ -505,7 +494,6 @@ static void dlpi_files_ring_drain(dlpi_files_worker *w) {
         if (w->at_work > (int)w->uring.queued) dlpi_uring_wait(&w->uring, 100);
     }
 }
-#endif
 
 /* ---- files by threads ---- */
 
@@ -618,12 +606,10 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
         dlpi_files_give(w, q);
         return rc;
     }
-#if !defined(DLPIPE_NO_URING)
     if (w->uring.fd >= 0) {
         dlpi_files_ring_begin(w, q);
         return 0;
     }
-#endif
     dlpi_files_crew_begin(w, q);
     return 0;
 }
@@ -655,7 +641,6 @@ static bool dlpi_files_idle(dlpi_files_worker *w) {
 
 /* Sleep until something may have moved, or for ns. */
 static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
-#if !defined(DLPIPE_NO_URING)
     if (w->uring.fd >= 0) {
         if (w->at_work > (int)w->uring.queued)
             dlpi_uring_wait(&w->uring, (int)(ns / 1000000u) + 1);
@@ -663,7 +648,6 @@ static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
             dlpi_nap(1000000); /* the kernel is short of memory for requests */
         return;
     }
-#endif
     dlpi_files_crew_wait(w, ns);
 }
 
@@ -674,9 +658,7 @@ static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int 
     int n;
     DLPI_UNUSED(user);
     for (;;) {
-#if !defined(DLPIPE_NO_URING)
         if (w->uring.fd >= 0 && dlpi_files_ring_move(w) != 0) return DLP_ERR_SYSTEM;
-#endif
         n = dlpi_files_settle(w, done, code, max);
         if (n > 0 || timeout_ms == DLP_NOWAIT || dlpi_files_idle(w)) return n;
         now = dlpi_now_ns();
@@ -736,9 +718,7 @@ static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
 /* Nothing of ours is left with the kernel or a thread, and no file open. */
 static void dlpi_files_worker_stop(dlpi_files_worker *w) {
     dlpi_files_crew_end(w);
-#if !defined(DLPIPE_NO_URING)
     if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
-#endif
     for (int i = 0; i < w->files->d.in_flight; i++) dlpi_file_close(&w->file[i]);
 }
 

@@ -53,7 +53,6 @@ static int no_thread(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), 
 #define free arena_free
 #define pthread_create no_thread
 #define syscall no_syscall
-#define DLPIPE_NO_MEMFD
 #define clock_gettime(clock, t) ((t)->tv_sec = 1, (t)->tv_nsec = 0, 0)
 #define DLPIPE_IMPLEMENTATION
 #pragma GCC diagnostic push
@@ -376,6 +375,7 @@ static int build(void) {
     memset(arena, 0, sizeof arena);
     pipe_ = NULL;
     rig_init(&r, (uint64_t)is->rows * is->batches, is->rows);
+    r.pipe.no_memfd = 1;
     r.pipe.prefetch_factor = 2;
     r.dataset.fields = &field;
     r.dataset.n_fields = 1;

@@ -294,6 +294,7 @@ static void setup(void) {
     memset(arena, 0, arena_used);
     arena_used = 0;
     rig_init(&r, (uint64_t)is.rows * is.batches, is.rows);
+    r.pipe.no_memfd = 1;
     r.pipe.prefetch_factor = is.fed ? (int32_t)is.batches : 1;
     r.pipe.max_held = (int32_t)(is.held ? is.held : 1);
     r.sampler.threaded = is.threaded;

@@ -4,7 +4,6 @@
 #define free arena_free
 #define pthread_create no_thread
 #define pthread_setname_np(thread, name) ((void)(name))
-#define DLPIPE_NO_MEMFD
 #include "../../dlpipe.h"
 #undef free
 #undef calloc

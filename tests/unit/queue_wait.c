@@ -1,24 +1,24 @@
 /* Waiting: time-outs, wake-ups, who is woken when, what is not called when nobody sleeps, in
    threads and processes, with the heavy barrier and without. System calls are counted and can be
-   made to fail. Compiled with DLPIPE_NO_FUTEX and DLPIPE_NO_MEMBARRIER too (queue_wait_*.c). */
+   made to fail. Compiled once more to have membarrier refused throughout
+   (queue_wait_nomembarrier.c). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>
 
-#if defined(__linux__) && !(defined(DLPIPE_NO_FUTEX) && defined(DLPIPE_NO_MEMBARRIER))
-#define COUNTS_SYSCALLS
 #include <sys/syscall.h>
 static long counted_syscall(long number, ...);
 #define syscall counted_syscall
-#endif
 
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "../rig/queue_check.h"
 
-#ifdef COUNTS_SYSCALLS
 #undef syscall
-static int n_wakes, n_sleeps, n_barriers, refuse_membarrier;
+#ifndef MEMBARRIER_REFUSED
+#define MEMBARRIER_REFUSED 0
+#endif
+static int n_wakes, n_sleeps, n_barriers, refuse_membarrier = MEMBARRIER_REFUSED;
 
 static long counted_syscall(long number, ...) {
     va_list va;
@@ -42,7 +42,6 @@ static long counted_syscall(long number, ...) {
     DLPI_ADD_SEQ((a[1] & 127) == 10 ? &n_wakes : &n_sleeps, 1);
     return syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
-#endif
 
 static uint64_t work = 1;
 
@@ -260,8 +259,7 @@ static void sleeper__bell_never_rung__looks_after_100_ms(void) {
     CHECK_ONE_OF_5(looks_by_itself());
 }
 
-#if defined(__linux__) && !defined(DLPIPE_NO_FUTEX)
-#ifndef DLPIPE_NO_MEMBARRIER
+#if !MEMBARRIER_REFUSED
 static void nobody_sleeps__push_and_pop__no_system_call(void) {
     uint64_t value = 1;
     lane q;
@@ -321,9 +319,9 @@ static void membarrier__refused__both_bells_say_rmw_and_work(void) {
     lane_close(&q);
     sleeper__record_comes__woken_at_once();
     producer_asleep__half_is_free__woken_then();
-    DLPI_STORE_SEQ(&refuse_membarrier, 0);
+    DLPI_STORE_SEQ(&refuse_membarrier, MEMBARRIER_REFUSED);
     lane_open(&q, 64, 0);
-#ifndef DLPIPE_NO_MEMBARRIER
+#if !MEMBARRIER_REFUSED
     CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == 0 && DLPI_LOAD_SEQ(&q.spsc->producer_bell) == 0);
     DLPI_STORE_SEQ(&refuse_membarrier, 1); /* from now on: found out when going to sleep */
     uint64_t value;
@@ -335,7 +333,6 @@ static void membarrier__refused__both_bells_say_rmw_and_work(void) {
 #endif
     lane_close(&q);
 }
-#endif
 
 /* ---- stress: sleeps as often as it can; a lost wake-up shows as time ---- */
 
@@ -440,13 +437,11 @@ int main(void) {
     RUN(producer_asleep__half_is_free__woken_then);
     RUN(producer_asleep__tiny_ring__woken);
     RUN(sleeper__bell_never_rung__looks_after_100_ms);
-#if defined(__linux__) && !defined(DLPIPE_NO_FUTEX)
     RUN(membarrier__refused__both_bells_say_rmw_and_work);
     RUN(one_sleeper__many_pushes__one_wake);
     RUN(blocked__half_a_second__few_system_calls);
-#ifndef DLPIPE_NO_MEMBARRIER
+#if !MEMBARRIER_REFUSED
     RUN(nobody_sleeps__push_and_pop__no_system_call);
-#endif
 #endif
     RUN(stress__no_spin_threads__no_wake_is_lost);
     RUN(stress__no_spin_processes__no_wake_is_lost);

@@ -1,5 +1,3 @@
-/* The waiting tests without membarrier: each push pays a read-modify-write. */
-#ifndef DLPIPE_NO_MEMBARRIER
-#define DLPIPE_NO_MEMBARRIER
-#endif
+/* The waiting tests where the kernel refuses membarrier: each push pays a read-modify-write. */
+#define MEMBARRIER_REFUSED 1
 #include "queue_wait.c"
