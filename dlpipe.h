@@ -428,8 +428,8 @@
 #endif
 #if !defined(__GNUC__)
 #error dlpipe.h wants gcc or clang, for their builtins of atomics: compile with one of them
-#elif __SIZEOF_POINTER__ != 8
-#error dlpipe.h wants a 64-bit target: compile without -m32 or -mx32
+#elif __SIZEOF_POINTER__ != 8 || !defined(__linux__)
+#error dlpipe.h wants 64-bit Linux: compile for that, without -m32 or -mx32
 #endif
 
 #include <stdarg.h>
@@ -473,7 +473,7 @@ extern "C" {
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
-    X(ERR_GRAPH, -4, "the stages do not form a pipeline", "link every stage once, in order") \
+    X(ERR_GRAPH, -4, "the stages do not form a pipeline", "add them in order, or link them") \
     X(ERR_STATE, -5, "a call came at the wrong time", "see the function's documentation") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
@@ -573,7 +573,7 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 #endif
 
 DLPI_INLINE void dlpi_pause(void) {
-#if defined(__x86_64__) || defined(__i386__)
+#if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ __volatile__("yield" ::: "memory");
@@ -606,8 +606,7 @@ typedef uint64_t __attribute__((may_alias)) dlpi_word;
    yields of the handle say how long and may be changed between calls. A producer that sleeps is
    woken when half of the ring is free. Every sleep ends after 100 ms at most, to look again.
    Memory that others write is not trusted: counters out of range make a call return
-   DLP_ERR_CORRUPT, and no address is ever computed from them.
-   DLPIPE_NO_FUTEX, DLPIPE_NO_MEMBARRIER [impl]: portable fall-backs. */
+   DLP_ERR_CORRUPT, and no address is ever computed from them. */
 
 #define DLP_QUEUE_ALIGN 128          /* alignment of the memory of a queue */
 #define DLP_QUEUE_MAX_RECORD 1048576 /* record bytes */
@@ -1783,7 +1782,7 @@ typedef struct dlp_split_desc {
 
 /* ---------------------------------------------------------------------------------------------
    >>pipe       WIRING, RUNNING
-   open -> add stages -> link them -> (plan) -> start -> next, release ... -> close. Fields of a
+   open -> add stages -> (link) -> (plan) -> start -> next, release ... -> close. Fields of a
    call's comment: parameters - what it returns - threads - whether it waits or allocates.
    "Caller": whoever drains the pipe, one thread at a time. */
 
@@ -1825,7 +1824,8 @@ typedef struct dlp_pipe_desc {
    the pipe's own record only, does not wait. */
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err);
 
-/* Add a stage. Order of adding does not matter, links do.
+/* Add a stage. Stages are chained in the order in which they are added, unless a link says
+   otherwise.
    desc: copied, its pointers as their comments say - returns the stage, 0 or more, or DLP_ERR_ARG
    (a field is out of range), DLP_ERR_GRAPH (more than DLP_MAX_STAGES), DLP_ERR_MEMORY (add_fetch,
    add_map, add_batch: of affinity), DLP_ERR_UNSUPPORTED (placement), DLP_ERR_STATE (after start),
@@ -1841,7 +1841,9 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
 DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
 
 /* Let a stage pass its work to another. The chain is: sampler, [repeat], [parts], fetch, [cache],
-   [item maps], batch, [batch maps], [transfer], [split]; what is in brackets may be missing.
+   [item maps], batch, [batch maps], [transfer], [split]; what is in brackets may be missing. Needed
+   only for another order than that of adding: a stage that no link leads to follows the one added
+   before it, unless that one is linked to another; then it is an error that names it.
    from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
    such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
    before - caller - does not wait or allocate. */
@@ -1927,8 +1929,8 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
 
 /* Ask the pipe to stop: next, asleep or not, returns DLP_STOPPED and workers end after the callback
    they are in. For good: only close follows.
-   p: NULL does nothing - any thread and, unless DLPIPE_NO_FUTEX, any signal handler, from open
-   until close is called - does not wait or allocate; keeps errno. */
+   p: NULL does nothing - any thread and any signal handler, from open until close is called - does
+   not wait or allocate; keeps errno. */
 DLPDEF void dlp_pipe_stop(dlp_pipe *p);
 
 /* Stop, wait for the workers, free everything.
@@ -2752,6 +2754,7 @@ DLPDEF int dlp_files_close(dlp_files *files);
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -2761,30 +2764,10 @@ DLPDEF int dlp_files_close(dlp_files *files);
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <poll.h>
-#include <sys/syscall.h>
-#endif
-
-/* DLPIPE_NO_FUTEX, DLPIPE_NO_MEMBARRIER, DLPIPE_NO_MEMFD, DLPIPE_NO_URING [impl]: use the portable
-   fall-back. */
-#if !defined(__linux__)
-#ifndef DLPIPE_NO_URING
-#define DLPIPE_NO_URING
-#endif
-#ifndef DLPIPE_NO_FUTEX
-#define DLPIPE_NO_FUTEX
-#endif
-#ifndef DLPIPE_NO_MEMBARRIER
-#define DLPIPE_NO_MEMBARRIER
-#endif
-#ifndef DLPIPE_NO_MEMFD
-#define DLPIPE_NO_MEMFD
-#endif
-#endif
 
 /* DLPIPE_DEBUG, DLPIPE_NO_DEBUG [impl]: see >>impl-debug. What that looks for the address sanitizer
    does not see by itself: rows are neighbours in one mapping. */
@@ -2900,7 +2883,6 @@ DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
 
 /* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper
    that has not slept yet sees another value than it expects. */
-#ifndef DLPIPE_NO_FUTEX
 /* The kernel's numbers (futex(2)), so that no kernel header is needed. */
 enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
 
@@ -2924,103 +2906,6 @@ static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
     (void)syscall(SYS_futex, word, op, n, NULL, NULL, bits);
     errno = saved;
 }
-
-#else /* DLPIPE_NO_FUTEX */
-
-/* A parking lot: threads that wait stand in a list of their word's bucket, each with a condition
-   variable on its stack. Other processes cannot see it: they look again after short sleeps. */
-#define DLPI_PARK_BUCKETS 64u
-
-typedef struct dlpi_lot_waiter {
-    struct dlpi_lot_waiter *next;
-    uint32_t *word;
-    uint32_t bits;
-    int woken;
-    pthread_cond_t cond;
-} dlpi_lot_waiter;
-
-static struct {
-    pthread_mutex_t lock;
-    dlpi_lot_waiter *first;
-} dlpi_park_lot[DLPI_PARK_BUCKETS];
-static pthread_once_t dlpi_park_once = PTHREAD_ONCE_INIT;
-
-static void dlpi_park_begin(void) {
-    for (uint32_t i = 0; i < DLPI_PARK_BUCKETS; i++)
-        pthread_mutex_init(&dlpi_park_lot[i].lock, NULL);
-}
-
-static uint32_t dlpi_park_bucket(const uint32_t *word) {
-    return (uint32_t)(((uintptr_t)word * UINT64_C(0x9E3779B97F4A7C15)) >> 58);
-}
-
-static int dlpi_lot_nap(const uint32_t *word, uint32_t expect, uint64_t timeout_ns) {
-    uint64_t begin = dlpi_now_ns(), nap = 50000;
-    while (DLPI_LOAD_SEQ(word) == expect) { /* W1, any change of the word */
-        uint64_t gone = dlpi_now_ns() - begin;
-        if (gone >= timeout_ns) return 1;
-        if (nap > timeout_ns - gone) nap = timeout_ns - gone;
-        struct timespec t = {(time_t)(nap / 1000000000u), (long)(nap % 1000000000u)};
-        nanosleep(&t, NULL);
-        if (nap < 1000000) nap *= 2;
-    }
-    return 0;
-}
-
-static int dlpi_lot_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns) {
-    pthread_mutex_t *lock = &dlpi_park_lot[dlpi_park_bucket(word)].lock;
-    dlpi_lot_waiter **list = &dlpi_park_lot[dlpi_park_bucket(word)].first;
-    dlpi_lot_waiter me = {NULL, word, bits, 0, PTHREAD_COND_INITIALIZER};
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    uint64_t at = (uint64_t)t.tv_nsec + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
-    t.tv_sec += (time_t)(at / 1000000000u);
-    t.tv_nsec = (long)(at % 1000000000u);
-    int timed_out = 0;
-    pthread_mutex_lock(lock);
-    if (DLPI_LOAD_SEQ(word) == expect) { /* W1, under the waker's lock */
-        me.next = *list;
-        *list = &me;
-        while (!me.woken && !timed_out)
-            timed_out = pthread_cond_timedwait(&me.cond, lock, &t) == ETIMEDOUT;
-        if (!me.woken) {
-            while (*list != &me) list = &(*list)->next;
-            *list = me.next;
-        }
-        timed_out = !me.woken;
-    }
-    pthread_mutex_unlock(lock);
-    pthread_cond_destroy(&me.cond);
-    return timed_out;
-}
-
-static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
-                           int shared) {
-    if (shared) return dlpi_lot_nap(word, expect, timeout_ns);
-    pthread_once(&dlpi_park_once, dlpi_park_begin);
-    return dlpi_lot_wait(word, expect, bits, timeout_ns);
-}
-
-static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
-    if (shared) return;
-    pthread_once(&dlpi_park_once, dlpi_park_begin);
-    uint32_t bucket = dlpi_park_bucket(word);
-    pthread_mutex_lock(&dlpi_park_lot[bucket].lock);
-    dlpi_lot_waiter **at = &dlpi_park_lot[bucket].first;
-    while (*at && n > 0) {
-        dlpi_lot_waiter *sleeper = *at;
-        if (sleeper->word == word && (sleeper->bits & bits)) {
-            *at = sleeper->next;
-            sleeper->woken = 1;
-            pthread_cond_signal(&sleeper->cond);
-            n--;
-        } else {
-            at = &sleeper->next;
-        }
-    }
-    pthread_mutex_unlock(&dlpi_park_lot[bucket].lock);
-}
-#endif /* DLPIPE_NO_FUTEX */
 
 #ifndef DLPI_SYSTEM /* both dlpipe.h and dlpipe_s3.h have it */
 #define DLPI_SYSTEM
@@ -3053,11 +2938,7 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
 /* What the environment says of paths, credentials, servers, processes: nothing where the program
    has more rights than who started it (setuid), and wrote that. */
 __attribute__((unused)) static const char *dlpi_env(const char *name) {
-#if defined(__linux__)
     return secure_getenv(name);
-#else
-    return getenv(name);
-#endif
 }
 
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
@@ -3179,7 +3060,6 @@ static uint64_t dlpi_cgroup_cpu_v1(const char *dir) { /* a quota of -1: none */
 
 /* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
 static int dlpi_cpu_count(void) {
-#if defined(__linux__)
     static const dlpi_cgroups v1 = {"cpu", "/sys/fs/cgroup/cpu", dlpi_cgroup_cpu_v1};
     static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_cpu_v2};
     uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
@@ -3189,16 +3069,11 @@ static int dlpi_cpu_count(void) {
     if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (one > two) one = two;
     return n < 1 ? 1 : one < (uint64_t)n ? (int)one : n;
-#else
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
-#endif
 }
 
 /* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to
    sleep ---- */
 
-#ifndef DLPIPE_NO_MEMBARRIER
 /* The kernel's numbers (membarrier(2)). */
 enum {
     DLPI_MB_GLOBAL = 1 << 1,
@@ -3222,17 +3097,6 @@ static int dlpi_heavy_register(int shared) {
 static int dlpi_heavy_barrier(int shared) {
     return dlpi_membarrier(shared ? DLPI_MB_GLOBAL : DLPI_MB_PRIVATE);
 }
-#else
-static int dlpi_heavy_register(int shared) {
-    DLPI_UNUSED(shared);
-    return 0;
-}
-
-static int dlpi_heavy_barrier(int shared) {
-    DLPI_UNUSED(shared);
-    return 0;
-}
-#endif
 
 /* ---- bells: an event count for one sleeper ----
    A bell is a futex word. DLPI_BELL_SLEEPER: its owner sleeps or is about to. DLPI_BELL_RMW: some
@@ -3728,7 +3592,7 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    absorbed right after the seed. And nothing here may ever change a number, or every saved state
    and published run changes with it; tests/unit/order.c pins them. */
 
-/* DLPIPE_NO_SIMD, DLPIPE_NO_INT128 [impl]: plain C only. Slower, same numbers. */
+/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
 #define DLPI_ORDER_AVX2
 #include <immintrin.h>
@@ -3773,18 +3637,10 @@ DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
 
 /* The high half of a * b; the low half goes to *low. */
 static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
-#if defined(__SIZEOF_INT128__) && !defined(DLPIPE_NO_INT128)
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
     *low = (uint64_t)product;
     return (uint64_t)(product >> 64);
-#else
-    uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
-    uint64_t middle = a1 * b0 + (a0 * b0 >> 32);
-    uint64_t other = a0 * b1 + (uint32_t)middle;
-    *low = a * b;
-    return a1 * b1 + (middle >> 32) + (other >> 32);
-#endif
 }
 
 /* A range 0..n-1 that numbers are drawn from without bias: the high half of random * n, where a
@@ -5406,9 +5262,10 @@ typedef struct dlpi_fields {
 typedef struct dlpi_stage {
     int kind; /* DLP_STAGE_* */
     const dlpi_stage_ops *ops;
-    void *self;     /* [ops->self_bytes] what its kind keeps; NULL: nothing */
-    int id;         /* as added */
-    int next, prev; /* links, -1 none */
+    void *self;               /* [ops->self_bytes] what its kind keeps; NULL: nothing */
+    int id;                   /* as added */
+    int link_next, link_prev; /* by dlp_pipe_link, -1 none */
+    int next, prev;           /* the chain, -1 none */
     char name[32];
     dlp_workers_desc w;
     int32_t *affinity;
@@ -10365,12 +10222,8 @@ moved:
 }
 
 static void dlpi_tid_note(dlpi_worker *w) { /* for people */
-#if defined(__linux__)
     DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid());
-#else
-    DLPI_UNUSED(w);
-#endif
 }
 
 static int dlpi_worker_begin(dlpi_worker *w) {
@@ -10403,7 +10256,6 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
 }
 
 static void dlpi_thread_dress(const dlpi_worker *w) {
-#if defined(__linux__)
     char name[16];
     const dlpi_stage *st = w->st;
     snprintf(name, sizeof name, "%.11s-%d", st->name, w->id);
@@ -10414,9 +10266,6 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
         CPU_SET((size_t)st->affinity[w->id % st->w.n_affinity], &set);
         pthread_setaffinity_np(pthread_self(), sizeof set, &set);
     }
-#else
-    DLPI_UNUSED(w);
-#endif
 }
 
 static void dlpi_thread_over(dlpi_worker *w) {
@@ -12725,7 +12574,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->ops = ops;
     st->kind = ops->kind;
     st->id = p->n_stages;
-    st->next = st->prev = st->work = -1;
+    st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
         dlp_error e;
         dlpi_error_set(&e, DLP_ERR_MEMORY, name, "malloc of what a stage keeps failed");
@@ -12758,6 +12607,21 @@ static int dlpi_add_refused(const dlp_pipe *p) {
     return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
 }
 
+/* The links, and where none leads to a stage, that from the stage added before it. Done again by
+   each plan and start: stages and links may have come since. */
+static void dlpi_chain(dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++) {
+        p->stages[i].next = p->stages[i].link_next;
+        p->stages[i].prev = p->stages[i].link_prev;
+    }
+    for (int i = 1; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i], *before = st - 1;
+        if (st->prev >= 0 || st->kind == DLP_STAGE_SAMPLER || before->next >= 0) continue;
+        before->next = i;
+        st->prev = i - 1;
+    }
+}
+
 static int dlpi_check_chain(dlp_pipe *p, int first) {
     int seen = 0, before = 0;
     uint32_t visited = 0;
@@ -12783,7 +12647,9 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
-            return dlpi_bad_graph(p, p->stages[i].name, "no stage is linked to this one");
+            return dlpi_bad_graph(p, p->stages[i].name,
+                                  "no stage leads to this one: that added before it has a link to "
+                                  "another");
     for (int i = 0; i < p->n_stages; i++)
         if ((visited >> i & 1u) == 0)
             return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
@@ -12792,6 +12658,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
 
 static int dlpi_check_graph(dlp_pipe *p) {
     int first = -1, rc;
+    dlpi_chain(p);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].kind == DLP_STAGE_SAMPLER) {
             if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");
@@ -13356,7 +13223,6 @@ static int dlpi_region_reserve(dlp_pipe *p) {
     return DLP_OK;
 }
 
-#if defined(__linux__)
 /* In a process that was forked later this page is zero: a pipe is its owner's alone. NULL: none. */
 static uint8_t *dlpi_alive_page(void) {
     void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -13365,21 +13231,15 @@ static uint8_t *dlpi_alive_page(void) {
     *(uint8_t *)at = 1;
     return at;
 }
-#endif
 
 static int dlpi_alive_map(dlp_pipe *p) {
-#if defined(__linux__)
     p->alive = dlpi_alive_page();
     if (p->alive == NULL) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
-#else
-    DLPI_UNUSED(p);
-#endif
     return DLP_OK;
 }
 
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
-#if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
 static int dlpi_region_too_large(dlp_pipe *p) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_LIMIT, "",
@@ -13389,7 +13249,6 @@ static int dlpi_region_too_large(dlp_pipe *p) {
     e.errnum = EFBIG;
     return dlpi_pipe_fail(p, &e);
 }
-#endif
 
 /* A sealed memfd where there is one, so that others can look; else anonymous memory. */
 static int dlpi_region_map(dlp_pipe *p) {
@@ -13397,7 +13256,6 @@ static int dlpi_region_map(dlp_pipe *p) {
     void *at = MAP_FAILED;
     bool must = p->shm != NULL; /* processes and names need it, and memory that is there */
     p->memfd = -1;
-#if !defined(DLPIPE_NO_MEMFD) && defined(__linux__) && defined(SYS_memfd_create)
     if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
     if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {
         /* close on exec, may be sealed, huge pages */
@@ -13408,7 +13266,6 @@ static int dlpi_region_map(dlp_pipe *p) {
             at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
         }
     }
-#endif
     if (at == MAP_FAILED && must)
         return dlpi_system_fail(p, DLP_ERR_MEMORY,
                                 p->huge_pages > 1
@@ -13477,9 +13334,7 @@ static uint64_t dlpi_view_hash(void) {
 
 static void dlpi_token(uint64_t *token) {
     struct timespec t;
-#if defined(__linux__) && defined(SYS_getrandom)
     if (syscall(SYS_getrandom, token, 16, 1) == 16) return; /* GRND_NONBLOCK */
-#endif
     clock_gettime(CLOCK_REALTIME, &t);
     token[0] = dlp_hash((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec, (uint64_t)getpid(), 1);
     token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);
@@ -16120,7 +15975,6 @@ static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
 
 /* ---- io_uring ---- */
 
-#if !defined(DLPIPE_NO_URING)
 #ifndef SYS_io_uring_setup /* the same everywhere but on alpha */
 #define SYS_io_uring_setup 425
 #define SYS_io_uring_enter 426
@@ -16253,15 +16107,6 @@ static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
     DLPI_STORE_REL(u->cq_head, head + 1); /* IO3 -> IO3 */
     return true;
 }
-#else
-static void dlpi_uring_close(dlpi_uring *u) { u->fd = -1; }
-static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
-    DLPI_UNUSED(n);
-    memset(u, 0, sizeof *u);
-    u->fd = -1;
-    return ENOSYS;
-}
-#endif
 
 /* ---- files by io_uring ---- */
 
@@ -16271,7 +16116,6 @@ static void dlpi_files_over(dlpi_files_worker *w, dlpi_file *q) {
     dlpi_files_put(&w->over, q);
 }
 
-#if !defined(DLPIPE_NO_URING)
 static void dlpi_files_ring_read(dlpi_files_worker *w, const dlpi_file *q) {
     dlpi_sqe *e = dlpi_uring_put(&w->uring, DLPI_URING_READ, q);
     e->fd = q->fd;
@@ -16334,7 +16178,6 @@ static void dlpi_files_ring_drain(dlpi_files_worker *w) {
         if (w->at_work > (int)w->uring.queued) dlpi_uring_wait(&w->uring, 100);
     }
 }
-#endif
 
 /* ---- files by threads ---- */
 
@@ -16447,12 +16290,10 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
         dlpi_files_give(w, q);
         return rc;
     }
-#if !defined(DLPIPE_NO_URING)
     if (w->uring.fd >= 0) {
         dlpi_files_ring_begin(w, q);
         return 0;
     }
-#endif
     dlpi_files_crew_begin(w, q);
     return 0;
 }
@@ -16484,7 +16325,6 @@ static bool dlpi_files_idle(dlpi_files_worker *w) {
 
 /* Sleep until something may have moved, or for ns. */
 static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
-#if !defined(DLPIPE_NO_URING)
     if (w->uring.fd >= 0) {
         if (w->at_work > (int)w->uring.queued)
             dlpi_uring_wait(&w->uring, (int)(ns / 1000000u) + 1);
@@ -16492,7 +16332,6 @@ static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
             dlpi_nap(1000000); /* the kernel is short of memory for requests */
         return;
     }
-#endif
     dlpi_files_crew_wait(w, ns);
 }
 
@@ -16503,9 +16342,7 @@ static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int 
     int n;
     DLPI_UNUSED(user);
     for (;;) {
-#if !defined(DLPIPE_NO_URING)
         if (w->uring.fd >= 0 && dlpi_files_ring_move(w) != 0) return DLP_ERR_SYSTEM;
-#endif
         n = dlpi_files_settle(w, done, code, max);
         if (n > 0 || timeout_ms == DLP_NOWAIT || dlpi_files_idle(w)) return n;
         now = dlpi_now_ns();
@@ -16565,9 +16402,7 @@ static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
 /* Nothing of ours is left with the kernel or a thread, and no file open. */
 static void dlpi_files_worker_stop(dlpi_files_worker *w) {
     dlpi_files_crew_end(w);
-#if !defined(DLPIPE_NO_URING)
     if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
-#endif
     for (int i = 0; i < w->files->d.in_flight; i++) dlpi_file_close(&w->file[i]);
 }
 
@@ -17157,12 +16992,12 @@ DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
     if (from < 0 || from >= p->n_stages)
         return dlpi_bad(p, "", "from", "a stage of this pipe", from);
     if (to < 0 || to >= p->n_stages) return dlpi_bad(p, "", "to", "a stage of this pipe", to);
-    if (p->stages[from].next >= 0)
+    if (p->stages[from].link_next >= 0)
         return dlpi_bad_graph(p, p->stages[from].name, "a stage is linked to one stage only");
-    if (p->stages[to].prev >= 0)
+    if (p->stages[to].link_prev >= 0)
         return dlpi_bad_graph(p, p->stages[to].name, "one stage only can be linked to this one");
-    p->stages[from].next = to;
-    p->stages[to].prev = from;
+    p->stages[from].link_next = to;
+    p->stages[to].link_prev = from;
     return DLP_OK;
 }
 
@@ -17543,22 +17378,18 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
 /* parts: of dlp_parts_open, or NULL. */
 static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d, const dlp_part_desc *parts) {
     dlpi_loader l;
-    dlp_stage at[7];
-    int n = 0, rc;
+    int rc;
     dlpi_loader_stages(d, &l);
     if (parts) l.sampler.order = DLP_ORDER_PARTS;
     if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
-    at[n++] = dlp_pipe_add_sampler(p, &l.sampler);
-    at[n++] = dlp_pipe_add_repeat(p, &l.repeat);
-    if (parts) at[n++] = dlp_pipe_add_parts(p, parts);
-    at[n++] = dlp_pipe_add_fetch(p, &l.fetch);
-    if (d->cache_bytes > 0) at[n++] = dlp_pipe_add_cache(p, &l.cache);
-    at[n++] = dlp_pipe_add_batch(p, &l.batch);
-    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &l.transfer);
-    for (int i = 0; i < n; i++)
-        if (at[i] < 0) return at[i];
-    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
-    return dlp_pipe_start(p);
+    dlp_pipe_add_sampler(p, &l.sampler);
+    dlp_pipe_add_repeat(p, &l.repeat);
+    if (parts) dlp_pipe_add_parts(p, parts);
+    dlp_pipe_add_fetch(p, &l.fetch);
+    if (d->cache_bytes > 0) dlp_pipe_add_cache(p, &l.cache);
+    dlp_pipe_add_batch(p, &l.batch);
+    if (d->device) dlp_pipe_add_transfer(p, &l.transfer);
+    return dlp_pipe_start(p); /* or the code of what could not be added */
 }
 
 static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, const dlp_part_desc *parts,
@@ -17665,8 +17496,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded == 0};
     int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
-    dlp_stage at[6];
-    int n = 0;
+    dlp_stage to_device = 0;
     dlpi_chunks_pass(d, &sampler, &repeat, &split);
     dlpi_chunks_fields(d, &split, fields);
     chunks.n_items = (d->n_items - 1) / d->chunk_rows + 1;
@@ -17679,19 +17509,17 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
     if (d->device == NULL) p->d.prefetch_factor -= held;
     p->chunks = (dlpi_chunks){d->load, d->user, preload, (int)d->fills_rows};
-    at[n++] = dlp_pipe_add_sampler(p, &sampler);
-    at[n++] = dlp_pipe_add_repeat(p, &repeat);
-    at[n++] = dlp_pipe_add_fetch(p, &fetch);
-    at[n++] = dlp_pipe_add_batch(p, &batch);
-    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &transfer);
-    at[n++] = dlp_pipe_add_split(p, &split);
-    for (int i = 0; i < n; i++)
-        if (at[i] < 0) return at[i];
-    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_repeat(p, &repeat);
+    dlp_pipe_add_fetch(p, &fetch);
+    dlp_pipe_add_batch(p, &batch);
+    if (d->device) to_device = dlp_pipe_add_transfer(p, &transfer);
+    dlp_pipe_add_split(p, &split);
+    if (p->err.code != 0) return p->err.code;
     if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
         return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
     if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
-        p->stages[at[4]].transfer.device_buffers = (int32_t)chunks.n_items;
+        p->stages[to_device].transfer.device_buffers = (int32_t)chunks.n_items;
     return DLP_OK;
 }
 

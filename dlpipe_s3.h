@@ -236,8 +236,8 @@
 
 #if !defined(__GNUC__)
 #error dlpipe_s3.h wants gcc or clang, whose builtins for atomics it uses: compile with one of them
-#elif __SIZEOF_POINTER__ != 8
-#error dlpipe_s3.h wants a 64-bit target: compile without -m32 or -mx32
+#elif __SIZEOF_POINTER__ != 8 || !defined(__linux__)
+#error dlpipe_s3.h wants 64-bit Linux: compile for that, without -m32 or -mx32
 #endif
 
 #ifndef DLPIPE_H
@@ -281,7 +281,7 @@
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
-    X(ERR_GRAPH, -4, "the stages do not form a pipeline", "link every stage once, in order") \
+    X(ERR_GRAPH, -4, "the stages do not form a pipeline", "add them in order, or link them") \
     X(ERR_STATE, -5, "a call came at the wrong time", "see the function's documentation") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
@@ -352,7 +352,7 @@ enum {
 #endif
 
 DLPI_INLINE void dlpi_pause(void) {
-#if defined(__x86_64__) || defined(__i386__)
+#if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ __volatile__("yield" ::: "memory");
@@ -906,11 +906,7 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
 /* What the environment says of paths, credentials, servers, processes: nothing where the program
    has more rights than who started it (setuid), and wrote that. */
 __attribute__((unused)) static const char *dlpi_env(const char *name) {
-#if defined(__linux__)
     return secure_getenv(name);
-#else
-    return getenv(name);
-#endif
 }
 
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the

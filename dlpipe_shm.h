@@ -114,7 +114,7 @@
    has a pipe's handle but not the pipe; each call says so, and close frees nothing there.
 
    >>shm-limits     LIMITS AND CAVEATS
-   * Linux 5.4 or later (pidfds), with /proc mounted. Not under DLPIPE_NO_MEMFD.
+   * Linux 5.4 or later (pidfds), with /proc mounted.
    * dlpipe_shm.h is compiled in the same file as dlpipe.h's implementation.
    * A process that the program forks itself, and that does not exec, inherits the pipe's memory
      file and lock: a name is taken until it ends.
@@ -1420,15 +1420,11 @@ typedef struct dlpi_sched_attr { /* sched_setattr(2), Linux */
    forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a replacement
    would else wait some ms for a core, and its supervisor before it. */
 static void dlpi_slice(uint64_t ns) {
-#if defined(SYS_sched_setattr) && defined(SYS_sched_getscheduler)
     dlpi_sched_attr attr = {.size = sizeof attr};
     if (syscall(SYS_sched_getscheduler, 0) != 0) return; /* the user has another policy */
     attr.nice = getpriority(PRIO_PROCESS, 0);
     attr.runtime = ns;
     syscall(SYS_sched_setattr, 0, &attr, 0u);
-#else
-    DLPI_UNUSED(ns);
-#endif
 }
 
 /* ---- a worker process ---- */

@@ -118,15 +118,13 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
     dlp_pipe_desc desc = {.prefetch_factor = 4, .resume = resume, .name = "signals"};
     dlp_pipe *p = NULL;
     dlp_error err;
-    dlp_stage at[5];
     char words[512];
     if (dlp_pipe_open(&p, &desc, &err) != DLP_OK) return fprintf(stderr, "%s\n", err.message), NULL;
-    at[0] = dlp_pipe_add_sampler(p, &sampler);
-    at[1] = dlp_pipe_add_repeat(p, &repeat);
-    at[2] = dlp_pipe_add_fetch(p, &fetcher);
-    at[3] = dlp_pipe_add_map(p, &map);
-    at[4] = dlp_pipe_add_batch(p, &batch);
-    for (int i = 0; i < 4; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_repeat(p, &repeat);
+    dlp_pipe_add_fetch(p, &fetcher);
+    dlp_pipe_add_map(p, &map);
+    dlp_pipe_add_batch(p, &batch);
     if (dlp_pipe_start(p) == DLP_OK) return p; /* what went wrong on the way, it says here */
     dlp_error_format(dlp_pipe_error(p), words, sizeof words);
     fprintf(stderr, "%s\n", words);

@@ -17,7 +17,7 @@
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
-    X(ERR_GRAPH, -4, "the stages do not form a pipeline", "link every stage once, in order") \
+    X(ERR_GRAPH, -4, "the stages do not form a pipeline", "add them in order, or link them") \
     X(ERR_STATE, -5, "a call came at the wrong time", "see the function's documentation") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \

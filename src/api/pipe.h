@@ -4,7 +4,7 @@
 #include "api/stages.h"
 /* ---------------------------------------------------------------------------------------------
    >>pipe       WIRING, RUNNING
-   open -> add stages -> link them -> (plan) -> start -> next, release ... -> close. Fields of a
+   open -> add stages -> (link) -> (plan) -> start -> next, release ... -> close. Fields of a
    call's comment: parameters - what it returns - threads - whether it waits or allocates.
    "Caller": whoever drains the pipe, one thread at a time. */
 
@@ -46,7 +46,8 @@ typedef struct dlp_pipe_desc {
    the pipe's own record only, does not wait. */
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err);
 
-/* Add a stage. Order of adding does not matter, links do.
+/* Add a stage. Stages are chained in the order in which they are added, unless a link says
+   otherwise.
    desc: copied, its pointers as their comments say - returns the stage, 0 or more, or DLP_ERR_ARG
    (a field is out of range), DLP_ERR_GRAPH (more than DLP_MAX_STAGES), DLP_ERR_MEMORY (add_fetch,
    add_map, add_batch: of affinity), DLP_ERR_UNSUPPORTED (placement), DLP_ERR_STATE (after start),
@@ -62,7 +63,9 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
 DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
 
 /* Let a stage pass its work to another. The chain is: sampler, [repeat], [parts], fetch, [cache],
-   [item maps], batch, [batch maps], [transfer], [split]; what is in brackets may be missing.
+   [item maps], batch, [batch maps], [transfer], [split]; what is in brackets may be missing. Needed
+   only for another order than that of adding: a stage that no link leads to follows the one added
+   before it, unless that one is linked to another; then it is an error that names it.
    from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
    such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
    before - caller - does not wait or allocate. */

@@ -17,7 +17,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->ops = ops;
     st->kind = ops->kind;
     st->id = p->n_stages;
-    st->next = st->prev = st->work = -1;
+    st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
         dlp_error e;
         dlpi_error_set(&e, DLP_ERR_MEMORY, name, "malloc of what a stage keeps failed");
@@ -50,6 +50,21 @@ static int dlpi_add_refused(const dlp_pipe *p) {
     return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
 }
 
+/* The links, and where none leads to a stage, that from the stage added before it. Done again by
+   each plan and start: stages and links may have come since. */
+static void dlpi_chain(dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++) {
+        p->stages[i].next = p->stages[i].link_next;
+        p->stages[i].prev = p->stages[i].link_prev;
+    }
+    for (int i = 1; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i], *before = st - 1;
+        if (st->prev >= 0 || st->kind == DLP_STAGE_SAMPLER || before->next >= 0) continue;
+        before->next = i;
+        st->prev = i - 1;
+    }
+}
+
 static int dlpi_check_chain(dlp_pipe *p, int first) {
     int seen = 0, before = 0;
     uint32_t visited = 0;
@@ -75,7 +90,9 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
-            return dlpi_bad_graph(p, p->stages[i].name, "no stage is linked to this one");
+            return dlpi_bad_graph(p, p->stages[i].name,
+                                  "no stage leads to this one: that added before it has a link to "
+                                  "another");
     for (int i = 0; i < p->n_stages; i++)
         if ((visited >> i & 1u) == 0)
             return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
@@ -84,6 +101,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
 
 static int dlpi_check_graph(dlp_pipe *p) {
     int first = -1, rc;
+    dlpi_chain(p);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].kind == DLP_STAGE_SAMPLER) {
             if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");

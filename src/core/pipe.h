@@ -27,9 +27,10 @@ typedef struct dlpi_fields {
 typedef struct dlpi_stage {
     int kind; /* DLP_STAGE_* */
     const dlpi_stage_ops *ops;
-    void *self;     /* [ops->self_bytes] what its kind keeps; NULL: nothing */
-    int id;         /* as added */
-    int next, prev; /* links, -1 none */
+    void *self;               /* [ops->self_bytes] what its kind keeps; NULL: nothing */
+    int id;                   /* as added */
+    int link_next, link_prev; /* by dlp_pipe_link, -1 none */
+    int next, prev;           /* the chain, -1 none */
     char name[32];
     dlp_workers_desc w;
     int32_t *affinity;

@@ -86,8 +86,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded == 0};
     int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
-    dlp_stage at[6];
-    int n = 0;
+    dlp_stage to_device = 0;
     dlpi_chunks_pass(d, &sampler, &repeat, &split);
     dlpi_chunks_fields(d, &split, fields);
     chunks.n_items = (d->n_items - 1) / d->chunk_rows + 1;
@@ -100,19 +99,17 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
     if (d->device == NULL) p->d.prefetch_factor -= held;
     p->chunks = (dlpi_chunks){d->load, d->user, preload, (int)d->fills_rows};
-    at[n++] = dlp_pipe_add_sampler(p, &sampler);
-    at[n++] = dlp_pipe_add_repeat(p, &repeat);
-    at[n++] = dlp_pipe_add_fetch(p, &fetch);
-    at[n++] = dlp_pipe_add_batch(p, &batch);
-    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &transfer);
-    at[n++] = dlp_pipe_add_split(p, &split);
-    for (int i = 0; i < n; i++)
-        if (at[i] < 0) return at[i];
-    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_repeat(p, &repeat);
+    dlp_pipe_add_fetch(p, &fetch);
+    dlp_pipe_add_batch(p, &batch);
+    if (d->device) to_device = dlp_pipe_add_transfer(p, &transfer);
+    dlp_pipe_add_split(p, &split);
+    if (p->err.code != 0) return p->err.code;
     if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
         return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
     if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
-        p->stages[at[4]].transfer.device_buffers = (int32_t)chunks.n_items;
+        p->stages[to_device].transfer.device_buffers = (int32_t)chunks.n_items;
     return DLP_OK;
 }
 

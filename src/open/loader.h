@@ -109,22 +109,18 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
 /* parts: of dlp_parts_open, or NULL. */
 static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d, const dlp_part_desc *parts) {
     dlpi_loader l;
-    dlp_stage at[7];
-    int n = 0, rc;
+    int rc;
     dlpi_loader_stages(d, &l);
     if (parts) l.sampler.order = DLP_ORDER_PARTS;
     if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
-    at[n++] = dlp_pipe_add_sampler(p, &l.sampler);
-    at[n++] = dlp_pipe_add_repeat(p, &l.repeat);
-    if (parts) at[n++] = dlp_pipe_add_parts(p, parts);
-    at[n++] = dlp_pipe_add_fetch(p, &l.fetch);
-    if (d->cache_bytes > 0) at[n++] = dlp_pipe_add_cache(p, &l.cache);
-    at[n++] = dlp_pipe_add_batch(p, &l.batch);
-    if (d->device) at[n++] = dlp_pipe_add_transfer(p, &l.transfer);
-    for (int i = 0; i < n; i++)
-        if (at[i] < 0) return at[i];
-    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
-    return dlp_pipe_start(p);
+    dlp_pipe_add_sampler(p, &l.sampler);
+    dlp_pipe_add_repeat(p, &l.repeat);
+    if (parts) dlp_pipe_add_parts(p, parts);
+    dlp_pipe_add_fetch(p, &l.fetch);
+    if (d->cache_bytes > 0) dlp_pipe_add_cache(p, &l.cache);
+    dlp_pipe_add_batch(p, &l.batch);
+    if (d->device) dlp_pipe_add_transfer(p, &l.transfer);
+    return dlp_pipe_start(p); /* or the code of what could not be added */
 }
 
 static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, const dlp_part_desc *parts,

@@ -7,12 +7,12 @@ DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
     if (from < 0 || from >= p->n_stages)
         return dlpi_bad(p, "", "from", "a stage of this pipe", from);
     if (to < 0 || to >= p->n_stages) return dlpi_bad(p, "", "to", "a stage of this pipe", to);
-    if (p->stages[from].next >= 0)
+    if (p->stages[from].link_next >= 0)
         return dlpi_bad_graph(p, p->stages[from].name, "a stage is linked to one stage only");
-    if (p->stages[to].prev >= 0)
+    if (p->stages[to].link_prev >= 0)
         return dlpi_bad_graph(p, p->stages[to].name, "one stage only can be linked to this one");
-    p->stages[from].next = to;
-    p->stages[to].prev = from;
+    p->stages[from].link_next = to;
+    p->stages[to].link_prev = from;
     return DLP_OK;
 }
 

@@ -22,13 +22,10 @@ static uint64_t plan_bytes(uint64_t n_items, uint32_t ranks) {
     dlp_batch_desc batching = {.batch_size = ROWS * ranks};
     dlp_pipe *p = NULL;
     dlp_plan plan = {0};
-    dlp_stage s, f, b;
     if (dlp_pipe_open(&p, NULL, NULL) != DLP_OK) return 0;
-    s = dlp_pipe_add_sampler(p, &sampler);
-    f = dlp_pipe_add_fetch(p, &fetching);
-    b = dlp_pipe_add_batch(p, &batching);
-    dlp_pipe_link(p, s, f);
-    dlp_pipe_link(p, f, b);
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_fetch(p, &fetching);
+    dlp_pipe_add_batch(p, &batching);
     if (dlp_pipe_plan(p, &plan) != DLP_OK) puts(dlp_pipe_error(p)->message);
     dlp_pipe_close(p);
     return plan.total_bytes;

@@ -289,7 +289,6 @@ static int open_mapped(const topology *t, work *w, int workers, const dlp_state 
     dlp_fetch_desc fetch;
     dlp_map_desc map;
     dlp_batch_desc batch;
-    dlp_stage at[5];
     int rc;
     loader_desc(t, w, workers, resume, &l);
     memset(&sampler, 0, sizeof sampler);
@@ -305,12 +304,11 @@ static int open_mapped(const topology *t, work *w, int workers, const dlp_state 
     map.workers = fetch.workers;
     batch.batch_size = ROWS;
     if ((rc = dlp_pipe_open(p, &l.pipe, NULL)) != DLP_OK) return rc;
-    at[0] = dlp_pipe_add_sampler(*p, &sampler);
-    at[1] = dlp_pipe_add_repeat(*p, &repeat);
-    at[2] = dlp_pipe_add_fetch(*p, &fetch);
-    at[3] = dlp_pipe_add_map(*p, &map);
-    at[4] = dlp_pipe_add_batch(*p, &batch);
-    for (int i = 0; i < 4; i++) dlp_pipe_link(*p, at[i], at[i + 1]);
+    dlp_pipe_add_sampler(*p, &sampler);
+    dlp_pipe_add_repeat(*p, &repeat);
+    dlp_pipe_add_fetch(*p, &fetch);
+    dlp_pipe_add_map(*p, &map);
+    dlp_pipe_add_batch(*p, &batch);
     if ((rc = dlp_pipe_start(*p)) == DLP_OK) return rc;
     open_failed(t, dlp_pipe_error(*p));
     dlp_pipe_close(*p);

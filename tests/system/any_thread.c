@@ -367,9 +367,9 @@ static int wire_and_start(dlp_pipe *p) {
     dlp_fetch_desc fetch = {.dataset = &ds,
                             .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_SHORT}};
     dlp_batch_desc batch = {.batch_size = ROWS};
-    dlp_stage at[3] = {dlp_pipe_add_sampler(p, &sampler), dlp_pipe_add_fetch(p, &fetch),
-                       dlp_pipe_add_batch(p, &batch)};
-    for (int i = 0; i < 2; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_fetch(p, &fetch);
+    dlp_pipe_add_batch(p, &batch);
     return dlp_pipe_start(p);
 }
 

@@ -195,7 +195,6 @@ static void cache__wrong_descs__refused_by_name(void) {
     cache_case c;
     dlp_pipe *p;
     dlp_plan plan;
-    dlp_stage a, b, d, e, m;
     dlp_error err;
     dlp_loader_desc desc;
     int found = 0;
@@ -210,15 +209,11 @@ static void cache__wrong_descs__refused_by_name(void) {
     CHECK(dlp_pipe_add_cache(NULL, &some) == DLP_ERR_ARG);
     cache_descs(&c);
     if (dlp_pipe_open(&p, NULL, NULL) != DLP_OK) return;
-    a = dlp_pipe_add_sampler(p, &c.sampler);
-    b = dlp_pipe_add_fetch(p, &c.fetch);
-    m = dlp_pipe_add_map(p, &c.map);
-    d = dlp_pipe_add_cache(p, &some); /* behind a map */
-    e = dlp_pipe_add_batch(p, &c.batch);
-    dlp_pipe_link(p, a, b);
-    dlp_pipe_link(p, b, m);
-    dlp_pipe_link(p, m, d);
-    dlp_pipe_link(p, d, e);
+    dlp_pipe_add_sampler(p, &c.sampler);
+    dlp_pipe_add_fetch(p, &c.fetch);
+    dlp_pipe_add_map(p, &c.map);
+    dlp_pipe_add_cache(p, &some); /* behind a map */
+    dlp_pipe_add_batch(p, &c.batch);
     CHECK(dlp_pipe_start(p) == DLP_ERR_GRAPH && dlp_pipe_close(p) == DLP_OK);
     memset(&desc, 0, sizeof desc);
     desc.dataset = c.dataset;

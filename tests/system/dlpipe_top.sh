@@ -55,10 +55,11 @@ int main(int argc, char **argv) {
     mapped.workers.name = "my\033c map\303\251";
     if (argc > 2) fetched.workers.placement = mapped.workers.placement = DLP_PLACE_PROCESSES;
     if (dlp_pipe_open(&p, &desc, NULL) != DLP_OK) return 1;
-    dlp_stage s[5] = {dlp_pipe_add_sampler(p, &sampler), dlp_pipe_add_repeat(p, &repeat),
-                      dlp_pipe_add_fetch(p, &fetched), dlp_pipe_add_map(p, &mapped),
-                      dlp_pipe_add_batch(p, &batch)};
-    for (int i = 0; i < 4; i++) dlp_pipe_link(p, s[i], s[i + 1]);
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_repeat(p, &repeat);
+    dlp_pipe_add_fetch(p, &fetched);
+    dlp_pipe_add_map(p, &mapped);
+    dlp_pipe_add_batch(p, &batch);
     if (dlp_pipe_start(p) != DLP_OK) return fprintf(stderr, "%s\n", dlp_pipe_error(p)->message), 1;
     while (dlp_pipe_next(p, &b, 0) == DLP_OK) dlp_pipe_release(p, b);
     return 1;
@@ -210,10 +211,12 @@ int main(void) {
     dlp_pipe *p = NULL;
     dlp_batch *b;
     if (dlp_pipe_open(&p, NULL, NULL) != DLP_OK) return 1;
-    dlp_stage s[6] = {dlp_pipe_add_sampler(p, &sampler), dlp_pipe_add_parts(p, &parts),
-                      dlp_pipe_add_fetch(p, &fetched),   dlp_pipe_add_cache(p, &cache),
-                      dlp_pipe_add_batch(p, &batch),     dlp_pipe_add_split(p, &split)};
-    for (int i = 0; i < 5; i++) dlp_pipe_link(p, s[i], s[i + 1]);
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_parts(p, &parts);
+    dlp_pipe_add_fetch(p, &fetched);
+    dlp_pipe_add_cache(p, &cache);
+    dlp_pipe_add_batch(p, &batch);
+    dlp_pipe_add_split(p, &split);
     if (dlp_pipe_start(p) != DLP_OK) return fprintf(stderr, "%s\n", dlp_pipe_error(p)->message), 1;
     if (dlp_pipe_next(p, &b, 0) == DLP_OK) pause();
     return 1;

@@ -262,8 +262,6 @@ static void memory__flights__on_a_line(void) {
         dlp_pipe_add_sampler(p, &r.sampler);
         dlp_pipe_add_fetch(p, &fetch);
         dlp_pipe_add_batch(p, &r.batch);
-        dlp_pipe_link(p, 0, 1);
-        dlp_pipe_link(p, 1, 2);
         CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
         for (uint32_t i = 0; i < plan.n_lines; i++) {
             sum += plan.lines[i].bytes;

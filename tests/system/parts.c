@@ -662,7 +662,6 @@ static void batch__fetched_again__its_parts_are_there(void) {
         dlp_fetch_desc fetch;
         dlp_batch_desc batch;
         dlp_map_desc map;
-        dlp_stage at[5];
         uint64_t n = 0, items[30];
         for (int k = 0; k < 30; k++) items[k] = 10;
         parts_init(&r, &seen, 30, items);
@@ -686,12 +685,11 @@ static void batch__fetched_again__its_parts_are_there(void) {
         r.d.loader.seed = 0;
         r.d.loader.pipe.prefetch_factor = 8;
         CHECK(dlp_pipe_open(&p, &r.d.loader.pipe, NULL) == DLP_OK);
-        at[0] = dlp_pipe_add_sampler(p, &sampler);
-        at[1] = dlp_pipe_add_parts(p, &r.d.parts);
-        at[2] = dlp_pipe_add_fetch(p, &fetch);
-        at[3] = dlp_pipe_add_batch(p, &batch);
-        at[4] = dlp_pipe_add_map(p, &map);
-        for (int k = 0; k + 1 < 5; k++) dlp_pipe_link(p, at[k], at[k + 1]);
+        dlp_pipe_add_sampler(p, &sampler);
+        dlp_pipe_add_parts(p, &r.d.parts);
+        dlp_pipe_add_fetch(p, &fetch);
+        dlp_pipe_add_batch(p, &batch);
+        dlp_pipe_add_map(p, &map);
         CHECK(dlp_pipe_start(p) == DLP_OK);
         parts_order(&r, 0, order);
         while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
@@ -829,7 +827,6 @@ static void wiring__parts_and_split__views_of_items(void) {
     dlp_fetch_desc fetch = {.dataset = &set};
     dlp_batch_desc batch = {.batch_size = 1};
     dlp_split_desc split = {.chunk_rows = 6, .batch_size = 4};
-    dlp_stage at[6];
     dlp_pipe *p;
     dlp_batch *b;
     dlp_state state;
@@ -839,13 +836,12 @@ static void wiring__parts_and_split__views_of_items(void) {
     r.d.loader.batch_size = 1;
     fetch.workers.num_workers = 2;
     CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-    at[0] = dlp_pipe_add_sampler(p, &sampler);
-    at[1] = dlp_pipe_add_repeat(p, &repeat);
-    at[2] = dlp_pipe_add_parts(p, &r.d.parts);
-    at[3] = dlp_pipe_add_fetch(p, &fetch);
-    at[4] = dlp_pipe_add_batch(p, &batch);
-    at[5] = dlp_pipe_add_split(p, &split);
-    for (int i = 0; i < 5; i++) CHECK(dlp_pipe_link(p, at[i], at[i + 1]) == DLP_OK);
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_repeat(p, &repeat);
+    dlp_pipe_add_parts(p, &r.d.parts);
+    dlp_pipe_add_fetch(p, &fetch);
+    dlp_pipe_add_batch(p, &batch);
+    dlp_pipe_add_split(p, &split);
     CHECK(dlp_pipe_start(p) == DLP_OK);
     CHECK(dlp_pipe_batches_per_epoch(p) == 2 * (int64_t)r.total);
     while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {

@@ -491,6 +491,10 @@ static int graph_code(const int *kinds, int n, const int (*links)[2], int n_link
             printf("  at line %d\n", __LINE__); \
     } while (0)
 
+#define GRAPH_ADDED(code, stage, kinds) \
+    if (!CHECK(graph_code(kinds, (int)(sizeof kinds / sizeof *kinds), NULL, 0, stage) == (code))) \
+    printf("  at line %d\n", __LINE__)
+
 static void start__graph_is_no_chain__says_where(void) {
     static const int plain[] = {S, R, F, B}, all[] = {S, R, F, I, I, B, M, M, T},
                      bare[] = {S, F, B};
@@ -504,8 +508,6 @@ static void start__graph_is_no_chain__says_where(void) {
     GRAPH(DLP_OK, "", plain, {{2, 3}, {0, 1}, {1, 2}});
     GRAPH(DLP_OK, "", bare, {{0, 1}, {1, 2}});
     GRAPH(DLP_OK, "", all, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}, {6, 7}, {7, 8}});
-    GRAPH(DLP_ERR_GRAPH, "fetch", plain, {{0, 1}, {2, 3}});
-    GRAPH(DLP_ERR_GRAPH, "batch", plain, {{0, 1}, {1, 2}});
     GRAPH(DLP_ERR_GRAPH, "sampler", plain, {{0, 1}, {1, 2}, {2, 3}, {3, 0}});
     GRAPH(DLP_ERR_GRAPH, "sampler", plain, {{0, 0}, {1, 2}, {2, 3}});
     GRAPH(DLP_ERR_GRAPH, "repeat", plain, {{0, 2}, {2, 3}, {1, 1}});
@@ -527,6 +529,43 @@ static void start__graph_is_no_chain__says_where(void) {
     GRAPH(DLP_ERR_ARG, "", plain, {{-1, 0}});
     GRAPH(DLP_ERR_ARG, "", plain, {{1000000, 0}});
     GRAPH(DLP_ERR_ARG, "", plain, {{0, INT32_MIN}});
+}
+
+/* Where no link leads to a stage it follows the one added before it. */
+static void start__some_or_no_links__order_of_adding(void) {
+    static const int plain[] = {S, R, F, B}, late_map[] = {S, F, B, I}, batch_first[] = {B, S, F},
+                     mapped[] = {S, F, I, B}, no_batch[] = {S, R, F}, fetch_first[] = {F, S, B},
+                     map_early[] = {S, I, F, B}, map_last[] = {S, R, F, B, I};
+    GRAPH_ADDED(DLP_OK, "", plain);
+    GRAPH_ADDED(DLP_OK, "", mapped);
+    GRAPH_ADDED(DLP_ERR_GRAPH, "", no_batch);
+    GRAPH_ADDED(DLP_ERR_GRAPH, "fetch", fetch_first);
+    GRAPH_ADDED(DLP_ERR_GRAPH, "fetch", map_early);
+    GRAPH_ADDED(DLP_ERR_GRAPH, "map", late_map);
+    GRAPH(DLP_OK, "", plain, {{0, 1}, {2, 3}});
+    GRAPH(DLP_OK, "", plain, {{0, 1}, {1, 2}});
+    GRAPH(DLP_OK, "", late_map, {{1, 3}, {3, 2}}); /* another order than that of adding */
+    GRAPH(DLP_OK, "", batch_first, {{2, 0}});
+    GRAPH(DLP_OK, "", map_early, {{0, 2}, {2, 1}, {1, 3}});
+    GRAPH(DLP_ERR_GRAPH, "map", mapped, {{1, 3}}); /* left dangling */
+    GRAPH(DLP_ERR_GRAPH, "repeat", plain, {{0, 2}});
+    GRAPH(DLP_ERR_GRAPH, "batch", map_last, {{2, 4}, {3, 1}});
+}
+
+/* A plan of what is there so far binds nothing: stages and links may come behind it. */
+static void plan__before_a_link__link_is_taken(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_plan before, after;
+    static const int kinds[] = {S, F, B};
+    rig_default(&r);
+    CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK);
+    for (int i = 0; i < 3; i++) CHECK(graph_add(p, &r, kinds[i]) == i);
+    CHECK(dlp_pipe_plan(p, &before) == DLP_OK);
+    CHECK(graph_add(p, &r, I) == 3);
+    CHECK(dlp_pipe_link(p, 1, 3) == DLP_OK && dlp_pipe_link(p, 3, 2) == DLP_OK);
+    CHECK(dlp_pipe_plan(p, &after) == DLP_OK && after.total_bytes > before.total_bytes);
+    CHECK(dlp_pipe_start(p) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
 }
 
 static void add__too_many_stages__refused(void) {
@@ -551,7 +590,6 @@ static void add__most_stages__taken(void) {
     rig_default(&r);
     CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
     for (int i = 0; i < DLP_MAX_STAGES; i++) CHECK(graph_add(p, &r, most[i]) == i);
-    for (int i = 0; i + 1 < DLP_MAX_STAGES; i++) CHECK(dlp_pipe_link(p, i, i + 1) == DLP_OK);
     CHECK(dlp_pipe_start(p) == DLP_OK);
     CHECK(rig_drain(p, &batches) == DLP_END && batches == 10);
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -919,6 +957,8 @@ int main(void) {
     add__transfer_desc_out_of_range__names_field();
     plan__largest_of_everything__no_overflow();
     start__graph_is_no_chain__says_where();
+    start__some_or_no_links__order_of_adding();
+    plan__before_a_link__link_is_taken();
     add__too_many_stages__refused();
     add__most_stages__taken();
     start__byte_limit__exact_fits_and_less_shows_sum();
