@@ -2348,7 +2348,7 @@ typedef struct dlp_tune_note {
 typedef struct dlp_chunk_stats {
     uint64_t taken;       /* chunks that were cut, or begun to be */
     uint64_t loadable;    /* chunks of the epoch fed last that are not yet given to a loader */
-    uint64_t cpu_buffers; /* 0: a view of an older version's pipe can't tell */
+    uint64_t cpu_buffers; /* 0: a monitor of an older version's pipe can't tell */
     uint64_t cpu_free, cpu_loading;
     uint64_t cpu_filled;     /* loaded; of those, not copied yet where there is a device */
     uint64_t device_buffers; /* 0: no device */
@@ -2629,7 +2629,7 @@ typedef struct dlp_managed_tensor_v1 {
    A tensor may be deleted while kernels that read it are queued (PyTorch does): give the device
    their stream as consumer.
    batch: one that is held; field: 0..n_fields-1; out: to be deleted by its deleter, once, by any
-   thread - returns DLP_OK, DLP_ERR_ARG (not held, no such field), DLP_ERR_STATE (closed, a view),
+   thread - returns DLP_OK, DLP_ERR_ARG (not held, no such field), DLP_ERR_STATE (closed),
    DLP_ERR_MEMORY, DLP_ERR_FORKED - caller - allocates the tensor; does not wait.
    Source: dlpack.h (github.com/dmlc/dlpack), v0.8 and v1.0. */
 DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out);
@@ -4977,7 +4977,7 @@ typedef struct dlpi_chunk_rec {
     uint64_t per_epoch, cpu_buffers;
     int32_t preload;
     uint32_t in_epoch_at, used_at; /* in a slot */
-    uint32_t pad0;
+    uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
 } dlpi_chunk_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
@@ -5291,7 +5291,7 @@ typedef struct dlpi_stage {
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
-    int begin, tuned;    /* workers at first (of a view: now); 1: n_workers is workers_max */
+    int begin, tuned;    /* workers at first; 1: n_workers is workers_max */
     uint64_t sst_offset; /* in a slot */
     dlp_part_desc part;
     uint64_t *part_first; /* [n_parts + 1] items of the parts before each; owned */
@@ -5467,17 +5467,6 @@ typedef struct dlpi_part_order { /* the parts of an epoch, in their order */
 
 #define DLPI_PART_HINTS 64u
 
-typedef struct dlpi_part_seen { /* part cells, counted */
-    uint32_t loaded, in_use, loading;
-} dlpi_part_seen;
-
-typedef struct dlpi_chunk_seen {         /* words of chunks, counted */
-    uint64_t per_epoch, fed;             /* chunks of the epoch fed last; of those, fed */
-    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
-    uint64_t device_buffers, device_free;
-    int32_t preload;
-} dlpi_chunk_seen;
-
 typedef struct dlpi_parts {    /* the feeder's */
     dlpi_part_order orders[2]; /* of the epoch that is fed, and of the one looked at ahead */
     dlpi_part_use *use;        /* [part_cells] */
@@ -5605,9 +5594,7 @@ struct dlp_pipe {
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
     uint32_t can_ring;   /* S2: ctl and bells are there */
     int32_t pid;
-    int in_worker;    /* 1: this is one of its worker processes: a callback may call stop */
-    int view;         /* 1: a copy that a monitor looks at: there is nothing to run or free */
-    uint64_t view_ns; /* when that copy was made */
+    int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
     dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
     int n_warnings;
@@ -5619,7 +5606,6 @@ struct dlp_pipe {
     dlpi_stage *parts;    /* or NULL */
     dlpi_stage *part_end; /* behind it nobody needs a batch's parts */
     uint32_t part_cells;
-    dlpi_part_seen view_parts; /* a view's */
     uint64_t part_stride, off_pcell;
     bool part_waited;                 /* this wait of the caller's was for a part */
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
@@ -5632,9 +5618,8 @@ struct dlp_pipe {
     int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
     dlpi_chunks chunks;
-    dlpi_chunk_seen view_chunks; /* a view's */
-    uint32_t max_kills;          /* as dlp_shm_desc */
-    uint32_t batch_rows;         /* rows of this rank, at most */
+    uint32_t max_kills;  /* as dlp_shm_desc */
+    uint32_t batch_rows; /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -5995,7 +5980,7 @@ static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
 
 /* How many workers of the stage may claim. */
 static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
-    return p->view ? st->begin : (int)DLPI_LOAD_SEQ(&p->bells[st->work].active); /* A1 <- A1 */
+    return (int)DLPI_LOAD_SEQ(&p->bells[st->work].active); /* A1 <- A1 */
 }
 
 /* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */
@@ -6865,6 +6850,182 @@ static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-seen       WHAT OBSERVERS SEE
+   Statistics, traces and words are made of a dlpi_seen alone. It is filled from a live pipe, whose
+   memory it points into (dlpi_seen_pipe), or from a checked copy of a region (dlpipe_shm.h): so the
+   same functions speak of both. The figures that only some kinds of stages have are counted by
+   those kinds, out of words of the region, which are read in place or through a file. */
+
+typedef struct dlpi_seen_stage {
+    char name[32];
+    int32_t kind, work;              /* work: place among the stages with workers, -1: none */
+    int32_t first_worker, n_workers; /* n_workers counts an inline one */
+    int32_t workers;                 /* 0: inline */
+    int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
+    int32_t in_flight;
+    bool process;       /* its workers are processes */
+    uint64_t ready_at;  /* in a slot */
+    int (*tell)(void *user, char *buf, size_t size); /* or NULL */
+    void *tell_user;
+} dlpi_seen_stage;
+
+typedef struct dlpi_seen {
+    uint64_t now_ns;
+    const dlpi_ctl *ctl;
+    const uint64_t *delivered; /* batches, as the caller counts them */
+    const uint32_t *order;     /* [ring] slots of the batches */
+    const uint8_t *taken;      /* [ring] */
+    const uint8_t *slots;      /* [n_slots] */
+    const uint8_t *blocks;     /* [n_workers + 1] dlpi_wblock; the last: the caller's */
+    const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
+    uint64_t slot_stride, block_stride, trace_stride;
+    uint32_t n_stages, n_work, n_item_work, n_workers;
+    uint32_t ring, n_slots, prefetch, max_held, batch_rows, trace_events;
+    uint32_t cpus;
+    uint64_t plan_bytes;
+    int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
+    int32_t final;                /* the stage behind which a batch is ready for the caller */
+    dlpi_seen_stage stages[DLP_MAX_STAGES];
+    dlp_stats figures; /* of it, what kinds of stages have filled */
+} dlpi_seen;
+
+/* Words of the region, by the records that they are in. */
+typedef struct dlpi_words {
+    const dlpi_record *rec; /* [DLPI_REC_COUNT]; type 0: there is none */
+    /* read a word at an offset of the region, in a record that ends at end */
+    bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
+    void *from;
+} dlpi_words;
+
+#define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
+
+/* Read a word of 4 or 8 bytes at an offset inside element i of a record. False: there is none. */
+static bool dlpi_word_at(const dlpi_words *w, int type, uint64_t i, uint64_t at, uint32_t bytes,
+                         uint64_t *to) {
+    const dlpi_record *r = &w->rec[type];
+    if (r->type == 0 || i >= r->count || at > r->stride || bytes > r->stride - at) return false;
+    at += r->offset + i * r->stride;
+    return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
+}
+
+/* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
+static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool none, uint64_t *n) {
+    const dlpi_record *r = &w->rec[type];
+    *n = 0;
+    if (r->type == 0 || r->count == 0) return true;
+    if (r->count > DLPI_WORDS_MAX || (r->stride != 4 && r->stride != 8)) return false;
+    for (uint64_t i = 0; i < r->count; i++) {
+        uint64_t word;
+        if (!dlpi_word_at(w, type, i, 0, (uint32_t)r->stride, &word)) return false;
+        *n += ((word & mask) == 0) == none;
+    }
+    return true;
+}
+
+/* What a stage's record says of its workers, row->n_workers at most. */
+static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
+    const int32_t n = row->n_workers, active = DLPI_LOAD_RLX(&r->active); /* statistics */
+    row->workers = r->num_workers;
+    row->workers_min = r->workers_min > 0 && r->workers_min <= n ? r->workers_min : 0;
+    row->active = active >= 1 && active <= n ? active : n;
+    row->in_flight = r->in_flight < 0 || r->in_flight > 1024 ? 0 : r->in_flight;
+    row->process = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
+}
+
+/* ---- a live pipe ---- */
+
+static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to) {
+    const uint8_t *word = (const uint8_t *)region + at;
+    DLPI_UNUSED(end);
+    /* statistics, here and below */
+    if (bytes == 4)
+        *to = DLPI_LOAD_RLX((const uint32_t *)(const void *)word);
+    else
+        *to = DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
+    return true;
+}
+
+/* rec: [DLPI_REC_COUNT], written. */
+static dlpi_words dlpi_words_live(const dlp_pipe *p, dlpi_record *rec) {
+    for (int i = 0; i < DLPI_REC_COUNT; i++) {
+        const dlpi_area *a = &p->areas[i];
+        rec[i] = (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
+    }
+    return (dlpi_words){rec, dlpi_word_live, p->region};
+}
+
+static void dlpi_seen_pipe_stage(const dlp_pipe *p, const dlpi_stage *st, dlpi_seen_stage *row) {
+    dlpi_copy_text(row->name, sizeof row->name, st->name);
+    row->kind = st->kind;
+    row->work = st->work;
+    row->tell = st->w.tell;
+    row->tell_user = st->w.worker_user;
+    if (st->work < 0) return;
+    row->first_worker = st->first_worker;
+    row->n_workers = st->n_workers;
+    dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id), row);
+    row->ready_at = st->sst_offset + offsetof(dlpi_sst, ready);
+}
+
+/* Where all is that the pipe, which has been started, shows; but for the figures of kinds. */
+static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
+    memset(s, 0, offsetof(dlpi_seen, figures));
+    s->now_ns = dlpi_now_ns();
+    s->ctl = p->ctl;
+    s->delivered = &p->ctl->delivered;
+    s->order = p->disp;
+    s->taken = p->taken;
+    s->slots = dlpi_area_at(p, DLPI_REC_SLOTS, 0);
+    s->blocks = dlpi_area_at(p, DLPI_REC_WORKERS, 0);
+    s->trace = dlpi_area_at(p, DLPI_REC_TRACE, 0);
+    s->slot_stride = p->areas[DLPI_REC_SLOTS].stride;
+    s->block_stride = p->areas[DLPI_REC_WORKERS].stride;
+    s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
+    s->n_stages = (uint32_t)p->n_stages;
+    s->n_work = (uint32_t)p->n_work;
+    s->n_item_work = (uint32_t)p->n_item_work;
+    s->n_workers = (uint32_t)p->n_workers;
+    s->ring = p->ring;
+    s->n_slots = p->n_slots;
+    s->prefetch = p->prefetch;
+    s->max_held = p->max_held;
+    s->batch_rows = p->batch_rows;
+    s->trace_events = p->trace_events;
+    s->cpus = (uint32_t)p->cpus;
+    s->plan_bytes = p->plan_bytes;
+    for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
+    s->final = s->work[p->n_work - 1];
+    for (int i = 0; i < p->n_stages; i++) dlpi_seen_pipe_stage(p, &p->stages[i], &s->stages[i]);
+}
+
+/* ---- of what is seen ---- */
+
+static const dlpi_wblock *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
+    return (const dlpi_wblock *)(const void *)(s->blocks + worker * s->block_stride);
+}
+
+/* The stage of a worker; NULL: it is the caller. */
+static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_seen_stage *st = &s->stages[i];
+        if (st->work >= 0 && worker - (uint32_t)st->first_worker < (uint32_t)st->n_workers)
+            return st;
+    }
+    return NULL;
+}
+
+static uint32_t dlpi_seen_slot(const dlpi_seen *s, uint64_t b) {
+    return DLPI_LOAD_RLX(&s->order[b & (s->ring - 1)]); /* T1 ordered by the tail that covers b */
+}
+
+/* Has batch b, in that slot, left the stage? */
+static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_t stage) {
+    const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
+    /* Y1 <- Y1 */
+    return dlpi_ready_is(DLPI_LOAD_ACQ((const uint64_t *)(const void *)word), b);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-chunks     CHUNKS, COUNTED IN ADVANCE
    With a split stage the items of the pipe are chunks, one to a core batch, and what the caller
    gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
@@ -6986,6 +7147,105 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     uint64_t c = 0;
     dlpi_order_block(&p->feed.order, p->feed.epoch, p->feed.in_epoch, 1, &c);
     return (uint32_t)c;
+}
+
+/* ---- what observers see ---- */
+
+typedef struct dlpi_chunk_counts {
+    uint64_t per_epoch, fed;             /* chunks of the epoch fed last; of those, fed */
+    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
+    uint64_t device_buffers, device_free;
+    int32_t preload;
+} dlpi_chunk_counts;
+
+/* The record of the chunks, and where the words of a slot are that it speaks of. */
+static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_counts *x,
+                              uint64_t *in_epoch_at, uint64_t *used_at) {
+    uint64_t preload, rows;
+    if (!dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, per_epoch), 8,
+                      &x->per_epoch) ||
+        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, cpu_buffers), 8,
+                      &x->cpu_buffers) ||
+        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, preload), 4, &preload) ||
+        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, in_epoch_at), 4,
+                      in_epoch_at) ||
+        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, used_at), 4, used_at) ||
+        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, view_rows), 4, &rows))
+        return false;
+    x->preload = (int32_t)preload;
+    if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
+    return true;
+}
+
+static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
+                               dlpi_chunk_counts *x) {
+    uint64_t in_epoch_at, used_at, used;
+    memset(x, 0, sizeof *x);
+    if (!dlpi_chunk_record(words, s, x, &in_epoch_at, &used_at)) return false;
+    if (tail > 0) {
+        uint32_t slot = dlpi_seen_slot(s, tail - 1);
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->fed)) return false;
+        x->fed++;
+    }
+    for (uint32_t slot = 0; slot < s->n_slots; slot++) {
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, used_at, 4, &used)) return false;
+        x->out += used != 0;
+    }
+    x->device_buffers = words->rec[DLPI_REC_DEVICE_SLOTS].count;
+    return dlpi_words_count(words, DLPI_REC_RESIDENT, 1, false, &x->resident) &&
+           dlpi_words_count(words, DLPI_REC_DEVICE_SLOTS, UINT64_MAX, true, &x->device_free);
+}
+
+/* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
+   ready for the caller. */
+static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_t buffers,
+                                      dlp_chunk_stats *c) {
+    const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
+    uint64_t ready = 0;
+    for (uint64_t b = DLPI_LOAD_ACQ(&s->ctl->base); b < tail; b++) { /* V1 <- V1 */
+        uint32_t slot = dlpi_seen_slot(s, b);
+        bool there = dlpi_seen_left(s, b, slot, loaded);
+        if (dlpi_seen_left(s, b, slot, s->final))
+            ready++;
+        else if (there)
+            c->cpu_filled++;
+        else
+            c->cpu_loading++;
+    }
+    return ready;
+}
+
+/* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
+static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    dlp_chunk_stats *c = &s->figures.chunks;
+    uint64_t tail = DLPI_LOAD_ACQ(&s->ctl->tail), ready, used; /* T1 <- T1 */
+    bool transfer = words->rec[DLPI_REC_DEVICE_SLOTS].count > 0;
+    dlpi_chunk_counts x;
+    DLPI_UNUSED(stage);
+    s->delivered = &s->ctl->views;
+    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
+    if (words->rec[DLPI_REC_CHUNKS].type == 0) return true; /* of an older version */
+    if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
+    if (x.cpu_buffers == 0) return true;
+    ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
+    c->preload = x.preload;
+    c->cpu_buffers = x.cpu_buffers;
+    c->per_epoch = x.per_epoch;
+    c->loadable = x.fed < x.per_epoch ? x.per_epoch - x.fed : 0;
+    used = c->cpu_loading + c->cpu_filled + ready;
+    c->in_use = x.out > used ? x.out - used : 0;
+    if (!transfer) c->cpu_filled += ready;
+    used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
+    if (x.preload == DLP_PRELOAD_CPU) used = x.resident;
+    c->cpu_free = used < x.cpu_buffers ? x.cpu_buffers - used : 0; /* read while it changed? */
+    if (!transfer) return true;
+    c->device_buffers = x.device_buffers;
+    c->device_free = x.device_free;
+    c->device_filled = ready;
+    used = x.device_free + ready + c->in_use;
+    if (x.preload == DLP_PRELOAD_DEVICE) return true;
+    c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
+    return true;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -7521,6 +7781,32 @@ static uint64_t dlpi_part_replacement(const dlp_pipe *p, uint32_t s, uint32_t ro
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
     uint64_t random = dlpi_absorb(dlpi_absorb(h, position), k);
     return cell->first + dlpi_below(dlpi_range_of(cell->items), random);
+}
+
+/* One more part cell: base: batches below it are delivered. */
+static void dlpi_part_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
+    uint32_t low = dlpi_gen_low(state);
+    if (low == DLPI_PART_LOADED) out->loaded++;
+    if (low == DLPI_PART_LOADED && used > base) out->in_use++;
+    if (low != DLPI_PART_CLOSED && low <= DLPI_PART_OPEN) out->loading++;
+}
+
+/* The part cells, counted. Those of an older version do not say for which batch they are. */
+static bool dlpi_parts_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *r = &words->rec[DLPI_REC_PARTS];
+    const uint64_t at = offsetof(dlpi_pcell, used);
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
+    if (r->type == 0) return true;
+    if (r->count > 4096) return false;
+    for (uint64_t c = 0; c < r->count; c++) {
+        if (!dlpi_word_at(words, DLPI_REC_PARTS, c, offsetof(dlpi_pcell, state), 8, &state) ||
+            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_PARTS, c, at, 8, &used)))
+            return false;
+        dlpi_part_count(out, state, used, base);
+    }
+    out->cells = (uint32_t)r->count;
+    return true;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -8368,18 +8654,27 @@ static void dlpi_cache_describe(const dlp_pipe *p, dlpi_cache_rec *r) {
     r->n_items = p->cache_items;
 }
 
-static void dlpi_cache_stats(const dlp_pipe *p, dlp_stats *out) {
-    uint64_t kept = 0;
-    if (p->cache_cells == 0) return;
-    for (int i = 0; i < p->n_workers; i++) {
-        const dlpi_wblock *wb = p->workers[i].wb;
+/* What of the cache is in use; a record that says nonsense is taken for no cache. */
+static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    dlp_stats *out = &s->figures;
+    uint64_t kept = 0, cells, bytes, items;
+    DLPI_UNUSED(stage);
+    if (words->rec[DLPI_REC_CACHE].count != 1) return true;
+    if (!dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, n_cells), 8, &cells) ||
+        !dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, cell_bytes), 8, &bytes) ||
+        !dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, n_items), 8, &items) ||
+        cells == 0 || bytes == 0 || cells > items || cells > UINT64_MAX / bytes)
+        return true;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const dlpi_wblock *wb = dlpi_seen_block(s, i);
         out->cache_hits += DLPI_LOAD_RLX(&wb->cache_hits); /* statistics, here and below */
         out->cache_misses += DLPI_LOAD_RLX(&wb->cache_misses);
         kept += DLPI_LOAD_RLX(&wb->cache_kept);
     }
-    out->cache_bytes = kept * p->cache_cell_bytes;
-    out->cache_capacity = p->cache_cells * p->cache_cell_bytes;
-    out->cache_all_bytes = dlpi_times(p->cache_items, p->cache_cell_bytes);
+    out->cache_bytes = kept * bytes;
+    out->cache_capacity = cells * bytes;
+    out->cache_all_bytes = dlpi_times(items, bytes);
+    return true;
 }
 
 static const dlpi_stage_ops dlpi_cache_ops = {.kind = DLP_STAGE_CACHE, .rank = 5};
@@ -11154,7 +11449,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
 }
 
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
-    return p->split && !p->view ? p->cut.per_epoch : p->batches_per_epoch;
+    return p->split ? p->cut.per_epoch : p->batches_per_epoch;
 }
 
 /* The caller's books stand behind a checked state. */
@@ -12603,7 +12898,6 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
 }
 
 static int dlpi_add_refused(const dlp_pipe *p) {
-    if (p->view) return DLP_ERR_STATE;
     return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
 }
 
@@ -13415,6 +13709,7 @@ static void dlpi_chunk_describe(const dlp_pipe *p, dlpi_chunk_rec *r) {
     r->preload = p->chunks.preload;
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
+    r->view_rows = p->cut.view_rows;
 }
 
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
@@ -13916,18 +14211,43 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     dlpi_feed_inline(p, dlpi_burst(p));
 }
 
+/* ---- what kinds of stages show ---- */
+
+/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
+static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
+    static const struct {
+        int32_t kind;
+        bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
+    } kinds[] = {{DLP_STAGE_PARTS, dlpi_parts_seen},
+                 {DLP_STAGE_CACHE, dlpi_cache_seen},
+                 {DLP_STAGE_SPLIT, dlpi_chunks_seen}};
+    memset(&s->figures, 0, sizeof s->figures);
+    for (uint32_t i = 0; i < s->n_stages; i++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            if (s->stages[i].kind == kinds[k].kind && !kinds[k].seen(words, s, (int32_t)i))
+                return false;
+    return true;
+}
+
+/* All that a live pipe shows. */
+static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
+    dlpi_record rec[DLPI_REC_COUNT];
+    dlpi_words words = dlpi_words_live(p, rec);
+    dlpi_seen_pipe(p, s);
+    dlpi_seen_kinds(&words, s); /* true: its records are its own */
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-stats      COUNTERS AND TRACE, READ */
 
-static uint64_t dlpi_stats_now(const dlp_pipe *p) { return p->view ? p->view_ns : dlpi_now_ns(); }
-
-static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worker_stats *out) {
-    const dlpi_wblock *b = w->wb;
+static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
+    const dlpi_wblock *b = dlpi_seen_block(s, i);
+    const dlpi_seen_stage *st = dlpi_seen_owner(s, i);
     /* statistics, here and below */
-    uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = dlpi_stats_now(p);
+    uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = s->now_ns;
     memset(out, 0, sizeof *out);
-    out->stage = w->st->id;
-    out->worker = w->id;
+    out->stage = (int32_t)(st - s->stages);
+    out->worker = (int32_t)i - st->first_worker;
     out->state = DLPI_LOAD_RLX(&b->state);
     out->tid = DLPI_LOAD_RLX(&b->tid);
     out->items = DLPI_LOAD_RLX(&b->items);
@@ -13939,22 +14259,23 @@ static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worke
     out->core_wait_ns = DLPI_LOAD_RLX(&b->core_wait_ns);
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
-    out->process = w->st->w.placement == DLP_PLACE_PROCESSES && w->st->w.num_workers > 0;
+    out->process = st->process;
     out->pid = DLPI_LOAD_RLX(&b->pid);
     out->restarts = DLPI_LOAD_RLX(&b->restarts);
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-static uint64_t dlpi_hist_sum(const dlp_pipe *p, const dlpi_stage *st, uint64_t *hist) {
+static uint64_t dlpi_hist_sum(const dlpi_seen *s, const dlpi_seen_stage *st, uint64_t *hist) {
     uint64_t n = 0;
     memset(hist, 0, DLPI_HIST * sizeof *hist);
-    for (int k = 0; k < st->n_workers; k++)
+    for (int k = 0; k < st->n_workers; k++) {
+        const dlpi_wblock *b = dlpi_seen_block(s, (uint32_t)(st->first_worker + k));
         for (uint32_t i = 0; i < DLPI_HIST; i++) {
-            /* statistics */
-            uint32_t c = DLPI_LOAD_RLX(&p->workers[st->first_worker + k].wb->hist[i]);
+            uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
             hist[i] += c;
             n += c;
         }
+    }
     return n;
 }
 
@@ -13965,150 +14286,70 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
     return 0;
 }
 
-/* One more part cell: base: batches below it are delivered. */
-static void dlpi_part_count(dlpi_part_seen *n, uint64_t state, uint64_t used, uint64_t base) {
-    uint32_t low = dlpi_gen_low(state);
-    if (low == DLPI_PART_LOADED) n->loaded++;
-    if (low == DLPI_PART_LOADED && used > base) n->in_use++;
-    if (low != DLPI_PART_CLOSED && low <= DLPI_PART_OPEN) n->loading++;
+static void dlpi_stage_add_worker(const dlpi_wblock *b, dlp_stage_stats *out) {
+    uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
+    out->items += DLPI_LOAD_RLX(&b->items);
+    out->bytes += DLPI_LOAD_RLX(&b->bytes);
+    out->retried += DLPI_LOAD_RLX(&b->retried);
+    out->replaced += DLPI_LOAD_RLX(&b->replaced);
+    out->left_out += DLPI_LOAD_RLX(&b->left_out);
+    out->busy_ns += DLPI_LOAD_RLX(&b->busy_ns);
+    out->starved_ns += DLPI_LOAD_RLX(&b->starved_ns);
+    out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
+    out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
+    out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
+    out->flight_ns += DLPI_LOAD_RLX(&b->flight_ns);
+    if (most > out->max_ns) out->max_ns = most;
+    out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
+    if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-static dlpi_part_seen dlpi_parts_seen(const dlp_pipe *p) {
-    dlpi_part_seen n = {0, 0, 0};
-    uint64_t base = DLPI_LOAD_RLX(&p->ctl->base); /* statistics, here and below */
-    for (uint32_t c = 0; c < p->part_cells && !p->view; c++) {
-        const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        dlpi_part_count(&n, DLPI_LOAD_RLX(&cell->state), DLPI_LOAD_RLX(&cell->used), base);
-    }
-    return p->view ? p->view_parts : n;
-}
-
-static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_stats *out) {
-    uint64_t hist[DLPI_HIST], n, most;
-    memset(out, 0, sizeof *out);
+/* out: with the figures of its kind. */
+static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
+    uint64_t hist[DLPI_HIST], n;
     dlpi_copy_text(out->name, sizeof out->name, st->name);
     out->kind = st->kind;
     if (st->work < 0) return;
-    out->workers = st->w.num_workers;
-    if (st->tuned) {
-        out->workers = dlpi_active(p, st);
-        out->workers_min = st->w.workers_min;
+    out->workers = st->workers;
+    if (st->workers_min > 0) {
+        out->workers = st->active;
+        out->workers_min = st->workers_min;
         out->workers_max = st->n_workers;
     }
-    out->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
-                         st->kind != DLP_STAGE_PARTS;
-    if (st->kind == DLP_STAGE_PARTS) {
-        dlpi_part_seen seen = dlpi_parts_seen(p);
-        out->cells = p->part_cells;
-        out->loaded = seen.loaded;
-        out->loading = seen.loading;
-        out->in_use = seen.in_use;
-    }
+    /* items: of the first stages, and of what stands beside them all */
+    out->unit_is_batch = st->work >= (int)s->n_item_work && st->work < (int)s->n_work;
     out->in_flight = st->in_flight;
-    for (int k = 0; k < st->n_workers; k++) {
-        const dlpi_worker *w = &p->workers[st->first_worker + k];
-        out->items += DLPI_LOAD_RLX(&w->wb->items); /* statistics, here and below */
-        out->bytes += DLPI_LOAD_RLX(&w->wb->bytes);
-        out->retried += DLPI_LOAD_RLX(&w->wb->retried);
-        out->replaced += DLPI_LOAD_RLX(&w->wb->replaced);
-        out->left_out += DLPI_LOAD_RLX(&w->wb->left_out);
-        out->busy_ns += DLPI_LOAD_RLX(&w->wb->busy_ns);
-        out->starved_ns += DLPI_LOAD_RLX(&w->wb->starved_ns);
-        out->blocked_ns += DLPI_LOAD_RLX(&w->wb->blocked_ns);
-        out->cpu_ns += DLPI_LOAD_RLX(&w->wb->cpu_ns);
-        out->core_wait_ns += DLPI_LOAD_RLX(&w->wb->core_wait_ns);
-        out->flight_ns += DLPI_LOAD_RLX(&w->wb->flight_ns);
-        most = DLPI_LOAD_RLX(&w->wb->max_ns);
-        if (most > out->max_ns) out->max_ns = most;
-        out->restarts += (uint64_t)DLPI_LOAD_RLX(&w->wb->restarts);
-        if (DLPI_LOAD_RLX(&w->wb->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&w->wb->died_by);
-    }
-    n = dlpi_hist_sum(p, st, hist);
+    for (int k = 0; k < st->n_workers; k++)
+        dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
+    n = dlpi_hist_sum(s, st, hist);
     out->p50_ns = dlpi_percentile(hist, n, 50);
     out->p95_ns = dlpi_percentile(hist, n, 95);
     out->p99_ns = dlpi_percentile(hist, n, 99);
 }
 
 /* Batches complete and not delivered; and what waits before each stage. */
-static void dlpi_ready_stats(const dlp_pipe *p, dlp_stats *out) {
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
+    uint64_t tail = DLPI_LOAD_ACQ(&s->ctl->tail); /* T1 <- T1 */
     /* V1 <- V1: any thread may look */
-    for (uint64_t b = DLPI_LOAD_ACQ(&p->ctl->base); b < tail; b++) {
-        uint32_t s;
-        if (DLPI_LOAD_RLX(&p->taken[b & (p->ring - 1)])) continue; /* statistics */
-        s = dlpi_slot_of(p, b);
+    for (uint64_t b = DLPI_LOAD_ACQ(&s->ctl->base); b < tail; b++) {
+        uint32_t slot;
+        if (DLPI_LOAD_RLX(&s->taken[b & (s->ring - 1)])) continue; /* statistics */
+        slot = dlpi_seen_slot(s, b);
         out->in_flight++;
-        if (dlpi_ready(p, b, s)) out->ready++;
-        for (int i = 1; i < p->n_work; i++) {
-            /* Y1 <- Y1 */
-            bool in = dlpi_ready_is(DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i - 1])->ready), b);
-            /* Y1 <- Y1 */
-            bool over = dlpi_ready_is(DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i])->ready), b);
-            if (in && !over) out->stages[p->work[i]->id].ready++;
+        if (dlpi_seen_left(s, b, slot, s->final)) out->ready++;
+        for (uint32_t i = 1; i < s->n_work; i++) {
+            bool in = dlpi_seen_left(s, b, slot, s->work[i - 1]);
+            if (in && !dlpi_seen_left(s, b, slot, s->work[i])) out->stages[s->work[i]].ready++;
         }
     }
 }
 
-static void dlpi_chunks_seen(const dlp_pipe *p, uint64_t tail, dlpi_chunk_seen *x) {
-    memset(x, 0, sizeof *x);
-    x->preload = p->chunks.preload;
-    x->cpu_buffers = p->n_cells;
-    x->per_epoch = p->batches_per_epoch;
-    /* statistics, here and below */
-    if (tail > 0) x->fed = DLPI_LOAD_RLX(&dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch) + 1;
-    for (uint32_t s = 0; s < p->n_slots; s++)
-        x->out += DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->used) != 0;
-    for (uint64_t k = 0; k < p->areas[DLPI_REC_RESIDENT].count; k++)
-        x->resident += DLPI_LOAD_RLX(dlpi_chunk_word(p, k)) & 1;
-    x->device_buffers = dlpi_device_buffers(p);
-    for (uint64_t i = 0; i < x->device_buffers; i++)
-        x->device_free += DLPI_LOAD_RLX(dlpi_dev_slot(p, i)) == 0;
-}
-
-/* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
-static void dlpi_chunk_stats(const dlp_pipe *p, dlp_chunk_stats *c) {
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), ready = 0, used; /* T1 <- T1 */
-    const dlpi_stage *loaded = p->work[p->n_work - 1 - (p->xfer != NULL)];
-    dlpi_chunk_seen x = p->view_chunks;
-    c->taken = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics */
-    if (!p->view) dlpi_chunks_seen(p, tail, &x);
-    if (x.cpu_buffers == 0) return;
-    c->preload = x.preload;
-    c->cpu_buffers = x.cpu_buffers;
-    c->per_epoch = x.per_epoch;
-    c->loadable = x.fed < x.per_epoch ? x.per_epoch - x.fed : 0;
-    for (uint64_t b = DLPI_LOAD_ACQ(&p->ctl->base); b < tail; b++) { /* V1 <- V1 */
-        uint32_t s = dlpi_slot_of(p, b);
-        /* Y1 <- Y1 */
-        bool there = dlpi_ready_is(DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, loaded)->ready), b);
-        if (dlpi_ready(p, b, s))
-            ready++;
-        else if (there)
-            c->cpu_filled++;
-        else
-            c->cpu_loading++;
-    }
-    used = c->cpu_loading + c->cpu_filled + ready;
-    c->in_use = x.out > used ? x.out - used : 0;
-    if (p->xfer == NULL) c->cpu_filled += ready;
-    used = c->cpu_loading + c->cpu_filled + (p->xfer ? 0 : c->in_use);
-    if (x.preload == DLP_PRELOAD_CPU) used = x.resident;
-    c->cpu_free = used < x.cpu_buffers ? x.cpu_buffers - used : 0; /* read while it changed? */
-    if (p->xfer == NULL) return;
-    c->device_buffers = x.device_buffers;
-    c->device_free = x.device_free;
-    c->device_filled = ready;
-    used = x.device_free + ready + c->in_use;
-    if (x.preload == DLP_PRELOAD_DEVICE) return;
-    c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
-}
-
-static void dlpi_tune_stats(const dlp_pipe *p, dlp_stats *out) {
-    uint64_t n = DLPI_LOAD_ACQ(&p->ctl->tunes); /* A2 <- A2 */
+static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *out) {
+    uint64_t n = DLPI_LOAD_ACQ(&s->ctl->tunes); /* A2 <- A2 */
     uint64_t kept = n < DLP_TUNE_NOTES ? n : DLP_TUNE_NOTES;
     out->tunes = n;
     for (uint64_t i = 0; i < kept; i++) {
-        const dlp_tune_note *k = &p->ctl->tune[(n - kept + i) % DLP_TUNE_NOTES];
+        const dlp_tune_note *k = &s->ctl->tune[(n - kept + i) % DLP_TUNE_NOTES];
         dlp_tune_note *to = &out->tune[i];
         to->at_ns = DLPI_LOAD_RLX(&k->at_ns); /* statistics, here and below */
         to->stage = DLPI_LOAD_RLX(&k->stage);
@@ -14119,27 +14360,27 @@ static void dlpi_tune_stats(const dlp_pipe *p, dlp_stats *out) {
 }
 
 /* The worker whose item, batch, chunk or part is in work the longest. */
-static void dlpi_longest_stats(const dlp_pipe *p, dlp_worker_stats *out) {
-    const dlpi_worker *longest = NULL;
-    uint64_t least = dlpi_stats_now(p);
-    for (int i = 0; i < p->n_workers; i++) {
-        const dlpi_wblock *b = p->workers[i].wb;
+static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
+    uint32_t longest = UINT32_MAX;
+    uint64_t least = s->now_ns;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const dlpi_wblock *b = dlpi_seen_block(s, i);
         uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
         if (DLPI_LOAD_RLX(&b->state) != DLP_WORKER_BUSY || since >= least) continue;
         if (DLPI_LOAD_RLX(&b->current) == UINT64_MAX) continue;
-        longest = &p->workers[i];
+        longest = i;
         least = since;
     }
-    if (longest) dlpi_worker_stats(p, longest, out);
+    if (longest != UINT32_MAX) dlpi_worker_stats(s, longest, out);
 }
 
-static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
-    dlpi_ctl *ctl = p->ctl;
+static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
+    const dlpi_ctl *ctl = s->ctl;
+    const dlpi_wblock *caller = dlpi_seen_block(s, s->n_workers);
     uint64_t hist[DLPI_HIST], n = 0;
-    memset(out, 0, sizeof *out);
-    out->elapsed_ns = dlpi_stats_now(p) - ctl->started_ns;
-    /* statistics, here and below */
-    out->batches = p->split ? DLPI_LOAD_RLX(&ctl->views) : DLPI_LOAD_RLX(&ctl->delivered);
+    *out = s->figures;
+    out->elapsed_ns = s->now_ns - ctl->started_ns;
+    out->batches = DLPI_LOAD_RLX(s->delivered); /* statistics, here and below */
     out->items = DLPI_LOAD_RLX(&ctl->items);
     out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
     out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
@@ -14148,46 +14389,75 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&p->trainer->wb->hist[i]);
+    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&caller->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
-    out->batch_size = p->split && !p->view ? p->cut.view_rows : p->batch_rows;
-    out->prefetch_factor = p->prefetch;
-    out->max_held = p->max_held;
+    out->batch_size = s->batch_rows;
+    out->prefetch_factor = s->prefetch;
+    out->max_held = s->max_held;
     out->held = (uint32_t)DLPI_LOAD_RLX(&ctl->held);
-    out->slots = p->n_slots;
-    out->cpus = (uint32_t)p->cpus;
-    out->n_stages = (uint32_t)p->n_stages;
-    out->n_workers = (uint32_t)p->n_workers;
-    out->plan_bytes = p->plan_bytes;
-    for (int i = 0; i < p->n_stages; i++) dlpi_stage_stats(p, &p->stages[i], &out->stages[i]);
-    dlpi_ready_stats(p, out);
-    dlpi_cache_stats(p, out);
-    if (p->split) dlpi_chunk_stats(p, &out->chunks);
-    dlpi_tune_stats(p, out);
-    dlpi_longest_stats(p, &out->longest);
+    out->slots = s->n_slots;
+    out->cpus = s->cpus;
+    out->n_stages = s->n_stages;
+    out->n_workers = s->n_workers;
+    out->plan_bytes = s->plan_bytes;
+    for (uint32_t i = 0; i < s->n_stages; i++) dlpi_stage_stats(s, &s->stages[i], &out->stages[i]);
+    dlpi_ready_stats(s, out);
+    dlpi_tune_stats(s, out);
+    dlpi_longest_stats(s, &out->longest);
 }
 
-static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
-    const dlpi_worker *w = &p->workers[lane == 0 ? p->n_workers : lane - 1];
-    const dlpi_wblock *wb = w->wb;
+static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *total) {
+    uint64_t n = DLPI_LOAD_ACQ(&s->ctl->skips); /* K1 <- K1 */
+    uint64_t from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    int copied = 0;
+    if (n - from > (uint64_t)max) from = n - (uint64_t)max;
+    for (; from != n; from++) {
+        const dlpi_skip *k = &s->ctl->skip_ring[from % DLPI_SKIP_RING];
+        uint64_t words[DLPI_SKIP_WORDS];
+        if (DLPI_LOAD_ACQ(&k->code) == 0) continue;   /* K1 <- K1: being written */
+        out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
+        out[copied].position = DLPI_LOAD_RLX(&k->position);
+        out[copied].index = DLPI_LOAD_RLX(&k->index);
+        out[copied].new_index = DLPI_LOAD_RLX(&k->new_index);
+        out[copied].errnum = DLPI_LOAD_RLX(&k->errnum);
+        out[copied].stage = DLPI_LOAD_RLX(&k->stage);
+        out[copied].worker = DLPI_LOAD_RLX(&k->worker);
+        for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+            words[i] = DLPI_LOAD_RLX(&s->ctl->skip_words[from % DLPI_SKIP_RING][i]); /* K1 <- K1 */
+        memcpy(out[copied].message, words, sizeof words);
+        out[copied].message[sizeof words - 1] = 0;
+        out[copied++].code = DLPI_LOAD_RLX(&k->code);
+    }
+    if (total) *total = n;
+    return copied;
+}
+
+/* Of lane 0 the caller, of lane i worker i - 1. */
+static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
+                           char *name) {
+    const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
+    const dlpi_wblock *wb = dlpi_seen_block(s, worker);
+    const uint8_t *ring = s->trace + worker * s->trace_stride;
+    const dlpi_seen_stage *st = dlpi_seen_owner(s, worker);
     uint64_t head = DLPI_LOAD_ACQ(&wb->trace_head), from; /* G1 <- G1 */
     /* the oldest is written over next */
-    uint64_t n = head < p->trace_events ? head : p->trace_events - 1;
+    uint64_t n = head < s->trace_events ? head : s->trace_events - 1;
     int copied = 0;
-    if (name && lane == 0)
+    if (name && st == NULL)
         dlpi_copy_text(name, 32, "trainer");
     else if (name)
-        snprintf(name, 32, "%.24s-%d", w->st->name, w->id);
+        snprintf(name, 32, "%.24s-%d", st->name, (int)worker - st->first_worker);
     if (n > (uint64_t)max) n = (uint64_t)max;
     for (from = head - n; from != head; from++) {
-        const uint64_t *at = (const uint64_t *)(const void *)&w->trace[from % p->trace_events];
+        const uint64_t *at =
+            (const uint64_t *)(const void *)(ring + from % s->trace_events * sizeof *out);
         uint64_t words[sizeof *out / 8], now;
         /* G1 <- G1 */
         for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]);
         /* G1: written over, or about to be? then not this one */
         now = DLPI_LOAD_RLX(&wb->trace_head);
-        if (now - from >= p->trace_events) continue;
+        if (now - from >= s->trace_events) continue;
         memcpy(&out[copied++], words, sizeof *out);
     }
     return copied;
@@ -15479,7 +15749,6 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     int rc = DLP_OK, make;
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
-    if (p->view) return dlpi_error_set(err, DLP_ERR_STATE, "", "this is a view of a pipe");
     if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
@@ -15643,7 +15912,7 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_
     uint32_t s;
     dlpi_export *x;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
-    if (p->view || p->closing) return DLP_ERR_STATE;
+    if (p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
@@ -17005,7 +17274,6 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     dlp_plan plan;
     int rc;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (p->view) return DLP_ERR_STATE;
     if (!p->prepared) {
         if (p->err.code != 0) return p->err.code;
         if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
@@ -17049,7 +17317,7 @@ static int dlpi_held_fail(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
@@ -17068,7 +17336,6 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     uint32_t s;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
-    if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
@@ -17079,7 +17346,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE;
     if (p->err.code != 0) return p->err.code;
@@ -17095,7 +17362,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
     int rc;
     if (p == NULL || state == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "it is NULL");
-    if (!p->started || p->closing || p->view)
+    if (!p->started || p->closing)
         return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
@@ -17118,7 +17385,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     dlpi_state s;
     uint64_t most;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->view) return DLP_ERR_STATE;
+    if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     most = p->samples / p->global_batch;
     if (p->batches_per_epoch != UINT64_MAX) most = dlpi_epoch_batches(p);
@@ -17137,7 +17404,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
 DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
     dlpi_stage *st;
     if (p == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
     st = &p->stages[stage];
@@ -17150,7 +17417,7 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p == NULL || p->view) return;
+    if (p == NULL) return;
     DLPI_STORE_SEQ(&p->stop_asked, 1u);     /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->can_ring) != 0 && /* S2 <- S2: what start made is there, */
         (!dlpi_forked(p) || p->in_worker))  /* and may be asked whose it is */
@@ -17160,7 +17427,6 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
-    if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK;                  /* what is out keeps it, and frees it */
     if (p->lent == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
@@ -17184,7 +17450,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state s;
     uint32_t slot = 0;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->view) return DLP_ERR_STATE;
+    if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* who is how far? */
     if (batch != NULL) {
@@ -17207,66 +17473,6 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
     if (p == NULL || !p->started || p->batches_per_epoch == UINT64_MAX) return -1;
     return (int64_t)dlpi_epoch_batches(p);
-}
-
-DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    dlpi_stats(p, out);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (i >= (uint32_t)p->n_workers) return DLP_ERR_ARG;
-    dlpi_worker_stats(p, &p->workers[i], out);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) {
-    uint64_t n, from;
-    int copied = 0;
-    if (p == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
-    if (!p->started || p->ctl == NULL) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    n = DLPI_LOAD_ACQ(&p->ctl->skips); /* K1 <- K1 */
-    from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
-    if (n - from > (uint64_t)max) from = n - (uint64_t)max;
-    for (; from != n; from++) {
-        dlpi_skip *k = &p->ctl->skip_ring[from % DLPI_SKIP_RING];
-        uint64_t words[DLPI_SKIP_WORDS];
-        if (DLPI_LOAD_ACQ(&k->code) == 0) continue;   /* K1 <- K1: being written */
-        out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
-        out[copied].position = DLPI_LOAD_RLX(&k->position);
-        out[copied].index = DLPI_LOAD_RLX(&k->index);
-        out[copied].new_index = DLPI_LOAD_RLX(&k->new_index);
-        out[copied].errnum = DLPI_LOAD_RLX(&k->errnum);
-        out[copied].stage = DLPI_LOAD_RLX(&k->stage);
-        out[copied].worker = DLPI_LOAD_RLX(&k->worker);
-        for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
-            words[i] = DLPI_LOAD_RLX(&p->ctl->skip_words[from % DLPI_SKIP_RING][i]); /* K1 <- K1 */
-        memcpy(out[copied].message, words, sizeof words);
-        out[copied].message[sizeof words - 1] = 0;
-        out[copied++].code = DLPI_LOAD_RLX(&k->code);
-    }
-    if (total) *total = n;
-    return copied;
-}
-
-DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
-    if (p == NULL) return DLP_ERR_ARG;
-    return p->started ? p->n_workers + 1 : DLP_ERR_STATE;
-}
-
-DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
-    if (p == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
-    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (lane < 0 || lane > p->n_workers) return DLP_ERR_ARG;
-    return dlpi_trace_lane(p, lane, out, max, name);
 }
 
 /* ---- the loader ---- */
@@ -19052,7 +19258,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
 
-/* ---- of a pipe ---- */
+/* ---- of what is seen ---- */
 
 static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
     for (int i = 0; i < n; i++) { free((void *)lanes[i].events); }
@@ -19061,38 +19267,35 @@ static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
 
 /* Copy one lane's events. Their number is not known beforehand: ask again with more room until
    some is left. */
-static int dlpi_lane_take(dlp_pipe *p, int i, dlpi_lane *lane) {
+static int dlpi_lane_take(const dlpi_seen *s, uint32_t i, dlpi_lane *lane) {
     for (int room = 256;; room *= 4) {
         dlp_trace_event *events = malloc((size_t)room * sizeof *events);
         if (events == NULL) { return DLP_ERR_MEMORY; }
-        int n = dlp_pipe_trace(p, i, events, room, lane->name);
-        if (n >= 0 && (n < room || room >= 1 << 22)) {
+        int n = dlpi_trace_lane(s, i, events, room, lane->name);
+        if (n < room || room >= 1 << 22) {
             lane->events = events;
             lane->n = n;
             return DLP_OK;
         }
         free(events);
-        if (n < 0) { return n; }
     }
 }
 
-static int dlpi_lanes_take(dlp_pipe *p, dlpi_lane **out, int *n_out) {
-    int n = dlp_pipe_trace_lanes(p), rc = DLP_OK;
-    if (n < 0) { return n; }
+static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **out, int *n_out) {
+    const uint32_t n = s->n_workers + 1;
+    int rc = DLP_OK;
     dlpi_lane *lanes = calloc((size_t)n + 1, sizeof *lanes);
     if (lanes == NULL) { return DLP_ERR_MEMORY; }
-    for (int i = 0; i < n && rc == DLP_OK; i++) {
-        dlp_worker_stats w;
-        lanes[i].group =
-            i == 0 || dlp_pipe_worker_stats(p, (uint32_t)(i - 1), &w) != DLP_OK ? -1 : w.stage;
-        rc = dlpi_lane_take(p, i, &lanes[i]);
+    for (uint32_t i = 0; i < n && rc == DLP_OK; i++) {
+        lanes[i].group = i == 0 ? -1 : (int)(dlpi_seen_owner(s, i - 1) - s->stages);
+        rc = dlpi_lane_take(s, i, &lanes[i]);
     }
     if (rc != DLP_OK) {
-        dlpi_lanes_free(lanes, n);
+        dlpi_lanes_free(lanes, (int)n);
         return rc;
     }
     *out = lanes;
-    *n_out = n;
+    *n_out = (int)n;
     return DLP_OK;
 }
 
@@ -19108,45 +19311,119 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
 }
 
 /* What workers wait for, in their own words. */
-static void dlpi_explain_waits(dlpi_text *t, const dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        const dlpi_stage *st = &p->stages[i];
+static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_seen_stage *st = &s->stages[i];
         char line[256];
-        if (st->w.tell && st->w.tell(st->w.worker_user, line, sizeof line) > 0)
+        if (st->tell && st->tell(st->tell_user, line, sizeof line) > 0)
             dlpi_text_add(t, "Waits: stage '%.31s': %s.\n", st->name, line);
     }
 }
 
-DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
+static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
-    dlp_stats s;
-    int rc = dlp_pipe_stats(p, &s);
-    if (rc >= 0) rc = dlp_stats_explain(&s, buf, size);
-    if (rc < 0) return rc;
-    t.len = (size_t)rc;
-    dlpi_explain_waits(&t, p);
+    dlp_stats stats;
+    int n;
+    dlpi_stats(s, &stats);
+    if ((n = dlp_stats_explain(&stats, buf, size)) < 0) return n;
+    t.len = (size_t)n;
+    dlpi_explain_waits(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
 
-DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
+static int dlpi_write_trace(const dlpi_seen *s, const char *path) {
     dlpi_lane *lanes;
-    int n, rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_lanes_take(p, &lanes, &n);
+    int n, rc = dlpi_lanes_take(s, &lanes, &n);
     if (rc != DLP_OK) { return rc; }
     rc = dlpi_lanes_write_trace(lanes, n, path);
     dlpi_lanes_free(lanes, n);
     return rc;
 }
 
-DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    dlp_stats s;
+static int dlpi_write_timeline(const dlpi_seen *s, const char *path) {
+    dlp_stats stats;
     dlpi_lane *lanes;
-    int n, rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlp_pipe_stats(p, &s);
-    if (rc == DLP_OK) { rc = dlpi_lanes_take(p, &lanes, &n); }
+    int n, rc;
+    dlpi_stats(s, &stats);
+    rc = dlpi_lanes_take(s, &lanes, &n);
     if (rc != DLP_OK) { return rc; }
     dlpi_lanes_sort(lanes, n);
-    rc = dlpi_lanes_write_timeline(lanes, n, &s, path);
+    rc = dlpi_lanes_write_timeline(lanes, n, &stats, path);
     dlpi_lanes_free(lanes, n);
     return rc;
+}
+
+/* ---- looking at a pipe ---- */
+
+/* May it be looked at? DLP_OK, or why not. */
+static int dlpi_may_look(const dlp_pipe *p) {
+    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    return dlpi_forked(p) ? DLP_ERR_FORKED : DLP_OK;
+}
+
+DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
+    dlpi_seen s;
+    int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
+    if (rc != DLP_OK) return rc;
+    dlpi_seen_all(p, &s);
+    dlpi_stats(&s, out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
+    dlpi_seen s;
+    int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
+    if (rc != DLP_OK) return rc;
+    if (i >= (uint32_t)p->n_workers) return DLP_ERR_ARG;
+    dlpi_seen_pipe(p, &s);
+    dlpi_worker_stats(&s, i, out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) {
+    dlpi_seen s;
+    int rc = p == NULL || max < 0 || (out == NULL && max > 0) ? DLP_ERR_ARG : dlpi_may_look(p);
+    if (rc != DLP_OK) return rc;
+    dlpi_seen_pipe(p, &s);
+    return dlpi_skips(&s, out, max, total);
+}
+
+DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
+    dlpi_seen s;
+    int rc = p == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
+    if (rc != DLP_OK) return rc;
+    dlpi_seen_all(p, &s);
+    return dlpi_explain(&s, buf, size);
+}
+
+DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
+    if (p == NULL) return DLP_ERR_ARG;
+    return p->started ? p->n_workers + 1 : DLP_ERR_STATE;
+}
+
+DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
+    dlpi_seen s;
+    int rc = p == NULL || max < 0 || (out == NULL && max > 0) ? DLP_ERR_ARG : dlpi_may_look(p);
+    if (rc != DLP_OK) return rc;
+    if (lane < 0 || lane > p->n_workers) return DLP_ERR_ARG;
+    dlpi_seen_pipe(p, &s);
+    return dlpi_trace_lane(&s, (uint32_t)lane, out, max, name);
+}
+
+DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
+    dlpi_seen s;
+    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
+    if (rc != DLP_OK) return rc;
+    dlpi_seen_pipe(p, &s);
+    return dlpi_write_trace(&s, path);
+}
+
+DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
+    dlpi_seen s;
+    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
+    if (rc != DLP_OK) return rc;
+    dlpi_seen_all(p, &s);
+    return dlpi_write_timeline(&s, path);
 }
 
 #ifdef DLPI_ASKED_GNU_SOURCE

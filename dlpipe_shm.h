@@ -285,11 +285,27 @@ DLPDEF int dlp_monitor_open(dlp_monitor **out, const char *who, dlp_error *err);
    for each worker, and at most 64 MiB of traces. */
 DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err);
 
-/* The copy as a pipe, until dlp_monitor_close; NULL of NULL. dlp_pipe_stats, worker_stats, skips,
-   explain, trace_lanes, trace, write_trace, write_timeline and batches_per_epoch speak of the
-   moment of the last refresh; dlp_pipe_error tells the error that a worker or sampler met; all
-   other calls return DLP_ERR_STATE. Not while refresh runs. */
-DLPDEF dlp_pipe *dlp_monitor_pipe(dlp_monitor *m);
+/* What the calls of >>stats tell of a pipe, of the moment of the last refresh: with the same
+   parameters and results, but no DLP_ERR_STATE and no DLP_ERR_FORKED. Stages' own words for what
+   they wait for ("Waits: ") are known in the owner alone. - any thread, but not while refresh runs;
+   none waits; write_trace and write_timeline allocate. */
+DLPDEF int dlp_monitor_stats(const dlp_monitor *m, dlp_stats *out);
+DLPDEF int dlp_monitor_worker_stats(const dlp_monitor *m, uint32_t i, dlp_worker_stats *out);
+DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint64_t *total);
+DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size);
+DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m);
+DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *out, int max,
+                             char *name);
+DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path);
+DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
+
+/* Return the number of batches in an epoch, or -1: not known, or m is NULL. Not while refresh
+   runs. */
+DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m);
+
+/* Return the error that a worker or the sampler of the pipe met: code 0, there was none by the last
+   refresh; of NULL DLP_ERR_ARG. Until refresh or dlp_monitor_close. */
+DLPDEF const dlp_error *dlp_monitor_error(const dlp_monitor *m);
 
 /* Tell whose pipe it is. Returns DLP_OK, DLP_ERR_ARG. Not while refresh runs. */
 DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out);
@@ -643,15 +659,13 @@ static int dlpi_name_sweep(const char *path) {
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-monitor     COPY, CHECK, THEN USE
    Everything is read by pread into private memory, checked there, and never read again. Numbers
-   that are only printed are not checked; whatever is a size, a count, an index or a string is.
-   The private pipe ("view") has just what >>impl-stats looks at; its "region" is the ready words
-   of the slots alone, each stage's beside the other. */
+   that are only printed are not checked; whatever is a size, a count, an index or a string is. What
+   has passed is pointed at by a dlpi_seen (>>impl-seen), as a live pipe's own is; of the slots it
+   has the ready words alone, each stage's beside the other. */
 
 #define DLPI_VIEW_TRACE (UINT64_C(64) << 20) /* bytes of traces copied, at most */
 #define DLPI_VIEW_SLOTS 65536u
 #define DLPI_VIEW_RING (1u << 20)
-#define DLPI_VIEW_CELLS 4096u
-#define DLPI_VIEW_WORDS (UINT64_C(1) << 24) /* of chunks that stay, or of device buffers */
 
 struct dlp_monitor {
     int fd;           /* the region; -1: let go of */
@@ -660,14 +674,20 @@ struct dlp_monitor {
     dlpi_record rec[DLPI_REC_COUNT];
     dlpi_pipe_rec pipe;
     dlpi_stage_rec stages[DLP_MAX_STAGES];
-    dlp_pipe *view;
-    dlpi_ctl ctl;           /* being read; view->ctl once it is checked */
-    uint32_t *order;        /* [ring] being read; view->disp once it is checked */
-    uint8_t *slot_seen;     /* [n_slots] */
-    uint64_t *trace_head;   /* [n_workers + 1] in the region, when copied */
-    uint64_t *trace_n;      /* [n_workers + 1] events that the copy has */
-    dlp_trace_event *trace; /* [n_workers + 1][view->trace_events] */
-    dlpi_wblock *blocks;    /* [n_workers + 1] */
+    dlpi_seen seen;               /* of what follows */
+    dlp_error error;              /* the pipe's; code 0: none */
+    uint64_t per_epoch;           /* batches, UINT64_MAX: not known */
+    dlpi_ctl *ctl;                /* [2] the one that is checked; being read */
+    uint32_t *order;              /* [2][ring] likewise */
+    uint8_t *taken;               /* [ring] */
+    uint64_t *ready;              /* [n_slots][n_work] */
+    uint8_t *slot_seen;           /* [n_slots] */
+    uint64_t *trace_head;         /* [n_workers + 1] in the region, when copied */
+    uint64_t *trace_n;            /* [n_workers + 1] events that the copy has */
+    dlp_trace_event *trace;       /* [n_workers + 1][seen.trace_events] */
+    dlpi_wblock *blocks;          /* [n_workers + 1] */
+    uint64_t block_at, block_end; /* of the region, read for its words */
+    uint8_t block[4096];
 };
 
 /* Read n bytes at an offset inside element i of a record. */
@@ -798,144 +818,100 @@ static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
                           "damaged");
 }
 
-static void dlpi_view_wire(dlp_monitor *m) {
-    dlp_pipe *p = m->view;
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        const dlpi_stage_rec *r = &m->stages[i];
-        memcpy(st->name, r->name, sizeof st->name);
-        st->w.name = st->name;
-        st->kind = r->kind;
-        st->id = i;
-        st->next = st->prev = -1;
-        st->work = r->work;
-        st->w.placement = r->placement;
-        st->w.deadline_ms = r->deadline_ms;
-        st->in_flight = r->in_flight < 0 || r->in_flight > 1024 ? 0 : r->in_flight;
-        if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
-        if (st->kind == DLP_STAGE_SPLIT) p->split = st;
-        if (r->work < 0) continue;
-        st->first_worker = r->first_worker;
-        st->n_workers = r->n_workers;
-        st->w.num_workers = st->transfer.threaded = r->num_workers;
-        st->begin = r->n_workers;
-        st->tuned = r->workers_min > 0 && r->workers_min <= r->n_workers;
-        st->w.workers_min = r->workers_min;
-        st->sst_offset = (uint64_t)r->work * sizeof(dlpi_sst);
-        if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
-        if (r->work >= p->n_work)
-            p->parts = st;
-        else
-            p->work[r->work] = st;
-        for (int k = 0; k < st->n_workers; k++) {
-            p->workers[st->first_worker + k].st = st;
-            p->workers[st->first_worker + k].id = k;
-        }
-    }
-    if (p->sampler == NULL) p->sampler = &p->stages[0];
-    p->workers[p->n_workers].st = p->sampler;
-    for (int i = 0; i <= p->n_workers; i++) {
-        p->workers[i].p = p;
-        p->workers[i].global = i;
-        p->workers[i].wb = &m->blocks[i];
-        p->workers[i].trace = m->trace + (size_t)i * p->trace_events;
-    }
-    p->trainer = &p->workers[p->n_workers];
+/* A stage as it is seen; its numbers of workers are checked. */
+static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
+    dlpi_seen *s = &m->seen;
+    dlpi_seen_stage *row = &s->stages[i];
+    const dlpi_stage_rec *r = &m->stages[i];
+    memcpy(row->name, r->name, sizeof row->name);
+    row->kind = r->kind;
+    row->work = r->work;
+    if (r->work < 0) return;
+    row->first_worker = r->first_worker;
+    row->n_workers = r->n_workers;
+    dlpi_seen_numbers(r, row);
+    if ((uint32_t)r->work < s->n_work) row->ready_at = (uint64_t)r->work * sizeof *m->ready;
+    if ((uint32_t)r->work < s->n_work) s->work[r->work] = (int32_t)i;
+}
+
+static void dlpi_view_point(dlp_monitor *m) {
+    dlpi_seen *s = &m->seen;
+    s->ctl = &m->ctl[0];
+    s->delivered = &s->ctl->delivered;
+    s->order = m->order;
+    s->taken = m->taken;
+    s->slots = (const uint8_t *)m->ready;
+    s->blocks = (const uint8_t *)m->blocks;
+    s->trace = (const uint8_t *)m->trace;
+    s->slot_stride = s->n_work * sizeof *m->ready;
+    s->block_stride = sizeof *m->blocks;
+    s->trace_stride = s->trace_events * sizeof *m->trace;
+    for (uint32_t i = 0; i < s->n_stages; i++) dlpi_view_stage(m, i);
+    s->final = s->work[s->n_work - 1];
 }
 
 static void dlpi_view_free(dlp_monitor *m) {
-    if (m->view) {
-        free(m->view->ctl);
-        free(m->view->workers);
-        free(m->view->region);
-        free(m->view->disp);
-        free(m->view->taken);
-    }
-    free(m->view);
+    free(m->ctl);
     free(m->order);
+    free(m->taken);
+    free(m->ready);
     free(m->slot_seen);
     free(m->trace_head);
     free(m->trace_n);
     free(m->trace);
     free(m->blocks);
-    m->view = NULL;
 }
 
-/* How large the cache is; what says nonsense is taken for none. */
-static void dlpi_view_cache(dlp_monitor *m) {
-    dlp_pipe *p = m->view;
-    dlpi_cache_rec r;
-    if (!dlpi_view_has(m, DLPI_REC_CACHE, sizeof r, 1) ||
-        !dlpi_view_read(m, DLPI_REC_CACHE, 0, 0, &r, sizeof r) || r.cell_bytes == 0 ||
-        r.n_cells > r.n_items || r.n_items > UINT64_MAX / r.cell_bytes)
-        return;
-    p->cache_cells = r.n_cells;
-    p->cache_cell_bytes = r.cell_bytes;
-    p->cache_items = r.n_items;
-}
-
-/* Make the private pipe for what the records say, still without its numbers. */
+/* Make room for what the records say, still without its numbers. */
 static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     const dlpi_pipe_rec *r = &m->pipe;
+    dlpi_seen *s = &m->seen;
     size_t lanes = (size_t)r->n_workers + 1;
     uint64_t most = DLPI_VIEW_TRACE / sizeof(dlp_trace_event) / lanes;
-    dlp_pipe *p = m->view = calloc(1, sizeof *m->view);
-    if (p == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
-    p->view = p->prepared = p->started = 1;
-    p->memfd = p->name_fd = p->err.worker = -1;
-    memcpy(p->name, r->name, sizeof p->name);
-    p->d.name = p->name;
-    p->d.unordered = r->unordered;
-    p->n_stages = (int)r->n_stages;
-    p->n_work = (int)r->n_work;
-    p->n_item_work = (int)r->n_item_work;
-    p->n_workers = (int)r->n_workers;
-    p->prefetch = r->prefetch;
-    p->max_held = r->max_held;
-    p->n_slots = r->n_slots;
-    p->ring = r->ring;
-    p->batch_rows = r->batch_rows;
-    p->words_max = r->words_max;
-    p->units_max = r->units_max;
-    p->cpus = r->cpus;
-    p->plan_bytes = r->plan_bytes;
-    p->batches_per_epoch = r->batches_per_epoch > INT64_MAX ? UINT64_MAX : r->batches_per_epoch;
-    p->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;
-    p->areas[DLPI_REC_SLOTS].stride = r->n_work * sizeof(dlpi_sst);
-    dlpi_view_cache(m);
-    p->ctl = calloc(1, sizeof *p->ctl);
-    p->workers = calloc(lanes, sizeof *p->workers);
-    p->region = calloc(r->n_slots, (size_t)p->areas[DLPI_REC_SLOTS].stride);
-    p->disp = calloc(r->ring, sizeof *p->disp);
-    p->taken = calloc(r->ring, 1);
-    m->order = calloc(r->ring, sizeof *m->order);
+    m->error.worker = -1;
+    m->per_epoch = r->batches_per_epoch > INT64_MAX ? UINT64_MAX : r->batches_per_epoch;
+    s->n_stages = r->n_stages;
+    s->n_work = r->n_work;
+    s->n_item_work = r->n_item_work;
+    s->n_workers = r->n_workers;
+    s->prefetch = r->prefetch;
+    s->max_held = r->max_held;
+    s->n_slots = r->n_slots;
+    s->ring = r->ring;
+    s->batch_rows = r->batch_rows;
+    s->cpus = (uint32_t)r->cpus;
+    s->plan_bytes = r->plan_bytes;
+    s->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;
+    m->ctl = calloc(2, sizeof *m->ctl);
+    m->order = calloc((size_t)r->ring * 2, sizeof *m->order);
+    m->taken = calloc(r->ring, 1);
+    m->ready = calloc((size_t)r->n_slots * r->n_work, sizeof *m->ready);
     m->slot_seen = calloc(r->n_slots, 1);
     m->trace_head = calloc(lanes, sizeof *m->trace_head);
     m->trace_n = calloc(lanes, sizeof *m->trace_n);
-    m->trace = calloc(lanes * p->trace_events, sizeof *m->trace);
+    m->trace = calloc(lanes * s->trace_events, sizeof *m->trace);
     m->blocks = calloc(lanes, sizeof *m->blocks);
-    if (!p->ctl || !p->workers || !p->region || !p->disp || !p->taken || !m->order ||
-        !m->slot_seen || !m->trace_head || !m->trace_n || !m->trace || !m->blocks)
+    if (!m->ctl || !m->order || !m->taken || !m->ready || !m->slot_seen ||
+        !m->trace_head || !m->trace_n || !m->trace || !m->blocks)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
-    dlpi_view_wire(m);
+    dlpi_view_point(m);
     return DLP_OK;
 }
 
 /* The ready words of the batches in flight. */
 static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
-    dlp_pipe *p = m->view;
-    memset(m->slot_seen, 0, p->n_slots);
+    const dlpi_seen *s = &m->seen;
+    memset(m->slot_seen, 0, s->n_slots);
     for (uint64_t b = from; b < to; b++) {
-        uint32_t s = p->disp[b & (p->ring - 1)];
-        if (m->slot_seen[s]++ != 0) continue;
-        for (int i = 0; i < p->n_stages; i++) {
-            const dlpi_stage *st = &p->stages[i];
-            if (st->work >= 0 && st->work < p->n_work &&
-                !dlpi_view_read(m, DLPI_REC_SLOTS, s,
-                                m->stages[i].sst_offset + offsetof(dlpi_sst, ready),
-                                &dlpi_sst_at(p, s, st)->ready, 8))
+        uint32_t slot = m->order[b & (s->ring - 1)];
+        if (m->slot_seen[slot] != 0) continue;
+        m->slot_seen[slot] = 1;
+        for (uint32_t i = 0; i < s->n_stages; i++) {
+            const dlpi_stage_rec *r = &m->stages[i];
+            if (r->work < 0 || (uint32_t)r->work >= s->n_work) continue;
+            if (!dlpi_view_read(m, DLPI_REC_SLOTS, slot, r->sst_offset + offsetof(dlpi_sst, ready),
+                                m->ready + (size_t)slot * s->n_work + r->work, 8))
                 return false;
-            if (m->slot_seen[s] == 0) m->slot_seen[s] = 1;
         }
     }
     return true;
@@ -944,22 +920,23 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
 /* Counters and slots. The tail first, the base last: so a batch that is counted as in flight was
    so all the time, and its slot was not given to another while we looked. */
 static bool dlpi_view_ctl(dlp_monitor *m) {
-    dlp_pipe *p = m->view;
-    dlpi_ctl *c = &m->ctl;
+    const dlpi_seen *s = &m->seen;
+    dlpi_ctl *c = &m->ctl[1];
+    uint32_t *order = m->order + s->ring;
     uint64_t tail;
     if (!dlpi_view_read(m, DLPI_REC_CTL, 0, offsetof(dlpi_ctl, tail), &tail, 8) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c) ||
-        !dlpi_read_at(m->fd, m->order, p->ring * sizeof *p->disp, m->rec[DLPI_REC_ORDER].offset))
+        !dlpi_read_at(m->fd, order, s->ring * sizeof *order, m->rec[DLPI_REC_ORDER].offset))
         return false;
-    for (uint32_t i = 0; i < p->ring; i++)
-        if (m->order[i] >= p->n_slots) return false;
-    if (c->base < tail && tail - c->base > p->ring) return false;
-    memcpy(p->disp, m->order, p->ring * sizeof *p->disp);
+    for (uint32_t i = 0; i < s->ring; i++)
+        if (order[i] >= s->n_slots) return false;
+    if (c->base < tail && tail - c->base > s->ring) return false;
+    memcpy(m->order, order, s->ring * sizeof *order);
     if (!dlpi_view_ready(m, c->base, tail)) return false;
-    if (!dlpi_read_at(m->fd, p->taken, p->ring, m->rec[DLPI_REC_TAKEN].offset) ||
+    if (!dlpi_read_at(m->fd, m->taken, s->ring, m->rec[DLPI_REC_TAKEN].offset) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c))
         return false;
-    if (c->base < tail && tail - c->base > p->ring) return false;
+    if (c->base < tail && tail - c->base > s->ring) return false;
     c->tail = tail;
     c->error.stage[sizeof c->error.stage - 1] = 0;
     c->error.field[sizeof c->error.field - 1] = 0;
@@ -967,26 +944,26 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
     c->first_skip.stage[sizeof c->first_skip.stage - 1] = 0;
     c->first_skip.field[sizeof c->first_skip.field - 1] = 0;
     c->first_skip.message[sizeof c->first_skip.message - 1] = 0;
-    *p->ctl = *c;
-    if (c->error_ready != 0) p->err = c->error;
+    m->ctl[0] = *c;
+    if (c->error_ready != 0) m->error = c->error;
     return true;
 }
 
 /* The newest events of lane i, if there are any since the last time. */
-static bool dlpi_view_trace(dlp_monitor *m, int i) {
-    const dlp_pipe *p = m->view;
-    dlp_trace_event *to = m->trace + (size_t)i * p->trace_events;
+static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
+    const dlpi_seen *s = &m->seen;
+    dlp_trace_event *to = m->trace + (size_t)i * s->trace_events;
     uint64_t head, now, ring = m->pipe.trace_events, n, from, first, drop;
     const uint64_t each = sizeof *to, at = offsetof(dlpi_wblock, trace_head);
-    if (!dlpi_view_read(m, DLPI_REC_WORKERS, (uint64_t)i, at, &head, 8)) return false;
+    if (!dlpi_view_read(m, DLPI_REC_WORKERS, i, at, &head, 8)) return false;
     if (head == m->trace_head[i]) return true;
     n = head < ring ? head : ring - 1;
-    if (n > p->trace_events - 1) n = p->trace_events - 1;
+    if (n > s->trace_events - 1) n = s->trace_events - 1;
     from = head - n;
     first = n < ring - from % ring ? n : ring - from % ring; /* up to the ring's end */
-    if (!dlpi_view_read(m, DLPI_REC_TRACE, (uint64_t)i, from % ring * each, to, first * each) ||
-        !dlpi_view_read(m, DLPI_REC_TRACE, (uint64_t)i, 0, to + first, (n - first) * each) ||
-        !dlpi_view_read(m, DLPI_REC_WORKERS, (uint64_t)i, at, &now, 8))
+    if (!dlpi_view_read(m, DLPI_REC_TRACE, i, from % ring * each, to, first * each) ||
+        !dlpi_view_read(m, DLPI_REC_TRACE, i, 0, to + first, (n - first) * each) ||
+        !dlpi_view_read(m, DLPI_REC_WORKERS, i, at, &now, 8))
         return false;
     drop = now - from >= ring ? now - from - ring + 1 : 0; /* written over meanwhile */
     if (drop > n) drop = n;
@@ -997,107 +974,67 @@ static bool dlpi_view_trace(dlp_monitor *m, int i) {
 }
 
 static bool dlpi_view_workers(dlp_monitor *m) {
-    dlp_pipe *p = m->view;
-    for (int i = 0; i <= p->n_workers; i++) {
-        if (!dlpi_view_trace(m, i) || !dlpi_view_read(m, DLPI_REC_WORKERS, (uint64_t)i, 0,
-                                                      &m->blocks[i], sizeof m->blocks[i]))
+    for (uint32_t i = 0; i <= m->seen.n_workers; i++) {
+        dlpi_wblock *b = &m->blocks[i];
+        if (!dlpi_view_trace(m, i) || !dlpi_view_read(m, DLPI_REC_WORKERS, i, 0, b, sizeof *b))
             return false;
-        m->blocks[i].trace_head = m->trace_n[i];
-        m->blocks[i].message[sizeof m->blocks[i].message - 1] = 0;
+        b->trace_head = m->trace_n[i];
+        b->message[sizeof b->message - 1] = 0;
     }
     return true;
 }
 
-/* How many workers of the tuned stages work now. */
+/* How many workers of the stages work now. */
 static bool dlpi_view_tuned(dlp_monitor *m) {
-    for (int i = 0; i < m->view->n_stages; i++) {
-        dlpi_stage *st = &m->view->stages[i];
-        int32_t n;
-        if (st->work < 0 || !st->tuned) continue;
-        if (!dlpi_view_read(m, DLPI_REC_STAGES, (uint64_t)i, offsetof(dlpi_stage_rec, active), &n,
-                            sizeof n))
+    for (uint32_t i = 0; i < m->seen.n_stages; i++) {
+        dlpi_stage_rec *r = &m->stages[i];
+        if (r->work < 0) continue;
+        if (!dlpi_view_read(m, DLPI_REC_STAGES, i, offsetof(dlpi_stage_rec, active), &r->active,
+                            sizeof r->active))
             return false;
-        st->begin = n >= 1 && n <= st->n_workers ? n : st->n_workers;
+        dlpi_seen_numbers(r, &m->seen.stages[i]);
     }
     return true;
 }
 
-/* The part cells, counted. Those of an older version do not say for which batch they are. */
-static bool dlpi_view_parts(dlp_monitor *m) {
-    const dlpi_record *r = &m->rec[DLPI_REC_PARTS];
-    const uint64_t at = offsetof(dlpi_pcell, used);
-    uint64_t state, used = 0;
-    if (r->type == 0) return true;
-    if (r->stride < sizeof state || r->count > DLPI_VIEW_CELLS) return false;
-    m->view->part_cells = (uint32_t)r->count;
-    memset(&m->view->view_parts, 0, sizeof m->view->view_parts);
-    for (uint64_t c = 0; c < r->count; c++) {
-        if (!dlpi_view_read(m, DLPI_REC_PARTS, c, 0, &state, sizeof state) ||
-            (r->stride >= at + 8 && !dlpi_view_read(m, DLPI_REC_PARTS, c, at, &used, 8)))
-            return false;
-        dlpi_part_count(&m->view->view_parts, state, used, m->view->ctl->base);
+/* Read a word; those that lie beside it are kept for the next. */
+static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to) {
+    dlp_monitor *m = from;
+    uint32_t half;
+    if (at < m->block_at || at + bytes > m->block_end) {
+        uint64_t n = end - at < sizeof m->block ? end - at : sizeof m->block;
+        m->block_at = m->block_end = 0;
+        if (!dlpi_read_at(m->fd, m->block, n, at)) return false;
+        m->block_at = at;
+        m->block_end = at + n;
+    }
+    if (bytes == 8) {
+        memcpy(to, m->block + (at - m->block_at), 8);
+    } else {
+        memcpy(&half, m->block + (at - m->block_at), sizeof half);
+        *to = half;
     }
     return true;
 }
 
-/* How many words of a record, each of them 4 or 8 bytes, have bits of the mask, or none of them? */
-static bool dlpi_view_words(const dlp_monitor *m, int type, uint64_t mask, bool none, uint64_t *n) {
-    const dlpi_record *r = &m->rec[type];
-    uint8_t block[4096];
-    uint64_t each = r->stride, in_block = each == 0 ? 0 : sizeof block / each;
-    *n = 0;
-    if (r->type == 0 || r->count == 0) return true;
-    if (r->count > DLPI_VIEW_WORDS || (each != 4 && each != 8)) return false;
-    for (uint64_t at = 0; at < r->count; at += in_block) {
-        uint64_t k = r->count - at < in_block ? r->count - at : in_block;
-        if (!dlpi_read_at(m->fd, block, k * each, r->offset + at * each)) return false;
-        for (uint64_t i = 0; i < k; i++) {
-            uint64_t word = 0;
-            memcpy(&word, block + i * each, (size_t)each);
-            *n += ((word & mask) == 0) == none;
-        }
-    }
-    return true;
-}
-
-/* Where the chunks are: the words that say so. An older version has no record of them. */
-static bool dlpi_view_chunks(dlp_monitor *m) {
-    const dlp_pipe *p = m->view;
-    dlpi_chunk_seen *x = &m->view->view_chunks;
-    uint64_t tail = p->ctl->tail;
-    dlpi_chunk_rec r;
-    if (p->split == NULL || m->rec[DLPI_REC_CHUNKS].type == 0) return true;
-    if (!dlpi_view_read(m, DLPI_REC_CHUNKS, 0, 0, &r, sizeof r)) return false;
-    memset(x, 0, sizeof *x);
-    x->preload = r.preload;
-    x->cpu_buffers = r.cpu_buffers;
-    x->per_epoch = r.per_epoch;
-    if (tail > 0) {
-        uint32_t s = dlpi_slot_of(p, tail - 1);
-        if (!dlpi_view_read(m, DLPI_REC_SLOTS, s, r.in_epoch_at, &x->fed, 8)) return false;
-        x->fed++;
-    }
-    for (uint32_t s = 0; s < p->n_slots; s++) {
-        uint32_t used;
-        if (!dlpi_view_read(m, DLPI_REC_SLOTS, s, r.used_at, &used, sizeof used)) return false;
-        x->out += used != 0;
-    }
-    x->device_buffers = m->rec[DLPI_REC_DEVICE_SLOTS].count;
-    return dlpi_view_words(m, DLPI_REC_RESIDENT, 1, false, &x->resident) &&
-           dlpi_view_words(m, DLPI_REC_DEVICE_SLOTS, UINT64_MAX, true, &x->device_free);
+/* What kinds of stages count. */
+static bool dlpi_view_kinds(dlp_monitor *m) {
+    const dlpi_words words = {m->rec, dlpi_view_word, m};
+    m->block_at = m->block_end = 0;
+    return dlpi_seen_kinds(&words, &m->seen);
 }
 
 /* Copy the numbers. What is torn is read again; what stays so is damaged. */
 static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
-    dlp_pipe *p = m->view;
+    dlpi_seen *s = &m->seen;
     bool ok = false;
     for (int tries = 0; !ok && tries < 4; tries++) ok = dlpi_view_ctl(m);
-    if (!ok || !dlpi_view_workers(m) || !dlpi_view_tuned(m) || !dlpi_view_parts(m) ||
-        !dlpi_view_chunks(m))
+    if (!ok || !dlpi_view_workers(m) || !dlpi_view_tuned(m) ||
+        !dlpi_view_kinds(m))
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's counters are damaged");
-    p->view_ns = dlpi_now_ns();
-    if (p->view_ns < p->ctl->started_ns) p->view_ns = p->ctl->started_ns;
-    m->info.stopped = p->ctl->stop != 0;
+    s->now_ns = dlpi_now_ns();
+    if (s->now_ns < s->ctl->started_ns) s->now_ns = s->ctl->started_ns;
+    m->info.stopped = s->ctl->stop != 0;
     return DLP_OK;
 }
 
@@ -1112,7 +1049,7 @@ static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
     memcpy(m->info.name, m->pipe.name, sizeof m->info.name);
     m->info.uid = m->pipe.uid;
     m->info.started_ns = m->pipe.started_real;
-    m->info.trace_events = m->view->trace_events - 1;
+    m->info.trace_events = m->seen.trace_events - 1;
     return DLP_OK;
 }
 
@@ -3257,7 +3194,6 @@ DLPDEF void dlp_shm_main(int argc, char **argv) {
 DLPDEF int dlp_pipe_fork(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->view) return DLP_ERR_STATE;
     if (p->prepared) return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
     return dlpi_prepare(p);
 }
@@ -3341,7 +3277,54 @@ DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err) {
     return rc;
 }
 
-DLPDEF dlp_pipe *dlp_monitor_pipe(dlp_monitor *m) { return m ? m->view : NULL; }
+DLPDEF int dlp_monitor_stats(const dlp_monitor *m, dlp_stats *out) {
+    if (m == NULL || out == NULL) return DLP_ERR_ARG;
+    dlpi_stats(&m->seen, out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_monitor_worker_stats(const dlp_monitor *m, uint32_t i, dlp_worker_stats *out) {
+    if (m == NULL || out == NULL || i >= m->seen.n_workers) return DLP_ERR_ARG;
+    dlpi_worker_stats(&m->seen, i, out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint64_t *total) {
+    if (m == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
+    return dlpi_skips(&m->seen, out, max, total);
+}
+
+DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size) {
+    return m == NULL ? DLP_ERR_ARG : dlpi_explain(&m->seen, buf, size);
+}
+
+DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m) {
+    return m == NULL ? DLP_ERR_ARG : (int)m->seen.n_workers + 1;
+}
+
+DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *out, int max,
+                             char *name) {
+    if (m == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
+    if (lane < 0 || (uint32_t)lane > m->seen.n_workers) return DLP_ERR_ARG;
+    return dlpi_trace_lane(&m->seen, (uint32_t)lane, out, max, name);
+}
+
+DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
+    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_trace(&m->seen, path);
+}
+
+DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
+    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_timeline(&m->seen, path);
+}
+
+DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {
+    return m == NULL || m->per_epoch == UINT64_MAX ? -1 : (int64_t)m->per_epoch;
+}
+
+DLPDEF const dlp_error *dlp_monitor_error(const dlp_monitor *m) {
+    static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "m", "the monitor is NULL"};
+    return m == NULL ? &none : &m->error;
+}
 
 DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out) {
     if (m == NULL || out == NULL) return DLP_ERR_ARG;
@@ -3444,7 +3427,7 @@ DLPDEF void dlp_consumer_close(dlp_consumer *c) {
 
 DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms) {
     if (p == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
-    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->err.code != 0) return p->err.code;
     if (p->share == NULL || !p->share->serve_only) return DLP_ERR_STATE;

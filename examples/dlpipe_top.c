@@ -111,7 +111,7 @@ static const char *state_name(int32_t state) {
 }
 
 static const char *owner_state(const watch *w) {
-    if (dlp_pipe_error(dlp_monitor_pipe(w->monitor))->code != 0) return "error";
+    if (dlp_monitor_error(w->monitor)->code != 0) return "error";
     if (w->owner == 'T' || w->owner == 't') return "stopped";
     return w->about.stopped ? "closing" : "running";
 }
@@ -201,18 +201,18 @@ static char process_state(int32_t pid) {
 }
 
 static int look(watch *w, dlp_error *e) {
-    dlp_pipe *p = dlp_monitor_pipe(w->monitor);
+    const dlp_monitor *m = w->monitor;
     sample last = w->before;
     int rc = dlp_monitor_refresh(w->monitor, e);
     if (rc != DLP_OK) return rc;
     dlp_monitor_about(w->monitor, &w->about);
     w->before = w->now;
     w->now = last;
-    dlp_pipe_stats(p, &w->now.s);
+    dlp_monitor_stats(m, &w->now.s);
     for (uint32_t i = 0; i < w->now.s.n_workers; i++)
-        dlp_pipe_worker_stats(p, i, &w->now.workers[i]);
-    dlp_pipe_skips(p, NULL, 0, &w->now.skips);
-    dlp_pipe_explain(p, w->words, sizeof w->words);
+        dlp_monitor_worker_stats(m, i, &w->now.workers[i]);
+    dlp_monitor_skips(m, NULL, 0, &w->now.skips);
+    dlp_monitor_explain(m, w->words, sizeof w->words);
     w->now.at_ns = now_ns();
     w->owner = process_state(w->about.pid);
     if (w->before.at_ns == 0 || w->now.s.batches != w->before.s.batches) w->moved_ns = w->now.at_ns;
@@ -224,7 +224,7 @@ static int watch_open(watch *w, const char *who, dlp_error *e) {
     int rc;
     memset(w, 0, sizeof *w);
     if ((rc = dlp_monitor_open(&w->monitor, who, e)) != DLP_OK) return rc;
-    dlp_pipe_stats(dlp_monitor_pipe(w->monitor), &s);
+    dlp_monitor_stats(w->monitor, &s);
     w->now.workers = calloc((size_t)s.n_workers + 1, sizeof *w->now.workers);
     w->before.workers = calloc((size_t)s.n_workers + 1, sizeof *w->before.workers);
     if (w->now.workers && w->before.workers) return look(w, e);
@@ -293,7 +293,7 @@ static void draw_header(screen *to, const watch *w) {
     double waits = wait_share(w);
     char late[64] = "", name[80], epoch[64], wait_text[32], size[32];
     uint64_t idle = w->now.at_ns - w->moved_ns;
-    int64_t per_epoch = dlp_pipe_batches_per_epoch(dlp_monitor_pipe(w->monitor));
+    int64_t per_epoch = dlp_monitor_batches_per_epoch(w->monitor);
     if (idle > 2000000000u) snprintf(late, sizeof late, "; no batch for %s", duration(idle).s);
     snprintf(name, sizeof name, "%s",
              w->about.shm_name[0] ? w->about.shm_name
@@ -317,7 +317,7 @@ static void draw_header(screen *to, const watch *w) {
 
 /* The first line of dlp_pipe_explain, broken where it is too long; or the pipe's error. */
 static void draw_limit(screen *to, const watch *w) {
-    const dlp_error *e = dlp_pipe_error(dlp_monitor_pipe(w->monitor));
+    const dlp_error *e = dlp_monitor_error(w->monitor);
     char words[2048];
     size_t n, left, width = (size_t)(to->columns > 20 ? to->columns : 20);
     if (e->code != 0)
@@ -575,7 +575,7 @@ static void json_worker(const watch *w, uint32_t i, const char *before) {
 
 static void json(watch *w) {
     const dlp_stats *s = &w->now.s, *b = &w->before.s;
-    const dlp_error *e = dlp_pipe_error(dlp_monitor_pipe(w->monitor));
+    const dlp_error *e = dlp_monitor_error(w->monitor);
     double waits = wait_share(w);
     uint32_t used = s->in_flight + s->held;
     printf("{");

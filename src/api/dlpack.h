@@ -41,7 +41,7 @@ typedef struct dlp_managed_tensor_v1 {
    A tensor may be deleted while kernels that read it are queued (PyTorch does): give the device
    their stream as consumer.
    batch: one that is held; field: 0..n_fields-1; out: to be deleted by its deleter, once, by any
-   thread - returns DLP_OK, DLP_ERR_ARG (not held, no such field), DLP_ERR_STATE (closed, a view),
+   thread - returns DLP_OK, DLP_ERR_ARG (not held, no such field), DLP_ERR_STATE (closed),
    DLP_ERR_MEMORY, DLP_ERR_FORKED - caller - allocates the tensor; does not wait.
    Source: dlpack.h (github.com/dmlc/dlpack), v0.8 and v1.0. */
 DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out);

@@ -1,5 +1,5 @@
 #pragma once
-#include "api/pipe.h"
+#include "api/stats.h"
 /* ---------------------------------------------------------------------------------------------
    >>shm-monitor    LOOKING IN FROM OUTSIDE
    A monitor copies a pipe's records out of its region and reads the copy. It opens the region read
@@ -35,11 +35,27 @@ DLPDEF int dlp_monitor_open(dlp_monitor **out, const char *who, dlp_error *err);
    for each worker, and at most 64 MiB of traces. */
 DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err);
 
-/* The copy as a pipe, until dlp_monitor_close; NULL of NULL. dlp_pipe_stats, worker_stats, skips,
-   explain, trace_lanes, trace, write_trace, write_timeline and batches_per_epoch speak of the
-   moment of the last refresh; dlp_pipe_error tells the error that a worker or sampler met; all
-   other calls return DLP_ERR_STATE. Not while refresh runs. */
-DLPDEF dlp_pipe *dlp_monitor_pipe(dlp_monitor *m);
+/* What the calls of >>stats tell of a pipe, of the moment of the last refresh: with the same
+   parameters and results, but no DLP_ERR_STATE and no DLP_ERR_FORKED. Stages' own words for what
+   they wait for ("Waits: ") are known in the owner alone. - any thread, but not while refresh runs;
+   none waits; write_trace and write_timeline allocate. */
+DLPDEF int dlp_monitor_stats(const dlp_monitor *m, dlp_stats *out);
+DLPDEF int dlp_monitor_worker_stats(const dlp_monitor *m, uint32_t i, dlp_worker_stats *out);
+DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint64_t *total);
+DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size);
+DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m);
+DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *out, int max,
+                             char *name);
+DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path);
+DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
+
+/* Return the number of batches in an epoch, or -1: not known, or m is NULL. Not while refresh
+   runs. */
+DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m);
+
+/* Return the error that a worker or the sampler of the pipe met: code 0, there was none by the last
+   refresh; of NULL DLP_ERR_ARG. Until refresh or dlp_monitor_close. */
+DLPDEF const dlp_error *dlp_monitor_error(const dlp_monitor *m);
 
 /* Tell whose pipe it is. Returns DLP_OK, DLP_ERR_ARG. Not while refresh runs. */
 DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out);

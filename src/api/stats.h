@@ -80,7 +80,7 @@ typedef struct dlp_tune_note {
 typedef struct dlp_chunk_stats {
     uint64_t taken;       /* chunks that were cut, or begun to be */
     uint64_t loadable;    /* chunks of the epoch fed last that are not yet given to a loader */
-    uint64_t cpu_buffers; /* 0: a view of an older version's pipe can't tell */
+    uint64_t cpu_buffers; /* 0: a monitor of an older version's pipe can't tell */
     uint64_t cpu_free, cpu_loading;
     uint64_t cpu_filled;     /* loaded; of those, not copied yet where there is a device */
     uint64_t device_buffers; /* 0: no device */

@@ -46,7 +46,6 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
 }
 
 static int dlpi_add_refused(const dlp_pipe *p) {
-    if (p->view) return DLP_ERR_STATE;
     return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
 }
 

@@ -217,6 +217,7 @@ static void dlpi_chunk_describe(const dlp_pipe *p, dlpi_chunk_rec *r) {
     r->preload = p->chunks.preload;
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
+    r->view_rows = p->cut.view_rows;
 }
 
 /* Fill header and records; the magic comes last, so that a half-made region is none. */

@@ -124,7 +124,7 @@ static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
 
 /* How many workers of the stage may claim. */
 static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
-    return p->view ? st->begin : (int)DLPI_LOAD_SEQ(&p->bells[st->work].active); /* A1 <- A1 */
+    return (int)DLPI_LOAD_SEQ(&p->bells[st->work].active); /* A1 <- A1 */
 }
 
 /* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */

@@ -56,8 +56,8 @@ typedef struct dlpi_stage {
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
-    int begin, tuned;    /* workers at first (of a view: now); 1: n_workers is workers_max */
-    uint64_t sst_offset; /* in a slot */
+    int begin, tuned;            /* workers at first; 1: n_workers is workers_max */
+    uint64_t sst_offset;         /* in a slot */
     dlp_part_desc part;
     uint64_t *part_first; /* [n_parts + 1] items of the parts before each; owned */
 } dlpi_stage;
@@ -232,17 +232,6 @@ typedef struct dlpi_part_order { /* the parts of an epoch, in their order */
 
 #define DLPI_PART_HINTS 64u
 
-typedef struct dlpi_part_seen { /* part cells, counted */
-    uint32_t loaded, in_use, loading;
-} dlpi_part_seen;
-
-typedef struct dlpi_chunk_seen {         /* words of chunks, counted */
-    uint64_t per_epoch, fed;             /* chunks of the epoch fed last; of those, fed */
-    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
-    uint64_t device_buffers, device_free;
-    int32_t preload;
-} dlpi_chunk_seen;
-
 typedef struct dlpi_parts {    /* the feeder's */
     dlpi_part_order orders[2]; /* of the epoch that is fed, and of the one looked at ahead */
     dlpi_part_use *use;        /* [part_cells] */
@@ -370,9 +359,7 @@ struct dlp_pipe {
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
     uint32_t can_ring;   /* S2: ctl and bells are there */
     int32_t pid;
-    int in_worker;    /* 1: this is one of its worker processes: a callback may call stop */
-    int view;         /* 1: a copy that a monitor looks at: there is nothing to run or free */
-    uint64_t view_ns; /* when that copy was made */
+    int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
     dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
     int n_warnings;
@@ -384,7 +371,6 @@ struct dlp_pipe {
     dlpi_stage *parts;    /* or NULL */
     dlpi_stage *part_end; /* behind it nobody needs a batch's parts */
     uint32_t part_cells;
-    dlpi_part_seen view_parts; /* a view's */
     uint64_t part_stride, off_pcell;
     bool part_waited;                 /* this wait of the caller's was for a part */
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
@@ -397,9 +383,8 @@ struct dlp_pipe {
     int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
     dlpi_chunks chunks;
-    dlpi_chunk_seen view_chunks; /* a view's */
-    uint32_t max_kills;          /* as dlp_shm_desc */
-    uint32_t batch_rows;         /* rows of this rank, at most */
+    uint32_t max_kills;  /* as dlp_shm_desc */
+    uint32_t batch_rows; /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;

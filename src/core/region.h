@@ -169,7 +169,7 @@ typedef struct dlpi_chunk_rec {
     uint64_t per_epoch, cpu_buffers;
     int32_t preload;
     uint32_t in_epoch_at, used_at; /* in a slot */
-    uint32_t pad0;
+    uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
 } dlpi_chunk_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */

@@ -160,7 +160,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
 }
 
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
-    return p->split && !p->view ? p->cut.per_epoch : p->batches_per_epoch;
+    return p->split ? p->cut.per_epoch : p->batches_per_epoch;
 }
 
 /* The caller's books stand behind a checked state. */

@@ -145,7 +145,7 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_
     uint32_t s;
     dlpi_export *x;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
-    if (p->view || p->closing) return DLP_ERR_STATE;
+    if (p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;

@@ -20,7 +20,6 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     dlp_plan plan;
     int rc;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (p->view) return DLP_ERR_STATE;
     if (!p->prepared) {
         if (p->err.code != 0) return p->err.code;
         if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
@@ -64,7 +63,7 @@ static int dlpi_held_fail(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
@@ -83,7 +82,6 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     uint32_t s;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
-    if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
@@ -94,7 +92,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE;
     if (p->err.code != 0) return p->err.code;
@@ -110,7 +108,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
     int rc;
     if (p == NULL || state == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "it is NULL");
-    if (!p->started || p->closing || p->view)
+    if (!p->started || p->closing)
         return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
@@ -133,7 +131,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     dlpi_state s;
     uint64_t most;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->view) return DLP_ERR_STATE;
+    if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     most = p->samples / p->global_batch;
     if (p->batches_per_epoch != UINT64_MAX) most = dlpi_epoch_batches(p);
@@ -152,7 +150,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
 DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
     dlpi_stage *st;
     if (p == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
     st = &p->stages[stage];
@@ -165,7 +163,7 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
-    if (p == NULL || p->view) return;
+    if (p == NULL) return;
     DLPI_STORE_SEQ(&p->stop_asked, 1u);     /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->can_ring) != 0 && /* S2 <- S2: what start made is there, */
         (!dlpi_forked(p) || p->in_worker))  /* and may be asked whose it is */
@@ -175,7 +173,6 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
-    if (p->view) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK;                  /* what is out keeps it, and frees it */
     if (p->lent == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
@@ -199,7 +196,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state s;
     uint32_t slot = 0;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->view) return DLP_ERR_STATE;
+    if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* who is how far? */
     if (batch != NULL) {
@@ -222,64 +219,4 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
     if (p == NULL || !p->started || p->batches_per_epoch == UINT64_MAX) return -1;
     return (int64_t)dlpi_epoch_batches(p);
-}
-
-DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    dlpi_stats(p, out);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (i >= (uint32_t)p->n_workers) return DLP_ERR_ARG;
-    dlpi_worker_stats(p, &p->workers[i], out);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) {
-    uint64_t n, from;
-    int copied = 0;
-    if (p == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
-    if (!p->started || p->ctl == NULL) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    n = DLPI_LOAD_ACQ(&p->ctl->skips); /* K1 <- K1 */
-    from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
-    if (n - from > (uint64_t)max) from = n - (uint64_t)max;
-    for (; from != n; from++) {
-        dlpi_skip *k = &p->ctl->skip_ring[from % DLPI_SKIP_RING];
-        uint64_t words[DLPI_SKIP_WORDS];
-        if (DLPI_LOAD_ACQ(&k->code) == 0) continue;   /* K1 <- K1: being written */
-        out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
-        out[copied].position = DLPI_LOAD_RLX(&k->position);
-        out[copied].index = DLPI_LOAD_RLX(&k->index);
-        out[copied].new_index = DLPI_LOAD_RLX(&k->new_index);
-        out[copied].errnum = DLPI_LOAD_RLX(&k->errnum);
-        out[copied].stage = DLPI_LOAD_RLX(&k->stage);
-        out[copied].worker = DLPI_LOAD_RLX(&k->worker);
-        for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
-            words[i] = DLPI_LOAD_RLX(&p->ctl->skip_words[from % DLPI_SKIP_RING][i]); /* K1 <- K1 */
-        memcpy(out[copied].message, words, sizeof words);
-        out[copied].message[sizeof words - 1] = 0;
-        out[copied++].code = DLPI_LOAD_RLX(&k->code);
-    }
-    if (total) *total = n;
-    return copied;
-}
-
-DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
-    if (p == NULL) return DLP_ERR_ARG;
-    return p->started ? p->n_workers + 1 : DLP_ERR_STATE;
-}
-
-DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
-    if (p == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
-    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (lane < 0 || lane > p->n_workers) return DLP_ERR_ARG;
-    return dlpi_trace_lane(p, lane, out, max, name);
 }

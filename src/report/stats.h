@@ -1,18 +1,17 @@
 #pragma once
-#include "core/deliver.h"
-#include "build/layout.h"
+#include "core/run.h"
+#include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-stats      COUNTERS AND TRACE, READ */
 
-static uint64_t dlpi_stats_now(const dlp_pipe *p) { return p->view ? p->view_ns : dlpi_now_ns(); }
-
-static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worker_stats *out) {
-    const dlpi_wblock *b = w->wb;
+static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
+    const dlpi_wblock *b = dlpi_seen_block(s, i);
+    const dlpi_seen_stage *st = dlpi_seen_owner(s, i);
     /* statistics, here and below */
-    uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = dlpi_stats_now(p);
+    uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = s->now_ns;
     memset(out, 0, sizeof *out);
-    out->stage = w->st->id;
-    out->worker = w->id;
+    out->stage = (int32_t)(st - s->stages);
+    out->worker = (int32_t)i - st->first_worker;
     out->state = DLPI_LOAD_RLX(&b->state);
     out->tid = DLPI_LOAD_RLX(&b->tid);
     out->items = DLPI_LOAD_RLX(&b->items);
@@ -24,22 +23,23 @@ static void dlpi_worker_stats(const dlp_pipe *p, const dlpi_worker *w, dlp_worke
     out->core_wait_ns = DLPI_LOAD_RLX(&b->core_wait_ns);
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
-    out->process = w->st->w.placement == DLP_PLACE_PROCESSES && w->st->w.num_workers > 0;
+    out->process = st->process;
     out->pid = DLPI_LOAD_RLX(&b->pid);
     out->restarts = DLPI_LOAD_RLX(&b->restarts);
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-static uint64_t dlpi_hist_sum(const dlp_pipe *p, const dlpi_stage *st, uint64_t *hist) {
+static uint64_t dlpi_hist_sum(const dlpi_seen *s, const dlpi_seen_stage *st, uint64_t *hist) {
     uint64_t n = 0;
     memset(hist, 0, DLPI_HIST * sizeof *hist);
-    for (int k = 0; k < st->n_workers; k++)
+    for (int k = 0; k < st->n_workers; k++) {
+        const dlpi_wblock *b = dlpi_seen_block(s, (uint32_t)(st->first_worker + k));
         for (uint32_t i = 0; i < DLPI_HIST; i++) {
-            /* statistics */
-            uint32_t c = DLPI_LOAD_RLX(&p->workers[st->first_worker + k].wb->hist[i]);
+            uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
             hist[i] += c;
             n += c;
         }
+    }
     return n;
 }
 
@@ -50,150 +50,70 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
     return 0;
 }
 
-/* One more part cell: base: batches below it are delivered. */
-static void dlpi_part_count(dlpi_part_seen *n, uint64_t state, uint64_t used, uint64_t base) {
-    uint32_t low = dlpi_gen_low(state);
-    if (low == DLPI_PART_LOADED) n->loaded++;
-    if (low == DLPI_PART_LOADED && used > base) n->in_use++;
-    if (low != DLPI_PART_CLOSED && low <= DLPI_PART_OPEN) n->loading++;
+static void dlpi_stage_add_worker(const dlpi_wblock *b, dlp_stage_stats *out) {
+    uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
+    out->items += DLPI_LOAD_RLX(&b->items);
+    out->bytes += DLPI_LOAD_RLX(&b->bytes);
+    out->retried += DLPI_LOAD_RLX(&b->retried);
+    out->replaced += DLPI_LOAD_RLX(&b->replaced);
+    out->left_out += DLPI_LOAD_RLX(&b->left_out);
+    out->busy_ns += DLPI_LOAD_RLX(&b->busy_ns);
+    out->starved_ns += DLPI_LOAD_RLX(&b->starved_ns);
+    out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
+    out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
+    out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
+    out->flight_ns += DLPI_LOAD_RLX(&b->flight_ns);
+    if (most > out->max_ns) out->max_ns = most;
+    out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
+    if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-static dlpi_part_seen dlpi_parts_seen(const dlp_pipe *p) {
-    dlpi_part_seen n = {0, 0, 0};
-    uint64_t base = DLPI_LOAD_RLX(&p->ctl->base); /* statistics, here and below */
-    for (uint32_t c = 0; c < p->part_cells && !p->view; c++) {
-        const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        dlpi_part_count(&n, DLPI_LOAD_RLX(&cell->state), DLPI_LOAD_RLX(&cell->used), base);
-    }
-    return p->view ? p->view_parts : n;
-}
-
-static void dlpi_stage_stats(const dlp_pipe *p, const dlpi_stage *st, dlp_stage_stats *out) {
-    uint64_t hist[DLPI_HIST], n, most;
-    memset(out, 0, sizeof *out);
+/* out: with the figures of its kind. */
+static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
+    uint64_t hist[DLPI_HIST], n;
     dlpi_copy_text(out->name, sizeof out->name, st->name);
     out->kind = st->kind;
     if (st->work < 0) return;
-    out->workers = st->w.num_workers;
-    if (st->tuned) {
-        out->workers = dlpi_active(p, st);
-        out->workers_min = st->w.workers_min;
+    out->workers = st->workers;
+    if (st->workers_min > 0) {
+        out->workers = st->active;
+        out->workers_min = st->workers_min;
         out->workers_max = st->n_workers;
     }
-    out->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
-                         st->kind != DLP_STAGE_PARTS;
-    if (st->kind == DLP_STAGE_PARTS) {
-        dlpi_part_seen seen = dlpi_parts_seen(p);
-        out->cells = p->part_cells;
-        out->loaded = seen.loaded;
-        out->loading = seen.loading;
-        out->in_use = seen.in_use;
-    }
+    /* items: of the first stages, and of what stands beside them all */
+    out->unit_is_batch = st->work >= (int)s->n_item_work && st->work < (int)s->n_work;
     out->in_flight = st->in_flight;
-    for (int k = 0; k < st->n_workers; k++) {
-        const dlpi_worker *w = &p->workers[st->first_worker + k];
-        out->items += DLPI_LOAD_RLX(&w->wb->items); /* statistics, here and below */
-        out->bytes += DLPI_LOAD_RLX(&w->wb->bytes);
-        out->retried += DLPI_LOAD_RLX(&w->wb->retried);
-        out->replaced += DLPI_LOAD_RLX(&w->wb->replaced);
-        out->left_out += DLPI_LOAD_RLX(&w->wb->left_out);
-        out->busy_ns += DLPI_LOAD_RLX(&w->wb->busy_ns);
-        out->starved_ns += DLPI_LOAD_RLX(&w->wb->starved_ns);
-        out->blocked_ns += DLPI_LOAD_RLX(&w->wb->blocked_ns);
-        out->cpu_ns += DLPI_LOAD_RLX(&w->wb->cpu_ns);
-        out->core_wait_ns += DLPI_LOAD_RLX(&w->wb->core_wait_ns);
-        out->flight_ns += DLPI_LOAD_RLX(&w->wb->flight_ns);
-        most = DLPI_LOAD_RLX(&w->wb->max_ns);
-        if (most > out->max_ns) out->max_ns = most;
-        out->restarts += (uint64_t)DLPI_LOAD_RLX(&w->wb->restarts);
-        if (DLPI_LOAD_RLX(&w->wb->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&w->wb->died_by);
-    }
-    n = dlpi_hist_sum(p, st, hist);
+    for (int k = 0; k < st->n_workers; k++)
+        dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
+    n = dlpi_hist_sum(s, st, hist);
     out->p50_ns = dlpi_percentile(hist, n, 50);
     out->p95_ns = dlpi_percentile(hist, n, 95);
     out->p99_ns = dlpi_percentile(hist, n, 99);
 }
 
 /* Batches complete and not delivered; and what waits before each stage. */
-static void dlpi_ready_stats(const dlp_pipe *p, dlp_stats *out) {
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
+    uint64_t tail = DLPI_LOAD_ACQ(&s->ctl->tail); /* T1 <- T1 */
     /* V1 <- V1: any thread may look */
-    for (uint64_t b = DLPI_LOAD_ACQ(&p->ctl->base); b < tail; b++) {
-        uint32_t s;
-        if (DLPI_LOAD_RLX(&p->taken[b & (p->ring - 1)])) continue; /* statistics */
-        s = dlpi_slot_of(p, b);
+    for (uint64_t b = DLPI_LOAD_ACQ(&s->ctl->base); b < tail; b++) {
+        uint32_t slot;
+        if (DLPI_LOAD_RLX(&s->taken[b & (s->ring - 1)])) continue; /* statistics */
+        slot = dlpi_seen_slot(s, b);
         out->in_flight++;
-        if (dlpi_ready(p, b, s)) out->ready++;
-        for (int i = 1; i < p->n_work; i++) {
-            /* Y1 <- Y1 */
-            bool in = dlpi_ready_is(DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i - 1])->ready), b);
-            /* Y1 <- Y1 */
-            bool over = dlpi_ready_is(DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, p->work[i])->ready), b);
-            if (in && !over) out->stages[p->work[i]->id].ready++;
+        if (dlpi_seen_left(s, b, slot, s->final)) out->ready++;
+        for (uint32_t i = 1; i < s->n_work; i++) {
+            bool in = dlpi_seen_left(s, b, slot, s->work[i - 1]);
+            if (in && !dlpi_seen_left(s, b, slot, s->work[i])) out->stages[s->work[i]].ready++;
         }
     }
 }
 
-static void dlpi_chunks_seen(const dlp_pipe *p, uint64_t tail, dlpi_chunk_seen *x) {
-    memset(x, 0, sizeof *x);
-    x->preload = p->chunks.preload;
-    x->cpu_buffers = p->n_cells;
-    x->per_epoch = p->batches_per_epoch;
-    /* statistics, here and below */
-    if (tail > 0) x->fed = DLPI_LOAD_RLX(&dlpi_slot_at(p, dlpi_slot_of(p, tail - 1))->in_epoch) + 1;
-    for (uint32_t s = 0; s < p->n_slots; s++)
-        x->out += DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->used) != 0;
-    for (uint64_t k = 0; k < p->areas[DLPI_REC_RESIDENT].count; k++)
-        x->resident += DLPI_LOAD_RLX(dlpi_chunk_word(p, k)) & 1;
-    x->device_buffers = dlpi_device_buffers(p);
-    for (uint64_t i = 0; i < x->device_buffers; i++)
-        x->device_free += DLPI_LOAD_RLX(dlpi_dev_slot(p, i)) == 0;
-}
-
-/* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
-static void dlpi_chunk_stats(const dlp_pipe *p, dlp_chunk_stats *c) {
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail), ready = 0, used; /* T1 <- T1 */
-    const dlpi_stage *loaded = p->work[p->n_work - 1 - (p->xfer != NULL)];
-    dlpi_chunk_seen x = p->view_chunks;
-    c->taken = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics */
-    if (!p->view) dlpi_chunks_seen(p, tail, &x);
-    if (x.cpu_buffers == 0) return;
-    c->preload = x.preload;
-    c->cpu_buffers = x.cpu_buffers;
-    c->per_epoch = x.per_epoch;
-    c->loadable = x.fed < x.per_epoch ? x.per_epoch - x.fed : 0;
-    for (uint64_t b = DLPI_LOAD_ACQ(&p->ctl->base); b < tail; b++) { /* V1 <- V1 */
-        uint32_t s = dlpi_slot_of(p, b);
-        /* Y1 <- Y1 */
-        bool there = dlpi_ready_is(DLPI_LOAD_ACQ(&dlpi_sst_at(p, s, loaded)->ready), b);
-        if (dlpi_ready(p, b, s))
-            ready++;
-        else if (there)
-            c->cpu_filled++;
-        else
-            c->cpu_loading++;
-    }
-    used = c->cpu_loading + c->cpu_filled + ready;
-    c->in_use = x.out > used ? x.out - used : 0;
-    if (p->xfer == NULL) c->cpu_filled += ready;
-    used = c->cpu_loading + c->cpu_filled + (p->xfer ? 0 : c->in_use);
-    if (x.preload == DLP_PRELOAD_CPU) used = x.resident;
-    c->cpu_free = used < x.cpu_buffers ? x.cpu_buffers - used : 0; /* read while it changed? */
-    if (p->xfer == NULL) return;
-    c->device_buffers = x.device_buffers;
-    c->device_free = x.device_free;
-    c->device_filled = ready;
-    used = x.device_free + ready + c->in_use;
-    if (x.preload == DLP_PRELOAD_DEVICE) return;
-    c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
-}
-
-static void dlpi_tune_stats(const dlp_pipe *p, dlp_stats *out) {
-    uint64_t n = DLPI_LOAD_ACQ(&p->ctl->tunes); /* A2 <- A2 */
+static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *out) {
+    uint64_t n = DLPI_LOAD_ACQ(&s->ctl->tunes); /* A2 <- A2 */
     uint64_t kept = n < DLP_TUNE_NOTES ? n : DLP_TUNE_NOTES;
     out->tunes = n;
     for (uint64_t i = 0; i < kept; i++) {
-        const dlp_tune_note *k = &p->ctl->tune[(n - kept + i) % DLP_TUNE_NOTES];
+        const dlp_tune_note *k = &s->ctl->tune[(n - kept + i) % DLP_TUNE_NOTES];
         dlp_tune_note *to = &out->tune[i];
         to->at_ns = DLPI_LOAD_RLX(&k->at_ns); /* statistics, here and below */
         to->stage = DLPI_LOAD_RLX(&k->stage);
@@ -204,27 +124,27 @@ static void dlpi_tune_stats(const dlp_pipe *p, dlp_stats *out) {
 }
 
 /* The worker whose item, batch, chunk or part is in work the longest. */
-static void dlpi_longest_stats(const dlp_pipe *p, dlp_worker_stats *out) {
-    const dlpi_worker *longest = NULL;
-    uint64_t least = dlpi_stats_now(p);
-    for (int i = 0; i < p->n_workers; i++) {
-        const dlpi_wblock *b = p->workers[i].wb;
+static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
+    uint32_t longest = UINT32_MAX;
+    uint64_t least = s->now_ns;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const dlpi_wblock *b = dlpi_seen_block(s, i);
         uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
         if (DLPI_LOAD_RLX(&b->state) != DLP_WORKER_BUSY || since >= least) continue;
         if (DLPI_LOAD_RLX(&b->current) == UINT64_MAX) continue;
-        longest = &p->workers[i];
+        longest = i;
         least = since;
     }
-    if (longest) dlpi_worker_stats(p, longest, out);
+    if (longest != UINT32_MAX) dlpi_worker_stats(s, longest, out);
 }
 
-static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
-    dlpi_ctl *ctl = p->ctl;
+static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
+    const dlpi_ctl *ctl = s->ctl;
+    const dlpi_wblock *caller = dlpi_seen_block(s, s->n_workers);
     uint64_t hist[DLPI_HIST], n = 0;
-    memset(out, 0, sizeof *out);
-    out->elapsed_ns = dlpi_stats_now(p) - ctl->started_ns;
-    /* statistics, here and below */
-    out->batches = p->split ? DLPI_LOAD_RLX(&ctl->views) : DLPI_LOAD_RLX(&ctl->delivered);
+    *out = s->figures;
+    out->elapsed_ns = s->now_ns - ctl->started_ns;
+    out->batches = DLPI_LOAD_RLX(s->delivered); /* statistics, here and below */
     out->items = DLPI_LOAD_RLX(&ctl->items);
     out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
     out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
@@ -233,46 +153,75 @@ static void dlpi_stats(dlp_pipe *p, dlp_stats *out) {
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&p->trainer->wb->hist[i]);
+    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&caller->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
-    out->batch_size = p->split && !p->view ? p->cut.view_rows : p->batch_rows;
-    out->prefetch_factor = p->prefetch;
-    out->max_held = p->max_held;
+    out->batch_size = s->batch_rows;
+    out->prefetch_factor = s->prefetch;
+    out->max_held = s->max_held;
     out->held = (uint32_t)DLPI_LOAD_RLX(&ctl->held);
-    out->slots = p->n_slots;
-    out->cpus = (uint32_t)p->cpus;
-    out->n_stages = (uint32_t)p->n_stages;
-    out->n_workers = (uint32_t)p->n_workers;
-    out->plan_bytes = p->plan_bytes;
-    for (int i = 0; i < p->n_stages; i++) dlpi_stage_stats(p, &p->stages[i], &out->stages[i]);
-    dlpi_ready_stats(p, out);
-    dlpi_cache_stats(p, out);
-    if (p->split) dlpi_chunk_stats(p, &out->chunks);
-    dlpi_tune_stats(p, out);
-    dlpi_longest_stats(p, &out->longest);
+    out->slots = s->n_slots;
+    out->cpus = s->cpus;
+    out->n_stages = s->n_stages;
+    out->n_workers = s->n_workers;
+    out->plan_bytes = s->plan_bytes;
+    for (uint32_t i = 0; i < s->n_stages; i++) dlpi_stage_stats(s, &s->stages[i], &out->stages[i]);
+    dlpi_ready_stats(s, out);
+    dlpi_tune_stats(s, out);
+    dlpi_longest_stats(s, &out->longest);
 }
 
-static int dlpi_trace_lane(const dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
-    const dlpi_worker *w = &p->workers[lane == 0 ? p->n_workers : lane - 1];
-    const dlpi_wblock *wb = w->wb;
+static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *total) {
+    uint64_t n = DLPI_LOAD_ACQ(&s->ctl->skips); /* K1 <- K1 */
+    uint64_t from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    int copied = 0;
+    if (n - from > (uint64_t)max) from = n - (uint64_t)max;
+    for (; from != n; from++) {
+        const dlpi_skip *k = &s->ctl->skip_ring[from % DLPI_SKIP_RING];
+        uint64_t words[DLPI_SKIP_WORDS];
+        if (DLPI_LOAD_ACQ(&k->code) == 0) continue;   /* K1 <- K1: being written */
+        out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
+        out[copied].position = DLPI_LOAD_RLX(&k->position);
+        out[copied].index = DLPI_LOAD_RLX(&k->index);
+        out[copied].new_index = DLPI_LOAD_RLX(&k->new_index);
+        out[copied].errnum = DLPI_LOAD_RLX(&k->errnum);
+        out[copied].stage = DLPI_LOAD_RLX(&k->stage);
+        out[copied].worker = DLPI_LOAD_RLX(&k->worker);
+        for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+            words[i] = DLPI_LOAD_RLX(&s->ctl->skip_words[from % DLPI_SKIP_RING][i]); /* K1 <- K1 */
+        memcpy(out[copied].message, words, sizeof words);
+        out[copied].message[sizeof words - 1] = 0;
+        out[copied++].code = DLPI_LOAD_RLX(&k->code);
+    }
+    if (total) *total = n;
+    return copied;
+}
+
+/* Of lane 0 the caller, of lane i worker i - 1. */
+static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
+                           char *name) {
+    const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
+    const dlpi_wblock *wb = dlpi_seen_block(s, worker);
+    const uint8_t *ring = s->trace + worker * s->trace_stride;
+    const dlpi_seen_stage *st = dlpi_seen_owner(s, worker);
     uint64_t head = DLPI_LOAD_ACQ(&wb->trace_head), from; /* G1 <- G1 */
     /* the oldest is written over next */
-    uint64_t n = head < p->trace_events ? head : p->trace_events - 1;
+    uint64_t n = head < s->trace_events ? head : s->trace_events - 1;
     int copied = 0;
-    if (name && lane == 0)
+    if (name && st == NULL)
         dlpi_copy_text(name, 32, "trainer");
     else if (name)
-        snprintf(name, 32, "%.24s-%d", w->st->name, w->id);
+        snprintf(name, 32, "%.24s-%d", st->name, (int)worker - st->first_worker);
     if (n > (uint64_t)max) n = (uint64_t)max;
     for (from = head - n; from != head; from++) {
-        const uint64_t *at = (const uint64_t *)(const void *)&w->trace[from % p->trace_events];
+        const uint64_t *at =
+            (const uint64_t *)(const void *)(ring + from % s->trace_events * sizeof *out);
         uint64_t words[sizeof *out / 8], now;
         /* G1 <- G1 */
         for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]);
         /* G1: written over, or about to be? then not this one */
         now = DLPI_LOAD_RLX(&wb->trace_head);
-        if (now - from >= p->trace_events) continue;
+        if (now - from >= s->trace_events) continue;
         memcpy(&out[copied++], words, sizeof *out);
     }
     return copied;

@@ -1,8 +1,9 @@
 #pragma once
+#include "report/stats.h"
 #include "report/trace.h"
 #include "report/timeline.h"
 #include "report/explain.h"
-/* ---- of a pipe ---- */
+/* ---- of what is seen ---- */
 
 static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
     for (int i = 0; i < n; i++) { free((void *)lanes[i].events); }
@@ -11,38 +12,35 @@ static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
 
 /* Copy one lane's events. Their number is not known beforehand: ask again with more room until
    some is left. */
-static int dlpi_lane_take(dlp_pipe *p, int i, dlpi_lane *lane) {
+static int dlpi_lane_take(const dlpi_seen *s, uint32_t i, dlpi_lane *lane) {
     for (int room = 256;; room *= 4) {
         dlp_trace_event *events = malloc((size_t)room * sizeof *events);
         if (events == NULL) { return DLP_ERR_MEMORY; }
-        int n = dlp_pipe_trace(p, i, events, room, lane->name);
-        if (n >= 0 && (n < room || room >= 1 << 22)) {
+        int n = dlpi_trace_lane(s, i, events, room, lane->name);
+        if (n < room || room >= 1 << 22) {
             lane->events = events;
             lane->n = n;
             return DLP_OK;
         }
         free(events);
-        if (n < 0) { return n; }
     }
 }
 
-static int dlpi_lanes_take(dlp_pipe *p, dlpi_lane **out, int *n_out) {
-    int n = dlp_pipe_trace_lanes(p), rc = DLP_OK;
-    if (n < 0) { return n; }
+static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **out, int *n_out) {
+    const uint32_t n = s->n_workers + 1;
+    int rc = DLP_OK;
     dlpi_lane *lanes = calloc((size_t)n + 1, sizeof *lanes);
     if (lanes == NULL) { return DLP_ERR_MEMORY; }
-    for (int i = 0; i < n && rc == DLP_OK; i++) {
-        dlp_worker_stats w;
-        lanes[i].group =
-            i == 0 || dlp_pipe_worker_stats(p, (uint32_t)(i - 1), &w) != DLP_OK ? -1 : w.stage;
-        rc = dlpi_lane_take(p, i, &lanes[i]);
+    for (uint32_t i = 0; i < n && rc == DLP_OK; i++) {
+        lanes[i].group = i == 0 ? -1 : (int)(dlpi_seen_owner(s, i - 1) - s->stages);
+        rc = dlpi_lane_take(s, i, &lanes[i]);
     }
     if (rc != DLP_OK) {
-        dlpi_lanes_free(lanes, n);
+        dlpi_lanes_free(lanes, (int)n);
         return rc;
     }
     *out = lanes;
-    *n_out = n;
+    *n_out = (int)n;
     return DLP_OK;
 }
 
@@ -58,43 +56,44 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
 }
 
 /* What workers wait for, in their own words. */
-static void dlpi_explain_waits(dlpi_text *t, const dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        const dlpi_stage *st = &p->stages[i];
+static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_seen_stage *st = &s->stages[i];
         char line[256];
-        if (st->w.tell && st->w.tell(st->w.worker_user, line, sizeof line) > 0)
+        if (st->tell && st->tell(st->tell_user, line, sizeof line) > 0)
             dlpi_text_add(t, "Waits: stage '%.31s': %s.\n", st->name, line);
     }
 }
 
-DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
+static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
-    dlp_stats s;
-    int rc = dlp_pipe_stats(p, &s);
-    if (rc >= 0) rc = dlp_stats_explain(&s, buf, size);
-    if (rc < 0) return rc;
-    t.len = (size_t)rc;
-    dlpi_explain_waits(&t, p);
+    dlp_stats stats;
+    int n;
+    dlpi_stats(s, &stats);
+    if ((n = dlp_stats_explain(&stats, buf, size)) < 0) return n;
+    t.len = (size_t)n;
+    dlpi_explain_waits(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
 
-DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
+static int dlpi_write_trace(const dlpi_seen *s, const char *path) {
     dlpi_lane *lanes;
-    int n, rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_lanes_take(p, &lanes, &n);
+    int n, rc = dlpi_lanes_take(s, &lanes, &n);
     if (rc != DLP_OK) { return rc; }
     rc = dlpi_lanes_write_trace(lanes, n, path);
     dlpi_lanes_free(lanes, n);
     return rc;
 }
 
-DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    dlp_stats s;
+static int dlpi_write_timeline(const dlpi_seen *s, const char *path) {
+    dlp_stats stats;
     dlpi_lane *lanes;
-    int n, rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlp_pipe_stats(p, &s);
-    if (rc == DLP_OK) { rc = dlpi_lanes_take(p, &lanes, &n); }
+    int n, rc;
+    dlpi_stats(s, &stats);
+    rc = dlpi_lanes_take(s, &lanes, &n);
     if (rc != DLP_OK) { return rc; }
     dlpi_lanes_sort(lanes, n);
-    rc = dlpi_lanes_write_timeline(lanes, n, &s, path);
+    rc = dlpi_lanes_write_timeline(lanes, n, &stats, path);
     dlpi_lanes_free(lanes, n);
     return rc;
 }

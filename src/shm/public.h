@@ -1,6 +1,7 @@
 #pragma once
 #include "shm/consumer.h"
 #include "shm/exec.h"
+#include "report/write.h"
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-public      THE PUBLIC CALLS */
@@ -33,7 +34,6 @@ DLPDEF void dlp_shm_main(int argc, char **argv) {
 DLPDEF int dlp_pipe_fork(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->view) return DLP_ERR_STATE;
     if (p->prepared) return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
     return dlpi_prepare(p);
 }
@@ -117,7 +117,54 @@ DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err) {
     return rc;
 }
 
-DLPDEF dlp_pipe *dlp_monitor_pipe(dlp_monitor *m) { return m ? m->view : NULL; }
+DLPDEF int dlp_monitor_stats(const dlp_monitor *m, dlp_stats *out) {
+    if (m == NULL || out == NULL) return DLP_ERR_ARG;
+    dlpi_stats(&m->seen, out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_monitor_worker_stats(const dlp_monitor *m, uint32_t i, dlp_worker_stats *out) {
+    if (m == NULL || out == NULL || i >= m->seen.n_workers) return DLP_ERR_ARG;
+    dlpi_worker_stats(&m->seen, i, out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint64_t *total) {
+    if (m == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
+    return dlpi_skips(&m->seen, out, max, total);
+}
+
+DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size) {
+    return m == NULL ? DLP_ERR_ARG : dlpi_explain(&m->seen, buf, size);
+}
+
+DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m) {
+    return m == NULL ? DLP_ERR_ARG : (int)m->seen.n_workers + 1;
+}
+
+DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *out, int max,
+                             char *name) {
+    if (m == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
+    if (lane < 0 || (uint32_t)lane > m->seen.n_workers) return DLP_ERR_ARG;
+    return dlpi_trace_lane(&m->seen, (uint32_t)lane, out, max, name);
+}
+
+DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
+    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_trace(&m->seen, path);
+}
+
+DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
+    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_timeline(&m->seen, path);
+}
+
+DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {
+    return m == NULL || m->per_epoch == UINT64_MAX ? -1 : (int64_t)m->per_epoch;
+}
+
+DLPDEF const dlp_error *dlp_monitor_error(const dlp_monitor *m) {
+    static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "m", "the monitor is NULL"};
+    return m == NULL ? &none : &m->error;
+}
 
 DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out) {
     if (m == NULL || out == NULL) return DLP_ERR_ARG;
@@ -220,7 +267,7 @@ DLPDEF void dlp_consumer_close(dlp_consumer *c) {
 
 DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms) {
     if (p == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
-    if (!p->started || p->closing || p->view) return DLP_ERR_STATE;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->err.code != 0) return p->err.code;
     if (p->share == NULL || !p->share->serve_only) return DLP_ERR_STATE;

@@ -1,5 +1,6 @@
 #pragma once
 #include "core/claim.h"
+#include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
@@ -127,18 +128,27 @@ static void dlpi_cache_describe(const dlp_pipe *p, dlpi_cache_rec *r) {
     r->n_items = p->cache_items;
 }
 
-static void dlpi_cache_stats(const dlp_pipe *p, dlp_stats *out) {
-    uint64_t kept = 0;
-    if (p->cache_cells == 0) return;
-    for (int i = 0; i < p->n_workers; i++) {
-        const dlpi_wblock *wb = p->workers[i].wb;
+/* What of the cache is in use; a record that says nonsense is taken for no cache. */
+static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    dlp_stats *out = &s->figures;
+    uint64_t kept = 0, cells, bytes, items;
+    DLPI_UNUSED(stage);
+    if (words->rec[DLPI_REC_CACHE].count != 1) return true;
+    if (!dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, n_cells), 8, &cells) ||
+        !dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, cell_bytes), 8, &bytes) ||
+        !dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, n_items), 8, &items) ||
+        cells == 0 || bytes == 0 || cells > items || cells > UINT64_MAX / bytes)
+        return true;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const dlpi_wblock *wb = dlpi_seen_block(s, i);
         out->cache_hits += DLPI_LOAD_RLX(&wb->cache_hits); /* statistics, here and below */
         out->cache_misses += DLPI_LOAD_RLX(&wb->cache_misses);
         kept += DLPI_LOAD_RLX(&wb->cache_kept);
     }
-    out->cache_bytes = kept * p->cache_cell_bytes;
-    out->cache_capacity = p->cache_cells * p->cache_cell_bytes;
-    out->cache_all_bytes = dlpi_times(p->cache_items, p->cache_cell_bytes);
+    out->cache_bytes = kept * bytes;
+    out->cache_capacity = cells * bytes;
+    out->cache_all_bytes = dlpi_times(items, bytes);
+    return true;
 }
 
 static const dlpi_stage_ops dlpi_cache_ops = {.kind = DLP_STAGE_CACHE, .rank = 5};

@@ -1,5 +1,6 @@
 #pragma once
 #include "core/pipe.h"
+#include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-chunks     CHUNKS, COUNTED IN ADVANCE
    With a split stage the items of the pipe are chunks, one to a core batch, and what the caller
@@ -122,4 +123,103 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     uint64_t c = 0;
     dlpi_order_block(&p->feed.order, p->feed.epoch, p->feed.in_epoch, 1, &c);
     return (uint32_t)c;
+}
+
+/* ---- what observers see ---- */
+
+typedef struct dlpi_chunk_counts {
+    uint64_t per_epoch, fed;             /* chunks of the epoch fed last; of those, fed */
+    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
+    uint64_t device_buffers, device_free;
+    int32_t preload;
+} dlpi_chunk_counts;
+
+/* The record of the chunks, and where the words of a slot are that it speaks of. */
+static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_counts *x,
+                              uint64_t *in_epoch_at, uint64_t *used_at) {
+    uint64_t preload, rows;
+    if (!dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, per_epoch), 8,
+                      &x->per_epoch) ||
+        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, cpu_buffers), 8,
+                      &x->cpu_buffers) ||
+        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, preload), 4, &preload) ||
+        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, in_epoch_at), 4,
+                      in_epoch_at) ||
+        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, used_at), 4, used_at) ||
+        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, view_rows), 4, &rows))
+        return false;
+    x->preload = (int32_t)preload;
+    if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
+    return true;
+}
+
+static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
+                               dlpi_chunk_counts *x) {
+    uint64_t in_epoch_at, used_at, used;
+    memset(x, 0, sizeof *x);
+    if (!dlpi_chunk_record(words, s, x, &in_epoch_at, &used_at)) return false;
+    if (tail > 0) {
+        uint32_t slot = dlpi_seen_slot(s, tail - 1);
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->fed)) return false;
+        x->fed++;
+    }
+    for (uint32_t slot = 0; slot < s->n_slots; slot++) {
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, used_at, 4, &used)) return false;
+        x->out += used != 0;
+    }
+    x->device_buffers = words->rec[DLPI_REC_DEVICE_SLOTS].count;
+    return dlpi_words_count(words, DLPI_REC_RESIDENT, 1, false, &x->resident) &&
+           dlpi_words_count(words, DLPI_REC_DEVICE_SLOTS, UINT64_MAX, true, &x->device_free);
+}
+
+/* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
+   ready for the caller. */
+static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_t buffers,
+                                      dlp_chunk_stats *c) {
+    const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
+    uint64_t ready = 0;
+    for (uint64_t b = DLPI_LOAD_ACQ(&s->ctl->base); b < tail; b++) { /* V1 <- V1 */
+        uint32_t slot = dlpi_seen_slot(s, b);
+        bool there = dlpi_seen_left(s, b, slot, loaded);
+        if (dlpi_seen_left(s, b, slot, s->final))
+            ready++;
+        else if (there)
+            c->cpu_filled++;
+        else
+            c->cpu_loading++;
+    }
+    return ready;
+}
+
+/* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
+static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    dlp_chunk_stats *c = &s->figures.chunks;
+    uint64_t tail = DLPI_LOAD_ACQ(&s->ctl->tail), ready, used; /* T1 <- T1 */
+    bool transfer = words->rec[DLPI_REC_DEVICE_SLOTS].count > 0;
+    dlpi_chunk_counts x;
+    DLPI_UNUSED(stage);
+    s->delivered = &s->ctl->views;
+    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
+    if (words->rec[DLPI_REC_CHUNKS].type == 0) return true; /* of an older version */
+    if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
+    if (x.cpu_buffers == 0) return true;
+    ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
+    c->preload = x.preload;
+    c->cpu_buffers = x.cpu_buffers;
+    c->per_epoch = x.per_epoch;
+    c->loadable = x.fed < x.per_epoch ? x.per_epoch - x.fed : 0;
+    used = c->cpu_loading + c->cpu_filled + ready;
+    c->in_use = x.out > used ? x.out - used : 0;
+    if (!transfer) c->cpu_filled += ready;
+    used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
+    if (x.preload == DLP_PRELOAD_CPU) used = x.resident;
+    c->cpu_free = used < x.cpu_buffers ? x.cpu_buffers - used : 0; /* read while it changed? */
+    if (!transfer) return true;
+    c->device_buffers = x.device_buffers;
+    c->device_free = x.device_free;
+    c->device_filled = ready;
+    used = x.device_free + ready + c->in_use;
+    if (x.preload == DLP_PRELOAD_DEVICE) return true;
+    c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
+    return true;
 }

@@ -2,6 +2,7 @@
 #include "core/item.h"
 #include "core/debug.h"
 #include "core/wanted.h"
+#include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-parts      PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
    Done by the feeder alone, but for the word of each cell. It computes the indices of a batch as it
@@ -535,4 +536,30 @@ static uint64_t dlpi_part_replacement(const dlp_pipe *p, uint32_t s, uint32_t ro
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
     uint64_t random = dlpi_absorb(dlpi_absorb(h, position), k);
     return cell->first + dlpi_below(dlpi_range_of(cell->items), random);
+}
+
+/* One more part cell: base: batches below it are delivered. */
+static void dlpi_part_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
+    uint32_t low = dlpi_gen_low(state);
+    if (low == DLPI_PART_LOADED) out->loaded++;
+    if (low == DLPI_PART_LOADED && used > base) out->in_use++;
+    if (low != DLPI_PART_CLOSED && low <= DLPI_PART_OPEN) out->loading++;
+}
+
+/* The part cells, counted. Those of an older version do not say for which batch they are. */
+static bool dlpi_parts_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *r = &words->rec[DLPI_REC_PARTS];
+    const uint64_t at = offsetof(dlpi_pcell, used);
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
+    if (r->type == 0) return true;
+    if (r->count > 4096) return false;
+    for (uint64_t c = 0; c < r->count; c++) {
+        if (!dlpi_word_at(words, DLPI_REC_PARTS, c, offsetof(dlpi_pcell, state), 8, &state) ||
+            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_PARTS, c, at, 8, &used)))
+            return false;
+        dlpi_part_count(out, state, used, base);
+    }
+    out->cells = (uint32_t)r->count;
+    return true;
 }

@@ -201,23 +201,22 @@ static void save(const fuzz_case *k) {
 
 /* ---- looking ---- */
 
-static void look_worker(dlp_pipe *view, uint32_t i, uint32_t n_stages) {
+static void look_worker(const dlp_monitor *m, uint32_t i, uint32_t n_stages) {
     dlp_worker_stats w;
-    CHECK(dlp_pipe_worker_stats(view, i, &w) == DLP_OK);
+    CHECK(dlp_monitor_worker_stats(m, i, &w) == DLP_OK);
     CHECK(w.stage >= 0 && (uint32_t)w.stage < n_stages && w.worker >= 0 &&
           w.worker < DLP_MAX_WORKERS);
 }
 
-static void look_lane(dlp_pipe *view, int i, uint64_t most) {
+static void look_lane(const dlp_monitor *m, int i, uint64_t most) {
     dlp_trace_event events[40];
     char name[32];
-    int n = dlp_pipe_trace(view, i, events, 40, name);
+    int n = dlp_monitor_trace(m, i, events, 40, name);
     CHECK(n >= 0 && n <= 40 && (uint64_t)n <= most && strnlen(name, 32) < 32);
 }
 
 /* Everything that can be asked of a copy. */
 static void look(dlp_monitor *m) {
-    dlp_pipe *view = dlp_monitor_pipe(m);
     dlp_monitor_info about;
     dlp_stats s;
     dlp_skip skips[64];
@@ -225,30 +224,30 @@ static void look(dlp_monitor *m) {
     char words[6000], cut[40], line[800];
     int n, lanes;
     CHECK(dlp_monitor_about(m, &about) == DLP_OK && strnlen(about.name, 32) < 32);
-    CHECK(dlp_pipe_stats(view, &s) == DLP_OK);
+    CHECK(dlp_monitor_stats(m, &s) == DLP_OK);
     CHECK(s.n_stages >= 1 && s.n_stages <= DLP_MAX_STAGES && s.n_workers >= 1);
     CHECK(s.ready <= s.in_flight && s.in_flight <= DLPI_VIEW_RING);
     CHECK(s.chunks.cpu_free <= s.chunks.cpu_buffers && s.chunks.loadable <= s.chunks.per_epoch);
     CHECK(s.chunks.device_free <= s.chunks.device_buffers);
+    CHECK(s.batch_size >= 1 && s.batch_size <= 1u << 30);
     for (uint32_t i = 0; i < s.n_stages; i++) CHECK(strnlen(s.stages[i].name, 32) < 32);
-    for (uint32_t i = 0; i < s.n_workers; i += 1 + s.n_workers / 64)
-        look_worker(view, i, s.n_stages);
-    CHECK(dlp_pipe_worker_stats(view, s.n_workers, NULL) == DLP_ERR_ARG);
-    n = dlp_pipe_skips(view, skips, 64, &total);
+    for (uint32_t i = 0; i < s.n_workers; i += 1 + s.n_workers / 64) look_worker(m, i, s.n_stages);
+    CHECK(dlp_monitor_worker_stats(m, s.n_workers, NULL) == DLP_ERR_ARG);
+    n = dlp_monitor_skips(m, skips, 64, &total);
     CHECK(n >= 0 && n <= 64);
-    lanes = dlp_pipe_trace_lanes(view);
+    lanes = dlp_monitor_trace_lanes(m);
     CHECK(lanes == (int)s.n_workers + 1);
-    for (int i = 0; i < lanes; i += 1 + lanes / 64) look_lane(view, i, about.trace_events);
-    CHECK(dlp_pipe_batches_per_epoch(view) >= -1);
+    for (int i = 0; i < lanes; i += 1 + lanes / 64) look_lane(m, i, about.trace_events);
+    CHECK(dlp_monitor_batches_per_epoch(m) >= -1);
     if (looks % 8 == 0) /* may simulate for tens of ms */
-        CHECK(dlp_pipe_explain(view, words, sizeof words) > 0 && strncmp(words, "Limit: ", 7) == 0);
-    if (looks % 16 == 0) CHECK(dlp_pipe_explain(view, cut, sizeof cut) > 0);
-    CHECK(strnlen(dlp_pipe_error(view)->message, 256) < 256 &&
-          strnlen(dlp_pipe_error(view)->stage, 32) < 32);
-    CHECK(dlp_error_format(dlp_pipe_error(view), line, sizeof line) > 0);
+        CHECK(dlp_monitor_explain(m, words, sizeof words) > 0 && strncmp(words, "Limit: ", 7) == 0);
+    if (looks % 16 == 0) CHECK(dlp_monitor_explain(m, cut, sizeof cut) > 0);
+    CHECK(strnlen(dlp_monitor_error(m)->message, 256) < 256 &&
+          strnlen(dlp_monitor_error(m)->stage, 32) < 32);
+    CHECK(dlp_error_format(dlp_monitor_error(m), line, sizeof line) > 0);
     if (looks++ % 16 == 0 && s.n_workers < 64) {
-        CHECK(dlp_pipe_write_trace(view, "/dev/null") == DLP_OK);
-        CHECK(dlp_pipe_write_timeline(view, "/dev/null") == DLP_OK);
+        CHECK(dlp_monitor_write_trace(m, "/dev/null") == DLP_OK);
+        CHECK(dlp_monitor_write_timeline(m, "/dev/null") == DLP_OK);
     }
 }
 
@@ -403,6 +402,7 @@ static const struct field {
     {"chunk.preload", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, preload)},
     {"chunk.in_epoch_at", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, in_epoch_at)},
     {"chunk.used_at", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, used_at)},
+    {"chunk.view_rows", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, view_rows)},
     {"chunk.resident", DLPI_REC_RESIDENT, 0, 8},
     {"chunk.device_slot", DLPI_REC_DEVICE_SLOTS, 0, 4},
 };

@@ -333,7 +333,7 @@ static void look_in(void) {
         return;
     }
     if (dlp_monitor_refresh(m, &err) != DLP_OK) wrong("monitor_refresh: %s", err.message);
-    if (dlp_pipe_stats(dlp_monitor_pipe(m), &stats) != DLP_OK) wrong("a monitor's stats");
+    if (dlp_monitor_stats(m, &stats) != DLP_OK) wrong("a monitor's stats");
     dlp_monitor_close(m);
 }
 

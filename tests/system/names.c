@@ -89,7 +89,7 @@ static void name__made__leads_to_its_pipe_and_goes(void) {
         CHECK(dlp_monitor_about(m, &about) == DLP_OK);
         CHECK(strcmp(about.shm_name, name_of("one")) == 0);
         CHECK(strcmp(about.name, "named") == 0 && about.pid == getpid());
-        CHECK(dlp_pipe_stats(dlp_monitor_pipe(m), &s) == DLP_OK && s.batches == 1 && s.held == 1);
+        CHECK(dlp_monitor_stats(m, &s) == DLP_OK && s.batches == 1 && s.held == 1);
     }
     dlp_monitor_close(m);
     CHECK(dlp_pipe_release(p, b) == DLP_OK && unname(p) == DLP_OK && !there("one"));

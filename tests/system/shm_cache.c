@@ -101,7 +101,7 @@ static void shm_cache__monitored__hits_and_room(void) {
     CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.cache_hits > 0 && s.cache_capacity == 800);
     CHECK(dlp_monitor_open(&m, who, &err) == DLP_OK);
     if (m != NULL) {
-        CHECK(dlp_pipe_stats(dlp_monitor_pipe(m), &shown) == DLP_OK);
+        CHECK(dlp_monitor_stats(m, &shown) == DLP_OK);
         CHECK(shown.cache_hits == s.cache_hits);
         CHECK(shown.cache_capacity == 800 && shown.cache_all_bytes == 32 * 40);
         CHECK(shown.cache_bytes == 800 && shown.cache_misses == s.cache_misses);
@@ -178,11 +178,11 @@ static void shm_tuning__monitored__number_and_notes(void) {
     CHECK(dlp_pipe_set_workers(p, 2, 3) == DLP_OK);
     if (m != NULL) {
         CHECK(dlp_monitor_refresh(m, &err) == DLP_OK);
-        CHECK(dlp_pipe_stats(dlp_monitor_pipe(m), &s) == DLP_OK);
+        CHECK(dlp_monitor_stats(m, &s) == DLP_OK);
         CHECK(s.stages[2].workers == 3 && s.stages[2].workers_min == 1);
         CHECK(s.stages[2].workers_max == 4 && s.stages[3].workers == 2);
         CHECK(s.tunes == 1 && s.tune[0].from == 2 && s.tune[0].to == 3 && s.tune[0].stage == 2);
-        CHECK(dlp_pipe_explain(dlp_monitor_pipe(m), words, sizeof words) > 0);
+        CHECK(dlp_monitor_explain(m, words, sizeof words) > 0);
         CHECK(strstr(words, "'fetch' 2 -> 3: set by dlp_pipe_set_workers") != NULL);
         dlp_monitor_close(m);
     }

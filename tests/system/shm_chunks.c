@@ -134,9 +134,9 @@ static void monitor__of_chunks__counts_views(void) {
         dlp_pipe_release(p, b);
     }
     CHECK(dlp_monitor_open(&m, who, NULL) == DLP_OK);
-    CHECK(m && dlp_pipe_stats(dlp_monitor_pipe(m), &s) == DLP_OK && s.batches == 7);
+    CHECK(m && dlp_monitor_stats(m, &s) == DLP_OK && s.batches == 7);
     CHECK(s.items == 38 && s.chunks.taken == 2 && s.stages[4].kind == DLP_STAGE_SPLIT);
-    CHECK(m && dlp_pipe_batches_per_epoch(dlp_monitor_pipe(m)) == 19);
+    CHECK(m && dlp_monitor_batches_per_epoch(m) == 19);
     dlp_monitor_close(m);
     kit_close(&k, p);
 }
@@ -147,8 +147,9 @@ static void queues_same(dlp_pipe *p, dlp_monitor *m, dlp_chunk_stats *c) {
     int same = 0;
     for (int i = 0; i < 200 && same < 3; i++) {
         CHECK(dlp_pipe_stats(p, &a) == DLP_OK && dlp_monitor_refresh(m, NULL) == DLP_OK);
-        CHECK(dlp_pipe_stats(dlp_monitor_pipe(m), &b) == DLP_OK);
+        CHECK(dlp_monitor_stats(m, &b) == DLP_OK);
         same = memcmp(&a.chunks, &b.chunks, sizeof a.chunks) == 0 ? same + 1 : 0;
+        CHECK(a.batch_size == b.batch_size);
         sleep_us(5000);
     }
     CHECK(same == 3);

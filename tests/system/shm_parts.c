@@ -273,7 +273,7 @@ static void download__killed_half_way__never_taken_for_whole(void) {
 
 static void monitor__part_queue__cells_and_workers(void) {
     parts_rig r;
-    dlp_pipe *p, *view;
+    dlp_pipe *p;
     dlp_batch *b;
     dlp_monitor *m;
     dlp_stats s, own;
@@ -289,9 +289,8 @@ static void monitor__part_queue__cells_and_workers(void) {
         parts_say(err.code, &err);
         CHECK(0);
     } else {
-        view = dlp_monitor_pipe(m);
         for (int ms = 0; ms < 20000; ms++) { /* until there is no more to do for the loaders */
-            CHECK(dlp_monitor_refresh(m, &err) == DLP_OK && dlp_pipe_stats(view, &s) == DLP_OK);
+            CHECK(dlp_monitor_refresh(m, &err) == DLP_OK && dlp_monitor_stats(m, &s) == DLP_OK);
             if (s.stages[2].loaded > 0) break;
             test_nap(1000000);
         }
@@ -300,14 +299,14 @@ static void monitor__part_queue__cells_and_workers(void) {
         CHECK(s.stages[2].items > 10 && s.stages[2].workers == 2);
         for (int i = 0; i < 1000; i++) { /* until it rests: the same as from within */
             CHECK(dlp_pipe_stats(p, &own) == DLP_OK && dlp_monitor_refresh(m, &err) == DLP_OK);
-            CHECK(dlp_pipe_stats(view, &s) == DLP_OK);
+            CHECK(dlp_monitor_stats(m, &s) == DLP_OK);
             if (own.stages[2].loading == 0 && own.stages[2].loaded == s.stages[2].loaded) break;
             parts_nap(5000);
         }
         CHECK(s.stages[2].loading == 0 && s.stages[2].loaded == own.stages[2].loaded);
         CHECK(s.stages[2].in_use > 0 && s.stages[2].in_use == own.stages[2].in_use);
         CHECK(s.stages[2].in_use <= s.stages[2].loaded);
-        CHECK(dlp_pipe_explain(view, text, sizeof text) > 0);
+        CHECK(dlp_monitor_explain(m, text, sizeof text) > 0);
         dlp_monitor_close(m);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
