@@ -1,7 +1,7 @@
 #pragma once
 #include "base/clock.h"
-#include "base/errors.h"
 #include "core/pipe.h"
+#include "core/fail.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-seen       WHAT OBSERVERS SEE
    Statistics, traces and words are made of a dlpi_seen alone. It is filled from a live pipe, whose

@@ -1,5 +1,6 @@
 #pragma once
 #include "api/shm_consumer.h"
+#include "core/deliver.h"
 #include "shm/monitor.h"
 #include "shm/supervisor.h"
 #include "shm/platform.h"
