@@ -5291,8 +5291,8 @@ typedef struct dlpi_stage {
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
-    int begin, tuned;    /* workers at first; 1: n_workers is workers_max */
-    uint64_t sst_offset; /* in a slot */
+    int begin, tuned;            /* workers at first; 1: n_workers is workers_max */
+    uint64_t sst_offset;         /* in a slot */
     dlp_part_desc part;
     uint64_t *part_first; /* [n_parts + 1] items of the parts before each; owned */
 } dlpi_stage;
@@ -6863,8 +6863,8 @@ typedef struct dlpi_seen_stage {
     int32_t workers;                 /* 0: inline */
     int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
     int32_t in_flight;
-    bool process;       /* its workers are processes */
-    uint64_t ready_at;  /* in a slot */
+    bool process;                                    /* its workers are processes */
+    uint64_t ready_at;                               /* in a slot */
     int (*tell)(void *user, char *buf, size_t size); /* or NULL */
     void *tell_user;
 } dlpi_seen_stage;

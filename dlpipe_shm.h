@@ -891,8 +891,8 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     m->trace_n = calloc(lanes, sizeof *m->trace_n);
     m->trace = calloc(lanes * s->trace_events, sizeof *m->trace);
     m->blocks = calloc(lanes, sizeof *m->blocks);
-    if (!m->ctl || !m->order || !m->taken || !m->ready || !m->slot_seen ||
-        !m->trace_head || !m->trace_n || !m->trace || !m->blocks)
+    if (!m->ctl || !m->order || !m->taken || !m->ready || !m->slot_seen || !m->trace_head ||
+        !m->trace_n || !m->trace || !m->blocks)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     dlpi_view_point(m);
     return DLP_OK;
@@ -1029,8 +1029,7 @@ static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     dlpi_seen *s = &m->seen;
     bool ok = false;
     for (int tries = 0; !ok && tries < 4; tries++) ok = dlpi_view_ctl(m);
-    if (!ok || !dlpi_view_workers(m) || !dlpi_view_tuned(m) ||
-        !dlpi_view_kinds(m))
+    if (!ok || !dlpi_view_workers(m) || !dlpi_view_tuned(m) || !dlpi_view_kinds(m))
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's counters are damaged");
     s->now_ns = dlpi_now_ns();
     if (s->now_ns < s->ctl->started_ns) s->now_ns = s->ctl->started_ns;
