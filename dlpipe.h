@@ -6237,20 +6237,16 @@ typedef struct dlpi_bound {
     const char *words; /* the same in words */
 } dlpi_bound;
 
-/* DLPI_IN: offset and type of a member. A uint64_t of 2^63 and more is below every bound. */
+/* DLPI_IN: offset and type of a member; DLPI_AT: its name before them. */
 enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
-#define DLPI_TYPE(number) \
-    _Generic((number), int32_t \
-             : DLPI_I32, uint32_t \
-             : DLPI_U32, int64_t \
-             : DLPI_I64, uint64_t \
-             : DLPI_I64)
-#define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(((desc *)0)->member)
+#define DLPI_TYPE(at) _Generic(at, int32_t * : DLPI_I32, uint32_t * : DLPI_U32, default : DLPI_I64)
+#define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(&((desc *)0)->member)
+#define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
 #define DLPI_ROWS(table) table, sizeof table / sizeof *table
 
 static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     const uint8_t *at = (const uint8_t *)desc + b->offset;
-    int64_t wide;
+    int64_t wide; /* of a uint64_t, too: from 2^63 on it is below every bound */
     int32_t narrow;
     memcpy(&narrow, at, sizeof narrow);
     if (b->type == DLPI_I32) return narrow;
@@ -6284,8 +6280,8 @@ static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dl
 }
 
 /* A number whose bounds follow from others. */
-static int dlpi_check_range(dlp_pipe *p, const char *stage, const char *field, int64_t got,
-                            int64_t low, int64_t high, const char *words) {
+static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_t got, int64_t low,
+                       int64_t high, const char *words) {
     return got < low || got > high ? dlpi_bad(p, stage, field, words, got) : DLP_OK;
 }
 
@@ -6297,27 +6293,25 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     if (w->n_affinity > 0 && w->affinity == NULL)
         return dlpi_bad(p, st->name, "affinity", "n_affinity CPU numbers", 0);
     for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
-        rc = dlpi_check_range(p, st->name, "affinity", w->affinity[i], 0, 1023,
-                              "CPU numbers 0..1023");
+        rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
     return rc;
 }
 
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"num_workers", DLPI_IN(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "0..1024"},
-        {"placement", DLPI_IN(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
+        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "0..1024"},
+        {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
          "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
-        {"dispatch", DLPI_IN(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
+        {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
          "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
-        {"on_error", DLPI_IN(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_SHORT, "DLP_ON_ERROR_*"},
-        {"retries", DLPI_IN(dlp_workers_desc, retries), 0, 100, "0..100"},
-        {"retry_backoff_ms", DLPI_IN(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
-        {"max_skips", DLPI_IN(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX,
-         "DLP_NONE, or 0 and more"},
-        {"deadline_ms", DLPI_IN(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
-        {"n_affinity", DLPI_IN(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
-        {"idempotent", DLPI_IN(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
-        {"stack_bytes", DLPI_IN(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
+        {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_SHORT, "DLP_ON_ERROR_*"},
+        {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
+        {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
+        {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
+        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
+        {DLPI_AT(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
@@ -6332,8 +6326,8 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
 
 /* The same of a stage of whole batches. */
 static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
-    int rc = dlpi_check_range(p, st->name, "on_error", st->w.on_error, 0, 0,
-                              "DLP_ON_ERROR_RAISE for a stage of whole batches");
+    int rc = dlpi_within(p, st->name, "on_error", st->w.on_error, 0, 0,
+                         "DLP_ON_ERROR_RAISE for a stage of whole batches");
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
@@ -6634,10 +6628,9 @@ static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
 /* Field i, of which d has a copy. */
 static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d, uint32_t i) {
     static const dlpi_bound bounds[] = {
-        {"ndim", DLPI_IN(dlp_field, ndim), 0, DLP_MAX_DIMS - 1, "0..7"},
-        {"ragged", DLPI_IN(dlp_field, ragged), 0, 1, "0, or 1 with ndim of at least 1"},
-        {"max_per_batch", DLPI_IN(dlp_field, max_per_batch), 0, (int64_t)DLPI_CELL_MAX,
-         "0 and more"},
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 1, "0..7"},
+        {DLPI_AT(dlp_field, ragged), 0, 1, "0, or 1 with ndim of at least 1"},
+        {DLPI_AT(dlp_field, max_per_batch), 0, (int64_t)DLPI_CELL_MAX, "0 and more"},
     };
     const dlp_field *f = &d->f;
     int rc;
@@ -12436,8 +12429,8 @@ static const dlpi_stage_ops dlpi_split_ops = {.kind = DLP_STAGE_SPLIT, .rank = 1
 /* Rank and world_size of a desc, and the rows of a batch that they share. */
 static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, uint64_t world,
                             uint64_t batch_size, bool uneven) {
-    int rc = dlpi_check_range(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
-                              "0..world_size - 1");
+    int rc = dlpi_within(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
+                         "0..world_size - 1");
     if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
                        "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
@@ -12465,7 +12458,7 @@ static int dlpi_sampler_check(dlp_pipe *p, dlpi_stage *st) {
 /* This rank's rows of a batch. */
 static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *d = &st->sampler;
-    int rc = dlpi_check_range(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
+    int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
     if (rc != DLP_OK) return rc;
     p->world = d->world_size ? d->world_size : 1;
     p->rank = d->rank;
@@ -12477,9 +12470,8 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
 
 static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"epochs", DLPI_IN(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX,
-         "DLP_FOREVER, or 0 and more"},
-        {"epoch_end", DLPI_IN(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
+        {DLPI_AT(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
     };
     if (st->repeat.epochs == DLP_NONE)
         return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
@@ -12490,15 +12482,15 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_dataset_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"dataset.stream", DLPI_IN(dlp_dataset, stream), 0, 1, "0 or 1"},
-        {"dataset.n_items", DLPI_IN(dlp_dataset, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {"dataset.n_fields", DLPI_IN(dlp_dataset, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {"dataset.fills_rows", DLPI_IN(dlp_dataset, fills_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.stream), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlpi_stage, dataset.fills_rows), 0, 1, "0 or 1"},
     };
     int rc;
     if (st->dataset.fetch == NULL && st->fetcher != DLP_FETCH_ASYNC)
         return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
-    rc = dlpi_check_bounds(p, st->name, &st->dataset, DLPI_ROWS(bounds));
+    rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
     if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
     return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
 }
@@ -12507,14 +12499,14 @@ static int dlpi_dataset_check(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_fetcher_check(dlp_pipe *p, dlpi_stage *st) {
     bool many = st->fetcher != DLP_FETCH_SEQUENTIAL;
     bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
-    dlpi_check_range(p, st->name, "fetcher", st->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
-    dlpi_check_range(p, st->name, "in_flight", st->in_flight, 0, many ? 1024 : 1,
-                     many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
-    dlpi_check_range(p, st->name, "batch_pool", st->batch_pool, 0, pooled ? INT32_MAX : 0,
-                     pooled ? "under 2^31"
-                            : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
-    dlpi_check_range(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                     "1..1024 with a fetcher of many items");
+    dlpi_within(p, st->name, "fetcher", st->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
+    dlpi_within(p, st->name, "in_flight", st->in_flight, 0, many ? 1024 : 1,
+                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
+    dlpi_within(p, st->name, "batch_pool", st->batch_pool, 0, pooled ? INT32_MAX : 0,
+                pooled ? "under 2^31"
+                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
+                "1..1024 with a fetcher of many items");
     if (st->fetcher == DLP_FETCH_ASYNC && (st->async.submit == NULL || st->async.reap == NULL))
         dlpi_bad(p, st->name, st->async.submit ? "async.reap" : "async.submit", "a function", 0);
     return p->err.code; /* the first of them */
@@ -12530,9 +12522,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"cache.bytes", DLPI_IN(dlp_cache_desc, bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlpi_stage, cache.bytes), 1, DLPI_CELL_MAX, "1..2^46"},
     };
-    return dlpi_check_bounds(p, st->name, &st->cache, DLPI_ROWS(bounds));
+    return dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
 }
 
 /* Without room for an item it would be one in name only. */
@@ -12542,22 +12534,21 @@ static int dlpi_cache_room(dlp_pipe *p) {
     const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
     if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
-    return dlpi_check_range(p, st->name, "cache.bytes", (int64_t)st->cache.bytes, (int64_t)least,
-                            DLPI_CELL_MAX, words);
+    return dlpi_within(p, st->name, "cache.bytes", (int64_t)st->cache.bytes, (int64_t)least,
+                       DLPI_CELL_MAX, words);
 }
 
 /* ---- parts ---- */
 
 static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"n_parts", DLPI_IN(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
-        {"max_part_bytes", DLPI_IN(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {"queue_size", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
-        {"streams", DLPI_IN(dlp_part_desc, streams), 0, 1 << 20,
-         "0..2^20, a divisor of batch_size"},
-        {"shuffle_parts", DLPI_IN(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {"shuffle_items", DLPI_IN(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {"steps_per_epoch", DLPI_IN(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
+        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
+        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
         {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
          "DLP_DISPATCH_CLAIM for parts"},
         {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
@@ -12639,10 +12630,10 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st) {
                            "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
                            p->global_batch, streams);
     if (st->part.steps_per_epoch == 0) return DLP_OK;
-    dlpi_check_range(p, st->name, "items", (int64_t)p->fetch->dataset.n_items, (int64_t)streams,
-                     INT64_MAX, "one for each stream with steps_per_epoch");
-    dlpi_check_range(p, st->name, "steps_per_epoch", (int64_t)st->part.steps_per_epoch, 0,
-                     (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
+    dlpi_within(p, st->name, "items", (int64_t)p->fetch->dataset.n_items, (int64_t)streams,
+                INT64_MAX, "one for each stream with steps_per_epoch");
+    dlpi_within(p, st->name, "steps_per_epoch", (int64_t)st->part.steps_per_epoch, 0,
+                (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
     return p->err.code;
 }
 
@@ -12674,18 +12665,17 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"batch_size", DLPI_IN(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {"last", DLPI_IN(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
-        {"batch_workers", DLPI_IN(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS,
-         "DLP_NONE or 0..1024"},
+        {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
+        {DLPI_AT(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
     };
     const dlp_batch_desc *d = &st->batching;
     bool own = d->out_fields != NULL;
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (own && d->collate == NULL)
         dlpi_bad(p, st->name, "out_fields", "NULL without a collate", d->n_out_fields);
-    dlpi_check_range(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
-                     own ? "1..16" : "0 without out_fields");
+    dlpi_within(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
+                own ? "1..16" : "0 without out_fields");
     return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
 }
 
@@ -12698,9 +12688,9 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
                         0);
     if (st->transfer.device_buffers == 0) st->transfer.device_buffers = held + 1;
-    dlpi_check_range(p, st->name, "device_buffers", st->transfer.device_buffers, held + 1,
-                     DLPI_PARK, "max_held + 1..64");
-    dlpi_check_range(p, st->name, "threaded", st->transfer.threaded, 0, 1, "0 or 1");
+    dlpi_within(p, st->name, "device_buffers", st->transfer.device_buffers, held + 1, DLPI_PARK,
+                "max_held + 1..64");
+    dlpi_within(p, st->name, "threaded", st->transfer.threaded, 0, 1, "0 or 1");
     return p->err.code;
 }
 
@@ -12708,12 +12698,12 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"chunk_rows", DLPI_IN(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {"n_rows", DLPI_IN(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {"batch_size", DLPI_IN(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {"last", DLPI_IN(dlp_split_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
-        {"shuffle_rows", DLPI_IN(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {"allow_uneven", DLPI_IN(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
     };
     const dlp_split_desc *d = &st->split;
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
@@ -12737,15 +12727,14 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64
     const dlp_sampler_desc *order = &p->sampler->sampler;
     const dlp_split_desc *d = &st->split;
     bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
-    dlpi_check_range(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1,
-                     (int64_t)(DLPI_MAX_ITEMS / n), "such that all rows are at most 2^48");
+    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, (int64_t)(DLPI_MAX_ITEMS / n),
+                "such that all rows are at most 2^48");
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
         dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
                  (int64_t)d->n_rows);
     if (p->cache_bytes > 0)
-        dlpi_check_range(
-            p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
-            "0 with a cache: rows stay as they were fetched, not as an epoch has them");
+        dlpi_within(p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
+                    "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (odd != d->chunk_rows && (!counted || order->subset))
         dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
     return p->err.code;
@@ -12804,14 +12793,14 @@ static int dlpi_split_cells(dlp_pipe *p, const dlpi_stage *st) {
         p->n_cells = p->prefetch;
     }
     if (!p->chunks.preload) return DLP_OK;
-    dlpi_check_range(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
-                     "of at most 65535 chunks");
-    dlpi_check_range(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
-                     "together with max_held at most 64 with a preload");
-    dlpi_check_range(p, st->name, "shuffle_rows", st->split.shuffle_rows, 0, 0,
-                     "0 with a preload: rows stay as they were loaded");
-    dlpi_check_range(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
-                     "DLP_ON_ERROR_RAISE with a preload");
+    dlpi_within(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
+                "of at most 65535 chunks");
+    dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
+                "together with max_held at most 64 with a preload");
+    dlpi_within(p, st->name, "shuffle_rows", st->split.shuffle_rows, 0, 0,
+                "0 with a preload: rows stay as they were loaded");
+    dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
+                "DLP_ON_ERROR_RAISE with a preload");
     return p->err.code;
 }
 
@@ -12820,18 +12809,18 @@ static int dlpi_split_cells(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_stream_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
-    dlpi_check_range(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
-                     DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
+    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
+                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
     if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
-    dlpi_check_range(p, sampler, "unordered", p->d.unordered, 0, 0,
-                     "0 with a stream, whose end comes in order");
-    dlpi_check_range(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                     "world_size or more with a stream: a rank without rows sees no end");
-    dlpi_check_range(p, p->batcher->name, "last", p->last, DLP_LAST_SHORT,
-                     one ? DLP_LAST_DROP : DLP_LAST_SHORT,
-                     one ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
-                         : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
-                           "whether the others' rows of a batch are there");
+    dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
+                "0 with a stream, whose end comes in order");
+    dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
+                "world_size or more with a stream: a rank without rows sees no end");
+    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_SHORT,
+                one ? DLP_LAST_DROP : DLP_LAST_SHORT,
+                one ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
+                    : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
+                      "whether the others' rows of a batch are there");
     return p->err.code;
 }
 
@@ -12983,15 +12972,15 @@ static void dlpi_list_tuned(dlpi_stage *s) {
 /* Workers that come and go; where they begin has bounds of its own. */
 static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
-    dlpi_check_range(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
-    dlpi_check_range(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
-                     "0..workers_max, 0 without that");
+    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
+    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
+                "0..workers_max, 0 without that");
     if (!st->tuned) return p->err.code;
     if (w->workers_min == 0) w->workers_min = 1;
-    dlpi_check_range(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
-                     "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
-    dlpi_check_range(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
-                     "workers_min..workers_max (and at least 1)");
+    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
+                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
+    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
+                "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;
     return p->err.code;
 }
@@ -13072,13 +13061,13 @@ static int dlpi_check_sizes(dlp_pipe *p) {
 
 static int dlpi_check_pipe(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
-        {"prefetch_factor", DLPI_IN(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
-        {"max_held", DLPI_IN(dlp_pipe_desc, max_held), 0, 256, "0..256"},
-        {"unordered", DLPI_IN(dlp_pipe_desc, unordered), 0, 1, "0 or 1"},
-        {"close_timeout_ms", DLPI_IN(dlp_pipe_desc, close_timeout_ms), DLP_FOREVER, INT32_MAX,
+        {DLPI_AT(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pipe_desc, max_held), 0, 256, "0..256"},
+        {DLPI_AT(dlp_pipe_desc, unordered), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, close_timeout_ms), DLP_FOREVER, INT32_MAX,
          "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
-        {"trace_bytes", DLPI_IN(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
-        {"no_memfd", DLPI_IN(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
+        {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (rc != DLP_OK || p->d.shm == NULL) return rc;
@@ -16711,26 +16700,18 @@ static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no s
 
 /* The first thing that is wrong with a desc, or NULL. */
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
-    const uint64_t most = UINT64_C(1) << 40;
-    bool direct = d->direct || !d->decode, none = d->fields == NULL || d->n_fields == 0;
-    const struct {
-        bool wrong;
-        const char *field, *text;
-    } checks[] = {
-        {d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS, "n_items", "1 to 2^48 items"},
-        {none, "fields", "there must be one at least"},
-        {(d->paths == NULL) == (d->locate == NULL), "paths", "give either paths or locate"},
-        {d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST, "in_flight", "0 to 256"},
-        {!direct && (d->max_bytes == 0 || d->max_bytes > most), "max_bytes",
-         "with a decode 1 to 2^40"},
-        {direct && !none && dlpi_files_field_bytes(d->fields) == 0, "fields[0]",
-         "a dtype of 8 to 64 bits, a shape of 1 and more"},
-    };
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        if (checks[i].wrong) {
-            *field = checks[i].field;
-            return checks[i].text;
-        }
+    bool direct = d->direct || !d->decode;
+    if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
+        return *field = "n_items", "1 to 2^48 items";
+    if (d->fields == NULL || d->n_fields == 0)
+        return *field = "fields", "there must be one at least";
+    if ((d->paths == NULL) == (d->locate == NULL))
+        return *field = "paths", "give either paths or locate";
+    if (d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST) return *field = "in_flight", "0 to 256";
+    if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
+        return *field = "max_bytes", "with a decode 1 to 2^40";
+    if (direct && dlpi_files_field_bytes(d->fields) == 0)
+        return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
 }
 
@@ -17479,10 +17460,9 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
 
 static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
     static const dlpi_bound bounds[] = {
-        {"shuffle", DLPI_IN(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
-        {"drop_last", DLPI_IN(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
-        {"topology", DLPI_IN(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT,
-         "DLP_TOPOLOGY_*"},
+        {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
     };
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -17543,11 +17523,10 @@ static void dlpi_loader_stages(const dlp_loader_desc *d, dlpi_loader *l) {
 /* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
 static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
-    int rc = dlpi_check_range(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
+    int rc = dlpi_within(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
     if (rc != DLP_OK || n == 0) return rc; /* inline: one worker has all, whatever the topology */
     if (each == 0) each = 2;
-    rc =
-        dlpi_check_range(p, "", "prefetch_factor", each, 1, 4096 / n, "at most 4096 / num_workers");
+    rc = dlpi_within(p, "", "prefetch_factor", each, 1, 4096 / n, "at most 4096 / num_workers");
     if (rc != DLP_OK) return rc;
     p->d.prefetch_factor = (int32_t)(n * each);
     l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
@@ -17575,9 +17554,8 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     int rc;
     if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
     if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
-    rc = dlpi_check_range(
-        p, "", "fetcher", d->fetcher, 0, 0,
-        "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
+    rc = dlpi_within(p, "", "fetcher", d->fetcher, 0, 0,
+                     "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
     return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
 
@@ -17622,8 +17600,8 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, const d
 /* A row's fields. */
 static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
-        {"ndim", DLPI_IN(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
-        {"ragged", DLPI_IN(dlp_field, ragged), 0, 0, "0"},
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
+        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
     };
     if (d->fields == NULL) return dlpi_bad(p, "load", "fields", "n_fields fields", 0);
     for (uint32_t i = 0; i < d->n_fields; i++) {
@@ -17635,21 +17613,19 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
 
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
-        {"n_items", DLPI_IN(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {"chunk_rows", DLPI_IN(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
-        {"batch_size", DLPI_IN(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {"last", DLPI_IN(dlp_chunks_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
-        {"n_fields", DLPI_IN(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {"fills_rows", DLPI_IN(dlp_chunks_desc, fills_rows), 0, 1, "0 or 1"},
-        {"shuffle_chunks", DLPI_IN(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
-        {"shuffle_rows", DLPI_IN(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {"preload", DLPI_IN(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
-        {"pass", DLPI_IN(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
-        {"cpu_buffers", DLPI_IN(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
-        {"transfer_threaded", DLPI_IN(dlp_chunks_desc, transfer_threaded), DLP_NONE, 0,
-         "0 or DLP_NONE"},
-        {"pipe.prefetch_factor", DLPI_IN(dlp_chunks_desc, pipe.prefetch_factor), 0, 0,
-         "0: cpu_buffers says it"},
+        {DLPI_AT(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlp_chunks_desc, fills_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
+        {DLPI_AT(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
+        {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_chunks_desc, transfer_threaded), DLP_NONE, 0, "0 or DLP_NONE"},
+        {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
@@ -17657,8 +17633,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
-    return dlpi_check_range(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
-                            "at least max_held + 1 without a device");
+    return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
+                       "at least max_held + 1 without a device");
 }
 
 /* The order and the counts of a pass. */

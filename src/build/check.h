@@ -131,15 +131,15 @@ static void dlpi_list_tuned(dlpi_stage *s) {
 /* Workers that come and go; where they begin has bounds of its own. */
 static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
-    dlpi_check_range(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
-    dlpi_check_range(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
-                     "0..workers_max, 0 without that");
+    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
+    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
+                "0..workers_max, 0 without that");
     if (!st->tuned) return p->err.code;
     if (w->workers_min == 0) w->workers_min = 1;
-    dlpi_check_range(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
-                     "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
-    dlpi_check_range(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
-                     "workers_min..workers_max (and at least 1)");
+    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
+                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
+    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
+                "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;
     return p->err.code;
 }
@@ -220,13 +220,13 @@ static int dlpi_check_sizes(dlp_pipe *p) {
 
 static int dlpi_check_pipe(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
-        {"prefetch_factor", DLPI_IN(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
-        {"max_held", DLPI_IN(dlp_pipe_desc, max_held), 0, 256, "0..256"},
-        {"unordered", DLPI_IN(dlp_pipe_desc, unordered), 0, 1, "0 or 1"},
-        {"close_timeout_ms", DLPI_IN(dlp_pipe_desc, close_timeout_ms), DLP_FOREVER, INT32_MAX,
+        {DLPI_AT(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pipe_desc, max_held), 0, 256, "0..256"},
+        {DLPI_AT(dlp_pipe_desc, unordered), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, close_timeout_ms), DLP_FOREVER, INT32_MAX,
          "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
-        {"trace_bytes", DLPI_IN(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
-        {"no_memfd", DLPI_IN(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
+        {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (rc != DLP_OK || p->d.shm == NULL) return rc;

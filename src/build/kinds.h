@@ -8,8 +8,8 @@
 /* Rank and world_size of a desc, and the rows of a batch that they share. */
 static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, uint64_t world,
                             uint64_t batch_size, bool uneven) {
-    int rc = dlpi_check_range(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
-                              "0..world_size - 1");
+    int rc = dlpi_within(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
+                         "0..world_size - 1");
     if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
                        "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
@@ -37,7 +37,7 @@ static int dlpi_sampler_check(dlp_pipe *p, dlpi_stage *st) {
 /* This rank's rows of a batch. */
 static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *d = &st->sampler;
-    int rc = dlpi_check_range(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
+    int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
     if (rc != DLP_OK) return rc;
     p->world = d->world_size ? d->world_size : 1;
     p->rank = d->rank;
@@ -49,9 +49,8 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
 
 static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"epochs", DLPI_IN(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX,
-         "DLP_FOREVER, or 0 and more"},
-        {"epoch_end", DLPI_IN(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
+        {DLPI_AT(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
     };
     if (st->repeat.epochs == DLP_NONE)
         return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
@@ -62,15 +61,15 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_dataset_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"dataset.stream", DLPI_IN(dlp_dataset, stream), 0, 1, "0 or 1"},
-        {"dataset.n_items", DLPI_IN(dlp_dataset, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {"dataset.n_fields", DLPI_IN(dlp_dataset, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {"dataset.fills_rows", DLPI_IN(dlp_dataset, fills_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.stream), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlpi_stage, dataset.fills_rows), 0, 1, "0 or 1"},
     };
     int rc;
     if (st->dataset.fetch == NULL && st->fetcher != DLP_FETCH_ASYNC)
         return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
-    rc = dlpi_check_bounds(p, st->name, &st->dataset, DLPI_ROWS(bounds));
+    rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
     if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
     return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
 }
@@ -79,14 +78,14 @@ static int dlpi_dataset_check(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_fetcher_check(dlp_pipe *p, dlpi_stage *st) {
     bool many = st->fetcher != DLP_FETCH_SEQUENTIAL;
     bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
-    dlpi_check_range(p, st->name, "fetcher", st->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
-    dlpi_check_range(p, st->name, "in_flight", st->in_flight, 0, many ? 1024 : 1,
-                     many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
-    dlpi_check_range(p, st->name, "batch_pool", st->batch_pool, 0, pooled ? INT32_MAX : 0,
-                     pooled ? "under 2^31"
-                            : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
-    dlpi_check_range(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                     "1..1024 with a fetcher of many items");
+    dlpi_within(p, st->name, "fetcher", st->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
+    dlpi_within(p, st->name, "in_flight", st->in_flight, 0, many ? 1024 : 1,
+                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
+    dlpi_within(p, st->name, "batch_pool", st->batch_pool, 0, pooled ? INT32_MAX : 0,
+                pooled ? "under 2^31"
+                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
+                "1..1024 with a fetcher of many items");
     if (st->fetcher == DLP_FETCH_ASYNC && (st->async.submit == NULL || st->async.reap == NULL))
         dlpi_bad(p, st->name, st->async.submit ? "async.reap" : "async.submit", "a function", 0);
     return p->err.code; /* the first of them */
@@ -102,9 +101,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"cache.bytes", DLPI_IN(dlp_cache_desc, bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlpi_stage, cache.bytes), 1, DLPI_CELL_MAX, "1..2^46"},
     };
-    return dlpi_check_bounds(p, st->name, &st->cache, DLPI_ROWS(bounds));
+    return dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
 }
 
 /* Without room for an item it would be one in name only. */
@@ -114,22 +113,21 @@ static int dlpi_cache_room(dlp_pipe *p) {
     const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
     if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
-    return dlpi_check_range(p, st->name, "cache.bytes", (int64_t)st->cache.bytes, (int64_t)least,
-                            DLPI_CELL_MAX, words);
+    return dlpi_within(p, st->name, "cache.bytes", (int64_t)st->cache.bytes, (int64_t)least,
+                       DLPI_CELL_MAX, words);
 }
 
 /* ---- parts ---- */
 
 static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"n_parts", DLPI_IN(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
-        {"max_part_bytes", DLPI_IN(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {"queue_size", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
-        {"streams", DLPI_IN(dlp_part_desc, streams), 0, 1 << 20,
-         "0..2^20, a divisor of batch_size"},
-        {"shuffle_parts", DLPI_IN(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {"shuffle_items", DLPI_IN(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {"steps_per_epoch", DLPI_IN(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
+        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
+        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
         {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
          "DLP_DISPATCH_CLAIM for parts"},
         {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
@@ -211,10 +209,10 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st) {
                            "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
                            p->global_batch, streams);
     if (st->part.steps_per_epoch == 0) return DLP_OK;
-    dlpi_check_range(p, st->name, "items", (int64_t)p->fetch->dataset.n_items, (int64_t)streams,
-                     INT64_MAX, "one for each stream with steps_per_epoch");
-    dlpi_check_range(p, st->name, "steps_per_epoch", (int64_t)st->part.steps_per_epoch, 0,
-                     (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
+    dlpi_within(p, st->name, "items", (int64_t)p->fetch->dataset.n_items, (int64_t)streams,
+                INT64_MAX, "one for each stream with steps_per_epoch");
+    dlpi_within(p, st->name, "steps_per_epoch", (int64_t)st->part.steps_per_epoch, 0,
+                (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
     return p->err.code;
 }
 
@@ -246,18 +244,17 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"batch_size", DLPI_IN(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {"last", DLPI_IN(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
-        {"batch_workers", DLPI_IN(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS,
-         "DLP_NONE or 0..1024"},
+        {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
+        {DLPI_AT(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
     };
     const dlp_batch_desc *d = &st->batching;
     bool own = d->out_fields != NULL;
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (own && d->collate == NULL)
         dlpi_bad(p, st->name, "out_fields", "NULL without a collate", d->n_out_fields);
-    dlpi_check_range(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
-                     own ? "1..16" : "0 without out_fields");
+    dlpi_within(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
+                own ? "1..16" : "0 without out_fields");
     return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
 }
 
@@ -270,9 +267,9 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
                         0);
     if (st->transfer.device_buffers == 0) st->transfer.device_buffers = held + 1;
-    dlpi_check_range(p, st->name, "device_buffers", st->transfer.device_buffers, held + 1,
-                     DLPI_PARK, "max_held + 1..64");
-    dlpi_check_range(p, st->name, "threaded", st->transfer.threaded, 0, 1, "0 or 1");
+    dlpi_within(p, st->name, "device_buffers", st->transfer.device_buffers, held + 1, DLPI_PARK,
+                "max_held + 1..64");
+    dlpi_within(p, st->name, "threaded", st->transfer.threaded, 0, 1, "0 or 1");
     return p->err.code;
 }
 
@@ -280,12 +277,12 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"chunk_rows", DLPI_IN(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {"n_rows", DLPI_IN(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {"batch_size", DLPI_IN(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {"last", DLPI_IN(dlp_split_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
-        {"shuffle_rows", DLPI_IN(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {"allow_uneven", DLPI_IN(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
     };
     const dlp_split_desc *d = &st->split;
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
@@ -309,15 +306,14 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64
     const dlp_sampler_desc *order = &p->sampler->sampler;
     const dlp_split_desc *d = &st->split;
     bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
-    dlpi_check_range(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1,
-                     (int64_t)(DLPI_MAX_ITEMS / n), "such that all rows are at most 2^48");
+    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, (int64_t)(DLPI_MAX_ITEMS / n),
+                "such that all rows are at most 2^48");
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
         dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
                  (int64_t)d->n_rows);
     if (p->cache_bytes > 0)
-        dlpi_check_range(
-            p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
-            "0 with a cache: rows stay as they were fetched, not as an epoch has them");
+        dlpi_within(p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
+                    "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (odd != d->chunk_rows && (!counted || order->subset))
         dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
     return p->err.code;
@@ -376,14 +372,14 @@ static int dlpi_split_cells(dlp_pipe *p, const dlpi_stage *st) {
         p->n_cells = p->prefetch;
     }
     if (!p->chunks.preload) return DLP_OK;
-    dlpi_check_range(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
-                     "of at most 65535 chunks");
-    dlpi_check_range(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
-                     "together with max_held at most 64 with a preload");
-    dlpi_check_range(p, st->name, "shuffle_rows", st->split.shuffle_rows, 0, 0,
-                     "0 with a preload: rows stay as they were loaded");
-    dlpi_check_range(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
-                     "DLP_ON_ERROR_RAISE with a preload");
+    dlpi_within(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
+                "of at most 65535 chunks");
+    dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
+                "together with max_held at most 64 with a preload");
+    dlpi_within(p, st->name, "shuffle_rows", st->split.shuffle_rows, 0, 0,
+                "0 with a preload: rows stay as they were loaded");
+    dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
+                "DLP_ON_ERROR_RAISE with a preload");
     return p->err.code;
 }
 
@@ -392,18 +388,18 @@ static int dlpi_split_cells(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_stream_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
-    dlpi_check_range(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
-                     DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
+    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
+                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
     if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
-    dlpi_check_range(p, sampler, "unordered", p->d.unordered, 0, 0,
-                     "0 with a stream, whose end comes in order");
-    dlpi_check_range(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                     "world_size or more with a stream: a rank without rows sees no end");
-    dlpi_check_range(p, p->batcher->name, "last", p->last, DLP_LAST_SHORT,
-                     one ? DLP_LAST_DROP : DLP_LAST_SHORT,
-                     one ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
-                         : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
-                           "whether the others' rows of a batch are there");
+    dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
+                "0 with a stream, whose end comes in order");
+    dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
+                "world_size or more with a stream: a rank without rows sees no end");
+    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_SHORT,
+                one ? DLP_LAST_DROP : DLP_LAST_SHORT,
+                one ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
+                    : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
+                      "whether the others' rows of a batch are there");
     return p->err.code;
 }
 

@@ -59,20 +59,16 @@ typedef struct dlpi_bound {
     const char *words; /* the same in words */
 } dlpi_bound;
 
-/* DLPI_IN: offset and type of a member. A uint64_t of 2^63 and more is below every bound. */
+/* DLPI_IN: offset and type of a member; DLPI_AT: its name before them. */
 enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
-#define DLPI_TYPE(number) \
-    _Generic((number), int32_t \
-             : DLPI_I32, uint32_t \
-             : DLPI_U32, int64_t \
-             : DLPI_I64, uint64_t \
-             : DLPI_I64)
-#define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(((desc *)0)->member)
+#define DLPI_TYPE(at) _Generic(at, int32_t * : DLPI_I32, uint32_t * : DLPI_U32, default : DLPI_I64)
+#define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(&((desc *)0)->member)
+#define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
 #define DLPI_ROWS(table) table, sizeof table / sizeof *table
 
 static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     const uint8_t *at = (const uint8_t *)desc + b->offset;
-    int64_t wide;
+    int64_t wide; /* of a uint64_t, too: from 2^63 on it is below every bound */
     int32_t narrow;
     memcpy(&narrow, at, sizeof narrow);
     if (b->type == DLPI_I32) return narrow;
@@ -106,8 +102,8 @@ static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dl
 }
 
 /* A number whose bounds follow from others. */
-static int dlpi_check_range(dlp_pipe *p, const char *stage, const char *field, int64_t got,
-                            int64_t low, int64_t high, const char *words) {
+static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_t got, int64_t low,
+                       int64_t high, const char *words) {
     return got < low || got > high ? dlpi_bad(p, stage, field, words, got) : DLP_OK;
 }
 
@@ -119,27 +115,25 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     if (w->n_affinity > 0 && w->affinity == NULL)
         return dlpi_bad(p, st->name, "affinity", "n_affinity CPU numbers", 0);
     for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
-        rc = dlpi_check_range(p, st->name, "affinity", w->affinity[i], 0, 1023,
-                              "CPU numbers 0..1023");
+        rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
     return rc;
 }
 
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {"num_workers", DLPI_IN(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "0..1024"},
-        {"placement", DLPI_IN(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
+        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "0..1024"},
+        {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
          "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
-        {"dispatch", DLPI_IN(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
+        {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
          "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
-        {"on_error", DLPI_IN(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_SHORT, "DLP_ON_ERROR_*"},
-        {"retries", DLPI_IN(dlp_workers_desc, retries), 0, 100, "0..100"},
-        {"retry_backoff_ms", DLPI_IN(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
-        {"max_skips", DLPI_IN(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX,
-         "DLP_NONE, or 0 and more"},
-        {"deadline_ms", DLPI_IN(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
-        {"n_affinity", DLPI_IN(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
-        {"idempotent", DLPI_IN(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
-        {"stack_bytes", DLPI_IN(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
+        {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_SHORT, "DLP_ON_ERROR_*"},
+        {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
+        {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
+        {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
+        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
+        {DLPI_AT(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
@@ -154,7 +148,7 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
 
 /* The same of a stage of whole batches. */
 static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
-    int rc = dlpi_check_range(p, st->name, "on_error", st->w.on_error, 0, 0,
-                              "DLP_ON_ERROR_RAISE for a stage of whole batches");
+    int rc = dlpi_within(p, st->name, "on_error", st->w.on_error, 0, 0,
+                         "DLP_ON_ERROR_RAISE for a stage of whole batches");
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }

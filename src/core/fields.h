@@ -13,10 +13,9 @@ static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
 /* Field i, of which d has a copy. */
 static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d, uint32_t i) {
     static const dlpi_bound bounds[] = {
-        {"ndim", DLPI_IN(dlp_field, ndim), 0, DLP_MAX_DIMS - 1, "0..7"},
-        {"ragged", DLPI_IN(dlp_field, ragged), 0, 1, "0, or 1 with ndim of at least 1"},
-        {"max_per_batch", DLPI_IN(dlp_field, max_per_batch), 0, (int64_t)DLPI_CELL_MAX,
-         "0 and more"},
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 1, "0..7"},
+        {DLPI_AT(dlp_field, ragged), 0, 1, "0, or 1 with ndim of at least 1"},
+        {DLPI_AT(dlp_field, max_per_batch), 0, (int64_t)DLPI_CELL_MAX, "0 and more"},
     };
     const dlp_field *f = &d->f;
     int rc;

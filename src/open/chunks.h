@@ -6,8 +6,8 @@
 /* A row's fields. */
 static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
-        {"ndim", DLPI_IN(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
-        {"ragged", DLPI_IN(dlp_field, ragged), 0, 0, "0"},
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
+        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
     };
     if (d->fields == NULL) return dlpi_bad(p, "load", "fields", "n_fields fields", 0);
     for (uint32_t i = 0; i < d->n_fields; i++) {
@@ -19,21 +19,19 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
 
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
-        {"n_items", DLPI_IN(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {"chunk_rows", DLPI_IN(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
-        {"batch_size", DLPI_IN(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {"last", DLPI_IN(dlp_chunks_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
-        {"n_fields", DLPI_IN(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {"fills_rows", DLPI_IN(dlp_chunks_desc, fills_rows), 0, 1, "0 or 1"},
-        {"shuffle_chunks", DLPI_IN(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
-        {"shuffle_rows", DLPI_IN(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {"preload", DLPI_IN(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
-        {"pass", DLPI_IN(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
-        {"cpu_buffers", DLPI_IN(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
-        {"transfer_threaded", DLPI_IN(dlp_chunks_desc, transfer_threaded), DLP_NONE, 0,
-         "0 or DLP_NONE"},
-        {"pipe.prefetch_factor", DLPI_IN(dlp_chunks_desc, pipe.prefetch_factor), 0, 0,
-         "0: cpu_buffers says it"},
+        {DLPI_AT(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlp_chunks_desc, fills_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
+        {DLPI_AT(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
+        {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_chunks_desc, transfer_threaded), DLP_NONE, 0, "0 or DLP_NONE"},
+        {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
@@ -41,8 +39,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
-    return dlpi_check_range(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
-                            "at least max_held + 1 without a device");
+    return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
+                       "at least max_held + 1 without a device");
 }
 
 /* The order and the counts of a pass. */

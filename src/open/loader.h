@@ -4,10 +4,9 @@
 
 static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
     static const dlpi_bound bounds[] = {
-        {"shuffle", DLPI_IN(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
-        {"drop_last", DLPI_IN(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
-        {"topology", DLPI_IN(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT,
-         "DLP_TOPOLOGY_*"},
+        {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
     };
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -68,11 +67,10 @@ static void dlpi_loader_stages(const dlp_loader_desc *d, dlpi_loader *l) {
 /* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
 static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
-    int rc = dlpi_check_range(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
+    int rc = dlpi_within(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
     if (rc != DLP_OK || n == 0) return rc; /* inline: one worker has all, whatever the topology */
     if (each == 0) each = 2;
-    rc =
-        dlpi_check_range(p, "", "prefetch_factor", each, 1, 4096 / n, "at most 4096 / num_workers");
+    rc = dlpi_within(p, "", "prefetch_factor", each, 1, 4096 / n, "at most 4096 / num_workers");
     if (rc != DLP_OK) return rc;
     p->d.prefetch_factor = (int32_t)(n * each);
     l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
@@ -100,9 +98,8 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     int rc;
     if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
     if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
-    rc = dlpi_check_range(
-        p, "", "fetcher", d->fetcher, 0, 0,
-        "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
+    rc = dlpi_within(p, "", "fetcher", d->fetcher, 0, 0,
+                     "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
     return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
 

@@ -47,8 +47,8 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
         {"shm.blob_bytes", DLPI_IN(dlp_shm_desc, blob_bytes), 0, INT64_C(1) << 30, "0..2^30"},
     };
     dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
-    dlpi_check_range(p, "", "shm.wait_consumers", d->wait_consumers, 0,
-                     d->max_consumers ? d->max_consumers : 8, "0..max_consumers");
+    dlpi_within(p, "", "shm.wait_consumers", d->wait_consumers, 0,
+                d->max_consumers ? d->max_consumers : 8, "0..max_consumers");
     if (d->name != NULL && !dlpi_name_ok(d->name))
         dlpi_refuse(p, DLP_ERR_ARG, "", "shm.name",
                     "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");

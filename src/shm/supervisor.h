@@ -1,4 +1,5 @@
 #pragma once
+#include "core/check.h"
 #include "core/workers.h"
 #include "core/recover.h"
 #include "api/shm_start.h"

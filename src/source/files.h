@@ -758,26 +758,18 @@ static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no s
 
 /* The first thing that is wrong with a desc, or NULL. */
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
-    const uint64_t most = UINT64_C(1) << 40;
-    bool direct = d->direct || !d->decode, none = d->fields == NULL || d->n_fields == 0;
-    const struct {
-        bool wrong;
-        const char *field, *text;
-    } checks[] = {
-        {d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS, "n_items", "1 to 2^48 items"},
-        {none, "fields", "there must be one at least"},
-        {(d->paths == NULL) == (d->locate == NULL), "paths", "give either paths or locate"},
-        {d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST, "in_flight", "0 to 256"},
-        {!direct && (d->max_bytes == 0 || d->max_bytes > most), "max_bytes",
-         "with a decode 1 to 2^40"},
-        {direct && !none && dlpi_files_field_bytes(d->fields) == 0, "fields[0]",
-         "a dtype of 8 to 64 bits, a shape of 1 and more"},
-    };
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        if (checks[i].wrong) {
-            *field = checks[i].field;
-            return checks[i].text;
-        }
+    bool direct = d->direct || !d->decode;
+    if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
+        return *field = "n_items", "1 to 2^48 items";
+    if (d->fields == NULL || d->n_fields == 0)
+        return *field = "fields", "there must be one at least";
+    if ((d->paths == NULL) == (d->locate == NULL))
+        return *field = "paths", "give either paths or locate";
+    if (d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST) return *field = "in_flight", "0 to 256";
+    if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
+        return *field = "max_bytes", "with a decode 1 to 2^40";
+    if (direct && dlpi_files_field_bytes(d->fields) == 0)
+        return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
 }
 

@@ -40,7 +40,7 @@ if [ "${1:-}" = list ]; then
 fi
 
 # One of 50 lines is not found, one of 51 is, whatever its head looks like.
-function() { # LINES HEAD
+sized() { # LINES HEAD
     echo "$2 {"
     awk -v n="$1" 'BEGIN { for (i = 2; i < n; i++) print i == 9 ? "done:" : "    a++;" }'
     echo '}'
@@ -50,9 +50,9 @@ mkdir -p $dir/src/core
     echo 'struct record {'
     awk 'BEGIN { for (i = 0; i < 60; i++) print "    int a;" }'
     echo '};'
-    function 50 'static int fits(int a)'
-    function 51 'DLPDEF const char *a_line_more(int a)'
-    function 52 '__attribute__((format(printf, 1, 2))) static int says(const char *format,
+    sized 50 'static int fits(int a)'
+    sized 51 'DLPDEF const char *a_line_more(int a)'
+    sized 52 '__attribute__((format(printf, 1, 2))) static int says(const char *format,
                                                         ...)'
 } >$dir/src/core/probe.h
 said=$(long_in $dir/src $dir/src/core/probe.h | tr '\n' ' ')
