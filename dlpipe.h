@@ -74,6 +74,7 @@
    >>impl-fail      FIRST CAUSES
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
+   >>impl-seen      WHAT OBSERVERS SEE
    >>impl-chunks    CHUNKS, COUNTED IN ADVANCE
    >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
    >>impl-dispatch  WHO WAKES WHOM
@@ -12521,10 +12522,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st) {
 /* ---- cache ---- */
 
 static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, cache.bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-    };
-    return dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
+    static const dlpi_bound bytes[] = {
+        {DLPI_AT(dlpi_stage, cache.bytes), 1, DLPI_CELL_MAX, "1..2^46"}};
+    return dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bytes));
 }
 
 /* Without room for an item it would be one in name only. */
@@ -13446,15 +13446,13 @@ static uint64_t dlpi_cgroup_left(void) {
 
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
                      const char *what) {
-    dlp_error e;
     const dlp_plan_line *big = &plan->lines[0];
     for (uint32_t i = 1; i < plan->n_lines; i++)
         if (plan->lines[i].bytes > big->bytes) big = &plan->lines[i];
-    dlpi_error_set(&e, DLP_ERR_LIMIT, field,
-                   "the plan needs %" PRIu64 " bytes, %s is %" PRIu64
-                   "; the largest part is %" PRIu64 " x %" PRIu64 " bytes for %s",
-                   plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
-    return dlpi_pipe_fail(p, &e);
+    return dlpi_refuse(p, DLP_ERR_LIMIT, "", field,
+                       "the plan needs %" PRIu64 " bytes, %s is %" PRIu64
+                       "; the largest part is %" PRIu64 " x %" PRIu64 " bytes for %s",
+                       plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
 }
 
 /* Hold the plan against every limit before anything is allocated. */
@@ -13852,8 +13850,7 @@ static int dlpi_device_start(dlp_pipe *p) {
     const dlp_device *d = &p->xfer->device;
     uint32_t n = (uint32_t)p->xfer->transfer.device_buffers * p->batches.n;
     int rc = d->open ? d->open(d->user) : 0;
-    dlp_error e;
-    const char *what = "open";
+    const char *what = "open", *name = "";
     if (rc == 0) p->device_open = 1;
     if (rc == 0 && d->register_memory) {
         what = "register_memory";
@@ -13865,10 +13862,9 @@ static int dlpi_device_start(dlp_pipe *p) {
         rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &p->dev_data[i]);
     }
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_DEVICE, "", "device \"%s\": %s returned %d", d->name ? d->name : "",
-                   what, rc);
-    dlpi_copy_text(e.stage, sizeof e.stage, p->xfer->name);
-    return dlpi_pipe_fail(p, &e);
+    if (d->name) name = d->name;
+    return dlpi_refuse(p, DLP_ERR_DEVICE, p->xfer->name, "", "device \"%s\": %s returned %d", name,
+                       what, rc);
 }
 
 static void dlpi_device_stop(dlp_pipe *p) {
@@ -13894,12 +13890,9 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
     }
     if (w->st->w.stack_bytes &&
         pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
-        dlp_error e;
         pthread_attr_destroy(&attr);
-        dlpi_error_set(&e, DLP_ERR_ARG, "stack_bytes",
-                       "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
-        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
-        return dlpi_pipe_fail(p, &e);
+        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
+                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
     }
     w->started = 1;
     rc = pthread_create(&w->thread, &attr, run, w);

@@ -100,10 +100,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st) {
 /* ---- cache ---- */
 
 static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, cache.bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-    };
-    return dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
+    static const dlpi_bound bytes[] = {
+        {DLPI_AT(dlpi_stage, cache.bytes), 1, DLPI_CELL_MAX, "1..2^46"}};
+    return dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bytes));
 }
 
 /* Without room for an item it would be one in name only. */

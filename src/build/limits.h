@@ -1,6 +1,6 @@
 #pragma once
 #include "base/cpus.h"
-#include "core/fail.h"
+#include "core/check.h"
 /* ---- start ---- */
 
 /* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
@@ -35,15 +35,13 @@ static uint64_t dlpi_cgroup_left(void) {
 
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
                      const char *what) {
-    dlp_error e;
     const dlp_plan_line *big = &plan->lines[0];
     for (uint32_t i = 1; i < plan->n_lines; i++)
         if (plan->lines[i].bytes > big->bytes) big = &plan->lines[i];
-    dlpi_error_set(&e, DLP_ERR_LIMIT, field,
-                   "the plan needs %" PRIu64 " bytes, %s is %" PRIu64
-                   "; the largest part is %" PRIu64 " x %" PRIu64 " bytes for %s",
-                   plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
-    return dlpi_pipe_fail(p, &e);
+    return dlpi_refuse(p, DLP_ERR_LIMIT, "", field,
+                       "the plan needs %" PRIu64 " bytes, %s is %" PRIu64
+                       "; the largest part is %" PRIu64 " x %" PRIu64 " bytes for %s",
+                       plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
 }
 
 /* Hold the plan against every limit before anything is allocated. */

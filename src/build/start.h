@@ -1,4 +1,5 @@
 #pragma once
+#include "core/check.h"
 #include "core/deliver.h"
 #include "build/limits.h"
 #include "build/region_map.h"
@@ -130,8 +131,7 @@ static int dlpi_device_start(dlp_pipe *p) {
     const dlp_device *d = &p->xfer->device;
     uint32_t n = (uint32_t)p->xfer->transfer.device_buffers * p->batches.n;
     int rc = d->open ? d->open(d->user) : 0;
-    dlp_error e;
-    const char *what = "open";
+    const char *what = "open", *name = "";
     if (rc == 0) p->device_open = 1;
     if (rc == 0 && d->register_memory) {
         what = "register_memory";
@@ -143,10 +143,9 @@ static int dlpi_device_start(dlp_pipe *p) {
         rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &p->dev_data[i]);
     }
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_DEVICE, "", "device \"%s\": %s returned %d", d->name ? d->name : "",
-                   what, rc);
-    dlpi_copy_text(e.stage, sizeof e.stage, p->xfer->name);
-    return dlpi_pipe_fail(p, &e);
+    if (d->name) name = d->name;
+    return dlpi_refuse(p, DLP_ERR_DEVICE, p->xfer->name, "", "device \"%s\": %s returned %d", name,
+                       what, rc);
 }
 
 static void dlpi_device_stop(dlp_pipe *p) {
@@ -172,12 +171,9 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
     }
     if (w->st->w.stack_bytes &&
         pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
-        dlp_error e;
         pthread_attr_destroy(&attr);
-        dlpi_error_set(&e, DLP_ERR_ARG, "stack_bytes",
-                       "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
-        dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
-        return dlpi_pipe_fail(p, &e);
+        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
+                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
     }
     w->started = 1;
     rc = pthread_create(&w->thread, &attr, run, w);

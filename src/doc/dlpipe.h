@@ -75,6 +75,7 @@
    >>impl-fail      FIRST CAUSES
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
+   >>impl-seen      WHAT OBSERVERS SEE
    >>impl-chunks    CHUNKS, COUNTED IN ADVANCE
    >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
    >>impl-dispatch  WHO WAKES WHOM

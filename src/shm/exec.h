@@ -68,17 +68,15 @@ static const char *dlpi_callback_name(dlp_shm_fn fn) {
 static int dlpi_callback_note(dlp_pipe *p, const dlpi_stage *st, const char *field, dlp_shm_fn fn,
                               char *name) {
     const char *found = fn ? dlpi_callback_name(fn) : "";
-    dlp_error e;
     name[0] = 0;
     if (found != NULL) {
         dlpi_copy_text(name, 64, found);
         return DLP_OK;
     }
-    dlpi_error_set(&e, DLP_ERR_ARG, field,
-                   "workers that begin by exec find callbacks by name, and this one has none: say "
-                   "DLP_SHM_CALLBACK(function) in its file (no two may have the same)");
-    if (st) dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    return dlpi_pipe_fail(p, &e);
+    return dlpi_refuse(
+        p, DLP_ERR_ARG, st ? st->name : "", field,
+        "workers that begin by exec find callbacks by name, and this one has none: say "
+        "DLP_SHM_CALLBACK(function) in its file (no two may have the same)");
 }
 
 /* Do workers of this stage ask for indices: of their rows, or of what replaces them? */
