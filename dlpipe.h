@@ -5838,11 +5838,15 @@ static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
 /* Which rows of a global batch are this rank's, whether epochs are over, an item's random
    numbers. */
 
+/* The rows [*first, *first + what is returned) of n that are those of a rank. */
+static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
+    *first = rank * n / world;
+    return (uint32_t)((rank + 1) * n / world - *first);
+}
+
 /* This rank's rows of a global batch of c rows: [first, first + count). */
 static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
-    uint64_t from = p->rank * c / p->world;
-    *first = from;
-    *count = (uint32_t)((p->rank + UINT64_C(1)) * c / p->world - from);
+    *count = dlpi_rows_of_rank(p->rank, p->world, c, first);
 }
 
 static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
@@ -7025,7 +7029,9 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
    gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
    rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_odd). */
 
-static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
+static uint64_t dlpi_chunk_count(const dlp_pipe *p) {
+    return p->fetch->dataset.n_items;
+}
 
 static uint64_t dlpi_chunk_rows_all(const dlp_pipe *p) {
     const dlp_split_desc *d = &p->split->split;
@@ -7052,9 +7058,7 @@ static uint64_t dlpi_chunk_views(const dlp_pipe *p, uint64_t rows) {
 /* This rank's rows of a global batch of n: [*first, *first + count). */
 static uint32_t dlpi_chunk_share(const dlp_pipe *p, uint64_t n, uint64_t *first) {
     const dlp_split_desc *d = &p->split->split;
-    uint64_t world = d->world_size ? d->world_size : 1;
-    *first = d->rank * n / world;
-    return (uint32_t)((d->rank + UINT64_C(1)) * n / world - *first);
+    return dlpi_rows_of_rank(d->rank, d->world_size ? d->world_size : 1, n, first);
 }
 
 /* Rows of the global batch j of a chunk. */
