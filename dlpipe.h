@@ -4815,7 +4815,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
    header | control | bells | records | workers | slots' rows and words | trace rings |
-   what stages have of their own: flights, cache, chunks, parts | item cells | batch cells
+   what stages have of their own: flights, cache, parts, what stays | item cells | batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 
@@ -4903,9 +4903,9 @@ enum {
     DLPI_REC_CACHE,
     DLPI_REC_PARTS,
     DLPI_REC_PART_CELLS,
-    DLPI_REC_CHUNKS,
-    DLPI_REC_RESIDENT,
-    DLPI_REC_DEVICE_SLOTS,
+    DLPI_REC_LENDER,
+    DLPI_REC_RESIDENT, /* a word for each of what stays */
+    DLPI_REC_SINK,     /* a word for each of its buffers */
     DLPI_REC_COUNT
 };
 
@@ -4950,7 +4950,7 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work; /* place among the stages with workers, n_work: transfer, -1: none */
+    int32_t work;                    /* place among the stages with workers, -1: none */
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
     int32_t num_workers;             /* 0: inline */
     int32_t placement, unit_is_batch, deadline_ms;
@@ -4972,14 +4972,6 @@ typedef struct dlpi_field_rec {
 typedef struct dlpi_cache_rec {
     uint64_t n_cells, cell_bytes, cells_at, n_items;
 } dlpi_cache_rec;
-
-/* Chunks. Words of those that stay, and of the device's buffers, have records of their own. */
-typedef struct dlpi_chunk_rec {
-    uint64_t per_epoch, cpu_buffers;
-    int32_t preload;
-    uint32_t in_epoch_at, used_at; /* in a slot */
-    uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
-} dlpi_chunk_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
 typedef struct dlpi_share {
@@ -5035,7 +5027,7 @@ typedef struct dlpi_ctl {
     uint32_t processes_word; /* J1 futex */
     uint32_t pad4;
     uint64_t restarts; /* of worker processes; supervisor */
-    uint64_t views;    /* delivered, where a batch is a view into a chunk; caller */
+    uint64_t views;    /* delivered, where a lender hands them out; caller */
     uint64_t tunes;    /* caller */
     dlp_tune_note tune[DLP_TUNE_NOTES];
     uint64_t part_wait_ns; /* part queue: the caller waited for a part; caller */
@@ -5138,7 +5130,6 @@ _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
-_Static_assert(sizeof(dlpi_chunk_rec) == 32, "region layout");
 _Static_assert(offsetof(dlpi_wblock, cache_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
 _Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, core_wait_ns) + 8, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
@@ -5193,20 +5184,38 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
     void (*put)(struct dlpi_worker *w); /* the row that was fetched just now */
 } dlpi_keeper_ops;
 
-typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is lent */
+typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
+    struct {
+        const char *slots, *cells, *zeros, *results;
+    } words;            /* of the plan, in the place of a batch's */
+    const char *params; /* of states: what config changes */
     int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
     void (*drop)(dlp_pipe *p, uint32_t v);
-    uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
-    uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
+    uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* whose cell it lies in */
+    uint64_t (*batches)(const dlp_pipe *p);          /* of an epoch */
+    void (*leave)(dlp_pipe *p);                      /* the rest of the epoch is not wanted */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* behind v */
     void (*config)(const dlp_pipe *p, struct dlpi_state *s);
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
+    uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
+    uint32_t (*cell)(dlp_pipe *p); /* DLPI_CELLS_STAY: by the scheduler, of its present batch */
 } dlpi_lender_ops;
 
-typedef struct dlpi_sink_ops {                                    /* by the consumer */
-    void *(*data)(const dlp_pipe *p, uint32_t s, uint32_t field); /* of the batch in slot s */
-    void (*freed)(dlp_pipe *p, uint32_t s);                       /* that slot was given back */
+/* What a lender says of results that stay where the sink has put them (p->stay): by the sink. */
+typedef struct dlpi_stay_ops {
+    uint32_t (*place)(const dlp_pipe *p, uint32_t s); /* its own; DLPI_NO_SLOT: it has none */
+    bool (*left)(const dlp_pipe *p, uint32_t s);      /* left out: it does not stay */
+    uint32_t (*source)(const dlp_pipe *p, uint32_t s, uint64_t b); /* in which slot's cell it is
+                                                                 for batch b, or DLPI_NO_SLOT */
+} dlpi_stay_ops;
+
+typedef struct dlpi_sink_ops {              /* by the consumer */
+    const char *words;                      /* of the plan, for its buffers */
+    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each */
+    void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
+                 dlp_tensor *t);            /* point t at this byte of the batch in slot s */
+    void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
 } dlpi_sink_ops;
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
@@ -5223,9 +5232,12 @@ typedef struct dlpi_stage_ops {
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
     bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
-    int (*begin)(dlp_pipe *p, struct dlpi_stage *st);  /* before workers start */
-    void (*end)(dlp_pipe *p, struct dlpi_stage *st);   /* when all workers are gone */
-    void (*release)(struct dlpi_stage *st);            /* what add and alloc took */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
+    void (*describe)(const dlp_pipe *p,
+                     const struct dlpi_stage *st);    /* its record, for observers */
+    int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
+    void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
+    void (*release)(struct dlpi_stage *st);           /* what add and alloc took */
     /* work, by a worker of the stage */
     bool (*step)(struct dlpi_worker *w); /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
@@ -5283,10 +5295,7 @@ typedef struct dlpi_stage {
     uint32_t batch_pool;
     dlp_async async;
     dlp_batch_desc batching;
-    dlp_transfer_desc transfer;
     dlp_cache_desc cache;
-    dlp_split_desc split;
-    dlp_device device;
     dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
     char field_names[DLP_MAX_FIELDS][32];
     /* laid out at start */
@@ -5412,7 +5421,7 @@ typedef struct dlpi_worker {
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
     struct dlp_collate_out out[DLP_MAX_FIELDS];
-    uint64_t cursor; /* transfer: next batch */
+    uint64_t cursor; /* of a stage in order: the next batch */
     uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
     uint64_t near_first, near_epoch, near[64];
     dlpi_order order;
@@ -5489,7 +5498,6 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     int ended;
     int64_t ahead; /* batch sampler: rows of the list fetched ahead, -1: none yet */
     uint64_t *ahead_index;
-    dlpi_order order; /* where a chunk has its own cell: which chunk comes next */
     uint8_t before_state[8 + DLP_SAMPLER_STATE_BYTES]; /* the sampler's state before that list */
     uint8_t ahead_state[8 + DLP_SAMPLER_STATE_BYTES];  /* and behind it: length, bytes */
     uint32_t run_shift;
@@ -5500,32 +5508,6 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint32_t life; /* seeks that it has followed, modulo 2^16 */
 } dlpi_feeder;
 
-/* What dlp_chunks_open was given. */
-typedef struct dlpi_chunks {
-    dlp_chunk_fn load;
-    void *user;
-    int preload; /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int fills_rows;
-} dlpi_chunks;
-
-/* The splitter; the caller's. */
-typedef struct dlpi_cut {
-    dlpi_order order;   /* of the chunks */
-    uint64_t per_epoch; /* batches */
-    uint32_t view_rows; /* rows of this rank's full batch */
-    uint32_t slot;      /* with the chunk that is being cut, DLPI_NO_SLOT: none */
-    uint32_t turn;
-    uint64_t chunk, rows, views; /* that chunk's number, its rows on all ranks, its batches */
-    uint64_t at;                 /* its next view */
-    uint64_t skip;               /* views of the next chunk that were consumed before a resume */
-    uint64_t batches, position;  /* of the epoch, before it */
-    uint64_t sequence, taken;
-    uint32_t *refs;              /* [n_slots] views held, and 1 while it is cut */
-    uint32_t *slot_of;           /* [n_out] */
-    uint64_t *after;             /* [n_out] global position where the view ends */
-    uint64_t *index;             /* [n_out][view_rows] */
-    dlp_permutation permutation; /* of its rows */
-} dlpi_cut;
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
     uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
     uint64_t core_wait_ns;
@@ -5565,10 +5547,10 @@ struct dlpi_shm_calls {
 };
 
 /* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one of the chunk that it is. Behind all chunks'
-   lies one that nobody writes: a chunk that is left out is there for as long as its views are held,
-   while a load of the next epoch may write into its own cell. */
-enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_CHUNK };
+   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
+   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
+   is there for as long as it is held, while one of the next epoch may write into its own cell. */
+enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
@@ -5603,9 +5585,11 @@ struct dlp_pipe {
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
-    dlpi_stage *sampler, *repeat, *fetch, *batcher, *xfer, *split;
-    dlpi_stage *parts;    /* or NULL */
-    dlpi_stage *part_end; /* behind it nobody needs a batch's parts */
+    dlpi_stage *sampler, *repeat, *fetch, *batcher;
+    dlpi_stage *lender, *sink; /* the stages with these roles, or NULL */
+    const dlpi_stay_ops *stay; /* the lender's, where the sink's results stay; or NULL */
+    dlpi_stage *parts;         /* or NULL */
+    dlpi_stage *part_end;      /* behind it nobody needs a batch's parts */
     uint32_t part_cells;
     uint64_t part_stride, off_pcell;
     bool part_waited;                 /* this wait of the caller's was for a part */
@@ -5618,9 +5602,8 @@ struct dlp_pipe {
     dlpi_stage *cell_end;             /* behind it nobody needs what lies in turning cells */
     int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
-    dlpi_chunks chunks;
-    uint32_t max_kills;  /* as dlp_shm_desc */
-    uint32_t batch_rows; /* rows of this rank, at most */
+    uint32_t max_kills;               /* as dlp_shm_desc */
+    uint32_t batch_rows;              /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -5635,7 +5618,7 @@ struct dlp_pipe {
     dlpi_slot_parts slot;
     uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
-    uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, device buffers */
+    uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
     int huge_pages;       /* DLP_HUGE_* */
     void *shm;            /* what dlpipe_shm.h keeps */
@@ -5659,14 +5642,11 @@ struct dlp_pipe {
     uint8_t *held;  /* [n_out] */
     uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
     uint64_t *index_buffer;
-    void **dev_data;        /* [device_buffers * fields] */
-    uint8_t *taken_by_xfer; /* [ring] */
-    dlpi_flights *flights;  /* [workers of fetch], or NULL */
-    dlpi_flight *flight;    /* theirs */
+    dlpi_flights *flights; /* [workers of fetch], or NULL */
+    dlpi_flight *flight;   /* theirs */
     dlpi_flight **flight_todo;
     pthread_t *flight_threads;
     uint64_t budget_bytes;
-    int device_open, registered;
     struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
     uint32_t n_lent;
     int lent_closed;
@@ -5691,7 +5671,6 @@ struct dlp_pipe {
     uint64_t after_epoch, after_batch, after_position;
     uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
     uint32_t calls_untimed, call_clock_every;
-    dlpi_cut cut;
     uint32_t clock_off; /* inline: this call is not timed */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
@@ -5721,10 +5700,6 @@ static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
 }
 static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
     return (dlpi_sst *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->sst_offset);
-}
-/* C2 of device buffers: slot + 1 in it, 0 free */
-static inline uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
-    return dlpi_area_at(p, DLPI_REC_DEVICE_SLOTS, i);
 }
 static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
 static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
@@ -6336,6 +6311,18 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
+/* Rank and world_size of a desc, and the rows of a batch that they share. */
+static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, uint64_t world,
+                            uint64_t batch_size, bool uneven) {
+    int rc = dlpi_within(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
+                         "0..world_size - 1");
+    if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
+                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
+                       "; set allow_uneven for ranks of different counts",
+                       batch_size, world);
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-debug      WRITES PAST A ROW, USES AFTER RELEASE
    With DLPIPE_DEBUG only: else the compiler drops all of it, and cells have no room for it.
@@ -6499,7 +6486,7 @@ static uint64_t dlpi_guard_each(const dlp_pipe *p) {
 
 static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
     uint64_t n = 0;
-    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->split == NULL; i++)
+    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
         n += (uint64_t)p->work[i]->n_workers * (i == 0 ? dlpi_guard_each(p) : 1);
     return n;
 }
@@ -6545,7 +6532,7 @@ static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t ce
                                  uint32_t row) {
     dlpi_guarded c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG || w->p->split) return;
+    if (!DLPI_DEBUG || w->p->lender) return;
     dlpi_guarded_row(w->p, cell, s, row, &c, rows);
     dlpi_guarded_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
@@ -6562,7 +6549,7 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG) return rc;
     p = w->p;
-    if (p->split) {
+    if (p->lender) {
         dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_guarded_check(w, it->internal, &c, "chunk", it->index, rc);
     }
@@ -6598,12 +6585,12 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 
 /* The caller has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
-    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->xfer || p->share) return;
+    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        dlpi_poison_bytes(t->data, p->split ? t->bytes : p->batches.at[f].capacity);
+        dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
     }
-    if (p->split) s = p->cut.slot_of[s];
+    if (p->lender) s = p->lender->ops->lender->slot(p, s);
     DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)1); /* U3 -> U3 */
 }
 
@@ -7021,229 +7008,6 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
     const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
     /* Y1 <- Y1 */
     return dlpi_ready_is(DLPI_LOAD_ACQ((const uint64_t *)(const void *)word), b);
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-chunks     CHUNKS, COUNTED IN ADVANCE
-   With a split stage the items of the pipe are chunks, one to a core batch, and what the caller
-   gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
-   rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_odd). */
-
-static uint64_t dlpi_chunk_count(const dlp_pipe *p) {
-    return p->fetch->dataset.n_items;
-}
-
-static uint64_t dlpi_chunk_rows_all(const dlp_pipe *p) {
-    const dlp_split_desc *d = &p->split->split;
-    return d->n_rows ? d->n_rows : d->chunk_rows * dlpi_chunk_count(p);
-}
-
-/* Rows of chunk c as it is in the dataset. */
-static uint64_t dlpi_chunk_size(const dlp_pipe *p, uint64_t c) {
-    const dlp_split_desc *d = &p->split->split;
-    if (d->n_rows == 0 || c + 1 < dlpi_chunk_count(p)) return d->chunk_rows;
-    return d->n_rows - c * d->chunk_rows;
-}
-
-/* Of a chunk's rows, those that come in batches, and how many batches that makes. */
-static uint64_t dlpi_chunk_kept(const dlp_pipe *p, uint64_t rows) {
-    const dlp_split_desc *d = &p->split->split;
-    return d->last == DLP_LAST_DROP ? rows - rows % d->batch_size : rows;
-}
-static uint64_t dlpi_chunk_views(const dlp_pipe *p, uint64_t rows) {
-    const dlp_split_desc *d = &p->split->split;
-    return (dlpi_chunk_kept(p, rows) + d->batch_size - 1) / d->batch_size;
-}
-
-/* This rank's rows of a global batch of n: [*first, *first + count). */
-static uint32_t dlpi_chunk_share(const dlp_pipe *p, uint64_t n, uint64_t *first) {
-    const dlp_split_desc *d = &p->split->split;
-    return dlpi_rows_of_rank(d->rank, d->world_size ? d->world_size : 1, n, first);
-}
-
-/* Rows of the global batch j of a chunk. */
-static uint64_t dlpi_chunk_batch(const dlp_pipe *p, uint64_t rows, uint64_t j) {
-    uint64_t left = dlpi_chunk_kept(p, rows) - j * p->split->split.batch_size;
-    return left < p->split->split.batch_size ? left : p->split->split.batch_size;
-}
-
-/* Where in its buffer batch j of a chunk begins: full batches of this rank lie before it. */
-static uint64_t dlpi_chunk_row_at(const dlp_pipe *p, uint64_t j) {
-    uint64_t first;
-    return j * dlpi_chunk_share(p, p->split->split.batch_size, &first);
-}
-
-/* This rank's rows of a chunk. */
-static uint64_t dlpi_chunk_local(const dlp_pipe *p, uint64_t rows) {
-    uint64_t first, full = dlpi_chunk_kept(p, rows) / p->split->split.batch_size;
-    uint64_t rest = dlpi_chunk_kept(p, rows) % p->split->split.batch_size;
-    return dlpi_chunk_row_at(p, full) + dlpi_chunk_share(p, rest, &first);
-}
-
-/* Where in an epoch's order the chunk that is not full stands; UINT64_MAX: all are. */
-static uint64_t dlpi_chunk_odd(const dlp_pipe *p, dlpi_order *o, uint64_t epoch) {
-    uint64_t last = dlpi_chunk_count(p) - 1;
-    if (dlpi_chunk_size(p, last) == p->split->split.chunk_rows) return UINT64_MAX;
-    if (o->kind != DLP_ORDER_SHUFFLED) return last;
-    if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
-    return dlp_permutation_find(&o->permutation, last);
-}
-
-/* Batches and rows of the epoch before the chunk at a position of its order. */
-static uint64_t dlpi_chunk_before(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t at,
-                                  uint64_t *rows) {
-    uint64_t full = p->split->split.chunk_rows, odd = dlpi_chunk_odd(p, o, epoch);
-    uint64_t less = odd < at ? dlpi_chunk_size(p, dlpi_chunk_count(p) - 1) : full;
-    *rows = at * dlpi_chunk_kept(p, full) + dlpi_chunk_kept(p, less) - dlpi_chunk_kept(p, full);
-    return at * dlpi_chunk_views(p, full) + dlpi_chunk_views(p, less) - dlpi_chunk_views(p, full);
-}
-
-/* The other way: which chunk of the order has batch k of the epoch, and as which of its views? */
-static uint64_t dlpi_chunk_find(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t k,
-                                uint64_t *view) {
-    uint64_t each = dlpi_chunk_views(p, p->split->split.chunk_rows);
-    uint64_t odd = dlpi_chunk_odd(p, o, epoch), few;
-    *view = k % each;
-    if (odd == UINT64_MAX || k < odd * each) return k / each;
-    few = dlpi_chunk_views(p, dlpi_chunk_size(p, dlpi_chunk_count(p) - 1));
-    k -= odd * each;
-    *view = k < few ? k : (k - few) % each;
-    return k < few ? odd : odd + 1 + (k - few) / each;
-}
-
-/* The order of the rows of chunk c. */
-static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
-                               dlp_permutation *out) {
-    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
-    dlp_permutation_init(out, dlpi_chunk_size(p, c), key, epoch);
-}
-
-/* ---- chunks that stay (preload) ----
-   A word of the region for each chunk says who loads it: batch + 1 (48 bits), its slot (15), and in
-   the lowest bit whether it is there. So the last chunk of one epoch and the first of the next, if
-   they are one and the same and both on their way, are not loaded twice; and what a worker that was
-   killed has begun is begun again by the batch's next worker, or by another once the batch is gone.
-
-   label  atomic            written by                      read by
-   Q1     a chunk's word    a loader, before and after      loaders, transfer (Q1) */
-
-static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
-    return dlpi_area_at(p, DLPI_REC_RESIDENT, c);
-}
-static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
-    return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
-}
-
-/* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
-static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
-    return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
-           dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
-}
-
-/* The chunk that the feeder's present batch is; it has a cell of its own. */
-static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
-    uint64_t c = 0;
-    dlpi_order_block(&p->feed.order, p->feed.epoch, p->feed.in_epoch, 1, &c);
-    return (uint32_t)c;
-}
-
-/* ---- what observers see ---- */
-
-typedef struct dlpi_chunk_counts {
-    uint64_t per_epoch, fed;             /* chunks of the epoch fed last; of those, fed */
-    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
-    uint64_t device_buffers, device_free;
-    int32_t preload;
-} dlpi_chunk_counts;
-
-/* The record of the chunks, and where the words of a slot are that it speaks of. */
-static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_counts *x,
-                              uint64_t *in_epoch_at, uint64_t *used_at) {
-    uint64_t preload, rows;
-    if (!dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, per_epoch), 8,
-                      &x->per_epoch) ||
-        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, cpu_buffers), 8,
-                      &x->cpu_buffers) ||
-        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, preload), 4, &preload) ||
-        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, in_epoch_at), 4,
-                      in_epoch_at) ||
-        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, used_at), 4, used_at) ||
-        !dlpi_word_at(words, DLPI_REC_CHUNKS, 0, offsetof(dlpi_chunk_rec, view_rows), 4, &rows))
-        return false;
-    x->preload = (int32_t)preload;
-    if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
-    return true;
-}
-
-static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
-                               dlpi_chunk_counts *x) {
-    uint64_t in_epoch_at, used_at, used;
-    memset(x, 0, sizeof *x);
-    if (!dlpi_chunk_record(words, s, x, &in_epoch_at, &used_at)) return false;
-    if (tail > 0) {
-        uint32_t slot = dlpi_seen_slot(s, tail - 1);
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->fed)) return false;
-        x->fed++;
-    }
-    for (uint32_t slot = 0; slot < s->n_slots; slot++) {
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, used_at, 4, &used)) return false;
-        x->out += used != 0;
-    }
-    x->device_buffers = words->rec[DLPI_REC_DEVICE_SLOTS].count;
-    return dlpi_words_count(words, DLPI_REC_RESIDENT, 1, false, &x->resident) &&
-           dlpi_words_count(words, DLPI_REC_DEVICE_SLOTS, UINT64_MAX, true, &x->device_free);
-}
-
-/* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
-   ready for the caller. */
-static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_t buffers,
-                                      dlp_chunk_stats *c) {
-    const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
-    uint64_t ready = 0;
-    for (uint64_t b = DLPI_LOAD_ACQ(&s->ctl->base); b < tail; b++) { /* V1 <- V1 */
-        uint32_t slot = dlpi_seen_slot(s, b);
-        bool there = dlpi_seen_left(s, b, slot, loaded);
-        if (dlpi_seen_left(s, b, slot, s->final))
-            ready++;
-        else if (there)
-            c->cpu_filled++;
-        else
-            c->cpu_loading++;
-    }
-    return ready;
-}
-
-/* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
-static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    dlp_chunk_stats *c = &s->figures.chunks;
-    uint64_t tail = DLPI_LOAD_ACQ(&s->ctl->tail), ready, used; /* T1 <- T1 */
-    bool transfer = words->rec[DLPI_REC_DEVICE_SLOTS].count > 0;
-    dlpi_chunk_counts x;
-    DLPI_UNUSED(stage);
-    s->delivered = &s->ctl->views;
-    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
-    if (words->rec[DLPI_REC_CHUNKS].type == 0) return true; /* of an older version */
-    if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
-    if (x.cpu_buffers == 0) return true;
-    ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
-    c->preload = x.preload;
-    c->cpu_buffers = x.cpu_buffers;
-    c->per_epoch = x.per_epoch;
-    c->loadable = x.fed < x.per_epoch ? x.per_epoch - x.fed : 0;
-    used = c->cpu_loading + c->cpu_filled + ready;
-    c->in_use = x.out > used ? x.out - used : 0;
-    if (!transfer) c->cpu_filled += ready;
-    used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
-    if (x.preload == DLP_PRELOAD_CPU) used = x.resident;
-    c->cpu_free = used < x.cpu_buffers ? x.cpu_buffers - used : 0; /* read while it changed? */
-    if (!transfer) return true;
-    c->device_buffers = x.device_buffers;
-    c->device_free = x.device_free;
-    c->device_filled = ready;
-    used = x.device_free + ready + c->in_use;
-    if (x.preload == DLP_PRELOAD_DEVICE) return true;
-    c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
-    return true;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -7977,7 +7741,7 @@ static uint32_t dlpi_feed_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 }
 
 static uint32_t dlpi_feed_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_CHUNK) return dlpi_chunk_cell(p);
+    if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
     return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_feed_cell(p, s, b) : s;
 }
 
@@ -8842,7 +8606,7 @@ static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uin
    may have died before it was clear, a batch map may have changed it since. */
 static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) {
     uint8_t *cell = dlpi_item_cell(p, t->slot);
-    if (p->cells == DLPI_CELLS_CHUNK) {
+    if (p->cells == DLPI_CELLS_STAY) {
         dlpi_slot_at(p, t->slot)->cell = (uint16_t)p->n_cells; /* of zeros; ordered by done */
         return;
     }
@@ -11080,106 +10844,113 @@ static const dlpi_stage_ops dlpi_parts_ops = {
    epoch goes while one of the oldest is to come: the caller takes no other before, and it could
    find no buffer. */
 
-static int dlpi_xfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
+typedef struct dlpi_transfer { /* what the stage keeps */
+    dlp_transfer_desc d;
+    dlp_device device;
+    int open, registered;
+    void **data;    /* [device_buffers * fields] */
+    uint8_t *begun; /* [ring] copies of batches behind the next one */
+} dlpi_transfer;
+
+static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
+
+/* C2 of device buffers: slot + 1 in it, 0 free */
+static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
+    return dlpi_area_at(p, DLPI_REC_SINK, i);
+}
+
+static void dlpi_transfer_error(const dlpi_stage *st, const char *what, int rc, dlp_error *e) {
+    const dlp_device *d = &dlpi_transfer_of(st)->device;
+    dlpi_error_set(e, DLP_ERR_DEVICE, "", "device \"%s\": %s returned %d", d->name ? d->name : "",
+                   what, rc);
+    dlpi_copy_text(e->stage, sizeof e->stage, st->name);
+}
+
+static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_DEVICE, "", "device \"%s\": %s returned %d",
-                   p->xfer->device.name ? p->xfer->device.name : "", what, rc);
-    dlpi_copy_text(e.stage, sizeof e.stage, p->xfer->name);
+    dlpi_transfer_error(p->sink, what, rc, &e);
     e.epoch = slot->epoch;
     e.position = slot->position;
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
     return DLP_ERR_DEVICE;
 }
 
-static void dlpi_xfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
+static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->wb->items, 1);
-    DLPI_STORE_SEQ(&dlpi_sst_at(p, s, p->xfer)->ready, b + 1); /* Y1 -> Y1 */
+    DLPI_STORE_SEQ(&dlpi_sst_at(p, s, w->st)->ready, b + 1); /* Y1 -> Y1 */
     dlpi_ring_caller(p->ctl, b);
 }
 
-/* Bytes of a field to be copied: of a chunk, its rows. */
-static uint64_t dlpi_xfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
+/* Bytes of a field to be copied. */
+static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
     const dlp_pipe *p = w->p;
-    uint64_t rows;
-    if (p->split == NULL) return w->tensors[f].bytes;
-    rows = dlpi_chunk_local(p, dlpi_chunk_size(p, dlpi_slot_index(p, s)[0]));
-    return rows * (p->batches.at[f].row_bytes / (uint64_t)p->batches.at[f].f.shape[0]);
+    return p->lender ? p->lender->ops->lender->bytes(p, s, f) : w->tensors[f].bytes;
 }
 
 /* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
    behind events of number `buffer`. */
-static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to, uint32_t buffer) {
+static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
+                              uint32_t buffer) {
     dlp_pipe *p = w->p;
-    const dlp_device *d = &p->xfer->device;
+    const dlpi_transfer *x = dlpi_transfer_of(w->st);
+    const dlp_device *d = &x->device;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     int rc;
     dlpi_batch_view_init(p, from, &w->batch, w->tensors);
     dlpi_batch_view(p, from, &w->batch, w->tensors);
     for (uint32_t f = 0; f < p->batches.n; f++) {
-        uint64_t bytes = dlpi_xfer_bytes(w, s, f);
-        void *dev = p->dev_data[(size_t)to * p->batches.n + f];
+        uint64_t bytes = dlpi_transfer_bytes(w, s, f);
+        void *dev = x->data[(size_t)to * p->batches.n + f];
         rc = d->copy(d->user, dev, w->tensors[f].data, bytes, buffer);
-        if (rc != 0) return dlpi_xfer_fail(p, slot, "copy", rc);
+        if (rc != 0) return dlpi_transfer_fail(p, slot, "copy", rc);
         dlpi_bump(&w->wb->bytes, bytes);
     }
     rc = d->record(d->user, buffer);
-    return rc != 0 ? dlpi_xfer_fail(p, slot, "record", rc) : DLP_OK;
+    return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
-/* The slot whose cell has the bytes of a chunk that is not on the device yet, as batch b in slot s
-   finds it. Of two batches on their way that are the same chunk either may have loaded it: the
-   later one lends its cell, which it keeps, for it waits here behind b. The earlier one would have
-   copied it, had the copy not failed. */
-static uint32_t dlpi_xfer_source(const dlp_pipe *p, uint64_t chunk, uint32_t s, uint64_t b) {
-    uint64_t word = DLPI_LOAD_SEQ(dlpi_chunk_word(p, chunk)); /* Q1 <- Q1 */
-    if (dlpi_chunk_left(p, s)) return s;                      /* its zeros */
-    if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
-    return (word >> 16) - 1 == b ? s : (uint32_t)(word >> 1 & 0x7fff);
-}
-
-/* The same, where each chunk has a device buffer of its own. dev_slot says 1: the chunk is on its
-   way there, 2: it is there. Who loaded it copies it even if the epoch was left, for nobody will
-   load it again. Events have the slot's number. */
-static bool dlpi_xfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
+/* The same, where what was copied stays in a device buffer of its own. dev_slot says 1: it is on
+   its way there, 2: it is there. Whoever loaded it copies it even if the epoch was left, for nobody
+   will load it again. Events have the slot's number. */
+static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t chunk = dlpi_slot_index(p, s)[0];
-    bool left = !dlpi_wanted(p->ctl, slot);
+    bool left = !dlpi_wanted(p->ctl, slot),
+         failed = DLPI_LOAD_ACQ(&slot->failed) != 0; /* F1 <- F1 */
     uint32_t state, from;
-    slot->dbuf = DLPI_NO_SLOT;
-    if (DLPI_LOAD_ACQ(&slot->failed) != 0 || chunk >= dlpi_chunk_count(p)) { /* F1 <- F1 */
-        dlpi_xfer_ready(w, s, b);
+    slot->dbuf = failed ? DLPI_NO_SLOT : p->stay->place(p, s);
+    if (slot->dbuf == DLPI_NO_SLOT) {
+        dlpi_transfer_ready(w, s, b);
         return true;
     }
-    slot->dbuf = (uint32_t)chunk;
-    state = DLPI_LOAD_ACQ(dlpi_dev_slot(p, chunk)); /* C2 <- C2 */
-    if (state == 1) return false;                   /* maybe out of this cell */
-    from = state == 0 ? dlpi_xfer_source(p, chunk, s, b) : DLPI_NO_SLOT;
+    state = DLPI_LOAD_ACQ(dlpi_dev_slot(p, slot->dbuf)); /* C2 <- C2 */
+    if (state == 1) return false;                        /* maybe out of this cell */
+    from = state == 0 ? p->stay->source(p, s, b) : DLPI_NO_SLOT;
     if (from == s || (from != DLPI_NO_SLOT && !left)) {
         dlpi_clock_in(w);
-        DLPI_STORE_RLX(dlpi_dev_slot(p, chunk), 1u); /* C2: only this thread */
-        if (dlpi_xfer_copy(w, s, from, slot->dbuf, s) != DLP_OK)
-            dlpi_xfer_ready(w, s, b);
+        DLPI_STORE_RLX(dlpi_dev_slot(p, slot->dbuf), 1u); /* C2: only this thread */
+        if (dlpi_transfer_copy(w, s, from, slot->dbuf, s) != DLP_OK)
+            dlpi_transfer_ready(w, s, b);
         else
             w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
         dlpi_clock_out(w, b, slot->epoch, 1);
         return true;
     }
-    if (state == 0 && !left) dlpi_xfer_fail(p, slot, "an earlier copy of this chunk", -1);
-    dlpi_xfer_ready(w, s, b);
+    if (state == 0 && !left) dlpi_transfer_fail(p, slot, "an earlier copy of this chunk", -1);
+    dlpi_transfer_ready(w, s, b);
     return true;
 }
 
 /* Begin the copy of batch b in slot s if a buffer is free. Returns whether it was taken. */
-static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
+static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint32_t buffers = (uint32_t)p->xfer->transfer.device_buffers, i = 0;
-    if (p->chunks.preload == DLP_PRELOAD_DEVICE) return dlpi_xfer_stay(w, s, b);
+    uint32_t buffers = (uint32_t)dlpi_transfer_of(w->st)->d.device_buffers, i = 0;
+    if (p->stay != NULL) return dlpi_transfer_stay(w, s, b);
     slot->dbuf = DLPI_NO_SLOT;
     if (dlpi_slot_idle(p, s)) {
-        dlpi_xfer_ready(w, s, b);
+        dlpi_transfer_ready(w, s, b);
         return true;
     }
     while (i < buffers && DLPI_LOAD_ACQ(dlpi_dev_slot(p, i)) != 0) i++; /* C2 <- C2 */
@@ -11187,8 +10958,8 @@ static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     DLPI_STORE_RLX(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
     dlpi_clock_in(w);
-    if (dlpi_xfer_copy(w, s, s, i, i) != DLP_OK)
-        dlpi_xfer_ready(w, s, b);
+    if (dlpi_transfer_copy(w, s, s, i, i) != DLP_OK)
+        dlpi_transfer_ready(w, s, b);
     else
         w->parked[w->n_parked++] = (dlpi_parked){0, b, s, i};
     dlpi_clock_out(w, b, slot->epoch, 1);
@@ -11196,8 +10967,8 @@ static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
 }
 
 /* Copies whose events have passed. */
-static bool dlpi_xfer_poll(dlpi_worker *w) {
-    const dlp_device *d = &w->p->xfer->device;
+static bool dlpi_transfer_poll(dlpi_worker *w) {
+    const dlp_device *d = &dlpi_transfer_of(w->st)->device;
     bool moved = false;
     for (int i = 0; i < w->n_parked;) {
         dlpi_parked k = w->parked[i];
@@ -11207,43 +10978,159 @@ static bool dlpi_xfer_poll(dlpi_worker *w) {
             continue;
         }
         if (done != 1)
-            dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
-        else if (w->p->chunks.preload == DLP_PRELOAD_DEVICE)
+            dlpi_transfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
+        else if (w->p->stay != NULL)
             DLPI_STORE_SEQ(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), /* C2 -> C2 */
-                           dlpi_chunk_left(w->p, k.slot) ? 0u : 2u);
+                           w->p->stay->left(w->p, k.slot) ? 0u : 2u);
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
-        dlpi_xfer_ready(w, k.slot, k.gen);
+        dlpi_transfer_ready(w, k.slot, k.gen);
         moved = true;
     }
     return moved;
 }
 
-static bool dlpi_xfer_step(dlpi_worker *w) {
+static bool dlpi_transfer_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
     dlpi_stage *up = p->work[w->st->work - 1];
-    bool moved = dlpi_xfer_poll(w);
+    uint8_t *begun = dlpi_transfer_of(w->st)->begun;
+    bool moved = dlpi_transfer_poll(w);
     uint64_t mark =
         w->cursor != tail ? dlpi_slot_mark(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))) : 0;
     for (uint64_t b = w->cursor; b != tail; b++) {
         uint32_t s = dlpi_slot_of(p, b);
-        bool taken = p->taken_by_xfer[b & (p->ring - 1)] != 0;
+        bool taken = begun[b & (p->ring - 1)] != 0;
         if (!taken && dlpi_slot_mark(dlpi_slot_at(p, s)) != mark) break;
         /* Y1 <- Y1 */
         if (!taken && dlpi_ready_is(DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, up)->ready), b)) {
-            if (!dlpi_xfer_begin(w, s, b)) break;
-            p->taken_by_xfer[b & (p->ring - 1)] = 1;
+            if (!dlpi_transfer_begin(w, s, b)) break;
+            begun[b & (p->ring - 1)] = 1;
             moved = taken = true;
         }
-        if (taken && b == w->cursor) p->taken_by_xfer[w->cursor++ & (p->ring - 1)] = 0;
+        if (taken && b == w->cursor) begun[w->cursor++ & (p->ring - 1)] = 0;
         if (!taken && !p->d.unordered) break;
     }
-    return dlpi_xfer_poll(w) || moved;
+    return dlpi_transfer_poll(w) || moved;
 }
 
 /* No event wakes a worker when a copy is through: it looks often. */
-static uint64_t dlpi_xfer_due(dlpi_worker *w, uint64_t ns) {
+static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
     return w->n_parked > 0 && ns > 20000 ? 20000 : ns;
+}
+
+/* ---- the consumer's side ---- */
+
+/* The pipe's device, or NULL. */
+static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
+    return p->sink ? &dlpi_transfer_of(p->sink)->device : NULL;
+}
+
+/* The number of the events of what slot s has. */
+__attribute__((unused)) /* without devices that have streams */
+static uint32_t
+dlpi_transfer_events(const dlp_pipe *p, uint32_t s) {
+    return p->stay != NULL ? s : dlpi_slot_at(p, s)->dbuf;
+}
+
+static void dlpi_transfer_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
+                               dlp_tensor *t) {
+    const dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    uint8_t *base = x->data[dlpi_slot_at(p, s)->dbuf * p->batches.n + field];
+    t->data = x->device.handles ? base : base + at;
+    t->byte_offset = x->device.handles ? at : 0;
+}
+
+static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
+    uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
+    if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
+    DLPI_STORE_SEQ(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
+    dlpi_ring(&p->bells[p->sink->work], 1, 1);
+}
+
+static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
+    return (uint64_t)dlpi_transfer_of(p->sink)->d.device_buffers;
+}
+
+/* ---- building ---- */
+
+static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
+    dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
+}
+
+/* What dlpi_transfer_alloc asks for. */
+static uint64_t dlpi_transfer_private(const dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
+    return dlpi_sum(dlpi_times(dlpi_times(buffers, p->batches.n), sizeof(void *)), p->ring);
+}
+
+static bool dlpi_transfer_alloc(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_transfer *x = dlpi_transfer_of(st);
+    x->begun = calloc(p->ring, 1);
+    x->data = calloc((size_t)x->d.device_buffers * p->batches.n, sizeof *x->data);
+    return x->begun != NULL && x->data != NULL;
+}
+
+static void dlpi_transfer_release(dlpi_stage *st) {
+    dlpi_transfer *x = dlpi_transfer_of(st);
+    free(x->begun);
+    free(x->data);
+}
+
+static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_transfer *x = dlpi_transfer_of(st);
+    const dlp_device *d = &x->device;
+    uint32_t n = (uint32_t)x->d.device_buffers * p->batches.n;
+    int rc = d->open ? d->open(d->user) : 0;
+    dlp_error e;
+    const char *what = "open";
+    if (rc == 0) x->open = 1;
+    if (rc == 0 && d->register_memory) {
+        what = "register_memory";
+        rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
+        x->registered = rc == 0;
+    }
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        what = "alloc";
+        rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &x->data[i]);
+    }
+    if (rc == 0) return DLP_OK;
+    dlpi_transfer_error(st, what, rc, &e);
+    return dlpi_pipe_fail(p, &e);
+}
+
+static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_transfer *x = dlpi_transfer_of(st);
+    const dlp_device *d = &x->device;
+    uint32_t n = (uint32_t)x->d.device_buffers * p->batches.n;
+    if (!x->open) return;
+    for (uint32_t i = 0; i < n; i++)
+        if (x->data[i]) d->free(d->user, x->data[i]);
+    if (x->registered && d->unregister_memory)
+        d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
+    if (d->close) d->close(d->user);
+    x->open = 0;
+}
+
+static const dlpi_sink_ops dlpi_transfer_sink = {
+    .words = "device buffers",
+    .buffers = dlpi_transfer_buffers,
+    .data = dlpi_transfer_data,
+    .freed = dlpi_transfer_freed,
+};
+
+static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_transfer *x = st->self;
+    const dlp_device *d = &x->device;
+    int held = p->d.max_held ? p->d.max_held : 1;
+    if (!d->alloc || !d->free || !d->copy || !d->record || !d->done)
+        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
+                        0);
+    if (x->d.device_buffers == 0) x->d.device_buffers = held + 1;
+    dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_PARK,
+                "max_held + 1..64");
+    dlpi_within(p, st->name, "threaded", x->d.threaded, 0, 1, "0 or 1");
+    return p->err.code;
 }
 
 static const dlpi_stage_ops dlpi_transfer_ops = {
@@ -11251,8 +11138,16 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .rank = 9,
     .unit = DLPI_UNIT_BATCHES,
     .in_order = 1,
-    .step = dlpi_xfer_step,
-    .due = dlpi_xfer_due,
+    .self_bytes = sizeof(dlpi_transfer),
+    .layout = dlpi_transfer_layout,
+    .private_bytes = dlpi_transfer_private,
+    .alloc = dlpi_transfer_alloc,
+    .begin = dlpi_transfer_start,
+    .end = dlpi_transfer_end,
+    .release = dlpi_transfer_release,
+    .step = dlpi_transfer_step,
+    .due = dlpi_transfer_due,
+    .sink = &dlpi_transfer_sink,
 };
 
 static int dlpi_host_alloc(void *user, uint64_t bytes, void **dev) {
@@ -11345,12 +11240,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->parts) dlpi_state_parts(p, s);
-    if (p->split == NULL) return;
-    s->n_items = dlpi_chunk_rows_all(p);
-    s->params = dlp_hash(s->params, p->split->split.chunk_rows,
-                         (uint64_t)p->split->split.shuffle_rows, DLPI_STATE_MAGIC);
-    s->global_batch = p->split->split.batch_size;
-    s->last = (uint16_t)p->split->split.last;
+    if (p->lender) p->lender->ops->lender->config(p, s);
 }
 
 /* The batch sampler's state that stands before (after = 0) or behind the batch in slot s. */
@@ -11447,7 +11337,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
 }
 
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
-    return p->split ? p->cut.per_epoch : p->batches_per_epoch;
+    return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
 }
 
 /* The caller's books stand behind a checked state. */
@@ -11469,8 +11359,7 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
 }
 
-/* Where the feeder goes on: of chunks with the one that has the state's batch, whose views before
-   that the splitter skips. */
+/* Where the feeder goes on. */
 static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t life, dlpi_place *to) {
     to->epoch = s->epoch;
     to->batch = s->batch;
@@ -11479,20 +11368,12 @@ static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t life, dl
     to->life = life;
     memcpy(to->sampler, s->sampler, sizeof to->sampler);
     memcpy(to->window, s->window, sizeof to->window);
-    if (p->split)
-        to->batch = to->position =
-            dlpi_chunk_find(p, &p->cut.order, s->epoch, s->batch, &p->cut.skip);
+    if (p->lender) p->lender->ops->lender->seek(p, s, to);
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
 static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    dlpi_order order;
-    uint64_t at, view, rows;
-    if (p->split == NULL) return k * p->global_batch;
-    order = p->cut.order;
-    at = dlpi_chunk_find(p, &order, epoch, k, &view);
-    dlpi_chunk_before(p, &order, epoch, at, &rows);
-    return rows + view * p->split->split.batch_size;
+    return p->lender ? p->lender->ops->lender->position(p, epoch, k) : k * p->global_batch;
 }
 
 /* The highest bit of the window is the last that is used. */
@@ -11562,8 +11443,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e,
-                                  p->split ? "params (chunk_rows, shuffle_rows)"
-                                           : "params (subset, weights, samples, function_id)",
+                                  p->lender ? p->lender->ops->lender->params
+                                            : "params (subset, weights, samples, function_id)",
                                   s->params, mine.params);
     if (s->window_used > 0 && !p->d.unordered) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
@@ -11803,10 +11684,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 /* Give slot s back to the feeder. */
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    if (p->xfer && slot->dbuf != DLPI_NO_SLOT && p->chunks.preload != DLP_PRELOAD_DEVICE) {
-        DLPI_STORE_SEQ(dlpi_dev_slot(p, slot->dbuf), 0u); /* C2 -> C2 */
-        dlpi_ring(&p->bells[p->xfer->work], 1, 1);
-    }
+    if (p->sink) p->sink->ops->sink->freed(p, s);
     if (p->sampler->sampler.threaded) {
         DLPI_STORE_SEQ(&slot->used, 0u); /* C1 -> C1 */
         dlpi_ring_feeder(p->ctl);
@@ -11835,7 +11713,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        if (p->xfer) t->data = p->dev_data[dlpi_slot_at(p, s)->dbuf * p->batches.n + f];
+        if (p->sink) p->sink->ops->sink->data(p, s, f, 0, t);
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
@@ -12045,7 +11923,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 /* The caller leaves this epoch for the one after it. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
-    p->cut.skip = 0;
+    if (p->lender) p->lender->ops->lender->leave(p);
     p->last_sequence = UINT64_MAX;
     p->win_base = 0;
     memset(p->win, 0, sizeof p->win);
@@ -12167,12 +12045,204 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-cut        CHUNKS LOADED, AND CUT INTO VIEWS
+   >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
+   With a split stage the items of the pipe are chunks, one to a core batch, and what the caller
+   gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
+   rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_odd).
    The loaders' side is a fetch. The splitter is the caller's: it takes a chunk as dlpi_next takes a
-   batch, and lends views of it. refs counts, for each slot, the views held, and one more while the
-   chunk is being cut. A chunk is taken only when the one before is cut to its end; so each chunk
-   that is out has a view that is held, but for the one just taken, which max_held - 1 others can
-   precede: never more than max_held chunks are out, as many as the pipe has slots for. */
+   batch, and hands out views of it. refs counts, for each slot, the views held, and one more while
+   the chunk is being split. A chunk is taken only when the one before is split to its end; so each
+   chunk that is out has a view that is held, but for the one just taken, which max_held - 1 others
+   can precede: never more than max_held chunks are out, as many as the pipe has slots for. */
+
+typedef struct dlpi_split { /* what the stage keeps */
+    dlp_split_desc d;
+    dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
+    void *user;
+    int preload; /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int fills_rows;
+    uint64_t per_epoch;          /* batches */
+    uint32_t view_rows;          /* rows of this rank's full batch */
+    uint32_t slot;               /* with the chunk that is being split, DLPI_NO_SLOT: none */
+    dlpi_order order;            /* of the chunks */
+    uint64_t chunk, rows, views; /* that chunk's number, its rows on all ranks, its batches */
+    uint64_t at;                 /* its next view */
+    uint64_t skip;               /* views of the next chunk that were consumed before a resume */
+    uint64_t batches, position;  /* of the epoch, before it */
+    uint64_t sequence;
+    uint32_t turn;
+    uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
+    uint32_t *slot_of;           /* [n_out] */
+    uint64_t *after;             /* [n_out] global position where the view ends */
+    uint64_t *index;             /* [n_out][view_rows] */
+    uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none */
+    dlp_permutation permutation; /* of its rows */
+    uint8_t pad[DLPI_LINE];
+    dlpi_order scheduled; /* the scheduler's, where each chunk has its own cell */
+} dlpi_split;
+
+/* Chunks, for observers. Words of those that stay, and of the sink's buffers, have records of
+   their own. */
+typedef struct dlpi_chunk_rec {
+    uint64_t per_epoch, cpu_buffers;
+    int32_t preload;
+    uint32_t in_epoch_at, used_at; /* in a slot */
+    uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
+} dlpi_chunk_rec;
+
+_Static_assert(sizeof(dlpi_chunk_rec) == 32, "region layout");
+
+static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender->self; }
+
+static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
+
+static uint64_t dlpi_chunk_rows_all(const dlp_pipe *p) {
+    const dlp_split_desc *d = &dlpi_split_of(p)->d;
+    return d->n_rows ? d->n_rows : d->chunk_rows * dlpi_chunk_count(p);
+}
+
+/* Rows of chunk c as it is in the dataset. */
+static uint64_t dlpi_chunk_size(const dlp_pipe *p, uint64_t c) {
+    const dlp_split_desc *d = &dlpi_split_of(p)->d;
+    if (d->n_rows == 0 || c + 1 < dlpi_chunk_count(p)) return d->chunk_rows;
+    return d->n_rows - c * d->chunk_rows;
+}
+
+/* Of a chunk's rows, those that come in batches, and how many batches that makes. */
+static uint64_t dlpi_chunk_kept(const dlp_pipe *p, uint64_t rows) {
+    const dlp_split_desc *d = &dlpi_split_of(p)->d;
+    return d->last == DLP_LAST_DROP ? rows - rows % d->batch_size : rows;
+}
+static uint64_t dlpi_chunk_views(const dlp_pipe *p, uint64_t rows) {
+    const dlp_split_desc *d = &dlpi_split_of(p)->d;
+    return (dlpi_chunk_kept(p, rows) + d->batch_size - 1) / d->batch_size;
+}
+
+/* This rank's rows of a global batch of n: [*first, *first + count). */
+static uint32_t dlpi_chunk_share(const dlp_pipe *p, uint64_t n, uint64_t *first) {
+    const dlp_split_desc *d = &dlpi_split_of(p)->d;
+    uint64_t world = d->world_size ? d->world_size : 1;
+    *first = d->rank * n / world;
+    return (uint32_t)((d->rank + UINT64_C(1)) * n / world - *first);
+}
+
+/* Rows of the global batch j of a chunk. */
+static uint64_t dlpi_chunk_batch(const dlp_pipe *p, uint64_t rows, uint64_t j) {
+    uint64_t left = dlpi_chunk_kept(p, rows) - j * dlpi_split_of(p)->d.batch_size;
+    return left < dlpi_split_of(p)->d.batch_size ? left : dlpi_split_of(p)->d.batch_size;
+}
+
+/* Where in its buffer batch j of a chunk begins: full batches of this rank lie before it. */
+static uint64_t dlpi_chunk_row_at(const dlp_pipe *p, uint64_t j) {
+    uint64_t first;
+    return j * dlpi_chunk_share(p, dlpi_split_of(p)->d.batch_size, &first);
+}
+
+/* This rank's rows of a chunk. */
+static uint64_t dlpi_chunk_local(const dlp_pipe *p, uint64_t rows) {
+    uint64_t first, full = dlpi_chunk_kept(p, rows) / dlpi_split_of(p)->d.batch_size;
+    uint64_t rest = dlpi_chunk_kept(p, rows) % dlpi_split_of(p)->d.batch_size;
+    return dlpi_chunk_row_at(p, full) + dlpi_chunk_share(p, rest, &first);
+}
+
+/* Where in an epoch's order the chunk that is not full stands; UINT64_MAX: all are. */
+static uint64_t dlpi_chunk_odd(const dlp_pipe *p, dlpi_order *o, uint64_t epoch) {
+    uint64_t last = dlpi_chunk_count(p) - 1;
+    if (dlpi_chunk_size(p, last) == dlpi_split_of(p)->d.chunk_rows) return UINT64_MAX;
+    if (o->kind != DLP_ORDER_SHUFFLED) return last;
+    if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
+    return dlp_permutation_find(&o->permutation, last);
+}
+
+/* Batches and rows of the epoch before the chunk at a position of its order. */
+static uint64_t dlpi_chunk_before(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t at,
+                                  uint64_t *rows) {
+    uint64_t full = dlpi_split_of(p)->d.chunk_rows, odd = dlpi_chunk_odd(p, o, epoch);
+    uint64_t less = odd < at ? dlpi_chunk_size(p, dlpi_chunk_count(p) - 1) : full;
+    *rows = at * dlpi_chunk_kept(p, full) + dlpi_chunk_kept(p, less) - dlpi_chunk_kept(p, full);
+    return at * dlpi_chunk_views(p, full) + dlpi_chunk_views(p, less) - dlpi_chunk_views(p, full);
+}
+
+/* The other way: which chunk of the order has batch k of the epoch, and as which of its views? */
+static uint64_t dlpi_chunk_find(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t k,
+                                uint64_t *view) {
+    uint64_t each = dlpi_chunk_views(p, dlpi_split_of(p)->d.chunk_rows);
+    uint64_t odd = dlpi_chunk_odd(p, o, epoch), few;
+    *view = k % each;
+    if (odd == UINT64_MAX || k < odd * each) return k / each;
+    few = dlpi_chunk_views(p, dlpi_chunk_size(p, dlpi_chunk_count(p) - 1));
+    k -= odd * each;
+    *view = k < few ? k : (k - few) % each;
+    return k < few ? odd : odd + 1 + (k - few) / each;
+}
+
+/* Bytes of one row of a field, whose first dimension is a chunk's rows. */
+static uint64_t dlpi_row_bytes(const dlpi_field *d) {
+    return d->row_bytes / (uint64_t)d->f.shape[0];
+}
+
+/* Of a field, what the chunk in slot s has. */
+static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
+    uint64_t rows = dlpi_chunk_local(p, dlpi_chunk_size(p, dlpi_slot_index(p, s)[0]));
+    return rows * dlpi_row_bytes(&p->batches.at[f]);
+}
+
+/* The order of the rows of chunk c. */
+static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
+                               dlp_permutation *out) {
+    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
+    dlp_permutation_init(out, dlpi_chunk_size(p, c), key, epoch);
+}
+
+/* ---- chunks that stay (preload) ----
+   A word of the region for each chunk says who loads it: batch + 1 (48 bits), its slot (15), and in
+   the lowest bit whether it is there. So the last chunk of one epoch and the first of the next, if
+   they are one and the same and both on their way, are not loaded twice; and what a worker that was
+   killed has begun is begun again by the batch's next worker, or by another once the batch is gone.
+
+   label  atomic            written by                      read by
+   Q1     a chunk's word    a loader, before and after      loaders, the sink (Q1) */
+
+static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
+    return dlpi_area_at(p, DLPI_REC_RESIDENT, c);
+}
+static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
+}
+
+/* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
+static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
+    return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
+           dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
+}
+
+/* The chunk that the scheduler's present batch is; it has a cell of its own. */
+static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
+    uint64_t c = 0;
+    dlpi_order_block(&dlpi_split_of(p)->scheduled, p->feed.epoch, p->feed.in_epoch, 1, &c);
+    return (uint32_t)c;
+}
+
+/* Where each chunk has a place of the sink's own: its number. */
+static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
+    uint64_t c = dlpi_slot_index(p, s)[0];
+    return c < dlpi_chunk_count(p) ? (uint32_t)c : DLPI_NO_SLOT;
+}
+
+/* The slot whose cell has the bytes of a chunk that the sink has not got yet, as batch b in slot s
+   finds it. Of two batches on their way that are the same chunk either may have loaded it: the
+   later one shares its cell, which it keeps, for it waits at the sink behind b. The earlier one
+   would have copied it, had the copy not failed. */
+static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
+    uint64_t word = DLPI_LOAD_SEQ(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q1 <- Q1 */
+    if (dlpi_chunk_left(p, s)) return s;                                         /* its zeros */
+    if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
+    return (word >> 16) - 1 == b ? s : (uint32_t)(word >> 1 & 0x7fff);
+}
+
+static const dlpi_stay_ops dlpi_chunk_stay = {dlpi_chunk_place, dlpi_chunk_left, dlpi_chunk_source};
+
+/* ---- loading ---- */
 
 /* A call of load as it is made. */
 typedef struct dlpi_load_call {
@@ -12203,11 +12273,11 @@ DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ..
 /* Load the run of rows that has gathered in l, if any. */
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
-    const dlpi_chunks *d = &p->chunks;
+    const dlpi_split *d = dlpi_split_of(p);
     dlp_chunk shown; /* theirs to spoil */
     if (l->c.count == 0) return 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
-        uint64_t bytes = p->items.at[f].row_bytes / (uint64_t)p->items.at[f].f.shape[0];
+        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
         if (!d->fills_rows) memset(l->data[f], 0, l->c.count * bytes);
     }
@@ -12233,16 +12303,16 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
                       .attempt = it->attempt,
                       .n_fields = it->n_fields,
                       .worker = it->worker,
-                      .shuffled = p->split->split.shuffle_rows,
+                      .shuffled = dlpi_split_of(p)->d.shuffle_rows,
                       .worker_state = it->worker_state,
                       .data = l.data,
                       .internal = &l};
-    l.c.chunk_first = it->index * p->split->split.chunk_rows;
+    l.c.chunk_first = it->index * dlpi_split_of(p)->d.chunk_rows;
     if (l.c.chunk_rows < rows) return DLP_SKIP;
     if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
     for (uint64_t j = 0; j < dlpi_chunk_views(p, rows); j++) {
         uint32_t n = dlpi_chunk_share(p, dlpi_chunk_batch(p, rows, j), &first);
-        first += j * p->split->split.batch_size;
+        first += j * dlpi_split_of(p)->d.batch_size;
         if (l.c.count > 0 && first == l.from + l.c.count) {
             l.c.count += n;
             continue;
@@ -12263,7 +12333,7 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     uint64_t *word, key;
     int rc;
     DLPI_UNUSED(user);
-    if (p->chunks.preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
+    if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
     word = dlpi_chunk_word(p, it->index);
     key = dlpi_chunk_key(p, s);
     while (!dlpi_stopped(p)) {
@@ -12288,48 +12358,47 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
 
 /* ---- the splitter ---- */
 
-static void dlpi_cut_drop(dlp_pipe *p, uint32_t s) {
-    if (--p->cut.refs[s] == 0) dlpi_slot_free(p, s);
+static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
+    if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_free(p, s);
 }
 
-/* Begin to cut the chunk in slot s. */
-static void dlpi_cut_begin(dlp_pipe *p, uint32_t s) {
-    dlpi_cut *c = &p->cut;
+/* Begin to split the chunk in slot s. */
+static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
+    dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     bool odd = slot->position == dlpi_chunk_odd(p, &c->order, slot->epoch);
     c->slot = s;
     c->refs[s] = 1;
-    c->taken++;
     c->chunk = dlpi_slot_index(p, s)[0];
     c->rows = dlpi_chunk_size(p, odd ? dlpi_chunk_count(p) - 1 : 0);
     c->views = dlpi_chunk_views(p, c->rows);
     c->batches = dlpi_chunk_before(p, &c->order, slot->epoch, slot->position, &c->position);
     c->at = c->skip;
     c->skip = 0;
-    if (p->split->split.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
+    if (c->d.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
 /* The dataset indices of a view's rows: rows [from, from + count) of the chunk's order. */
-static void dlpi_cut_indices(dlp_pipe *p, uint64_t from, uint32_t count, uint64_t *index) {
-    uint64_t first = p->cut.chunk * p->split->split.chunk_rows;
-    bool shuffled = p->split->split.shuffle_rows != 0;
-    if (shuffled) dlp_permutation_block(&p->cut.permutation, from, count, index);
+static void dlpi_split_indices(const dlpi_split *c, uint64_t from, uint32_t count,
+                               uint64_t *index) {
+    uint64_t first = c->chunk * c->d.chunk_rows;
+    bool shuffled = c->d.shuffle_rows != 0;
+    if (shuffled) dlp_permutation_block(&c->permutation, from, count, index);
     for (uint32_t i = 0; i < count; i++) index[i] = first + (shuffled ? index[i] : from + i);
 }
 
 /* Point the fields of view v at row `row` of the chunk. Returns their bytes. */
-static uint64_t dlpi_cut_fields(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t count) {
-    uint32_t s = p->cut.slot;
+static uint64_t dlpi_split_fields(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t count) {
+    uint32_t s = dlpi_split_of(p)->slot;
     uint64_t sum = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        uint64_t unit = d->row_bytes / (uint64_t)d->f.shape[0], at = row * unit;
-        uint8_t *base = p->xfer ? p->dev_data[dlpi_slot_at(p, s)->dbuf * p->batches.n + f]
-                                : dlpi_batch_cell(p, s) + d->offset;
-        bool handle = p->xfer && p->xfer->device.handles;
-        t->data = handle ? base : base + at;
-        t->byte_offset = handle ? at : 0;
+        uint64_t unit = dlpi_row_bytes(d), at = row * unit;
+        if (p->sink)
+            p->sink->ops->sink->data(p, s, f, at, t);
+        else
+            t->data = dlpi_batch_cell(p, s) + d->offset + at;
         t->bytes = count * unit;
         t->shape[0] = count;
         sum += t->bytes;
@@ -12337,15 +12406,16 @@ static uint64_t dlpi_cut_fields(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t 
     return sum;
 }
 
-static uint32_t dlpi_cut_free_view(dlp_pipe *p) {
-    uint32_t v = p->cut.turn;
+static uint32_t dlpi_split_free_view(dlp_pipe *p) {
+    dlpi_split *c = dlpi_split_of(p);
+    uint32_t v = c->turn;
     while (p->held[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
-    p->cut.turn = v + 1 == p->n_out ? 0 : v + 1;
+    c->turn = v + 1 == p->n_out ? 0 : v + 1;
     return v;
 }
 
 /* What states and next_epoch go by, as dlpi_state_note and dlpi_deliver keep it for batches. */
-static void dlpi_cut_note(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
+static void dlpi_split_note(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
     p->epoch_now = b->epoch;
     p->epoch_open = !last;
@@ -12355,45 +12425,45 @@ static void dlpi_cut_note(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after_position = last ? 0 : after;
 }
 
-/* Lend the next view of the chunk that is being cut. */
-static dlp_batch *dlpi_cut_view(dlp_pipe *p) {
-    dlpi_cut *c = &p->cut;
+/* Hand out the next view of the chunk that is being split. */
+static dlp_batch *dlpi_split_view(dlp_pipe *p) {
+    dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, c->slot);
-    uint32_t v = dlpi_cut_free_view(p);
+    uint32_t v = dlpi_split_free_view(p);
     uint64_t first, j = c->at++, n = dlpi_chunk_batch(p, c->rows, j);
     dlp_batch *b = &p->out[v];
     bool left = dlpi_chunk_left(p, c->slot);
     b->count = dlpi_chunk_share(p, n, &first);
-    first += j * p->split->split.batch_size;
+    first += j * c->d.batch_size;
     b->sequence = c->sequence++;
     b->epoch = slot->epoch;
     b->in_epoch = c->batches + j;
     b->position = c->position + first;
     b->flags = b->in_epoch + 1 == c->per_epoch ? DLP_BATCH_LAST : 0;
-    b->valid = left ? p->ones + c->view_rows : p->ones;
+    b->valid = left ? c->valid + c->view_rows : c->valid;
     b->valid_count = left ? 0 : b->count;
     b->index = c->index + (size_t)v * c->view_rows;
-    dlpi_cut_indices(p, first, b->count, c->index + (size_t)v * c->view_rows);
-    dlpi_bump(&p->ctl->bytes, dlpi_cut_fields(p, v, dlpi_chunk_row_at(p, j), b->count));
+    dlpi_split_indices(c, first, b->count, c->index + (size_t)v * c->view_rows);
+    dlpi_bump(&p->ctl->bytes, dlpi_split_fields(p, v, dlpi_chunk_row_at(p, j), b->count));
     dlpi_bump(&p->ctl->items, b->count);
     dlpi_bump(&p->ctl->views, 1);
     c->slot_of[v] = c->slot;
-    c->after[v] = c->position + j * p->split->split.batch_size + n;
+    c->after[v] = c->position + j * c->d.batch_size + n;
     c->refs[c->slot]++;
     p->held[v] = 1;
     DLPI_STORE_RLX(&p->ctl->held, ++p->n_held); /* statistics */
     DLPI_STORE_RLX(&p->ctl->epoch, b->epoch);
-    dlpi_cut_note(p, b, c->after[v]);
+    dlpi_split_note(p, b, c->after[v]);
     return b;
 }
 
 /* dlp_pipe_next, where batches are views. */
-static int dlpi_cut_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    dlpi_cut *c = &p->cut;
+static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    dlpi_split *c = dlpi_split_of(p);
     if (c->slot != DLPI_NO_SLOT) {
         /* of an epoch, or a place, that was left? */
         if (!dlpi_wanted(p->ctl, dlpi_slot_at(p, c->slot))) {
-            dlpi_cut_drop(p, c->slot);
+            dlpi_split_unref(p, c->slot);
             c->slot = DLPI_NO_SLOT;
         } else if (p->calls_untimed + 1 >= p->call_clock_every) {
             dlpi_trainer_step(p, dlpi_now_ns());
@@ -12407,41 +12477,376 @@ static int dlpi_cut_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
         if (rc != DLP_OK) return rc;
         dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
-        dlpi_cut_begin(p, s);
+        dlpi_split_take(p, s);
         dlpi_feed_inline(p, 1);
     }
-    *out = dlpi_cut_view(p);
+    *out = dlpi_split_view(p);
     if (c->at == c->views) {
-        dlpi_cut_drop(p, c->slot);
+        dlpi_split_unref(p, c->slot);
         c->slot = DLPI_NO_SLOT;
     }
     return DLP_OK;
 }
 
 /* The state behind view v. */
-static void dlpi_cut_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
+static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlp_batch *b = &p->out[v];
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
     to->epoch = last ? b->epoch + 1 : b->epoch;
     to->batch = last ? 0 : b->in_epoch + 1;
-    to->position = last ? 0 : p->cut.after[v];
+    to->position = last ? 0 : dlpi_split_of(p)->after[v];
 }
 
-static const dlpi_stage_ops dlpi_split_ops = {.kind = DLP_STAGE_SPLIT, .rank = 10};
+static void dlpi_split_drop(dlp_pipe *p, uint32_t v) {
+    dlpi_split_unref(p, dlpi_split_of(p)->slot_of[v]);
+}
+
+static uint32_t dlpi_split_slot(const dlp_pipe *p, uint32_t v) {
+    return dlpi_split_of(p)->slot_of[v];
+}
+
+static void dlpi_split_leave(dlp_pipe *p) { dlpi_split_of(p)->skip = 0; }
+
+static uint64_t dlpi_split_batches(const dlp_pipe *p) { return dlpi_split_of(p)->per_epoch; }
+
+static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlp_split_desc *d = &dlpi_split_of(p)->d;
+    s->n_items = dlpi_chunk_rows_all(p);
+    s->params = dlp_hash(s->params, d->chunk_rows, (uint64_t)d->shuffle_rows, DLPI_STATE_MAGIC);
+    s->global_batch = d->batch_size;
+    s->last = (uint16_t)d->last;
+}
+
+static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+    dlpi_order order = dlpi_split_of(p)->order;
+    uint64_t view, rows, at = dlpi_chunk_find(p, &order, epoch, k, &view);
+    dlpi_chunk_before(p, &order, epoch, at, &rows);
+    return rows + view * dlpi_split_of(p)->d.batch_size;
+}
+
+/* The scheduler goes on with the chunk that has the state's batch, whose views before that the
+   splitter skips. */
+static void dlpi_split_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
+    dlpi_split *c = dlpi_split_of(p);
+    to->batch = to->position = dlpi_chunk_find(p, &c->order, s->epoch, s->batch, &c->skip);
+}
+
+/* ---- building ---- */
+
+static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
+    };
+    const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
+}
+
+/* Can the order and the batches before it be split? */
+static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_batch_desc *before = &p->batcher->batching;
+    if (before->batch_size == 1 && !before->collate && p->world == 1 &&
+        p->sampler->sampler.order != DLP_ORDER_BATCHES && !p->d.unordered)
+        return DLP_OK;
+    return dlpi_bad_graph(p, st->name,
+                          "a split stage wants items one by one: batch_size 1, no "
+                          "collate, no batch sampler, no ranks there, in order");
+}
+
+static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64_t odd) {
+    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlp_split_desc *d = &dlpi_split_of(p)->d;
+    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1,
+                     (int64_t)(DLPI_MAX_ITEMS / n), "such that all rows are at most 2^48");
+    if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
+        dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
+                 (int64_t)d->n_rows);
+    if (p->cache_bytes > 0)
+        dlpi_within(
+            p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
+            "0 with a cache: rows stay as they were fetched, not as an epoch has them");
+    if (odd != d->chunk_rows && (!counted || order->subset))
+        dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
+    if (dlpi_chunk_views(p, odd) == 0)
+        dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
+    return p->err.code;
+}
+
+/* Into how many views is the wiring split? */
+static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
+    dlpi_split *c = dlpi_split_of(p);
+    const dlp_split_desc *d = &c->d;
+    uint64_t n = dlpi_chunk_count(p), world = d->world_size ? d->world_size : 1;
+    uint64_t odd = dlpi_chunk_size(p, n - 1);
+    int rc = dlpi_split_chain(p, st);
+    if (rc != DLP_OK || (rc = dlpi_split_rows(p, st, n, odd)) != DLP_OK) return rc;
+    c->view_rows = (uint32_t)((d->batch_size + world - 1) / world);
+    if (c->view_rows > d->chunk_rows) c->view_rows = (uint32_t)d->chunk_rows;
+    c->per_epoch =
+        (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) + dlpi_chunk_views(p, odd);
+    return DLP_OK;
+}
+
+/* The most rows that this rank has of a chunk. */
+static uint64_t dlpi_split_room(const dlp_split_desc *d) {
+    uint64_t world = d->world_size ? d->world_size : 1, rest = d->chunk_rows % d->batch_size;
+    uint64_t rows = d->chunk_rows / d->batch_size * ((d->batch_size + world - 1) / world);
+    return d->last == DLP_LAST_DROP ? rows : rows + (rest + world - 1) / world;
+}
+
+/* The fields of chunks. */
+static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t room = dlpi_split_room(&dlpi_split_of(p)->d);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlp_field *d = &p->items.at[f].f;
+        int64_t rows = d->ndim ? d->shape[0] : 0;
+        if (d->ragged)
+            return dlpi_bad_field(p, st->name, f, d->name, "ragged",
+                                  "ragged is 1, must be 0 before a split stage");
+        if (rows < (int64_t)room)
+            return dlpi_bad_field(
+                p, st->name, f, d->name, "shape[0]",
+                "shape[0] is %" PRId64 ", one rank has %" PRIu64 " rows of a chunk", rows, room);
+    }
+    return DLP_OK;
+}
+
+static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_split *c = dlpi_split_of(p);
+    if (c->preload == DLP_PRELOAD_NONE) return DLP_OK;
+    dlpi_within(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
+                     "of at most 65535 chunks");
+    dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
+                     "together with max_held at most 64 with a preload");
+    dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
+                     "0 with a preload: rows stay as they were loaded");
+    dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
+                     "DLP_ON_ERROR_RAISE with a preload");
+    return p->err.code;
+}
+
+/* What the wiring says of chunks, and where they lie. */
+static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_split *c = st->self;
+    int rc = dlpi_split_resolve(p, st);
+    if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
+    if (c->preload == DLP_PRELOAD_CPU) {
+        p->cells = DLPI_CELLS_STAY;
+        p->n_cells = (uint32_t)dlpi_chunk_count(p);
+    } else if (p->sink) { /* what the sink has leaves its cell */
+        p->cells = DLPI_CELLS_TURN;
+        p->cell_end = p->sink;
+        p->n_cells = p->prefetch;
+    }
+    p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
+    return dlpi_split_check_preload(p, st);
+}
+
+static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_split *c = st->self;
+    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0;
+    dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
+    p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
+    dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
+}
+
+/* For observers. */
+static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_split *c = st->self;
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    r->per_epoch = p->batches_per_epoch;
+    r->cpu_buffers = p->n_cells;
+    r->preload = c->preload;
+    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
+    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
+    r->view_rows = c->view_rows;
+}
+
+/* What dlpi_split_alloc asks for. */
+static uint64_t dlpi_split_private(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_split *c = st->self;
+    uint64_t view = sizeof *c->slot_of + sizeof *c->after;
+    view = dlpi_sum(view, dlpi_times(c->view_rows, sizeof *c->index));
+    return dlpi_sum(dlpi_sum(dlpi_times(p->n_slots, sizeof *c->refs), dlpi_times(p->n_out, view)),
+                    2 * (uint64_t)c->view_rows);
+}
+
+static bool dlpi_split_alloc(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_split *c = st->self;
+    c->refs = calloc(p->n_slots, sizeof *c->refs);
+    c->slot_of = calloc(p->n_out, sizeof *c->slot_of);
+    c->after = calloc(p->n_out, sizeof *c->after);
+    c->index = calloc((size_t)p->n_out * c->view_rows, sizeof *c->index);
+    c->valid = calloc(2, c->view_rows);
+    if (c->valid != NULL) memset(c->valid, 1, c->view_rows);
+    return c->refs && c->slot_of && c->after && c->index && c->valid;
+}
+
+static void dlpi_split_release(dlpi_stage *st) {
+    dlpi_split *c = st->self;
+    free(c->refs);
+    free(c->slot_of);
+    free(c->after);
+    free(c->index);
+    free(c->valid);
+}
+
+/* The parts of views that stay the same, and the orders. */
+static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_split *c = st->self;
+    void *table = dlpi_area_at(p, DLPI_REC_TABLE, 0);
+    for (uint32_t v = 0; v < p->n_out; v++) {
+        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
+        dlpi_batch_view_init(p, 0, &p->out[v], t);
+        p->out[v].internal = (void *)(uintptr_t)v;
+        for (uint32_t f = 0; f < p->batches.n; f++) {
+            t[f].ndim = p->batches.at[f].f.ndim; /* the chunk's rows are the view's */
+            for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
+        }
+    }
+    dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    c->slot = DLPI_NO_SLOT;
+}
+
+static const dlpi_lender_ops dlpi_split_lender = {
+    .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
+              "device chunk buffers"},
+    .params = "params (chunk_rows, shuffle_rows)",
+    .next = dlpi_split_next,
+    .drop = dlpi_split_drop,
+    .slot = dlpi_split_slot,
+    .leave = dlpi_split_leave,
+    .batches = dlpi_split_batches,
+    .state = dlpi_split_state,
+    .config = dlpi_split_config,
+    .position = dlpi_split_position,
+    .seek = dlpi_split_seek,
+    .bytes = dlpi_chunk_bytes,
+    .cell = dlpi_chunk_cell,
+};
+
+/* ---- for observers ---- */
+
+typedef struct dlpi_chunk_counts {
+    uint64_t per_epoch, fed;             /* chunks of the epoch fed last; of those, fed */
+    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
+    uint64_t device_buffers, device_free;
+    int32_t preload;
+} dlpi_chunk_counts;
+
+/* The record of the chunks, and where the words of a slot are that it speaks of. */
+static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_counts *x,
+                              uint64_t *in_epoch_at, uint64_t *used_at) {
+    uint64_t preload, rows;
+    if (!dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, per_epoch), 8,
+                      &x->per_epoch) ||
+        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, cpu_buffers), 8,
+                      &x->cpu_buffers) ||
+        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, preload), 4, &preload) ||
+        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, in_epoch_at), 4,
+                      in_epoch_at) ||
+        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, used_at), 4, used_at) ||
+        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, view_rows), 4, &rows))
+        return false;
+    x->preload = (int32_t)preload;
+    if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
+    return true;
+}
+
+static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
+                               dlpi_chunk_counts *x) {
+    uint64_t in_epoch_at, used_at, used;
+    memset(x, 0, sizeof *x);
+    if (!dlpi_chunk_record(words, s, x, &in_epoch_at, &used_at)) return false;
+    if (tail > 0) {
+        uint32_t slot = dlpi_seen_slot(s, tail - 1);
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->fed)) return false;
+        x->fed++;
+    }
+    for (uint32_t slot = 0; slot < s->n_slots; slot++) {
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, used_at, 4, &used)) return false;
+        x->out += used != 0;
+    }
+    x->device_buffers = words->rec[DLPI_REC_SINK].count;
+    return dlpi_words_count(words, DLPI_REC_RESIDENT, 1, false, &x->resident) &&
+           dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &x->device_free);
+}
+
+/* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
+   ready for the caller. */
+static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_t buffers,
+                                      dlp_chunk_stats *c) {
+    const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
+    uint64_t ready = 0;
+    for (uint64_t b = DLPI_LOAD_ACQ(&s->ctl->base); b < tail; b++) { /* V1 <- V1 */
+        uint32_t slot = dlpi_seen_slot(s, b);
+        bool there = dlpi_seen_left(s, b, slot, loaded);
+        if (dlpi_seen_left(s, b, slot, s->final))
+            ready++;
+        else if (there)
+            c->cpu_filled++;
+        else
+            c->cpu_loading++;
+    }
+    return ready;
+}
+
+/* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
+static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    dlp_chunk_stats *c = &s->figures.chunks;
+    uint64_t tail = DLPI_LOAD_ACQ(&s->ctl->tail), ready, used; /* T1 <- T1 */
+    bool transfer = words->rec[DLPI_REC_SINK].count > 0;
+    dlpi_chunk_counts x;
+    DLPI_UNUSED(stage);
+    s->delivered = &s->ctl->views;
+    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
+    if (words->rec[DLPI_REC_LENDER].type == 0) return true; /* of an older version */
+    if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
+    if (x.cpu_buffers == 0) return true;
+    ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
+    c->preload = x.preload;
+    c->cpu_buffers = x.cpu_buffers;
+    c->per_epoch = x.per_epoch;
+    c->loadable = x.fed < x.per_epoch ? x.per_epoch - x.fed : 0;
+    used = c->cpu_loading + c->cpu_filled + ready;
+    c->in_use = x.out > used ? x.out - used : 0;
+    if (!transfer) c->cpu_filled += ready;
+    used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
+    if (x.preload == DLP_PRELOAD_CPU) used = x.resident;
+    c->cpu_free = used < x.cpu_buffers ? x.cpu_buffers - used : 0; /* read while it changed? */
+    if (!transfer) return true;
+    c->device_buffers = x.device_buffers;
+    c->device_free = x.device_free;
+    c->device_filled = ready;
+    used = x.device_free + ready + c->in_use;
+    if (x.preload == DLP_PRELOAD_DEVICE) return true;
+    c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
+    return true;
+}
+
+static const dlpi_stage_ops dlpi_split_ops = {
+    .kind = DLP_STAGE_SPLIT,
+    .rank = 10,
+    .self_bytes = sizeof(dlpi_split),
+    .check = dlpi_split_check_all,
+    .layout = dlpi_split_layout,
+    .private_bytes = dlpi_split_private,
+    .alloc = dlpi_split_alloc,
+    .live = dlpi_split_live,
+    .describe = dlpi_split_describe,
+    .release = dlpi_split_release,
+    .lender = &dlpi_split_lender,
+};
 
 /* ---- what the desc of each kind may say, by itself (check) and beside the others ---- */
-
-/* Rank and world_size of a desc, and the rows of a batch that they share. */
-static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, uint64_t world,
-                            uint64_t batch_size, bool uneven) {
-    int rc = dlpi_within(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
-                         "0..world_size - 1");
-    if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
-                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
-                       "; set allow_uneven for ranks of different counts",
-                       batch_size, world);
-}
 
 /* ---- sampler ---- */
 
@@ -12683,131 +13088,6 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
 }
 
-/* ---- transfer ---- */
-
-static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_device *d = &st->device;
-    int held = p->d.max_held ? p->d.max_held : 1;
-    if (!d->alloc || !d->free || !d->copy || !d->record || !d->done)
-        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
-                        0);
-    if (st->transfer.device_buffers == 0) st->transfer.device_buffers = held + 1;
-    dlpi_within(p, st->name, "device_buffers", st->transfer.device_buffers, held + 1, DLPI_PARK,
-                "max_held + 1..64");
-    dlpi_within(p, st->name, "threaded", st->transfer.threaded, 0, 1, "0 or 1");
-    return p->err.code;
-}
-
-/* ---- split ---- */
-
-static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
-    };
-    const dlp_split_desc *d = &st->split;
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK) return rc;
-    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
-}
-
-/* Can the order and the batches before it be split? */
-static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_batch_desc *before = &p->batcher->batching;
-    if (before->batch_size == 1 && !before->collate && p->world == 1 &&
-        p->sampler->sampler.order != DLP_ORDER_BATCHES && !p->d.unordered)
-        return DLP_OK;
-    return dlpi_bad_graph(p, st->name,
-                          "a split stage wants items one by one: batch_size 1, no "
-                          "collate, no batch sampler, no ranks there, in order");
-}
-
-/* Do its rows fit n items, the last of which has odd rows? */
-static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64_t odd) {
-    const dlp_sampler_desc *order = &p->sampler->sampler;
-    const dlp_split_desc *d = &st->split;
-    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
-    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, (int64_t)(DLPI_MAX_ITEMS / n),
-                "such that all rows are at most 2^48");
-    if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
-        dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
-                 (int64_t)d->n_rows);
-    if (p->cache_bytes > 0)
-        dlpi_within(p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
-                    "0 with a cache: rows stay as they were fetched, not as an epoch has them");
-    if (odd != d->chunk_rows && (!counted || order->subset))
-        dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
-    return p->err.code;
-}
-
-/* Can the chain be cut into views, and into how many? */
-static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_split_desc *d = &st->split;
-    uint64_t n = dlpi_chunk_count(p), world = d->world_size ? d->world_size : 1;
-    uint64_t odd = dlpi_chunk_size(p, n - 1), views;
-    int rc = dlpi_split_chain(p, st);
-    if (rc != DLP_OK || (rc = dlpi_split_rows(p, st, n, odd)) != DLP_OK) return rc;
-    if ((views = dlpi_chunk_views(p, odd)) == 0)
-        return dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out",
-                        1);
-    p->cut.view_rows = (uint32_t)((d->batch_size + world - 1) / world);
-    if (p->cut.view_rows > d->chunk_rows) p->cut.view_rows = (uint32_t)d->chunk_rows;
-    p->cut.per_epoch = (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) + views;
-    return DLP_OK;
-}
-
-/* The most rows that this rank has of a chunk. */
-static uint64_t dlpi_split_room(const dlp_split_desc *d) {
-    uint64_t world = d->world_size ? d->world_size : 1, rest = d->chunk_rows % d->batch_size;
-    uint64_t rows = d->chunk_rows / d->batch_size * ((d->batch_size + world - 1) / world);
-    return d->last == DLP_LAST_DROP ? rows : rows + (rest + world - 1) / world;
-}
-
-/* The fields of chunks. */
-static int dlpi_split_fields(dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t room = dlpi_split_room(&st->split);
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        const dlp_field *d = &p->items.at[f].f;
-        int64_t rows = d->ndim ? d->shape[0] : 0;
-        if (d->ragged)
-            return dlpi_bad_field(p, st->name, f, d->name, "ragged",
-                                  "ragged is 1, must be 0 before a split stage");
-        if (rows < (int64_t)room)
-            return dlpi_bad_field(
-                p, st->name, f, d->name, "shape[0]",
-                "shape[0] is %" PRId64 ", one rank has %" PRIu64 " rows of a chunk", rows, room);
-    }
-    return DLP_OK;
-}
-
-/* Where chunks lie. */
-static int dlpi_split_cells(dlp_pipe *p, const dlpi_stage *st) {
-    int rc = dlpi_split_fields(p, st);
-    if (rc != DLP_OK) return rc;
-    if (p->chunks.preload == DLP_PRELOAD_CPU) {
-        p->cells = DLPI_CELLS_CHUNK;
-        p->n_cells = (uint32_t)dlpi_chunk_count(p);
-    } else if (p->xfer) { /* what is on the device leaves its cell */
-        p->cells = DLPI_CELLS_TURN;
-        p->cell_end = p->xfer;
-        p->n_cells = p->prefetch;
-    }
-    if (!p->chunks.preload) return DLP_OK;
-    dlpi_within(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
-                "of at most 65535 chunks");
-    dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
-                "together with max_held at most 64 with a preload");
-    dlpi_within(p, st->name, "shuffle_rows", st->split.shuffle_rows, 0, 0,
-                "0 with a preload: rows stay as they were loaded");
-    dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
-                "DLP_ON_ERROR_RAISE with a preload");
-    return p->err.code;
-}
-
 /* ---- stream: what needs a length, or another item in an item's place, is not possible ---- */
 
 static int dlpi_stream_order(dlp_pipe *p) {
@@ -12838,7 +13118,7 @@ static int dlpi_stream_check(dlp_pipe *p) {
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
     for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].kind == DLP_STAGE_SPLIT)
+        if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].ops->lender != NULL)
             return dlpi_bad_graph(p, p->stages[i].name,
                                   "this stage wants to know the number of items, and a stream has "
                                   "none");
@@ -12927,9 +13207,9 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->kind == DLP_STAGE_REPEAT) p->repeat = st;
         if (st->kind == DLP_STAGE_FETCH) p->fetch = st;
         if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
-        if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
+        if (st->ops->sink != NULL) p->sink = st;
         if (st->kind == DLP_STAGE_CACHE) p->cache_bytes = st->cache.bytes;
-        if (st->kind == DLP_STAGE_SPLIT) p->split = st;
+        if (st->ops->lender != NULL) p->lender = st;
         if (st->kind == DLP_STAGE_PARTS) p->parts = st;
     }
     for (int i = 0; i < p->n_stages; i++)
@@ -13094,7 +13374,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
-    p->n_out = p->split ? p->max_held : p->n_slots;
+    p->n_out = p->lender ? p->max_held : p->n_slots;
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
     p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
     if (p->window >= p->prefetch) return DLP_OK;
@@ -13136,6 +13416,16 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? d->n_out_fields : ds->n_fields, p->staged);
 }
 
+/* What each kind has to say of the chain. */
+static int dlpi_check_stages(dlp_pipe *p) {
+    int rc = DLP_OK;
+    for (int i = 0; i < p->n_stages && rc == DLP_OK; i++) {
+        dlpi_stage *st = &p->stages[i];
+        if (st->ops->check != NULL) rc = st->ops->check(p, st);
+    }
+    return rc;
+}
+
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
@@ -13143,14 +13433,13 @@ static int dlpi_resolve(dlp_pipe *p) {
     p->stream = p->fetch->dataset.stream;
     p->staged = p->batcher->collate != NULL;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
-    if (p->split && !p->stream && (rc = dlpi_split_resolve(p, p->split)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
     if (p->stream && (rc = dlpi_stream_check(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
     if (p->parts && (rc = dlpi_parts_resolve(p, p->parts)) != DLP_OK) return rc;
     dlpi_resolve_ends(p);
-    if (p->split && (rc = dlpi_split_cells(p, p->split)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
 }
 
@@ -13193,7 +13482,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS, p->split ? "chunk records" : "batch slots: row records",
+    dlpi_area_add(p, DLPI_REC_SLOTS,
+                  p->lender ? p->lender->ops->lender->words.slots : "batch slots: row records",
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
 
@@ -13214,22 +13504,6 @@ static uint64_t dlpi_flights_bytes(const dlp_pipe *p) {
     return dlpi_times(n, dlpi_flight_bytes(p));
 }
 
-static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer */
-    uint64_t bytes = 0;
-    for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
-    return bytes;
-}
-
-/* Valid flags of a batch that has all rows, and, of views, of one that has none. */
-static uint64_t dlpi_ones_bytes(const dlp_pipe *p) {
-    return p->split ? 2 * (uint64_t)p->cut.view_rows : p->batch_rows;
-}
-
-/* What the splitter keeps of each view that can be held. */
-static uint64_t dlpi_view_bytes(const dlp_pipe *p) {
-    return dlpi_sum(sizeof *p->cut.slot_of + sizeof *p->cut.after, dlpi_times(p->cut.view_rows, 8));
-}
-
 /* The list of a batch sampler's batch; other orders have none. */
 static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
     return p->sampler->sampler.order == DLP_ORDER_BATCHES ? dlpi_times(p->global_batch, 8) : 8;
@@ -13244,13 +13518,17 @@ static uint64_t dlpi_part_tables(const dlp_pipe *p) {
                     dlpi_times(p->part_cells, sizeof(dlpi_part_use)));
 }
 
-static uint64_t dlpi_device_buffers(const dlp_pipe *p) {
-    return p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
+/* The sink's buffers: how many, bytes of one, all of them. */
+static uint64_t dlpi_sink_buffers(const dlp_pipe *p) {
+    return p->sink ? p->sink->ops->sink->buffers(p) : 0;
 }
-
-/* All device buffers. */
-static uint64_t dlpi_device_all(const dlp_pipe *p) {
-    return dlpi_times(dlpi_device_buffers(p), dlpi_device_bytes(p));
+static uint64_t dlpi_sink_each(const dlp_pipe *p) {
+    uint64_t bytes = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
+    return bytes;
+}
+static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
+    return dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p));
 }
 
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
@@ -13265,16 +13543,12 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         dlpi_worker_records(p),
         dlpi_times(p->n_out, 1 + sizeof(dlp_batch) + tensors),
         dlpi_times(p->n_slots, DLPI_DEBUG),
-        dlpi_ones_bytes(p),
-        p->ring,
+        p->batch_rows,
         dlpi_list_bytes(p),
-        p->split ? dlpi_times(p->n_slots, sizeof *p->cut.refs) : 0,
-        p->split ? dlpi_times(p->n_out, dlpi_view_bytes(p)) : 0,
         dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
         dlpi_part_tables(p),
         p->fetch->in_flight > 0 ? dlpi_times(flights, sizeof(dlpi_flights)) : 0,
         dlpi_flights_bytes(p),
-        dlpi_times(dlpi_times(dlpi_device_buffers(p), p->batches.n) + 1, sizeof(void *)),
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
@@ -13282,6 +13556,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
         bytes = dlpi_sum(bytes, st->ops->self_bytes);
+        if (st->ops->private_bytes != NULL) bytes = dlpi_sum(bytes, st->ops->private_bytes(p, st));
     }
     return bytes;
 }
@@ -13324,20 +13599,23 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, 4096);
 }
 
-static void dlpi_layout_chunks(dlp_pipe *p) {
-    uint64_t words = p->chunks.preload ? dlpi_chunk_count(p) : 0;
-    dlpi_area_add(p, DLPI_REC_RESIDENT, NULL, 8, words, DLPI_LINE);
-    p->areas[DLPI_REC_RESIDENT].record = p->split ? DLPI_REC_RESIDENT : 0; /* of none, too */
-    dlpi_area_add(p, DLPI_REC_CHUNKS, NULL, sizeof(dlpi_chunk_rec), p->split != NULL, 8);
+/* What each kind has of its own. */
+static void dlpi_layout_stages(dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i];
+        if (st->ops->layout != NULL) st->ops->layout(p, st);
+    }
 }
 
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->staged ? dlpi_fields_bytes(&p->items) : 0, p->staged ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS, p->split ? "CPU chunk buffers" : "batch slots: fields",
+    dlpi_area_add(p, DLPI_REC_CELLS,
+                  p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
                   dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, "CPU chunk buffer of zeros", dlpi_fields_bytes(&p->batches),
-                  p->cells == DLPI_CELLS_CHUNK, 4096); /* cell n_cells: behind the others */
+    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender ? p->lender->ops->lender->words.zeros : NULL,
+                  dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
+                  4096); /* cell n_cells: behind the others */
     dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
                   DLPI_LINE);
 }
@@ -13354,14 +13632,12 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_AREA_FLYING, NULL, flying, (uint64_t)p->fetch->n_workers, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_cache_layout(p);
-    dlpi_layout_chunks(p);
-    dlpi_area_add(p, DLPI_REC_DEVICE_SLOTS, NULL, sizeof(uint32_t), dlpi_device_buffers(p),
-                  DLPI_LINE);
+    dlpi_layout_stages(p);
     dlpi_parts_layout(p);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
-    p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_device_all(p));
+    p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_sink_bytes(p));
 }
 
 static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
@@ -13379,6 +13655,13 @@ static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
     dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
 }
 
+static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
+    if (p->sink == NULL) return;
+    dlpi_plan_add(plan,
+                  p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
+                  dlpi_sink_buffers(p), dlpi_sink_each(p));
+}
+
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
@@ -13389,12 +13672,12 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_area(p, plan, DLPI_REC_CELLS);
     dlpi_plan_area(p, plan, DLPI_AREA_ZEROS);
     dlpi_plan_area(p, plan, DLPI_REC_SLOTS);
-    dlpi_plan_add(plan, "chunks that stay: words", 1, dlpi_area_bytes(p, DLPI_REC_RESIDENT));
+    dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
+                  dlpi_area_bytes(p, DLPI_REC_RESIDENT));
     dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
     dlpi_plan_area(p, plan, DLPI_AREA_CACHE);
     dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
-    dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
-                  dlpi_device_buffers(p), dlpi_device_bytes(p));
+    dlpi_plan_sink(p, plan);
     dlpi_plan_area(p, plan, DLPI_REC_TABLE);
     dlpi_plan_area(p, plan, DLPI_REC_SHARE);
     dlpi_plan_area(p, plan, DLPI_REC_TRACE);
@@ -13408,7 +13691,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
                       dlpi_flight_bytes(p));
     named = dlpi_less(plan->total_bytes, dlpi_flights_bytes(p));
     dlpi_plan_add(plan, "part tables", p->parts != NULL, dlpi_part_tables(p));
-    named = dlpi_less(named, dlpi_device_all(p));
+    named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
     if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
@@ -13694,15 +13977,6 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     }
 }
 
-static void dlpi_chunk_describe(const dlp_pipe *p, dlpi_chunk_rec *r) {
-    r->per_epoch = p->batches_per_epoch;
-    r->cpu_buffers = p->n_cells;
-    r->preload = p->chunks.preload;
-    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
-    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
-    r->view_rows = p->cut.view_rows;
-}
-
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
@@ -13718,21 +13992,13 @@ static void dlpi_region_init(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(&p->stages[i], &stages[i]);
     dlpi_fields_describe(p, dlpi_area_at(p, DLPI_REC_FIELDS, 0));
     if (p->cache_cells > 0) dlpi_cache_describe(p, dlpi_area_at(p, DLPI_REC_CACHE, 0));
-    if (p->split) dlpi_chunk_describe(p, dlpi_area_at(p, DLPI_REC_CHUNKS, 0));
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].ops->describe != NULL) p->stages[i].ops->describe(p, &p->stages[i]);
     for (const dlpi_area *a = p->areas; a < p->areas + DLPI_REC_COUNT; a++)
         if (a->record != 0)
             r->records[r->n_records++] =
                 (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
-}
-
-static bool dlpi_cut_alloc(dlp_pipe *p) {
-    dlpi_cut *c = &p->cut;
-    c->refs = calloc(p->n_slots, sizeof *c->refs);
-    c->slot_of = calloc(p->n_out, sizeof *c->slot_of);
-    c->after = calloc(p->n_out, sizeof *c->after);
-    c->index = calloc((size_t)p->n_out * c->view_rows, sizeof *c->index);
-    return c->refs && c->slot_of && c->after && c->index;
 }
 
 /* Returns false where there is no memory. */
@@ -13762,21 +14028,26 @@ static bool dlpi_parts_alloc(dlp_pipe *p) {
     return q->use != NULL;
 }
 
+/* What each kind has of its own. */
+static bool dlpi_stages_alloc(dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i];
+        if (st->ops->alloc != NULL && !st->ops->alloc(p, st)) return false;
+    }
+    return true;
+}
+
 static int dlpi_private_alloc(dlp_pipe *p) {
-    uint32_t buffers = p->xfer ? (uint32_t)p->xfer->transfer.device_buffers : 0;
     p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
     p->out = calloc(p->n_out, sizeof *p->out);
     p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
-    p->ones = calloc(dlpi_ones_bytes(p), 1);
+    p->ones = calloc(p->batch_rows, 1);
     p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->taken_by_xfer = calloc(p->ring, 1);
     p->feed.ahead_index = malloc((size_t)dlpi_list_bytes(p));
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
-    p->dev_data = calloc((size_t)buffers * p->batches.n + 1, sizeof *p->dev_data);
     if (p->parts && !dlpi_parts_alloc(p)) goto failed;
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken_by_xfer &&
-        p->feed.ahead_index && p->feed.cells && p->dev_data && dlpi_flights_alloc(p) &&
-        (p->split == NULL || dlpi_cut_alloc(p)))
+    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->feed.ahead_index &&
+        p->feed.cells && dlpi_flights_alloc(p) && dlpi_stages_alloc(p))
         return DLP_OK;
 failed:
     errno = ENOMEM;
@@ -13784,11 +14055,10 @@ failed:
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,        p->out,           p->out_fields,       p->ones,
-                   p->held,           p->taken_by_xfer, p->feed.ahead_index, p->feed.cells,
-                   p->dev_data,       p->cut.refs,      p->cut.slot_of,      p->cut.after,
-                   p->cut.index,      p->flights,       p->flight,           p->flight_todo,
-                   p->flight_threads, p->pq.use,        p->pq.tables};
+    void *all[] = {
+        p->workers,          p->out,         p->out_fields,     p->ones,    p->held,
+        p->feed.ahead_index, p->feed.cells,  p->flights,
+        p->flight,           p->flight_todo, p->flight_threads, p->pq.use,  p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -13848,41 +14118,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->given = w->item;
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
-}
-
-static int dlpi_device_start(dlp_pipe *p) {
-    const dlp_device *d = &p->xfer->device;
-    uint32_t n = (uint32_t)p->xfer->transfer.device_buffers * p->batches.n;
-    int rc = d->open ? d->open(d->user) : 0;
-    const char *what = "open", *name = "";
-    if (rc == 0) p->device_open = 1;
-    if (rc == 0 && d->register_memory) {
-        what = "register_memory";
-        rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
-        p->registered = rc == 0;
-    }
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
-        what = "alloc";
-        rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &p->dev_data[i]);
-    }
-    if (rc == 0) return DLP_OK;
-    if (d->name) name = d->name;
-    return dlpi_refuse(p, DLP_ERR_DEVICE, p->xfer->name, "", "device \"%s\": %s returned %d", name,
-                       what, rc);
-}
-
-static void dlpi_device_stop(dlp_pipe *p) {
-    const dlp_device *d;
-    uint32_t n;
-    if (p->xfer == NULL || !p->device_open) return;
-    d = &p->xfer->device;
-    n = (uint32_t)p->xfer->transfer.device_buffers * p->batches.n;
-    for (uint32_t i = 0; i < n; i++)
-        if (p->dev_data[i]) d->free(d->user, p->dev_data[i]);
-    if (p->registered && d->unregister_memory)
-        d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
-    if (d->close) d->close(d->user);
-    p->device_open = 0;
 }
 
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
@@ -13977,7 +14212,7 @@ static void dlpi_live_point(dlp_pipe *p) {
     p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
     p->share = p->share_bytes > 0 ? dlpi_area_at(p, DLPI_REC_SHARE, 0) : NULL;
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
-    memset(p->ones, 1, p->split ? p->cut.view_rows : p->batch_rows);
+    memset(p->ones, 1, p->batch_rows);
 }
 
 static void dlpi_live_workers(dlp_pipe *p) {
@@ -13987,24 +14222,6 @@ static void dlpi_live_workers(dlp_pipe *p) {
     }
     p->trainer = &p->workers[p->n_workers];
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
-}
-
-/* The parts of views that stay the same. */
-static void dlpi_cut_init(dlp_pipe *p) {
-    dlpi_cut *c = &p->cut;
-    void *table = dlpi_area_at(p, DLPI_REC_TABLE, 0);
-    for (uint32_t v = 0; v < p->n_out; v++) {
-        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
-        dlpi_batch_view_init(p, 0, &p->out[v], t);
-        p->out[v].internal = (void *)(uintptr_t)v;
-        for (uint32_t f = 0; f < p->batches.n; f++) {
-            t[f].ndim = p->batches.at[f].f.ndim; /* the chunk's rows are the view's */
-            for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
-        }
-    }
-    dlpi_order_init(&p->feed.order, &p->sampler->sampler, dlpi_chunk_count(p), table);
-    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
-    c->slot = DLPI_NO_SLOT;
 }
 
 static int dlpi_live_init(dlp_pipe *p) {
@@ -14041,10 +14258,11 @@ static int dlpi_live_init(dlp_pipe *p) {
             for (uint64_t k = 0; k < n; k++)
                 words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
         }
-        if (p->split == NULL)
+        if (p->lender == NULL)
             dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
-    if (p->split) dlpi_cut_init(p);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     dlpi_feed_epoch(&p->feed, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_guards_paint(p);
@@ -14071,7 +14289,10 @@ static int dlpi_start(dlp_pipe *p) {
     int rc = p->prepared ? p->err.code : dlpi_prepare(p);
     if (rc != DLP_OK) return rc;
     p->started = 1;
-    if (p->xfer && (rc = dlpi_device_start(p)) != DLP_OK) return rc;
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i];
+        if (st->ops->begin != NULL && (rc = st->ops->begin(p, st)) != DLP_OK) return rc;
+    }
     if ((rc = dlpi_start_threads(p)) != DLP_OK) return rc;
     dlpi_feed_inline(p, 1);
     return DLP_OK;
@@ -14127,6 +14348,8 @@ static int dlpi_busy(dlp_pipe *p) {
 }
 
 static void dlpi_free(dlp_pipe *p) {
+    for (int i = 0; p->workers && i < p->n_stages; i++)
+        if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
     for (int i = 0; i < p->n_stages; i++) {
         free(p->stages[i].affinity);
         free(p->stages[i].part_first);
@@ -14137,7 +14360,6 @@ static void dlpi_free(dlp_pipe *p) {
         if (st->ops->release != NULL) st->ops->release(st);
         free(st->self);
     }
-    if (p->workers) dlpi_device_stop(p);
     if (p->shm) dlpi_shm->end(p);
     dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
@@ -14190,8 +14412,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->split)
-        dlpi_cut_drop(p, p->cut.slot_of[s]);
+    if (p->lender)
+        p->lender->ops->lender->drop(p, s);
     else
         dlpi_slot_free(p, s);
     dlpi_feed_inline(p, dlpi_burst(p));
@@ -15726,11 +15948,11 @@ DLPDEF int dlp_device_close(dlp_device *device) {
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot = p->split ? p->cut.slot_of[s] : s;
-    return p->chunks.preload == DLP_PRELOAD_DEVICE ? slot : dlpi_slot_at(p, slot)->dbuf;
+    return dlpi_transfer_events(p, p->lender ? p->lender->ops->lender->slot(p, s) : s);
 }
 
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {
+    const dlp_device *d;
     uint32_t s;
     int rc = DLP_OK, make;
     if (p == NULL || batch == NULL || !p->started)
@@ -15739,16 +15961,15 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
-    make = p->xfer ? dlpi_gpu_make(&p->xfer->device) : 0;
+    d = dlpi_transfer_device(p);
+    make = d ? dlpi_gpu_make(d) : 0;
     if (make == 0)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "the pipe's device is none of these");
 #ifdef DLPIPE_CUDA
-    if (make == 1)
-        rc = dlpi_cuda_release_after(p->xfer->device.user, dlpi_release_buffer(p, s), stream, err);
+    if (make == 1) rc = dlpi_cuda_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
 #endif
 #ifdef DLPIPE_OPENCL
-    if (make == 2)
-        rc = dlpi_cl_release_after(p->xfer->device.user, dlpi_release_buffer(p, s), stream, err);
+    if (make == 2) rc = dlpi_cl_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
 #endif
     DLPI_UNUSED(stream);
     if (rc != DLP_OK) return rc;
@@ -15867,7 +16088,7 @@ static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->ma
 static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
 
 static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
-    const dlp_device *d = p->xfer ? &p->xfer->device : dlp_device_host();
+    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : dlp_device_host();
     int make = dlpi_gpu_make(d);
     *id = make == 1 ? ((const dlpi_gpu *)d->user)->info.device : 0;
     if (make != 0) return make == 1 ? 2 : 4;
@@ -17219,8 +17440,8 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL)) == NULL)
         return dlpi_add_refused(p);
-    st->transfer = *desc;
-    st->device = desc->device ? *desc->device : *dlp_device_host();
+    dlpi_transfer_of(st)->d = *desc;
+    dlpi_transfer_of(st)->device = desc->device ? *desc->device : *dlp_device_host();
     st->w.num_workers = desc->threaded;
     return dlpi_added(p, st, dlpi_transfer_check(p, st));
 }
@@ -17229,7 +17450,7 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
-    st->split = *desc;
+    ((dlpi_split *)st->self)->d = *desc;
     return dlpi_added(p, st, dlpi_split_check(p, st));
 }
 
@@ -17308,7 +17529,8 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    return p->split ? dlpi_cut_next(p, out, timeout_ms) : dlpi_next(p, out, timeout_ms);
+    if (p->lender) return p->lender->ops->lender->next(p, out, timeout_ms);
+    return dlpi_next(p, out, timeout_ms);
 }
 
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
@@ -17438,8 +17660,8 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
-    else if (p->split)
-        dlpi_cut_state(p, slot, &s);
+    else if (p->lender)
+        p->lender->ops->lender->state(p, slot, &s);
     else
         dlpi_state_after(p, slot, batch->flags, &s);
     s.check = dlpi_state_check(&s);
@@ -17664,6 +17886,14 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, const dlp_split_desc *s
     }
 }
 
+/* What the split stage keeps for the fetch. */
+static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
+    to->load = d->load;
+    to->user = d->user;
+    to->preload = preload;
+    to->fills_rows = (int)d->fills_rows;
+}
+
 static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_sampler_desc sampler;
@@ -17675,7 +17905,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded == 0};
     int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
-    dlp_stage to_device = 0;
+    dlp_stage to_device = 0, views;
     dlpi_chunks_pass(d, &sampler, &repeat, &split);
     dlpi_chunks_fields(d, &split, fields);
     chunks.n_items = (d->n_items - 1) / d->chunk_rows + 1;
@@ -17687,18 +17917,18 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     batch.batch_size = 1;
     p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
     if (d->device == NULL) p->d.prefetch_factor -= held;
-    p->chunks = (dlpi_chunks){d->load, d->user, preload, (int)d->fills_rows};
     dlp_pipe_add_sampler(p, &sampler);
     dlp_pipe_add_repeat(p, &repeat);
     dlp_pipe_add_fetch(p, &fetch);
     dlp_pipe_add_batch(p, &batch);
     if (d->device) to_device = dlp_pipe_add_transfer(p, &transfer);
-    dlp_pipe_add_split(p, &split);
+    views = dlp_pipe_add_split(p, &split);
     if (p->err.code != 0) return p->err.code;
+    dlpi_chunks_keep(p->stages[views].self, d, preload);
     if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
         return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
     if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
-        p->stages[to_device].transfer.device_buffers = (int32_t)chunks.n_items;
+        dlpi_transfer_of(&p->stages[to_device])->d.device_buffers = (int32_t)chunks.n_items;
     return DLP_OK;
 }
 

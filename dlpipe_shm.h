@@ -2054,10 +2054,10 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(
             p, DLP_ERR_ARG, "shm.serve_only",
             "DLP_SHARE_ONE needs serve_only = 1: this process may be a consumer, too");
-    if (p->xfer)
+    if (p->sink)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
                              "batches in a device's memory can't be shared");
-    if (p->split)
+    if (p->lender)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
     if (p->d.unordered)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
@@ -2835,8 +2835,9 @@ static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd)
     p->repeat = dlpi_exec_moved(p, x->self, p->repeat);
     p->fetch = dlpi_exec_moved(p, x->self, p->fetch);
     p->batcher = dlpi_exec_moved(p, x->self, p->batcher);
-    p->xfer = dlpi_exec_moved(p, x->self, p->xfer);
-    p->split = dlpi_exec_moved(p, x->self, p->split);
+    p->sink = dlpi_exec_moved(p, x->self, p->sink);
+    p->lender = dlpi_exec_moved(p, x->self, p->lender);
+    p->stay = NULL; /* of batches loaded by a fetch that has no name */
     p->parts = dlpi_exec_moved(p, x->self, p->parts);
     p->part_end = dlpi_exec_moved(p, x->self, p->part_end);
     p->cell_end = dlpi_exec_moved(p, x->self, p->cell_end);

@@ -82,9 +82,9 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->kind == DLP_STAGE_REPEAT) p->repeat = st;
         if (st->kind == DLP_STAGE_FETCH) p->fetch = st;
         if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
-        if (st->kind == DLP_STAGE_TRANSFER) p->xfer = st;
+        if (st->ops->sink != NULL) p->sink = st;
         if (st->kind == DLP_STAGE_CACHE) p->cache_bytes = st->cache.bytes;
-        if (st->kind == DLP_STAGE_SPLIT) p->split = st;
+        if (st->ops->lender != NULL) p->lender = st;
         if (st->kind == DLP_STAGE_PARTS) p->parts = st;
     }
     for (int i = 0; i < p->n_stages; i++)

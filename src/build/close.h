@@ -1,5 +1,4 @@
 #pragma once
-#include "stages/cut.h"
 #include "build/start.h"
 /* ---- close ---- */
 
@@ -51,6 +50,8 @@ static int dlpi_busy(dlp_pipe *p) {
 }
 
 static void dlpi_free(dlp_pipe *p) {
+    for (int i = 0; p->workers && i < p->n_stages; i++)
+        if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
     for (int i = 0; i < p->n_stages; i++) {
         free(p->stages[i].affinity);
         free(p->stages[i].part_first);
@@ -61,7 +62,6 @@ static void dlpi_free(dlp_pipe *p) {
         if (st->ops->release != NULL) st->ops->release(st);
         free(st->self);
     }
-    if (p->workers) dlpi_device_stop(p);
     if (p->shm) dlpi_shm->end(p);
     dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
@@ -114,8 +114,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->split)
-        dlpi_cut_drop(p, p->cut.slot_of[s]);
+    if (p->lender)
+        p->lender->ops->lender->drop(p, s);
     else
         dlpi_slot_free(p, s);
     dlpi_feed_inline(p, dlpi_burst(p));

@@ -1,21 +1,9 @@
 #pragma once
 #include "core/fields.h"
 #include "stages/cache.h"
-#include "stages/chunks.h"
+#include "stages/split.h"
 #include "stages/parts.h"
 /* ---- what the desc of each kind may say, by itself (check) and beside the others ---- */
-
-/* Rank and world_size of a desc, and the rows of a batch that they share. */
-static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, uint64_t world,
-                            uint64_t batch_size, bool uneven) {
-    int rc = dlpi_within(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
-                         "0..world_size - 1");
-    if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
-                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
-                       "; set allow_uneven for ranks of different counts",
-                       batch_size, world);
-}
 
 /* ---- sampler ---- */
 
@@ -257,131 +245,6 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
 }
 
-/* ---- transfer ---- */
-
-static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_device *d = &st->device;
-    int held = p->d.max_held ? p->d.max_held : 1;
-    if (!d->alloc || !d->free || !d->copy || !d->record || !d->done)
-        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
-                        0);
-    if (st->transfer.device_buffers == 0) st->transfer.device_buffers = held + 1;
-    dlpi_within(p, st->name, "device_buffers", st->transfer.device_buffers, held + 1, DLPI_PARK,
-                "max_held + 1..64");
-    dlpi_within(p, st->name, "threaded", st->transfer.threaded, 0, 1, "0 or 1");
-    return p->err.code;
-}
-
-/* ---- split ---- */
-
-static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
-    };
-    const dlp_split_desc *d = &st->split;
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK) return rc;
-    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
-}
-
-/* Can the order and the batches before it be split? */
-static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_batch_desc *before = &p->batcher->batching;
-    if (before->batch_size == 1 && !before->collate && p->world == 1 &&
-        p->sampler->sampler.order != DLP_ORDER_BATCHES && !p->d.unordered)
-        return DLP_OK;
-    return dlpi_bad_graph(p, st->name,
-                          "a split stage wants items one by one: batch_size 1, no "
-                          "collate, no batch sampler, no ranks there, in order");
-}
-
-/* Do its rows fit n items, the last of which has odd rows? */
-static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64_t odd) {
-    const dlp_sampler_desc *order = &p->sampler->sampler;
-    const dlp_split_desc *d = &st->split;
-    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
-    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, (int64_t)(DLPI_MAX_ITEMS / n),
-                "such that all rows are at most 2^48");
-    if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
-        dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
-                 (int64_t)d->n_rows);
-    if (p->cache_bytes > 0)
-        dlpi_within(p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
-                    "0 with a cache: rows stay as they were fetched, not as an epoch has them");
-    if (odd != d->chunk_rows && (!counted || order->subset))
-        dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
-    return p->err.code;
-}
-
-/* Can the chain be cut into views, and into how many? */
-static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_split_desc *d = &st->split;
-    uint64_t n = dlpi_chunk_count(p), world = d->world_size ? d->world_size : 1;
-    uint64_t odd = dlpi_chunk_size(p, n - 1), views;
-    int rc = dlpi_split_chain(p, st);
-    if (rc != DLP_OK || (rc = dlpi_split_rows(p, st, n, odd)) != DLP_OK) return rc;
-    if ((views = dlpi_chunk_views(p, odd)) == 0)
-        return dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out",
-                        1);
-    p->cut.view_rows = (uint32_t)((d->batch_size + world - 1) / world);
-    if (p->cut.view_rows > d->chunk_rows) p->cut.view_rows = (uint32_t)d->chunk_rows;
-    p->cut.per_epoch = (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) + views;
-    return DLP_OK;
-}
-
-/* The most rows that this rank has of a chunk. */
-static uint64_t dlpi_split_room(const dlp_split_desc *d) {
-    uint64_t world = d->world_size ? d->world_size : 1, rest = d->chunk_rows % d->batch_size;
-    uint64_t rows = d->chunk_rows / d->batch_size * ((d->batch_size + world - 1) / world);
-    return d->last == DLP_LAST_DROP ? rows : rows + (rest + world - 1) / world;
-}
-
-/* The fields of chunks. */
-static int dlpi_split_fields(dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t room = dlpi_split_room(&st->split);
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        const dlp_field *d = &p->items.at[f].f;
-        int64_t rows = d->ndim ? d->shape[0] : 0;
-        if (d->ragged)
-            return dlpi_bad_field(p, st->name, f, d->name, "ragged",
-                                  "ragged is 1, must be 0 before a split stage");
-        if (rows < (int64_t)room)
-            return dlpi_bad_field(
-                p, st->name, f, d->name, "shape[0]",
-                "shape[0] is %" PRId64 ", one rank has %" PRIu64 " rows of a chunk", rows, room);
-    }
-    return DLP_OK;
-}
-
-/* Where chunks lie. */
-static int dlpi_split_cells(dlp_pipe *p, const dlpi_stage *st) {
-    int rc = dlpi_split_fields(p, st);
-    if (rc != DLP_OK) return rc;
-    if (p->chunks.preload == DLP_PRELOAD_CPU) {
-        p->cells = DLPI_CELLS_CHUNK;
-        p->n_cells = (uint32_t)dlpi_chunk_count(p);
-    } else if (p->xfer) { /* what is on the device leaves its cell */
-        p->cells = DLPI_CELLS_TURN;
-        p->cell_end = p->xfer;
-        p->n_cells = p->prefetch;
-    }
-    if (!p->chunks.preload) return DLP_OK;
-    dlpi_within(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
-                "of at most 65535 chunks");
-    dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
-                "together with max_held at most 64 with a preload");
-    dlpi_within(p, st->name, "shuffle_rows", st->split.shuffle_rows, 0, 0,
-                "0 with a preload: rows stay as they were loaded");
-    dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
-                "DLP_ON_ERROR_RAISE with a preload");
-    return p->err.code;
-}
-
 /* ---- stream: what needs a length, or another item in an item's place, is not possible ---- */
 
 static int dlpi_stream_order(dlp_pipe *p) {
@@ -412,7 +275,7 @@ static int dlpi_stream_check(dlp_pipe *p) {
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
     for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].kind == DLP_STAGE_SPLIT)
+        if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].ops->lender != NULL)
             return dlpi_bad_graph(p, p->stages[i].name,
                                   "this stage wants to know the number of items, and a stream has "
                                   "none");

@@ -14,7 +14,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
-    p->n_out = p->split ? p->max_held : p->n_slots;
+    p->n_out = p->lender ? p->max_held : p->n_slots;
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
     p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
     if (p->window >= p->prefetch) return DLP_OK;
@@ -56,6 +56,16 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? d->n_out_fields : ds->n_fields, p->staged);
 }
 
+/* What each kind has to say of the chain. */
+static int dlpi_check_stages(dlp_pipe *p) {
+    int rc = DLP_OK;
+    for (int i = 0; i < p->n_stages && rc == DLP_OK; i++) {
+        dlpi_stage *st = &p->stages[i];
+        if (st->ops->check != NULL) rc = st->ops->check(p, st);
+    }
+    return rc;
+}
+
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
@@ -63,14 +73,13 @@ static int dlpi_resolve(dlp_pipe *p) {
     p->stream = p->fetch->dataset.stream;
     p->staged = p->batcher->collate != NULL;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
-    if (p->split && !p->stream && (rc = dlpi_split_resolve(p, p->split)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
     if (p->stream && (rc = dlpi_stream_check(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
     if (p->parts && (rc = dlpi_parts_resolve(p, p->parts)) != DLP_OK) return rc;
     dlpi_resolve_ends(p);
-    if (p->split && (rc = dlpi_split_cells(p, p->split)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
 }
 
@@ -113,7 +122,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS, p->split ? "chunk records" : "batch slots: row records",
+    dlpi_area_add(p, DLPI_REC_SLOTS,
+                  p->lender ? p->lender->ops->lender->words.slots : "batch slots: row records",
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
 
@@ -134,22 +144,6 @@ static uint64_t dlpi_flights_bytes(const dlp_pipe *p) {
     return dlpi_times(n, dlpi_flight_bytes(p));
 }
 
-static uint64_t dlpi_device_bytes(const dlp_pipe *p) { /* of one device buffer */
-    uint64_t bytes = 0;
-    for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
-    return bytes;
-}
-
-/* Valid flags of a batch that has all rows, and, of views, of one that has none. */
-static uint64_t dlpi_ones_bytes(const dlp_pipe *p) {
-    return p->split ? 2 * (uint64_t)p->cut.view_rows : p->batch_rows;
-}
-
-/* What the splitter keeps of each view that can be held. */
-static uint64_t dlpi_view_bytes(const dlp_pipe *p) {
-    return dlpi_sum(sizeof *p->cut.slot_of + sizeof *p->cut.after, dlpi_times(p->cut.view_rows, 8));
-}
-
 /* The list of a batch sampler's batch; other orders have none. */
 static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
     return p->sampler->sampler.order == DLP_ORDER_BATCHES ? dlpi_times(p->global_batch, 8) : 8;
@@ -164,13 +158,17 @@ static uint64_t dlpi_part_tables(const dlp_pipe *p) {
                     dlpi_times(p->part_cells, sizeof(dlpi_part_use)));
 }
 
-static uint64_t dlpi_device_buffers(const dlp_pipe *p) {
-    return p->xfer ? (uint64_t)p->xfer->transfer.device_buffers : 0;
+/* The sink's buffers: how many, bytes of one, all of them. */
+static uint64_t dlpi_sink_buffers(const dlp_pipe *p) {
+    return p->sink ? p->sink->ops->sink->buffers(p) : 0;
 }
-
-/* All device buffers. */
-static uint64_t dlpi_device_all(const dlp_pipe *p) {
-    return dlpi_times(dlpi_device_buffers(p), dlpi_device_bytes(p));
+static uint64_t dlpi_sink_each(const dlp_pipe *p) {
+    uint64_t bytes = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
+    return bytes;
+}
+static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
+    return dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p));
 }
 
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
@@ -185,16 +183,12 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         dlpi_worker_records(p),
         dlpi_times(p->n_out, 1 + sizeof(dlp_batch) + tensors),
         dlpi_times(p->n_slots, DLPI_DEBUG),
-        dlpi_ones_bytes(p),
-        p->ring,
+        p->batch_rows,
         dlpi_list_bytes(p),
-        p->split ? dlpi_times(p->n_slots, sizeof *p->cut.refs) : 0,
-        p->split ? dlpi_times(p->n_out, dlpi_view_bytes(p)) : 0,
         dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
         dlpi_part_tables(p),
         p->fetch->in_flight > 0 ? dlpi_times(flights, sizeof(dlpi_flights)) : 0,
         dlpi_flights_bytes(p),
-        dlpi_times(dlpi_times(dlpi_device_buffers(p), p->batches.n) + 1, sizeof(void *)),
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
@@ -202,6 +196,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
         bytes = dlpi_sum(bytes, st->ops->self_bytes);
+        if (st->ops->private_bytes != NULL) bytes = dlpi_sum(bytes, st->ops->private_bytes(p, st));
     }
     return bytes;
 }
@@ -244,20 +239,23 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, 4096);
 }
 
-static void dlpi_layout_chunks(dlp_pipe *p) {
-    uint64_t words = p->chunks.preload ? dlpi_chunk_count(p) : 0;
-    dlpi_area_add(p, DLPI_REC_RESIDENT, NULL, 8, words, DLPI_LINE);
-    p->areas[DLPI_REC_RESIDENT].record = p->split ? DLPI_REC_RESIDENT : 0; /* of none, too */
-    dlpi_area_add(p, DLPI_REC_CHUNKS, NULL, sizeof(dlpi_chunk_rec), p->split != NULL, 8);
+/* What each kind has of its own. */
+static void dlpi_layout_stages(dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i];
+        if (st->ops->layout != NULL) st->ops->layout(p, st);
+    }
 }
 
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->staged ? dlpi_fields_bytes(&p->items) : 0, p->staged ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS, p->split ? "CPU chunk buffers" : "batch slots: fields",
+    dlpi_area_add(p, DLPI_REC_CELLS,
+                  p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
                   dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, "CPU chunk buffer of zeros", dlpi_fields_bytes(&p->batches),
-                  p->cells == DLPI_CELLS_CHUNK, 4096); /* cell n_cells: behind the others */
+    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender ? p->lender->ops->lender->words.zeros : NULL,
+                  dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
+                  4096); /* cell n_cells: behind the others */
     dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
                   DLPI_LINE);
 }
@@ -274,14 +272,12 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_AREA_FLYING, NULL, flying, (uint64_t)p->fetch->n_workers, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_cache_layout(p);
-    dlpi_layout_chunks(p);
-    dlpi_area_add(p, DLPI_REC_DEVICE_SLOTS, NULL, sizeof(uint32_t), dlpi_device_buffers(p),
-                  DLPI_LINE);
+    dlpi_layout_stages(p);
     dlpi_parts_layout(p);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
-    p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_device_all(p));
+    p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_sink_bytes(p));
 }
 
 static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
@@ -299,6 +295,13 @@ static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
     dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
 }
 
+static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
+    if (p->sink == NULL) return;
+    dlpi_plan_add(plan,
+                  p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
+                  dlpi_sink_buffers(p), dlpi_sink_each(p));
+}
+
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
@@ -309,12 +312,12 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_area(p, plan, DLPI_REC_CELLS);
     dlpi_plan_area(p, plan, DLPI_AREA_ZEROS);
     dlpi_plan_area(p, plan, DLPI_REC_SLOTS);
-    dlpi_plan_add(plan, "chunks that stay: words", 1, dlpi_area_bytes(p, DLPI_REC_RESIDENT));
+    dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
+                  dlpi_area_bytes(p, DLPI_REC_RESIDENT));
     dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
     dlpi_plan_area(p, plan, DLPI_AREA_CACHE);
     dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
-    dlpi_plan_add(plan, p->split ? "device chunk buffers" : "device buffers",
-                  dlpi_device_buffers(p), dlpi_device_bytes(p));
+    dlpi_plan_sink(p, plan);
     dlpi_plan_area(p, plan, DLPI_REC_TABLE);
     dlpi_plan_area(p, plan, DLPI_REC_SHARE);
     dlpi_plan_area(p, plan, DLPI_REC_TRACE);
@@ -328,7 +331,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
                       dlpi_flight_bytes(p));
     named = dlpi_less(plan->total_bytes, dlpi_flights_bytes(p));
     dlpi_plan_add(plan, "part tables", p->parts != NULL, dlpi_part_tables(p));
-    named = dlpi_less(named, dlpi_device_all(p));
+    named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
     if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));

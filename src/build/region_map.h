@@ -211,15 +211,6 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     }
 }
 
-static void dlpi_chunk_describe(const dlp_pipe *p, dlpi_chunk_rec *r) {
-    r->per_epoch = p->batches_per_epoch;
-    r->cpu_buffers = p->n_cells;
-    r->preload = p->chunks.preload;
-    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
-    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
-    r->view_rows = p->cut.view_rows;
-}
-
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
@@ -235,7 +226,8 @@ static void dlpi_region_init(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(&p->stages[i], &stages[i]);
     dlpi_fields_describe(p, dlpi_area_at(p, DLPI_REC_FIELDS, 0));
     if (p->cache_cells > 0) dlpi_cache_describe(p, dlpi_area_at(p, DLPI_REC_CACHE, 0));
-    if (p->split) dlpi_chunk_describe(p, dlpi_area_at(p, DLPI_REC_CHUNKS, 0));
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].ops->describe != NULL) p->stages[i].ops->describe(p, &p->stages[i]);
     for (const dlpi_area *a = p->areas; a < p->areas + DLPI_REC_COUNT; a++)
         if (a->record != 0)
             r->records[r->n_records++] =

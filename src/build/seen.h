@@ -1,7 +1,7 @@
 #pragma once
 #include "stages/parts.h"
 #include "stages/cache.h"
-#include "stages/chunks.h"
+#include "stages/split.h"
 /* ---- what kinds of stages show ---- */
 
 /* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */

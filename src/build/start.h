@@ -3,15 +3,6 @@
 #include "core/deliver.h"
 #include "build/limits.h"
 #include "build/region_map.h"
-static bool dlpi_cut_alloc(dlp_pipe *p) {
-    dlpi_cut *c = &p->cut;
-    c->refs = calloc(p->n_slots, sizeof *c->refs);
-    c->slot_of = calloc(p->n_out, sizeof *c->slot_of);
-    c->after = calloc(p->n_out, sizeof *c->after);
-    c->index = calloc((size_t)p->n_out * c->view_rows, sizeof *c->index);
-    return c->refs && c->slot_of && c->after && c->index;
-}
-
 /* Returns false where there is no memory. */
 static bool dlpi_flights_alloc(dlp_pipe *p) {
     size_t n = (size_t)p->fetch->n_workers, each = dlpi_flights_each(p);
@@ -39,21 +30,26 @@ static bool dlpi_parts_alloc(dlp_pipe *p) {
     return q->use != NULL;
 }
 
+/* What each kind has of its own. */
+static bool dlpi_stages_alloc(dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i];
+        if (st->ops->alloc != NULL && !st->ops->alloc(p, st)) return false;
+    }
+    return true;
+}
+
 static int dlpi_private_alloc(dlp_pipe *p) {
-    uint32_t buffers = p->xfer ? (uint32_t)p->xfer->transfer.device_buffers : 0;
     p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
     p->out = calloc(p->n_out, sizeof *p->out);
     p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
-    p->ones = calloc(dlpi_ones_bytes(p), 1);
+    p->ones = calloc(p->batch_rows, 1);
     p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->taken_by_xfer = calloc(p->ring, 1);
     p->feed.ahead_index = malloc((size_t)dlpi_list_bytes(p));
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
-    p->dev_data = calloc((size_t)buffers * p->batches.n + 1, sizeof *p->dev_data);
     if (p->parts && !dlpi_parts_alloc(p)) goto failed;
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->taken_by_xfer &&
-        p->feed.ahead_index && p->feed.cells && p->dev_data && dlpi_flights_alloc(p) &&
-        (p->split == NULL || dlpi_cut_alloc(p)))
+    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->feed.ahead_index &&
+        p->feed.cells && dlpi_flights_alloc(p) && dlpi_stages_alloc(p))
         return DLP_OK;
 failed:
     errno = ENOMEM;
@@ -61,11 +57,9 @@ failed:
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,        p->out,           p->out_fields,       p->ones,
-                   p->held,           p->taken_by_xfer, p->feed.ahead_index, p->feed.cells,
-                   p->dev_data,       p->cut.refs,      p->cut.slot_of,      p->cut.after,
-                   p->cut.index,      p->flights,       p->flight,           p->flight_todo,
-                   p->flight_threads, p->pq.use,        p->pq.tables};
+    void *all[] = {p->workers,          p->out,        p->out_fields, p->ones,   p->held,
+                   p->feed.ahead_index, p->feed.cells, p->flights,    p->flight, p->flight_todo,
+                   p->flight_threads,   p->pq.use,     p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -125,41 +119,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->given = w->item;
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
-}
-
-static int dlpi_device_start(dlp_pipe *p) {
-    const dlp_device *d = &p->xfer->device;
-    uint32_t n = (uint32_t)p->xfer->transfer.device_buffers * p->batches.n;
-    int rc = d->open ? d->open(d->user) : 0;
-    const char *what = "open", *name = "";
-    if (rc == 0) p->device_open = 1;
-    if (rc == 0 && d->register_memory) {
-        what = "register_memory";
-        rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
-        p->registered = rc == 0;
-    }
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
-        what = "alloc";
-        rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &p->dev_data[i]);
-    }
-    if (rc == 0) return DLP_OK;
-    if (d->name) name = d->name;
-    return dlpi_refuse(p, DLP_ERR_DEVICE, p->xfer->name, "", "device \"%s\": %s returned %d", name,
-                       what, rc);
-}
-
-static void dlpi_device_stop(dlp_pipe *p) {
-    const dlp_device *d;
-    uint32_t n;
-    if (p->xfer == NULL || !p->device_open) return;
-    d = &p->xfer->device;
-    n = (uint32_t)p->xfer->transfer.device_buffers * p->batches.n;
-    for (uint32_t i = 0; i < n; i++)
-        if (p->dev_data[i]) d->free(d->user, p->dev_data[i]);
-    if (p->registered && d->unregister_memory)
-        d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
-    if (d->close) d->close(d->user);
-    p->device_open = 0;
 }
 
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
@@ -254,7 +213,7 @@ static void dlpi_live_point(dlp_pipe *p) {
     p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
     p->share = p->share_bytes > 0 ? dlpi_area_at(p, DLPI_REC_SHARE, 0) : NULL;
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
-    memset(p->ones, 1, p->split ? p->cut.view_rows : p->batch_rows);
+    memset(p->ones, 1, p->batch_rows);
 }
 
 static void dlpi_live_workers(dlp_pipe *p) {
@@ -264,24 +223,6 @@ static void dlpi_live_workers(dlp_pipe *p) {
     }
     p->trainer = &p->workers[p->n_workers];
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
-}
-
-/* The parts of views that stay the same. */
-static void dlpi_cut_init(dlp_pipe *p) {
-    dlpi_cut *c = &p->cut;
-    void *table = dlpi_area_at(p, DLPI_REC_TABLE, 0);
-    for (uint32_t v = 0; v < p->n_out; v++) {
-        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
-        dlpi_batch_view_init(p, 0, &p->out[v], t);
-        p->out[v].internal = (void *)(uintptr_t)v;
-        for (uint32_t f = 0; f < p->batches.n; f++) {
-            t[f].ndim = p->batches.at[f].f.ndim; /* the chunk's rows are the view's */
-            for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
-        }
-    }
-    dlpi_order_init(&p->feed.order, &p->sampler->sampler, dlpi_chunk_count(p), table);
-    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
-    c->slot = DLPI_NO_SLOT;
 }
 
 static int dlpi_live_init(dlp_pipe *p) {
@@ -318,10 +259,11 @@ static int dlpi_live_init(dlp_pipe *p) {
             for (uint64_t k = 0; k < n; k++)
                 words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
         }
-        if (p->split == NULL)
+        if (p->lender == NULL)
             dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
-    if (p->split) dlpi_cut_init(p);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     dlpi_feed_epoch(&p->feed, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_guards_paint(p);
@@ -348,7 +290,10 @@ static int dlpi_start(dlp_pipe *p) {
     int rc = p->prepared ? p->err.code : dlpi_prepare(p);
     if (rc != DLP_OK) return rc;
     p->started = 1;
-    if (p->xfer && (rc = dlpi_device_start(p)) != DLP_OK) return rc;
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_stage *st = &p->stages[i];
+        if (st->ops->begin != NULL && (rc = st->ops->begin(p, st)) != DLP_OK) return rc;
+    }
     if ((rc = dlpi_start_threads(p)) != DLP_OK) return rc;
     dlpi_feed_inline(p, 1);
     return DLP_OK;

@@ -152,3 +152,15 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
                          "DLP_ON_ERROR_RAISE for a stage of whole batches");
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
+
+/* Rank and world_size of a desc, and the rows of a batch that they share. */
+static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, uint64_t world,
+                            uint64_t batch_size, bool uneven) {
+    int rc = dlpi_within(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
+                         "0..world_size - 1");
+    if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
+                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
+                       "; set allow_uneven for ranks of different counts",
+                       batch_size, world);
+}

@@ -163,7 +163,7 @@ static uint64_t dlpi_guard_each(const dlp_pipe *p) {
 
 static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
     uint64_t n = 0;
-    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->split == NULL; i++)
+    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
         n += (uint64_t)p->work[i]->n_workers * (i == 0 ? dlpi_guard_each(p) : 1);
     return n;
 }
@@ -209,7 +209,7 @@ static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t ce
                                  uint32_t row) {
     dlpi_guarded c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG || w->p->split) return;
+    if (!DLPI_DEBUG || w->p->lender) return;
     dlpi_guarded_row(w->p, cell, s, row, &c, rows);
     dlpi_guarded_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
@@ -226,7 +226,7 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG) return rc;
     p = w->p;
-    if (p->split) {
+    if (p->lender) {
         dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_guarded_check(w, it->internal, &c, "chunk", it->index, rc);
     }
@@ -262,12 +262,12 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 
 /* The caller has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
-    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->xfer || p->share) return;
+    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        dlpi_poison_bytes(t->data, p->split ? t->bytes : p->batches.at[f].capacity);
+        dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
     }
-    if (p->split) s = p->cut.slot_of[s];
+    if (p->lender) s = p->lender->ops->lender->slot(p, s);
     DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)1); /* U3 -> U3 */
 }
 

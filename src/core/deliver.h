@@ -1,8 +1,8 @@
 #pragma once
 #include "stages/parts.h"
-#include "stages/transfer.h"
 #include "core/state.h"
 #include "core/tune.h"
+#include "core/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-deliver    NEXT AND RELEASE */
 
@@ -58,10 +58,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 /* Give slot s back to the feeder. */
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    if (p->xfer && slot->dbuf != DLPI_NO_SLOT && p->chunks.preload != DLP_PRELOAD_DEVICE) {
-        DLPI_STORE_SEQ(dlpi_dev_slot(p, slot->dbuf), 0u); /* C2 -> C2 */
-        dlpi_ring(&p->bells[p->xfer->work], 1, 1);
-    }
+    if (p->sink) p->sink->ops->sink->freed(p, s);
     if (p->sampler->sampler.threaded) {
         DLPI_STORE_SEQ(&slot->used, 0u); /* C1 -> C1 */
         dlpi_ring_feeder(p->ctl);
@@ -90,7 +87,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        if (p->xfer) t->data = p->dev_data[dlpi_slot_at(p, s)->dbuf * p->batches.n + f];
+        if (p->sink) p->sink->ops->sink->data(p, s, f, 0, t);
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
@@ -300,7 +297,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 /* The caller leaves this epoch for the one after it. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
-    p->cut.skip = 0;
+    if (p->lender) p->lender->ops->lender->leave(p);
     p->last_sequence = UINT64_MAX;
     p->win_base = 0;
     memset(p->win, 0, sizeof p->win);

@@ -1,5 +1,4 @@
 #pragma once
-#include "stages/chunks.h"
 #include "stages/parts.h"
 #include "core/dispatch.h"
 /* ---------------------------------------------------------------------------------------------
@@ -109,7 +108,7 @@ static uint32_t dlpi_feed_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 }
 
 static uint32_t dlpi_feed_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_CHUNK) return dlpi_chunk_cell(p);
+    if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
     return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_feed_cell(p, s, b) : s;
 }
 

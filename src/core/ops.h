@@ -46,20 +46,38 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
     void (*put)(struct dlpi_worker *w); /* the row that was fetched just now */
 } dlpi_keeper_ops;
 
-typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is lent */
+typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
+    struct {
+        const char *slots, *cells, *zeros, *results;
+    } words;            /* of the plan, in the place of a batch's */
+    const char *params; /* of states: what config changes */
     int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
     void (*drop)(dlp_pipe *p, uint32_t v);
-    uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
-    uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
+    uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* whose cell it lies in */
+    uint64_t (*batches)(const dlp_pipe *p);          /* of an epoch */
+    void (*leave)(dlp_pipe *p);                      /* the rest of the epoch is not wanted */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* behind v */
     void (*config)(const dlp_pipe *p, struct dlpi_state *s);
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
+    uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
+    uint32_t (*cell)(dlp_pipe *p); /* DLPI_CELLS_STAY: by the scheduler, of its present batch */
 } dlpi_lender_ops;
 
-typedef struct dlpi_sink_ops {                                    /* by the consumer */
-    void *(*data)(const dlp_pipe *p, uint32_t s, uint32_t field); /* of the batch in slot s */
-    void (*freed)(dlp_pipe *p, uint32_t s);                       /* that slot was given back */
+/* What a lender says of results that stay where the sink has put them (p->stay): by the sink. */
+typedef struct dlpi_stay_ops {
+    uint32_t (*place)(const dlp_pipe *p, uint32_t s); /* its own; DLPI_NO_SLOT: it has none */
+    bool (*left)(const dlp_pipe *p, uint32_t s);      /* left out: it does not stay */
+    uint32_t (*source)(const dlp_pipe *p, uint32_t s, uint64_t b); /* in which slot's cell it is
+                                                                 for batch b, or DLPI_NO_SLOT */
+} dlpi_stay_ops;
+
+typedef struct dlpi_sink_ops {              /* by the consumer */
+    const char *words;                      /* of the plan, for its buffers */
+    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each */
+    void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
+                 dlp_tensor *t);            /* point t at this byte of the batch in slot s */
+    void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
 } dlpi_sink_ops;
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
@@ -76,9 +94,12 @@ typedef struct dlpi_stage_ops {
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
     bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
-    int (*begin)(dlp_pipe *p, struct dlpi_stage *st);  /* before workers start */
-    void (*end)(dlp_pipe *p, struct dlpi_stage *st);   /* when all workers are gone */
-    void (*release)(struct dlpi_stage *st);            /* what add and alloc took */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
+    void (*describe)(const dlp_pipe *p,
+                     const struct dlpi_stage *st);    /* its record, for observers */
+    int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
+    void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
+    void (*release)(struct dlpi_stage *st);           /* what add and alloc took */
     /* work, by a worker of the stage */
     bool (*step)(struct dlpi_worker *w); /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */

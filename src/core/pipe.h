@@ -1,6 +1,5 @@
 #pragma once
 #include "api/queues.h"
-#include "api/chunks.h"
 #include "api/parts.h"
 #include "order/order.h"
 #include "core/ops.h"
@@ -47,10 +46,7 @@ typedef struct dlpi_stage {
     uint32_t batch_pool;
     dlp_async async;
     dlp_batch_desc batching;
-    dlp_transfer_desc transfer;
     dlp_cache_desc cache;
-    dlp_split_desc split;
-    dlp_device device;
     dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
     char field_names[DLP_MAX_FIELDS][32];
     /* laid out at start */
@@ -176,7 +172,7 @@ typedef struct dlpi_worker {
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
     struct dlp_collate_out out[DLP_MAX_FIELDS];
-    uint64_t cursor; /* transfer: next batch */
+    uint64_t cursor; /* of a stage in order: the next batch */
     uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
     uint64_t near_first, near_epoch, near[64];
     dlpi_order order;
@@ -253,7 +249,6 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     int ended;
     int64_t ahead; /* batch sampler: rows of the list fetched ahead, -1: none yet */
     uint64_t *ahead_index;
-    dlpi_order order; /* where a chunk has its own cell: which chunk comes next */
     uint8_t before_state[8 + DLP_SAMPLER_STATE_BYTES]; /* the sampler's state before that list */
     uint8_t ahead_state[8 + DLP_SAMPLER_STATE_BYTES];  /* and behind it: length, bytes */
     uint32_t run_shift;
@@ -264,32 +259,6 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint32_t life; /* seeks that it has followed, modulo 2^16 */
 } dlpi_feeder;
 
-/* What dlp_chunks_open was given. */
-typedef struct dlpi_chunks {
-    dlp_chunk_fn load;
-    void *user;
-    int preload; /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int fills_rows;
-} dlpi_chunks;
-
-/* The splitter; the caller's. */
-typedef struct dlpi_cut {
-    dlpi_order order;   /* of the chunks */
-    uint64_t per_epoch; /* batches */
-    uint32_t view_rows; /* rows of this rank's full batch */
-    uint32_t slot;      /* with the chunk that is being cut, DLPI_NO_SLOT: none */
-    uint32_t turn;
-    uint64_t chunk, rows, views; /* that chunk's number, its rows on all ranks, its batches */
-    uint64_t at;                 /* its next view */
-    uint64_t skip;               /* views of the next chunk that were consumed before a resume */
-    uint64_t batches, position;  /* of the epoch, before it */
-    uint64_t sequence, taken;
-    uint32_t *refs;              /* [n_slots] views held, and 1 while it is cut */
-    uint32_t *slot_of;           /* [n_out] */
-    uint64_t *after;             /* [n_out] global position where the view ends */
-    uint64_t *index;             /* [n_out][view_rows] */
-    dlp_permutation permutation; /* of its rows */
-} dlpi_cut;
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
     uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
     uint64_t core_wait_ns;
@@ -329,10 +298,10 @@ struct dlpi_shm_calls {
 };
 
 /* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one of the chunk that it is. Behind all chunks'
-   lies one that nobody writes: a chunk that is left out is there for as long as its views are held,
-   while a load of the next epoch may write into its own cell. */
-enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_CHUNK };
+   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
+   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
+   is there for as long as it is held, while one of the next epoch may write into its own cell. */
+enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
@@ -367,9 +336,11 @@ struct dlp_pipe {
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
-    dlpi_stage *sampler, *repeat, *fetch, *batcher, *xfer, *split;
-    dlpi_stage *parts;    /* or NULL */
-    dlpi_stage *part_end; /* behind it nobody needs a batch's parts */
+    dlpi_stage *sampler, *repeat, *fetch, *batcher;
+    dlpi_stage *lender, *sink; /* the stages with these roles, or NULL */
+    const dlpi_stay_ops *stay; /* the lender's, where the sink's results stay; or NULL */
+    dlpi_stage *parts;         /* or NULL */
+    dlpi_stage *part_end;      /* behind it nobody needs a batch's parts */
     uint32_t part_cells;
     uint64_t part_stride, off_pcell;
     bool part_waited;                 /* this wait of the caller's was for a part */
@@ -382,9 +353,8 @@ struct dlp_pipe {
     dlpi_stage *cell_end;             /* behind it nobody needs what lies in turning cells */
     int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
-    dlpi_chunks chunks;
-    uint32_t max_kills;  /* as dlp_shm_desc */
-    uint32_t batch_rows; /* rows of this rank, at most */
+    uint32_t max_kills;               /* as dlp_shm_desc */
+    uint32_t batch_rows;              /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -399,7 +369,7 @@ struct dlp_pipe {
     dlpi_slot_parts slot;
     uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
-    uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, device buffers */
+    uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
     int huge_pages;       /* DLP_HUGE_* */
     void *shm;            /* what dlpipe_shm.h keeps */
@@ -423,14 +393,11 @@ struct dlp_pipe {
     uint8_t *held;  /* [n_out] */
     uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
     uint64_t *index_buffer;
-    void **dev_data;        /* [device_buffers * fields] */
-    uint8_t *taken_by_xfer; /* [ring] */
-    dlpi_flights *flights;  /* [workers of fetch], or NULL */
-    dlpi_flight *flight;    /* theirs */
+    dlpi_flights *flights; /* [workers of fetch], or NULL */
+    dlpi_flight *flight;   /* theirs */
     dlpi_flight **flight_todo;
     pthread_t *flight_threads;
     uint64_t budget_bytes;
-    int device_open, registered;
     struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
     uint32_t n_lent;
     int lent_closed;
@@ -455,7 +422,6 @@ struct dlp_pipe {
     uint64_t after_epoch, after_batch, after_position;
     uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
     uint32_t calls_untimed, call_clock_every;
-    dlpi_cut cut;
     uint32_t clock_off; /* inline: this call is not timed */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
@@ -485,10 +451,6 @@ static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
 }
 static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
     return (dlpi_sst *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->sst_offset);
-}
-/* C2 of device buffers: slot + 1 in it, 0 free */
-static inline uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
-    return dlpi_area_at(p, DLPI_REC_DEVICE_SLOTS, i);
 }
 static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
 static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }

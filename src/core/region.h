@@ -6,7 +6,7 @@
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
    header | control | bells | records | workers | slots' rows and words | trace rings |
-   what stages have of their own: flights, cache, chunks, parts | item cells | batch cells
+   what stages have of their own: flights, cache, parts, what stays | item cells | batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 
@@ -94,9 +94,9 @@ enum {
     DLPI_REC_CACHE,
     DLPI_REC_PARTS,
     DLPI_REC_PART_CELLS,
-    DLPI_REC_CHUNKS,
-    DLPI_REC_RESIDENT,
-    DLPI_REC_DEVICE_SLOTS,
+    DLPI_REC_LENDER,
+    DLPI_REC_RESIDENT, /* a word for each of what stays */
+    DLPI_REC_SINK,     /* a word for each of its buffers */
     DLPI_REC_COUNT
 };
 
@@ -141,7 +141,7 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work; /* place among the stages with workers, n_work: transfer, -1: none */
+    int32_t work;                    /* place among the stages with workers, -1: none */
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
     int32_t num_workers;             /* 0: inline */
     int32_t placement, unit_is_batch, deadline_ms;
@@ -163,14 +163,6 @@ typedef struct dlpi_field_rec {
 typedef struct dlpi_cache_rec {
     uint64_t n_cells, cell_bytes, cells_at, n_items;
 } dlpi_cache_rec;
-
-/* Chunks. Words of those that stay, and of the device's buffers, have records of their own. */
-typedef struct dlpi_chunk_rec {
-    uint64_t per_epoch, cpu_buffers;
-    int32_t preload;
-    uint32_t in_epoch_at, used_at; /* in a slot */
-    uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
-} dlpi_chunk_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
 typedef struct dlpi_share {
@@ -226,7 +218,7 @@ typedef struct dlpi_ctl {
     uint32_t processes_word; /* J1 futex */
     uint32_t pad4;
     uint64_t restarts; /* of worker processes; supervisor */
-    uint64_t views;    /* delivered, where a batch is a view into a chunk; caller */
+    uint64_t views;    /* delivered, where a lender hands them out; caller */
     uint64_t tunes;    /* caller */
     dlp_tune_note tune[DLP_TUNE_NOTES];
     uint64_t part_wait_ns; /* part queue: the caller waited for a part; caller */
@@ -329,7 +321,6 @@ _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
-_Static_assert(sizeof(dlpi_chunk_rec) == 32, "region layout");
 _Static_assert(offsetof(dlpi_wblock, cache_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
 _Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, core_wait_ns) + 8, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");

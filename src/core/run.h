@@ -167,7 +167,7 @@ static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uin
    may have died before it was clear, a batch map may have changed it since. */
 static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) {
     uint8_t *cell = dlpi_item_cell(p, t->slot);
-    if (p->cells == DLPI_CELLS_CHUNK) {
+    if (p->cells == DLPI_CELLS_STAY) {
         dlpi_slot_at(p, t->slot)->cell = (uint16_t)p->n_cells; /* of zeros; ordered by done */
         return;
     }

@@ -1,5 +1,4 @@
 #pragma once
-#include "stages/chunks.h"
 #include "stages/parts.h"
 #include "core/feed.h"
 /* ---------------------------------------------------------------------------------------------
@@ -58,12 +57,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->parts) dlpi_state_parts(p, s);
-    if (p->split == NULL) return;
-    s->n_items = dlpi_chunk_rows_all(p);
-    s->params = dlp_hash(s->params, p->split->split.chunk_rows,
-                         (uint64_t)p->split->split.shuffle_rows, DLPI_STATE_MAGIC);
-    s->global_batch = p->split->split.batch_size;
-    s->last = (uint16_t)p->split->split.last;
+    if (p->lender) p->lender->ops->lender->config(p, s);
 }
 
 /* The batch sampler's state that stands before (after = 0) or behind the batch in slot s. */
@@ -160,7 +154,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
 }
 
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
-    return p->split ? p->cut.per_epoch : p->batches_per_epoch;
+    return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
 }
 
 /* The caller's books stand behind a checked state. */
@@ -182,8 +176,7 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
 }
 
-/* Where the feeder goes on: of chunks with the one that has the state's batch, whose views before
-   that the splitter skips. */
+/* Where the feeder goes on. */
 static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t life, dlpi_place *to) {
     to->epoch = s->epoch;
     to->batch = s->batch;
@@ -192,20 +185,12 @@ static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t life, dl
     to->life = life;
     memcpy(to->sampler, s->sampler, sizeof to->sampler);
     memcpy(to->window, s->window, sizeof to->window);
-    if (p->split)
-        to->batch = to->position =
-            dlpi_chunk_find(p, &p->cut.order, s->epoch, s->batch, &p->cut.skip);
+    if (p->lender) p->lender->ops->lender->seek(p, s, to);
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
 static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    dlpi_order order;
-    uint64_t at, view, rows;
-    if (p->split == NULL) return k * p->global_batch;
-    order = p->cut.order;
-    at = dlpi_chunk_find(p, &order, epoch, k, &view);
-    dlpi_chunk_before(p, &order, epoch, at, &rows);
-    return rows + view * p->split->split.batch_size;
+    return p->lender ? p->lender->ops->lender->position(p, epoch, k) : k * p->global_batch;
 }
 
 /* The highest bit of the window is the last that is used. */
@@ -275,8 +260,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e,
-                                  p->split ? "params (chunk_rows, shuffle_rows)"
-                                           : "params (subset, weights, samples, function_id)",
+                                  p->lender ? p->lender->ops->lender->params
+                                            : "params (subset, weights, samples, function_id)",
                                   s->params, mine.params);
     if (s->window_used > 0 && !p->d.unordered) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)

@@ -823,11 +823,11 @@ DLPDEF int dlp_device_close(dlp_device *device) {
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot = p->split ? p->cut.slot_of[s] : s;
-    return p->chunks.preload == DLP_PRELOAD_DEVICE ? slot : dlpi_slot_at(p, slot)->dbuf;
+    return dlpi_transfer_events(p, p->lender ? p->lender->ops->lender->slot(p, s) : s);
 }
 
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {
+    const dlp_device *d;
     uint32_t s;
     int rc = DLP_OK, make;
     if (p == NULL || batch == NULL || !p->started)
@@ -836,16 +836,15 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
-    make = p->xfer ? dlpi_gpu_make(&p->xfer->device) : 0;
+    d = dlpi_transfer_device(p);
+    make = d ? dlpi_gpu_make(d) : 0;
     if (make == 0)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "the pipe's device is none of these");
 #ifdef DLPIPE_CUDA
-    if (make == 1)
-        rc = dlpi_cuda_release_after(p->xfer->device.user, dlpi_release_buffer(p, s), stream, err);
+    if (make == 1) rc = dlpi_cuda_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
 #endif
 #ifdef DLPIPE_OPENCL
-    if (make == 2)
-        rc = dlpi_cl_release_after(p->xfer->device.user, dlpi_release_buffer(p, s), stream, err);
+    if (make == 2) rc = dlpi_cl_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
 #endif
     DLPI_UNUSED(stream);
     if (rc != DLP_OK) return rc;

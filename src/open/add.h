@@ -107,8 +107,8 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL)) == NULL)
         return dlpi_add_refused(p);
-    st->transfer = *desc;
-    st->device = desc->device ? *desc->device : *dlp_device_host();
+    dlpi_transfer_of(st)->d = *desc;
+    dlpi_transfer_of(st)->device = desc->device ? *desc->device : *dlp_device_host();
     st->w.num_workers = desc->threaded;
     return dlpi_added(p, st, dlpi_transfer_check(p, st));
 }
@@ -117,6 +117,6 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
-    st->split = *desc;
+    ((dlpi_split *)st->self)->d = *desc;
     return dlpi_added(p, st, dlpi_split_check(p, st));
 }

@@ -1,5 +1,5 @@
 #pragma once
-#include "stages/cut.h"
+#include "stages/split.h"
 #include "build/check.h"
 /* ---- chunks ---- */
 
@@ -73,6 +73,14 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, const dlp_split_desc *s
     }
 }
 
+/* What the split stage keeps for the fetch. */
+static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
+    to->load = d->load;
+    to->user = d->user;
+    to->preload = preload;
+    to->fills_rows = (int)d->fills_rows;
+}
+
 static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_sampler_desc sampler;
@@ -84,7 +92,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded == 0};
     int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
-    dlp_stage to_device = 0;
+    dlp_stage to_device = 0, views;
     dlpi_chunks_pass(d, &sampler, &repeat, &split);
     dlpi_chunks_fields(d, &split, fields);
     chunks.n_items = (d->n_items - 1) / d->chunk_rows + 1;
@@ -96,18 +104,18 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     batch.batch_size = 1;
     p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
     if (d->device == NULL) p->d.prefetch_factor -= held;
-    p->chunks = (dlpi_chunks){d->load, d->user, preload, (int)d->fills_rows};
     dlp_pipe_add_sampler(p, &sampler);
     dlp_pipe_add_repeat(p, &repeat);
     dlp_pipe_add_fetch(p, &fetch);
     dlp_pipe_add_batch(p, &batch);
     if (d->device) to_device = dlp_pipe_add_transfer(p, &transfer);
-    dlp_pipe_add_split(p, &split);
+    views = dlp_pipe_add_split(p, &split);
     if (p->err.code != 0) return p->err.code;
+    dlpi_chunks_keep(p->stages[views].self, d, preload);
     if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
         return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
     if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
-        p->stages[to_device].transfer.device_buffers = (int32_t)chunks.n_items;
+        dlpi_transfer_of(&p->stages[to_device])->d.device_buffers = (int32_t)chunks.n_items;
     return DLP_OK;
 }
 

@@ -6,7 +6,7 @@
 #include "stages/load.h"
 #include "stages/transfer.h"
 #include "stages/cache.h"
-#include "stages/cut.h"
+#include "stages/split.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-kinds      THE TABLE OF ALL KINDS */
 

@@ -76,7 +76,8 @@ DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    return p->split ? dlpi_cut_next(p, out, timeout_ms) : dlpi_next(p, out, timeout_ms);
+    if (p->lender) return p->lender->ops->lender->next(p, out, timeout_ms);
+    return dlpi_next(p, out, timeout_ms);
 }
 
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
@@ -206,8 +207,8 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
-    else if (p->split)
-        dlpi_cut_state(p, slot, &s);
+    else if (p->lender)
+        p->lender->ops->lender->state(p, slot, &s);
     else
         dlpi_state_after(p, slot, batch->flags, &s);
     s.check = dlpi_state_check(&s);

@@ -1,5 +1,5 @@
 #pragma once
-#include "stages/cut.h"
+#include "stages/split.h"
 #include "s3/source.h"
 /* ---- parts ---- */
 

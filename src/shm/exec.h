@@ -355,8 +355,9 @@ static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd)
     p->repeat = dlpi_exec_moved(p, x->self, p->repeat);
     p->fetch = dlpi_exec_moved(p, x->self, p->fetch);
     p->batcher = dlpi_exec_moved(p, x->self, p->batcher);
-    p->xfer = dlpi_exec_moved(p, x->self, p->xfer);
-    p->split = dlpi_exec_moved(p, x->self, p->split);
+    p->sink = dlpi_exec_moved(p, x->self, p->sink);
+    p->lender = dlpi_exec_moved(p, x->self, p->lender);
+    p->stay = NULL; /* of batches loaded by a fetch that has no name */
     p->parts = dlpi_exec_moved(p, x->self, p->parts);
     p->part_end = dlpi_exec_moved(p, x->self, p->part_end);
     p->cell_end = dlpi_exec_moved(p, x->self, p->cell_end);

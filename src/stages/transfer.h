@@ -1,5 +1,4 @@
 #pragma once
-#include "stages/chunks.h"
 #include "core/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE
@@ -8,106 +7,113 @@
    epoch goes while one of the oldest is to come: the caller takes no other before, and it could
    find no buffer. */
 
-static int dlpi_xfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
+typedef struct dlpi_transfer { /* what the stage keeps */
+    dlp_transfer_desc d;
+    dlp_device device;
+    int open, registered;
+    void **data;    /* [device_buffers * fields] */
+    uint8_t *begun; /* [ring] copies of batches behind the next one */
+} dlpi_transfer;
+
+static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
+
+/* C2 of device buffers: slot + 1 in it, 0 free */
+static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
+    return dlpi_area_at(p, DLPI_REC_SINK, i);
+}
+
+static void dlpi_transfer_error(const dlpi_stage *st, const char *what, int rc, dlp_error *e) {
+    const dlp_device *d = &dlpi_transfer_of(st)->device;
+    dlpi_error_set(e, DLP_ERR_DEVICE, "", "device \"%s\": %s returned %d", d->name ? d->name : "",
+                   what, rc);
+    dlpi_copy_text(e->stage, sizeof e->stage, st->name);
+}
+
+static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_DEVICE, "", "device \"%s\": %s returned %d",
-                   p->xfer->device.name ? p->xfer->device.name : "", what, rc);
-    dlpi_copy_text(e.stage, sizeof e.stage, p->xfer->name);
+    dlpi_transfer_error(p->sink, what, rc, &e);
     e.epoch = slot->epoch;
     e.position = slot->position;
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
     return DLP_ERR_DEVICE;
 }
 
-static void dlpi_xfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
+static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->wb->items, 1);
-    DLPI_STORE_SEQ(&dlpi_sst_at(p, s, p->xfer)->ready, b + 1); /* Y1 -> Y1 */
+    DLPI_STORE_SEQ(&dlpi_sst_at(p, s, w->st)->ready, b + 1); /* Y1 -> Y1 */
     dlpi_ring_caller(p->ctl, b);
 }
 
-/* Bytes of a field to be copied: of a chunk, its rows. */
-static uint64_t dlpi_xfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
+/* Bytes of a field to be copied. */
+static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
     const dlp_pipe *p = w->p;
-    uint64_t rows;
-    if (p->split == NULL) return w->tensors[f].bytes;
-    rows = dlpi_chunk_local(p, dlpi_chunk_size(p, dlpi_slot_index(p, s)[0]));
-    return rows * (p->batches.at[f].row_bytes / (uint64_t)p->batches.at[f].f.shape[0]);
+    return p->lender ? p->lender->ops->lender->bytes(p, s, f) : w->tensors[f].bytes;
 }
 
 /* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
    behind events of number `buffer`. */
-static int dlpi_xfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to, uint32_t buffer) {
+static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
+                              uint32_t buffer) {
     dlp_pipe *p = w->p;
-    const dlp_device *d = &p->xfer->device;
+    const dlpi_transfer *x = dlpi_transfer_of(w->st);
+    const dlp_device *d = &x->device;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     int rc;
     dlpi_batch_view_init(p, from, &w->batch, w->tensors);
     dlpi_batch_view(p, from, &w->batch, w->tensors);
     for (uint32_t f = 0; f < p->batches.n; f++) {
-        uint64_t bytes = dlpi_xfer_bytes(w, s, f);
-        void *dev = p->dev_data[(size_t)to * p->batches.n + f];
+        uint64_t bytes = dlpi_transfer_bytes(w, s, f);
+        void *dev = x->data[(size_t)to * p->batches.n + f];
         rc = d->copy(d->user, dev, w->tensors[f].data, bytes, buffer);
-        if (rc != 0) return dlpi_xfer_fail(p, slot, "copy", rc);
+        if (rc != 0) return dlpi_transfer_fail(p, slot, "copy", rc);
         dlpi_bump(&w->wb->bytes, bytes);
     }
     rc = d->record(d->user, buffer);
-    return rc != 0 ? dlpi_xfer_fail(p, slot, "record", rc) : DLP_OK;
+    return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
-/* The slot whose cell has the bytes of a chunk that is not on the device yet, as batch b in slot s
-   finds it. Of two batches on their way that are the same chunk either may have loaded it: the
-   later one lends its cell, which it keeps, for it waits here behind b. The earlier one would have
-   copied it, had the copy not failed. */
-static uint32_t dlpi_xfer_source(const dlp_pipe *p, uint64_t chunk, uint32_t s, uint64_t b) {
-    uint64_t word = DLPI_LOAD_SEQ(dlpi_chunk_word(p, chunk)); /* Q1 <- Q1 */
-    if (dlpi_chunk_left(p, s)) return s;                      /* its zeros */
-    if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
-    return (word >> 16) - 1 == b ? s : (uint32_t)(word >> 1 & 0x7fff);
-}
-
-/* The same, where each chunk has a device buffer of its own. dev_slot says 1: the chunk is on its
-   way there, 2: it is there. Who loaded it copies it even if the epoch was left, for nobody will
-   load it again. Events have the slot's number. */
-static bool dlpi_xfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
+/* The same, where what was copied stays in a device buffer of its own. dev_slot says 1: it is on
+   its way there, 2: it is there. Whoever loaded it copies it even if the epoch was left, for nobody
+   will load it again. Events have the slot's number. */
+static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t chunk = dlpi_slot_index(p, s)[0];
-    bool left = !dlpi_wanted(p->ctl, slot);
+    bool left = !dlpi_wanted(p->ctl, slot),
+         failed = DLPI_LOAD_ACQ(&slot->failed) != 0; /* F1 <- F1 */
     uint32_t state, from;
-    slot->dbuf = DLPI_NO_SLOT;
-    if (DLPI_LOAD_ACQ(&slot->failed) != 0 || chunk >= dlpi_chunk_count(p)) { /* F1 <- F1 */
-        dlpi_xfer_ready(w, s, b);
+    slot->dbuf = failed ? DLPI_NO_SLOT : p->stay->place(p, s);
+    if (slot->dbuf == DLPI_NO_SLOT) {
+        dlpi_transfer_ready(w, s, b);
         return true;
     }
-    slot->dbuf = (uint32_t)chunk;
-    state = DLPI_LOAD_ACQ(dlpi_dev_slot(p, chunk)); /* C2 <- C2 */
-    if (state == 1) return false;                   /* maybe out of this cell */
-    from = state == 0 ? dlpi_xfer_source(p, chunk, s, b) : DLPI_NO_SLOT;
+    state = DLPI_LOAD_ACQ(dlpi_dev_slot(p, slot->dbuf)); /* C2 <- C2 */
+    if (state == 1) return false;                        /* maybe out of this cell */
+    from = state == 0 ? p->stay->source(p, s, b) : DLPI_NO_SLOT;
     if (from == s || (from != DLPI_NO_SLOT && !left)) {
         dlpi_clock_in(w);
-        DLPI_STORE_RLX(dlpi_dev_slot(p, chunk), 1u); /* C2: only this thread */
-        if (dlpi_xfer_copy(w, s, from, slot->dbuf, s) != DLP_OK)
-            dlpi_xfer_ready(w, s, b);
+        DLPI_STORE_RLX(dlpi_dev_slot(p, slot->dbuf), 1u); /* C2: only this thread */
+        if (dlpi_transfer_copy(w, s, from, slot->dbuf, s) != DLP_OK)
+            dlpi_transfer_ready(w, s, b);
         else
             w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
         dlpi_clock_out(w, b, slot->epoch, 1);
         return true;
     }
-    if (state == 0 && !left) dlpi_xfer_fail(p, slot, "an earlier copy of this chunk", -1);
-    dlpi_xfer_ready(w, s, b);
+    if (state == 0 && !left) dlpi_transfer_fail(p, slot, "an earlier copy of this chunk", -1);
+    dlpi_transfer_ready(w, s, b);
     return true;
 }
 
 /* Begin the copy of batch b in slot s if a buffer is free. Returns whether it was taken. */
-static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
+static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint32_t buffers = (uint32_t)p->xfer->transfer.device_buffers, i = 0;
-    if (p->chunks.preload == DLP_PRELOAD_DEVICE) return dlpi_xfer_stay(w, s, b);
+    uint32_t buffers = (uint32_t)dlpi_transfer_of(w->st)->d.device_buffers, i = 0;
+    if (p->stay != NULL) return dlpi_transfer_stay(w, s, b);
     slot->dbuf = DLPI_NO_SLOT;
     if (dlpi_slot_idle(p, s)) {
-        dlpi_xfer_ready(w, s, b);
+        dlpi_transfer_ready(w, s, b);
         return true;
     }
     while (i < buffers && DLPI_LOAD_ACQ(dlpi_dev_slot(p, i)) != 0) i++; /* C2 <- C2 */
@@ -115,8 +121,8 @@ static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     DLPI_STORE_RLX(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
     dlpi_clock_in(w);
-    if (dlpi_xfer_copy(w, s, s, i, i) != DLP_OK)
-        dlpi_xfer_ready(w, s, b);
+    if (dlpi_transfer_copy(w, s, s, i, i) != DLP_OK)
+        dlpi_transfer_ready(w, s, b);
     else
         w->parked[w->n_parked++] = (dlpi_parked){0, b, s, i};
     dlpi_clock_out(w, b, slot->epoch, 1);
@@ -124,8 +130,8 @@ static bool dlpi_xfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
 }
 
 /* Copies whose events have passed. */
-static bool dlpi_xfer_poll(dlpi_worker *w) {
-    const dlp_device *d = &w->p->xfer->device;
+static bool dlpi_transfer_poll(dlpi_worker *w) {
+    const dlp_device *d = &dlpi_transfer_of(w->st)->device;
     bool moved = false;
     for (int i = 0; i < w->n_parked;) {
         dlpi_parked k = w->parked[i];
@@ -135,43 +141,159 @@ static bool dlpi_xfer_poll(dlpi_worker *w) {
             continue;
         }
         if (done != 1)
-            dlpi_xfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
-        else if (w->p->chunks.preload == DLP_PRELOAD_DEVICE)
+            dlpi_transfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
+        else if (w->p->stay != NULL)
             DLPI_STORE_SEQ(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), /* C2 -> C2 */
-                           dlpi_chunk_left(w->p, k.slot) ? 0u : 2u);
+                           w->p->stay->left(w->p, k.slot) ? 0u : 2u);
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
-        dlpi_xfer_ready(w, k.slot, k.gen);
+        dlpi_transfer_ready(w, k.slot, k.gen);
         moved = true;
     }
     return moved;
 }
 
-static bool dlpi_xfer_step(dlpi_worker *w) {
+static bool dlpi_transfer_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
     dlpi_stage *up = p->work[w->st->work - 1];
-    bool moved = dlpi_xfer_poll(w);
+    uint8_t *begun = dlpi_transfer_of(w->st)->begun;
+    bool moved = dlpi_transfer_poll(w);
     uint64_t mark =
         w->cursor != tail ? dlpi_slot_mark(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))) : 0;
     for (uint64_t b = w->cursor; b != tail; b++) {
         uint32_t s = dlpi_slot_of(p, b);
-        bool taken = p->taken_by_xfer[b & (p->ring - 1)] != 0;
+        bool taken = begun[b & (p->ring - 1)] != 0;
         if (!taken && dlpi_slot_mark(dlpi_slot_at(p, s)) != mark) break;
         /* Y1 <- Y1 */
         if (!taken && dlpi_ready_is(DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, up)->ready), b)) {
-            if (!dlpi_xfer_begin(w, s, b)) break;
-            p->taken_by_xfer[b & (p->ring - 1)] = 1;
+            if (!dlpi_transfer_begin(w, s, b)) break;
+            begun[b & (p->ring - 1)] = 1;
             moved = taken = true;
         }
-        if (taken && b == w->cursor) p->taken_by_xfer[w->cursor++ & (p->ring - 1)] = 0;
+        if (taken && b == w->cursor) begun[w->cursor++ & (p->ring - 1)] = 0;
         if (!taken && !p->d.unordered) break;
     }
-    return dlpi_xfer_poll(w) || moved;
+    return dlpi_transfer_poll(w) || moved;
 }
 
 /* No event wakes a worker when a copy is through: it looks often. */
-static uint64_t dlpi_xfer_due(dlpi_worker *w, uint64_t ns) {
+static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
     return w->n_parked > 0 && ns > 20000 ? 20000 : ns;
+}
+
+/* ---- the consumer's side ---- */
+
+/* The pipe's device, or NULL. */
+static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
+    return p->sink ? &dlpi_transfer_of(p->sink)->device : NULL;
+}
+
+/* The number of the events of what slot s has. */
+__attribute__((unused)) /* without devices that have streams */
+static uint32_t
+dlpi_transfer_events(const dlp_pipe *p, uint32_t s) {
+    return p->stay != NULL ? s : dlpi_slot_at(p, s)->dbuf;
+}
+
+static void dlpi_transfer_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
+                               dlp_tensor *t) {
+    const dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    uint8_t *base = x->data[dlpi_slot_at(p, s)->dbuf * p->batches.n + field];
+    t->data = x->device.handles ? base : base + at;
+    t->byte_offset = x->device.handles ? at : 0;
+}
+
+static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
+    uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
+    if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
+    DLPI_STORE_SEQ(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
+    dlpi_ring(&p->bells[p->sink->work], 1, 1);
+}
+
+static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
+    return (uint64_t)dlpi_transfer_of(p->sink)->d.device_buffers;
+}
+
+/* ---- building ---- */
+
+static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
+    dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
+}
+
+/* What dlpi_transfer_alloc asks for. */
+static uint64_t dlpi_transfer_private(const dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
+    return dlpi_sum(dlpi_times(dlpi_times(buffers, p->batches.n), sizeof(void *)), p->ring);
+}
+
+static bool dlpi_transfer_alloc(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_transfer *x = dlpi_transfer_of(st);
+    x->begun = calloc(p->ring, 1);
+    x->data = calloc((size_t)x->d.device_buffers * p->batches.n, sizeof *x->data);
+    return x->begun != NULL && x->data != NULL;
+}
+
+static void dlpi_transfer_release(dlpi_stage *st) {
+    dlpi_transfer *x = dlpi_transfer_of(st);
+    free(x->begun);
+    free(x->data);
+}
+
+static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_transfer *x = dlpi_transfer_of(st);
+    const dlp_device *d = &x->device;
+    uint32_t n = (uint32_t)x->d.device_buffers * p->batches.n;
+    int rc = d->open ? d->open(d->user) : 0;
+    dlp_error e;
+    const char *what = "open";
+    if (rc == 0) x->open = 1;
+    if (rc == 0 && d->register_memory) {
+        what = "register_memory";
+        rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
+        x->registered = rc == 0;
+    }
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        what = "alloc";
+        rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &x->data[i]);
+    }
+    if (rc == 0) return DLP_OK;
+    dlpi_transfer_error(st, what, rc, &e);
+    return dlpi_pipe_fail(p, &e);
+}
+
+static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_transfer *x = dlpi_transfer_of(st);
+    const dlp_device *d = &x->device;
+    uint32_t n = (uint32_t)x->d.device_buffers * p->batches.n;
+    if (!x->open) return;
+    for (uint32_t i = 0; i < n; i++)
+        if (x->data[i]) d->free(d->user, x->data[i]);
+    if (x->registered && d->unregister_memory)
+        d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
+    if (d->close) d->close(d->user);
+    x->open = 0;
+}
+
+static const dlpi_sink_ops dlpi_transfer_sink = {
+    .words = "device buffers",
+    .buffers = dlpi_transfer_buffers,
+    .data = dlpi_transfer_data,
+    .freed = dlpi_transfer_freed,
+};
+
+static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_transfer *x = st->self;
+    const dlp_device *d = &x->device;
+    int held = p->d.max_held ? p->d.max_held : 1;
+    if (!d->alloc || !d->free || !d->copy || !d->record || !d->done)
+        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
+                        0);
+    if (x->d.device_buffers == 0) x->d.device_buffers = held + 1;
+    dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_PARK,
+                "max_held + 1..64");
+    dlpi_within(p, st->name, "threaded", x->d.threaded, 0, 1, "0 or 1");
+    return p->err.code;
 }
 
 static const dlpi_stage_ops dlpi_transfer_ops = {
@@ -179,8 +301,16 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .rank = 9,
     .unit = DLPI_UNIT_BATCHES,
     .in_order = 1,
-    .step = dlpi_xfer_step,
-    .due = dlpi_xfer_due,
+    .self_bytes = sizeof(dlpi_transfer),
+    .layout = dlpi_transfer_layout,
+    .private_bytes = dlpi_transfer_private,
+    .alloc = dlpi_transfer_alloc,
+    .begin = dlpi_transfer_start,
+    .end = dlpi_transfer_end,
+    .release = dlpi_transfer_release,
+    .step = dlpi_transfer_step,
+    .due = dlpi_transfer_due,
+    .sink = &dlpi_transfer_sink,
 };
 
 static int dlpi_host_alloc(void *user, uint64_t bytes, void **dev) {

@@ -397,14 +397,14 @@ static const struct field {
     {"cache.n_items", DLPI_REC_CACHE, OF(dlpi_cache_rec, n_items)},
     {"part.state", DLPI_REC_PARTS, OF(dlpi_pcell, state)},
     {"part.used", DLPI_REC_PARTS, OF(dlpi_pcell, used)},
-    {"chunk.per_epoch", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, per_epoch)},
-    {"chunk.cpu_buffers", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, cpu_buffers)},
-    {"chunk.preload", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, preload)},
-    {"chunk.in_epoch_at", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, in_epoch_at)},
-    {"chunk.used_at", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, used_at)},
-    {"chunk.view_rows", DLPI_REC_CHUNKS, OF(dlpi_chunk_rec, view_rows)},
+    {"chunk.per_epoch", DLPI_REC_LENDER, OF(dlpi_chunk_rec, per_epoch)},
+    {"chunk.cpu_buffers", DLPI_REC_LENDER, OF(dlpi_chunk_rec, cpu_buffers)},
+    {"chunk.preload", DLPI_REC_LENDER, OF(dlpi_chunk_rec, preload)},
+    {"chunk.in_epoch_at", DLPI_REC_LENDER, OF(dlpi_chunk_rec, in_epoch_at)},
+    {"chunk.used_at", DLPI_REC_LENDER, OF(dlpi_chunk_rec, used_at)},
+    {"chunk.view_rows", DLPI_REC_LENDER, OF(dlpi_chunk_rec, view_rows)},
     {"chunk.resident", DLPI_REC_RESIDENT, 0, 8},
-    {"chunk.device_slot", DLPI_REC_DEVICE_SLOTS, 0, 4},
+    {"chunk.device_slot", DLPI_REC_SINK, 0, 4},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 

@@ -87,7 +87,7 @@ INSIDE void inside_place(dlp_pipe *p, uint64_t start) {
                 dlpi_done(sst)[k] = before << 32 | UINT32_MAX;
             for (uint64_t k = 0; k < units; k++) dlpi_own(p, sst)[k] = dlpi_gen_word(before, 1u);
         }
-        if (p->xfer) dlpi_sst_at(p, s, p->xfer)->ready = before + 1;
+        if (p->sink) dlpi_sst_at(p, s, p->sink)->ready = before + 1;
     }
 }
 
