@@ -83,7 +83,7 @@ typedef struct dlp_chunks_desc {
                                     with a preload this and max_held are at most 64 together */
     int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
     const dlp_device *device;  /* not NULL: a transfer stage on this device */
-    int32_t transfer_threaded; /* 0: a thread; DLP_NONE: inline */
+    int32_t transfer_inline;   /* 0: a thread of its own copies; 1: the caller does */
     int32_t preload;           /* DLP_PRELOAD_* */
     int64_t epochs;            /* 0: one; DLP_FOREVER */
     int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END between epochs */

@@ -30,7 +30,7 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
         {DLPI_AT(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
         {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_chunks_desc, transfer_threaded), DLP_NONE, 0, "0 or DLP_NONE"},
+        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
@@ -90,7 +90,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
         .fields = fields, .n_fields = d->n_fields, .fills_rows = 1, .fetch = dlpi_chunk_fetch};
     dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
     dlp_batch_desc batch;
-    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded == 0};
+    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
     int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     dlp_stage to_device = 0, views;
     dlpi_chunks_pass(d, &sampler, &repeat, &split);

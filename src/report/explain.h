@@ -187,9 +187,18 @@ static const char *dlpi_stage_field(const dlp_stage_stats *g) {
     }
 }
 
+/* The desc field that takes a stage out of the caller, and its value. */
+static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g, int *value) {
+    bool chunks = g->kind == DLP_STAGE_TRANSFER && s->chunks.cpu_buffers > 0;
+    *value = !chunks;
+    return chunks ? "transfer_inline" : dlpi_stage_field(g);
+}
+
 static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                 const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    int value;
+    const char *field = dlpi_stage_setting(s, g, &value);
     dlpi_text_add(t,
                   "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of "
                   "its time; steps take %s %%.\n",
@@ -200,8 +209,8 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
                       v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
     } else {
         dlpi_text_add(
-            t, "Change: set %s = 1; that should give about %s items/s; then the limit is %s.\n",
-            dlpi_stage_field(g), dlpi_num_of(v->rate_plus_one).s,
+            t, "Change: set %s = %d; that should give about %s items/s; then the limit is %s.\n",
+            field, value, dlpi_num_of(v->rate_plus_one).s,
             v->next_limit == v->limiting_stage ? "that worker"
                                                : dlpi_limit_name(s, v->next_limit).s);
     }

@@ -219,7 +219,7 @@ static inline void kit_device(kit *k, int kind) {
     k->l.copy_ns = 50000;
     k->device = kind >= DEV_LATE ? late_device(&k->l, kind == DEV_HANDLES) : *dlp_device_host();
     if (kind != DEV_NONE) k->d.device = &k->device;
-    k->d.transfer_threaded = kind == DEV_HOST_INLINE ? DLP_NONE : 0;
+    k->d.transfer_inline = kind == DEV_HOST_INLINE;
 }
 
 static inline void kit_vary(kit *k, uint32_t kind) {

@@ -815,7 +815,7 @@ static int open_chunks(const cfg *c, const dlp_state *resume) {
     workers_desc(c, S_FETCH, &d.workers);
     if (c->cpu_buffers && !c->preload) d.cpu_buffers = w->held + c->cpu_buffers;
     d.device = w->transfer == 0 ? NULL : w->late_device ? &slow_ : dlp_device_host();
-    d.transfer_threaded = w->transfer == 2 ? 0 : DLP_NONE;
+    d.transfer_inline = w->transfer != 2;
     d.preload = c->preload;
     d.epochs = c->forever ? DLP_FOREVER : c->epochs;
     d.epoch_end = c->epoch_end;

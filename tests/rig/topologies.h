@@ -352,7 +352,7 @@ static int chunks_go(const topology *t, work *w, int workers, const dlp_state *r
     d.workers.num_workers = workers;
     d.preload = preload;
     d.device = device ? dlp_device_host() : NULL;
-    d.transfer_threaded = workers > 0 ? 0 : DLP_NONE;
+    d.transfer_inline = workers == 0;
     d.epochs = 2;
     d.seed = 9;
     d.pipe.resume = resume;

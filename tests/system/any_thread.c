@@ -160,7 +160,7 @@ static int any_chunks(int kind, dlp_pipe **p, dlp_error *e) {
     d.shuffle_rows = kind == CHUNKS_ROWS || kind == CHUNKS_DEVICE;
     if (kind == CHUNKS_STAY) d.preload = DLP_PRELOAD_CPU;
     if (kind == CHUNKS_STAY_DEVICE) d.preload = DLP_PRELOAD_DEVICE;
-    if (kind == CHUNKS_DEVICE_INLINE) d.transfer_threaded = DLP_NONE;
+    if (kind == CHUNKS_DEVICE_INLINE) d.transfer_inline = 1;
     return dlp_chunks_open(p, &d, e);
 }
 

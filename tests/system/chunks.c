@@ -785,6 +785,40 @@ static void stats__of_chunks__tell_the_queues(void) {
     kit_close(&k, p);
 }
 
+/* The fields of the two descs have opposite names: what is said is what may be set there. */
+static void explain__inline_transfer__names_the_field_of_the_desc(void) {
+    dlp_stats s = {.batches = 100,
+                   .items = 1000,
+                   .wait_ns = 900000000,
+                   .step_ns = 100000000,
+                   .prefetch_factor = 2,
+                   .cpus = 8,
+                   .n_stages = 1};
+    char text[4096];
+    s.stages[0].kind = DLP_STAGE_TRANSFER;
+    s.stages[0].busy_ns = 900000000;
+    CHECK(dlp_stats_explain(&s, text, sizeof text) > 0);
+    CHECK(strstr(text, "set transfer_threaded = 1;") != NULL);
+    s.chunks.cpu_buffers = 2;
+    CHECK(dlp_stats_explain(&s, text, sizeof text) > 0);
+    CHECK(strstr(text, "set transfer_inline = 0;") != NULL);
+}
+
+static void open__transfer_inline__neither_0_nor_1__refused(void) {
+    static const int32_t wrong[] = {DLP_NONE, 2};
+    for (size_t i = 0; i < 2; i++) {
+        kit k;
+        dlp_pipe *p = NULL;
+        dlp_error e;
+        kit_init(&k, 20, 20, 6);
+        kit_device(&k, DEV_HOST);
+        k.d.transfer_inline = wrong[i];
+        CHECK(dlp_chunks_open(&p, &k.d, &e) == DLP_ERR_ARG && p == NULL);
+        CHECK(strcmp(e.field, "transfer_inline") == 0);
+        kit_close(&k, p);
+    }
+}
+
 /* ---- a wiring of one's own: items that are rows of a table, with a map before the splitter
    ---- */
 
@@ -894,6 +928,8 @@ int main(void) {
     passes__evaluate__in_order();
     overlap__equal_parts__take_the_longest();
     stats__of_chunks__tell_the_queues();
+    explain__inline_transfer__names_the_field_of_the_desc();
+    open__transfer_inline__neither_0_nor_1__refused();
     split__own_wiring__cuts_items(0);
     split__own_wiring__cuts_items(1000);
     split__bad_wirings__are_refused();

@@ -402,7 +402,7 @@ static dlp_chunks_desc chunks_desc(const dlp_device *d, int threaded) {
                          .load = load_chunk,
                          .workers = {.num_workers = 2},
                          .device = d,
-                         .transfer_threaded = threaded ? 0 : DLP_NONE,
+                         .transfer_inline = !threaded,
                          .epochs = 3,
                          .seed = 5,
                          .pipe = {.max_held = 2}};
