@@ -1,6 +1,7 @@
 #pragma once
 #include "api/devices.h"
 #include "build/region_map.h"
+#include "stages/transfer.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-devices    GPUS: CUDA, OPENCL
    Types and numbers of both are as their headers have had them since CUDA 4 and OpenCL 1.2; only

@@ -1,4 +1,5 @@
 #pragma once
+#include "api/chunks.h"
 #include "core/check.h"
 #include "core/deliver.h"
 #include "core/seen.h"
