@@ -179,26 +179,29 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
 /* The desc field that gives a stage more workers. */
 static const char *dlpi_stage_field(const dlp_stage_stats *g) {
     switch (g->kind) {
-    case DLP_STAGE_SAMPLER: return "sampler.threaded";
     case DLP_STAGE_BATCH: return "batch_workers";
-    case DLP_STAGE_TRANSFER: return "transfer_threaded";
     case DLP_STAGE_FETCH: return "num_workers";
     default: return "workers.num_workers";
     }
 }
 
-/* The desc field that takes a stage out of the caller, and its value. */
-static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g, int *value) {
-    bool chunks = g->kind == DLP_STAGE_TRANSFER && s->chunks.cpu_buffers > 0;
-    *value = !chunks;
-    return chunks ? "transfer_inline" : dlpi_stage_field(g);
+static bool dlpi_of_chunks(const dlp_stats *s) { return s->chunks.cpu_buffers > 0; }
+
+/* What takes a stage out of the caller. */
+static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
+    switch (g->kind) {
+    case DLP_STAGE_SAMPLER: return "sampler.threaded = 1";
+    case DLP_STAGE_BATCH: return "batch_workers = 1";
+    case DLP_STAGE_TRANSFER:
+        return dlpi_of_chunks(s) ? "transfer_inline = 0" : "transfer_threaded = 1";
+    case DLP_STAGE_FETCH: return "num_workers = 1";
+    default: return "workers.num_workers = 1";
+    }
 }
 
 static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                 const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
-    int value;
-    const char *field = dlpi_stage_setting(s, g, &value);
     dlpi_text_add(t,
                   "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of "
                   "its time; steps take %s %%.\n",
@@ -208,11 +211,11 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
         dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
                       v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
     } else {
-        dlpi_text_add(
-            t, "Change: set %s = %d; that should give about %s items/s; then the limit is %s.\n",
-            field, value, dlpi_num_of(v->rate_plus_one).s,
-            v->next_limit == v->limiting_stage ? "that worker"
-                                               : dlpi_limit_name(s, v->next_limit).s);
+        dlpi_text_add(t,
+                      "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
+                      dlpi_stage_setting(s, g), dlpi_num_of(v->rate_plus_one).s,
+                      v->next_limit == v->limiting_stage ? "that worker"
+                                                         : dlpi_limit_name(s, v->next_limit).s);
     }
 }
 
@@ -412,7 +415,7 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
 /* What a unit of a stage's work is called. */
 static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
     if (g->kind == DLP_STAGE_PARTS) return "part";
-    if (s->chunks.cpu_buffers > 0) return "chunk";
+    if (dlpi_of_chunks(s)) return "chunk";
     return dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 
