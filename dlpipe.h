@@ -75,7 +75,6 @@
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-seen      WHAT OBSERVERS SEE
-   >>impl-chunks    CHUNKS, COUNTED IN ADVANCE
    >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
    >>impl-dispatch  WHO WAKES WHOM
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
@@ -95,7 +94,7 @@
    >>impl-state     RESUME
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
-   >>impl-cut       CHUNKS LOADED, AND CUT INTO VIEWS
+   >>impl-split     CHUNKS LOADED, AND SPLIT INTO VIEWS
    The implementation: start, looking, devices, files, calls:
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
    >>impl-stats     COUNTERS AND TRACE, READ
@@ -2108,7 +2107,7 @@ typedef struct dlp_chunks_desc {
                                     with a preload this and max_held are at most 64 together */
     int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
     const dlp_device *device;  /* not NULL: a transfer stage on this device */
-    int32_t transfer_threaded; /* 0: a thread; DLP_NONE: inline */
+    int32_t transfer_inline;   /* 0: a thread of its own copies; 1: the caller does */
     int32_t preload;           /* DLP_PRELOAD_* */
     int64_t epochs;            /* 0: one; DLP_FOREVER */
     int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END between epochs */
@@ -12563,15 +12562,14 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64
     const dlp_sampler_desc *order = &p->sampler->sampler;
     const dlp_split_desc *d = &dlpi_split_of(p)->d;
     bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
-    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1,
-                     (int64_t)(DLPI_MAX_ITEMS / n), "such that all rows are at most 2^48");
+    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, (int64_t)(DLPI_MAX_ITEMS / n),
+                "such that all rows are at most 2^48");
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
         dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
                  (int64_t)d->n_rows);
     if (p->cache_bytes > 0)
-        dlpi_within(
-            p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
-            "0 with a cache: rows stay as they were fetched, not as an epoch has them");
+        dlpi_within(p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
+                    "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (odd != d->chunk_rows && (!counted || order->subset))
         dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
     if (dlpi_chunk_views(p, odd) == 0)
@@ -12622,13 +12620,13 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = dlpi_split_of(p);
     if (c->preload == DLP_PRELOAD_NONE) return DLP_OK;
     dlpi_within(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
-                     "of at most 65535 chunks");
+                "of at most 65535 chunks");
     dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
-                     "together with max_held at most 64 with a preload");
+                "together with max_held at most 64 with a preload");
     dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
-                     "0 with a preload: rows stay as they were loaded");
+                "0 with a preload: rows stay as they were loaded");
     dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
-                     "DLP_ON_ERROR_RAISE with a preload");
+                "DLP_ON_ERROR_RAISE with a preload");
     return p->err.code;
 }
 
@@ -14055,10 +14053,9 @@ failed:
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {
-        p->workers,          p->out,         p->out_fields,     p->ones,    p->held,
-        p->feed.ahead_index, p->feed.cells,  p->flights,
-        p->flight,           p->flight_todo, p->flight_threads, p->pq.use,  p->pq.tables};
+    void *all[] = {p->workers,          p->out,        p->out_fields, p->ones,   p->held,
+                   p->feed.ahead_index, p->feed.cells, p->flights,    p->flight, p->flight_todo,
+                   p->flight_threads,   p->pq.use,     p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -17843,7 +17840,7 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
         {DLPI_AT(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
         {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_chunks_desc, transfer_threaded), DLP_NONE, 0, "0 or DLP_NONE"},
+        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
@@ -17903,7 +17900,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
         .fields = fields, .n_fields = d->n_fields, .fills_rows = 1, .fetch = dlpi_chunk_fetch};
     dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
     dlp_batch_desc batch;
-    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_threaded == 0};
+    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
     int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     dlp_stage to_device = 0, views;
     dlpi_chunks_pass(d, &sampler, &repeat, &split);
@@ -19091,11 +19088,23 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
 /* The desc field that gives a stage more workers. */
 static const char *dlpi_stage_field(const dlp_stage_stats *g) {
     switch (g->kind) {
-    case DLP_STAGE_SAMPLER: return "sampler.threaded";
     case DLP_STAGE_BATCH: return "batch_workers";
-    case DLP_STAGE_TRANSFER: return "transfer_threaded";
     case DLP_STAGE_FETCH: return "num_workers";
     default: return "workers.num_workers";
+    }
+}
+
+static bool dlpi_of_chunks(const dlp_stats *s) { return s->chunks.cpu_buffers > 0; }
+
+/* What takes a stage out of the caller. */
+static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
+    switch (g->kind) {
+    case DLP_STAGE_SAMPLER: return "sampler.threaded = 1";
+    case DLP_STAGE_BATCH: return "batch_workers = 1";
+    case DLP_STAGE_TRANSFER:
+        return dlpi_of_chunks(s) ? "transfer_inline = 0" : "transfer_threaded = 1";
+    case DLP_STAGE_FETCH: return "num_workers = 1";
+    default: return "workers.num_workers = 1";
     }
 }
 
@@ -19111,11 +19120,11 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
         dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
                       v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
     } else {
-        dlpi_text_add(
-            t, "Change: set %s = 1; that should give about %s items/s; then the limit is %s.\n",
-            dlpi_stage_field(g), dlpi_num_of(v->rate_plus_one).s,
-            v->next_limit == v->limiting_stage ? "that worker"
-                                               : dlpi_limit_name(s, v->next_limit).s);
+        dlpi_text_add(t,
+                      "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
+                      dlpi_stage_setting(s, g), dlpi_num_of(v->rate_plus_one).s,
+                      v->next_limit == v->limiting_stage ? "that worker"
+                                                         : dlpi_limit_name(s, v->next_limit).s);
     }
 }
 
@@ -19315,7 +19324,7 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
 /* What a unit of a stage's work is called. */
 static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
     if (g->kind == DLP_STAGE_PARTS) return "part";
-    if (s->chunks.cpu_buffers > 0) return "chunk";
+    if (dlpi_of_chunks(s)) return "chunk";
     return dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 

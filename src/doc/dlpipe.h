@@ -76,7 +76,6 @@
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-seen      WHAT OBSERVERS SEE
-   >>impl-chunks    CHUNKS, COUNTED IN ADVANCE
    >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
    >>impl-dispatch  WHO WAKES WHOM
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
@@ -96,7 +95,7 @@
    >>impl-state     RESUME
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
-   >>impl-cut       CHUNKS LOADED, AND CUT INTO VIEWS
+   >>impl-split     CHUNKS LOADED, AND SPLIT INTO VIEWS
    The implementation: start, looking, devices, files, calls:
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
    >>impl-stats     COUNTERS AND TRACE, READ
