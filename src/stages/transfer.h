@@ -1,4 +1,5 @@
 #pragma once
+#include "core/check.h"
 #include "core/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE
