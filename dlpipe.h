@@ -5160,6 +5160,8 @@ struct dlpi_unit;
 struct dlpi_death;
 struct dlpi_state;
 struct dlpi_place;
+typedef struct dlpi_words dlpi_words;
+typedef struct dlpi_seen dlpi_seen;
 
 /* What the rows of batches are: called by whoever schedules batches, but for the last three, which
    are a worker's of the first stage. */
@@ -5245,6 +5247,9 @@ typedef struct dlpi_stage_ops {
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
     void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why); /* by the supervisor */
+    /* by observers: its figures, out of words of the region, live or copied; false: they say what
+       can't be */
+    bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;
@@ -6848,12 +6853,13 @@ typedef struct dlpi_seen_stage {
     int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
     int32_t in_flight;
     bool process;                                    /* its workers are processes */
+    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
     uint64_t ready_at;                               /* in a slot */
     int (*tell)(void *user, char *buf, size_t size); /* or NULL */
     void *tell_user;
 } dlpi_seen_stage;
 
-typedef struct dlpi_seen {
+struct dlpi_seen {
     uint64_t now_ns;
     const dlpi_ctl *ctl;
     const uint64_t *delivered; /* batches, as the caller counts them */
@@ -6871,15 +6877,25 @@ typedef struct dlpi_seen {
     int32_t final;                /* the stage behind which a batch is ready for the caller */
     dlpi_seen_stage stages[DLP_MAX_STAGES];
     dlp_stats figures; /* of it, what kinds of stages have filled */
-} dlpi_seen;
+};
 
 /* Words of the region, by the records that they are in. */
-typedef struct dlpi_words {
+struct dlpi_words {
     const dlpi_record *rec; /* [DLPI_REC_COUNT]; type 0: there is none */
     /* read a word at an offset of the region, in a record that ends at end */
     bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
     void *from;
-} dlpi_words;
+};
+
+/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
+static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
+    memset(&s->figures, 0, sizeof s->figures);
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_stage_ops *ops = s->stages[i].ops;
+        if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
+    }
+    return true;
+}
 
 #define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
 
@@ -6942,6 +6958,7 @@ static void dlpi_seen_pipe_stage(const dlp_pipe *p, const dlpi_stage *st, dlpi_s
     dlpi_copy_text(row->name, sizeof row->name, st->name);
     row->kind = st->kind;
     row->work = st->work;
+    row->ops = st->ops;
     row->tell = st->w.tell;
     row->tell_user = st->w.worker_user;
     if (st->work < 0) return;
@@ -6980,6 +6997,14 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
     for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
     s->final = s->work[p->n_work - 1];
     for (int i = 0; i < p->n_stages; i++) dlpi_seen_pipe_stage(p, &p->stages[i], &s->stages[i]);
+}
+
+/* All that it shows. */
+static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
+    dlpi_record rec[DLPI_REC_COUNT];
+    dlpi_words words = dlpi_words_live(p, rec);
+    dlpi_seen_pipe(p, s);
+    dlpi_seen_kinds(&words, s); /* true: its records are its own */
 }
 
 /* ---- of what is seen ---- */
@@ -8438,7 +8463,8 @@ static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
     return true;
 }
 
-static const dlpi_stage_ops dlpi_cache_ops = {.kind = DLP_STAGE_CACHE, .rank = 5};
+static const dlpi_stage_ops dlpi_cache_ops = {
+    .kind = DLP_STAGE_CACHE, .rank = 5, .seen = dlpi_cache_seen};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS, FAILURES, CLOCKS */
@@ -10834,6 +10860,7 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .run = dlpi_part_run,
     .due = dlpi_parts_due,
     .recover = dlpi_part_recover,
+    .seen = dlpi_parts_seen,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -12835,6 +12862,7 @@ static const dlpi_stage_ops dlpi_split_ops = {
     .rank = 10,
     .self_bytes = sizeof(dlpi_split),
     .check = dlpi_split_check_all,
+    .seen = dlpi_chunks_seen,
     .layout = dlpi_split_layout,
     .private_bytes = dlpi_split_private,
     .alloc = dlpi_split_alloc,
@@ -14414,32 +14442,6 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     else
         dlpi_slot_free(p, s);
     dlpi_feed_inline(p, dlpi_burst(p));
-}
-
-/* ---- what kinds of stages show ---- */
-
-/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
-static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
-    static const struct {
-        int32_t kind;
-        bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
-    } kinds[] = {{DLP_STAGE_PARTS, dlpi_parts_seen},
-                 {DLP_STAGE_CACHE, dlpi_cache_seen},
-                 {DLP_STAGE_SPLIT, dlpi_chunks_seen}};
-    memset(&s->figures, 0, sizeof s->figures);
-    for (uint32_t i = 0; i < s->n_stages; i++)
-        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-            if (s->stages[i].kind == kinds[k].kind && !kinds[k].seen(words, s, (int32_t)i))
-                return false;
-    return true;
-}
-
-/* All that a live pipe shows. */
-static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
-    dlpi_record rec[DLPI_REC_COUNT];
-    dlpi_words words = dlpi_words_live(p, rec);
-    dlpi_seen_pipe(p, s);
-    dlpi_seen_kinds(&words, s); /* true: its records are its own */
 }
 
 /* ---------------------------------------------------------------------------------------------

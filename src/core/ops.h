@@ -23,6 +23,8 @@ struct dlpi_unit;
 struct dlpi_death;
 struct dlpi_state;
 struct dlpi_place;
+typedef struct dlpi_words dlpi_words;
+typedef struct dlpi_seen dlpi_seen;
 
 /* What the rows of batches are: called by whoever schedules batches, but for the last three, which
    are a worker's of the first stage. */
@@ -108,6 +110,9 @@ typedef struct dlpi_stage_ops {
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
     void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why); /* by the supervisor */
+    /* by observers: its figures, out of words of the region, live or copied; false: they say what
+       can't be */
+    bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;

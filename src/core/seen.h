@@ -17,12 +17,13 @@ typedef struct dlpi_seen_stage {
     int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
     int32_t in_flight;
     bool process;                                    /* its workers are processes */
+    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
     uint64_t ready_at;                               /* in a slot */
     int (*tell)(void *user, char *buf, size_t size); /* or NULL */
     void *tell_user;
 } dlpi_seen_stage;
 
-typedef struct dlpi_seen {
+struct dlpi_seen {
     uint64_t now_ns;
     const dlpi_ctl *ctl;
     const uint64_t *delivered; /* batches, as the caller counts them */
@@ -40,15 +41,25 @@ typedef struct dlpi_seen {
     int32_t final;                /* the stage behind which a batch is ready for the caller */
     dlpi_seen_stage stages[DLP_MAX_STAGES];
     dlp_stats figures; /* of it, what kinds of stages have filled */
-} dlpi_seen;
+};
 
 /* Words of the region, by the records that they are in. */
-typedef struct dlpi_words {
+struct dlpi_words {
     const dlpi_record *rec; /* [DLPI_REC_COUNT]; type 0: there is none */
     /* read a word at an offset of the region, in a record that ends at end */
     bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
     void *from;
-} dlpi_words;
+};
+
+/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
+static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
+    memset(&s->figures, 0, sizeof s->figures);
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_stage_ops *ops = s->stages[i].ops;
+        if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
+    }
+    return true;
+}
 
 #define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
 
@@ -111,6 +122,7 @@ static void dlpi_seen_pipe_stage(const dlp_pipe *p, const dlpi_stage *st, dlpi_s
     dlpi_copy_text(row->name, sizeof row->name, st->name);
     row->kind = st->kind;
     row->work = st->work;
+    row->ops = st->ops;
     row->tell = st->w.tell;
     row->tell_user = st->w.worker_user;
     if (st->work < 0) return;
@@ -149,6 +161,14 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
     for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
     s->final = s->work[p->n_work - 1];
     for (int i = 0; i < p->n_stages; i++) dlpi_seen_pipe_stage(p, &p->stages[i], &s->stages[i]);
+}
+
+/* All that it shows. */
+static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
+    dlpi_record rec[DLPI_REC_COUNT];
+    dlpi_words words = dlpi_words_live(p, rec);
+    dlpi_seen_pipe(p, s);
+    dlpi_seen_kinds(&words, s); /* true: its records are its own */
 }
 
 /* ---- of what is seen ---- */

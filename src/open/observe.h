@@ -1,6 +1,6 @@
 #pragma once
 #include "build/region_map.h"
-#include "build/seen.h"
+#include "core/seen.h"
 #include "report/write.h"
 /* ---- looking at a pipe ---- */
 

@@ -1,6 +1,7 @@
 #pragma once
 #include "build/region_map.h"
-#include "build/seen.h"
+#include "core/seen.h"
+#include "open/kinds.h"
 #include "api/shm_monitor.h"
 #include "shm/names.h"
 #include "shm/platform.h"
@@ -173,6 +174,7 @@ static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     const dlpi_stage_rec *r = &m->stages[i];
     memcpy(row->name, r->name, sizeof row->name);
     row->kind = r->kind;
+    row->ops = r->kind < DLP_STAGE_KINDS_END ? dlpi_kinds[r->kind] : NULL; /* of a newer version */
     row->work = r->work;
     if (r->work < 0) return;
     row->first_worker = r->first_worker;

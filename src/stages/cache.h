@@ -151,4 +151,5 @@ static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
     return true;
 }
 
-static const dlpi_stage_ops dlpi_cache_ops = {.kind = DLP_STAGE_CACHE, .rank = 5};
+static const dlpi_stage_ops dlpi_cache_ops = {
+    .kind = DLP_STAGE_CACHE, .rank = 5, .seen = dlpi_cache_seen};

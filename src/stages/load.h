@@ -186,4 +186,5 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .run = dlpi_part_run,
     .due = dlpi_parts_due,
     .recover = dlpi_part_recover,
+    .seen = dlpi_parts_seen,
 };

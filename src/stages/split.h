@@ -795,6 +795,7 @@ static const dlpi_stage_ops dlpi_split_ops = {
     .rank = 10,
     .self_bytes = sizeof(dlpi_split),
     .check = dlpi_split_check_all,
+    .seen = dlpi_chunks_seen,
     .layout = dlpi_split_layout,
     .private_bytes = dlpi_split_private,
     .alloc = dlpi_split_alloc,

@@ -136,7 +136,7 @@ static void monitor__of_chunks__counts_views(void) {
     CHECK(dlp_monitor_open(&m, who, NULL) == DLP_OK);
     CHECK(m && dlp_monitor_stats(m, &s) == DLP_OK && s.batches == 7);
     CHECK(s.items == 38 && s.chunks.taken == 2 && s.stages[4].kind == DLP_STAGE_SPLIT);
-    CHECK(m && dlp_monitor_batches_per_epoch(m) == 19);
+    CHECK(m && dlp_monitor_batches_per_epoch(m) == 19 && s.batch_size == k.d.batch_size);
     dlp_monitor_close(m);
     kit_close(&k, p);
 }
