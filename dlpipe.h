@@ -4814,7 +4814,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
    header | control | bells | records | workers | slots' rows and words | trace rings |
-   what stages have of their own: flights, cache, parts, what stays | item cells | batch cells
+   what stages have of their own: rows in flight, kept items, parts, what stays | item cells | batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 
@@ -4839,7 +4839,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    D1     done[i]           worker, after its rows     completers, next stage (D1)
    D2     scan              completer, after done      completers (D2)
    Y1     ready             completer of the last row  next stage, caller (Y1)
-   Z1     cache cell.word   worker that keeps an item  workers (Z1), see >>impl-cache
+   Z1     a kept item's word  worker that keeps it       workers (Z1), by the keeper
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
    X2     running, flying   worker, around a callback  recovery, of a dead worker (X2)
@@ -4899,7 +4899,7 @@ enum {
     DLPI_REC_TAKEN,
     DLPI_REC_FIELDS,
     DLPI_REC_SHARE,
-    DLPI_REC_CACHE,
+    DLPI_REC_KEPT,
     DLPI_REC_PARTS,
     DLPI_REC_PART_CELLS,
     DLPI_REC_LENDER,
@@ -4967,10 +4967,10 @@ typedef struct dlpi_field_rec {
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
 
-/* The cache: cells [n_cells] of cell_bytes each, from cells_at of the region on. */
-typedef struct dlpi_cache_rec {
+/* Items that are kept: cells [n_cells] of cell_bytes each, from cells_at of the region on. */
+typedef struct dlpi_kept_rec {
     uint64_t n_cells, cell_bytes, cells_at, n_items;
-} dlpi_cache_rec;
+} dlpi_kept_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
 typedef struct dlpi_share {
@@ -5063,9 +5063,9 @@ typedef struct dlpi_wblock {
     int32_t pid;
     int32_t restarts, died_by; /* the supervisor's words */
     int32_t pad0;
-    uint64_t cache_hits, cache_misses, cache_kept;
-    uint64_t cache_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
-    uint64_t flight_ns;  /* that items were under way, added up */
+    uint64_t kept_hits, kept_misses, kept_items;
+    uint64_t kept_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
+    uint64_t flight_ns; /* that items were under way, added up */
     uint64_t core_wait_ns;
 } dlpi_wblock;
 
@@ -5128,8 +5128,8 @@ _Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
 _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
-_Static_assert(offsetof(dlpi_wblock, cache_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
+_Static_assert(sizeof(dlpi_kept_rec) == 32, "region layout");
+_Static_assert(offsetof(dlpi_wblock, kept_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
 _Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, core_wait_ns) + 8, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
@@ -5182,7 +5182,8 @@ typedef struct dlpi_source_ops {
 typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */
     void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* a run will ask for its rows */
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
-    void (*put)(struct dlpi_worker *w); /* the row that was fetched just now */
+    void (*put)(struct dlpi_worker *w);              /* the row that was fetched just now */
+    void (*recover)(struct dlpi_worker *w);          /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
@@ -5299,7 +5300,6 @@ typedef struct dlpi_stage {
     uint32_t batch_pool;
     dlp_async async;
     dlp_batch_desc batching;
-    dlp_cache_desc cache;
     dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
     char field_names[DLP_MAX_FIELDS][32];
     /* laid out at start */
@@ -5560,7 +5560,7 @@ enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 enum {
     DLPI_AREA_BELLS = DLPI_REC_COUNT,
     DLPI_AREA_FLYING,
-    DLPI_AREA_CACHE,
+    DLPI_AREA_KEPT,
     DLPI_AREA_ZEROS,
     DLPI_AREA_GUARD
 };
@@ -5590,7 +5590,7 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
-    dlpi_stage *lender, *sink; /* the stages with these roles, or NULL */
+    dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
     const dlpi_stay_ops *stay; /* the lender's, where the sink's results stay; or NULL */
     dlpi_stage *parts;         /* or NULL */
     dlpi_stage *part_end;      /* behind it nobody needs a batch's parts */
@@ -5624,10 +5624,8 @@ struct dlp_pipe {
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
-    int huge_pages;       /* DLP_HUGE_* */
-    void *shm;            /* what dlpipe_shm.h keeps */
-    uint64_t cache_bytes; /* its budget, 0: no cache */
-    uint64_t cache_cells, cache_cell_bytes, cache_items;
+    int huge_pages;    /* DLP_HUGE_* */
+    void *shm;         /* what dlpipe_shm.h keeps */
     dlpi_share *share; /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
@@ -8314,159 +8312,6 @@ static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
-   A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
-     0                            empty
-     (index + 1) << 15 | w + 1    worker w (among all) writes it: nobody else touches the bytes
-     (index + 1) << 15            full, for ever: its bytes are only read from then on
-   A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
-   it. The number of the cell stands in the worker's own block (Z2) from before the claim until
-   behind that store: so whoever recovers a dead worker knows the one cell that it may have left
-   half written, and empties it, if the word says that it is the dead one's. One cell is enough for
-   a worker with many items out, too: what comes back is kept one by one, by the worker itself or
-   with its lock. */
-
-#define DLPI_CACHE_WRITER 15
-_Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
-
-typedef struct dlpi_cache_cell {
-    uint64_t word; /* Z1 */
-    uint8_t bytes[8];
-} dlpi_cache_cell;
-
-static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
-
-static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
-    uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
-        if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
-    }
-    return bytes;
-}
-
-static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
-    return index < p->cache_cells ? index : index % p->cache_cells;
-}
-
-static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
-    return dlpi_area_at(p, DLPI_AREA_CACHE, cell);
-}
-
-static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
-
-/* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
-static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
-    const uint64_t *index = dlpi_slot_index(p, t->slot);
-    for (uint32_t r = t->row; r < t->end; r++)
-        __builtin_prefetch(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
-}
-
-/* Write the item's row from the cache; false: it is not there. The index is one of the dataset. */
-static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    const dlp_pipe *p = w->p;
-    const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
-    const uint8_t *from = cell->bytes;
-    if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) { /* Z1 <- Z1 */
-        if (w->flights == NULL) dlpi_bump(&w->wb->cache_misses, 1); /* else who submits it counts */
-        return false;
-    }
-    if (w->flights == NULL) {
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0));   /* X2: no callback is to blame, if we die */
-        DLPI_STORE_RLX(&w->wb->current, w->item.index); /* for observers */
-    }
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        const dlpi_field *d = &p->items.at[f];
-        memcpy(w->data[f], from, d->row_bytes);
-        from += dlpi_round8(d->row_bytes);
-        if (!d->f.ragged) continue;
-        memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
-        from += 8;
-    }
-    dlpi_bump(&w->wb->cache_hits, 1);
-    return true;
-}
-
-/* Keep the row that fetch has just written, if its cell is nobody's. */
-static void dlpi_cache_put(dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index), empty = 0;
-    dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
-    uint8_t *to = cell->bytes;
-    if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
-    DLPI_STORE_RLX(&w->wb->cache_cell, at + 1);  /* Z2 to recovery; the swap keeps it before */
-    if (DLPI_CAS_SEQ(&cell->word, &empty, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
-        for (uint32_t f = 0; f < p->items.n; f++) {
-            const dlpi_field *d = &p->items.at[f];
-            memcpy(to, w->data[f], d->row_bytes);
-            to += dlpi_round8(d->row_bytes);
-            if (!d->f.ragged) continue;
-            memcpy(to, &w->length[f], 8);
-            to += 8;
-        }
-        DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
-        dlpi_bump(&w->wb->cache_kept, 1);
-    }
-    DLPI_STORE_REL(&w->wb->cache_cell, UINT64_C(0)); /* Z2: behind the full word */
-}
-
-/* The cell that a dead worker may have been writing. */
-static void dlpi_cache_recover(dlpi_worker *w) {
-    dlp_pipe *p = w->p;
-    uint64_t at = DLPI_LOAD_SEQ(&w->wb->cache_cell); /* Z2 of a dead worker */
-    uint64_t *word, seen;
-    if (at == 0 || at > p->cache_cells) return;
-    word = &dlpi_cache_cell_at(p, at - 1)->word;
-    seen = DLPI_LOAD_SEQ(word); /* Z1 <- Z1 */
-    if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
-        DLPI_STORE_SEQ(word, UINT64_C(0));           /* Z1 -> Z1 */
-    DLPI_STORE_SEQ(&w->wb->cache_cell, UINT64_C(0)); /* Z2 */
-}
-
-/* Cells for all items, or as many as the budget has room for. */
-static void dlpi_cache_layout(dlp_pipe *p) {
-    uint64_t each = dlpi_cache_cell_bytes(p), n = p->cache_bytes / each;
-    p->cache_cell_bytes = each;
-    p->cache_items = p->fetch->dataset.n_items;
-    p->cache_cells = n < p->cache_items ? n : p->cache_items;
-    dlpi_area_add(p, DLPI_REC_CACHE, NULL, sizeof(dlpi_cache_rec), p->cache_cells > 0, 8);
-    dlpi_area_add(p, DLPI_AREA_CACHE, "cache cells", p->cache_cell_bytes, p->cache_cells, 4096);
-}
-
-static void dlpi_cache_describe(const dlp_pipe *p, dlpi_cache_rec *r) {
-    r->n_cells = p->cache_cells;
-    r->cell_bytes = p->cache_cell_bytes;
-    r->cells_at = p->areas[DLPI_AREA_CACHE].offset;
-    r->n_items = p->cache_items;
-}
-
-/* What of the cache is in use; a record that says nonsense is taken for no cache. */
-static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    dlp_stats *out = &s->figures;
-    uint64_t kept = 0, cells, bytes, items;
-    DLPI_UNUSED(stage);
-    if (words->rec[DLPI_REC_CACHE].count != 1) return true;
-    if (!dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, n_cells), 8, &cells) ||
-        !dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, cell_bytes), 8, &bytes) ||
-        !dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, n_items), 8, &items) ||
-        cells == 0 || bytes == 0 || cells > items || cells > UINT64_MAX / bytes)
-        return true;
-    for (uint32_t i = 0; i < s->n_workers; i++) {
-        const dlpi_wblock *wb = dlpi_seen_block(s, i);
-        out->cache_hits += DLPI_LOAD_RLX(&wb->cache_hits); /* statistics, here and below */
-        out->cache_misses += DLPI_LOAD_RLX(&wb->cache_misses);
-        kept += DLPI_LOAD_RLX(&wb->cache_kept);
-    }
-    out->cache_bytes = kept * bytes;
-    out->cache_capacity = cells * bytes;
-    out->cache_all_bytes = dlpi_times(items, bytes);
-    return true;
-}
-
-static const dlpi_stage_ops dlpi_cache_ops = {
-    .kind = DLP_STAGE_CACHE, .rank = 5, .seen = dlpi_cache_seen};
-
-/* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS, FAILURES, CLOCKS */
 
 static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
@@ -8861,8 +8706,9 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
-static inline bool dlpi_row_cached(const dlpi_worker *w) {
-    return w->st->work == 0 && w->p->cache_cells > 0;
+/* May the row be one that need not be fetched? */
+static inline bool dlpi_row_kept(const dlpi_worker *w) {
+    return w->st->work == 0 && w->p->keeper != NULL;
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
@@ -8870,16 +8716,18 @@ static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_extras(const dlpi_worker *w) {
-    return dlpi_row_cached(w) || dlpi_row_zeroed(w) || w->item.part != NULL ||
+    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->item.part != NULL ||
            w->p->items.any_ragged || w->st->w.deadline_ms != 0;
 }
 
 /* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
-   empty callback takes less time than the questions. Returns true if the cache had the row. */
+   empty callback takes less time than the questions. Returns true if the row was kept. */
 static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
-    if (dlpi_row_cached(w)) {
-        if (w->item.index < p->cache_items && dlpi_cache_get(w, t, row)) return true;
+    if (dlpi_row_kept(w)) {
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, if we die */
+        if (p->keeper->ops->keeper->get(w, t, row)) return true;
+        dlpi_bump(&w->wb->kept_misses, 1);
         w->note.drew = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
@@ -8940,7 +8788,7 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_cached(w) && w->note.drew == 0) dlpi_cache_put(w);
+    if (dlpi_row_kept(w) && w->note.drew == 0) w->p->keeper->ops->keeper->put(w);
     return DLPI_ROW_DONE;
 }
 
@@ -8969,7 +8817,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->extras && dlpi_row_cached(w))))
+    if (DLPI_UNLIKELY(lengths || (w->extras && dlpi_row_kept(w))))
         return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
@@ -9102,7 +8950,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_unit_indices(w, t);
     else if (w->st->work == 0)
         dlpi_unit_indices_again(w, t, already);
-    if (p->cache_cells > 0 && w->st->work == 0 && t->end - t->row > 1) dlpi_cache_ahead(p, t);
+    if (p->keeper != NULL && w->st->work == 0 && t->end - t->row > 1)
+        p->keeper->ops->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     for (uint32_t r = t->row; r < t->end; r++) {
@@ -9391,7 +9240,7 @@ static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_flight_load(w, f); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, f->row);
-    if (rc == 0 && w->p->cache_cells > 0 && f->note.drew == 0) dlpi_cache_put(w);
+    if (rc == 0 && w->p->keeper != NULL && f->note.drew == 0) w->p->keeper->ops->keeper->put(w);
     if (rc != 0) {
         what = dlpi_row_failed(w, &t, f->row, rc);
         dlpi_failure_forget(w);
@@ -9461,7 +9310,7 @@ static bool dlpi_flight_send(dlpi_worker *w) {
         return true;
     }
     dlpi_flight_point(w, f);
-    if (p->cache_cells > 0 && dlpi_cache_get(w, &t, f->row)) {
+    if (p->keeper != NULL && p->keeper->ops->keeper->get(w, &t, f->row)) {
         dlpi_flight_done(w, f, 1);
         return true;
     }
@@ -9475,7 +9324,7 @@ static bool dlpi_flight_send(dlpi_worker *w) {
     dlpi_flight_move(fl, f, DLPI_FLIGHT_OUT);
     if (fl->n_out == 0) dlpi_flights_show(w);
     rc = dlpi_flight_submit(w, f);
-    if (rc != DLP_FULL && p->cache_cells > 0) dlpi_bump(&w->wb->cache_misses, 1);
+    if (rc != DLP_FULL && p->keeper != NULL) dlpi_bump(&w->wb->kept_misses, 1);
     if (rc == 0) {
         fl->n_out++;
         fl->alone = alone;
@@ -10587,7 +10436,7 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    dlpi_cache_recover(w);
+    if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
     w->st->ops->recover(w, why);
     DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
     dlpi_running_forget(w);
@@ -10631,6 +10480,194 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
     .owes = dlpi_flights_owes,
     .due = dlpi_flights_due,
     .recover = dlpi_slots_recover,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
+   A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
+     0                            empty
+     (index + 1) << 15 | w + 1    worker w (among all) writes it: nobody else touches the bytes
+     (index + 1) << 15            full, for ever: its bytes are only read from then on
+   A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
+   it. The number of the cell stands in the worker's own block (Z2) from before the claim until
+   behind that store: so whoever recovers a dead worker knows the one cell that it may have left
+   half written, and empties it, if the word says that it is the dead one's. One cell is enough for
+   a worker with many items out, too: what comes back is kept one by one, by the worker itself or
+   with its lock. */
+
+#define DLPI_CACHE_WRITER 15
+_Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
+
+typedef struct dlpi_cache_cell {
+    uint64_t word; /* Z1 */
+    uint8_t bytes[8];
+} dlpi_cache_cell;
+
+typedef struct dlpi_cache { /* what the stage keeps for itself */
+    uint64_t bytes;         /* its budget */
+    uint64_t n_cells, cell_bytes, n_items;
+} dlpi_cache;
+
+static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper->self; }
+
+static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
+
+static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
+    uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
+        if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
+    }
+    return bytes;
+}
+
+static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
+    uint64_t n = dlpi_cache_of(p)->n_cells;
+    return index < n ? index : index % n;
+}
+
+static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
+    return dlpi_area_at(p, DLPI_AREA_KEPT, cell);
+}
+
+static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
+
+/* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
+static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
+    const uint64_t *index = dlpi_slot_index(p, t->slot);
+    for (uint32_t r = t->row; r < t->end; r++)
+        __builtin_prefetch(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
+}
+
+/* Write the item's row from the cache; false: it is not there. The index is one of the dataset. */
+static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
+    const uint8_t *from = cell->bytes;
+    if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        memcpy(w->data[f], from, d->row_bytes);
+        from += dlpi_round8(d->row_bytes);
+        if (!d->f.ragged) continue;
+        memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
+        from += 8;
+    }
+    dlpi_bump(&w->wb->kept_hits, 1);
+    return true;
+}
+
+/* Keep the row that fetch has just written, if its cell is nobody's. */
+static void dlpi_cache_put(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index), empty = 0;
+    dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
+    uint8_t *to = cell->bytes;
+    if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
+    DLPI_STORE_RLX(&w->wb->kept_cell, at + 1);   /* Z2 to recovery; the swap keeps it before */
+    if (DLPI_CAS_SEQ(&cell->word, &empty, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
+        for (uint32_t f = 0; f < p->items.n; f++) {
+            const dlpi_field *d = &p->items.at[f];
+            memcpy(to, w->data[f], d->row_bytes);
+            to += dlpi_round8(d->row_bytes);
+            if (!d->f.ragged) continue;
+            memcpy(to, &w->length[f], 8);
+            to += 8;
+        }
+        DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
+        dlpi_bump(&w->wb->kept_items, 1);
+    }
+    DLPI_STORE_REL(&w->wb->kept_cell, UINT64_C(0)); /* Z2: behind the full word */
+}
+
+/* The cell that a dead worker may have been writing. */
+static void dlpi_kept_recover(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    uint64_t at = DLPI_LOAD_SEQ(&w->wb->kept_cell); /* Z2 of a dead worker */
+    uint64_t *word, seen;
+    if (at == 0 || at > dlpi_cache_of(p)->n_cells) return;
+    word = &dlpi_cache_cell_at(p, at - 1)->word;
+    seen = DLPI_LOAD_SEQ(word); /* Z1 <- Z1 */
+    if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
+        DLPI_STORE_SEQ(word, UINT64_C(0));          /* Z1 -> Z1 */
+    DLPI_STORE_SEQ(&w->wb->kept_cell, UINT64_C(0)); /* Z2 */
+}
+
+/* What the desc says, when the stage is added. */
+static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_cache *c = st->self;
+    return dlpi_within(p, st->name, "cache.bytes", (int64_t)c->bytes, 1, DLPI_CELL_MAX, "1..2^46");
+}
+
+/* Without room for an item it would be one in name only. */
+static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
+    char words[64];
+    uint64_t least = dlpi_cache_cell_bytes(p);
+    snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
+    return dlpi_within(p, st->name, "cache.bytes", (int64_t)dlpi_cache_of(p)->bytes, (int64_t)least,
+                       DLPI_CELL_MAX, words);
+}
+
+/* Cells for all items, or as many as the budget has room for. */
+static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_cache *c = st->self;
+    uint64_t n;
+    c->cell_bytes = dlpi_cache_cell_bytes(p);
+    c->n_items = p->fetch->dataset.n_items;
+    n = c->bytes / c->cell_bytes;
+    c->n_cells = n < c->n_items ? n : c->n_items;
+    dlpi_area_add(p, DLPI_REC_KEPT, NULL, sizeof(dlpi_kept_rec), 1, 8);
+    dlpi_area_add(p, DLPI_AREA_KEPT, "cache cells", c->cell_bytes, c->n_cells, 4096);
+}
+
+static void dlpi_cache_describe(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_cache *c = st->self;
+    dlpi_kept_rec *r = dlpi_area_at(p, DLPI_REC_KEPT, 0);
+    r->n_cells = c->n_cells;
+    r->cell_bytes = c->cell_bytes;
+    r->cells_at = p->areas[DLPI_AREA_KEPT].offset;
+    r->n_items = c->n_items;
+}
+
+/* What of the cache is in use; a record that says nonsense is taken for no cache. */
+static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    dlp_stats *out = &s->figures;
+    uint64_t kept = 0, cells, bytes, items;
+    DLPI_UNUSED(stage);
+    if (words->rec[DLPI_REC_KEPT].count != 1) return true;
+    if (!dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_cells), 8, &cells) ||
+        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, cell_bytes), 8, &bytes) ||
+        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_items), 8, &items) ||
+        cells == 0 || bytes == 0 || cells > items || cells > UINT64_MAX / bytes)
+        return true;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const dlpi_wblock *wb = dlpi_seen_block(s, i);
+        out->cache_hits += DLPI_LOAD_RLX(&wb->kept_hits); /* statistics, here and below */
+        out->cache_misses += DLPI_LOAD_RLX(&wb->kept_misses);
+        kept += DLPI_LOAD_RLX(&wb->kept_items);
+    }
+    out->cache_bytes = kept * bytes;
+    out->cache_capacity = cells * bytes;
+    out->cache_all_bytes = dlpi_times(items, bytes);
+    return true;
+}
+
+static const dlpi_keeper_ops dlpi_cache_keeper = {
+    .ahead = dlpi_cache_ahead,
+    .get = dlpi_cache_get,
+    .put = dlpi_cache_put,
+    .recover = dlpi_kept_recover,
+};
+
+static const dlpi_stage_ops dlpi_cache_ops = {
+    .kind = DLP_STAGE_CACHE,
+    .rank = 5,
+    .self_bytes = sizeof(dlpi_cache),
+    .check = dlpi_cache_check,
+    .layout = dlpi_cache_layout,
+    .describe = dlpi_cache_describe,
+    .seen = dlpi_cache_seen,
+    .keeper = &dlpi_cache_keeper,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -12594,7 +12631,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
         dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
                  (int64_t)d->n_rows);
-    if (p->cache_bytes > 0)
+    if (p->keeper != NULL)
         dlpi_within(p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (odd != d->chunk_rows && (!counted || order->subset))
@@ -12954,25 +12991,6 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_fetcher_check(p, st) : rc;
 }
 
-/* ---- cache ---- */
-
-static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bytes[] = {
-        {DLPI_AT(dlpi_stage, cache.bytes), 1, DLPI_CELL_MAX, "1..2^46"}};
-    return dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bytes));
-}
-
-/* Without room for an item it would be one in name only. */
-static int dlpi_cache_room(dlp_pipe *p) {
-    char words[64];
-    uint64_t least = dlpi_cache_cell_bytes(p);
-    const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
-    if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
-    snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
-    return dlpi_within(p, st->name, "cache.bytes", (int64_t)st->cache.bytes, (int64_t)least,
-                       DLPI_CELL_MAX, words);
-}
-
 /* ---- parts ---- */
 
 static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
@@ -13144,7 +13162,7 @@ static int dlpi_stream_check(dlp_pipe *p) {
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
     for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].ops->lender != NULL)
+        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
             return dlpi_bad_graph(p, p->stages[i].name,
                                   "this stage wants to know the number of items, and a stream has "
                                   "none");
@@ -13234,7 +13252,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->kind == DLP_STAGE_FETCH) p->fetch = st;
         if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
         if (st->ops->sink != NULL) p->sink = st;
-        if (st->kind == DLP_STAGE_CACHE) p->cache_bytes = st->cache.bytes;
+        if (st->ops->keeper != NULL) p->keeper = st;
         if (st->ops->lender != NULL) p->lender = st;
         if (st->kind == DLP_STAGE_PARTS) p->parts = st;
     }
@@ -13431,7 +13449,7 @@ static void dlpi_resolve_ends(dlp_pipe *p) {
 static int dlpi_resolve_items(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     int rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    return rc == DLP_OK ? dlpi_cache_room(p) : rc;
+    return rc;
 }
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
@@ -13657,7 +13675,6 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_trace(p);
     dlpi_area_add(p, DLPI_AREA_FLYING, NULL, flying, (uint64_t)p->fetch->n_workers, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
-    dlpi_cache_layout(p);
     dlpi_layout_stages(p);
     dlpi_parts_layout(p);
     dlpi_layout_cells(p);
@@ -13701,7 +13718,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
                   dlpi_area_bytes(p, DLPI_REC_RESIDENT));
     dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_CACHE);
+    dlpi_plan_area(p, plan, DLPI_AREA_KEPT);
     dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
     dlpi_plan_sink(p, plan);
     dlpi_plan_area(p, plan, DLPI_REC_TABLE);
@@ -13729,25 +13746,25 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
 
 /* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
 static uint64_t dlpi_memory_left(const char *dir, uint64_t max, uint64_t used,
-                                 const char *const *cached) {
+                                 const char *const *given) {
     if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
     for (int i = 0; i < 2; i++) {
-        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", cached[i]);
+        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i]);
         if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
     }
     return used > max ? 0 : max - used;
 }
 
 static uint64_t dlpi_cgroup_memory_v2(const char *dir) {
-    static const char *const cached[2] = {"inactive_file", "active_file"};
+    static const char *const given[2] = {"inactive_file", "active_file"};
     return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.max", NULL),
-                            dlpi_cgroup_number(dir, "memory.current", NULL), cached);
+                            dlpi_cgroup_number(dir, "memory.current", NULL), given);
 }
 
 static uint64_t dlpi_cgroup_memory_v1(const char *dir) {
-    static const char *const cached[2] = {"total_inactive_file", "total_active_file"};
+    static const char *const given[2] = {"total_inactive_file", "total_active_file"};
     return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.limit_in_bytes", NULL),
-                            dlpi_cgroup_number(dir, "memory.usage_in_bytes", NULL), cached);
+                            dlpi_cgroup_number(dir, "memory.usage_in_bytes", NULL), given);
 }
 
 static uint64_t dlpi_cgroup_left(void) {
@@ -14017,7 +14034,6 @@ static void dlpi_region_init(dlp_pipe *p) {
     dlpi_pipe_describe(p, dlpi_area_at(p, DLPI_REC_PIPE, 0));
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(&p->stages[i], &stages[i]);
     dlpi_fields_describe(p, dlpi_area_at(p, DLPI_REC_FIELDS, 0));
-    if (p->cache_cells > 0) dlpi_cache_describe(p, dlpi_area_at(p, DLPI_REC_CACHE, 0));
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->describe != NULL) p->stages[i].ops->describe(p, &p->stages[i]);
     for (const dlpi_area *a = p->areas; a < p->areas + DLPI_REC_COUNT; a++)
@@ -17379,8 +17395,8 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
-    st->cache = *desc;
-    return dlpi_added(p, st, dlpi_cache_check(p, st));
+    ((dlpi_cache *)st->self)->bytes = desc->bytes;
+    return dlpi_added(p, st, dlpi_cache_desc(p, st));
 }
 
 DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...) {

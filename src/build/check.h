@@ -83,7 +83,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->kind == DLP_STAGE_FETCH) p->fetch = st;
         if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
         if (st->ops->sink != NULL) p->sink = st;
-        if (st->kind == DLP_STAGE_CACHE) p->cache_bytes = st->cache.bytes;
+        if (st->ops->keeper != NULL) p->keeper = st;
         if (st->ops->lender != NULL) p->lender = st;
         if (st->kind == DLP_STAGE_PARTS) p->parts = st;
     }

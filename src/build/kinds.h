@@ -1,6 +1,5 @@
 #pragma once
 #include "core/fields.h"
-#include "stages/cache.h"
 #include "stages/split.h"
 #include "stages/parts.h"
 /* ---- what the desc of each kind may say, by itself (check) and beside the others ---- */
@@ -83,25 +82,6 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st) {
     int rc = dlpi_dataset_check(p, st);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     return rc == DLP_OK ? dlpi_fetcher_check(p, st) : rc;
-}
-
-/* ---- cache ---- */
-
-static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bytes[] = {
-        {DLPI_AT(dlpi_stage, cache.bytes), 1, DLPI_CELL_MAX, "1..2^46"}};
-    return dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bytes));
-}
-
-/* Without room for an item it would be one in name only. */
-static int dlpi_cache_room(dlp_pipe *p) {
-    char words[64];
-    uint64_t least = dlpi_cache_cell_bytes(p);
-    const dlpi_stage *st = p->fetch->next >= 0 ? &p->stages[p->fetch->next] : NULL;
-    if (st == NULL || st->kind != DLP_STAGE_CACHE) return DLP_OK;
-    snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
-    return dlpi_within(p, st->name, "cache.bytes", (int64_t)st->cache.bytes, (int64_t)least,
-                       DLPI_CELL_MAX, words);
 }
 
 /* ---- parts ---- */
@@ -275,7 +255,7 @@ static int dlpi_stream_check(dlp_pipe *p) {
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
     for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].kind == DLP_STAGE_CACHE || p->stages[i].ops->lender != NULL)
+        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
             return dlpi_bad_graph(p, p->stages[i].name,
                                   "this stage wants to know the number of items, and a stream has "
                                   "none");

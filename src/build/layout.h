@@ -45,7 +45,7 @@ static void dlpi_resolve_ends(dlp_pipe *p) {
 static int dlpi_resolve_items(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     int rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    return rc == DLP_OK ? dlpi_cache_room(p) : rc;
+    return rc;
 }
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
@@ -271,7 +271,6 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_trace(p);
     dlpi_area_add(p, DLPI_AREA_FLYING, NULL, flying, (uint64_t)p->fetch->n_workers, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
-    dlpi_cache_layout(p);
     dlpi_layout_stages(p);
     dlpi_parts_layout(p);
     dlpi_layout_cells(p);
@@ -315,7 +314,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
                   dlpi_area_bytes(p, DLPI_REC_RESIDENT));
     dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_CACHE);
+    dlpi_plan_area(p, plan, DLPI_AREA_KEPT);
     dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
     dlpi_plan_sink(p, plan);
     dlpi_plan_area(p, plan, DLPI_REC_TABLE);

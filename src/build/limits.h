@@ -5,25 +5,25 @@
 
 /* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
 static uint64_t dlpi_memory_left(const char *dir, uint64_t max, uint64_t used,
-                                 const char *const *cached) {
+                                 const char *const *given) {
     if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
     for (int i = 0; i < 2; i++) {
-        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", cached[i]);
+        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i]);
         if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
     }
     return used > max ? 0 : max - used;
 }
 
 static uint64_t dlpi_cgroup_memory_v2(const char *dir) {
-    static const char *const cached[2] = {"inactive_file", "active_file"};
+    static const char *const given[2] = {"inactive_file", "active_file"};
     return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.max", NULL),
-                            dlpi_cgroup_number(dir, "memory.current", NULL), cached);
+                            dlpi_cgroup_number(dir, "memory.current", NULL), given);
 }
 
 static uint64_t dlpi_cgroup_memory_v1(const char *dir) {
-    static const char *const cached[2] = {"total_inactive_file", "total_active_file"};
+    static const char *const given[2] = {"total_inactive_file", "total_active_file"};
     return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.limit_in_bytes", NULL),
-                            dlpi_cgroup_number(dir, "memory.usage_in_bytes", NULL), cached);
+                            dlpi_cgroup_number(dir, "memory.usage_in_bytes", NULL), given);
 }
 
 static uint64_t dlpi_cgroup_left(void) {

@@ -225,7 +225,6 @@ static void dlpi_region_init(dlp_pipe *p) {
     dlpi_pipe_describe(p, dlpi_area_at(p, DLPI_REC_PIPE, 0));
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(&p->stages[i], &stages[i]);
     dlpi_fields_describe(p, dlpi_area_at(p, DLPI_REC_FIELDS, 0));
-    if (p->cache_cells > 0) dlpi_cache_describe(p, dlpi_area_at(p, DLPI_REC_CACHE, 0));
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->describe != NULL) p->stages[i].ops->describe(p, &p->stages[i]);
     for (const dlpi_area *a = p->areas; a < p->areas + DLPI_REC_COUNT; a++)

@@ -1,6 +1,5 @@
 #pragma once
 #include "stages/parts.h"
-#include "stages/cache.h"
 #include "core/run.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-flights    SEVERAL ITEMS AT ONCE IN ONE WORKER
@@ -142,7 +141,7 @@ static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_flight_load(w, f); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, f->row);
-    if (rc == 0 && w->p->cache_cells > 0 && f->note.drew == 0) dlpi_cache_put(w);
+    if (rc == 0 && w->p->keeper != NULL && f->note.drew == 0) w->p->keeper->ops->keeper->put(w);
     if (rc != 0) {
         what = dlpi_row_failed(w, &t, f->row, rc);
         dlpi_failure_forget(w);
@@ -212,7 +211,7 @@ static bool dlpi_flight_send(dlpi_worker *w) {
         return true;
     }
     dlpi_flight_point(w, f);
-    if (p->cache_cells > 0 && dlpi_cache_get(w, &t, f->row)) {
+    if (p->keeper != NULL && p->keeper->ops->keeper->get(w, &t, f->row)) {
         dlpi_flight_done(w, f, 1);
         return true;
     }
@@ -226,7 +225,7 @@ static bool dlpi_flight_send(dlpi_worker *w) {
     dlpi_flight_move(fl, f, DLPI_FLIGHT_OUT);
     if (fl->n_out == 0) dlpi_flights_show(w);
     rc = dlpi_flight_submit(w, f);
-    if (rc != DLP_FULL && p->cache_cells > 0) dlpi_bump(&w->wb->cache_misses, 1);
+    if (rc != DLP_FULL && p->keeper != NULL) dlpi_bump(&w->wb->kept_misses, 1);
     if (rc == 0) {
         fl->n_out++;
         fl->alone = alone;

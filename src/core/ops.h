@@ -45,7 +45,8 @@ typedef struct dlpi_source_ops {
 typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */
     void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* a run will ask for its rows */
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
-    void (*put)(struct dlpi_worker *w); /* the row that was fetched just now */
+    void (*put)(struct dlpi_worker *w);     /* the row that was fetched just now */
+    void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */

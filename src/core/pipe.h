@@ -46,7 +46,6 @@ typedef struct dlpi_stage {
     uint32_t batch_pool;
     dlp_async async;
     dlp_batch_desc batching;
-    dlp_cache_desc cache;
     dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
     char field_names[DLP_MAX_FIELDS][32];
     /* laid out at start */
@@ -307,7 +306,7 @@ enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 enum {
     DLPI_AREA_BELLS = DLPI_REC_COUNT,
     DLPI_AREA_FLYING,
-    DLPI_AREA_CACHE,
+    DLPI_AREA_KEPT,
     DLPI_AREA_ZEROS,
     DLPI_AREA_GUARD
 };
@@ -337,10 +336,10 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
-    dlpi_stage *lender, *sink; /* the stages with these roles, or NULL */
-    const dlpi_stay_ops *stay; /* the lender's, where the sink's results stay; or NULL */
-    dlpi_stage *parts;         /* or NULL */
-    dlpi_stage *part_end;      /* behind it nobody needs a batch's parts */
+    dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
+    const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
+    dlpi_stage *parts;                  /* or NULL */
+    dlpi_stage *part_end;               /* behind it nobody needs a batch's parts */
     uint32_t part_cells;
     uint64_t part_stride, off_pcell;
     bool part_waited;                 /* this wait of the caller's was for a part */
@@ -371,10 +370,8 @@ struct dlp_pipe {
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
-    int huge_pages;       /* DLP_HUGE_* */
-    void *shm;            /* what dlpipe_shm.h keeps */
-    uint64_t cache_bytes; /* its budget, 0: no cache */
-    uint64_t cache_cells, cache_cell_bytes, cache_items;
+    int huge_pages;    /* DLP_HUGE_* */
+    void *shm;         /* what dlpipe_shm.h keeps */
     dlpi_share *share; /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */

@@ -1,6 +1,5 @@
 #pragma once
 #include "stages/parts.h"
-#include "stages/cache.h"
 #include "core/flights.h"
 #include "core/collate.h"
 /* ---------------------------------------------------------------------------------------------
@@ -191,7 +190,7 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    dlpi_cache_recover(w);
+    if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
     w->st->ops->recover(w, why);
     DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
     dlpi_running_forget(w);

@@ -6,7 +6,7 @@
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
    header | control | bells | records | workers | slots' rows and words | trace rings |
-   what stages have of their own: flights, cache, parts, what stays | item cells | batch cells
+   what stages have of their own: rows in flight, kept items, parts, what stays | item cells | batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 
@@ -31,7 +31,7 @@
    D1     done[i]           worker, after its rows     completers, next stage (D1)
    D2     scan              completer, after done      completers (D2)
    Y1     ready             completer of the last row  next stage, caller (Y1)
-   Z1     cache cell.word   worker that keeps an item  workers (Z1), see >>impl-cache
+   Z1     word of what is kept  worker that keeps it      workers (Z1)
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
    X2     running, flying   worker, around a callback  recovery, of a dead worker (X2)
@@ -91,7 +91,7 @@ enum {
     DLPI_REC_TAKEN,
     DLPI_REC_FIELDS,
     DLPI_REC_SHARE,
-    DLPI_REC_CACHE,
+    DLPI_REC_KEPT,
     DLPI_REC_PARTS,
     DLPI_REC_PART_CELLS,
     DLPI_REC_LENDER,
@@ -159,10 +159,10 @@ typedef struct dlpi_field_rec {
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
 
-/* The cache: cells [n_cells] of cell_bytes each, from cells_at of the region on. */
-typedef struct dlpi_cache_rec {
+/* Items that are kept: cells [n_cells] of cell_bytes each, from cells_at of the region on. */
+typedef struct dlpi_kept_rec {
     uint64_t n_cells, cell_bytes, cells_at, n_items;
-} dlpi_cache_rec;
+} dlpi_kept_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
 typedef struct dlpi_share {
@@ -255,9 +255,9 @@ typedef struct dlpi_wblock {
     int32_t pid;
     int32_t restarts, died_by; /* the supervisor's words */
     int32_t pad0;
-    uint64_t cache_hits, cache_misses, cache_kept;
-    uint64_t cache_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
-    uint64_t flight_ns;  /* that items were under way, added up */
+    uint64_t kept_hits, kept_misses, kept_items;
+    uint64_t kept_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
+    uint64_t flight_ns; /* that items were under way, added up */
     uint64_t core_wait_ns;
 } dlpi_wblock;
 
@@ -320,8 +320,8 @@ _Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
 _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_cache_rec) == 32, "region layout");
-_Static_assert(offsetof(dlpi_wblock, cache_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
+_Static_assert(sizeof(dlpi_kept_rec) == 32, "region layout");
+_Static_assert(offsetof(dlpi_wblock, kept_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
 _Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, core_wait_ns) + 8, "no hidden padding");
 _Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");

@@ -1,7 +1,6 @@
 #pragma once
 #include "base/cpus.h"
 #include "stages/parts.h"
-#include "stages/cache.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS, FAILURES, CLOCKS */
 
@@ -397,8 +396,9 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
-static inline bool dlpi_row_cached(const dlpi_worker *w) {
-    return w->st->work == 0 && w->p->cache_cells > 0;
+/* May the row be one that need not be fetched? */
+static inline bool dlpi_row_kept(const dlpi_worker *w) {
+    return w->st->work == 0 && w->p->keeper != NULL;
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
@@ -406,16 +406,18 @@ static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_extras(const dlpi_worker *w) {
-    return dlpi_row_cached(w) || dlpi_row_zeroed(w) || w->item.part != NULL ||
+    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->item.part != NULL ||
            w->p->items.any_ragged || w->st->w.deadline_ms != 0;
 }
 
 /* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
-   empty callback takes less time than the questions. Returns true if the cache had the row. */
+   empty callback takes less time than the questions. Returns true if the row was kept. */
 static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
-    if (dlpi_row_cached(w)) {
-        if (w->item.index < p->cache_items && dlpi_cache_get(w, t, row)) return true;
+    if (dlpi_row_kept(w)) {
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, if we die */
+        if (p->keeper->ops->keeper->get(w, t, row)) return true;
+        dlpi_bump(&w->wb->kept_misses, 1);
         w->note.drew = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
@@ -476,7 +478,7 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_cached(w) && w->note.drew == 0) dlpi_cache_put(w);
+    if (dlpi_row_kept(w) && w->note.drew == 0) w->p->keeper->ops->keeper->put(w);
     return DLPI_ROW_DONE;
 }
 
@@ -505,7 +507,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->extras && dlpi_row_cached(w))))
+    if (DLPI_UNLIKELY(lengths || (w->extras && dlpi_row_kept(w))))
         return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
@@ -638,7 +640,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_unit_indices(w, t);
     else if (w->st->work == 0)
         dlpi_unit_indices_again(w, t, already);
-    if (p->cache_cells > 0 && w->st->work == 0 && t->end - t->row > 1) dlpi_cache_ahead(p, t);
+    if (p->keeper != NULL && w->st->work == 0 && t->end - t->row > 1)
+        p->keeper->ops->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     for (uint32_t r = t->row; r < t->end; r++) {

@@ -47,8 +47,8 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
-    st->cache = *desc;
-    return dlpi_added(p, st, dlpi_cache_check(p, st));
+    ((dlpi_cache *)st->self)->bytes = desc->bytes;
+    return dlpi_added(p, st, dlpi_cache_desc(p, st));
 }
 
 DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...) {

@@ -356,6 +356,7 @@ static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd)
     p->fetch = dlpi_exec_moved(p, x->self, p->fetch);
     p->batcher = dlpi_exec_moved(p, x->self, p->batcher);
     p->sink = dlpi_exec_moved(p, x->self, p->sink);
+    p->keeper = dlpi_exec_moved(p, x->self, p->keeper);
     p->lender = dlpi_exec_moved(p, x->self, p->lender);
     p->stay = NULL; /* of batches loaded by a fetch that has no name */
     p->parts = dlpi_exec_moved(p, x->self, p->parts);

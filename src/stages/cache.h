@@ -1,4 +1,5 @@
 #pragma once
+#include "core/check.h"
 #include "core/claim.h"
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
@@ -22,6 +23,13 @@ typedef struct dlpi_cache_cell {
     uint8_t bytes[8];
 } dlpi_cache_cell;
 
+typedef struct dlpi_cache { /* what the stage keeps for itself */
+    uint64_t bytes;         /* its budget */
+    uint64_t n_cells, cell_bytes, n_items;
+} dlpi_cache;
+
+static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper->self; }
+
 static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
@@ -34,11 +42,12 @@ static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
 }
 
 static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
-    return index < p->cache_cells ? index : index % p->cache_cells;
+    uint64_t n = dlpi_cache_of(p)->n_cells;
+    return index < n ? index : index % n;
 }
 
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
-    return dlpi_area_at(p, DLPI_AREA_CACHE, cell);
+    return dlpi_area_at(p, DLPI_AREA_KEPT, cell);
 }
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
@@ -55,14 +64,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
     const uint8_t *from = cell->bytes;
-    if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) { /* Z1 <- Z1 */
-        if (w->flights == NULL) dlpi_bump(&w->wb->cache_misses, 1); /* else who submits it counts */
-        return false;
-    }
-    if (w->flights == NULL) {
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0));   /* X2: no callback is to blame, if we die */
-        DLPI_STORE_RLX(&w->wb->current, w->item.index); /* for observers */
-    }
+    if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         memcpy(w->data[f], from, d->row_bytes);
@@ -71,7 +73,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
         from += 8;
     }
-    dlpi_bump(&w->wb->cache_hits, 1);
+    dlpi_bump(&w->wb->kept_hits, 1);
     return true;
 }
 
@@ -82,7 +84,7 @@ static void dlpi_cache_put(dlpi_worker *w) {
     dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
     uint8_t *to = cell->bytes;
     if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
-    DLPI_STORE_RLX(&w->wb->cache_cell, at + 1);  /* Z2 to recovery; the swap keeps it before */
+    DLPI_STORE_RLX(&w->wb->kept_cell, at + 1);   /* Z2 to recovery; the swap keeps it before */
     if (DLPI_CAS_SEQ(&cell->word, &empty, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
         for (uint32_t f = 0; f < p->items.n; f++) {
             const dlpi_field *d = &p->items.at[f];
@@ -93,39 +95,58 @@ static void dlpi_cache_put(dlpi_worker *w) {
             to += 8;
         }
         DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
-        dlpi_bump(&w->wb->cache_kept, 1);
+        dlpi_bump(&w->wb->kept_items, 1);
     }
-    DLPI_STORE_REL(&w->wb->cache_cell, UINT64_C(0)); /* Z2: behind the full word */
+    DLPI_STORE_REL(&w->wb->kept_cell, UINT64_C(0)); /* Z2: behind the full word */
 }
 
 /* The cell that a dead worker may have been writing. */
-static void dlpi_cache_recover(dlpi_worker *w) {
+static void dlpi_kept_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
-    uint64_t at = DLPI_LOAD_SEQ(&w->wb->cache_cell); /* Z2 of a dead worker */
+    uint64_t at = DLPI_LOAD_SEQ(&w->wb->kept_cell); /* Z2 of a dead worker */
     uint64_t *word, seen;
-    if (at == 0 || at > p->cache_cells) return;
+    if (at == 0 || at > dlpi_cache_of(p)->n_cells) return;
     word = &dlpi_cache_cell_at(p, at - 1)->word;
     seen = DLPI_LOAD_SEQ(word); /* Z1 <- Z1 */
     if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
-        DLPI_STORE_SEQ(word, UINT64_C(0));           /* Z1 -> Z1 */
-    DLPI_STORE_SEQ(&w->wb->cache_cell, UINT64_C(0)); /* Z2 */
+        DLPI_STORE_SEQ(word, UINT64_C(0));          /* Z1 -> Z1 */
+    DLPI_STORE_SEQ(&w->wb->kept_cell, UINT64_C(0)); /* Z2 */
+}
+
+/* What the desc says, when the stage is added. */
+static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_cache *c = st->self;
+    return dlpi_within(p, st->name, "cache.bytes", (int64_t)c->bytes, 1, DLPI_CELL_MAX, "1..2^46");
+}
+
+/* Without room for an item it would be one in name only. */
+static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
+    char words[64];
+    uint64_t least = dlpi_cache_cell_bytes(p);
+    snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
+    return dlpi_within(p, st->name, "cache.bytes", (int64_t)dlpi_cache_of(p)->bytes, (int64_t)least,
+                       DLPI_CELL_MAX, words);
 }
 
 /* Cells for all items, or as many as the budget has room for. */
-static void dlpi_cache_layout(dlp_pipe *p) {
-    uint64_t each = dlpi_cache_cell_bytes(p), n = p->cache_bytes / each;
-    p->cache_cell_bytes = each;
-    p->cache_items = p->fetch->dataset.n_items;
-    p->cache_cells = n < p->cache_items ? n : p->cache_items;
-    dlpi_area_add(p, DLPI_REC_CACHE, NULL, sizeof(dlpi_cache_rec), p->cache_cells > 0, 8);
-    dlpi_area_add(p, DLPI_AREA_CACHE, "cache cells", p->cache_cell_bytes, p->cache_cells, 4096);
+static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_cache *c = st->self;
+    uint64_t n;
+    c->cell_bytes = dlpi_cache_cell_bytes(p);
+    c->n_items = p->fetch->dataset.n_items;
+    n = c->bytes / c->cell_bytes;
+    c->n_cells = n < c->n_items ? n : c->n_items;
+    dlpi_area_add(p, DLPI_REC_KEPT, NULL, sizeof(dlpi_kept_rec), 1, 8);
+    dlpi_area_add(p, DLPI_AREA_KEPT, "cache cells", c->cell_bytes, c->n_cells, 4096);
 }
 
-static void dlpi_cache_describe(const dlp_pipe *p, dlpi_cache_rec *r) {
-    r->n_cells = p->cache_cells;
-    r->cell_bytes = p->cache_cell_bytes;
-    r->cells_at = p->areas[DLPI_AREA_CACHE].offset;
-    r->n_items = p->cache_items;
+static void dlpi_cache_describe(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_cache *c = st->self;
+    dlpi_kept_rec *r = dlpi_area_at(p, DLPI_REC_KEPT, 0);
+    r->n_cells = c->n_cells;
+    r->cell_bytes = c->cell_bytes;
+    r->cells_at = p->areas[DLPI_AREA_KEPT].offset;
+    r->n_items = c->n_items;
 }
 
 /* What of the cache is in use; a record that says nonsense is taken for no cache. */
@@ -133,17 +154,17 @@ static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
     dlp_stats *out = &s->figures;
     uint64_t kept = 0, cells, bytes, items;
     DLPI_UNUSED(stage);
-    if (words->rec[DLPI_REC_CACHE].count != 1) return true;
-    if (!dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, n_cells), 8, &cells) ||
-        !dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, cell_bytes), 8, &bytes) ||
-        !dlpi_word_at(words, DLPI_REC_CACHE, 0, offsetof(dlpi_cache_rec, n_items), 8, &items) ||
+    if (words->rec[DLPI_REC_KEPT].count != 1) return true;
+    if (!dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_cells), 8, &cells) ||
+        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, cell_bytes), 8, &bytes) ||
+        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_items), 8, &items) ||
         cells == 0 || bytes == 0 || cells > items || cells > UINT64_MAX / bytes)
         return true;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const dlpi_wblock *wb = dlpi_seen_block(s, i);
-        out->cache_hits += DLPI_LOAD_RLX(&wb->cache_hits); /* statistics, here and below */
-        out->cache_misses += DLPI_LOAD_RLX(&wb->cache_misses);
-        kept += DLPI_LOAD_RLX(&wb->cache_kept);
+        out->cache_hits += DLPI_LOAD_RLX(&wb->kept_hits); /* statistics, here and below */
+        out->cache_misses += DLPI_LOAD_RLX(&wb->kept_misses);
+        kept += DLPI_LOAD_RLX(&wb->kept_items);
     }
     out->cache_bytes = kept * bytes;
     out->cache_capacity = cells * bytes;
@@ -151,5 +172,20 @@ static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
     return true;
 }
 
+static const dlpi_keeper_ops dlpi_cache_keeper = {
+    .ahead = dlpi_cache_ahead,
+    .get = dlpi_cache_get,
+    .put = dlpi_cache_put,
+    .recover = dlpi_kept_recover,
+};
+
 static const dlpi_stage_ops dlpi_cache_ops = {
-    .kind = DLP_STAGE_CACHE, .rank = 5, .seen = dlpi_cache_seen};
+    .kind = DLP_STAGE_CACHE,
+    .rank = 5,
+    .self_bytes = sizeof(dlpi_cache),
+    .check = dlpi_cache_check,
+    .layout = dlpi_cache_layout,
+    .describe = dlpi_cache_describe,
+    .seen = dlpi_cache_seen,
+    .keeper = &dlpi_cache_keeper,
+};

@@ -527,7 +527,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
         dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
                  (int64_t)d->n_rows);
-    if (p->cache_bytes > 0)
+    if (p->keeper != NULL)
         dlpi_within(p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (odd != d->chunk_rows && (!counted || order->subset))

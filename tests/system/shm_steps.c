@@ -44,7 +44,7 @@ static inline void atomics_hook(int kind, const void *at) {
 enum { MODE_NONE, MODE_RETRY, MODE_REPLACE, MODE_SHORT, MODE_SKIP, MODE_FLAKY, MODE_RAISE, MODES };
 
 typedef struct scene { /* what is wired, who dies, and when */
-    int item_maps, batch_maps, collate, batch_workers, in_turn;
+    int item_maps, batch_maps, collate, batch_workers, lanes;
     int idempotent;  /* all maps */
     int mode, fails; /* how its stage `fails` (place among those with workers) fails */
     int backoff;
@@ -281,7 +281,7 @@ static dlp_pipe *scene_open(void) {
     dlp_workers_desc *w[8];
     int n = 0, collates = now_.collate || now_.batch_workers;
     rig_init(&r, ROWS * BATCHES, ROWS);
-    shm_processes(&r, 2, now_.in_turn);
+    shm_processes(&r, 2, now_.lanes);
     r.dataset.fields = step_fields;
     r.dataset.fetch = step_fetch;
     r.dataset.fills_rows = 1;
@@ -420,7 +420,7 @@ static bool one_round(const dlpi_worker *dead, const dlpi_worker *busy, int *rc)
         dlpi_worker *w = &p->workers[(from + (uint32_t)i) % (uint32_t)p->n_workers];
         const char *bad;
         if (w == dead || w == busy) continue;
-        if (dlpi_step(w)) moved = true;
+        if (w->st->ops->step(w)) moved = true;
         dlpi_clock_stop(w);
         if ((bad = watch_look()) != NULL) wrong(bad);
     }
@@ -452,7 +452,7 @@ static void act(dlpi_worker *w) {
     if (now_.sleeps && w->st->work == now_.victim)
         dlpi_worker_sleep(w);
     else
-        dlpi_step(w);
+        w->st->ops->step(w);
 }
 
 static uint32_t *new_phase(void) {
@@ -469,6 +469,7 @@ static pid_t life_begin(dlpi_worker *w, uint32_t *phase) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(78);
         raise(SIGSTOP);
         __atomic_store_n(phase, 1u, __ATOMIC_SEQ_CST);
+        if (dlpi_lanes_again(w) != DLP_OK) _exit(9);
         act(w);
         __atomic_store_n(phase, 2u, __ATOMIC_SEQ_CST);
         _exit(0);
@@ -513,6 +514,7 @@ static pid_t life_to(dlpi_worker *w, uint64_t n) {
     int status = 0;
     pid_t pid = fork();
     if (pid == 0) {
+        if (dlpi_lanes_again(w) != DLP_OK) _exit(9);
         stop_before_ = n;
         act(w);
         stop_before_ = 0;
@@ -570,7 +572,7 @@ static void recover(dlpi_worker *w) {
     live_claims(w, false);
     dlpi_recover(w, &why);
     live_claims(w, true);
-    for (uint64_t i = 0; i < p->cache_cells; i++)
+    for (uint64_t i = 0; p->keeper && i < dlpi_cache_of(p)->n_cells; i++)
         if ((dlpi_cache_cell_at(p, i)->word & 0x7fff) == (uint64_t)w->global + 1)
             wrong("a dead worker has a cell of the cache");
     for (uint32_t i = 0; w->flights && i < w->flights->n_all; i++)
@@ -601,6 +603,7 @@ static void peer_goes_on(pid_t peer, dlpi_worker *w, uint64_t dice) {
     while (rounds-- > 0 && wrong_ == NULL && one_round(w, NULL, &rc)) continue;
     life_on(peer);
     recover(w); /* what it kept for itself is gone */
+    if (dlpi_lanes_again(w) != DLP_OK) wrong("lanes");
 }
 
 enum { AT_ONCE, OTHERS_FIRST, BESIDE_A_PEER, TWICE };
@@ -619,10 +622,12 @@ _Noreturn static void trial(dlpi_worker *w, int way, int depth, uint64_t dice) {
     if (way == BESIDE_A_PEER && other == w) other = scene_worker(!w->id);
     if (way == BESIDE_A_PEER) peer = life_to(other, 1 + dlp_hash(dice, 4, 5, 6) % 100);
     if (wrong_ == NULL) recover(w);
+    if (dlpi_lanes_again(w) != DLP_OK) wrong("lanes");
     if (way == BESIDE_A_PEER) peer_goes_on(peer, other, dice);
     if (way == TWICE) {
         explore(w, depth + 1);
         if (wrong_ == NULL) recover(w); /* it was killed at the end of its step */
+        if (dlpi_lanes_again(w) != DLP_OK) wrong("lanes");
     }
     if (wrong_ == NULL) work_to_the_end();
     if (wrong_ != NULL) {
@@ -706,6 +711,7 @@ _Noreturn static void stopped(dlpi_worker *w, uint64_t n, uint64_t dice) {
     if (dead == w) dead = scene_worker(!now_.who);
     if (pid == 0 && wrong_ == NULL) _exit(2);
     recover(dead);
+    if (dlpi_lanes_again(dead) != DLP_OK) wrong("lanes");
     peer_goes_on(pid, w, dice);
     if (wrong_ == NULL) work_to_the_end();
     if (wrong_ != NULL) {
@@ -753,6 +759,7 @@ _Noreturn static void real_death(dlpi_worker *w, uint64_t dice) {
     while (k-- > 0 && life_step(pid, phase)) continue;
     life_kill(pid);
     recover(w);
+    if (dlpi_lanes_again(w) != DLP_OK) wrong("lanes");
     peer_goes_on(peer, other, dice);
     if (wrong_ == NULL) work_to_the_end();
     if (wrong_ != NULL) {
@@ -788,14 +795,13 @@ static void real_deaths(dlpi_worker *w, int n) {
 /* ---- scenes ---- */
 
 static void say_scene(uint64_t number) {
-    printf(
-        "scene %d: maps %d %d collate %d batch_workers %d in_turn %d idempotent %d mode %d in %d "
-        "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx "
-        "flights %d cache %d stream %d parts %d\n",
-        (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.batch_workers,
-        now_.in_turn, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who,
-        now_.before, now_.warm, now_.sleeps, now_.asleep, now_.rewound,
-        (unsigned long long)now_.start, now_.flights, now_.cache, now_.stream, now_.parts);
+    printf("scene %d: maps %d %d collate %d batch_workers %d lanes %d idempotent %d mode %d in %d "
+           "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx "
+           "flights %d cache %d stream %d parts %d\n",
+           (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.batch_workers,
+           now_.lanes, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who,
+           now_.before, now_.warm, now_.sleeps, now_.asleep, now_.rewound,
+           (unsigned long long)now_.start, now_.flights, now_.cache, now_.stream, now_.parts);
 }
 
 /* Bring the pipe to where the victim has something to do. */
@@ -810,26 +816,27 @@ static void scene_prepare(void) {
         if (!one_round(v, NULL, &rc)) {
             if (now_.backoff)
                 test_nap(1000000);
-            else if (!dlpi_step(v))
-                break; /* what only it can do: its batch */
+            else if (!v->st->ops->step(v))
+                break; /* what only it can do: its lane */
         }
     for (int i = 0; i < 400 && now_.victim != PARTS; i++) { /* those before it do all they can */
         bool moved = false;
         dlp_batch *b;
         for (int k = 0; k < p->n_workers; k++) {
             dlpi_worker *w = &p->workers[k];
-            if ((w->st == p->parts || w->st->work < now_.victim) && dlpi_step(w)) moved = true;
+            if ((w->st == p->parts || w->st->work < now_.victim) && w->st->ops->step(w))
+                moved = true;
         }
         if (moved && now_.parts && dlp_pipe_next(p, &b, DLP_NOWAIT) == DLP_OK) take_batch(b);
         if (!moved) break;
     }
-    for (int i = 0; i < now_.before; i++) dlpi_step(other);
+    for (int i = 0; i < now_.before; i++) other->st->ops->step(other);
     for (int i = 0; i < p->n_workers; i++) dlpi_clock_stop(&p->workers[i]);
     for (int i = 0; now_.asleep && i < p->n_work; i++) p->bells[i].bell[0].mask = 1u << !now_.who;
     if (now_.rewound) dlpi_rewind(p, 0, p->n_work - 1);
     if (now_.asleep) p->ctl->want = now_.asleep == 1 ? p->base + 1 : UINT64_MAX;
     if (now_.sleeps == 2) { /* nothing is left for it */
-        for (int i = 0; i < 400 && dlpi_step(other); i++) continue;
+        for (int i = 0; i < 400 && other->st->ops->step(other); i++) continue;
     }
 }
 
@@ -897,9 +904,9 @@ static bool scene_listed(uint64_t number) {
         {.mode = MODE_FLAKY, .before = 1},
         {.before = 1, .asleep = 1, .start = (UINT64_C(1) << 39) - 1},
         {.item_maps = 1, .victim = 1, .before = 1, .asleep = 2},
-        {.item_maps = 2, .victim = 1, .asleep = 1, .in_turn = 1},
+        {.item_maps = 2, .victim = 1, .asleep = 1, .lanes = 1},
         {.batch_maps = 1, .victim = 1, .asleep = 1},
-        {.batch_maps = 1, .collate = 1, .victim = 1, .asleep = 2, .in_turn = 1},
+        {.batch_maps = 1, .collate = 1, .victim = 1, .asleep = 2, .lanes = 1},
         {.batch_maps = 2, .collate = 1, .victim = 3, .warm = 2, .start = (UINT64_C(1) << 32) - 2},
         {.batch_maps = 1, .idempotent = 1, .victim = 1, .warm = 1},
         {.batch_workers = 1, .victim = 1, .warm = 2},
@@ -909,7 +916,7 @@ static bool scene_listed(uint64_t number) {
         {.item_maps = 1, .mode = MODE_SHORT, .fails = 1, .victim = 1},
         {.item_maps = 1, .mode = MODE_RAISE, .fails = 1, .victim = 1},
         {.batch_maps = 1, .mode = MODE_RAISE, .fails = 1, .victim = 1},
-        {.in_turn = 1, .item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1},
+        {.lanes = 1, .item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1},
         {.mode = MODE_RETRY, .backoff = 1},
         {.collate = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1, .warm = 1},
     };
@@ -929,7 +936,7 @@ static void scene_make(uint64_t number, uint64_t seed) {
     now_.batch_maps = (int)test_pick(&random, 3);
     now_.collate = (int)test_pick(&random, 2);
     now_.batch_workers = test_pick(&random, 4) == 0;
-    now_.in_turn = test_pick(&random, 3) == 0;
+    now_.lanes = test_pick(&random, 3) == 0;
     now_.idempotent = test_pick(&random, 3) == 0;
     now_.mode = (int)test_pick(&random, MODES);
     now_.fails = (int)test_pick(&random, (uint32_t)scene_stages());
@@ -952,14 +959,14 @@ static void scene_make(uint64_t number, uint64_t seed) {
 
 static void scenes_of_sleep(void) {
     for (int sleeps = 1; sleeps < 3; sleeps++)
-        for (int in_turn = 0; in_turn < 2; in_turn++) {
+        for (int lanes = 0; lanes < 2; lanes++) {
             memset(&now_, 0, sizeof now_);
             now_.item_maps = 1;
             now_.victim = sleeps == 1;
-            now_.in_turn = in_turn;
+            now_.lanes = lanes;
             now_.sleeps = sleeps;
             now_.warm = now_.who = now_.asleep = 1;
-            run_scene((uint64_t)(9000 + sleeps * 10 + in_turn));
+            run_scene((uint64_t)(9000 + sleeps * 10 + lanes));
         }
 }
 

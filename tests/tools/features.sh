@@ -58,8 +58,8 @@ found_in() { # SRC FILE...
         feature("in_flight", "fetcher|in_flight|flights?|flying|batch_pool",
             "dlpi_(flights?|fetchers?)_[a-z_]+", "DLP_FETCH_[A-Z]+",
             "core/flights[.]h|source/files[.]h")
-        feature("cache", "cache|cache_[a-z_]+|off_cache|off_cache_rec",
-            "dlpi_cache_[a-z_]+|dlpi_row_cached", "DLP_STAGE_CACHE", "stages/cache[.]h")
+        feature("cache", "cache|cache_[a-z_]+",
+            "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")
         feature("stream", "stream|stream_[a-z_]+", "dlpi_stream_[a-z_]+", "",
             "stages/stream[.]h|device/.*")
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
